@@ -1,0 +1,121 @@
+"""Data types of scalars and vectors, as text: ``"float32"``, ``"int8"``, ``"float32x16"``.
+
+A dtype is a plain string, so that it prints, compares and serialises as itself. The element types
+are those of the table below; a suffix ``xN`` makes a vector of ``N`` lanes. ``"handle"`` is a
+pointer and ``"void"`` the type of a call without a value.
+
+The one index dtype is ``int64``: loop variables, extents, shapes and strides are ``int64`` unless a
+program says otherwise, so that index arithmetic never mixes widths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilewright.support.errors import VerifyError
+from tilewright.support.registry import near_matches
+
+INDEX = "int64"
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """Kind (``int``, ``uint``, ``float``, ``bool``, ``handle``, ``void``) and width in bits."""
+
+    kind: str
+    bits: int
+
+
+ELEMENT_TYPES: dict[str, ElementType] = {
+    "bool": ElementType("bool", 8),
+    "int4": ElementType("int", 4),
+    "int8": ElementType("int", 8),
+    "int16": ElementType("int", 16),
+    "int32": ElementType("int", 32),
+    "int64": ElementType("int", 64),
+    "uint4": ElementType("uint", 4),
+    "uint8": ElementType("uint", 8),
+    "uint16": ElementType("uint", 16),
+    "uint32": ElementType("uint", 32),
+    "uint64": ElementType("uint", 64),
+    "float16": ElementType("float", 16),
+    "bfloat16": ElementType("float", 16),
+    "float8_e4m3fn": ElementType("float", 8),
+    "float8_e5m2": ElementType("float", 8),
+    "float32": ElementType("float", 32),
+    "float64": ElementType("float", 64),
+    "handle": ElementType("handle", 64),
+    "void": ElementType("void", 0),
+}
+
+
+@lru_cache(maxsize=None)
+def split_dtype(dtype: str) -> tuple[str, int]:
+    """Return element type and number of lanes; raise ``VerifyError`` for an unknown dtype."""
+    if dtype in ELEMENT_TYPES:
+        return dtype, 1
+    element, _, count = dtype.rpartition("x")
+    if element in ELEMENT_TYPES and count.isdigit() and int(count) > 1:
+        return element, int(count)
+    raise VerifyError(f"unknown dtype {dtype!r}; {near_matches(dtype, list(ELEMENT_TYPES))}")
+
+
+def element_of(dtype: str) -> str:
+    """Return the dtype of one lane."""
+    return split_dtype(dtype)[0]
+
+
+def lanes_of(dtype: str) -> int:
+    """Return the number of lanes."""
+    return split_dtype(dtype)[1]
+
+
+def kind_of(dtype: str) -> str:
+    """Return the kind of the element: ``int``, ``uint``, ``float``, ``bool``, ``handle``, ``void``."""
+    return ELEMENT_TYPES[split_dtype(dtype)[0]].kind
+
+
+def bits_of(dtype: str) -> int:
+    """Return the bits of one element in memory."""
+    return ELEMENT_TYPES[split_dtype(dtype)[0]].bits
+
+
+def bytes_of(dtype: str) -> int:
+    """Return the bytes of the whole value in memory; 4-bit elements are packed by two."""
+    element, lanes = split_dtype(dtype)
+    return (ELEMENT_TYPES[element].bits * lanes + 7) // 8
+
+
+def vector_dtype(element: str, lanes: int) -> str:
+    """Return ``element`` with ``lanes`` lanes."""
+    return element if lanes == 1 else f"{element}x{lanes}"
+
+
+@lru_cache(maxsize=None)
+def is_float(dtype: str) -> bool:
+    """Whether the elements are floating-point numbers."""
+    return kind_of(dtype) == "float"
+
+
+@lru_cache(maxsize=None)
+def is_integer(dtype: str) -> bool:
+    """Whether the elements are signed or unsigned integers (bool is not)."""
+    return kind_of(dtype) in ("int", "uint")
+
+
+@lru_cache(maxsize=None)
+def is_bool(dtype: str) -> bool:
+    """Whether the elements are truth values."""
+    return kind_of(dtype) == "bool"
+
+
+@lru_cache(maxsize=None)
+def integer_limits(dtype: str) -> tuple[int, int]:
+    """Return the least and greatest value of an integer or bool dtype."""
+    kind, bits = kind_of(dtype), bits_of(dtype)
+    if kind == "bool":
+        return 0, 1
+    if kind == "uint":
+        return 0, 2**bits - 1
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1

@@ -1,0 +1,268 @@
+"""How IR nodes are declared.
+
+A node is an immutable record declared once::
+
+    @node
+    class Select(Expr):
+        condition: Expr = child()
+        true_value: Expr = child()
+        false_value: Expr = child()
+
+From the declaration come slots, the constructor, ``replace``, the hooks that visitors and mutators
+use, structural equality and hash, and the default representation. Each field has a role:
+
+- ``child``: a node (or ``None``); ``children``: a tuple of nodes; ``child_map``: a dict whose
+  values are nodes. Traversals descend into these.
+- ``definition`` / ``definitions``: a ``Var`` or ``Buffer`` (or tuple) that this node brings into
+  scope. Traversals don't descend; equality and hash match definitions by position.
+- ``attr``: a plain value (str, int, bool, dict of plain values and expressions …), compared with
+  ``==``. Traversals don't descend.
+
+A field declared with ``derived()`` is a slot which ``__post_init__`` fills; it is neither
+compared nor traversed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tilewright.support.settings import setting
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
+        return lambda decorated: decorated
+
+
+_REQUIRED = object()
+
+
+class Field:
+    """The role and default of one field of a node class."""
+
+    __slots__ = ("default", "name", "role")
+
+    def __init__(self, role: str, default: Any = _REQUIRED) -> None:
+        self.role = role
+        self.default = default
+        self.name = ""
+
+    @property
+    def required(self) -> bool:
+        """Whether the constructor needs a value for this field."""
+        return self.default is _REQUIRED
+
+
+def child(*, default: Any = _REQUIRED) -> Any:
+    """Declare a field that holds one node, or ``None``."""
+    return Field("child", default)
+
+
+def children(*, default: Any = _REQUIRED) -> Any:
+    """Declare a field that holds a tuple of nodes."""
+    return Field("children", default)
+
+
+def child_map(*, default: Any = _REQUIRED) -> Any:
+    """Declare a field that holds a dict with nodes as values."""
+    return Field("child_map", default)
+
+
+def definition(*, default: Any = _REQUIRED) -> Any:
+    """Declare a field that holds a variable or buffer which the node defines."""
+    return Field("definition", default)
+
+
+def definitions(*, default: Any = _REQUIRED) -> Any:
+    """Declare a field that holds a tuple of variables or buffers which the node defines."""
+    return Field("definitions", default)
+
+
+def attr(*, default: Any = _REQUIRED) -> Any:
+    """Declare a field that holds a plain value."""
+    return Field("attr", default)
+
+
+def derived() -> Any:
+    """Declare a slot that ``__post_init__`` fills."""
+    return Field("derived", None)
+
+
+class Node:
+    """Base of all IR nodes: immutable, compared by identity unless said otherwise."""
+
+    # ``span`` is where the node came from in source text, if it did; it never takes part in
+    # comparisons and is set after construction by parsers only.
+    __slots__ = ("__weakref__", "_span")
+
+    fields: tuple[Field, ...] = ()
+    """Declared fields, in constructor order (class attribute)."""
+
+    if TYPE_CHECKING:
+
+        def map_children(self, function: Callable[[Any], Any]) -> Self:
+            """Apply ``function`` to every child; the same object comes back if none changed."""
+
+        def child_nodes(self) -> list[Node]:
+            """All children in declaration order (``None`` left out)."""
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed."""
+        values = {
+            field.name: getattr(self, field.name)
+            for field in self.fields
+            if field.role != "derived"
+        }
+        values.update(changes)
+        return type(self)(**values)
+
+    @property
+    def span(self) -> Any:
+        """Source location, or ``None``."""
+        return getattr(self, "_span", None)
+
+    def __repr__(self) -> str:
+        inner = ", ".join(
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in self.fields
+            if field.role != "derived"
+        )
+        return f"{type(self).__name__}({inner})"
+
+
+def set_span(node: Node, span: Any) -> None:
+    """Attach a source location to a node (parsers only)."""
+    object.__setattr__(node, "_span", span)
+
+
+N = TypeVar("N", bound=type)
+
+_FIELD_SPECIFIERS = (child, children, child_map, definition, definitions, attr, derived)
+
+
+@dataclass_transform(field_specifiers=_FIELD_SPECIFIERS, eq_default=False)
+def node(cls: N) -> N:
+    """Turn a class body of role declarations into an immutable, slotted node class."""
+    own: list[Field] = []
+    namespace = dict(cls.__dict__)
+    for name in namespace.get("__annotations__", {}):
+        value = namespace.get(name)
+        if isinstance(value, Field):
+            value.name = name
+            own.append(value)
+            del namespace[name]
+    inherited = [field for base in cls.__mro__[1:2] for field in getattr(base, "fields", ())]
+    fields = tuple(inherited + own)
+    namespace["fields"] = fields
+    namespace["__slots__"] = tuple(field.name for field in own)
+    for unwanted in ("__dict__", "__weakref__"):
+        namespace.pop(unwanted, None)
+    if "__init__" not in namespace:
+        namespace["__init__"] = _make_init(fields, "__post_init__", cls)
+    namespace["map_children"] = _make_map_children(fields)
+    namespace["child_nodes"] = _make_child_nodes(fields)
+    if setting("freeze_nodes"):
+        namespace["__setattr__"] = _refuse_assignment
+    made = type(cls)(cls.__name__, cls.__bases__, namespace)
+    made.__qualname__ = cls.__qualname__
+    return made  # type: ignore[return-value]  # same class, rebuilt with slots
+
+
+def _refuse_assignment(self: Node, name: str, value: Any) -> None:
+    raise AttributeError(f"{type(self).__name__} is immutable: use replace({name}=...)")
+
+
+def _make_init(fields: tuple[Field, ...], hook: str, cls: type) -> Callable[..., None]:
+    """Generate the constructor; tuples are made from lists so that nodes stay immutable."""
+    frozen = setting("freeze_nodes")
+    scope: dict[str, Any] = {"_set": object.__setattr__}
+    parameters: list[str] = []
+    body: list[str] = []
+    for field in fields:
+        if field.role == "derived":
+            continue
+        if field.required:
+            parameters.append(field.name)
+        else:
+            scope[f"_default_{field.name}"] = field.default
+            parameters.append(f"{field.name}=_default_{field.name}")
+        value = field.name
+        if field.role in ("children", "definitions"):
+            value = f"{value} if type({value}) is tuple else tuple({value})"
+        elif field.role == "child_map":
+            value = f"{value} or {{}}"
+        body.append(
+            f"_set(self, {field.name!r}, {value})" if frozen else f"self.{field.name} = {value}"
+        )
+    if hasattr(cls, hook):
+        body.append(f"self.{hook}()")
+    text = f"def __init__(self, {', '.join(parameters)}):\n    " + "\n    ".join(body or ["pass"])
+    exec(text, scope)
+    init: Callable[..., None] = scope["__init__"]
+    return init
+
+
+def _make_map_children(fields: tuple[Field, ...]) -> Callable[[Any, Callable[[Any], Any]], Any]:
+    """Generate ``map_children``: one straight line of code per class, no reflection at run time."""
+    lines = ["def map_children(self, function):", "    changed = False"]
+    arguments = []
+    for field in fields:
+        name = field.name
+        if field.role == "child":
+            lines += [
+                f"    {name} = old = self.{name}",
+                "    if old is not None:",
+                f"        {name} = function(old)",
+                f"        if {name} is not old: changed = True",
+            ]
+        elif field.role == "children":
+            lines += [
+                f"    {name} = old = self.{name}",
+                "    if old:",
+                f"        {name} = tuple([function(item) for item in old])",
+                f"        for a, b in zip({name}, old):",
+                "            if a is not b:",
+                "                changed = True",
+                "                break",
+                f"        else: {name} = old",
+            ]
+        elif field.role == "child_map":
+            lines += [
+                f"    {name} = old = self.{name}",
+                "    if old:",
+                f"        {name} = {{key: function(item) for key, item in old.items()}}",
+                f"        if any({name}[key] is not old[key] for key in old): changed = True",
+                f"        else: {name} = old",
+            ]
+        elif field.role != "derived":
+            lines.append(f"    {name} = self.{name}")
+        if field.role != "derived":
+            arguments.append(f"{name}={name}")
+    lines.append("    if not changed: return self")
+    lines.append(f"    made = type(self)({', '.join(arguments)})")
+    lines.append("    span = getattr(self, '_span', None)")
+    lines.append("    if span is not None: set_span(made, span)")
+    lines.append("    return made")
+    scope: dict[str, Any] = {"set_span": set_span}
+    exec("\n".join(lines), scope)
+    function: Callable[[Any, Callable[[Any], Any]], Any] = scope["map_children"]
+    return function
+
+
+def _make_child_nodes(fields: tuple[Field, ...]) -> Callable[[Any], list[Node]]:
+    lines = ["def child_nodes(self):", "    found = []"]
+    for field in fields:
+        if field.role == "child":
+            lines.append(f"    if self.{field.name} is not None: found.append(self.{field.name})")
+        elif field.role == "children":
+            lines.append(f"    found.extend(self.{field.name})")
+        elif field.role == "child_map":
+            lines.append(f"    found.extend(self.{field.name}.values())")
+    lines.append("    return found")
+    scope: dict[str, Any] = {}
+    exec("\n".join(lines), scope)
+    function: Callable[[Any], list[Node]] = scope["child_nodes"]
+    return function

@@ -1,0 +1,92 @@
+"""Intrinsic operators that a ``Call`` may name, as a table.
+
+An operator says how many arguments it takes, which dtype it gives and whether it has effects.
+What it *means* is told by the reference interpreter (``tir/interpreter``) and by each backend.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.support.registry import Registry
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """An intrinsic operator.
+
+    ``arity`` is ``None`` for any number of arguments. ``result`` is ``"same"`` (dtype of the first
+    argument), ``"bool"`` (truth value with the first argument's lanes), ``"last"`` (dtype of the
+    last argument) or ``"given"`` (whoever makes the call says). ``effect`` is ``"pure"``, ``"read"``
+    (reads memory), ``"update"`` (writes memory) or ``"opaque"`` (anything, ordering matters).
+    """
+
+    name: str
+    arity: int | None
+    result: str = "same"
+    effect: str = "pure"
+    doc: str = ""
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return OPS.get, (self.name,)
+
+
+OPS: Registry[Op] = Registry("operator")
+
+
+def register_op(
+    name: str, arity: int | None, result: str = "same", effect: str = "pure", doc: str = ""
+) -> Op:
+    """Add an operator to the table and return it."""
+    return OPS.register(name, Op(name, arity, result, effect, doc))
+
+
+UNARY_MATH = (
+    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid erf sin cos tan sinh cosh "
+    "asin acos atan asinh acosh atanh floor ceil trunc round nearbyint fabs abs popcount clz"
+).split()
+for _name in UNARY_MATH:
+    register_op(_name, 1)
+for _name in ("pow", "atan2", "fmod", "hypot", "copysign", "nextafter"):
+    register_op(_name, 2)
+for _name in ("isnan", "isinf", "isfinite"):
+    register_op(_name, 1, "bool")
+for _name in (
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "shift_left",
+    "shift_right",
+    "truncdiv",
+    "truncmod",
+):
+    register_op(_name, 2)
+register_op("bitwise_not", 1)
+register_op("fma", 3, doc="a * b + c, rounded once")
+register_op("if_then_else", 3, "last", doc="evaluates only the chosen branch")
+register_op("likely", 1, doc="a condition that nearly always holds")
+register_op("reinterpret", 1, "given", doc="same bits, other dtype")
+register_op("min_value", 0, "given")
+register_op("max_value", 0, "given")
+register_op("infinity", 0, "given")
+register_op("vector_low", 1, "given", doc="lower half of a vector")
+register_op("vector_high", 1, "given", doc="upper half of a vector")
+register_op("vector_combine", 2, "given", doc="two vectors of equal lanes, joined")
+register_op("vector_reduce_add", 1, "given", doc="sum of all lanes, any order")
+register_op("vector_reduce_max", 1, "given")
+register_op("vector_reduce_min", 1, "given")
+register_op("call_extern", None, "given", "opaque", "call_extern(name, *args)")
+register_op("call_pure_extern", None, "given", "pure", "call_pure_extern(name, *args)")
+register_op("call_llvm_intrin", None, "given", "opaque", "call_llvm_intrin(name, *args)")
+register_op("call_llvm_pure_intrin", None, "given", "pure", "call_llvm_pure_intrin(name, *args)")
+register_op("address_of", 1, "given", "pure", "pointer to a buffer element")
+register_op(
+    "access_ptr", None, "given", "opaque", "access_ptr(buffer_var, offset, extent, rw_mask)"
+)
+register_op("prefetch", None, "given", "opaque", "prefetch(address, rw, locality)")
+register_op("storage_sync", 1, "given", "opaque", "barrier of the named scope")
+register_op("assume", 1, "given", "opaque", "promises that a condition holds")
+register_op("ret", 1, "given", "opaque")

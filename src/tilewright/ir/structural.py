@@ -1,0 +1,245 @@
+"""Structural equality and structural hash.
+
+Two trees are structurally equal if they are the same up to the identity and the names of their
+variables and buffers: both are matched by position of first appearance. Block names, annotations
+and function attributes count. Large constants (``NDArray`` attributes) compare by content, or by
+shape and dtype only when ``ignore_ndarray`` is set.
+
+The hash is a hexadecimal BLAKE2b digest over the same walk, so it is equal for equal trees, stable
+across processes, machines and versions of Python, and fit for a database key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir.dtype import lanes_of
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.node import Node
+from tilewright.ir.op import Op
+from tilewright.support.errors import VerifyError
+
+_HASH_VERSION = b"tilewright-structural-1"
+
+
+def is_symbol(value: Any) -> bool:
+    """Whether a node is matched by position rather than by content (variables, buffers)."""
+    return getattr(type(value), "symbol", False) or type(value) is Var
+
+
+class _Difference(Exception):
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+
+class _Comparer:
+    def __init__(self, ignore_ndarray: bool, map_free: bool) -> None:
+        self.left: dict[Any, Any] = {}
+        self.right: dict[Any, Any] = {}
+        self.ignore_ndarray = ignore_ndarray
+        self.map_free = map_free
+
+    def compare(self, a: Any, b: Any, path: str, defining: bool = False) -> None:
+        if isinstance(a, Node):
+            if is_symbol(a):
+                self.symbol(a, b, path, defining)
+                return
+            if type(a) is not type(b):
+                raise _Difference(path, f"{_kind(a)} against {_kind(b)}")
+            if a is b and not self.left:
+                # Same object and nothing renamed so far: still record its symbols by walking on.
+                pass
+            for field in a.fields:
+                if field.role != "derived":
+                    self.compare(
+                        getattr(a, field.name),
+                        getattr(b, field.name),
+                        f"{path}.{field.name}",
+                        field.role in ("definition", "definitions"),
+                    )
+        elif isinstance(a, (tuple, list)):
+            if not isinstance(b, (tuple, list)):
+                raise _Difference(path, f"{_kind(a)} against {_kind(b)}")
+            if len(a) != len(b):
+                raise _Difference(path, f"{len(a)} items against {len(b)}")
+            for index, (x, y) in enumerate(zip(a, b)):
+                self.compare(x, y, f"{path}[{index}]", defining)
+        elif isinstance(a, Mapping):
+            self.mapping(a, b, path)
+        elif hasattr(a, "content_key"):
+            if not hasattr(b, "content_key") or a.content_key(self.ignore_ndarray) != b.content_key(
+                self.ignore_ndarray
+            ):
+                raise _Difference(path, "constants differ")
+        elif type(a) is not type(b) or a != b:
+            if not (isinstance(a, float) and isinstance(b, float) and a != a and b != b):
+                raise _Difference(path, f"{a!r} against {b!r}")
+
+    def mapping(self, a: Mapping[Any, Any], b: Any, path: str) -> None:
+        if not isinstance(b, Mapping) or len(a) != len(b):
+            raise _Difference(path, f"{_kind(a)} against {_kind(b)}")
+        for key, value in a.items():
+            other = self.left.get(key) if isinstance(key, Node) else key
+            if other is None or other not in b:
+                raise _Difference(path, f"{key!r} is on one side only")
+            self.compare(value, b[other], f"{path}[{key!r}]", defining=isinstance(key, Node))
+
+    def symbol(self, a: Any, b: Any, path: str, defining: bool) -> None:
+        known = self.left.get(a)
+        if known is not None:
+            if known is not b:
+                raise _Difference(path, f"{a.name} stands for {known.name}, found {_name(b)}")
+            return
+        if type(a) is not type(b) or b in self.right:
+            raise _Difference(path, f"{a.name} against {_name(b)}")
+        if not defining and not self.map_free and a is not b:
+            raise _Difference(path, f"free variables {a.name} and {_name(b)} are not the same")
+        self.left[a], self.right[b] = b, a
+        for field in a.fields:
+            if field.name != "name" and field.role != "derived":
+                self.compare(
+                    getattr(a, field.name), getattr(b, field.name), f"{path}.{field.name}", True
+                )
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
+
+
+def _name(value: Any) -> str:
+    return getattr(value, "name", _kind(value))
+
+
+def first_difference(
+    a: Any, b: Any, *, ignore_ndarray: bool = False, map_free_vars: bool = True
+) -> str | None:
+    """Return where and how two trees differ first, or ``None`` if they are structurally equal."""
+    try:
+        _Comparer(ignore_ndarray, map_free_vars).compare(a, b, "<root>")
+    except _Difference as difference:
+        return f"{difference.path}: {difference.reason}"
+    return None
+
+
+def structural_equal(
+    a: Any, b: Any, *, ignore_ndarray: bool = False, map_free_vars: bool = True
+) -> bool:
+    """Whether two nodes (or tuples of nodes) are the same up to variables and buffers.
+
+    With ``map_free_vars=False`` variables that neither tree defines must be the same object.
+    """
+    return (
+        first_difference(a, b, ignore_ndarray=ignore_ndarray, map_free_vars=map_free_vars) is None
+    )
+
+
+def assert_structural_equal(a: Any, b: Any, **options: Any) -> None:
+    """Raise ``VerifyError`` with the path of the first difference if two trees differ."""
+    difference = first_difference(a, b, **options)
+    if difference is not None:
+        raise VerifyError(f"the programs differ at {difference}\n--- left\n{a!s}\n--- right\n{b!s}")
+
+
+def expr_equal(a: Expr, b: Expr) -> bool:
+    """Whether two expressions are the same tree over the same variables (fast, no mapping)."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or a.dtype != b.dtype:
+        return False
+    if is_symbol(a):
+        return False
+    for field in a.fields:
+        x, y = getattr(a, field.name), getattr(b, field.name)
+        if field.role == "child":
+            if not expr_equal(x, y):
+                return False
+        elif field.role == "children":
+            if len(x) != len(y) or not all(map(expr_equal, x, y)):
+                return False
+        elif isinstance(x, Node):
+            if x is not y:
+                return False
+        elif field.role != "derived" and x != y:
+            return False
+    return True
+
+
+class _Hasher:
+    def __init__(self, ignore_ndarray: bool) -> None:
+        self.numbers: dict[Any, int] = {}
+        self.out: list[str] = []
+        self.ignore_ndarray = ignore_ndarray
+
+    def walk(self, value: Any) -> None:
+        out = self.out
+        if isinstance(value, Node):
+            kind = type(value)
+            if kind is Var or getattr(kind, "symbol", False):
+                number = self.numbers.get(value)
+                if number is not None:
+                    out.append(f"%{number}")
+                    return
+                self.numbers[value] = len(self.numbers)
+                out.append("@" + kind.__name__)
+                for field in value.fields:
+                    if field.name != "name" and field.role != "derived":
+                        self.walk(getattr(value, field.name))
+                return
+            out.append("(" + kind.__name__)
+            for field in value.fields:
+                if field.role != "derived":
+                    self.walk(getattr(value, field.name))
+            out.append(")")
+        elif isinstance(value, str):
+            out.append(f"s{len(value)}:{value}")
+        elif isinstance(value, (tuple, list)):
+            out.append(f"[{len(value)}")
+            for item in value:
+                self.walk(item)
+        elif isinstance(value, bool):
+            out.append("T" if value else "F")
+        elif isinstance(value, int):
+            out.append(f"i{value}")
+        elif isinstance(value, float):
+            out.append("f" + struct.pack("<d", value).hex())
+        elif value is None:
+            out.append("N")
+        elif isinstance(value, Mapping):
+            self.mapping(value)
+        elif isinstance(value, Op):
+            out.append("o" + value.name)
+        elif hasattr(value, "content_key"):
+            out.append("c" + value.content_key(self.ignore_ndarray))
+        else:
+            raise VerifyError(
+                f"cannot hash a {type(value).__name__} inside a program: {value!r}; "
+                "annotations and attributes hold numbers, text, lists, dicts and expressions"
+            )
+
+    def mapping(self, value: Mapping[Any, Any]) -> None:
+        self.out.append("{" + str(len(value)))
+        if value and isinstance(next(iter(value)), Node):
+            # Buffer maps: keys are already numbered by the parameters that hold them.
+            items = sorted(value.items(), key=lambda item: self.numbers.get(item[0], -1))
+        else:
+            items = sorted(value.items(), key=lambda item: str(item[0]))
+        for key, item in items:
+            self.walk(key)
+            self.walk(item)
+
+
+def structural_hash(value: Any, *, ignore_ndarray: bool = False) -> str:
+    """Return a digest (32 hex digits) that is equal for structurally equal trees."""
+    hasher = _Hasher(ignore_ndarray)
+    hasher.walk(value)
+    digest = hashlib.blake2b("\x1f".join(hasher.out).encode(), digest_size=16, key=_HASH_VERSION)
+    return digest.hexdigest()
+
+
+def is_scalar(expr: Expr) -> bool:
+    """Whether an expression has one lane."""
+    return lanes_of(expr.dtype) == 1

@@ -1,0 +1,157 @@
+"""Walking and rewriting trees of nodes.
+
+``Visitor`` and ``Mutator`` dispatch by node class through a table that is built once per class:
+define ``visit_For``, ``visit_Add``, … and call ``self.generic_visit(node)`` to go into the children.
+A method for a base class (``visit_BinaryExpr``) serves all its subclasses.
+Mutators return the same object when nothing changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.node import Node
+
+T = TypeVar("T")
+
+
+class _Dispatch:
+    """Finds the ``visit_*`` method for a node class, once."""
+
+    _tables: dict[type, dict[type, Callable[..., Any]]] = {}
+
+    def _find(self, node_class: type) -> Callable[..., Any]:
+        visitor_class = type(self)
+        table = _Dispatch._tables.setdefault(visitor_class, {})
+        for base in node_class.__mro__:
+            method = getattr(visitor_class, "visit_" + base.__name__, None)
+            if method is not None:
+                table[node_class] = method
+                return method  # type: ignore[no-any-return]
+        method = visitor_class.generic_visit  # type: ignore[attr-defined]
+        table[node_class] = method
+        return method  # type: ignore[no-any-return]
+
+    def visit(self, node: Any) -> Any:
+        """Dispatch on the class of ``node``."""
+        table = _Dispatch._tables.get(type(self))
+        method = table.get(type(node)) if table is not None else None
+        if method is None:
+            method = self._find(type(node))
+        return method(self, node)
+
+
+class Visitor(_Dispatch):
+    """Walks a tree; by default into all children, in order."""
+
+    def generic_visit(self, node: Node) -> Any:
+        """Visit all children."""
+        for item in node.child_nodes():
+            self.visit(item)
+
+
+class Mutator(_Dispatch):
+    """Rewrites a tree; by default rebuilds what has changed children."""
+
+    def generic_visit(self, node: Any) -> Any:
+        """Rewrite all children; the same node comes back if none changed."""
+        return node.map_children(self.visit)
+
+
+def post_order(node: Node) -> Iterator[Node]:
+    """Yield ``node`` and all below it, children first."""
+    stack: list[tuple[Node, bool]] = [(node, False)]
+    while stack:
+        current, expanded = stack.pop()
+        if expanded:
+            yield current
+            continue
+        stack.append((current, True))
+        stack.extend((item, False) for item in reversed(current.child_nodes()))
+
+
+def pre_order(node: Node, enter: Callable[[Node], bool] | None = None) -> Iterator[Node]:
+    """Yield ``node`` and all below it, parents first; ``enter`` says whether to go below a node."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        if enter is None or enter(current):
+            stack.extend(reversed(current.child_nodes()))
+
+
+def collect(node: Node, kind: type[T] | tuple[type, ...]) -> list[T]:
+    """Return all nodes of a class below ``node``, parents first."""
+    return [item for item in pre_order(node) if isinstance(item, kind)]  # type: ignore[misc]
+
+
+def rewrite_bottom_up(node: Any, function: Callable[[Any], Any]) -> Any:
+    """Rebuild a tree from the leaves, giving each rebuilt node to ``function``."""
+
+    def go(current: Any) -> Any:
+        return function(current.map_children(go))
+
+    return go(node)
+
+
+def rewrite_top_down(node: Any, function: Callable[[Any], Any | None]) -> Any:
+    """Offer each node to ``function``; a result other than ``None`` replaces it, unentered."""
+
+    def go(current: Any) -> Any:
+        made = function(current)
+        return current.map_children(go) if made is None else made
+
+    return go(node)
+
+
+def substitute(node: Any, mapping: Mapping[Any, Any]) -> Any:
+    """Replace uses of variables (and of buffers, if ``mapping`` has them).
+
+    Definitions are left alone; see ``tir.renew_definitions`` for copies with fresh variables.
+    Keys are compared by identity.
+    """
+    if not mapping:
+        return node
+
+    def go(current: Any) -> Any:
+        made = mapping.get(current)
+        if made is not None:
+            return made
+        return current.map_children(go)
+
+    return go(node)
+
+
+def free_vars(expr: Node) -> list[Var]:
+    """Return the variables used in an expression or statement, once each, in order of appearance.
+
+    Variables that the tree itself defines are left out.
+    """
+    found: dict[Var, None] = {}
+    defined: set[Var] = set()
+    for item in pre_order(expr):
+        if type(item) is Var:
+            found.setdefault(item)
+        else:
+            for field in item.fields:
+                if field.role == "definition":
+                    defined.add(getattr(item, field.name))
+                elif field.role == "definitions":
+                    defined.update(getattr(item, field.name))
+    return [var for var in found if var not in defined]
+
+
+def uses_var(node: Node, variables: Callable[[Var], bool] | Mapping[Var, Any] | set[Var]) -> bool:
+    """Whether any variable for which the predicate holds (or which is in the set) is used."""
+    test = variables if callable(variables) else variables.__contains__
+    return any(type(item) is Var and test(item) for item in pre_order(node))
+
+
+class ExprMutator(Mutator):
+    """A mutator meant for expressions; kept as a name for users of the field's vocabulary."""
+
+    def visit_Expr(self, node: Expr) -> Any:
+        """Rewrite the children of any expression without a method of its own."""
+        return self.generic_visit(node)

@@ -1,0 +1,79 @@
+"""A named collection of entries of one kind, open to third parties."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import Generic, TypeVar
+
+from tilewright.support.errors import TilewrightError
+
+T = TypeVar("T")
+
+
+def near_matches(name: str, known: list[str]) -> str:
+    """Render ``known`` names for an error message, those close to ``name`` first."""
+    close = difflib.get_close_matches(name, known, n=3)
+    if close:
+        return "did you mean " + " or ".join(repr(entry) for entry in close) + "?"
+    shown = ", ".join(sorted(known)[:40])
+    return f"known: {shown}" + (", …" if len(known) > 40 else "")
+
+
+class Registry(Generic[T]):
+    """Entries by name. ``kind`` says in words what an entry is, for error messages.
+
+    Plug-ins add entries through the entry point group ``tilewright.plugins``: each entry point is a
+    function that is called once, on the first look-up of an unknown name.
+    """
+
+    _plugins_loaded = False
+
+    def __init__(self, kind: str, error: type[TilewrightError] = TilewrightError) -> None:
+        self.kind = kind
+        self._error = error
+        self._entries: dict[str, T] = {}
+
+    def register(self, name: str, entry: T) -> T:
+        """Add ``entry``; a second one of the same name is an error."""
+        if name in self._entries:
+            raise self._error(f"{self.kind} {name!r} is registered twice")
+        self._entries[name] = entry
+        return entry
+
+    def decorator(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that registers what it decorates."""
+        return lambda entry: self.register(name, entry)
+
+    def get(self, name: str) -> T:
+        """Return the entry, or raise an error that lists near matches."""
+        entry = self._entries.get(name)
+        if entry is None:
+            self._load_plugins()
+            if name not in self._entries:
+                raise self._error(
+                    f"unknown {self.kind} {name!r}; {near_matches(name, list(self._entries))}"
+                )
+            entry = self._entries[name]
+        return entry
+
+    @staticmethod
+    def _load_plugins() -> None:
+        if not Registry._plugins_loaded:
+            Registry._plugins_loaded = True
+            for entry_point in metadata.entry_points(group="tilewright.plugins"):
+                entry_point.load()()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def items(self) -> list[tuple[str, T]]:
+        """All entries in the order of registration."""
+        return list(self._entries.items())

@@ -1,0 +1,63 @@
+"""All settings that come from the environment, in one table.
+
+Nothing else in the package reads environment variables.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.support.errors import TilewrightError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: environment variable ``TILEWRIGHT_<NAME>``."""
+
+    name: str
+    convert: Callable[[str], Any]
+    default: Any
+    help: str
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError("expected 0 or 1")
+
+
+SETTINGS: dict[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "cache_dir",
+            Path,
+            Path.home() / ".cache" / "tilewright",
+            "Folder for compiled objects and other things that can be made again.",
+        ),
+        Setting(
+            "num_threads", int, 0, "Threads of the pool; 0 means the target's number of cores."
+        ),
+        Setting("freeze_nodes", _flag, False, "Make IR nodes refuse assignment (tests set it)."),
+    )
+}
+
+
+def setting(name: str) -> Any:
+    """Return the value of a setting: the environment's, else the default."""
+    entry = SETTINGS[name]
+    text = os.environ.get("TILEWRIGHT_" + name.upper())
+    if text is None:
+        return entry.default
+    try:
+        return entry.convert(text)
+    except ValueError as error:
+        raise TilewrightError(
+            f"TILEWRIGHT_{name.upper()}={text!r} is not valid: {error}. {entry.help}"
+        ) from None

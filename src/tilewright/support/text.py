@@ -1,0 +1,37 @@
+"""Text for people: excerpts with a caret under the culprit, tables, numbers with units."""
+
+from __future__ import annotations
+
+
+def caret_excerpt(
+    source: str, line: int, column: int, end_column: int | None = None, *, name: str = "<script>"
+) -> str:
+    """Render one source line with carets below ``column`` .. ``end_column``.
+
+    ``line`` counts from 1, columns from 0, as Python's ``ast`` does.
+    """
+    lines = source.splitlines()
+    text = lines[line - 1] if 0 < line <= len(lines) else ""
+    width = max(1, (end_column if end_column is not None else column + 1) - column)
+    width = min(width, max(1, len(text) - column))
+    number = str(line)
+    return (
+        f"  --> {name}:{line}:{column + 1}\n"
+        f"{' ' * len(number)} |\n"
+        f"{number} | {text}\n"
+        f"{' ' * len(number)} | {' ' * column}{'^' * width}"
+    )
+
+
+def indent(text: str, by: int = 4) -> str:
+    """Indent every non-empty line."""
+    pad = " " * by
+    return "\n".join(pad + line if line else line for line in text.split("\n"))
+
+
+def human_time(seconds: float) -> str:
+    """Render a duration with three significant digits: ``1.23 ms``."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1.0:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

@@ -1,0 +1,169 @@
+"""Buffers: named, shaped pieces of memory, and reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir import (
+    INDEX,
+    Expr,
+    ExprLike,
+    Node,
+    Ramp,
+    Range,
+    Var,
+    as_expr,
+    attr,
+    child,
+    children,
+    definition,
+    derived,
+    dtypes,
+    node,
+)
+from tilewright.support.errors import VerifyError
+
+
+@node
+class Buffer(Node):
+    """A buffer: identity is the object; all uses of one buffer share it.
+
+    ``shape`` in elements, row-major unless ``strides`` (in elements) are given. ``elem_offset``
+    (in elements) is ``None`` for zero. ``scope`` names the memory: ``global``, ``local``
+    (registers), ``shared``, ``warp``, ``wmma.*`` …. ``alignment`` in bytes. ``data`` is the pointer
+    variable; two buffers with one ``data`` alias. ``axis_separators`` are the axes before which a
+    new physical axis starts.
+
+    Traversals treat a buffer as a leaf: expressions inside its shape belong to its definition.
+    """
+
+    symbol = True
+
+    name: str = attr()
+    shape: tuple[Expr, ...] = attr()
+    dtype: str = attr(default="float32")
+    strides: tuple[Expr, ...] = attr(default=())
+    elem_offset: Expr | None = attr(default=None)
+    scope: str = attr(default="global")
+    alignment: int = attr(default=64)
+    axis_separators: tuple[int, ...] = attr(default=())
+    data: Var = definition(default=None)
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        set_field(self, "shape", tuple(as_expr(extent) for extent in self.shape))
+        set_field(self, "strides", tuple(as_expr(stride) for stride in self.strides))
+        if self.data is None:
+            set_field(self, "data", Var(self.name, "handle"))
+        if self.strides and len(self.strides) != len(self.shape):
+            raise VerifyError(
+                f"buffer {self.name} has {len(self.shape)} dimensions "
+                f"but {len(self.strides)} strides"
+            )
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def __getitem__(self, indices: Any) -> BufferLoad:
+        """Read an element: ``A[i, j]``; a slice with a constant extent reads a vector."""
+        indices = indices if isinstance(indices, tuple) else (indices,)
+        return BufferLoad(self, make_indices(self, indices))
+
+    def region(self) -> BufferRegion:
+        """The whole buffer as a region."""
+        return BufferRegion(self, tuple(Range(as_expr(0), extent) for extent in self.shape))
+
+    def with_fresh_data(self, **changes: Any) -> Buffer:
+        """Return a copy with other fields and a pointer variable of its own."""
+        return self.replace(**{"data": None, **changes})
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.name}: {self.dtype}{list(self.shape)}, {self.scope})"
+
+
+def make_indices(buffer: Buffer, indices: Sequence[Any]) -> tuple[Expr, ...]:
+    """Turn Python indices (numbers, expressions, constant slices) into index expressions."""
+    if len(indices) != buffer.ndim:
+        raise VerifyError(
+            f"buffer {buffer.name} has {buffer.ndim} dimensions, got {len(indices)} indices"
+        )
+    made = []
+    for index in indices:
+        if isinstance(index, slice):
+            start, step = as_expr(index.start or 0), as_expr(index.step or 1)
+            extent = index.stop - start
+            lanes = getattr(extent, "value", None)
+            if lanes is None:
+                raise VerifyError(f"a slice of {buffer.name} needs a constant extent, got {extent}")
+            made.append(Ramp(start, step, lanes) if lanes > 1 else start)
+        else:
+            made.append(as_expr(index))
+    return tuple(made)
+
+
+def access_dtype(buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+    """The dtype of a value read or written at ``indices``: vector if the last index is one."""
+    lanes = dtypes.lanes_of(indices[-1].dtype) if indices else 1
+    if lanes == 1:
+        return buffer.dtype
+    element, own = dtypes.split_dtype(buffer.dtype)
+    return dtypes.vector_dtype(element, own * lanes)
+
+
+@node
+class BufferLoad(Expr):
+    """An element of a buffer, or a vector of them if the last index is a vector."""
+
+    buffer: Buffer = child()
+    indices: tuple[Expr, ...] = children()
+    dtype: str = derived()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", access_dtype(self.buffer, self.indices))
+
+    def __repr__(self) -> str:
+        return f"{self.buffer.name}[{', '.join(map(repr, self.indices))}]"
+
+
+@node
+class BufferRegion(Node):
+    """A box inside a buffer: one range per dimension."""
+
+    buffer: Buffer = child()
+    region: tuple[Range, ...] = children()
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{r.min!r}:{r.min!r}+{r.extent!r}" for r in self.region)
+        return f"{self.buffer.name}[{inside}]"
+
+
+def decl_buffer(
+    shape: Sequence[ExprLike] | ExprLike,
+    dtype: str = "float32",
+    name: str = "buffer",
+    *,
+    data: Var | None = None,
+    strides: Sequence[ExprLike] = (),
+    elem_offset: ExprLike | None = None,
+    scope: str = "global",
+    alignment: int = 64,
+    axis_separators: Sequence[int] = (),
+) -> Buffer:
+    """Declare a buffer; see :class:`Buffer` for the units."""
+    dtypes.split_dtype(dtype)
+    if isinstance(shape, (Expr, int)):
+        shape = (shape,)
+    return Buffer(
+        name,
+        tuple(as_expr(extent, INDEX) for extent in shape),
+        dtype,
+        tuple(as_expr(stride, INDEX) for stride in strides),
+        None if elem_offset is None else as_expr(elem_offset, INDEX),
+        scope,
+        alignment,
+        tuple(axis_separators),
+        data,
+    )

@@ -1,0 +1,60 @@
+"""``PrimFunc``: a function over buffers and scalars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir import BaseFunc, Var, attr, child, definitions, node
+from tilewright.support.errors import VerifyError
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.stmt import Block, BlockRealize, Stmt
+
+
+@node
+class PrimFunc(BaseFunc):
+    """A tensor function.
+
+    ``params`` are variables: handles for buffers (``buffer_map`` says which) and scalars. Symbolic
+    extents are variables inside the buffers' shapes, defined by their first appearance there, in
+    the order of parameters. A *schedulable* function has a ``BlockRealize`` of the root block as
+    its body (script, ``te.create_prim_func`` and the importers all make that).
+    """
+
+    params: tuple[Var, ...] = definitions()
+    buffer_map: Mapping[Var, Buffer] = attr()
+    body: Stmt = child()
+    ret_dtype: str = attr(default="void")
+    attrs: Mapping[str, Any] = attr(default=None)
+
+    def __post_init__(self) -> None:
+        if self.attrs is None:
+            object.__setattr__(self, "attrs", {})
+        for var in self.buffer_map:
+            if var not in self.params:
+                raise VerifyError(f"buffer_map names {var.name}, which is not a parameter")
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """Buffers of the parameters that have one, in order."""
+        return [self.buffer_map[var] for var in self.params if var in self.buffer_map]
+
+    @property
+    def root(self) -> Block:
+        """The root block; ``VerifyError`` if the function is lowered already."""
+        if not isinstance(self.body, BlockRealize):
+            raise VerifyError("the function has no root block: it is lowered already")
+        return self.body.block
+
+    def symbolic_vars(self) -> list[Var]:
+        """Variables that shapes, strides and offsets of the parameter buffers define, in order."""
+        scalars = {var for var in self.params if var not in self.buffer_map}
+        found: dict[Var, None] = {}
+        for buffer in self.buffers:
+            for extent in (*buffer.shape, *buffer.strides, buffer.elem_offset):
+                if type(extent) is Var and extent not in scalars:
+                    found.setdefault(extent)
+        return list(found)
+
+    def __repr__(self) -> str:
+        return f"PrimFunc({', '.join(var.name for var in self.params)})"

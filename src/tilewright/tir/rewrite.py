@@ -1,0 +1,94 @@
+"""Small rewrites of statements that every part needs: fresh copies, buffer replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir import Mutator, Var, substitute
+from tilewright.ir.dtype import INDEX
+from tilewright.tir.buffer import Buffer
+
+
+class _Renewer(Mutator):
+    """Copies a tree, giving every variable and buffer that it defines a fresh identity."""
+
+    def __init__(self, mapping: Mapping[Any, Any]) -> None:
+        self.mapping: dict[Any, Any] = dict(mapping)
+
+    def define(self, symbol: Any) -> Any:
+        if isinstance(symbol, Buffer):
+            made = self.renew_buffer(symbol)
+        else:
+            made = Var(symbol.name, symbol.dtype)
+        self.mapping[symbol] = made
+        return made
+
+    def renew_buffer(self, buffer: Buffer) -> Buffer:
+        # A pointer that something else has defined (an alias) keeps its new name.
+        data = self.mapping.get(buffer.data)
+        if data is None:
+            data = self.mapping[buffer.data] = Var(buffer.data.name, buffer.data.dtype)
+        return buffer.replace(
+            data=data,
+            shape=tuple(map(self.visit, buffer.shape)),
+            strides=tuple(map(self.visit, buffer.strides)),
+            elem_offset=None if buffer.elem_offset is None else self.visit(buffer.elem_offset),
+        )
+
+    def generic_visit(self, node: Any) -> Any:
+        changes = {}
+        for field in node.fields:
+            if field.role == "definition":
+                changes[field.name] = self.define(getattr(node, field.name))
+            elif field.role == "definitions":
+                changes[field.name] = tuple(map(self.define, getattr(node, field.name)))
+        if type(node).__name__ == "Block":
+            # Iteration variables come first in scope; children are visited in declaration order.
+            pass
+        if changes:
+            node = node.replace(**changes)
+        return node.map_children(self.visit)
+
+    def visit_Var(self, node: Var) -> Any:
+        return self.mapping.get(node, node)
+
+    def visit_Buffer(self, node: Buffer) -> Any:
+        return self.mapping.get(node, node)
+
+    def visit_PrimFunc(self, node: Any) -> Any:
+        for var in node.symbolic_vars():
+            self.define(var)
+        params = tuple(map(self.define, node.params))
+        buffer_map = {
+            self.mapping[var]: self.define(buffer) for var, buffer in node.buffer_map.items()
+        }
+        return node.replace(params=params, buffer_map=buffer_map, body=self.visit(node.body))
+
+
+def renew_definitions(node: Any, mapping: Mapping[Any, Any] | None = None) -> Any:
+    """Copy a function, statement or expression so that it shares no definition with the original.
+
+    ``mapping`` says what free variables and buffers become.
+    """
+    return _Renewer(mapping or {}).visit(node)
+
+
+def replace_buffers(node: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
+    """Replace uses of buffers in loads, stores and regions (definitions are left alone)."""
+    return substitute(node, mapping)
+
+
+def fresh_name(base: str, taken: set[str]) -> str:
+    """Return ``base``, or ``base_1``, ``base_2`` … if taken; the result is added to ``taken``."""
+    name, number = base, 0
+    while name in taken:
+        number += 1
+        name = f"{base}_{number}"
+    taken.add(name)
+    return name
+
+
+def index_var(name: str) -> Var:
+    """A fresh variable of the index dtype."""
+    return Var(name, INDEX)

@@ -1,0 +1,252 @@
+"""Statements: loops, blocks and what stands inside them.
+
+Scheduling works on programs made of ``For``, ``BlockRealize``/``Block``, ``BufferStore``,
+``IfThenElse``, ``SeqStmt`` and ``Evaluate``. Lowering replaces blocks by ``Allocate`` and flat
+stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tilewright.ir import (
+    Expr,
+    Node,
+    Range,
+    Var,
+    attr,
+    child,
+    children,
+    const,
+    definition,
+    definitions,
+    node,
+)
+from tilewright.ir.expr import TRUE
+from tilewright.tir.buffer import Buffer, BufferRegion
+
+SERIAL = "serial"
+PARALLEL = "parallel"
+VECTORIZED = "vectorized"
+UNROLLED = "unrolled"
+THREAD_BINDING = "thread_binding"
+FOR_KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD_BINDING)
+
+SPATIAL = "spatial"
+REDUCE = "reduce"
+OPAQUE = "opaque"
+ITER_KINDS = {"S": SPATIAL, "R": REDUCE, "O": OPAQUE}
+
+
+class Stmt(Node):
+    """Base of all statements."""
+
+    __slots__ = ()
+
+
+@node
+class BufferStore(Stmt):
+    """``buffer[indices] = value``."""
+
+    buffer: Buffer = child()
+    value: Expr = child()
+    indices: tuple[Expr, ...] = children()
+
+
+@node
+class Evaluate(Stmt):
+    """An expression evaluated for its effect; ``Evaluate(0)`` does nothing."""
+
+    value: Expr = child()
+
+
+@node
+class SeqStmt(Stmt):
+    """Statements one after the other; build with :func:`seq`, which flattens."""
+
+    stmts: tuple[Stmt, ...] = children()
+
+
+@node
+class IfThenElse(Stmt):
+    """A branch."""
+
+    condition: Expr = child()
+    then_case: Stmt = child()
+    else_case: Stmt | None = child(default=None)
+
+
+@node
+class LetStmt(Stmt):
+    """``body`` with ``var`` holding ``value``."""
+
+    var: Var = definition()
+    value: Expr = child()
+    body: Stmt = child()
+
+
+@node
+class AssertStmt(Stmt):
+    """Stops the program with ``message`` if ``condition`` does not hold."""
+
+    condition: Expr = child()
+    message: str = attr()
+
+
+@node
+class While(Stmt):
+    """Repeats ``body`` while ``condition`` holds."""
+
+    condition: Expr = child()
+    body: Stmt = child()
+
+
+@node
+class For(Stmt):
+    """A loop of ``loop_var`` over ``[min, min + extent)``.
+
+    ``kind`` is one of ``FOR_KINDS``; ``thread`` is the thread tag (``threadIdx.x`` …) of a
+    thread-bound loop. ``annotations`` map text to plain values.
+    """
+
+    loop_var: Var = definition()
+    min: Expr = child()
+    extent: Expr = child()
+    kind: str = attr()
+    body: Stmt = child()
+    thread: str | None = attr(default=None)
+    annotations: Mapping[str, Any] = attr(default=None)
+
+    def __post_init__(self) -> None:
+        if self.annotations is None:
+            object.__setattr__(self, "annotations", {})
+
+
+@node
+class AttrStmt(Stmt):
+    """Says something (``key``, ``value``) about ``node`` that holds in ``body``."""
+
+    node: Any = attr()
+    key: str = attr()
+    value: Expr = child()
+    body: Stmt = child()
+
+
+@node
+class Allocate(Stmt):
+    """Memory for ``buffer`` that lives as long as ``body`` runs."""
+
+    buffer: Buffer = definition()
+    body: Stmt = child()
+    annotations: Mapping[str, Any] = attr(default=None)
+
+    def __post_init__(self) -> None:
+        if self.annotations is None:
+            object.__setattr__(self, "annotations", {})
+
+
+@node
+class DeclBuffer(Stmt):
+    """Another view (``buffer``) of memory that exists already (``buffer.data``)."""
+
+    buffer: Buffer = definition()
+    body: Stmt = child()
+
+
+@node
+class IterVar(Node):
+    """An axis of a block's domain: variable, range and kind (spatial, reduce, opaque)."""
+
+    var: Var = definition()
+    dom: Range = child()
+    kind: str = attr()
+
+    def __repr__(self) -> str:
+        return f"IterVar({self.var.name}, {self.dom!r}, {self.kind})"
+
+
+@node
+class MatchBufferRegion(Node):
+    """``buffer`` stands for a region of another buffer inside a block."""
+
+    buffer: Buffer = definition()
+    source: BufferRegion = child()
+
+
+@node
+class Block(Stmt):
+    """The unit of scheduling: a computation over iteration variables, with its accesses.
+
+    ``name`` is unique in a function. ``reads``/``writes`` say which regions an instance accesses,
+    in terms of the iteration variables. ``init`` runs at the first iteration of the reduction.
+    """
+
+    iter_vars: tuple[IterVar, ...] = children()
+    reads: tuple[BufferRegion, ...] = children()
+    writes: tuple[BufferRegion, ...] = children()
+    name: str = attr()
+    body: Stmt = child()
+    init: Stmt | None = child(default=None)
+    alloc_buffers: tuple[Buffer, ...] = definitions(default=())
+    match_buffers: tuple[MatchBufferRegion, ...] = children(default=())
+    annotations: Mapping[str, Any] = attr(default=None)
+
+    def __post_init__(self) -> None:
+        if self.annotations is None:
+            object.__setattr__(self, "annotations", {})
+
+    def __repr__(self) -> str:
+        return f"Block({self.name})"
+
+
+@node
+class BlockRealize(Stmt):
+    """A block with a value for each iteration variable; runs only where ``predicate`` holds."""
+
+    iter_values: tuple[Expr, ...] = children()
+    predicate: Expr = child()
+    block: Block = child()
+
+    def __repr__(self) -> str:
+        return f"BlockRealize({self.block.name})"
+
+
+NO_OP = Evaluate(const(0))
+
+
+def is_no_op(stmt: Stmt) -> bool:
+    """Whether a statement does nothing."""
+    if isinstance(stmt, Evaluate):
+        return getattr(stmt.value, "value", None) is not None
+    return isinstance(stmt, SeqStmt) and all(map(is_no_op, stmt.stmts))
+
+
+def seq(*stmts: Stmt | Iterable[Stmt]) -> Stmt:
+    """Join statements into one; nested sequences are flattened and no-ops dropped."""
+    flat: list[Stmt] = []
+    stack: list[Any] = list(reversed(stmts))
+    while stack:
+        item = stack.pop()
+        if isinstance(item, SeqStmt):
+            stack.extend(reversed(item.stmts))
+        elif isinstance(item, Stmt):
+            if not is_no_op(item):
+                flat.append(item)
+        else:
+            stack.extend(reversed(tuple(item)))
+    if not flat:
+        return NO_OP
+    return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
+
+
+def loop_nest(loops: Iterable[For], body: Stmt) -> Stmt:
+    """Wrap ``body`` into copies of ``loops``, the first outermost."""
+    for loop in reversed(tuple(loops)):
+        body = loop if loop.body is body else loop.replace(body=body)
+    return body
+
+
+def make_root_block(body: Stmt, alloc_buffers: tuple[Buffer, ...] = ()) -> BlockRealize:
+    """Wrap a function's body into the root block that schedulable functions have."""
+    return BlockRealize((), TRUE, Block((), (), (), "root", body, None, alloc_buffers))
