@@ -11,7 +11,7 @@ program says otherwise, so that index arithmetic never mixes widths.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
@@ -50,7 +50,7 @@ ELEMENT_TYPES: dict[str, ElementType] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def split_dtype(dtype: str) -> tuple[str, int]:
     """Return element type and number of lanes; raise ``VerifyError`` for an unknown dtype."""
     if dtype in ELEMENT_TYPES:
@@ -92,25 +92,25 @@ def vector_dtype(element: str, lanes: int) -> str:
     return element if lanes == 1 else f"{element}x{lanes}"
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_float(dtype: str) -> bool:
     """Whether the elements are floating-point numbers."""
     return kind_of(dtype) == "float"
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_integer(dtype: str) -> bool:
     """Whether the elements are signed or unsigned integers (bool is not)."""
     return kind_of(dtype) in ("int", "uint")
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_bool(dtype: str) -> bool:
     """Whether the elements are truth values."""
     return kind_of(dtype) == "bool"
 
 
-@lru_cache(maxsize=None)
+@cache
 def integer_limits(dtype: str) -> tuple[int, int]:
     """Return the least and greatest value of an integer or bool dtype."""
     kind, bits = kind_of(dtype), bits_of(dtype)

@@ -1,0 +1,252 @@
+"""``Target``: what code is generated for, as a value.
+
+A target prints as text that parses back (``llvm -mcpu=znver4 -num-cores=2``), so that it can stand
+in a database record. Facts that follow from the CPU name and its features (vector width, number of
+vector registers) are derived; cache sizes come from the machine where it can be asked.
+"""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.support.errors import TargetError
+from tilewright.support.registry import near_matches
+from tilewright.target import host
+
+# Options of each kind with the type of their value. ``None`` options are left out of the text.
+_COMMON_CPU: dict[str, type] = {
+    "mcpu": str,
+    "mtriple": str,
+    "mattr": str,
+    "num-cores": int,
+    "opt-level": int,
+    "l1": int,
+    "l2": int,
+    "l3": int,
+}
+TARGET_KINDS: dict[str, dict[str, type]] = {
+    "llvm": _COMMON_CPU,
+    "c": {"num-cores": int},
+    "cuda": {
+        "arch": str,
+        "max-threads": int,
+        "max-shared-memory": int,
+        "thread-warp-size": int,
+        "num-cores": int,
+    },
+}
+DEVICE_OF_KIND = {"llvm": "cpu", "c": "cpu", "cuda": "cuda"}
+
+
+class Target:
+    """A compilation target.
+
+    ``Target("native")`` is this machine's CPU: name, features and cores are detected.
+    ``Target("llvm -mcpu=znver4 -num-cores=2")`` says it; what is left out is filled in from this
+    machine when the named CPU is this machine's (or none is named), else from the CPU's name.
+    Raises ``TargetError`` for an unknown kind or option.
+    """
+
+    _local = threading.local()
+
+    def __init__(self, description: str | Mapping[str, Any] | Target) -> None:
+        kind: str
+        options: dict[str, Any]
+        if isinstance(description, Target):
+            kind, options = description.kind, dict(description.options)
+        elif isinstance(description, str):
+            kind, options = _parse(description)
+        else:
+            options = {key: value for key, value in description.items() if key != "kind"}
+            kind = description.get("kind", "")
+        if kind == "native":
+            kind, options = "llvm", {"mcpu": host.cpu_name(), **options}
+        known = TARGET_KINDS.get(kind)
+        if known is None:
+            names = ["native", *TARGET_KINDS]
+            raise TargetError(f"unknown target {kind!r}; {near_matches(kind, names)}")
+        self.kind: str = kind
+        self.options: dict[str, Any] = {
+            key: _option(kind, known, key, value) for key, value in options.items()
+        }
+        if kind == "llvm":
+            self._fill_in_cpu()
+
+    def _fill_in_cpu(self) -> None:
+        options = self.options
+        here = options.get("mcpu") in (None, host.cpu_name()) and "mtriple" not in options
+        if here:
+            options.setdefault("mcpu", host.cpu_name())
+        if "num-cores" not in options:
+            options["num-cores"] = host.core_count()
+        caches = host.cache_sizes() if here else {}
+        for level, fallback in (("l1", 32 << 10), ("l2", 1 << 20), ("l3", 32 << 20)):
+            options.setdefault(level, caches.get(level, fallback))
+        names = host.cpu_features() if here and "mattr" not in options else frozenset()
+        if not names:
+            names = host.features_of_cpu(options.get("mcpu", ""), options.get("mtriple", ""))
+        for item in options.get("mattr", "").split(","):
+            if item.startswith("-"):
+                names = names - {item[1:]}
+            elif item:
+                names = names | {item.lstrip("+")}
+        self._features = frozenset(names)
+
+    @staticmethod
+    def from_device(device: Any) -> Target:
+        """Return the target of a device (``tilewright.cpu()``, ``"cpu"``)."""
+        kind = str(getattr(device, "kind", device)).split(":")[0].split("(")[0]
+        if kind in ("cpu", "llvm"):
+            return Target("native")
+        raise TargetError(
+            f"no target can be detected for device {device!s}; cpu devices can, "
+            "for others write the target, such as 'cuda -arch=sm_90'"
+        )
+
+    @staticmethod
+    def current(*, allow_none: bool = True) -> Target | None:
+        """Return the target of the innermost ``with target:``, or ``None``."""
+        stack = getattr(Target._local, "stack", None)
+        if stack:
+            found: Target = stack[-1]
+            return found
+        if allow_none:
+            return None
+        raise TargetError("no target is active; use `with Target(...):` or pass one")
+
+    def __enter__(self) -> Target:
+        if not hasattr(Target._local, "stack"):
+            Target._local.stack = []
+        Target._local.stack.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Target._local.stack.pop()
+
+    @property
+    def device_kind(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return DEVICE_OF_KIND[self.kind]
+
+    @property
+    def mcpu(self) -> str:
+        """LLVM's name of the CPU."""
+        return str(self.options.get("mcpu", ""))
+
+    @property
+    def triple(self) -> str:
+        """LLVM target triple; empty for the host's."""
+        return str(self.options.get("mtriple", ""))
+
+    @property
+    def features(self) -> frozenset[str]:
+        """LLVM's names of the CPU features that may be used (``avx2``, ``fma``, ``neon`` …)."""
+        return self._features if self.kind == "llvm" else frozenset()
+
+    def has(self, feature: str) -> bool:
+        """Whether a CPU feature may be used."""
+        return feature in self.features
+
+    @property
+    def feature_string(self) -> str:
+        """Features in the form LLVM takes: ``+avx2,+fma``, sorted."""
+        return ",".join(f"+{name}" for name in sorted(self.features))
+
+    @property
+    def num_cores(self) -> int:
+        """Number of threads a parallel loop runs on."""
+        return int(self.options.get("num-cores", 1))
+
+    @property
+    def vector_bits(self) -> int:
+        """Width of the widest vector register in bits."""
+        if self.has("avx512f"):
+            return 512
+        return 256 if self.has("avx") else 128
+
+    @property
+    def vector_registers(self) -> int:
+        """Number of architectural vector registers."""
+        return 32 if self.has("avx512f") or self.has("neon") else 16
+
+    def vector_lanes(self, dtype_bits: int = 32) -> int:
+        """Elements of ``dtype_bits`` bits in the widest vector."""
+        return self.vector_bits // dtype_bits
+
+    @property
+    def l1_bytes(self) -> int:
+        """Bytes of level-1 data cache per core."""
+        return int(self.options.get("l1", 32 << 10))
+
+    @property
+    def l2_bytes(self) -> int:
+        """Bytes of level-2 cache per core."""
+        return int(self.options.get("l2", 1 << 20))
+
+    @property
+    def l3_bytes(self) -> int:
+        """Bytes of the last cache, shared by all cores."""
+        return int(self.options.get("l3", 32 << 20))
+
+    def with_options(self, **options: Any) -> Target:
+        """Return a copy with options changed (``num_cores=1`` means ``-num-cores=1``)."""
+        changed = {key.replace("_", "-"): value for key, value in options.items()}
+        return Target({"kind": self.kind, **self.options, **changed})
+
+    def export(self) -> dict[str, Any]:
+        """Return kind and options as a plain dict."""
+        return {"kind": self.kind, **dict(sorted(self.options.items()))}
+
+    def __str__(self) -> str:
+        options = "".join(
+            f" -{key}={shlex.quote(str(value))}" for key, value in sorted(self.options.items())
+        )
+        return self.kind + options
+
+    def __repr__(self) -> str:
+        return f"Target({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Target) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+def _parse(text: str) -> tuple[str, dict[str, Any]]:
+    """Split ``kind -key=value -key value`` into its parts."""
+    words = shlex.split(text)
+    if not words:
+        raise TargetError("an empty target; write 'native' or 'llvm -num-cores=4'")
+    options: dict[str, Any] = {}
+    rest = words[1:]
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            raise TargetError(f"expected an option such as -num-cores=4 in {text!r}, got {word!r}")
+        key, equals, value = word.lstrip("-").partition("=")
+        if not equals:
+            if not rest:
+                raise TargetError(f"option -{key} of target {text!r} has no value")
+            value = rest.pop(0)
+        options[key] = value
+    return words[0], options
+
+
+def _option(kind: str, known: Mapping[str, type], key: str, value: Any) -> Any:
+    expected = known.get(key)
+    if expected is None:
+        raise TargetError(
+            f"target {kind!r} has no option {key!r}; {near_matches(key, list(known))}"
+        )
+    if isinstance(value, (list, tuple)):
+        value = ",".join(value)
+    try:
+        return expected(value)
+    except (TypeError, ValueError):
+        raise TargetError(
+            f"option {key!r} of target {kind!r} takes {expected.__name__}, got {value!r}"
+        ) from None

@@ -1,0 +1,71 @@
+"""Tensor expressions: compute definitions that know no schedule."""
+
+from __future__ import annotations
+
+from tilewright.ir import (
+    Select,
+    const,
+    if_then_else,
+    max_value,
+    maximum,
+    min_value,
+    minimum,
+    select,
+)
+from tilewright.te.create_prim_func import create_prim_func
+from tilewright.te.reduction import (
+    all_of,
+    any_of,
+    argmax,
+    argmin,
+    comm_reducer,
+    max,
+    min,
+    prod,
+    sum,
+)
+from tilewright.te.tensor import (
+    ComputeOp,
+    Operation,
+    PlaceholderOp,
+    ProducerLoad,
+    Reduce,
+    Tensor,
+    compute,
+    placeholder,
+    reduce_axis,
+    size_var,
+    var,
+)
+from tilewright.tir.op import (
+    abs,
+    all,
+    any,
+    ceil,
+    cos,
+    erf,
+    exp,
+    floor,
+    log,
+    log1p,
+    nearbyint,
+    pow,
+    power,
+    round,
+    rsqrt,
+    sigmoid,
+    sin,
+    sqrt,
+    tan,
+    tanh,
+    trunc,
+)
+
+__all__ = [
+    "ComputeOp", "Operation", "PlaceholderOp", "ProducerLoad", "Reduce", "Select", "Tensor", "abs",
+    "all", "all_of", "any", "any_of", "argmax", "argmin", "ceil", "comm_reducer", "compute",
+    "const", "cos", "create_prim_func", "erf", "exp", "floor", "if_then_else", "log", "log1p",
+    "max", "max_value", "maximum", "min", "min_value", "minimum", "nearbyint", "placeholder",
+    "pow", "power", "prod", "reduce_axis", "round", "rsqrt", "select", "sigmoid", "sin",
+    "size_var", "sqrt", "sum", "tan", "tanh", "trunc", "var",
+]  # fmt: skip

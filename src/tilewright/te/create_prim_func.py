@@ -1,0 +1,193 @@
+"""From tensor expressions to a TensorIR function: one block per compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir import (
+    TRUE,
+    Expr,
+    Range,
+    Var,
+    as_int,
+    const,
+    is_const,
+    rewrite_top_down,
+    select,
+    substitute,
+)
+from tilewright.support.errors import VerifyError
+from tilewright.te.tensor import ComputeOp, Operation, PlaceholderOp, ProducerLoad, Reduce, Tensor
+from tilewright.tir import (
+    SERIAL,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    IterVar,
+    LetStmt,
+    PrimFunc,
+    Stmt,
+    decl_buffer,
+    fresh_name,
+    make_root_block,
+    seq,
+)
+from tilewright.tir.analysis import block_access_regions
+
+
+def create_prim_func(args: Sequence[Tensor | Var], name: str | None = None) -> PrimFunc:
+    """Make a function whose parameters are ``args``: inputs, scalars and outputs in any order.
+
+    Every compute that the outputs need becomes a block; those that are not in ``args`` get
+    intermediate buffers. Raises ``VerifyError`` if a placeholder is used but not in ``args``.
+    """
+    return _Builder(args).build(name)
+
+
+class _Builder:
+    def __init__(self, args: Sequence[Tensor | Var]) -> None:
+        self.args = list(args)
+        self.buffers: dict[Tensor, Buffer] = {}
+        self.block_names: set[str] = {"root"}
+        self.buffer_names: set[str] = set()
+
+    def build(self, name: str | None) -> PrimFunc:
+        params: list[Var] = []
+        buffer_map: dict[Var, Buffer] = {}
+        for arg in self.args:
+            if isinstance(arg, Tensor):
+                buffer = self.declare(arg)
+                handle = Var(f"{buffer.name}_handle", "handle")
+                params.append(handle)
+                buffer_map[handle] = buffer
+            elif isinstance(arg, Var):
+                params.append(arg)
+            else:
+                raise VerifyError(
+                    f"create_prim_func takes tensors and variables, got {type(arg).__name__}"
+                )
+        tensors = [arg for arg in self.args if isinstance(arg, Tensor)]
+        stmts, allocated = [], []
+        for op in _topological([tensor.op for tensor in tensors]):
+            if isinstance(op, PlaceholderOp):
+                if op.output(0) not in self.buffers:
+                    raise VerifyError(f"placeholder {op.name!r} is used but not an argument")
+                continue
+            for tensor in op.outputs:
+                if tensor not in self.buffers:
+                    allocated.append(self.declare(tensor))
+            assert isinstance(op, ComputeOp)
+            stmts.append(self.compute_block(op))
+        attrs: dict[str, Any] = {"global_symbol": name} if name else {}
+        body = make_root_block(seq(*stmts), tuple(allocated))
+        return PrimFunc(tuple(params), buffer_map, body, "void", attrs)
+
+    def declare(self, tensor: Tensor) -> Buffer:
+        if tensor in self.buffers:
+            raise VerifyError(f"tensor {tensor.name!r} is given twice")
+        name = fresh_name(tensor.name, self.buffer_names)
+        buffer = decl_buffer(tensor.shape, tensor.dtype, name)
+        self.buffers[tensor] = buffer
+        return buffer
+
+    def load(self, expr: Expr) -> Expr:
+        """Turn tensor elements into buffer elements."""
+
+        def rewrite(current: Any) -> Any:
+            if not isinstance(current, ProducerLoad):
+                return None
+            indices = tuple(map(self.load, current.indices))
+            return BufferLoad(self.buffers[current.producer], indices)
+
+        made: Expr = rewrite_top_down(expr, rewrite)
+        return made
+
+    def compute_block(self, op: ComputeOp) -> Stmt:
+        axes = (*op.axis, *op.reduce_axis)
+        iter_vars = tuple(IterVar(Var(f"v_{axis.var.name}"), axis.dom, axis.kind) for axis in axes)
+        mapping = {axis.var: iter_var.var for axis, iter_var in zip(axes, iter_vars)}
+        # A symbolic extent may not refer to other axes, so domains need no substitution.
+        loops = [Var(axis.var.name) for axis in axes]
+        where = tuple(iter_var.var for iter_var in iter_vars[: len(op.axis)])
+        targets = [self.buffers[tensor] for tensor in op.outputs]
+        body = tuple(substitute(self.load_body(expr), mapping) for expr in op.body)
+        init: Stmt | None = None
+        first = body[0]
+        if isinstance(first, Reduce):
+            init = seq(
+                *(
+                    BufferStore(target, value, where)
+                    for target, value in zip(targets, first.reducer.identity)
+                )
+            )
+            update = _reduction_update(first, targets, where)
+        else:
+            update = seq(*(BufferStore(t, value, where) for t, value in zip(targets, body)))
+        block = Block(
+            iter_vars,
+            (),
+            (),
+            fresh_name(op.name, self.block_names),
+            update,
+            init,
+            annotations=dict(op.attrs),
+        )
+        reads, writes = block_access_regions(block)
+        block = block.replace(reads=tuple(reads), writes=tuple(writes))
+        # Loops of extent one stay: schedules address every axis by position.
+        values = tuple(_loop_value(loop, axis.dom) for loop, axis in zip(loops, axes))
+        stmt: Stmt = BlockRealize(values, TRUE, block)
+        for loop, axis in zip(reversed(loops), reversed(axes)):
+            stmt = For(loop, const(0), axis.dom.extent, SERIAL, stmt)
+        return stmt
+
+    def load_body(self, expr: Expr) -> Expr:
+        if isinstance(expr, Reduce):
+            return expr.replace(
+                source=tuple(map(self.load, expr.source)), condition=self.load(expr.condition)
+            )
+        return self.load(expr)
+
+
+def _loop_value(loop: Var, dom: Range) -> Expr:
+    """Loops start at zero; a domain that doesn't is reached by adding its start."""
+    return loop if as_int(dom.min) == 0 else loop + dom.min
+
+
+def _reduction_update(reduce: Reduce, targets: list[Buffer], where: tuple[Expr, ...]) -> Stmt:
+    old = tuple(BufferLoad(target, where) for target in targets)
+    source = reduce.source
+    if not is_const(reduce.condition, 1):
+        source = tuple(
+            select(reduce.condition, value, identity)
+            for value, identity in zip(source, reduce.reducer.identity)
+        )
+    new = reduce.reducer.combine(old, source)
+    if len(new) == 1:
+        return BufferStore(targets[0], new[0], where)
+    # All new values are computed before the first is stored.
+    names = [Var(f"v_{target.name}", value.dtype) for target, value in zip(targets, new)]
+    stmt = seq(*(BufferStore(target, var, where) for target, var in zip(targets, names)))
+    for var, value in zip(reversed(names), reversed(new)):
+        stmt = LetStmt(var, value, stmt)
+    return stmt
+
+
+def _topological(roots: Sequence[Operation]) -> list[Operation]:
+    """Operations in the order of computation, inputs first; no recursion, graphs may be deep."""
+    order: dict[Operation, None] = {}
+    stack: list[tuple[Operation, bool]] = [(op, False) for op in reversed(roots)]
+    while stack:
+        op, expanded = stack.pop()
+        if op in order:
+            continue
+        if expanded:
+            order[op] = None
+            continue
+        stack.append((op, True))
+        stack.extend((tensor.op, False) for tensor in reversed(op.inputs))
+    return list(order)

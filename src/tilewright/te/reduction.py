@@ -1,0 +1,73 @@
+"""Reductions for ``te.compute``: sum, prod, min, max, argmin, argmax and custom ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir import TRUE, Expr, as_expr
+from tilewright.support.errors import VerifyError
+from tilewright.te.tensor import Reduce
+from tilewright.tir import REDUCE, REDUCERS, CommReducer, IterVar, make_reducer
+
+
+def _axes(axis: IterVar | Sequence[IterVar]) -> tuple[IterVar, ...]:
+    axes = (axis,) if isinstance(axis, IterVar) else tuple(axis)
+    for item in axes:
+        if not isinstance(item, IterVar) or item.kind != REDUCE:
+            raise VerifyError(f"a reduction needs te.reduce_axis(...) axes, got {item!r}")
+    return axes
+
+
+def _reduce(reducer: CommReducer, source: tuple[Expr, ...], axis: Any, where: Any) -> Any:
+    axes = _axes(axis)
+    condition = TRUE if where is None else as_expr(where)
+    made = tuple(
+        Reduce(reducer, source, axes, condition, index, expr.dtype)
+        for index, expr in enumerate(reducer.result)
+    )
+    return made[0] if len(made) == 1 else made
+
+
+def _named(name: str) -> Callable[..., Any]:
+    def build(expr: Any, axis: IterVar | Sequence[IterVar], where: Any = None) -> Any:
+        source = tuple(map(as_expr, expr)) if isinstance(expr, (tuple, list)) else (as_expr(expr),)
+        reducer = REDUCERS.get(name)(*(item.dtype for item in source))
+        return _reduce(reducer, source, axis, where)
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = (
+        f"Reduce by ``{name}`` over reduction axes. ``where`` keeps what satisfies a condition; "
+        "an empty reduction gives the neutral element."
+    )
+    return build
+
+
+sum = _named("sum")
+prod = _named("prod")
+min = _named("min")
+max = _named("max")
+all_of = _named("all")
+any_of = _named("any")
+argmax = _named("argmax")
+argmin = _named("argmin")
+
+
+def comm_reducer(
+    fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce"
+) -> Callable[..., Any]:
+    """Make a custom reduction.
+
+    ``fcombine(x, y)`` and ``fidentity(dtype)`` for one value; for tuples they take and give tuples
+    (``fidentity`` takes one dtype per element). The combination must be associative and
+    commutative.
+    """
+
+    def reducer(expr: Any, axis: IterVar | Sequence[IterVar], where: Any = None) -> Any:
+        source = tuple(map(as_expr, expr)) if isinstance(expr, (tuple, list)) else (as_expr(expr),)
+        made = make_reducer(fcombine, fidentity, *(item.dtype for item in source))
+        return _reduce(made, source, axis, where)
+
+    reducer.__name__ = reducer.__qualname__ = name
+    reducer.__doc__ = f"Reduce by the custom combination ``{name}``."
+    return reducer

@@ -1,0 +1,13 @@
+"""The reference interpreter: what a TensorIR program means.
+
+It is the oracle of the tests and of the tuner. ``emit`` translates a function to plain Python
+(loops over flat memory, one statement per statement); ``run`` calls it on NumPy arrays. Nothing of
+lowering or code generation takes part.
+"""
+
+from __future__ import annotations
+
+from tilewright.tir.interpreter.emit import python_source
+from tilewright.tir.interpreter.run import compile_function, run
+
+__all__ = ["compile_function", "python_source", "run"]

@@ -1,0 +1,395 @@
+"""Translates a TensorIR function to Python source text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import Call, Expr, Var, Visitor, as_int, dtypes, is_const
+from tilewright.ir.expr import CompareExpr
+from tilewright.support.errors import VerifyError
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter.values import is_view_dtype
+from tilewright.tir.stmt import Stmt
+
+# CPython refuses more than 20 nested loops in a function; deeper nests go into inner functions.
+_NEST_LIMIT = 12
+
+_ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*"}
+_INTEGER_CALLS = {
+    "bitwise_and": "({} & {})",
+    "bitwise_or": "({} | {})",
+    "bitwise_xor": "({} ^ {})",
+    "bitwise_not": "(~{})",
+    "shift_left": "({} << {})",
+    "shift_right": "({} >> {})",
+    "truncdiv": "trunc_divide({}, {})",
+    "popcount": "int({}).bit_count()",
+    "abs": "abs({})",
+    "fabs": "abs({})",
+}
+
+
+def python_source(func: PrimFunc) -> tuple[str, list[str]]:
+    """Return the text of ``def program(memory, symbols, constants)`` and the names it needs.
+
+    ``memory`` maps parameter number to flat memory, ``symbols`` maps names of scalars and symbolic
+    extents to numbers.
+    """
+    return _Emitter(func).emit()
+
+
+class _Emitter(Visitor):
+    def __init__(self, func: PrimFunc) -> None:
+        self.func = func
+        self.lines: list[str] = []
+        self.depth = 0
+        self.nest = 0
+        self.names: dict[Any, str] = {}
+        self.taken: set[str] = set()
+        self.layouts: dict[Buffer, tuple[str, list[str], str]] = {}
+        self.intrinsics: dict[str, None] = {}
+
+    # ---- text ---------------------------------------------------------------------------
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def name(self, symbol: Any) -> str:
+        found = self.names.get(symbol)
+        if found is None:
+            base = "".join(ch if ch.isalnum() else "_" for ch in symbol.name)
+            found, number = f"{base}_", 0
+            while found in self.taken:
+                number += 1
+                found = f"{base}_{number}"
+            self.taken.add(found)
+            self.names[symbol] = found
+        return found
+
+    def expr(self, expr: Expr) -> str:
+        text: str = self.visit(expr)
+        return text
+
+    # ---- functions ----------------------------------------------------------------------
+    def emit(self) -> tuple[str, list[str]]:
+        func = self.func
+        self.line("def program(memory, symbols):")
+        self.depth += 1
+        symbols = [var for var in func.params if var not in func.buffer_map]
+        for var in (*symbols, *func.symbolic_vars()):
+            self.line(f"{self.name(var)} = symbols[{id(var)}]")
+        for number, var in enumerate(func.params):
+            buffer = func.buffer_map.get(var)
+            if buffer is not None:
+                memory = self.name(buffer.data)
+                self.line(f"{memory}, {memory}_np = memory[{number}]")
+                self.declare(buffer)
+        self.visit(func.body)
+        self.depth -= 1
+        return "\n".join(self.lines) + "\n", list(self.intrinsics)
+
+    def declare(
+        self, buffer: Buffer, offset: str | None = None, strides: list[str] | None = None
+    ) -> None:
+        """Note how ``buffer[indices]`` becomes a place in flat memory."""
+        memory = self.name(buffer.data)
+        if strides is None:
+            if buffer.strides:
+                strides = [self.expr(stride) for stride in buffer.strides]
+            else:
+                strides, running = [], "1"
+                for extent in reversed(buffer.shape):
+                    strides.append(running)
+                    text = self.expr(extent)
+                    running = text if running == "1" else f"{text} * {running}"
+                strides.reverse()
+                strides = [f"({stride})" if "*" in stride else stride for stride in strides]
+        if offset is None:
+            offset = "0" if buffer.elem_offset is None else self.expr(buffer.elem_offset)
+        self.layouts[buffer] = (memory, strides, offset)
+
+    def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        """Flat place of an element; every index is checked against its dimension."""
+        if buffer not in self.layouts:
+            raise VerifyError(f"buffer {buffer.name} is used but never defined")
+        _, strides, offset = self.layouts[buffer]
+        terms = [] if offset == "0" else [offset]
+        for axis, (index, extent, stride) in enumerate(zip(indices, buffer.shape, strides)):
+            text = self.expr(index)
+            if (
+                as_int(index) is None
+                or as_int(extent) is None
+                or not (
+                    0 <= as_int(index) < as_int(extent)  # type: ignore[operator]
+                )
+            ):
+                limit = self.expr(extent)
+                if dtypes.lanes_of(index.dtype) > 1:
+                    text = f"check_vector({buffer.name!r}, {axis}, {text}, {limit})"
+                else:
+                    text = (
+                        f"(_i if 0 <= (_i := {text}) < {limit} "
+                        f"else out_of_bounds({buffer.name!r}, {axis}, _i, {limit}))"
+                    )
+            terms.append(text if stride == "1" else f"{text} * {stride}")
+        return " + ".join(terms) or "0"
+
+    # ---- statements ---------------------------------------------------------------------
+    def generic_visit(self, node: Any) -> Any:
+        raise VerifyError(f"the interpreter doesn't know {type(node).__name__}")
+
+    def visit_SeqStmt(self, node: Any) -> None:
+        for stmt in node.stmts:
+            self.visit(stmt)
+
+    def nested(self, stmt: Stmt) -> None:
+        """Emit the body of a compound statement."""
+        self.depth += 1
+        self.nest += 1
+        if self.nest % _NEST_LIMIT == 0:
+            self.line("def inner():")
+            self.depth += 1
+            self.line("pass")
+            self.visit(stmt)
+            self.depth -= 1
+            self.line("inner()")
+        else:
+            self.line("pass")
+            self.visit(stmt)
+        self.nest -= 1
+        self.depth -= 1
+
+    def visit_For(self, node: Any) -> None:
+        var = self.name(node.loop_var)
+        if is_const(node.min, 0):
+            self.line(f"for {var} in range({self.expr(node.extent)}):")
+        else:
+            low = self.expr(node.min)
+            self.line(f"for {var} in range({low}, {low} + {self.expr(node.extent)}):")
+        self.nested(node.body)
+
+    def visit_While(self, node: Any) -> None:
+        self.line(f"while {self.expr(node.condition)}:")
+        self.nested(node.body)
+
+    def visit_IfThenElse(self, node: Any) -> None:
+        self.line(f"if {self.expr(node.condition)}:")
+        self.nested(node.then_case)
+        if node.else_case is not None:
+            self.line("else:")
+            self.nested(node.else_case)
+
+    def visit_LetStmt(self, node: Any) -> None:
+        self.line(f"{self.name(node.var)} = {self.expr(node.value)}")
+        self.visit(node.body)
+
+    def visit_AttrStmt(self, node: Any) -> None:
+        self.visit(node.body)
+
+    def visit_AssertStmt(self, node: Any) -> None:
+        self.line(f"if not ({self.expr(node.condition)}): fail({node.message!r})")
+
+    def visit_Evaluate(self, node: Any) -> None:
+        value = node.value
+        if isinstance(value, Call) and value.op.name in ("prefetch", "assume", "storage_sync"):
+            return  # hints, and barriers of loops that run one thread after the other
+        if as_int(value) is None:
+            self.line(self.expr(value))
+
+    def allocate(self, buffer: Buffer) -> None:
+        memory = self.name(buffer.data)
+        size = " * ".join(f"({self.expr(extent)})" for extent in buffer.shape) or "1"
+        if buffer.strides:
+            size = (
+                " + ".join(
+                    f"({self.expr(extent)} - 1) * ({self.expr(stride)})"
+                    for extent, stride in zip(buffer.shape, buffer.strides)
+                )
+                + " + 1"
+            )
+        lanes = dtypes.lanes_of(buffer.dtype)
+        if lanes > 1:
+            raise VerifyError(f"the interpreter allocates scalar elements, not {buffer.dtype}")
+        self.line(f"{memory}_np = allocate({size}, {buffer.dtype!r})")
+        self.line(f"{memory} = view({memory}_np, {buffer.dtype!r})")
+        self.declare(buffer, offset="0")
+
+    def visit_Allocate(self, node: Any) -> None:
+        self.allocate(node.buffer)
+        self.visit(node.body)
+
+    def visit_DeclBuffer(self, node: Any) -> None:
+        self.declare(node.buffer)
+        self.visit(node.body)
+
+    def visit_BufferStore(self, node: Any) -> None:
+        buffer: Buffer = node.buffer
+        value = self.expr(node.value)
+        place = self.address(buffer, node.indices)
+        memory = self.layouts[buffer][0]
+        if node.value.dtype != "bool" and dtypes.is_bool(buffer.dtype):
+            value = f"bool({value})"
+        vector = dtypes.lanes_of(node.value.dtype) > 1
+        self.line(f"{memory}{'_np' if vector else ''}[{place}] = {value}")
+
+    def visit_BlockRealize(self, node: Any) -> None:
+        block = node.block
+        for iter_var, value in zip(block.iter_vars, node.iter_values):
+            self.line(f"{self.name(iter_var.var)} = {self.expr(value)}")
+        conditional = not is_const(node.predicate, 1)
+        if conditional:
+            self.line(f"if {self.expr(node.predicate)}:")
+            self.depth += 1
+            self.line("pass")
+        for buffer in block.alloc_buffers:
+            self.allocate(buffer)
+        for match in block.match_buffers:
+            self.match_buffer(match)
+        if block.init is not None:
+            first = [
+                f"{self.name(iter_var.var)} == {self.expr(iter_var.dom.min)}"
+                for iter_var in block.iter_vars
+                if iter_var.kind == "reduce"
+            ]
+            self.line(f"if {' and '.join(first) or 'True'}:")
+            self.nested(block.init)
+        self.visit(block.body)
+        if conditional:
+            self.depth -= 1
+
+    def match_buffer(self, match: Any) -> None:
+        source, buffer = match.source.buffer, match.buffer
+        place = self.address(source, tuple(r.min for r in match.source.region))
+        memory, strides, _ = self.layouts[source]
+        kept = strides[len(strides) - buffer.ndim :]
+        if len(kept) != buffer.ndim:
+            raise VerifyError(f"{buffer.name} has more dimensions than what it matches")
+        target = self.name(buffer.data)
+        self.line(f"{target}, {target}_np = {memory}, {memory}_np")
+        start = f"{target}_start"
+        self.line(f"{start} = {place}")
+        if type(buffer.elem_offset) is Var:
+            self.line(f"{self.name(buffer.elem_offset)} = {start}")
+        for stride, text in zip(buffer.strides, kept):
+            if type(stride) is Var:
+                self.line(f"{self.name(stride)} = {text}")
+        self.declare(buffer, start, kept)
+
+    # ---- expressions --------------------------------------------------------------------
+    def visit_Var(self, node: Var) -> str:
+        return self.name(node)
+
+    def visit_IntImm(self, node: Any) -> str:
+        if node.dtype == "bool":
+            return "True" if node.value else "False"
+        return str(node.value) if node.value >= 0 else f"({node.value})"
+
+    def visit_FloatImm(self, node: Any) -> str:
+        # The constant has the precision of its dtype, like a value loaded from memory.
+        return (
+            f"convert({_float_text(node.value)}, 'float64', {node.dtype!r})"
+            if (node.dtype != "float64" and node.value not in (0.0, 1.0, -1.0, 0.5, 2.0))
+            else _float_text(node.value)
+        )
+
+    def visit_StringImm(self, node: Any) -> str:
+        return repr(node.value)
+
+    def visit_Cast(self, node: Any) -> str:
+        return f"convert({self.expr(node.value)}, {node.value.dtype!r}, {node.dtype!r})"
+
+    def wrapped(self, text: str, dtype: str) -> str:
+        """Wrap integers narrower than 64 bits, and unsigned ones."""
+        kind, bits = dtypes.kind_of(dtype), dtypes.bits_of(dtype)
+        if kind == "uint" or (kind == "int" and bits < 64):
+            return f"wrap({text}, {bits}, {kind == 'int'})"
+        return text
+
+    def visit_BinaryExpr(self, node: Any) -> str:
+        a, b = self.expr(node.a), self.expr(node.b)
+        name = type(node).__name__
+        if name in _ARITHMETIC:
+            return self.wrapped(f"({a} {_ARITHMETIC[name]} {b})", node.dtype)
+        if name == "Div":
+            return f"divide({a}, {b})"
+        if name == "FloorDiv":
+            return f"floor_divide({a}, {b})"
+        if name == "FloorMod":
+            return f"({a} % {b})"
+        return f"{'minimum' if name == 'Min' else 'maximum'}({a}, {b})"
+
+    def visit_CompareExpr(self, node: CompareExpr) -> str:
+        a, b = self.expr(node.a), self.expr(node.b)
+        vector = dtypes.lanes_of(node.dtype) > 1
+        symbol = {"and": "&", "or": "|"}.get(node.symbol, node.symbol) if vector else node.symbol
+        return f"({a} {symbol} {b})"
+
+    def visit_Not(self, node: Any) -> str:
+        text = self.expr(node.a)
+        return f"(~{text})" if dtypes.lanes_of(node.dtype) > 1 else f"(not {text})"
+
+    def visit_Select(self, node: Any) -> str:
+        parts = map(self.expr, (node.condition, node.true_value, node.false_value))
+        return f"select({', '.join(parts)})"
+
+    def visit_Ramp(self, node: Any) -> str:
+        return f"({self.expr(node.base)} + {self.expr(node.stride)} * np.arange({node.lanes}))"
+
+    def visit_Broadcast(self, node: Any) -> str:
+        return f"np.full({node.lanes}, {self.expr(node.value)})"
+
+    def visit_Shuffle(self, node: Any) -> str:
+        parts = ", ".join(f"np.atleast_1d({self.expr(vector)})" for vector in node.vectors)
+        picked = f"np.concatenate([{parts}])[{list(node.indices)}]"
+        return picked if len(node.indices) > 1 else f"{picked}[0].item()"
+
+    def visit_Let(self, node: Any) -> str:
+        return f"(({self.name(node.var)} := {self.expr(node.value)}), {self.expr(node.body)})[1]"
+
+    def visit_BufferLoad(self, node: Any) -> str:
+        place = self.address(node.buffer, node.indices)
+        memory = self.layouts[node.buffer][0]
+        if dtypes.lanes_of(node.dtype) > 1:
+            wide = ".astype(np.float64)" if dtypes.is_float(node.dtype) else ""
+            return f"{memory}_np[{place}]{wide}"
+        if is_view_dtype(node.buffer.dtype):
+            return f"{memory}[{place}]"
+        return f"{'float' if dtypes.is_float(node.dtype) else 'int'}({memory}[{place}])"
+
+    def visit_Call(self, node: Call) -> str:
+        name = node.op.name
+        if name == "if_then_else":
+            condition, true_value, false_value = map(self.expr, node.args)
+            return f"({true_value} if {condition} else {false_value})"
+        if name == "likely":
+            return self.expr(node.args[0])
+        args = [self.expr(arg) for arg in node.args]
+        if name == "reinterpret":
+            return f"reinterpret({args[0]}, {node.args[0].dtype!r}, {node.dtype!r})"
+        if name.startswith("vector_reduce_"):
+            # Kept in the type's own meaning: sums are of Python numbers.
+            function = {"add": "sum", "max": "max", "min": "min"}[name.rpartition("_")[2]]
+            return f"{function}({args[0]}.tolist())"
+        if dtypes.is_integer(node.dtype):
+            if name == "truncmod":
+                return f"({args[0]} - trunc_divide({args[0]}, {args[1]}) * {args[1]})"
+            if name == "pow":
+                return self.wrapped(f"({args[0]} ** {args[1]})", node.dtype)
+            if name in _INTEGER_CALLS:
+                return self.wrapped(_INTEGER_CALLS[name].format(*args), node.dtype)
+        elif (
+            node.op.effect == "pure"
+            and node.op.arity is not None
+            and (dtypes.is_float(node.dtype) or node.op.result == "bool")
+        ):
+            self.intrinsics[name] = None
+            return f"intrinsic_{name}({', '.join(args)})"
+        raise VerifyError(f"the interpreter doesn't know the intrinsic {name} on {node.dtype}")
+
+
+def _float_text(value: float) -> str:
+    if value != value:
+        return "nan"
+    if value in (float("inf"), float("-inf")):
+        return "inf" if value > 0 else "(-inf)"
+    return repr(value) if value >= 0 else f"({value!r})"

@@ -1,0 +1,221 @@
+"""What the Python that the interpreter emits calls: memory, rounding, intrinsics.
+
+Scalars are Python numbers: floats are computed in double precision and rounded when stored or cast,
+integers wrap to their width after each operation. Vectors are NumPy arrays of the same meaning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.ir import dtypes
+from tilewright.support.errors import RunError
+
+_EXTENSION = {
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+    "int4": ml_dtypes.int4,
+    "uint4": ml_dtypes.uint4,
+}
+# Formats of ``memoryview`` that Python indexes quickly.
+_VIEW_FORMAT = {
+    "float32": "f",
+    "float64": "d",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "bool": "?",
+}
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """Return the NumPy dtype of one element."""
+    element = dtypes.element_of(dtype)
+    made: np.dtype[Any] = np.dtype(_EXTENSION.get(element, element))
+    return made
+
+
+def is_view_dtype(dtype: str) -> bool:
+    """Whether elements are accessed through a ``memoryview`` (others through NumPy)."""
+    return dtype in _VIEW_FORMAT
+
+
+def view(array: np.ndarray[Any, Any], dtype: str) -> Any:
+    """Return flat, writable memory of a contiguous array, indexable by element."""
+    flat = array.reshape(-1)
+    code = _VIEW_FORMAT.get(dtype)
+    if code is None or flat.size == 0:
+        return flat
+    memory: Any = memoryview(flat)  # type: ignore[arg-type]  # arrays are buffers
+    return memory.cast("B").cast(code)
+
+
+def allocate(size: int, dtype: str) -> np.ndarray[Any, Any]:
+    """Return new memory filled with values that show up when they are read before written."""
+    array = np.empty(size, numpy_dtype(dtype))
+    if dtypes.is_float(dtype):
+        array.fill(math.nan)
+    elif dtypes.is_bool(dtype):
+        array.fill(True)
+    else:
+        low, high = dtypes.integer_limits(dtypes.element_of(dtype))
+        array.fill(high - 3 if low == 0 else low + 3)
+    return array
+
+
+def out_of_bounds(name: str, axis: int, index: Any, extent: Any) -> int:
+    """Report an access outside a buffer."""
+    raise RunError(f"index {index} is outside dimension {axis} of {name} (extent {extent})")
+
+
+def check_vector(name: str, axis: int, index: Any, extent: int) -> Any:
+    """Return a vector index after checking all lanes."""
+    index = np.asarray(index)
+    if index.min() < 0 or index.max() >= extent:
+        out_of_bounds(name, axis, index, extent)
+    return index
+
+
+def wrap(value: Any, bits: int, signed: bool) -> Any:
+    """Wrap an integer (or a vector of them) to a width."""
+    if isinstance(value, np.ndarray):
+        value = value.astype(object)
+    if signed:
+        half = 1 << (bits - 1)
+        wrapped = (value + half) % (1 << bits) - half
+    else:
+        wrapped = value % (1 << bits)
+    return (
+        wrapped.astype(np.int64 if signed else np.uint64)
+        if isinstance(value, np.ndarray)
+        else wrapped
+    )
+
+
+def convert(value: Any, source: str, dtype: str) -> Any:
+    """Cast between dtypes as C does, with saturation nowhere and NaN to integer giving zero."""
+    kind = dtypes.kind_of(dtype)
+    if kind == "float":
+        with np.errstate(over="ignore", invalid="ignore"):
+            rounded = np.asarray(value).astype(numpy_dtype(dtype)).astype(np.float64)
+        return rounded if isinstance(value, np.ndarray) else float(rounded)
+    if kind == "bool":
+        return (value != 0) if isinstance(value, np.ndarray) else bool(value)
+    if kind not in ("int", "uint"):
+        raise RunError(f"cannot convert {source} to {dtype}")
+    if isinstance(value, np.ndarray):
+        value = (
+            np.trunc(value).astype(np.int64) if value.dtype.kind == "f" else value.astype(np.int64)
+        )
+    else:
+        value = int(value) if not (isinstance(value, float) and not math.isfinite(value)) else 0
+    return wrap(value, dtypes.bits_of(dtype), kind == "int")
+
+
+def floor_divide(a: Any, b: Any) -> Any:
+    """Integer ``a // b``; zero divisors are an error."""
+    if np.any(np.equal(b, 0)):
+        raise RunError("integer division by zero")
+    return a // b
+
+
+def divide(a: Any, b: Any) -> Any:
+    """Float division with IEEE results for zero divisors."""
+    with np.errstate(all="ignore"):
+        result = np.divide(a, b)
+    return result if isinstance(result, np.ndarray) else float(result)
+
+
+def trunc_divide(a: Any, b: Any) -> Any:
+    """Integer division towards zero."""
+    quotient = abs(a) // abs(b)
+    return (
+        np.where((a < 0) != (b < 0), -quotient, quotient)
+        if isinstance(quotient, np.ndarray)
+        else (-quotient if (a < 0) != (b < 0) else quotient)
+    )
+
+
+def select(condition: Any, a: Any, b: Any) -> Any:
+    """Lane-wise choice."""
+    return (
+        np.where(condition, a, b) if isinstance(condition, np.ndarray) else (a if condition else b)
+    )
+
+
+def _erf(x: Any) -> Any:
+    return np.vectorize(math.erf, otypes=[float])(x)
+
+
+def _sigmoid(x: Any) -> Any:
+    return np.where(np.asarray(x) >= 0, 1.0 / (1.0 + np.exp(-np.abs(x))),
+                    np.exp(-np.abs(x)) / (1.0 + np.exp(-np.abs(x))))  # fmt: skip
+
+
+def _round_half_away(x: Any) -> Any:
+    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+
+
+_NUMPY: dict[str, Callable[..., Any]] = {
+    "exp10": lambda x: np.power(10.0, x),
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "sigmoid": _sigmoid,
+    "erf": _erf,
+    "round": _round_half_away,
+    "nearbyint": np.rint,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "atan2": np.arctan2,
+    "pow": np.power,
+    "fma": lambda a, b, c: a * b + c,
+}
+
+
+def float_intrinsic(name: str) -> Callable[..., Any]:
+    """Return the meaning of a floating-point intrinsic, in double precision."""
+    function = _NUMPY.get(name) or getattr(np, name)
+
+    def compute(*args: Any) -> Any:
+        with np.errstate(all="ignore"):
+            result = function(*(np.asarray(arg, dtype=np.float64) for arg in args))
+        if any(isinstance(arg, np.ndarray) and arg.ndim for arg in args):
+            return result
+        return result.item() if hasattr(result, "item") else result
+
+    return compute
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The lesser, ``b`` if either is NaN (as the comparison ``a < b`` decides)."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.where(np.less(a, b), a, b)
+    return a if a < b else b
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The greater, ``b`` if either is NaN."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.where(np.greater(a, b), a, b)
+    return a if a > b else b
+
+
+def reinterpret(value: Any, source: str, dtype: str) -> Any:
+    """Same bits, other dtype."""
+    result = np.asarray(value).astype(numpy_dtype(source)).view(numpy_dtype(dtype))
+    wide = result.astype(np.float64) if dtypes.is_float(dtype) else result
+    return wide if isinstance(value, np.ndarray) else wide.item()

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tilewright.support.errors import TargetError
+from tilewright.target import Target
+
+
+def test_native_is_filled_in() -> None:
+    target = Target("native")
+    assert target.kind == "llvm"
+    assert target.num_cores == len(os.sched_getaffinity(0))
+    assert target.mcpu and target.vector_bits >= 128
+
+
+def test_text_round_trips() -> None:
+    target = Target("llvm -mcpu=znver4 -num-cores=2")
+    assert Target(str(target)) == target
+    assert Target(target.export()) == target
+
+
+def test_missing_num_cores_is_not_an_error() -> None:
+    assert Target("llvm").num_cores >= 1
+
+
+def test_features_follow_the_named_cpu() -> None:
+    assert Target("llvm -mcpu=haswell").vector_bits == 256
+    assert Target("llvm -mcpu=znver4").vector_bits == 512
+    assert Target("llvm -mcpu=znver4 -mattr=-avx512f").vector_bits == 256
+
+
+def test_unknown_kind_names_near_matches() -> None:
+    with pytest.raises(TargetError, match=r"unknown target 'lvm'; did you mean 'llvm'"):
+        Target("lvm")
+
+
+def test_unknown_option() -> None:
+    with pytest.raises(TargetError, match=r"no option 'num-core'; did you mean 'num-cores'"):
+        Target("llvm -num-core=2")
+
+
+def test_bad_value() -> None:
+    with pytest.raises(TargetError, match="takes int, got 'two'"):
+        Target("llvm -num-cores=two")
+
+
+def test_current_nests() -> None:
+    assert Target.current() is None
+    with Target("llvm") as outer:
+        with Target("llvm -num-cores=1") as inner:
+            assert Target.current() is inner
+        assert Target.current() is outer
