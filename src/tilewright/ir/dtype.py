@@ -72,7 +72,7 @@ def lanes_of(dtype: str) -> int:
 
 
 def kind_of(dtype: str) -> str:
-    """Return the kind of the element: ``int``, ``uint``, ``float``, ``bool``, ``handle``, ``void``."""
+    """Return the element's kind: ``int``, ``uint``, ``float``, ``bool``, ``handle``, ``void``."""
     return ELEMENT_TYPES[split_dtype(dtype)[0]].kind
 
 

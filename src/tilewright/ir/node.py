@@ -25,7 +25,7 @@ compared nor traversed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tilewright.support.settings import setting
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
+        """Only type checkers use the real one."""
         return lambda decorated: decorated
 
 
@@ -86,8 +87,8 @@ def attr(*, default: Any = _REQUIRED) -> Any:
     return Field("attr", default)
 
 
-def derived() -> Any:
-    """Declare a slot that ``__post_init__`` fills."""
+def derived(*, init: Literal[False] = False) -> Any:
+    """Declare a slot that ``__post_init__`` fills; ``init`` tells type checkers."""
     return Field("derived", None)
 
 
@@ -140,10 +141,10 @@ def set_span(node: Node, span: Any) -> None:
 
 N = TypeVar("N", bound=type)
 
-_FIELD_SPECIFIERS = (child, children, child_map, definition, definitions, attr, derived)
-
-
-@dataclass_transform(field_specifiers=_FIELD_SPECIFIERS, eq_default=False)
+@dataclass_transform(
+    field_specifiers=(child, children, child_map, definition, definitions, attr, derived),
+    eq_default=False,
+)
 def node(cls: N) -> N:
     """Turn a class body of role declarations into an immutable, slotted node class."""
     own: list[Field] = []

@@ -17,7 +17,7 @@ class Op:
 
     ``arity`` is ``None`` for any number of arguments. ``result`` is ``"same"`` (dtype of the first
     argument), ``"bool"`` (truth value with the first argument's lanes), ``"last"`` (dtype of the
-    last argument) or ``"given"`` (whoever makes the call says). ``effect`` is ``"pure"``, ``"read"``
+    last argument) or ``"given"`` (the call says). ``effect`` is ``"pure"``, ``"read"``
     (reads memory), ``"update"`` (writes memory) or ``"opaque"`` (anything, ordering matters).
     """
 

@@ -50,9 +50,6 @@ class _Comparer:
                 return
             if type(a) is not type(b):
                 raise _Difference(path, f"{_kind(a)} against {_kind(b)}")
-            if a is b and not self.left:
-                # Same object and nothing renamed so far: still record its symbols by walking on.
-                pass
             for field in a.fields:
                 if field.role != "derived":
                     self.compare(
@@ -75,9 +72,8 @@ class _Comparer:
                 self.ignore_ndarray
             ):
                 raise _Difference(path, "constants differ")
-        elif type(a) is not type(b) or a != b:
-            if not (isinstance(a, float) and isinstance(b, float) and a != a and b != b):
-                raise _Difference(path, f"{a!r} against {b!r}")
+        elif (type(a) is not type(b) or a != b) and not (a != a and b != b):  # NaN equals NaN
+            raise _Difference(path, f"{a!r} against {b!r}")
 
     def mapping(self, a: Mapping[Any, Any], b: Any, path: str) -> None:
         if not isinstance(b, Mapping) or len(a) != len(b):

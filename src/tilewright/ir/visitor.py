@@ -1,7 +1,7 @@
 """Walking and rewriting trees of nodes.
 
 ``Visitor`` and ``Mutator`` dispatch by node class through a table that is built once per class:
-define ``visit_For``, ``visit_Add``, … and call ``self.generic_visit(node)`` to go into the children.
+define ``visit_For``, ``visit_Add``, … and call ``self.generic_visit(node)`` to enter the children.
 A method for a base class (``visit_BinaryExpr``) serves all its subclasses.
 Mutators return the same object when nothing changed.
 """
@@ -9,7 +9,7 @@ Mutators return the same object when nothing changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.node import Node
@@ -20,7 +20,7 @@ T = TypeVar("T")
 class _Dispatch:
     """Finds the ``visit_*`` method for a node class, once."""
 
-    _tables: dict[type, dict[type, Callable[..., Any]]] = {}
+    _tables: ClassVar[dict[type, dict[type, Callable[..., Any]]]] = {}
 
     def _find(self, node_class: type) -> Callable[..., Any]:
         visitor_class = type(self)

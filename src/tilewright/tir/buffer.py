@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from tilewright.ir import (
     INDEX,
@@ -154,16 +154,15 @@ def decl_buffer(
 ) -> Buffer:
     """Declare a buffer; see :class:`Buffer` for the units."""
     dtypes.split_dtype(dtype)
-    if isinstance(shape, (Expr, int)):
-        shape = (shape,)
+    extents = (shape,) if isinstance(shape, (Expr, int, float)) else tuple(shape)
     return Buffer(
         name,
-        tuple(as_expr(extent, INDEX) for extent in shape),
+        tuple(as_expr(extent, INDEX) for extent in extents),
         dtype,
         tuple(as_expr(stride, INDEX) for stride in strides),
         None if elem_offset is None else as_expr(elem_offset, INDEX),
         scope,
         alignment,
         tuple(axis_separators),
-        data,
+        cast(Any, data),  # None makes a fresh one
     )

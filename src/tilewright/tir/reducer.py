@@ -63,8 +63,11 @@ def make_reducer(
         result, neutral = combine(lhs[0], rhs[0]), identity(dtypes[0])
     else:
         result, neutral = combine(lhs, rhs), identity(*dtypes)
-    as_tuple = lambda value: value if isinstance(value, tuple) else (value,)  # noqa: E731
-    return CommReducer(lhs, rhs, as_tuple(result), as_tuple(neutral))
+    return CommReducer(lhs, rhs, _as_tuple(result), _as_tuple(neutral))
+
+
+def _as_tuple(value: Expr | tuple[Expr, ...]) -> tuple[Expr, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _arg_reducer(

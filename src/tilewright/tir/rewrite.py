@@ -17,6 +17,7 @@ class _Renewer(Mutator):
         self.mapping: dict[Any, Any] = dict(mapping)
 
     def define(self, symbol: Any) -> Any:
+        made: Any
         if isinstance(symbol, Buffer):
             made = self.renew_buffer(symbol)
         else:
@@ -43,9 +44,6 @@ class _Renewer(Mutator):
                 changes[field.name] = self.define(getattr(node, field.name))
             elif field.role == "definitions":
                 changes[field.name] = tuple(map(self.define, getattr(node, field.name)))
-        if type(node).__name__ == "Block":
-            # Iteration variables come first in scope; children are visited in declaration order.
-            pass
         if changes:
             node = node.replace(**changes)
         return node.map_children(self.visit)

@@ -48,8 +48,10 @@ def run(func: PrimFunc | IRModule, *args: Any, name: str = "main") -> None:
     if isinstance(func, IRModule):
         if name not in func and len(func) == 1:
             name = next(iter(func))
-        func = func[name]
-    compile_function(func)(*args)
+        chosen: PrimFunc = func[name]
+    else:
+        chosen = func
+    compile_function(chosen)(*args)
 
 
 def _fail(message: str) -> None:
