@@ -1,0 +1,213 @@
+"""From LLVM IR text to machine code.
+
+The last step of the LLVM backend: text from the generators goes in, a relocatable object comes
+out. Nothing here knows TensorIR. Objects are position independent, and refer to other code by
+symbol; ``runtime.loader`` puts them into the process, ``codegen.elf`` into a shared library.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from functools import lru_cache
+from typing import Any
+
+from tilewright.support.errors import CodegenError
+
+# What the pass set "fast" runs, in order. Kernels come with explicit vectors and register tiles in
+# allocas; these passes put the tiles into registers and clean up. Loop strength reduction,
+# machine LICM and CSE are part of code emission anyway.
+_FAST_PASSES = (
+    "always_inliner",
+    "sroa",
+    "instruction_combine",
+    "simplify_cfg",
+    "new_gvn",
+    "instruction_combine",
+    "dead_code_elimination",
+)
+_LEVELS = {"O0": 0, "O1": 1, "O2": 2, "O3": 3}
+PASS_SETS = ("none", "fast", *_LEVELS)
+
+# LLVM's bindings share one context per process: compile one module at a time.
+_lock = threading.RLock()
+_ERROR_LINE = re.compile(r"<string>:(\d+):(\d+)|line (\d+)")
+
+
+@lru_cache(maxsize=1)
+def _llvm() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    # Inline assembly in a module is read by the host's assembler parser.
+    llvm.initialize_native_asmparser()
+    return llvm
+
+
+def host_triple() -> str:
+    """Return the triple of the running process, such as ``x86_64-unknown-linux-gnu``."""
+    return str(_llvm().get_process_triple())
+
+
+@lru_cache(maxsize=1)
+def host_cpu() -> tuple[str, str]:
+    """Return LLVM's name of this CPU, and its feature string."""
+    llvm = _llvm()
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+@lru_cache(maxsize=64)
+def _machine(triple: str, cpu: str, features: str, opt_level: int) -> Any:
+    llvm = _llvm()
+    try:
+        target = llvm.Target.from_triple(triple)
+    except RuntimeError as err:
+        raise CodegenError(f"LLVM has no target for triple {triple!r}: {err}") from err
+    return target.create_target_machine(
+        cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="small"
+    )
+
+
+def host_machine(cpu: str | None = None, features: str | None = None, *, opt_level: int = 3) -> Any:
+    """Return the (cached) LLVM target machine for this process's triple."""
+    return target_machine(None, cpu, features, opt_level=opt_level)
+
+
+def target_machine(
+    triple: str | None, cpu: str | None, features: str | None, *, opt_level: int = 3
+) -> Any:
+    """Return the (cached) LLVM target machine.
+
+    Without ``triple`` that of this process; without ``cpu`` this very CPU when the triple is this
+    process's, else the triple's baseline. Features of the CPU are those it is known to have.
+    """
+    own = triple is None or triple == host_triple()
+    if own and cpu is None:
+        host_name, host_features = host_cpu()
+        cpu, features = host_name, host_features if features is None else features
+    return _machine(triple or host_triple(), cpu or "", features or "", opt_level)
+
+
+def _around(text: str, error: str) -> str:
+    """The line of the program that an LLVM message is about, with its neighbours and a caret."""
+    match = _ERROR_LINE.search(error)
+    if match is None:
+        return ""
+    line = int(match.group(1) or match.group(3))
+    lines = text.splitlines()
+    shown = []
+    for number in range(max(1, line - 2), min(len(lines), line + 1) + 1):
+        shown.append(f"{number:6d} | {lines[number - 1]}")
+        if number == line and match.group(2):
+            shown.append(" " * 9 + " " * (int(match.group(2)) - 1) + "^")
+    return "\n" + "\n".join(shown)
+
+
+def _blame(text: str, error: str) -> str:
+    """The line that the verifier quotes, found again in the text by what defines it."""
+    for quoted in error.splitlines():
+        name = quoted.strip().split(" =")[0]
+        if not name.startswith("%"):
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip().startswith(f"{name} ="):
+                return f"\n{number:6d} | {line}"
+    return ""
+
+
+def parse(text: str) -> Any:
+    """Parse and verify a module; a fault becomes a :class:`CodegenError` that shows the line."""
+    llvm = _llvm()
+    try:
+        module = llvm.parse_assembly(text)
+    except RuntimeError as err:
+        message = str(err).strip()
+        raise CodegenError(
+            f"LLVM can't read the module: {message}{_around(text, message)}"
+        ) from err
+    try:
+        module.verify()
+    except RuntimeError as err:
+        message = str(err).strip()
+        raise CodegenError(
+            f"LLVM's verifier refuses the module: {message}{_blame(text, message)}"
+        ) from err
+    return module
+
+
+def _optimize(module: Any, machine: Any, passes: str) -> None:
+    if passes == "none":
+        return
+    llvm = _llvm()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=_LEVELS.get(passes, 2))
+    # Loops come scheduled: LLVM's own vectorisers only help where a loop was left scalar.
+    tuning.loop_vectorization = tuning.slp_vectorization = passes == "O3"
+    builder = llvm.create_pass_builder(machine, tuning)
+    if passes == "fast":
+        manager = llvm.create_new_module_pass_manager()
+        for name in _FAST_PASSES:
+            getattr(manager, f"add_{name}_pass")()
+    else:
+        manager = builder.getModulePassManager()
+    manager.run(module, builder)
+
+
+def _prepare(
+    text: str, triple: str | None, cpu: str | None, features: str | None, passes: str
+) -> tuple[Any, Any]:
+    if passes not in PASS_SETS:
+        raise CodegenError(f"unknown pass set {passes!r}; expected one of {', '.join(PASS_SETS)}")
+    level = _LEVELS.get(passes, 2)
+    machine = target_machine(triple, cpu, features, opt_level=level)
+    module = parse(text)
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    _optimize(module, machine, passes)
+    return module, machine
+
+
+def compile_ll(
+    text: str,
+    *,
+    triple: str | None = None,
+    cpu: str | None = None,
+    features: str | None = None,
+    passes: str = "fast",
+) -> bytes:
+    """Compile LLVM IR text to a relocatable, position-independent object.
+
+    ``passes`` is ``"none"``, ``"fast"`` (a short pipeline for kernels with explicit vectors) or
+    LLVM's ``"O0"`` … ``"O3"``; only ``"O3"`` runs LLVM's vectorisers. The result depends on the
+    arguments alone.
+    """
+    with _lock:
+        module, machine = _prepare(text, triple, cpu, features, passes)
+        return bytes(machine.emit_object(module))
+
+
+def optimized_ll(
+    text: str,
+    *,
+    triple: str | None = None,
+    cpu: str | None = None,
+    features: str | None = None,
+    passes: str = "fast",
+) -> str:
+    """Return the module's text after the passes, for inspection."""
+    with _lock:
+        return str(_prepare(text, triple, cpu, features, passes)[0])
+
+
+def assembly(
+    text: str,
+    *,
+    triple: str | None = None,
+    cpu: str | None = None,
+    features: str | None = None,
+    passes: str = "fast",
+) -> str:
+    """Return the assembly text that :func:`compile_ll` would encode."""
+    with _lock:
+        module, machine = _prepare(text, triple, cpu, features, passes)
+        return str(machine.emit_assembly(module))

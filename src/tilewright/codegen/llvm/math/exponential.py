@@ -1,0 +1,143 @@
+"""The exponential family: exp, exp2, exp10, expm1, hyperbolic functions, sigmoid, erf, gelu.
+
+Range reduction is Cody and Waite's: ``x = n * log_base(2) + r`` with the constant in two parts, so
+that ``base**x = 2**n * base**r`` with ``|r|`` at most half a period. ``2**n`` is applied in two
+multiplications: overflow gives infinity and underflow is gradual.
+"""
+
+from __future__ import annotations
+
+from tilewright.codegen.llvm.math.builder import INF, Builder, Operand, Value
+from tilewright.codegen.llvm.math.coefficients import CONSTANTS, POLYNOMIALS
+from tilewright.codegen.llvm.math.spec import math_function
+
+
+def poly(b: Builder, name: str, x: Value, *leading: Operand) -> Value:
+    """Evaluate a table's polynomial; ``leading`` terms come before those of the table."""
+    return b.horner(x, (*leading, *POLYNOMIALS[name][b.fmt.bits]))
+
+
+def constant(b: Builder, name: str) -> tuple[float, ...]:
+    """Return a constant of the format, in parts."""
+    return CONSTANTS[name][b.fmt.bits]
+
+
+def reduce_by_ln2(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+    """Return ``n`` (floating), ``n`` (integer bits) and ``r = x - n * ln 2``."""
+    high, low = constant(b, "ln2")
+    n, bits = b.round_to_int(x, constant(b, "log2_e")[0])
+    return n, bits, b.fma(n, -low, b.fma(n, -high, x))
+
+
+def exp_in_range(b: Builder, x: Value, exponent_offset: int = 0) -> Value:
+    """``exp(x) * 2**exponent_offset`` for x that can't leave the range by more than it bears."""
+    _, n, r = reduce_by_ln2(b, x)
+    p = poly(b, "exp", r, 1.0, 1.0)
+    return b.scale(p, n + exponent_offset if exponent_offset else n)
+
+
+def exp_of_negative(b: Builder, x: Value) -> Value:
+    """``exp(x)`` for ``x <= 0`` where results below the normal range don't matter."""
+    _, n, r = reduce_by_ln2(b, b.at_least(x, -87.0 if b.fmt.bits == 32 else -708.0))
+    return poly(b, "exp", r, 1.0, 1.0) * b.power_of_two(n)
+
+
+def exp_limits(b: Builder, per_octave: float) -> tuple[float, float]:
+    """Arguments beyond which a base's powers are surely zero and surely infinite."""
+    fmt = b.fmt
+    return -(fmt.bias + fmt.mantissa + 2) * per_octave, (fmt.bias + 2) * per_octave
+
+
+@math_function(ulp=(1.0, 1.0))
+def exp(b: Builder, x: Value) -> Value:
+    return exp_in_range(b, b.clamp(x, *exp_limits(b, constant(b, "ln2")[0])))
+
+
+@math_function(ulp=(1.0, 1.0))
+def exp2(b: Builder, x: Value) -> Value:
+    x = b.clamp(x, *exp_limits(b, 1.0))
+    n, bits = b.round_to_int(x)
+    return b.scale(poly(b, "exp2", x - n, 1.0), bits)
+
+
+@math_function(ulp=(1.0, 1.0))
+def exp10(b: Builder, x: Value) -> Value:
+    high, low = constant(b, "log10_2")
+    x = b.clamp(x, *exp_limits(b, high))
+    n, bits = b.round_to_int(x, constant(b, "log2_10")[0])
+    r = b.fma(n, -low, b.fma(n, -high, x))
+    return b.scale(poly(b, "exp10", r, 1.0), bits)
+
+
+@math_function(ulp=(1.5, 1.5))
+def expm1(b: Builder, x: Value) -> Value:
+    # 2**n * (1 + q) - 1 with q = expm1(r), in halves so that n = bias + 1 doesn't overflow early.
+    low, high = -(b.fmt.mantissa + 3) * 0.7, exp_limits(b, constant(b, "ln2")[0])[1]
+    _, n, r = reduce_by_ln2(b, b.clamp(x, low, high))
+    q = b.fma(r * r, poly(b, "exp", r), r)
+    half = b.power_of_two(n + -1)
+    y = b.fma(half, q, half - 0.5) * 2.0
+    return b.copysign(y, x)  # keeps -0
+
+
+@math_function(ulp=(1.5, 1.5))
+def sigmoid(b: Builder, x: Value) -> Value:
+    # exp(-|x|) never overflows; the denominator is the same on both sides of zero.
+    limit = exp_limits(b, constant(b, "ln2")[0])[0]
+    e = exp_in_range(b, b.at_least(-b.abs(x), limit))
+    return b.select(x.lt(0.0), e, 1.0) / (e + 1.0)
+
+
+@math_function(ulp=(1.5, 1.5))
+def tanh(b: Builder, x: Value) -> Value:
+    a = b.abs(x)
+    z = a * a
+    small = b.fma(a * z, poly(b, "tanh", z), a)
+    # Beyond the limit the result rounds to 1 anyway.
+    twice = b.at_most(a, 10.0 if b.fmt.bits == 32 else 20.0) * 2.0
+    _, n, r = reduce_by_ln2(b, twice)
+    e = poly(b, "exp", r, 1.0, 1.0) * b.power_of_two(n)
+    large = 1.0 - 2.0 / (e + 1.0)
+    return b.copysign(b.select(a.lt(0.6), small, large), x)
+
+
+@math_function(ulp=(1.5, 1.5))
+def sinh(b: Builder, x: Value) -> Value:
+    a = b.abs(x)
+    z = a * a
+    small = b.fma(a * z, poly(b, "sinh", z), a)
+    half_e = exp_in_range(b, b.at_most(a, exp_limits(b, 0.695)[1]), -1)
+    large = half_e - 0.25 / half_e
+    return b.copysign(b.select(a.lt(1.0), small, large), x)
+
+
+@math_function(ulp=(1.5, 1.5))
+def cosh(b: Builder, x: Value) -> Value:
+    half_e = exp_in_range(b, b.at_most(b.abs(x), exp_limits(b, 0.695)[1]), -1)
+    return half_e + 0.25 / half_e
+
+
+@math_function(ulp=(1.0, 1.0))
+def erf(b: Builder, x: Value) -> Value:
+    a = b.abs(x)
+    small = b.fma(a, poly(b, "erf", a * a), a)
+    # log(erfc(a)) is smooth: its polynomial is as exact as 1 - erfc(a) needs.
+    tail = poly(b, "erfc_log", b.at_most(a, 4.0 if b.fmt.bits == 32 else 6.0))
+    large = 1.0 - exp_of_negative(b, tail)
+    return b.copysign(b.select(a.lt(1.0), small, large), x)
+
+
+@math_function(ulp=(2.0, 2.0), scale="operand")
+def gelu(b: Builder, x: Value) -> Value:
+    half = x * 0.5
+    y = b.fma(half, erf(b, x * constant(b, "sqrt_half")[0]), half)
+    return b.select(x.eq(-INF), 0.0, y)  # the limit; the formula has inf - inf
+
+
+@math_function(ulp=(2.0, 2.0), scale="operand")
+def gelu_tanh(b: Builder, x: Value) -> Value:
+    # 0.5 * (1 + tanh(u)) = sigmoid(2 * u)
+    scale = 2 * constant(b, "sqrt_two_over_pi")[0]
+    bounded = b.clamp(x, -64.0, 64.0)
+    inner = bounded * b.fma(bounded * bounded, scale * 0.044715, scale)
+    return b.select(x.eq(-INF), 0.0, x * sigmoid(b, inner))

@@ -1,0 +1,165 @@
+"""What the vector math library offers, and how a function's text is made from its formula.
+
+A formula is a plain function ``(Builder, *Value) -> Value`` registered with :func:`math_function`;
+:func:`emit_math` runs it for one format and lane count and caches the text, and :func:`collect`
+joins the texts that one LLVM module needs.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+
+from tilewright.codegen.llvm.math.builder import FORMATS, Builder, Value
+from tilewright.support.errors import CodegenError
+
+Formula = Callable[..., Value]
+MathRequest = tuple[str, str, int]  # name, dtype, lanes
+
+
+@dataclass(frozen=True)
+class MathSpec:
+    """One function of the library.
+
+    ``max_ulp`` is the stated bound on the error per dtype, in units in the last place of the
+    result; the tests hold the implementation to it. With ``scale="operand"`` the unit is that of
+    the larger of result and first operand (functions whose result cancels by definition).
+    """
+
+    name: str
+    arity: int
+    max_ulp: Mapping[str, float]
+    domain: str
+    formula: Formula
+    result: str = "float"  # or "bool": one i1 per lane
+    scale: str = "result"
+    calls_libm: bool = False
+
+
+@dataclass(frozen=True)
+class MathFunction:
+    """The LLVM IR text of one function. ``depends`` are requests for functions that it calls.
+
+    No ``declare`` lines are needed: LLVM declares intrinsics by itself when it reads a call.
+    """
+
+    symbol: str
+    text: str
+    depends: tuple[MathRequest, ...] = ()
+
+
+_SPECS: dict[str, MathSpec] = {}
+_HELPERS: dict[str, Callable[[], MathFunction]] = {}
+
+MATH_FUNCTIONS: Mapping[str, MathSpec] = MappingProxyType(_SPECS)
+"""Every public function by name."""
+
+
+def math_function(
+    *,
+    ulp: tuple[float, float],
+    domain: str = "all reals",
+    arity: int = 1,
+    result: str = "float",
+    scale: str = "result",
+    calls_libm: bool = False,
+    name: str | None = None,
+) -> Callable[[Formula], Formula]:
+    """Register a formula under its own name; ``ulp`` is the bound for (float32, float64)."""
+
+    def register(formula: Formula) -> Formula:
+        key = name or formula.__name__
+        bounds = MappingProxyType({"float32": ulp[0], "float64": ulp[1]})
+        _SPECS[key] = MathSpec(key, arity, bounds, domain, formula, result, scale, calls_libm)
+        return formula
+
+    return register
+
+
+def math_helper(name: str) -> Callable[[Callable[[], MathFunction]], Callable[[], MathFunction]]:
+    """Register the maker of a scalar float64 function that formulas call on rare lanes."""
+
+    def register(make: Callable[[], MathFunction]) -> Callable[[], MathFunction]:
+        _HELPERS[name] = make
+        return make
+
+    return register
+
+
+def compute_dtype(dtype: str) -> str:
+    """Return the dtype in which to evaluate functions of ``dtype``: half types widen to float32."""
+    if dtype in ("float16", "bfloat16"):
+        return "float32"
+    if dtype in FORMATS:
+        return dtype
+    raise CodegenError(
+        f"no vector math for dtype '{dtype}': supported are float32 and float64, "
+        "and float16 and bfloat16 by way of float32"
+    )
+
+
+def _check(name: str, dtype: str, lanes: int) -> None:
+    if name not in _SPECS:
+        near = difflib.get_close_matches(name, _SPECS, n=3)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise CodegenError(
+            f"unknown math function '{name}'{hint} Supported: {', '.join(sorted(_SPECS))}"
+        )
+    if dtype not in FORMATS:
+        wide = compute_dtype(dtype)
+        raise CodegenError(
+            f"math functions are emitted for float32 and float64, not '{dtype}': "
+            f"convert to '{wide}' first (see compute_dtype)"
+        )
+    if lanes < 1:
+        raise CodegenError(f"lanes must be at least 1, got {lanes}")
+
+
+@lru_cache(maxsize=None)
+def emit_math(name: str, dtype: str, lanes: int) -> MathFunction:
+    """Emit one function as LLVM IR text.
+
+    The symbol is ``tw_<name>_<overload>`` with LLVM's overload spelling, e.g. ``tw_exp_v16f32`` for
+    ``<16 x float>`` and ``tw_exp_f64`` for ``double``. It is ``internal`` and ``alwaysinline``.
+    """
+    if name in _HELPERS:
+        return _HELPERS[name]()
+    _check(name, dtype, lanes)
+    spec = _SPECS[name]
+    builder = Builder(FORMATS[dtype], lanes)
+    type_ = builder.types["f"]
+    names = ("%x", "%y", "%z")[: spec.arity]
+    value = spec.formula(builder, *(Value(builder, "f", arg) for arg in names))
+    symbol = f"tw_{name}_{builder.overload}"
+    params = ", ".join(f"{type_} {arg}" for arg in names)
+    result = builder.types[value.kind]
+    text = "\n".join(
+        (
+            f"define internal {result} @{symbol}({params}) alwaysinline nounwind memory(none) {{",
+            "entry:",
+            *builder.lines,
+            f"  ret {result} {value.name}",
+            "}",
+        )
+    )
+    return MathFunction(symbol, text, tuple(builder.depends))
+
+
+def collect(requests: Iterable[MathRequest]) -> str:
+    """Return one text with each requested function and all that they call, each once."""
+    texts: dict[str, str] = {}
+
+    def add(request: MathRequest) -> None:
+        function = emit_math(*request)
+        if function.symbol in texts:
+            return
+        for needed in function.depends:
+            add(needed)
+        texts[function.symbol] = function.text
+
+    for request in requests:
+        add(request)
+    return "\n\n".join(texts.values()) + "\n" if texts else ""

@@ -1,0 +1,71 @@
+"""From the text of kernels to a module that can be called: the end of the LLVM backend.
+
+Adds the tvm-ffi wrappers to a generator's kernels, compiles, and packs the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+# The binder and the pool make themselves known to the loader when they are imported.
+from tilewright.codegen.elf import link_shared
+from tilewright.codegen.llvm import binder as _binder, pool as _pool  # noqa: F401
+from tilewright.codegen.llvm.ffi_abi import FunctionSpec, emit_ffi_wrappers
+from tilewright.codegen.llvm.jit import assembly, compile_ll
+from tilewright.runtime import FunctionInfo, Module, ModuleCode, linked_objects
+from tilewright.support.errors import CodegenError
+
+
+def link_library(objects: Sequence[bytes], exports: Sequence[str]) -> bytes:
+    """Link modules with the support objects that they refer to into a shared library."""
+    return link_shared(linked_objects(objects), exports)
+
+
+class _Assembly:
+    """Makes the assembly text when somebody asks for it; can be pickled."""
+
+    def __init__(self, text: str, options: Mapping[str, str | None], passes: str) -> None:
+        self._text, self._options, self._passes = text, dict(options), passes
+
+    def __call__(self) -> str:
+        return assembly(self._text, passes=self._passes, **self._options)
+
+
+def function_info(spec: FunctionSpec) -> FunctionInfo:
+    """Return what the runtime keeps about a function."""
+    return FunctionInfo(spec.name, tuple(arg.name for arg in spec.args), spec.written())
+
+
+def build_module(
+    kernels: str,
+    specs: Sequence[FunctionSpec],
+    *,
+    triple: str | None = None,
+    cpu: str | None = None,
+    features: str | None = None,
+    passes: str = "fast",
+    target: str = "",
+    sources: Mapping[str, str | Callable[[], str]] | None = None,
+    entry_name: str | None = None,
+) -> Module:
+    """Compile kernels and make a module of the functions in ``specs``.
+
+    ``kernels`` is LLVM IR text that defines each spec's kernel symbol. ``sources`` are further
+    texts for ``Module.get_source``, besides "ll" and "asm".
+    """
+    names = [spec.name for spec in specs]
+    if len(set(names)) != len(names):
+        raise CodegenError(f"function names of a module must differ, got {names}")
+    text = f"{kernels}\n{emit_ffi_wrappers(specs)}"
+    options = {"triple": triple, "cpu": cpu, "features": features}
+    code = compile_ll(text, passes=passes, **options)
+    return Module(
+        ModuleCode(
+            objects=(code,),
+            functions=tuple(function_info(spec) for spec in specs),
+            target=target,
+            sources={"ll": text, "asm": _Assembly(text, options, passes), **(sources or {})},
+            linker=link_library,
+            entry_name=entry_name,
+        )
+    )

@@ -1,0 +1,60 @@
+"""Running compiled code: devices, tensors, modules, threads, timing.
+
+Depends on nothing of the compiler: what a build makes can be loaded and run with this package.
+"""
+
+from tilewright.runtime.device import Device, cpu, cuda, device
+from tilewright.runtime.dlpack import dlpack_dtype, dtype_name, numpy_dtype
+from tilewright.runtime.loader import (
+    Library,
+    SupportObject,
+    register_support_object,
+    support_addresses,
+)
+from tilewright.runtime.module import (
+    BaseModule,
+    CompiledFunction,
+    FunctionInfo,
+    LibraryModule,
+    Linker,
+    Module,
+    ModuleCode,
+    linked_objects,
+    load_module,
+)
+from tilewright.runtime.tensor import Tensor, empty, from_dlpack, from_numpy, tensor
+from tilewright.runtime.threads import num_threads, set_num_threads
+from tilewright.runtime.timing import TimingResult, flush_cache, measure
+
+__all__ = [
+    "BaseModule",
+    "CompiledFunction",
+    "Device",
+    "FunctionInfo",
+    "Library",
+    "LibraryModule",
+    "Linker",
+    "Module",
+    "ModuleCode",
+    "SupportObject",
+    "Tensor",
+    "TimingResult",
+    "cpu",
+    "cuda",
+    "device",
+    "dlpack_dtype",
+    "dtype_name",
+    "empty",
+    "flush_cache",
+    "from_dlpack",
+    "from_numpy",
+    "linked_objects",
+    "load_module",
+    "measure",
+    "num_threads",
+    "numpy_dtype",
+    "register_support_object",
+    "set_num_threads",
+    "support_addresses",
+    "tensor",
+]

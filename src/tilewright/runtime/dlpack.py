@@ -1,0 +1,156 @@
+"""DLPack at the level of its C structures: data types, and capsules over any numpy array.
+
+numpy itself refuses to export read-only arrays and the ``ml_dtypes`` (bfloat16, float8, ...), so
+the capsule for those is made here. The argument binder of compiled functions and the tensors of
+this package use the same table of types.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tilewright.support.errors import RunError
+
+_CODES = {"int": 0, "uint": 1, "float": 2, "handle": 3, "bfloat": 4, "complex": 5}
+_SPECIAL = {
+    "bool": (6, 8),
+    "float8_e3m4": (7, 8),
+    "float8_e4m3": (8, 8),
+    "float8_e4m3b11fnuz": (9, 8),
+    "float8_e4m3fn": (10, 8),
+    "float8_e4m3fnuz": (11, 8),
+    "float8_e5m2": (12, 8),
+    "float8_e5m2fnuz": (13, 8),
+    "float8_e8m0fnu": (14, 8),
+    "float4_e2m1fn": (17, 4),
+}
+_PLAIN = {
+    "int": (4, 8, 16, 32, 64),
+    "uint": (1, 4, 8, 16, 32, 64),
+    "float": (16, 32, 64),
+    "bfloat": (16,),
+    "complex": (64, 128),
+    "handle": (64,),
+}
+
+#: Every scalar type that has a DLPack code: name -> (code, bits).
+DLPACK_DTYPES: dict[str, tuple[int, int]] = {
+    **{f"{base}{bits}": (_CODES[base], bits) for base, sizes in _PLAIN.items() for bits in sizes},
+    **_SPECIAL,
+}
+_NAMES = {value: name for name, value in DLPACK_DTYPES.items()}
+
+
+@lru_cache(maxsize=None)
+def dlpack_dtype(dtype: str) -> tuple[int, int, int]:
+    """Return ``(code, bits, lanes)`` of a data type such as ``"float32"`` or ``"bfloat16x8"``."""
+    name, lanes = dtype, 1
+    if name not in DLPACK_DTYPES:
+        base, sep, count = name.rpartition("x")
+        if sep and count.isdigit() and base in DLPACK_DTYPES and 0 < int(count) < 1 << 16:
+            name, lanes = base, int(count)
+    if name not in DLPACK_DTYPES:
+        raise RunError(
+            f"data type {dtype!r} has no DLPack code; known are {', '.join(sorted(DLPACK_DTYPES))}"
+        )
+    code, bits = DLPACK_DTYPES[name]
+    return code, bits, lanes
+
+
+def dtype_name(code: int, bits: int, lanes: int = 1) -> str:
+    """Return the name of a DLPack type, the inverse of :func:`dlpack_dtype`."""
+    name = _NAMES.get((code, bits))
+    if name is None:
+        raise RunError(f"DLPack type (code {code}, {bits} bits) has no name here")
+    return name if lanes == 1 else f"{name}x{lanes}"
+
+
+@lru_cache(maxsize=None)
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """Return the numpy (or ``ml_dtypes``) type that stores elements of ``dtype``."""
+    code, bits, lanes = dlpack_dtype(dtype)
+    if lanes != 1 or bits < 8 or code == 3:
+        raise RunError(f"numpy arrays can't hold elements of type {dtype!r}")
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, dtype))
+
+
+class DLTensor(ctypes.Structure):
+    """``DLTensor`` of DLPack."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = [
+        ("tensor", DLTensor),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    ]
+
+
+# Exports that somebody still holds, by number: the array with the memory and our structures.
+_live: dict[int, tuple[Any, ...]] = {}
+_numbers = itertools.count(1)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
+def _delete(managed: Any) -> None:
+    _live.pop(managed.contents.manager_ctx, None)
+
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+# A deleter may run while the interpreter shuts down, after the globals of this module are gone:
+# its closure must never be freed.
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_delete))
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_live))
+_DELETE_ADDRESS = ctypes.cast(_delete, ctypes.c_void_p).value
+
+
+def numpy_capsule(array: np.ndarray[Any, Any]) -> Any:
+    """Export any numpy array as an (old style) DLPack capsule without a copy.
+
+    Unlike ``array.__dlpack__()`` this also takes read-only arrays, whose consumer must not write
+    to them, and arrays of ``ml_dtypes``. The capsule must be consumed: an unconsumed one keeps the
+    array alive.
+    """
+    code, bits, lanes = dlpack_dtype(array.dtype.name)
+    itemsize = array.dtype.itemsize
+    if any(stride % itemsize for stride in array.strides):
+        raise RunError(
+            f"strides {array.strides} of the array are no multiples of its {itemsize}-byte elements"
+        )
+    dims = ctypes.c_int64 * max(array.ndim, 1)
+    shape = dims(*array.shape)
+    strides = dims(*(stride // itemsize for stride in array.strides))
+    managed = _Managed()
+    managed.tensor = DLTensor(
+        array.__array_interface__["data"][0], 1, 0, array.ndim, code, bits, lanes, shape, strides, 0
+    )
+    number = next(_numbers)
+    managed.manager_ctx = number
+    managed.deleter = _DELETE_ADDRESS
+    _live[number] = (array, managed, shape, strides)
+    return _new_capsule(ctypes.addressof(managed), b"dltensor", None)

@@ -1,0 +1,151 @@
+"""Puts relocatable objects into the process and finds their symbols.
+
+Compiled modules come as object code. The loader links it in memory with what it refers to:
+libraries of the process, tvm-ffi, and *support objects*, native code of Tilewright's own (the
+thread pool, the argument binder) that is loaded once per process when first referred to. Code
+generators register their support objects here; an exported library carries copies of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import tvm_ffi
+
+from tilewright.support.errors import BuildError
+
+
+@dataclass(frozen=True)
+class SupportObject:
+    """Native code that modules may refer to: its name, its symbols, and how to compile it.
+
+    ``build(triple)`` returns the object for a triple, or for this process without one.
+    """
+
+    name: str
+    symbols: tuple[str, ...]
+    build: Callable[[str | None], bytes]
+
+
+_support: dict[str, SupportObject] = {}
+_loaded_support: dict[str, Mapping[str, int]] = {}
+_after_load: dict[str, list[Callable[[Mapping[str, int]], None]]] = {}
+_names = itertools.count()
+# Reentrant: loading a module may load a support object, which is a module too.
+_lock = threading.RLock()
+
+
+def register_support_object(support: SupportObject) -> None:
+    """Make a support object known; its code is compiled when a module first refers to it."""
+    _support[support.name] = support
+
+
+def support_objects_for(code: Iterable[bytes]) -> list[SupportObject]:
+    """Return the support objects that object code refers to by name."""
+    blobs = list(code)
+    return [
+        support
+        for support in _support.values()
+        # A symbol's name stands in the object's string table, ended by a zero.
+        if any(symbol.encode() + b"\0" in blob for symbol in support.symbols for blob in blobs)
+    ]
+
+
+def when_loaded(name: str, action: Callable[[Mapping[str, int]], None]) -> None:
+    """Call ``action`` with the addresses of a support object as soon as it is loaded."""
+    with _lock:
+        if name in _loaded_support:
+            action(_loaded_support[name])
+        else:
+            _after_load.setdefault(name, []).append(action)
+
+
+def support_addresses(name: str) -> Mapping[str, int]:
+    """Load a support object, if it isn't loaded yet, and return its symbols' addresses."""
+    with _lock:
+        if name not in _loaded_support:
+            if name not in _support:
+                raise BuildError(f"no support object {name!r}; registered are {sorted(_support)}")
+            support = _support[name]
+            library = Library([support.build(None)], support.symbols)
+            # Threads of the pool run this code until the process ends: it is never unloaded.
+            library.leak()
+            _loaded_support[name] = library.addresses
+            for action in _after_load.pop(name, ()):
+                action(library.addresses)
+        return _loaded_support[name]
+
+
+@lru_cache(maxsize=1)
+def _engine() -> Any:
+    """The linker, one per process; never freed, since its memory holds running code."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    engine = llvm.create_lljit_compiler()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
+    return engine
+
+
+@lru_cache(maxsize=1)
+def ffi_addresses() -> Mapping[str, int]:
+    """Addresses of what generated code calls in tvm-ffi."""
+    names = ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIStringFromByteArray", "TVMFFIFunctionCall")
+    return {
+        name: ctypes.cast(getattr(tvm_ffi.LIB, name), ctypes.c_void_p).value or 0 for name in names
+    }
+
+
+class Library:
+    """Object code in memory. The code lives as long as this object."""
+
+    def __init__(
+        self,
+        objects: Iterable[bytes],
+        exports: Iterable[str],
+        symbols: Mapping[str, int] | None = None,
+    ) -> None:
+        """Link ``objects``; ``symbols`` gives addresses of more symbols that they refer to."""
+        import llvmlite.binding as llvm
+
+        code = list(objects)
+        exported = list(dict.fromkeys(exports))
+        imported = dict(ffi_addresses())
+        for support in support_objects_for(code):
+            if not set(support.symbols) & set(exported):
+                imported.update(support_addresses(support.name))
+        imported.update(symbols or {})
+        builder = llvm.JITLibraryBuilder()
+        for blob in code:
+            builder.add_object_img(blob)
+        for name, address in imported.items():
+            builder.import_symbol(name, address)
+        for name in exported:
+            builder.export_symbol(name)
+        builder.add_current_process()
+        with _lock:
+            try:
+                self._tracker = builder.link(_engine(), f"tilewright.{next(_names)}")
+            except RuntimeError as err:
+                raise BuildError(f"the module can't be loaded: {err}") from err
+        self.addresses: dict[str, int] = {name: self._tracker[name] for name in exported}
+
+    def leak(self) -> None:
+        """Keep the code until the process ends."""
+        self._tracker.detach()
+
+    def function(self, name: str) -> tvm_ffi.Function:
+        """Wrap the tvm-ffi function ``name``, whose symbol ``__tvm_ffi_NAME`` must be exported."""
+        symbol = f"__tvm_ffi_{name}"
+        if symbol not in self.addresses:
+            raise BuildError(f"no symbol {symbol!r} was exported when the module was loaded")
+        return tvm_ffi.Function.__from_extern_c__(
+            self.addresses[symbol], keep_alive_object=self._tracker
+        )

@@ -1,0 +1,299 @@
+"""Compiled modules: functions to call, text to read, a library to export.
+
+:class:`Module` is what a build returns. It holds object code and a description of its functions;
+the code is put into the process when a function is first asked for, so that a module can be made in
+one process, pickled, and run in another. :func:`load_module` opens an exported library, which any
+tvm-ffi host can open too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import tvm_ffi
+
+from tilewright.runtime.dlpack import numpy_capsule
+from tilewright.runtime.loader import Library, support_objects_for
+from tilewright.runtime.tensor import as_argument
+from tilewright.runtime.timing import TimingResult, measure
+from tilewright.support.errors import BuildError, RunError
+
+#: Name of the function that calling a module calls.
+ENTRY_NAME = "main"
+
+
+class Linker(Protocol):
+    """Makes a shared library from object code: see ``codegen.elf.link_shared``."""
+
+    def __call__(self, objects: Sequence[bytes], exports: Sequence[str]) -> bytes:
+        """Return the library's bytes; of the symbols only ``exports`` can be seen from outside."""
+
+
+@dataclass(frozen=True)
+class FunctionInfo:
+    """A function of a module: its name, its arguments' names, and which of them it writes."""
+
+    name: str
+    arg_names: tuple[str, ...] = ()
+    written: tuple[bool, ...] = ()
+
+
+class CompiledFunction:
+    """A function of a module, called with numpy arrays, DLPack tensors and scalars, not copied.
+
+    numpy arrays that are read-only are taken for arguments that the function only reads. Wrong
+    arguments raise ``TypeError`` or ``ValueError``, which name the argument.
+    """
+
+    __slots__ = ("_call", "info")
+
+    def __init__(self, call: tvm_ffi.Function, info: FunctionInfo) -> None:
+        self._call = call
+        self.info = info
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the function."""
+        try:
+            return self._call(*args)
+        except BufferError:
+            # numpy can't export read-only arrays, nor ml_dtypes; we can.
+            pass
+        return self._call(*self._exported(args))
+
+    @property
+    def ffi(self) -> tvm_ffi.Function:
+        """The bare tvm-ffi function."""
+        return self._call
+
+    @property
+    def __name__(self) -> str:
+        return self.info.name
+
+    def __repr__(self) -> str:
+        return f"<compiled function {self.info.name}({', '.join(self.info.arg_names)})>"
+
+    def _exported(self, args: Sequence[Any]) -> Iterator[Any]:
+        written, names = self.info.written, self.info.arg_names
+        for index, arg in enumerate(args):
+            if not isinstance(arg, np.ndarray):
+                yield arg
+                continue
+            # Without a description any argument may be written.
+            writes = written[index] if index < len(written) else True
+            if writes and not arg.flags.writeable:
+                name = f" {names[index]!r}" if index < len(names) else ""
+                raise ValueError(
+                    f"{self.info.name}: argument #{index}{name}: the function writes to it, but "
+                    f"the array is read-only"
+                )
+            yield tvm_ffi.from_dlpack(numpy_capsule(arg))
+
+
+class BaseModule:
+    """What built and loaded modules share: looking functions up, calling, timing."""
+
+    entry_name = ENTRY_NAME
+
+    def __init__(self) -> None:
+        self._functions: dict[str, CompiledFunction] = {}
+
+    def _lookup(self, name: str) -> CompiledFunction:
+        raise NotImplementedError
+
+    def __getitem__(self, name: str) -> CompiledFunction:
+        """Return the function ``name``."""
+        found = self._functions.get(name)
+        if found is None:
+            found = self._functions[name] = self._lookup(name)
+        return found
+
+    def get_function(self, name: str) -> CompiledFunction:
+        """Return the function ``name``; the same as ``module[name]``."""
+        return self[name]
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the entry function."""
+        return self[self.entry_name](*args)
+
+    def time_evaluator(
+        self,
+        name: str | None = None,
+        *,
+        number: int = 10,
+        repeat: int = 3,
+        min_repeat_ms: float = 0.0,
+        flush_cache_bytes: int = 0,
+    ) -> Callable[..., TimingResult]:
+        """Return a function that takes arguments and measures calls with them.
+
+        >>> module.time_evaluator("main", repeat=5, min_repeat_ms=20)(a, b, c).median
+        """
+        function = self[name or self.entry_name]
+
+        def evaluate(*args: Any) -> TimingResult:
+            # Arrays are converted once, so that the conversion is not measured.
+            tensors = [as_argument(arg) for arg in args]
+            function(*args)  # refuses read-only arrays that would be written
+            return measure(
+                function.ffi,
+                tensors,
+                number=number,
+                repeat=repeat,
+                min_repeat_ms=min_repeat_ms,
+                flush_cache_bytes=flush_cache_bytes,
+            )
+
+        return evaluate
+
+
+@dataclass
+class ModuleCode:
+    """What a module is made of; plain data.
+
+    ``sources`` are texts by format ("ll", "asm", "tir", …) or functions that make them.
+    """
+
+    objects: tuple[bytes, ...]
+    functions: tuple[FunctionInfo, ...]
+    target: str = ""
+    sources: Mapping[str, str | Callable[[], str]] = field(default_factory=dict)
+    linker: Linker | None = None
+    entry_name: str | None = None
+
+
+class Module(BaseModule):
+    """Compiled code with its functions."""
+
+    def __init__(self, code: ModuleCode) -> None:
+        super().__init__()
+        self.code = code
+        self._library: Library | None = None
+        self._infos = {info.name: info for info in code.functions}
+        names = tuple(self._infos)
+        if code.entry_name is not None:
+            self.entry_name = code.entry_name
+        elif len(names) == 1:
+            self.entry_name = names[0]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.code,)
+
+    def __repr__(self) -> str:
+        return f"<Module of {', '.join(self.function_names)} for {self.target or 'the host'}>"
+
+    @property
+    def function_names(self) -> tuple[str, ...]:
+        """Names of the functions."""
+        return tuple(self._infos)
+
+    @property
+    def target(self) -> str:
+        """The target that the code was compiled for."""
+        return self.code.target
+
+    def implements_function(self, name: str) -> bool:
+        """Tell whether the module has the function."""
+        return name in self._infos
+
+    def load(self) -> Library:
+        """Put the code into the process, if it isn't there yet."""
+        if self._library is None:
+            symbols = [f"__tvm_ffi_{name}" for name in self._infos]
+            self._library = Library(self.code.objects, symbols)
+        return self._library
+
+    def _lookup(self, name: str) -> CompiledFunction:
+        if name not in self._infos:
+            raise RunError(
+                f"the module has no function {name!r}; it has {', '.join(self._infos) or 'none'}"
+            )
+        return CompiledFunction(self.load().function(name), self._infos[name])
+
+    def get_source(self, fmt: str = "ll") -> str:
+        """Return the module's text in a format: ``"ll"`` or ``"asm"``."""
+        if fmt not in self.code.sources:
+            known = ", ".join(sorted(self.code.sources)) or "none"
+            raise RunError(f"the module holds no {fmt!r} source; it has: {known}")
+        source = self.code.sources[fmt]
+        return source if isinstance(source, str) else source()
+
+    inspect_source = get_source
+
+    def export_library(self, path: str | os.PathLike[str]) -> Path:
+        """Write a shared library that any tvm-ffi host can load, without Tilewright."""
+        linker = self.code.linker
+        if linker is None:
+            raise BuildError(f"a module for {self.target or 'this target'} can't be exported")
+        exports = [f"__tvm_ffi_{name}" for name in self._infos]
+        exports += [f"__tvm_ffi__metadata_{name}" for name in self._infos]
+        data = linker(self.code.objects, exports)
+        path = Path(path)
+        # Readers see the old file or the new one. A library that is in use keeps its old file.
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_bytes(data)
+            temporary.chmod(0o755)
+            temporary.replace(path)
+        except OSError as err:
+            temporary.unlink(missing_ok=True)
+            raise BuildError(f"can't write {path}: {err.strerror}") from err
+        return path
+
+
+class LibraryModule(BaseModule):
+    """A shared library that was exported before, or made by any other tvm-ffi compiler."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise BuildError(f"no library at {self.path}")
+        try:
+            self._module = tvm_ffi.load_module(str(self.path.absolute()))
+        except RuntimeError as err:
+            raise BuildError(f"{self.path} can't be loaded: {err}") from err
+
+    def __repr__(self) -> str:
+        return f"<LibraryModule {self.path}>"
+
+    def implements_function(self, name: str) -> bool:
+        """Tell whether the library has the function."""
+        return bool(self._module.implements_function(name))
+
+    def _lookup(self, name: str) -> CompiledFunction:
+        try:
+            call = self._module.get_function(name)
+        except AttributeError as err:
+            raise RunError(f"{self.path} has no function {name!r}") from err
+        described = self._module.get_function_metadata(name) or {}
+        arguments = described.get("arguments", [])
+        info = FunctionInfo(
+            name,
+            tuple(argument["name"] for argument in arguments),
+            tuple(bool(argument["written"]) for argument in arguments),
+        )
+        return CompiledFunction(call, info)
+
+
+def load_module(path: str | os.PathLike[str]) -> LibraryModule:
+    """Load a library that :meth:`Module.export_library` wrote."""
+    return LibraryModule(path)
+
+
+def linked_objects(code: Sequence[bytes], build_for: str | None = None) -> list[bytes]:
+    """Return ``code`` and the support objects that it refers to, for linking into a library."""
+    objects = list(code)
+    pending = support_objects_for(objects)
+    taken: set[str] = set()
+    while pending:
+        support = pending.pop()
+        if support.name not in taken:
+            taken.add(support.name)
+            objects.append(support.build(build_for))
+            pending.extend(support_objects_for(objects[-1:]))
+    return objects

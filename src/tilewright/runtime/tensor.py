@@ -1,0 +1,135 @@
+"""Tensors to call compiled functions with.
+
+Any DLPack object will do as an argument; :class:`Tensor` adds what numpy lacks: aligned memory,
+calls without a conversion, and every data type. It is a ``tvm_ffi.Tensor``, so every tvm-ffi host
+takes it too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tvm_ffi
+from tvm_ffi import core
+
+from tilewright.runtime.device import Device, cpu, device as parse_device
+from tilewright.runtime.dlpack import dlpack_dtype, dtype_name, numpy_capsule, numpy_dtype
+from tilewright.support.errors import RunError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Memory of :func:`empty` starts at a multiple of this: a cache line, and the widest vector.
+ALIGNMENT = 64
+
+
+class _Memory:
+    """Lends a tensor's memory to numpy, and keeps the tensor alive for as long as it is lent."""
+
+    def __init__(self, tensor: Tensor, dtype: np.dtype[Any]) -> None:
+        self._tensor = tensor
+        strides = tuple(stride * dtype.itemsize for stride in tensor.strides)
+        # numpy knows ml_dtypes' types only as bytes; the view in `numpy()` names them.
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": tensor.shape,
+            "typestr": dtype.str if dtype.kind != "V" else f"|V{dtype.itemsize}",
+            "strides": strides,
+            "data": (tensor.data_ptr(), False),
+        }
+
+
+class Tensor(tvm_ffi.Tensor):  # type: ignore[misc]  # the base is a Cython class
+    """An n-dimensional array on a device; made by :func:`empty`, :func:`tensor`, …"""
+
+    __slots__ = ()
+
+    def numpy(self) -> NDArray[Any]:
+        """Return a numpy array over the same memory (tensors on the CPU only)."""
+        kind, _ = self.__dlpack_device__()
+        if kind != 1:
+            raise RunError(f"a tensor on {self.device} has no numpy view; copy it to the CPU first")
+        dtype = numpy_dtype(str(self.dtype))
+        if 0 in self.shape:
+            return np.empty(self.shape, dtype)
+        return np.asarray(_Memory(self, dtype)).view(dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        array = self.numpy()
+        if dtype is not None and np.dtype(dtype) != array.dtype:
+            if copy is False:
+                raise ValueError(f"a {dtype} array of a {array.dtype} tensor needs a copy")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __repr__(self) -> str:
+        shape = ", ".join(map(str, self.shape))
+        return f"Tensor(({shape}), {str(self.dtype)!r}, {str(self.device)!r})"
+
+
+_import_lock = threading.Lock()
+
+
+def from_dlpack(source: Any) -> Tensor:
+    """Take over memory from a DLPack object, or a DLPack capsule, without a copy."""
+    # The class that an import makes is a process-wide setting of tvm_ffi. Another thread that
+    # imports at this moment would get a `Tensor` of ours, which is a `tvm_ffi.Tensor` all the same.
+    with _import_lock:
+        before = core._CLASS_TENSOR
+        core._set_class_tensor(Tensor)
+        try:
+            result: Tensor = tvm_ffi.from_dlpack(source)
+        finally:
+            core._set_class_tensor(before)
+    return result
+
+
+def _check_device(place: Device) -> None:
+    if place.kind != "cpu":
+        raise RunError(
+            f"memory on {place} can't be allocated here; make the tensor with the library of that "
+            f"device (for example PyTorch) and pass it, or tilewright.runtime.from_dlpack(it)"
+        )
+
+
+def empty(shape: Sequence[int], dtype: str = "float32", device: Device | str = "cpu") -> Tensor:
+    """Allocate a tensor without setting its elements; the memory is aligned to 64 bytes."""
+    _check_device(parse_device(device))
+    if any(extent < 0 for extent in shape):
+        raise RunError(f"extents must not be negative, got shape {tuple(shape)}")
+    kind = numpy_dtype(dtype)
+    nbytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return from_numpy(raw[start : start + nbytes].view(kind).reshape(tuple(shape)))
+
+
+def from_numpy(array: NDArray[Any]) -> Tensor:
+    """Share a numpy array of any data type; the tensor may be written only if the array may."""
+    return from_dlpack(numpy_capsule(array))
+
+
+def tensor(source: Any, dtype: str | None = None, device: Device | str | None = None) -> Tensor:
+    """Copy anything that numpy or DLPack understands into a new, aligned tensor.
+
+    ``device`` is where the result shall be (the CPU when left out).
+    """
+    _check_device(cpu() if device is None else parse_device(device))
+    if isinstance(source, Tensor):
+        array = source.numpy()
+    elif not isinstance(source, np.ndarray) and hasattr(source, "__dlpack__"):
+        array = from_dlpack(source).numpy()
+    else:
+        array = np.asarray(source)
+    kind = numpy_dtype(dtype) if dtype is not None else array.dtype
+    result = empty(array.shape, dtype_name(*dlpack_dtype(kind.name)))
+    result.numpy()[...] = array
+    return result
+
+
+def as_argument(value: Any) -> Any:
+    """Turn a numpy array into a tensor over its memory; anything else is returned as it is."""
+    return from_numpy(value) if isinstance(value, np.ndarray) else value
