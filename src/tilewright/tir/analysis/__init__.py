@@ -1,0 +1,12 @@
+"""Analyses of TensorIR: nothing here changes a program."""
+
+from __future__ import annotations
+
+from tilewright.tir.analysis.dependency import (
+    RAW,
+    WAR,
+    WAW,
+    Dependency,
+    DependencyGraph,
+    block_dependencies,
+)

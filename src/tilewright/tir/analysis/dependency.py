@@ -1,0 +1,119 @@
+"""Which blocks of a scope depend on which: edges for read-after-write, write-after-write, and
+write-after-read, from the regions that the blocks declare.
+
+Edges go between the direct child blocks of a scope, in program order. They are kept by block, as
+blocks are immutable.
+"""  # noqa: D205
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.stmt import (
+    Block,
+    BlockRealize,
+    For,
+    IfThenElse,
+    SeqStmt,
+)
+
+RAW = "RAW"
+WAW = "WAW"
+WAR = "WAR"
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """``target`` must come after ``source`` because of ``buffer``; ``kind`` RAW, WAW or WAR."""
+
+    source: str
+    target: str
+    kind: str
+    buffer: Buffer
+
+
+class DependencyGraph:
+    """The dependencies among the child blocks of one scope, by block name."""
+
+    def __init__(self, children: list[BlockRealize]) -> None:
+        self.children = {realize.block.name: realize for realize in children}
+        self.edges: list[Dependency] = []
+        self.writers: dict[Buffer, list[str]] = {}
+        self.readers: dict[Buffer, list[str]] = {}
+        self._before: dict[str, list[Dependency]] = {name: [] for name in self.children}
+        self._after: dict[str, list[Dependency]] = {name: [] for name in self.children}
+        for name, realize in self.children.items():
+            self._add(name, realize.block)
+
+    def _add(self, name: str, block: Block) -> None:
+        # Two buffers with one pointer alias, so accesses are kept under the pointer's first buffer.
+        reads = dict.fromkeys(region.buffer for region in block.reads)
+        writes = dict.fromkeys(region.buffer for region in block.writes)
+        for buffer in reads:
+            for source in self.writers.get(buffer, ()):
+                self._edge(source, name, RAW, buffer)
+        for buffer in writes:
+            for source in self.writers.get(buffer, ()):
+                self._edge(source, name, WAW, buffer)
+            for source in self.readers.get(buffer, ()):
+                self._edge(source, name, WAR, buffer)
+        for buffer in reads:
+            self.readers.setdefault(buffer, []).append(name)
+        for buffer in writes:
+            self.writers.setdefault(buffer, []).append(name)
+
+    def _edge(self, source: str, target: str, kind: str, buffer: Buffer) -> None:
+        edge = Dependency(source, target, kind, buffer)
+        self.edges.append(edge)
+        self._before[target].append(edge)
+        self._after[source].append(edge)
+
+    def before(self, name: str) -> list[Dependency]:
+        """Edges into a block."""
+        return self._before[name]
+
+    def after(self, name: str) -> list[Dependency]:
+        """Edges out of a block."""
+        return self._after[name]
+
+    def producers(self, name: str) -> list[str]:
+        """Blocks that write, before ``name``, what it reads or writes; in program order."""
+        found = {edge.source for edge in self._before[name] if edge.kind != WAR}
+        return [item for item in self.children if item in found]
+
+    def consumers(self, name: str) -> list[str]:
+        """Blocks that read or write, after ``name``, what it writes; in program order."""
+        found = {edge.target for edge in self._after[name] if edge.kind != WAR}
+        return [item for item in self.children if item in found]
+
+
+def _child_blocks(body: Any) -> Iterator[BlockRealize]:
+    stack: list[Any] = [body]
+    while stack:
+        item = stack.pop()
+        kind = type(item)
+        if kind is BlockRealize:
+            yield item
+        elif kind is SeqStmt:
+            stack.extend(reversed(item.stmts))
+        elif kind is IfThenElse:
+            if item.else_case is not None:
+                stack.append(item.else_case)
+            stack.append(item.then_case)
+        elif kind is For or hasattr(item, "body"):
+            stack.append(item.body)
+
+
+_graphs: WeakKeyDictionary[Block, DependencyGraph] = WeakKeyDictionary()
+
+
+def block_dependencies(scope: Block) -> DependencyGraph:
+    """Return the dependencies among the direct child blocks of ``scope``."""
+    found = _graphs.get(scope)
+    if found is None:
+        found = _graphs[scope] = DependencyGraph(list(_child_blocks(scope.body)))
+    return found

@@ -1,0 +1,27 @@
+"""Schedules: meaning-preserving rewrites of TensorIR by recorded primitives."""
+
+from __future__ import annotations
+
+from tilewright.tir.schedule import primitives
+from tilewright.tir.schedule.handles import RV, BlockRV, ExprRV, LoopRV
+from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction, Primitive, primitive
+from tilewright.tir.schedule.sampling import Rng
+from tilewright.tir.schedule.schedule import Schedule
+from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.trace import Trace
+
+__all__ = [
+    "PRIMITIVES",
+    "RV",
+    "BlockRV",
+    "ExprRV",
+    "Instruction",
+    "LoopRV",
+    "Primitive",
+    "Rng",
+    "Schedule",
+    "ScheduleState",
+    "Trace",
+    "primitive",
+    "primitives",
+]

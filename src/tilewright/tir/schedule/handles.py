@@ -1,0 +1,82 @@
+"""Handles: how the user of a schedule names blocks, loops and values.
+
+A handle holds a key, not a statement: the function's name with the block's name or the loop's
+variable. So it stays valid while the program is rewritten around it, and in every copy of the
+schedule. Handles compare by identity, because a trace numbers them as results of its instructions.
+"""
+
+from __future__ import annotations
+
+from typing import Union
+
+from tilewright.ir import Expr, Var
+
+ROOT = "root"
+INLINE = "inline"
+
+
+class BlockRV:
+    """A block, by function and name."""
+
+    __slots__ = ("func", "name")
+    prefix = "b"
+
+    def __init__(self, func: str, name: str) -> None:
+        self.func = func
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"BlockRV({self.func}.{self.name})"
+
+
+class LoopRV:
+    """A loop, by function and loop variable.
+
+    ``place`` is set on the two answers of ``sample_compute_location`` that are no loop: ``"root"``
+    (leave the block where it is) and ``"inline"`` (inline the block).
+    """
+
+    __slots__ = ("func", "place", "var")
+    prefix = "l"
+
+    def __init__(self, func: str, var: Var | None, place: str | None = None) -> None:
+        self.func = func
+        self.var = var
+        self.place = place
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this stands for "outside all loops"."""
+        return self.place == ROOT
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether this stands for "inline the block"."""
+        return self.place == INLINE
+
+    def __repr__(self) -> str:
+        return f"LoopRV({self.func}.{self.place or getattr(self.var, 'name', None)})"
+
+
+class ExprRV:
+    """A value that sampling chose: a number, or in symbolic mode an expression."""
+
+    __slots__ = ("value",)
+    prefix = "v"
+
+    def __init__(self, value: int | float | Expr) -> None:
+        self.value = value
+
+    def __int__(self) -> int:
+        value = getattr(self.value, "value", self.value)
+        return int(value)
+
+    def __index__(self) -> int:
+        return int(self)
+
+    def __repr__(self) -> str:
+        return f"ExprRV({self.value!r})"
+
+
+RV = Union[BlockRV, LoopRV, ExprRV]
+RV_TYPES = (BlockRV, LoopRV, ExprRV)

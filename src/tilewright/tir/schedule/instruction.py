@@ -1,0 +1,351 @@
+"""What a schedule primitive is: a plain function, and everything that derives from its signature.
+
+::
+
+    @primitive
+    def split(sch: Schedule, loop: LoopRV, factors: Sequence[Factor], *, ...) -> list[LoopRV]:
+        ...
+
+registers ``split`` and makes it a method of ``Schedule``. The signature is the contract: parameters
+that hold handles are inputs of the recorded instruction, the others its attributes, and ``decision``
+is the choice that replay repeats. Argument checks, the trace, its JSON and its Python text come from
+there. The decorated function itself stays what it was: a primitive that calls another one as a
+function does not record it.
+
+The method form is a transaction: if the function raises, the schedule is as it was before.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import Expr
+from tilewright.support.errors import ScheduleError
+from tilewright.support.registry import Registry
+from tilewright.tir.schedule.error import schedule_error
+from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
+
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
+PRIMITIVES: Registry[Primitive] = Registry("schedule primitive", ScheduleError)
+"""All primitives by name."""
+
+CONVERTERS: dict[str, Callable[[Any], Any]] = {}
+"""How an argument becomes what its annotation (the key, as written) says; may raise TypeError."""
+
+_receivers: list[type] = []
+
+
+class Instruction:
+    """One recorded call: a primitive, its arguments, the choice it made and the handles it gave."""
+
+    __slots__ = ("args", "decision", "outputs", "primitive", "replayable")
+
+    def __init__(
+        self, primitive: Primitive, args: tuple[Any, ...], decision: Any, outputs: tuple[Any, ...]
+    ) -> None:
+        self.primitive = primitive
+        self.args = args
+        self.decision = decision
+        self.outputs = outputs
+
+    @property
+    def name(self) -> str:
+        """The primitive's name."""
+        return self.primitive.name
+
+    @property
+    def inputs(self) -> list[Any]:
+        """All handles among the arguments, in order."""
+        found: list[Any] = []
+        _collect_handles(self.args, found)
+        return found
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """Arguments by parameter name."""
+        return dict(zip(self.primitive.parameters, self.args))
+
+    def with_decision(self, decision: Any) -> Instruction:
+        """Return a copy that makes another choice; handles are shared."""
+        return Instruction(self.primitive, self.args, decision, self.outputs)
+
+    def __repr__(self) -> str:
+        return f"Instruction({self.name}, {self.args!r}, decision={self.decision!r})"
+
+
+def _collect_handles(value: Any, found: list[Any]) -> None:
+    if isinstance(value, RV_TYPES):
+        found.append(value)
+    elif type(value) in (tuple, list):
+        for item in value:
+            _collect_handles(item, found)
+    elif type(value) is dict:
+        for item in value.values():
+            _collect_handles(item, found)
+
+
+class Primitive:
+    """A registered primitive; see the module's text.
+
+    ``pure`` primitives don't change the program, so a trace may drop them when nothing uses what
+    they return. ``recorded`` is false for questions whose answer is not a handle.
+    """
+
+    def __init__(self, function: Callable[..., Any], pure: bool, recorded: bool) -> None:
+        self.function = function
+        self.name = function.__name__
+        self.pure = pure
+        self.recorded = recorded
+        signature = inspect.signature(function)
+        parameters = list(signature.parameters.values())[1:]
+        self.samples = any(item.name == "decision" for item in parameters)
+        self.signature = signature.replace(
+            parameters=[item.replace(annotation=inspect.Parameter.empty) for item in parameters]
+        )
+        own = [item for item in parameters if item.name != "decision"]
+        self.parameters = tuple(item.name for item in own)
+        self.variadic = next(
+            (n for n, item in enumerate(own) if item.kind is inspect.Parameter.VAR_POSITIONAL), None
+        )
+        self.defaults = tuple(item.default for item in own)
+        self.converters = [
+            (n, item.name, convert)
+            for n, item in enumerate(own)
+            if (convert := _converter(str(item.annotation), n == self.variadic)) is not None
+        ]
+        self.bind, self.invoke = self._generate(parameters, own)
+
+    def _generate(self, parameters: list[Any], own: list[Any]) -> tuple[Any, Any]:
+        """Make ``bind(sch, ...) -> (args, decision)`` and ``invoke(sch, args, decision)``."""
+        scope: dict[str, Any] = {"function": self.function}
+        declared, passed, keyword_only = [], [], False
+        for item in parameters:
+            text = item.name
+            if item.kind is inspect.Parameter.VAR_POSITIONAL:
+                text, keyword_only = f"*{item.name}", True
+            elif item.kind is inspect.Parameter.KEYWORD_ONLY and not keyword_only:
+                declared.append("*")
+                keyword_only = True
+            if item.default is not inspect.Parameter.empty:
+                scope[f"_default_{item.name}"] = item.default
+                text += f"=_default_{item.name}"
+            declared.append(text)
+            value = "decision" if item.name == "decision" else f"args[{own.index(item)}]"
+            if item.kind is inspect.Parameter.VAR_POSITIONAL:
+                passed.append(f"*{value}")
+            elif item.kind is inspect.Parameter.KEYWORD_ONLY:
+                passed.append(f"{item.name}={value}")
+            else:
+                passed.append(value)
+        names = "".join(f"{item.name}, " for item in own)
+        chosen = "decision" if self.samples else "None"
+        scope_text = (
+            f"def {self.name}({', '.join(declared)}):\n    return ({names}), {chosen}\n"
+            f"def invoke(sch, args, decision):\n    return function(sch, {', '.join(passed)})\n"
+        )
+        exec(scope_text, scope)
+        return scope[self.name], scope["invoke"]
+
+    def call(self, sch: Schedule, *args: Any, **kwargs: Any) -> Any:
+        """Check and convert arguments, then run and record."""
+        try:
+            values, decision = self.bind(*args, **kwargs)
+        except TypeError as error:
+            # Python's own text says which argument is missing or unknown.
+            raise ScheduleError(f"{error}; the signature is {self.name}{self.signature}") from None
+        if self.converters:
+            made = list(values)
+            for position, name, convert in self.converters:
+                value = made[position]
+                if value is None and self.defaults[position] is None:
+                    continue
+                if type(value) is str and convert is _block:
+                    value = sch.get_block(value)
+                try:
+                    made[position] = convert(value)
+                except TypeError as error:
+                    raise ScheduleError(f"{self.name}: argument {name!r}: {error}") from None
+            values = tuple(made)
+        return self.run(sch, values, decision)
+
+    def run(self, sch: Schedule, args: tuple[Any, ...], decision: Any) -> Any:
+        """Run with arguments in order of the parameters, and record; undo everything on error."""
+        state = sch.state
+        saved = state.snapshot()
+        outer, state.active = state.active, self.name
+        sch.notes = None
+        try:
+            result = self.invoke(sch, args, decision)
+            if sch.checked:
+                sch.verify()
+        except BaseException:
+            state.restore(saved)
+            raise
+        finally:
+            state.active = outer
+        if self.recorded and sch.trace is not None:
+            notes = sch.notes
+            if notes is not None:
+                decision = notes.pop("decision", decision)
+                if notes:
+                    args = tuple(
+                        [notes.get(name, value) for name, value in zip(self.parameters, args)]
+                    )
+            if result is None:
+                outputs: tuple[Any, ...] = ()
+            elif type(result) in (list, tuple):
+                outputs = tuple(result)
+            else:
+                outputs = (result,)
+            sch.trace.append(Instruction(self, args, decision, outputs))
+        return result
+
+    def method(self) -> Callable[..., Any]:
+        """Return the primitive as a method of ``Schedule``."""
+        call = self.call
+
+        def method(sch: Any, *args: Any, **kwargs: Any) -> Any:
+            return call(sch, *args, **kwargs)
+
+        method.__name__ = self.name
+        method.__qualname__ = f"Schedule.{self.name}"
+        method.__doc__ = self.function.__doc__
+        method.__wrapped__ = self.function  # type: ignore[attr-defined]  # for inspect and docs
+        return method
+
+    def __repr__(self) -> str:
+        return f"Primitive({self.name}{self.signature})"
+
+
+def primitive(
+    function: Callable[..., Any] | None = None, *, pure: bool = False, recorded: bool = True
+) -> Any:
+    """Register a function ``(sch, ...)`` as a schedule primitive; see the module's text."""
+
+    def register(target: Callable[..., Any]) -> Callable[..., Any]:
+        made = Primitive(target, pure, recorded)
+        PRIMITIVES.register(made.name, made)
+        for receiver in _receivers:
+            setattr(receiver, made.name, made.method())
+        return target
+
+    return register if function is None else register(function)
+
+
+def receive_primitives(cls: type) -> type:
+    """Make all primitives, present and future, methods of a class."""
+    _receivers.append(cls)
+    for name, item in PRIMITIVES.items():
+        setattr(cls, name, item.method())
+    return cls
+
+
+# ---- arguments ------------------------------------------------------------------------------
+
+
+def _named(value: Any) -> str:
+    return f"{type(value).__name__} {value!r}"
+
+
+def _block(value: Any) -> Any:
+    if type(value) is not BlockRV:
+        raise TypeError(f"expected a BlockRV or a block's name, got {_named(value)}")
+    return value
+
+
+def _loop(value: Any) -> Any:
+    if type(value) is not LoopRV:
+        raise TypeError(f"expected a LoopRV (from get_loops, split, ...), got {_named(value)}")
+    return value
+
+
+def _block_or_loop(value: Any) -> Any:
+    if type(value) is not LoopRV and type(value) is not BlockRV:
+        raise TypeError(f"expected a BlockRV or a LoopRV, got {_named(value)}")
+    return value
+
+
+def _loops(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"expected a list of LoopRV, got {_named(value)}")
+    return [_loop(item) for item in value]
+
+
+def _int(value: Any) -> Any:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"expected an integer, got {_named(value)}")
+    return value.__index__()
+
+
+def _bool(value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise TypeError(f"expected True or False, got {_named(value)}")
+    return value
+
+
+def _str(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {_named(value)}")
+    return value
+
+
+def _int_or_handle(value: Any) -> Any:
+    return value if type(value) is ExprRV else _int(value)
+
+
+def plain(value: Any) -> Any:
+    """Copy an annotation value into plain data; handles and expressions stay."""
+    if value is None or isinstance(value, (bool, int, float, str, Expr)) or type(value) is ExprRV:
+        return value
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        for key in value:
+            _str(key)
+        return {key: plain(item) for key, item in value.items()}
+    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        return value.item()  # a NumPy scalar
+    raise TypeError(f"expected numbers, text, lists or dicts of them, got {_named(value)}")
+
+
+def _factors(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"expected a list of factors, got {_named(value)}")
+    return [
+        item if item is None or isinstance(item, Expr) else _int_or_handle(item) for item in value
+    ]
+
+
+CONVERTERS.update(
+    {
+        "BlockRV": _block,
+        "LoopRV": _loop,
+        "BlockRV | LoopRV": _block_or_loop,
+        "Sequence[LoopRV]": _loops,
+        "list[LoopRV]": _loops,
+        "int": _int,
+        "bool": _bool,
+        "str": _str,
+        "int | ExprRV": _int_or_handle,
+        "Sequence[Factor]": _factors,
+        "Annotation": plain,
+        "Sequence[int]": lambda value: [_int(item) for item in value],
+        "Sequence[float]": lambda value: [float(item) for item in value],
+    }
+)
+
+
+def _converter(annotation: str, variadic: bool) -> Callable[[Any], Any] | None:
+    annotation = annotation.removesuffix(" | None")
+    if variadic:
+        return CONVERTERS.get(f"Sequence[{annotation}]")
+    return CONVERTERS.get(annotation)
+
+
+def refuse_argument(name: str, message: str) -> ScheduleError:
+    """Make the error for an argument that doesn't fit."""
+    return schedule_error(None, f"argument {name!r}: {message}")

@@ -1,0 +1,335 @@
+"""What the primitives that move computation ask about the blocks of one scope.
+
+A *scope* is the body of a block (of the root block, mostly). The blocks directly inside it, in
+program order, with their signatures (``reads``, ``writes``) tell who produces and who consumes a
+buffer. A :class:`Scope` is computed once per version of a function and kept with its index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import (
+    GE,
+    GT,
+    LE,
+    LT,
+    TRUE,
+    And,
+    Expr,
+    IntImm,
+    Node,
+    Range,
+    Var,
+    and_,
+    as_int,
+    expr_equal,
+    pre_order,
+)
+from tilewright.tir import (
+    NO_OP,
+    SPATIAL,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    For,
+    IfThenElse,
+    SeqStmt,
+)
+from tilewright.tir.schedule.state import ScheduleState, child_blocks
+
+
+class Scope:
+    """The blocks directly inside one block, with who reads and writes which buffer."""
+
+    def __init__(self, state: ScheduleState, realize: BlockRealize, func_name: str) -> None:
+        self.state = state
+        self.func_name = func_name
+        self.realize = realize
+        self.block: Block = realize.block
+        self.blocks = child_blocks(realize.block)
+        self.position = {child: number for number, child in enumerate(self.blocks)}
+        self._readers: dict[Buffer, list[BlockRealize]] = {}
+        self._writers: dict[Buffer, list[BlockRealize]] = {}
+        for child in self.blocks:
+            for buffer in regions_buffers(child.block.reads):
+                self._readers.setdefault(buffer, []).append(child)
+            for buffer in regions_buffers(child.block.writes):
+                self._writers.setdefault(buffer, []).append(child)
+
+    def readers(self, buffer: Buffer) -> list[BlockRealize]:
+        """Blocks that read ``buffer``, in program order."""
+        return self._readers.get(buffer, [])
+
+    def writers(self, buffer: Buffer) -> list[BlockRealize]:
+        """Blocks that write ``buffer``, in program order."""
+        return self._writers.get(buffer, [])
+
+    def is_visible_outside(self, buffer: Buffer) -> bool:
+        """Whether ``buffer`` outlives the scope: it is allocated elsewhere, or a parameter."""
+        return buffer not in self.block.alloc_buffers
+
+    def consumers(self, realize: BlockRealize) -> list[BlockRealize]:
+        """Other blocks that read what ``realize`` writes, in program order."""
+        found = {
+            reader: None
+            for buffer in regions_buffers(realize.block.writes)
+            for reader in self.readers(buffer)
+            if reader is not realize
+        }
+        return sorted(found, key=self.position.__getitem__)
+
+    def producers(self, realize: BlockRealize) -> list[BlockRealize]:
+        """Other blocks that write what ``realize`` reads, in program order."""
+        found = {
+            writer: None
+            for buffer in regions_buffers(realize.block.reads)
+            for writer in self.writers(buffer)
+            if writer is not realize
+        }
+        return sorted(found, key=self.position.__getitem__)
+
+
+def scope_of(state: ScheduleState, realize: BlockRealize) -> Scope:
+    """Return the scope that a block is in; ``ScheduleError`` for the root block."""
+    func_name = state.func_name_of(realize)
+    around = state.scope_realize(realize)
+    if around is None:
+        raise state.error(
+            "the root block can't be moved or rewritten by this primitive",
+            realize,
+            remedy="give a block inside it",
+        )
+    cache = state.index(func_name).cache
+    key = ("scope", around)
+    found: Scope | None = cache.get(key)
+    if found is None:
+        found = cache[key] = Scope(state, around, func_name)
+    return found
+
+
+def regions_buffers(regions: Iterable[Any]) -> list[Buffer]:
+    """The buffers of regions, once each, in order."""
+    return list(dict.fromkeys(region.buffer for region in regions))
+
+
+# ---- kinds of blocks ----------------------------------------------------------------------------
+
+
+def check_only_writer(scope: Scope, realize: BlockRealize, buffer: Buffer) -> None:
+    """Refuse if another block of the scope writes ``buffer`` too."""
+    others = [writer for writer in scope.writers(buffer) if writer is not realize]
+    if others:
+        raise scope.state.error(
+            lambda: (
+                f"block {realize.block.name!r} is not the only writer of {buffer.name}: "
+                f"block {others[0].block.name!r} writes it too"
+            ),
+            realize,
+            others[0],
+            remedy="apply the primitive before decompose_reduction splits the writer",
+        )
+
+
+def check_complete(scope: Scope, realize: BlockRealize) -> None:
+    """Refuse unless the block is *complete*.
+
+    It alone writes its outputs, each element once and for all (spatial axes only), and doesn't
+    read what it writes.
+    """
+    state, block = scope.state, realize.block
+    for iter_var in block.iter_vars:
+        if iter_var.kind != SPATIAL:
+            raise state.error(
+                f"block {block.name!r} is not complete: its axis {iter_var.var.name} is "
+                f"{iter_var.kind}",
+                realize,
+                remedy="only blocks whose axes are all spatial can be inlined or cached this way",
+            )
+    if block.init is not None:
+        raise state.error(f"block {block.name!r} is not complete: it has an init", realize)
+    reads = set(regions_buffers(block.reads))
+    for buffer in regions_buffers(block.writes):
+        check_only_writer(scope, realize, buffer)
+        if buffer in reads:
+            raise state.error(
+                f"block {block.name!r} is not complete: it reads {buffer.name}, which it writes",
+                realize,
+            )
+
+
+def check_not_output(scope: Scope, realize: BlockRealize) -> None:
+    """Refuse if the block writes a buffer that is visible outside the scope."""
+    for buffer in regions_buffers(realize.block.writes):
+        if scope.is_visible_outside(buffer):
+            raise scope.state.error(
+                f"block {realize.block.name!r} is an output block: {buffer.name} is visible "
+                "outside its scope",
+                realize,
+                remedy="cache_write it first, and apply the primitive to the block that computes",
+            )
+
+
+def check_inputs_final(scope: Scope, realize: BlockRealize) -> None:
+    """Refuse if something that comes later changes what the block reads.
+
+    Such a block may not be computed any later than it is.
+    """
+    place = scope.position[realize]
+    for buffer in regions_buffers(realize.block.reads):
+        for writer in scope.writers(buffer):
+            if scope.position[writer] > place:
+                raise scope.state.error(
+                    lambda writer=writer, buffer=buffer: (  # type: ignore[misc]
+                        f"block {realize.block.name!r} reads {buffer.name}, which block "
+                        f"{writer.block.name!r} changes later: it can't be computed after that"
+                    ),
+                    realize,
+                    writer,
+                )
+
+
+# ---- predicates ---------------------------------------------------------------------------------
+
+
+def conjuncts(condition: Expr) -> Iterator[Expr]:
+    """Split a condition at its ``and``s; true has none."""
+    stack = [condition]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, And):
+            stack.extend((item.b, item.a))  # type: ignore[attr-defined]
+        elif not (isinstance(item, IntImm) and item.value):
+            yield item
+
+
+def restricting_conjuncts(realize: BlockRealize, analyzer: Analyzer | None = None) -> list[Expr]:
+    """Return the parts of a block's predicate that say more than "inside the block's domain".
+
+    Splitting with a remainder, and windows that reach over an edge, give predicates which only keep
+    the iteration variables inside their domains; these hold wherever the block is moved to.
+    """
+    predicate = realize.predicate
+    if isinstance(predicate, IntImm) and predicate.value:
+        return []
+    rest = []
+    for condition in conjuncts(predicate):
+        if not _keeps_domain(condition, realize, analyzer):
+            rest.append(condition)
+    return rest
+
+
+def _keeps_domain(condition: Expr, realize: BlockRealize, analyzer: Analyzer | None) -> bool:
+    if isinstance(condition, (LT, LE)):
+        low, high, slack = condition.a, condition.b, 0 if isinstance(condition, LT) else 1
+    elif isinstance(condition, (GT, GE)):
+        low, high, slack = condition.b, condition.a, 0 if isinstance(condition, GT) else 1
+    else:
+        return False
+    # The condition is low < high + slack.
+    for value, iter_var in zip(realize.iter_values, realize.block.iter_vars):
+        dom = iter_var.dom
+        end = dom.min + dom.extent
+        if expr_equal(low, value):  # value < high + slack: fine if end <= high + slack
+            known, limit = as_int(end), as_int(high)
+            if known is not None and limit is not None:
+                if known <= limit + slack:
+                    return True
+            elif expr_equal(end, high + slack):
+                return True
+        elif expr_equal(high, value):  # low < value + slack: fine if low - slack < dom.min
+            known, limit = as_int(dom.min), as_int(low)
+            if known is not None and limit is not None and limit - slack < known:
+                return True
+    analyzer = analyzer or Analyzer()
+    gap = high - low + slack  # must be >= 1
+    for value, iter_var in zip(realize.iter_values, realize.block.iter_vars):
+        dom = iter_var.dom
+        # Inside the domain dom.min <= value <= end - 1.
+        over = as_int(analyzer.simplify(gap - (dom.min + dom.extent - value)))
+        under = as_int(analyzer.simplify(gap - (value - dom.min)))
+        if (over is not None and over >= 0) or (under is not None and under >= 1):
+            return True
+    return False
+
+
+def check_predicate_is_domain(scope: Scope, realize: BlockRealize) -> None:
+    """Refuse if a block's predicate does more than keep its axes inside their domains."""
+    if realize.predicate is TRUE:
+        return
+    analyzer = scope.state.analyzer(scope.func_name)
+    rest = restricting_conjuncts(realize, analyzer)
+    if rest:
+        raise scope.state.error(
+            lambda: (
+                f"the predicate of block {realize.block.name!r} restricts it beyond its domain: "
+                f"`{rest[0]!r}`"
+            ),
+            realize,
+            remedy="only predicates that come from splitting with a remainder can be rebuilt",
+        )
+
+
+def merge_conditions(*groups: Iterable[Expr]) -> Expr:
+    """Join conditions, each once."""
+    found: list[Expr] = []
+    for group in groups:
+        for condition in group:
+            if not any(expr_equal(condition, other) for other in found):
+                found.append(condition)
+    return and_(*found)
+
+
+# ---- statements ---------------------------------------------------------------------------------
+
+
+def removal_root(state: ScheduleState, realize: BlockRealize) -> Any:
+    """Return the outermost loop (or branch) that holds nothing but ``realize``."""
+    parents = state.index(state.func_name_of(realize)).parents
+    current: Any = realize
+    while True:
+        parent = parents[current]
+        if type(parent) is For or (type(parent) is IfThenElse and parent.else_case is None):
+            current = parent
+            continue
+        if type(parent) is not SeqStmt:
+            raise state.error(
+                f"block {realize.block.name!r} is the only statement of its scope: nothing would "
+                "be left",
+                realize,
+            )
+        return current
+
+
+def without(state: ScheduleState, scope: Scope, realize: BlockRealize, **changes: Any) -> Block:
+    """Return the scope's block without one inner block; ``changes`` are other fields of it."""
+    body = state.rebuilt(scope.block.body, {removal_root(state, realize): NO_OP})
+    return scope.block.replace(body=body, **changes)
+
+
+def loads_of(node: Node, buffer: Buffer) -> list[BufferLoad]:
+    """All loads of a buffer below ``node``."""
+    return [
+        item for item in pre_order(node) if isinstance(item, BufferLoad) and item.buffer is buffer
+    ]
+
+
+def buffer_names(state: ScheduleState, func_name: str) -> set[str]:
+    """Names of all buffers of a function, so that new ones can differ."""
+    index = state.index(func_name)
+    found: set[str] | None = index.cache.get("buffer_names")
+    if found is None:
+        found = {buffer.name for buffer in index.func.buffers}
+        for realize in index.blocks.values():
+            found.update(buffer.name for buffer in realize.block.alloc_buffers)
+            found.update(match.buffer.name for match in realize.block.match_buffers)
+        index.cache["buffer_names"] = found
+    return set(found)
+
+
+def loop_ranges(loops: Iterable[For]) -> dict[Var, Range]:
+    """Loop variables with their ranges."""
+    return {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}

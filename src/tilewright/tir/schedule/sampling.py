@@ -1,0 +1,147 @@
+"""The random generator of schedules, and drawing tile sizes.
+
+The generator (SplitMix64) is one 64-bit number, so a schedule copies it for nothing and its stream
+is the same on every machine and version of Python.
+
+Tiles are drawn uniformly: every way to write an extent as an ordered product of ``n`` factors (that
+keeps the limit on the innermost one) is equally likely. The counts behind that are tables per
+extent, made once.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
+from math import comb, prod
+
+_MASK = (1 << 64) - 1
+
+
+class Rng:
+    """A seeded stream of integers."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, seed: int | None = None) -> None:
+        if seed is None:
+            seed = random.SystemRandom().getrandbits(63)
+        self.state = seed & _MASK
+
+    def next(self) -> int:
+        """Return the next 64 random bits."""
+        self.state = (self.state + 0x9E3779B97F4A7C15) & _MASK
+        mixed = self.state
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+        return mixed ^ (mixed >> 31)
+
+    def below(self, limit: int) -> int:
+        """Return an integer in ``[0, limit)``; the bias is below ``limit / 2**64``."""
+        return (self.next() * limit) >> 64
+
+    def pick(self, cumulative: Sequence[int | float]) -> int:
+        """Return an index with probability proportional to the steps of ``cumulative``."""
+        total = cumulative[-1]
+        if isinstance(total, int):
+            return bisect_right(cumulative, self.below(total))
+        return min(bisect_right(cumulative, self.next() / 2**64 * total), len(cumulative) - 1)
+
+    def copy(self) -> Rng:
+        """Return a generator that continues the same stream."""
+        return Rng(self.state)
+
+    def fork(self) -> int:
+        """Draw a seed for an independent generator."""
+        return self.next() >> 1
+
+
+@lru_cache(maxsize=4096)
+def prime_factors(number: int) -> tuple[tuple[int, int], ...]:
+    """Return ``(prime, exponent)`` pairs."""
+    found, divisor = [], 2
+    while divisor * divisor <= number:
+        exponent = 0
+        while number % divisor == 0:
+            number //= divisor
+            exponent += 1
+        if exponent:
+            found.append((divisor, exponent))
+        divisor += 1 if divisor == 2 else 2
+    if number > 1:
+        found.append((number, 1))
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def divisors(number: int) -> tuple[int, ...]:
+    """Return all divisors in ascending order."""
+    found = [1]
+    for prime, exponent in prime_factors(number):
+        found = [value * prime**power for value in found for power in range(exponent + 1)]
+    return tuple(sorted(found))
+
+
+def count_factorizations(number: int, parts: int) -> int:
+    """Return in how many ways ``number`` is an ordered product of ``parts`` factors."""
+    if parts == 0:
+        return 1 if number == 1 else 0
+    return prod(comb(exponent + parts - 1, parts - 1) for _, exponent in prime_factors(number))
+
+
+@lru_cache(maxsize=4096)
+def _innermost_table(
+    extent: int, parts: int, max_innermost: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    choices = tuple(d for d in divisors(extent) if max_innermost <= 0 or d <= max_innermost)
+    weights = [count_factorizations(extent // d, parts - 1) for d in choices]
+    return choices, tuple(accumulate(weights))
+
+
+def sample_factorization(rng: Rng, number: int, parts: int) -> list[int]:
+    """Draw uniformly from the ordered factorizations of ``number`` into ``parts`` factors."""
+    factors = [1] * parts
+    for prime, exponent in prime_factors(number):
+        # Stars and bars: a uniform choice of parts-1 bars among exponent+parts-1 places.
+        bars, places = parts - 1, exponent + parts - 1
+        part = 0
+        for place in range(places):
+            if bars and rng.below(places - place) < bars:
+                bars -= 1
+                part += 1
+            else:
+                factors[part] *= prime
+    return factors
+
+
+def sample_tile(rng: Rng, extent: int, parts: int, max_innermost: int) -> list[int]:
+    """Draw a perfect tile uniformly; ``max_innermost`` of 0 or less sets no limit."""
+    if parts == 1:
+        return [extent]
+    choices, cumulative = _innermost_table(extent, parts, max_innermost)
+    innermost = choices[rng.pick(cumulative)]
+    return [*sample_factorization(rng, extent // innermost, parts - 1), innermost]
+
+
+@lru_cache(maxsize=4096)
+def _partition_table(
+    extent: int, parts: int, position: int, inner: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    choices = tuple(d for d in divisors(extent) if d % inner == 0)
+    weights = [
+        count_factorizations(extent // d, position) * count_factorizations(d, parts - position)
+        for d in choices
+    ]
+    return choices, tuple(accumulate(weights))
+
+
+def sample_partitioned(rng: Rng, extent: int, parts: int, position: int, inner: int) -> list[int]:
+    """Draw a tile whose factors from ``position`` on have a product divisible by ``inner``."""
+    choices, cumulative = _partition_table(extent, parts, position, inner)
+    product = choices[rng.pick(cumulative)]
+    return [
+        *sample_factorization(rng, extent // product, position),
+        *sample_factorization(rng, product, parts - position),
+    ]

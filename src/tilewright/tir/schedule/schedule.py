@@ -1,0 +1,139 @@
+"""``Schedule``: a module being rewritten by primitives, each recorded in a trace.
+
+The primitives are functions in ``primitives/``; they become methods here through their registry.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import IRModule, IntImm
+from tilewright.support.errors import ScheduleError
+from tilewright.tir import PrimFunc
+from tilewright.tir.schedule.error import Text
+from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
+from tilewright.tir.schedule.instruction import receive_primitives
+from tilewright.tir.schedule.sampling import Rng
+from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.trace import Trace
+
+
+@receive_primitives
+class Schedule:
+    """A program under transformation.
+
+    >>> sch = Schedule(func)
+    >>> i, j = sch.get_loops(sch.get_block("C"))
+    >>> outer, inner = sch.split(i, [None, 16])
+    >>> sch.mod.show()
+
+    ``seed`` makes sampling repeatable. With ``check=True`` the program is verified after every
+    primitive. With ``symbolic=True`` tile sampling returns variables instead of numbers; see
+    ``sample_perfect_tile``. ``record=False`` keeps no trace.
+    """
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Primitives, which the registry adds."""
+
+    def __init__(
+        self,
+        mod: IRModule | PrimFunc,
+        *,
+        seed: int | None = None,
+        check: bool = False,
+        symbolic: bool = False,
+        record: bool = True,
+    ) -> None:
+        if isinstance(mod, PrimFunc):
+            mod = IRModule.from_expr(mod)
+        if not isinstance(mod, IRModule):
+            raise ScheduleError(
+                f"Schedule takes an IRModule or a PrimFunc, got {type(mod).__name__}"
+            )
+        self.state = ScheduleState(mod)
+        self.trace: Trace = Trace() if record else None  # type: ignore[assignment]
+        self.checked = check
+        self.symbolic = symbolic
+        self.rng = Rng(seed)
+        # What the running primitive wants recorded in place of the arguments it got.
+        self.notes: dict[str, Any] | None = None
+        self._working_func: str | None = None
+
+    @property
+    def mod(self) -> IRModule:
+        """The module as it is now."""
+        return self.state.mod
+
+    def copy(self, *, seed: int | None = None) -> Schedule:
+        """Return an independent schedule with the same program and trace; handles work in both."""
+        made = Schedule.__new__(Schedule)
+        made.state = self.state.copy()
+        made.trace = self.trace if self.trace is None else self.trace.copy()
+        made.checked = self.checked
+        made.symbolic = self.symbolic
+        made.rng = self.rng.copy() if seed is None else Rng(seed)
+        made.notes = None
+        made._working_func = self._working_func
+        return made
+
+    def seed(self, seed: int) -> None:
+        """Restart the random generator."""
+        self.rng = Rng(seed)
+
+    def fork_seed(self) -> int:
+        """Draw a seed for another schedule."""
+        return self.rng.fork()
+
+    def work_on(self, func_name: str) -> None:
+        """Make ``func_name`` the function in which ``get_block`` looks by default."""
+        self.state.func(func_name)
+        self._working_func = func_name
+
+    @property
+    def working_func(self) -> str:
+        """The default function: set by ``work_on``, else the only one, else ``main``."""
+        if self._working_func is None:
+            names = self.state.func_names()
+            if len(names) == 1:
+                return names[0]
+            if "main" not in names:
+                raise ScheduleError(
+                    f"say which function is meant (func_name= or work_on): the module has {names}"
+                )
+            return "main"
+        return self._working_func
+
+    def get(self, rv: BlockRV | LoopRV | ExprRV) -> Any:
+        """Return what a handle stands for now: a ``Block``, a ``For``, a number or an expression."""
+        if type(rv) is BlockRV:
+            return self.state.get_block(rv).block
+        if type(rv) is LoopRV:
+            return self.state.get_loop(rv)
+        if type(rv) is ExprRV:
+            return rv.value.value if type(rv.value) is IntImm else rv.value
+        raise ScheduleError(f"expected a handle, got {type(rv).__name__}")
+
+    def note(self, **changes: Any) -> None:
+        """Called by a primitive: record these arguments (or ``decision``) in place of those given."""
+        if self.notes is None:
+            self.notes = changes
+        else:
+            self.notes.update(changes)
+
+    def error(self, rule: Text, *culprits: Any, remedy: Text = "") -> ScheduleError:
+        """Make the error of the running primitive, marking ``culprits`` in the program."""
+        return self.state.error(rule, *culprits, remedy=remedy)
+
+    def verify(self) -> None:
+        """Raise ``VerifyError`` if the program is not well formed."""
+        from tilewright.tir.analysis import verify
+
+        verify(self.mod)
+
+    def show(self, **options: Any) -> None:
+        """Print the program and the trace."""
+        self.mod.show(**options)
+        if self.trace is not None:
+            print(self.trace.as_python())

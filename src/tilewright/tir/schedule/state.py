@@ -1,0 +1,471 @@
+"""The program under a schedule: a persistent module and what is needed to find one's way in it.
+
+Functions are immutable trees, so a state is a dict of them; copying a state copies the dict. For
+each function an index (parents of statements, loops by variable, blocks by name) is built on the
+first question after a change, by a walk over statements only. ``replace`` rebuilds the path from
+a statement to the root, and shares all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import BaseFunc, Expr, IRModule, Node, Range, Var, is_const
+from tilewright.support.errors import ScheduleError
+from tilewright.support.registry import near_matches
+from tilewright.tir import (
+    Allocate,
+    AttrStmt,
+    Block,
+    BlockRealize,
+    DeclBuffer,
+    For,
+    IfThenElse,
+    LetStmt,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    While,
+    is_no_op,
+    seq,
+)
+from tilewright.tir.schedule.error import Text, schedule_error
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+if TYPE_CHECKING:
+    from tilewright.arith import Analyzer
+
+_WITH_BODY = (LetStmt, AttrStmt, Allocate, DeclBuffer, While)
+
+
+class FunctionIndex:
+    """Where the statements of one function are. Never changed once built.
+
+    ``parents`` maps each statement to the one around it (a block's parent is its realize; ``None``
+    for the body). ``loops`` and ``blocks`` are in program order. ``cache`` keeps what analyses
+    found out about this version of the function.
+    """
+
+    __slots__ = ("blocks", "cache", "func", "loops", "parents")
+
+    def __init__(self, func: PrimFunc) -> None:
+        self.func = func
+        self.cache: dict[Any, Any] = {}
+        parents: dict[Any, Any] = {}
+        loops: dict[Var, For] = {}
+        blocks: dict[str, BlockRealize] = {}
+        stack: list[tuple[Any, Any]] = [(func.body, None)]
+        pop, push = stack.pop, stack.append
+        while stack:
+            stmt, parent = pop()
+            parents[stmt] = parent
+            kind = type(stmt)
+            if kind is For:
+                loops[stmt.loop_var] = stmt
+                push((stmt.body, stmt))
+            elif kind is BlockRealize:
+                block = stmt.block
+                blocks[block.name] = stmt
+                parents[block] = stmt
+                push((block.body, block))
+                if block.init is not None:
+                    push((block.init, block))
+            elif kind is SeqStmt:
+                stack.extend([(item, stmt) for item in reversed(stmt.stmts)])
+            elif kind is IfThenElse:
+                if stmt.else_case is not None:
+                    push((stmt.else_case, stmt))
+                push((stmt.then_case, stmt))
+            elif kind in _WITH_BODY:
+                push((stmt.body, stmt))
+        self.parents = parents
+        self.loops = loops
+        self.blocks = blocks
+
+
+def _with_child(parent: Any, old: Any, new: Any) -> Any:
+    """Rebuild one statement around a changed child."""
+    kind = type(parent)
+    if kind is For:
+        return For(
+            parent.loop_var,
+            parent.min,
+            parent.extent,
+            parent.kind,
+            new,
+            parent.thread,
+            parent.annotations,
+        )
+    if kind is BlockRealize:
+        return BlockRealize(parent.iter_values, parent.predicate, new)
+    if kind is Block:
+        return parent.replace(init=new) if parent.init is old else parent.replace(body=new)
+    if kind is SeqStmt:
+        stmts = tuple([new if item is old else item for item in parent.stmts])
+        if type(new) is SeqStmt or is_no_op(new):
+            return seq(stmts)
+        return SeqStmt(stmts)
+    if kind is IfThenElse:
+        if parent.else_case is old:
+            return IfThenElse(parent.condition, parent.then_case, new)
+        return IfThenElse(parent.condition, new, parent.else_case)
+    return parent.replace(body=new)
+
+
+class ScheduleState:
+    """Functions by name, an index for each, and the constraints of symbolic sampling.
+
+    ``symbolic`` holds ``(variables, extent, max_innermost)`` for each symbolic tile: positive
+    variables whose product is ``extent``. ``active`` is the name of the primitive that runs now.
+    """
+
+    def __init__(self, mod: IRModule) -> None:
+        self._mod: IRModule | None = mod
+        self._base = mod
+        self._funcs: dict[str, BaseFunc] = dict(mod.functions)
+        self._indexes: dict[str, FunctionIndex] = {}
+        # Versions of functions before each change: who removed a loop is found out only when asked.
+        self._history: tuple[Any, ...] | None = None
+        self._renamed: dict[tuple[str, str], str] = {}
+        self.symbolic: list[tuple[tuple[Var, ...], Expr, int]] = []
+        self.active: str | None = None
+
+    @property
+    def mod(self) -> IRModule:
+        """The module as it is now."""
+        if self._mod is None:
+            self._mod = self._base.replace(functions=dict(self._funcs))
+        return self._mod
+
+    def copy(self) -> ScheduleState:
+        """Return an independent state that shares all trees and indexes."""
+        made = ScheduleState.__new__(ScheduleState)
+        made._mod = self._mod
+        made._base = self._base
+        made._funcs = dict(self._funcs)
+        made._indexes = dict(self._indexes)
+        made._history = self._history
+        made._renamed = dict(self._renamed)
+        made.symbolic = list(self.symbolic)
+        made.active = None
+        return made
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return what ``restore`` needs to undo everything that comes after."""
+        return (
+            self._mod,
+            self._funcs,
+            self._indexes,
+            self._history,
+            self._renamed,
+            len(self.symbolic),
+        )
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        """Go back to a snapshot."""
+        self._mod, self._funcs, self._indexes, self._history, self._renamed, count = saved
+        del self.symbolic[count:]
+
+    # ---- looking things up --------------------------------------------------------------------
+
+    def func(self, name: str) -> PrimFunc:
+        """Return a function; ``ScheduleError`` if it is missing or can't be scheduled."""
+        func = self._funcs.get(name)
+        if func is None:
+            raise schedule_error(
+                self.active,
+                lambda: (
+                    f"the module has no function {name!r}; {near_matches(name, list(self._funcs))}"
+                ),
+            )
+        if type(func) is not PrimFunc:
+            raise schedule_error(
+                self.active, f"{name!r} is a {type(func).__name__}; only a PrimFunc has blocks"
+            )
+        return func
+
+    def func_names(self) -> list[str]:
+        """Names of all tensor functions."""
+        return [name for name, func in self._funcs.items() if type(func) is PrimFunc]
+
+    def index(self, func_name: str) -> FunctionIndex:
+        """Return the index of a function, building it if the function changed."""
+        found = self._indexes.get(func_name)
+        if found is None:
+            found = FunctionIndex(self.func(func_name))
+            self._indexes = {**self._indexes, func_name: found}
+        return found
+
+    def get_block(self, rv: BlockRV) -> BlockRealize:
+        """Return the realize of a block (``.block`` is the block itself)."""
+        blocks = self.index(rv.func).blocks
+        found = blocks.get(rv.name)
+        if found is None:
+            name: str | None = rv.name
+            while name is not None and found is None:
+                name = self._renamed.get((rv.func, name))
+                found = blocks.get(name) if name is not None else None
+        if found is None:
+            raise self._gone(rv.func, f"block {rv.name!r}", rv.name)
+        return found
+
+    def get_loop(self, rv: LoopRV) -> For:
+        """Return a loop."""
+        if rv.var is None:
+            raise schedule_error(
+                self.active,
+                f"the handle stands for the compute location {rv.place!r}, which is no loop",
+                remedy="only compute_at and reverse_compute_at take such a handle",
+            )
+        found = self.index(rv.func).loops.get(rv.var)
+        if found is None:
+            raise self._gone(rv.func, f"loop {rv.var.name!r}", rv.var)
+        return found
+
+    def _gone(self, func_name: str, what: str, key: Any) -> ScheduleError:
+        history = self._history
+
+        def rule() -> str:
+            entry = history
+            while entry is not None:
+                primitive, name, func, entry = entry
+                if name == func_name and isinstance(func, PrimFunc):
+                    index = FunctionIndex(func)
+                    if key in index.blocks or key in index.loops:
+                        return f"{what} is no longer in the program: `{primitive}` removed it"
+            return f"{what} is not in function {func_name!r} of this program"
+
+        return schedule_error(
+            self.active,
+            rule,
+            remedy="use the handles that the primitive returned, or get_block/get_loops again",
+            func=self._funcs.get(func_name),
+        )
+
+    def func_name_of(self, stmt: Node) -> str:
+        """Return the name of the function that a statement (of the current version) is in."""
+        for name, index in self._indexes.items():
+            if stmt in index.parents:
+                return name
+        for name in self.func_names():
+            if stmt in self.index(name).parents:
+                return name
+        raise schedule_error(
+            self.active, f"the {type(stmt).__name__} is not part of the program as it is now"
+        )
+
+    def parent(self, stmt: Node) -> Any:
+        """Return the statement around ``stmt``, or ``None`` for a function's body."""
+        return self.index(self.func_name_of(stmt)).parents[stmt]
+
+    def parents(self, stmt: Node) -> Iterator[Any]:
+        """Yield the statements around ``stmt``, the innermost first."""
+        table = self.index(self.func_name_of(stmt)).parents
+        current = table[stmt]
+        while current is not None:
+            yield current
+            current = table[current]
+
+    def loops_above(self, stmt: Node) -> list[For]:
+        """Return the loops around ``stmt`` inside its block, the outermost first."""
+        table = self.index(self.func_name_of(stmt)).parents
+        found = []
+        current = table[stmt]
+        while current is not None and type(current) is not Block:
+            if type(current) is For:
+                found.append(current)
+            current = table[current]
+        found.reverse()
+        return found
+
+    def scope_realize(self, stmt: Node) -> BlockRealize | None:
+        """Return the realize of the innermost block around ``stmt`` (``None`` at the root)."""
+        for item in self.parents(stmt):
+            if type(item) is BlockRealize:
+                return item
+        return None
+
+    def scope_block(self, stmt: Node) -> Block:
+        """Return the innermost block around ``stmt``; ``ScheduleError`` at the root."""
+        found = self.scope_realize(stmt)
+        if found is None:
+            raise self.error("the root block is in no other block", stmt)
+        return found.block
+
+    # ---- facts for proofs ---------------------------------------------------------------------
+
+    def analyzer(self, func_name: str) -> Analyzer:
+        """Return an analyzer that knows the function's symbolic extents and tile variables."""
+        from tilewright.arith import Analyzer
+
+        made = Analyzer()
+        func = self.func(func_name)
+        for var in func.symbolic_vars():
+            made.bind_positive(var)
+        self.know_symbolic(made)
+        return made
+
+    def know_symbolic(self, analyzer: Analyzer) -> None:
+        """Tell an analyzer what is known about symbolic tile variables."""
+        for variables, _, _ in self.symbolic:
+            for var in variables:
+                analyzer.bind_positive(var)
+
+    def analyzer_at(self, stmt: Node) -> Analyzer:
+        """Return an analyzer that knows all loops, iteration variables around ``stmt``."""
+        made = self.analyzer(self.func_name_of(stmt))
+        around = list(self.parents(stmt))
+        for item in reversed(around):
+            if type(item) is For:
+                made.bind(item.loop_var, Range(item.min, item.extent))
+            elif type(item) is Block:
+                for iter_var in item.iter_vars:
+                    made.bind(iter_var.var, iter_var.dom)
+        return made
+
+    # ---- changing the program -----------------------------------------------------------------
+
+    def set_func(self, func_name: str, func: BaseFunc) -> None:
+        """Put another version of a function into the module."""
+        before = self._funcs[func_name]
+        if func is before:
+            return
+        self._history = (self.active, func_name, before, self._history)
+        self._funcs = {**self._funcs, func_name: func}
+        self._mod = None
+        if func_name in self._indexes:
+            self._indexes = {k: v for k, v in self._indexes.items() if k != func_name}
+
+    def replace(self, old: Any, new: Any) -> None:
+        """Put ``new`` in the place of the statement ``old``: the one edit of a primitive."""
+        if new is old:
+            return
+        func_name = self.func_name_of(old)
+        parents = self.index(func_name).parents
+        parent = parents[old]
+        while parent is not None:
+            made = _with_child(parent, old, new)
+            old, new = parent, made
+            parent = parents[parent]
+        func = self._funcs[func_name]
+        assert isinstance(func, PrimFunc)
+        made = PrimFunc(func.params, func.buffer_map, new, func.ret_dtype, func.attrs)
+        self.set_func(func_name, made)
+
+    def replace_all(self, mapping: Mapping[Any, Any]) -> None:
+        """Put new statements in the places of several old ones, none of which is inside another."""
+        if not mapping:
+            return
+        func_name = self.func_name_of(next(iter(mapping)))
+        func = self._funcs[func_name]
+        assert isinstance(func, PrimFunc)
+        self.set_func(func_name, func.replace(body=self.rebuilt(func.body, mapping)))
+
+    def rebuilt(self, stmt: Any, mapping: Mapping[Any, Any]) -> Any:
+        """Return ``stmt`` with new statements in place of old ones below it; changes nothing."""
+        parents = self.index(self.func_name_of(stmt)).parents
+        touched: set[Any] = set()
+        for old in mapping:
+            current = parents[old]
+            while current is not None and current not in touched:
+                touched.add(current)
+                current = parents[current]
+
+        def go(node: Any) -> Any:
+            if node in mapping:
+                return mapping[node]
+            if node not in touched:
+                return node
+            if type(node) is SeqStmt:
+                return seq(go(item) for item in node.stmts)
+            return node.map_children(go)
+
+        return go(stmt)
+
+    def removal(self, stmt: Any) -> tuple[Any, Any]:
+        """Return the replacement ``(old, new)`` that removes ``stmt`` and loops left empty by it."""
+        parents = self.index(self.func_name_of(stmt)).parents
+        old = stmt
+        while True:
+            parent = parents[old]
+            if type(parent) is SeqStmt:
+                return parent, seq(item for item in parent.stmts if item is not old)
+            if type(parent) not in (For, IfThenElse) or (
+                type(parent) is IfThenElse and parent.else_case is not None
+            ):
+                raise self.error(
+                    "the block is the only statement of its scope and can't be removed", stmt
+                )
+            old = parent
+
+    def note_rename(self, func_name: str, old: str, new: str) -> None:
+        """Let handles of a renamed block follow it."""
+        self._renamed = {**self._renamed, (func_name, old): new}
+
+    def fresh_block_name(self, func_name: str, base: str) -> str:
+        """Return a block name that the function doesn't have."""
+        blocks = self.index(func_name).blocks
+        name, number = base, 0
+        while name in blocks:
+            number += 1
+            name = f"{base}_{number}"
+        return name
+
+    # ---- saying no ----------------------------------------------------------------------------
+
+    def error(self, rule: Text, *culprits: Node, remedy: Text = "") -> ScheduleError:
+        """Make the error of the running primitive; ``culprits`` are marked in the program."""
+        func = None
+        for culprit in culprits:
+            for index in self._indexes.values():
+                if culprit in index.parents:
+                    func = index.func
+        if func is None and len(self._indexes) == 1:
+            func = next(iter(self._indexes.values())).func
+        return schedule_error(self.active, rule, remedy=remedy, func=func, culprits=culprits)
+
+
+def child_blocks(stmt: Any) -> list[BlockRealize]:
+    """Return the blocks directly below a statement or in a block's body, in program order.
+
+    A ``BlockRealize`` argument stands for itself. Blocks inside ``init`` are not counted.
+    """
+    found: list[BlockRealize] = []
+    stack: list[Any] = [stmt.body if type(stmt) is Block else stmt]
+    while stack:
+        item = stack.pop()
+        kind = type(item)
+        if kind is BlockRealize:
+            found.append(item)
+        elif kind is For or kind in _WITH_BODY:
+            stack.append(item.body)
+        elif kind is SeqStmt:
+            stack.extend(reversed(item.stmts))
+        elif kind is IfThenElse:
+            if item.else_case is not None:
+                stack.append(item.else_case)
+            stack.append(item.then_case)
+    return found
+
+
+def statements(stmt: Stmt) -> Iterator[Stmt]:
+    """Yield all statements below and with ``stmt``, parents first, not entering blocks."""
+    stack: list[Any] = [stmt]
+    while stack:
+        item = stack.pop()
+        yield item
+        kind = type(item)
+        if kind is For or kind in _WITH_BODY:
+            stack.append(item.body)
+        elif kind is SeqStmt:
+            stack.extend(reversed(item.stmts))
+        elif kind is IfThenElse:
+            if item.else_case is not None:
+                stack.append(item.else_case)
+            stack.append(item.then_case)
+
+
+def trivially_true(condition: Expr) -> bool:
+    """Whether a predicate is the constant true."""
+    return is_const(condition, 1)

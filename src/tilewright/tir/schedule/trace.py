@@ -1,0 +1,315 @@
+"""The trace: the list of instructions that made a schedule.
+
+It prints as Python (``as_python``), travels as JSON (``as_json`` / ``from_json``), replays on any
+structurally equal module (``apply_to_schedule``), with other choices if wanted, and can be pruned of
+what has no effect (``simplified``).
+
+JSON form: a list of instructions ``[name, [arguments], [outputs], decision?]``, arguments in order
+of the primitive's parameters with defaults at the end left out. A handle is written ``"$b0"``;
+other text that starts with ``$`` has it doubled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright.support.errors import ScheduleError, TilewrightError
+from tilewright.tir.schedule.handles import RV_TYPES
+from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction
+
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
+DecisionProvider = Callable[[Instruction, Sequence[Any], Any], Any]
+"""Gets an instruction, its arguments and its recorded decision; returns the decision to use."""
+
+CODECS: dict[
+    str, tuple[type, Callable[[Any], Any], Callable[[Any], Any], Callable[[Any], str]]
+] = {}
+"""Argument types beyond plain data: ``name: (class, to plain data, from plain data, to Python)``."""
+
+POSTPROC = "enter_postproc"
+
+
+class Trace:
+    """Instructions in order. Appended to by its schedule only."""
+
+    __slots__ = ("insts",)
+
+    def __init__(self, insts: Sequence[Instruction] = ()) -> None:
+        self.insts = list(insts)
+
+    def append(self, inst: Instruction) -> None:
+        """Add an instruction at the end."""
+        self.insts.append(inst)
+
+    def copy(self) -> Trace:
+        """Return a trace that can grow apart; instructions are shared."""
+        made = Trace.__new__(Trace)
+        made.insts = self.insts.copy()
+        return made
+
+    def __len__(self) -> int:
+        return len(self.insts)
+
+    def __iter__(self) -> Iterator[Instruction]:
+        return iter(self.insts)
+
+    @property
+    def decisions(self) -> dict[Instruction, Any]:
+        """The recorded choices of the sampling instructions."""
+        return {
+            inst: inst.decision
+            for inst in self.insts
+            if inst.primitive.samples and inst.decision is not None
+        }
+
+    def with_decision(self, inst: Instruction, decision: Any) -> Trace:
+        """Return a trace in which one sampling instruction chooses otherwise."""
+        if not inst.primitive.samples:
+            raise ScheduleError(f"{inst.name} makes no decision that could be changed")
+        for position, item in enumerate(self.insts):
+            if item is inst:
+                insts = self.insts.copy()
+                insts[position] = inst.with_decision(decision)
+                return Trace(insts)
+        raise ScheduleError(f"this {inst.name} instruction is not part of the trace")
+
+    # ---- replay -------------------------------------------------------------------------------
+
+    def apply_to_schedule(
+        self,
+        sch: Schedule,
+        remove_postproc: bool = False,
+        decision_provider: DecisionProvider | None = None,
+    ) -> dict[Any, Any]:
+        """Run all instructions on a schedule; returns the new handle for each recorded one.
+
+        With ``remove_postproc`` it stops where post-processing began. An instruction that doesn't
+        fit the program raises ``ScheduleError`` that names it.
+        """
+        handles: dict[Any, Any] = {}
+        for number, inst in enumerate(self.insts):
+            primitive = inst.primitive
+            if remove_postproc and primitive.name == POSTPROC:
+                break
+            decision = inst.decision
+            try:
+                args = _mapped(inst.args, handles)
+                if decision_provider is not None and primitive.samples:
+                    decision = decision_provider(inst, args, decision)
+                result = primitive.run(sch, args, decision)
+            except TilewrightError as error:
+                raise _replay_error(number, primitive.name, error) from error
+            outputs = inst.outputs
+            if outputs:
+                made = result if type(result) in (list, tuple) else (result,)
+                if len(made) != len(outputs):
+                    raise ScheduleError(
+                        f"replay failed at instruction {number} ({primitive.name}): it gives "
+                        f"{len(made)} results on this program, {len(outputs)} were recorded; "
+                        "the trace belongs to another program"
+                    )
+                for old, new in zip(outputs, made):
+                    handles[old] = new
+        return handles
+
+    # ---- pruning ------------------------------------------------------------------------------
+
+    def simplified(self, remove_postproc: bool = False) -> Trace:
+        """Return the trace without instructions that have no effect: questions and samplings whose
+        results nothing uses, and (if asked) post-processing.
+        """  # noqa: D205
+        insts = self.insts
+        if remove_postproc:
+            names = [inst.name for inst in insts]
+            if POSTPROC in names:
+                insts = insts[: names.index(POSTPROC)]
+        used: set[Any] = set()
+        kept = []
+        for inst in reversed(insts):
+            if inst.primitive.pure and not any(output in used for output in inst.outputs):
+                continue
+            used.update(inst.inputs)
+            kept.append(inst)
+        kept.reverse()
+        return Trace(kept)
+
+    # ---- text ---------------------------------------------------------------------------------
+
+    def _names(self) -> dict[Any, str]:
+        names: dict[Any, str] = {}
+        for inst in self.insts:
+            for output in inst.outputs:
+                names[output] = f"{output.prefix}{len(names)}"
+        return names
+
+    def as_python(self) -> str:
+        """Return Python text that defines ``apply_trace(sch)``."""
+        names = self._names()
+        lines = ["def apply_trace(sch):"]
+        for inst in self.insts:
+            primitive = inst.primitive
+            parts = []
+            for position, (name, value) in enumerate(zip(primitive.parameters, inst.args)):
+                if position == primitive.variadic:
+                    parts.extend(_python(item, names) for item in value)
+                else:
+                    parts.append(f"{name}={_python(value, names)}")
+            if inst.decision is not None:
+                parts.append(f"decision={_python(inst.decision, names)}")
+            call = f"sch.{inst.name}({', '.join(parts)})"
+            if inst.outputs:
+                targets = ", ".join(names[output] for output in inst.outputs)
+                if len(inst.outputs) == 1 and _gives_list(inst):
+                    targets = f"[{targets}]"
+                call = f"{targets} = {call}"
+            lines.append("    " + call)
+        if len(lines) == 1:
+            lines.append("    pass")
+        return "\n".join(lines) + "\n"
+
+    def __str__(self) -> str:
+        return self.as_python()
+
+    def as_json(self) -> list[Any]:
+        """Return the trace as plain data for ``json.dumps``."""
+        names = self._names()
+        result = []
+        for inst in self.insts:
+            args, defaults = list(inst.args), inst.primitive.defaults
+            while args and _same(args[-1], defaults[len(args) - 1]):
+                args.pop()
+            entry: list[Any] = [
+                inst.name,
+                [_to_json(value, names) for value in args],
+                [names[output] for output in inst.outputs],
+            ]
+            if inst.decision is not None:
+                entry.append(_to_json(inst.decision, names))
+            result.append(entry)
+        return result
+
+    @staticmethod
+    def from_json(data: Any) -> Trace:
+        """Rebuild a trace; ``ScheduleError`` says which entry is not an instruction."""
+        if not isinstance(data, list):
+            raise ScheduleError(f"a trace is a list of instructions, got {type(data).__name__}")
+        handles: dict[str, Any] = {}
+        insts = []
+        for number, entry in enumerate(data):
+            try:
+                insts.append(_from_entry(entry, handles))
+            except (TypeError, ValueError, KeyError, IndexError) as error:
+                raise ScheduleError(
+                    f"entry {number} of the trace is not an instruction: {entry!r} ({error})"
+                ) from None
+        return Trace(insts)
+
+
+def _gives_list(inst: Instruction) -> bool:
+    return str(inst.primitive.function.__annotations__.get("return", "")).startswith("list")
+
+
+def _same(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and (
+        value is default or (isinstance(value, (bool, int, str)) and value == default)
+    )
+
+
+def _replay_error(number: int, name: str, error: TilewrightError) -> ScheduleError:
+    return ScheduleError(lambda: f"replay failed at instruction {number} ({name}): {error.message}")
+
+
+def _mapped(value: Any, handles: dict[Any, Any]) -> Any:
+    """Replace recorded handles by those of this replay."""
+    kind = type(value)
+    if kind is tuple:
+        return tuple([_mapped(item, handles) for item in value])
+    if kind is list:
+        return [_mapped(item, handles) for item in value]
+    if kind in RV_TYPES:
+        try:
+            return handles[value]
+        except KeyError:
+            raise ScheduleError(f"{value!r} is used before an instruction gives it") from None
+    if kind is dict:
+        return {key: _mapped(item, handles) for key, item in value.items()}
+    return value
+
+
+def _codec(value: Any) -> Any:
+    for name, entry in CODECS.items():
+        if isinstance(value, entry[0]):
+            return name, entry
+    raise ScheduleError(f"a {type(value).__name__} can't be part of a saved trace: {value!r}")
+
+
+def _python(value: Any, names: dict[Any, str]) -> str:
+    if isinstance(value, RV_TYPES):
+        return names.get(value) or repr(value)
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_python(item, names) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {_python(v, names)}" for k, v in value.items()) + "}"
+    if value is None or isinstance(value, (bool, int, float, str)):
+        if isinstance(value, float) and value != value or value in (float("inf"), -float("inf")):
+            return f"float({str(value)!r})"
+        return json.dumps(value) if isinstance(value, str) else repr(value)
+    text: str = _codec(value)[1][3](value)
+    return text
+
+
+def _to_json(value: Any, names: dict[Any, str]) -> Any:
+    if isinstance(value, RV_TYPES):
+        if value not in names:
+            raise ScheduleError(f"{value!r} comes from outside the trace")
+        return "$" + names[value]
+    if isinstance(value, str):
+        return "$" + value if value.startswith("$") else value
+    if isinstance(value, (list, tuple)):
+        return [_to_json(item, names) for item in value]
+    if isinstance(value, dict):
+        return {"$dict": [[key, _to_json(item, names)] for key, item in value.items()]}
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    name, entry = _codec(value)
+    return {"$" + name: entry[1](value)}
+
+
+def _from_json(value: Any, handles: dict[str, Any]) -> Any:
+    if isinstance(value, str):
+        if value.startswith("$$"):
+            return value[1:]
+        return handles[value[1:]] if value.startswith("$") else value
+    if isinstance(value, list):
+        return [_from_json(item, handles) for item in value]
+    if isinstance(value, dict):
+        ((key, inner),) = value.items()
+        if key == "$dict":
+            return {name: _from_json(item, handles) for name, item in inner}
+        return CODECS[key[1:]][2](inner)
+    return value
+
+
+def _from_entry(entry: Any, handles: dict[str, Any]) -> Instruction:
+    name, arguments, outputs = entry[:3]
+    primitive = PRIMITIVES.get(name)
+    args = [_from_json(value, handles) for value in arguments]
+    args.extend(primitive.defaults[len(args) :])
+    if len(args) != len(primitive.parameters) or any(
+        value is primitive.signature.empty for value in args
+    ):
+        raise TypeError(f"{name} takes {primitive.signature}")
+    if primitive.variadic is not None:
+        args[primitive.variadic] = tuple(args[primitive.variadic])
+    made = []
+    for output in outputs:
+        kind = next(kind for kind in RV_TYPES if kind.prefix == output[0])
+        handle: Any = kind.__new__(kind)
+        handles[output] = handle
+        made.append(handle)
+    decision = _from_json(entry[3], handles) if len(entry) > 3 else None
+    return Instruction(primitive, tuple(args), decision, tuple(made))
