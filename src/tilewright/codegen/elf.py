@@ -128,9 +128,7 @@ def _read_object(data: bytes) -> _Object:
     return _Object(machine, [s for s in sections if s is not None], symbols)
 
 
-def _read_symbols(
-    table: bytes, names: bytes, sections: Sequence[_Section | None]
-) -> list[_Symbol]:
+def _read_symbols(table: bytes, names: bytes, sections: Sequence[_Section | None]) -> list[_Symbol]:
     symbols = []
     for name, info, _other, index, value, size in struct.iter_unpack("<IBBHQQ", table):
         text = _text(names, name)

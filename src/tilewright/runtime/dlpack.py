@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ DLPACK_DTYPES: dict[str, tuple[int, int]] = {
 _NAMES = {value: name for name, value in DLPACK_DTYPES.items()}
 
 
-@lru_cache(maxsize=None)
+@cache
 def dlpack_dtype(dtype: str) -> tuple[int, int, int]:
     """Return ``(code, bits, lanes)`` of a data type such as ``"float32"`` or ``"bfloat16x8"``."""
     name, lanes = dtype, 1
@@ -70,7 +70,7 @@ def dtype_name(code: int, bits: int, lanes: int = 1) -> str:
     return name if lanes == 1 else f"{name}x{lanes}"
 
 
-@lru_cache(maxsize=None)
+@cache
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
     """Return the numpy (or ``ml_dtypes``) type that stores elements of ``dtype``."""
     code, bits, lanes = dlpack_dtype(dtype)
@@ -81,7 +81,8 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     except TypeError:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, dtype))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype))
+        return found
 
 
 class DLTensor(ctypes.Structure):
@@ -114,9 +115,11 @@ _live: dict[int, tuple[Any, ...]] = {}
 _numbers = itertools.count(1)
 
 
-@ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
-def _delete(managed: Any) -> None:
+def _release(managed: Any) -> None:
     _live.pop(managed.contents.manager_ctx, None)
+
+
+_delete = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))(_release)
 
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import tvm_ffi
-
+from tilewright.runtime.ffi import tvm_ffi
 from tilewright.support.errors import BuildError
 
 
@@ -89,7 +89,7 @@ def _engine() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    engine = llvm.create_lljit_compiler()
+    engine = llvm.create_lljit_compiler(suppress_errors=True)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
     return engine
 
@@ -101,6 +101,29 @@ def ffi_addresses() -> Mapping[str, int]:
     return {
         name: ctypes.cast(getattr(tvm_ffi.LIB, name), ctypes.c_void_p).value or 0 for name in names
     }
+
+
+def _missing_symbols(code: Iterable[bytes], known: Mapping[str, int]) -> list[str]:
+    """What objects need and neither they, nor ``known``, nor the process define."""
+    needed: dict[str, None] = {}
+    defined = set(known)
+    for blob in code:
+        (table,) = struct.unpack_from("<Q", blob, 40)
+        size, count = struct.unpack_from("<HH", blob, 58)
+        headers = [struct.unpack_from("<IIQQQQI", blob, table + i * size) for i in range(count)]
+        for header in headers:
+            if header[1] != 2:  # SHT_SYMTAB
+                continue
+            names = headers[header[6]][4]
+            symbols = blob[header[4] : header[4] + header[5]]
+            for name, _, _, section, _, _ in struct.iter_unpack("<IBBHQQ", symbols):
+                text = blob[names + name : blob.index(b"\0", names + name)].decode()
+                if section:
+                    defined.add(text)
+                elif text:
+                    needed[text] = None
+    process = ctypes.CDLL(None)
+    return [name for name in needed if name not in defined and not hasattr(process, name)]
 
 
 class Library:
@@ -134,7 +157,9 @@ class Library:
             try:
                 self._tracker = builder.link(_engine(), f"tilewright.{next(_names)}")
             except RuntimeError as err:
-                raise BuildError(f"the module can't be loaded: {err}") from err
+                missing = _missing_symbols(code, imported)
+                reason = f"nothing defines {', '.join(missing)}" if missing else str(err)
+                raise BuildError(f"the module can't be loaded: {reason}") from err
         self.addresses: dict[str, int] = {name: self._tracker[name] for name in exported}
 
     def leak(self) -> None:

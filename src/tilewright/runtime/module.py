@@ -9,15 +9,16 @@ tvm-ffi host can open too.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import tvm_ffi
 
 from tilewright.runtime.dlpack import numpy_capsule
+from tilewright.runtime.ffi import tvm_ffi
 from tilewright.runtime.loader import Library, support_objects_for
 from tilewright.runtime.tensor import as_argument
 from tilewright.runtime.timing import TimingResult, measure
@@ -245,6 +246,23 @@ class Module(BaseModule):
         return path
 
 
+# The file behind each path that was loaded, as (device, inode).
+_opened: dict[str, tuple[int, int]] = {}
+
+
+def _load_library(path: Path) -> tvm_ffi.Module:
+    """Load a library; a path that was loaded before and holds a new file now gives the new one."""
+    status = path.stat()
+    identity = status.st_dev, status.st_ino
+    if _opened.setdefault(str(path), identity) == identity:
+        return tvm_ffi.load_module(str(path))
+    # The system's loader would find the path among the loaded libraries and return the old one.
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        alias = Path(folder, path.name)
+        alias.symlink_to(path)
+        return tvm_ffi.load_module(str(alias))
+
+
 class LibraryModule(BaseModule):
     """A shared library that was exported before, or made by any other tvm-ffi compiler."""
 
@@ -254,8 +272,8 @@ class LibraryModule(BaseModule):
         if not self.path.is_file():
             raise BuildError(f"no library at {self.path}")
         try:
-            self._module = tvm_ffi.load_module(str(self.path.absolute()))
-        except RuntimeError as err:
+            self._module = _load_library(self.path.absolute())
+        except (RuntimeError, OSError) as err:
             raise BuildError(f"{self.path} can't be loaded: {err}") from err
 
     def __repr__(self) -> str:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tvm_ffi
-from tvm_ffi import core
 
-from tilewright.runtime.device import Device, cpu, device as parse_device
+from tilewright.runtime.device import Device, cpu
+from tilewright.runtime.device import device as parse_device
 from tilewright.runtime.dlpack import dlpack_dtype, dtype_name, numpy_capsule, numpy_dtype
+from tilewright.runtime.ffi import tvm_ffi
 from tilewright.support.errors import RunError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class _Memory:
         self.__array_interface__ = {
             "version": 3,
             "shape": tensor.shape,
-            "typestr": dtype.str if dtype.kind != "V" else f"|V{dtype.itemsize}",
+            "typestr": dtype.str if dtype.isbuiltin == 1 else f"|V{dtype.itemsize}",
             "strides": strides,
             "data": (tensor.data_ptr(), False),
         }
@@ -78,12 +78,12 @@ def from_dlpack(source: Any) -> Tensor:
     # The class that an import makes is a process-wide setting of tvm_ffi. Another thread that
     # imports at this moment would get a `Tensor` of ours, which is a `tvm_ffi.Tensor` all the same.
     with _import_lock:
-        before = core._CLASS_TENSOR
-        core._set_class_tensor(Tensor)
+        before = tvm_ffi.core._CLASS_TENSOR
+        tvm_ffi.core._set_class_tensor(Tensor)
         try:
             result: Tensor = tvm_ffi.from_dlpack(source)
         finally:
-            core._set_class_tensor(before)
+            tvm_ffi.core._set_class_tensor(before)
     return result
 
 

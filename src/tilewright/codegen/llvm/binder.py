@@ -24,7 +24,7 @@ Argument kinds: 0 tensor, 1 int, 2 uint, 3 float, 4 bool.
 from __future__ import annotations
 
 import itertools
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from tilewright.codegen.llvm.jit import compile_ll, host_triple
 from tilewright.runtime.device import DEVICE_TYPES
@@ -102,7 +102,7 @@ def _say(strings: _Text, label: str, form: str, *arguments: str) -> str:
   %{label}.a = call ptr @tw.at(ptr %m)
   %{label}.r = call i64 @tw.room(ptr %m)
   %{label}.n = call i32 (ptr, i64, ptr, ...) @snprintf(ptr %{label}.a, i64 %{label}.r, ptr {strings.string(form)}{tail})
-  call void @tw.advance(ptr %m, i32 %{label}.n)"""
+  call void @tw.advance(ptr %m, i32 %{label}.n)"""  # noqa: E501
 
 
 def _field(label: str, kind: str, base: str, offset: int) -> str:
@@ -456,7 +456,8 @@ scalar.compare:
   %agrees = icmp eq i64 %known, %v
   br i1 %agrees, label %scalar.store, label %bad.symbol
 scalar.store:
-  %sto = phi i64 [ %v, %float ], [ %fb, %float.int ], [ %v, %scalar.symbol ], [ %v, %scalar.compare ]
+  %sto = phi i64 [ %v, %float ], [ %fb, %float.int ], [ %v, %scalar.symbol ],
+                 [ %v, %scalar.compare ]
   store i64 %sto, ptr %out
   br label %args.next
 
@@ -539,7 +540,7 @@ end:
   %tail = select i1 %single, ptr {strings.string(",")}, ptr {nothing}{_say(strings, "c", "%s)", "ptr %tail")}
   ret void
 }}
-"""
+"""  # noqa: E501
 
 
 def _dtype_function(strings: _Text) -> str:
@@ -590,7 +591,7 @@ def _failures(strings: _Text) -> list[str]:
         + _field("shape", "ptr", "%dl", 24)
         + "\n  call void @tw.list(ptr %m, ptr %shape, i32 %nd)"
     )
-    why = f"""
+    why = """
   call void @tw.why(ptr %m, ptr %t, ptr %a, ptr %dl, ptr %slots)"""
     return [
         f"""
@@ -816,7 +817,7 @@ def binder_ll() -> str:
     return "\n".join([helpers, *strings.lines, *functions, _BIND])
 
 
-@lru_cache(maxsize=None)
+@cache
 def binder_object(triple: str | None = None) -> bytes:
     """Return the compiled binder, for the oldest CPU of the architecture."""
     triple = triple or host_triple()

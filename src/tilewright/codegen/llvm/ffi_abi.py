@@ -115,7 +115,7 @@ class _Layout:
         self._check_names()
         scalars = [arg for arg in spec.args if isinstance(arg, ScalarArg)]
         tensors = [arg for arg in spec.args if isinstance(arg, TensorArg)]
-        order = [*tensors, *scalars]
+        order: list[TensorArg | ScalarArg] = [*tensors, *scalars]
         self.slots = {arg.name: index for index, arg in enumerate(order)}
         self.symbols: dict[str, tuple[int, int, int]] = {}  # name -> number, slot, argument
         self.shape_rules: dict[str, list[tuple[int, int, int]]] = {}
@@ -273,7 +273,7 @@ class _Emitter:
         spec, layout = self.spec, self.layout
         size = max(len(layout.slots), 1)
         body = [
-            f'define i32 {quoted("__tvm_ffi_" + spec.name)}'
+            f"define i32 {quoted('__tvm_ffi_' + spec.name)}"
             "(ptr %self, ptr %args, i32 %count, ptr %result) nounwind {",
             f"  %slots = alloca [{size} x i64], align 8",
             f'  %bound = call i32 @tw_bind(ptr @"{spec.name}.table", ptr %args, i32 %count, '
@@ -321,7 +321,7 @@ class _Emitter:
         size = len(text.encode())
         self.lines += [
             f'@"{spec.name}.meta" = private constant {c_string(text)}',
-            f'define i32 {quoted("__tvm_ffi__metadata_" + spec.name)}'
+            f"define i32 {quoted('__tvm_ffi__metadata_' + spec.name)}"
             "(ptr %self, ptr %args, i32 %count, ptr %result) nounwind {",
             f'  %rc = call i32 @tw_return_text(ptr @"{spec.name}.meta", i64 {size}, ptr %result)',
             "  ret i32 %rc",

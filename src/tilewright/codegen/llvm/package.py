@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 # The binder and the pool make themselves known to the loader when they are imported.
 from tilewright.codegen.elf import link_shared
-from tilewright.codegen.llvm import binder as _binder, pool as _pool  # noqa: F401
+from tilewright.codegen.llvm import binder as _binder  # noqa: F401
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, emit_ffi_wrappers
 from tilewright.codegen.llvm.jit import assembly, compile_ll
 from tilewright.runtime import FunctionInfo, Module, ModuleCode, linked_objects

@@ -25,7 +25,7 @@ Linux on x86-64 and AArch64.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 from tilewright.codegen.llvm.jit import compile_ll, host_triple
 from tilewright.runtime.loader import SupportObject, register_support_object
@@ -413,10 +413,10 @@ finish:
   store atomic i32 0, ptr @tw.lock release, align 4
   ret i32 %e
 }
-"""
+"""  # noqa: E501 (LLVM IR)
 
 
-@lru_cache(maxsize=None)
+@cache
 def pool_ll(triple: str | None = None) -> str:
     """Return the pool's LLVM IR text for a triple (this process's when left out)."""
     architecture, _, system = (triple or host_triple()).partition("-")
@@ -427,10 +427,12 @@ def pool_ll(triple: str | None = None) -> str:
         )
     pause, argument, futex = _ARCHITECTURES[architecture]
     text = _TEXT.replace("PAUSE_TYPE", argument.split(" ")[0]).replace("PAUSE_ARG", argument)
-    return text.replace("PAUSE", pause).replace("FUTEX", str(futex)).replace("MAXT", str(MAX_THREADS))
+    return (
+        text.replace("PAUSE", pause).replace("FUTEX", str(futex)).replace("MAXT", str(MAX_THREADS))
+    )
 
 
-@lru_cache(maxsize=None)
+@cache
 def pool_object(triple: str | None = None) -> bytes:
     """Return the compiled pool, for the oldest CPU of the architecture."""
     triple = triple or host_triple()

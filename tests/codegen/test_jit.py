@@ -1,0 +1,79 @@
+"""Compiling LLVM IR text."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from tilewright.codegen.llvm import jit
+from tilewright.runtime import Library
+from tilewright.support.errors import CodegenError
+
+ADD = """
+define i64 @add(i64 %a, i64 %b) {
+  %slot = alloca i64
+  store i64 %a, ptr %slot
+  %x = load i64, ptr %slot
+  %r = add i64 %x, %b
+  ret i64 %r
+}
+"""
+
+
+@pytest.mark.parametrize("passes", jit.PASS_SETS)
+def test_compiled_code_runs(passes: str) -> None:
+    library = Library([jit.compile_ll(ADD, passes=passes)], ["add"])
+    add = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(library.addresses["add"])
+    assert add(40, 2) == 42
+
+
+def test_same_text_gives_the_same_object() -> None:
+    assert jit.compile_ll(ADD) == jit.compile_ll(ADD)
+
+
+def test_fast_passes_put_stack_slots_into_registers() -> None:
+    assert "alloca" in jit.optimized_ll(ADD, passes="none")
+    assert "alloca" not in jit.optimized_ll(ADD)
+
+
+def test_other_targets_compile() -> None:
+    object_code = jit.compile_ll(ADD, triple="aarch64-unknown-linux-gnu")
+    assert object_code[18:20] == b"\xb7\x00"
+    text = jit.assembly(ADD, triple="x86_64-unknown-linux-gnu", cpu="x86-64")
+    assert "add:" in text
+
+
+def test_target_machines_are_cached() -> None:
+    assert jit.host_machine() is jit.host_machine()
+
+
+def test_syntax_error_shows_the_line() -> None:
+    with pytest.raises(CodegenError) as caught:
+        jit.compile_ll(ADD.replace("add i64 %x, %b", "add i64 %x, %nothing"))
+    assert "6 |   %r = add i64 %x, %nothing" in str(caught.value)
+    assert "^" in str(caught.value)
+
+
+def test_verifier_error_shows_the_instruction() -> None:
+    text = """
+define i64 @f(i1 %c) {
+entry:
+  br i1 %c, label %a, label %b
+a:
+  %x = add i64 1, 2
+  br label %b
+b:
+  %y = add i64 %x, 1
+  ret i64 %y
+}
+"""
+    with pytest.raises(CodegenError, match="does not dominate"):
+        jit.compile_ll(text)
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(CodegenError, match="unknown pass set 'O9'"):
+        jit.compile_ll(ADD, passes="O9")
+    with pytest.raises(CodegenError, match="no target for triple 'z80-unknown-linux-gnu'"):
+        jit.compile_ll(ADD, triple="z80-unknown-linux-gnu")

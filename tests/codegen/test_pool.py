@@ -1,0 +1,213 @@
+"""The thread pool: every index runs once, whatever else goes on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import runtime
+from tilewright.codegen.llvm import jit, pool
+from tilewright.runtime import Library
+from tilewright.support.errors import CodegenError, RunError
+
+# count: adds 1 to each element of its range. nested: launches `count` over 10 elements per index.
+# failing: code 9 for the range that holds 3. many: launches again and again.
+CODE = """
+declare i32 @tw_parallel_launch(ptr, ptr, i64, i32)
+
+define i32 @count(ptr %c, i64 %b, i64 %e) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ %b, %entry ], [ %i1, %loop ]
+  %p = getelementptr i32, ptr %c, i64 %i
+  %v = load i32, ptr %p
+  %v1 = add i32 %v, 1
+  store i32 %v1, ptr %p
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, %e
+  br i1 %more, label %loop, label %out
+out:
+  ret i32 0
+}
+
+define i32 @nested(ptr %c, i64 %b, i64 %e) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ %b, %entry ], [ %i1, %loop ]
+  %at = mul i64 %i, 10
+  %p = getelementptr i32, ptr %c, i64 %at
+  %r = call i32 @tw_parallel_launch(ptr @count, ptr %p, i64 10, i32 0)
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, %e
+  br i1 %more, label %loop, label %out
+out:
+  ret i32 0
+}
+
+define i32 @failing(ptr %c, i64 %b, i64 %e) {
+  %r = call i32 @count(ptr %c, i64 %b, i64 %e)
+  %low = icmp sle i64 %b, 3
+  %high = icmp sgt i64 %e, 3
+  %hit = and i1 %low, %high
+  %code = select i1 %hit, i32 9, i32 0
+  ret i32 %code
+}
+
+define i32 @many(ptr %f, ptr %c, i64 %n, i32 %threads, i64 %times) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
+  %r = call i32 @tw_parallel_launch(ptr %f, ptr %c, i64 %n, i32 %threads)
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, %times
+  br i1 %more, label %loop, label %out
+out:
+  ret i32 %r
+}
+"""
+MANY = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int32,
+    ctypes.c_int64,
+)
+
+
+@pytest.fixture(scope="module")
+def code() -> Library:
+    return Library([jit.compile_ll(CODE)], ["count", "nested", "failing", "many"])
+
+
+@pytest.fixture(autouse=True)
+def _default_threads() -> Iterator[None]:
+    yield
+    runtime.set_num_threads(0)
+
+
+def launch(
+    code: Library, task: str, size: int, n: int, *, threads: int = 0, times: int = 1
+) -> tuple[int, Any]:
+    """Launch ``task`` over ``n`` ``times`` times; returns the last code and the counts."""
+    counts = np.zeros(size, np.int32)
+    many = MANY(code.addresses["many"])
+    result = many(code.addresses[task], counts.ctypes.data, n, threads, times)
+    return result, counts
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("n", [1, 2, 7, 100])
+def test_every_index_runs_once_per_launch(code: Library, threads: int, n: int) -> None:
+    runtime.set_num_threads(threads)
+    result, counts = launch(code, "count", n, n, times=300)
+    assert result == 0
+    assert (counts == 300).all()
+
+
+def test_thousands_of_launches(code: Library) -> None:
+    runtime.set_num_threads(2)
+    _, counts = launch(code, "count", 5, 5, times=20_000)
+    assert (counts == 20_000).all()
+
+
+def test_nothing_to_do(code: Library) -> None:
+    assert launch(code, "count", 1, 0)[1].tolist() == [0]
+    assert launch(code, "count", 1, -5)[1].tolist() == [0]
+
+
+def test_limit_of_one_launch(code: Library) -> None:
+    runtime.set_num_threads(4)
+    _, counts = launch(code, "count", 9, 9, threads=2, times=100)
+    assert (counts == 100).all()
+
+
+def test_nested_launches_run_serially(code: Library) -> None:
+    runtime.set_num_threads(3)
+    _, counts = launch(code, "nested", 80, 8, times=100)
+    assert (counts == 100).all()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_code_of_a_task_is_returned_and_the_rest_still_runs(code: Library, threads: int) -> None:
+    runtime.set_num_threads(threads)
+    result, counts = launch(code, "failing", 8, 8)
+    assert result == 9
+    assert (counts == 1).all()
+    assert launch(code, "count", 8, 8)[0] == 0  # the next launch starts clean
+
+
+def test_concurrent_callers(code: Library) -> None:
+    runtime.set_num_threads(2)
+    failures: list[int] = []
+
+    def work() -> None:
+        _, counts = launch(code, "count", 16, 16, times=3000)
+        if not (counts == 3000).all():
+            failures.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_pool_works_in_the_child_of_a_fork(code: Library) -> None:
+    runtime.set_num_threads(2)
+    launch(code, "count", 4, 4)
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            _, counts = launch(code, "count", 8, 8, times=200)
+            os._exit(0 if (counts == 200).all() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    assert (launch(code, "count", 4, 4)[1] == 1).all()
+
+
+def test_workers_sleep_when_idle_and_wake(code: Library) -> None:
+    runtime.set_num_threads(2)
+    for _ in range(5):
+        launch(code, "count", 4, 4)
+        _wait_until_idle()
+        assert (launch(code, "count", 4, 4)[1] == 1).all()
+
+
+def _wait_until_idle() -> None:
+    """Wait until every other thread of this process is asleep."""
+    for _ in range(100_000):
+        states = []
+        for thread in os.listdir("/proc/self/task"):
+            if int(thread) != threading.get_native_id():
+                with open(f"/proc/self/task/{thread}/stat") as file:
+                    states.append(file.read().rsplit(")", 1)[1].split()[0])
+        if "R" not in states:
+            return
+    raise AssertionError("a worker spins on while there is nothing to do")
+
+
+def test_number_of_threads(code: Library) -> None:
+    runtime.support_addresses("pool")
+    runtime.set_num_threads(3)
+    assert runtime.num_threads() == 3
+    runtime.set_num_threads(0)
+    assert runtime.num_threads() == len(os.sched_getaffinity(0))
+    with pytest.raises(RunError, match="must not be negative"):
+        runtime.set_num_threads(-1)
+
+
+def test_both_architectures_compile() -> None:
+    for triple in ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"):
+        assert b"tw_parallel_launch" in pool.pool_object(triple)
+    with pytest.raises(CodegenError, match="runs on Linux on x86_64 and aarch64"):
+        pool.pool_ll("riscv64-unknown-linux-gnu")

@@ -1,0 +1,209 @@
+"""Modules: calling, errors, timing, export and loading."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright import runtime
+from tilewright.codegen.llvm.ffi_abi import FunctionSpec, TensorArg
+from tilewright.codegen.llvm.package import build_module
+from tilewright.support.errors import BuildError, CodegenError, RunError
+
+
+def scale_kernel(name: str, factor: float) -> str:
+    """LLVM IR of ``B[i] = factor * A[i]``."""
+    return f"""
+define i32 @{name}(ptr %A, ptr %B, i64 %n) {{
+entry:
+  %some = icmp sgt i64 %n, 0
+  br i1 %some, label %loop, label %out
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
+  %pa = getelementptr float, ptr %A, i64 %i
+  %pb = getelementptr float, ptr %B, i64 %i
+  %a = load float, ptr %pa
+  %b = fmul float %a, {factor:.6e}
+  store float %b, ptr %pb
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, %n
+  br i1 %more, label %loop, label %out
+out:
+  ret i32 0
+}}
+"""
+
+
+def scale_spec(name: str, dtype: str = "float32") -> FunctionSpec:
+    args = TensorArg("A", dtype, ("n",), written=False), TensorArg("B", dtype, ("n",))
+    return FunctionSpec(name, args)
+
+
+@pytest.fixture(scope="module")
+def module() -> runtime.Module:
+    return build_module(scale_kernel("twice", 2.0), [scale_spec("twice")], target="llvm")
+
+
+def test_call_with_numpy_tensors_and_torch(module: runtime.Module) -> None:
+    a = np.arange(5, dtype="float32")
+    b = np.zeros(5, "float32")
+    assert module["twice"](a, b) is None
+    np.testing.assert_array_equal(b, 2 * a)
+    out = runtime.empty((5,))
+    module(runtime.tensor(a), out)  # the only function is the entry
+    np.testing.assert_array_equal(out.numpy(), 2 * a)
+
+
+def test_call_with_torch(module: runtime.Module) -> None:
+    torch = pytest.importorskip("torch")
+    a, b = torch.arange(4.0), torch.zeros(4)
+    module["twice"](a, b)
+    assert b.tolist() == [0, 2, 4, 6]
+
+
+def test_read_only_array_is_taken_where_it_is_only_read(module: runtime.Module) -> None:
+    a, b = np.ones(3, "float32"), np.zeros(3, "float32")
+    a.flags.writeable = False
+    module["twice"](a, b)
+    assert (b == 2).all()
+    with pytest.raises(ValueError, match=r"twice: argument #1 'B': the function writes to it"):
+        module["twice"](b, a)
+
+
+def test_bfloat16_arrays_are_taken() -> None:
+    kernel = """
+define i32 @first(ptr %A, ptr %B, i64 %n) {
+  %v = load i16, ptr %A
+  store i16 %v, ptr %B
+  ret i32 0
+}
+"""
+    module = build_module(kernel, [scale_spec("first", "bfloat16")])
+    a, b = np.full(2, 1.5, ml_dtypes.bfloat16), np.zeros(2, ml_dtypes.bfloat16)
+    module(a, b)
+    assert b[0] == 1.5
+
+
+def test_unknown_function_names_those_there(module: runtime.Module) -> None:
+    with pytest.raises(RunError, match="no function 'thrice'; it has twice"):
+        module["thrice"]
+    assert module.implements_function("twice") and not module.implements_function("thrice")
+
+
+def test_sources(module: runtime.Module) -> None:
+    assert "define i32 @twice" in module.get_source("ll")
+    assert "twice:" in module.get_source("asm")
+    with pytest.raises(RunError, match="no 'cuda' source; it has: asm, ll"):
+        module.get_source("cuda")
+
+
+def test_module_can_be_pickled(module: runtime.Module) -> None:
+    copy = pickle.loads(pickle.dumps(module))
+    b = np.zeros(2, "float32")
+    copy["twice"](np.ones(2, "float32"), b)
+    assert (b == 2).all() and copy.target == "llvm"
+
+
+def test_functions_outlive_their_module() -> None:
+    function = build_module(scale_kernel("f", 3.0), [scale_spec("f")])["f"].ffi
+    b = np.zeros(2, "float32")
+    function(np.ones(2, "float32"), b)
+    assert (b == 3).all()
+
+
+def test_several_functions_and_the_entry() -> None:
+    kernels = scale_kernel("f", 3.0) + scale_kernel("g", 4.0)
+    module = build_module(kernels, [scale_spec("f"), scale_spec("g")], entry_name="g")
+    b = np.zeros(2, "float32")
+    module(np.ones(2, "float32"), b)
+    assert (b == 4).all() and module.function_names == ("f", "g")
+    with pytest.raises(CodegenError, match="must differ"):
+        build_module(kernels, [scale_spec("f"), scale_spec("f")])
+
+
+def test_time_evaluator(module: runtime.Module) -> None:
+    a, b = np.ones(8, "float32"), np.zeros(8, "float32")
+    result = module.time_evaluator("twice", number=3, repeat=2)(a, b)
+    assert len(result.results) == 2 and result.min > 0
+
+
+def test_undefined_symbol_is_an_error() -> None:
+    kernel = """
+declare i32 @no_such_function_anywhere()
+define i32 @f(ptr %A, ptr %B, i64 %n) {
+  %r = call i32 @no_such_function_anywhere()
+  ret i32 %r
+}
+"""
+    with pytest.raises(BuildError, match="no_such_function_anywhere"):
+        build_module(kernel, [scale_spec("f")]).load()
+
+
+def test_export_and_load(module: runtime.Module, tmp_path: Path) -> None:
+    path = module.export_library(tmp_path / "twice.so")
+    library = runtime.load_module(path)
+    a, b = np.arange(4, dtype="float32"), np.zeros(4, "float32")
+    a.flags.writeable = False
+    library["twice"](a, b)
+    np.testing.assert_array_equal(b, 2 * a)
+    assert library["twice"].info.arg_names == ("A", "B")
+    with pytest.raises(ValueError, match=r"twice: argument #1 'B': expected shape \(n,\), got"):
+        library["twice"](a, b[:2])
+    with pytest.raises(RunError, match="has no function 'once'"):
+        library["once"]
+
+
+def test_a_path_that_was_exported_again_gives_the_new_code(tmp_path: Path) -> None:
+    b = np.zeros(1, "float32")
+    for factor in (2.0, 5.0):
+        module = build_module(scale_kernel("f", factor), [scale_spec("f")])
+        library = runtime.load_module(module.export_library(tmp_path / "same.so"))
+        library["f"](np.ones(1, "float32"), b)
+        assert b[0] == factor
+
+
+def test_library_runs_without_tilewright(module: runtime.Module, tmp_path: Path) -> None:
+    path = module.export_library(tmp_path / "twice.so")
+    script = f"""
+import sys
+sys.modules["tilewright"] = sys.modules["llvmlite"] = None
+import numpy as np, tvm_ffi
+lib = tvm_ffi.load_module({str(path)!r})
+b = np.zeros(3, "float32")
+lib.twice(np.ones(3, "float32"), b)
+assert (b == 2).all(), b
+try:
+    lib.twice(b, None)
+except TypeError as err:
+    print(err)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "twice: argument #1 'B': expected a Tensor, got None" in done.stdout
+
+
+def test_missing_and_broken_libraries(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="no library at"):
+        runtime.load_module(tmp_path / "none.so")
+    (tmp_path / "broken.so").write_bytes(b"not a library")
+    with pytest.raises(BuildError, match="can't be loaded"):
+        runtime.load_module(tmp_path / "broken.so")
+
+
+def test_unwritable_path_is_an_error(module: runtime.Module, tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="can't write"):
+        module.export_library(tmp_path / "missing" / "x.so")
+
+
+def test_importing_the_runtime_does_not_import_torch_or_llvm() -> None:
+    script = """
+import sys, tilewright.runtime
+assert not {"torch", "llvmlite", "xgboost"} & set(sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
