@@ -10,3 +10,4 @@ from tilewright.tir.analysis.dependency import (
     DependencyGraph,
     block_dependencies,
 )
+from tilewright.tir.analysis.regions import block_access_regions, infer_regions

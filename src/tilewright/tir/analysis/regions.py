@@ -1,0 +1,324 @@
+"""Which regions of which buffers a block, or a piece of its body, reads and writes.
+
+The answer is what ``Block.reads`` and ``Block.writes`` hold: boxes in terms of the block's iteration
+variables. Script and ``te`` fill these fields from here; primitives that build blocks do too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import (
+    TRUE,
+    Call,
+    Expr,
+    IntImm,
+    Let,
+    Ramp,
+    Range,
+    Var,
+    add,
+    and_,
+    as_int,
+    const,
+    expr_equal,
+    maximum,
+    minimum,
+    mul,
+    sub,
+    substitute,
+    uses_var,
+)
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.stmt import (
+    Allocate,
+    Block,
+    BlockRealize,
+    BufferStore,
+    DeclBuffer,
+    For,
+    IfThenElse,
+    IterVar,
+    LetStmt,
+    Stmt,
+    While,
+)
+
+if TYPE_CHECKING:
+    from tilewright.arith import Analyzer
+
+_ONE = const(1)
+
+
+class _Accesses:
+    """Collects the boxes that a piece of program accesses, relaxed over the loops inside it."""
+
+    def __init__(self, analyzer: Analyzer | None = None) -> None:
+        self.reads: dict[Buffer, list[tuple[Range, ...]]] = {}
+        self.writes: dict[Buffer, list[tuple[Range, ...]]] = {}
+        self.domain: dict[Var, Range] = {}
+        self.values: dict[Var, Expr] = {}
+        self.condition: Expr = TRUE
+        self.hidden: set[Buffer] = set()
+        self.matched: dict[Buffer, BufferRegion] = {}
+        self.iter_vars: tuple[IterVar, ...] = ()
+        self._analyzer = analyzer
+
+    @property
+    def analyzer(self) -> Analyzer:
+        """Knows the ranges of loops inside; made when first needed."""
+        if self._analyzer is None:
+            from tilewright.arith import Analyzer
+
+            self._analyzer = Analyzer()
+            for iter_var in self.iter_vars:
+                self._analyzer.bind(iter_var.var, iter_var.dom)
+        return self._analyzer
+
+    def walk(self, node: Any) -> None:
+        kind = type(node)
+        if kind is BufferLoad:
+            self.access(self.reads, node.buffer, [_point(index) for index in node.indices])
+        elif kind is BufferStore:
+            self.access(self.writes, node.buffer, [_point(index) for index in node.indices])
+        elif kind is For:
+            self.walk(node.min)
+            self.walk(node.extent)
+            self.domain[node.loop_var] = Range(self.resolved(node.min), self.resolved(node.extent))
+            self.walk(node.body)
+            del self.domain[node.loop_var]
+            return
+        elif kind is BlockRealize:
+            self.realize(node)
+            return
+        elif kind is IfThenElse:
+            self.walk(node.condition)
+            self.under(node.condition, node.then_case)
+            if node.else_case is not None:
+                self.walk(node.else_case)
+            return
+        elif kind is LetStmt or kind is Let:
+            self.walk(node.value)
+            self.values[node.var] = self.resolved(node.value)
+            self.walk(node.body)
+            return
+        elif kind is While:
+            # The condition is evaluated again after the body: its reads count like any others.
+            self.walk(node.condition)
+        elif kind is Allocate or kind is DeclBuffer:
+            self.hidden.add(node.buffer)
+        elif kind is Call and node.op.name in ("address_of", "access_ptr"):
+            self.pointer(node)
+            return
+        elif kind is Var or kind is IntImm:
+            return
+        for item in node.child_nodes():
+            if type(item) is not Buffer:
+                self.walk(item)
+
+    def under(self, condition: Expr, body: Stmt) -> None:
+        """Walk a branch: its condition narrows loops inside this region."""
+        before = self.condition
+        self.condition = and_(before, condition)
+        self.walk(body)
+        self.condition = before
+
+    def pointer(self, node: Call) -> None:
+        """A pointer may be read and written anywhere in its buffer."""
+        for arg in node.args:
+            if isinstance(arg, BufferLoad):
+                whole = [Range(const(0), extent) for extent in arg.buffer.shape]
+                self.access(self.reads, arg.buffer, whole)
+                self.access(self.writes, arg.buffer, whole)
+                for index in arg.indices:
+                    self.walk(index)
+            else:
+                self.walk(arg)
+
+    def realize(self, node: BlockRealize) -> None:
+        """An inner block is known by its regions, at the values of its iteration variables."""
+        for value in node.iter_values:
+            self.walk(value)
+        self.walk(node.predicate)
+        block = node.block
+        mapping = {
+            iter_var.var: value for iter_var, value in zip(block.iter_vars, node.iter_values)
+        }
+        before = self.condition
+        self.condition = and_(before, node.predicate)
+        for table, regions in ((self.reads, block.reads), (self.writes, block.writes)):
+            for region in regions:
+                ranges = [
+                    Range(substitute(item.min, mapping), substitute(item.extent, mapping))
+                    for item in region.region
+                ]
+                self.access(table, region.buffer, ranges)
+        self.condition = before
+
+    def resolved(self, expr: Expr) -> Expr:
+        """Put in the values of let-bound variables."""
+        made: Expr = substitute(expr, self.values) if self.values else expr
+        return made
+
+    def access(
+        self, table: dict[Buffer, list[tuple[Range, ...]]], buffer: Buffer, ranges: list[Range]
+    ) -> None:
+        if buffer in self.hidden:
+            return
+        source = self.matched.get(buffer)
+        if source is not None:
+            buffer, ranges = source.buffer, list(_in_source(source, ranges))
+        if self.values:
+            ranges = [Range(self.resolved(r.min), self.resolved(r.extent)) for r in ranges]
+        if self.domain and any(
+            uses_var(bound, self.domain) for item in ranges for bound in (item.min, item.extent)
+        ):
+            ranges = relax(ranges, self.domain, self.condition, buffer)
+        known = table.setdefault(buffer, [])
+        box = tuple(ranges)
+        if not any(same_box(box, other) for other in known):
+            known.append(box)
+
+
+def _point(index: Expr) -> Range:
+    if type(index) is Ramp:
+        stride = as_int(index.stride)
+        lanes = index.lanes
+        if stride is not None and stride >= 0:
+            return Range(index.base, const(stride * (lanes - 1) + 1))
+        first, last = index.base, add(index.base, mul(index.stride, lanes - 1))
+        low = minimum(first, last)
+        return Range(low, add(sub(maximum(first, last), low), 1))
+    return Range(index, _ONE)
+
+
+def _in_source(source: BufferRegion, ranges: list[Range]) -> Iterable[Range]:
+    """Translate a box in a matched buffer into the buffer that it stands for."""
+    skipped = len(source.region) - len(ranges)
+    for position, item in enumerate(source.region):
+        if position < skipped:
+            yield item
+        else:
+            inner = ranges[position - skipped]
+            yield Range(add(item.min, inner.min), inner.extent)
+
+
+def relax(
+    ranges: list[Range], domain: Mapping[Var, Range], condition: Expr, buffer: Buffer
+) -> list[Range]:
+    """Return the box that covers ``ranges`` for all values in ``domain`` (inner loops last)."""
+    known = dict(domain)
+    made = ranges
+    # Extents may depend on outer loops of the domain: relax from the inside, one loop at a time,
+    # only if so; else all at once.
+    dependent = any(
+        uses_var(bound, known) for item in known.values() for bound in (item.min, item.extent)
+    )
+    if dependent:
+        for var in reversed(list(known)):
+            made = relax_once(made, {var: known[var]}, condition, buffer)
+        return made
+    return relax_once(made, known, condition, buffer)
+
+
+def relax_once(
+    ranges: list[Range], domain: Mapping[Var, Range], condition: Expr, buffer: Buffer
+) -> list[Range]:
+    """Relax over independent loops; a dimension without a finite bound becomes the whole one."""
+    from tilewright.arith import region_bound
+
+    made = []
+    for item, extent, bound in zip(
+        ranges, buffer.shape, region_bound(list(ranges), domain, condition)
+    ):
+        if not any(uses_var(e, domain) for e in (item.min, item.extent)):
+            made.append(item)
+        elif isinstance(bound, Range) and not any(
+            uses_var(e, domain) for e in (bound.min, bound.extent)
+        ):
+            made.append(bound)
+        else:
+            made.append(Range(const(0), extent))
+    return made
+
+
+def same_box(a: tuple[Range, ...], b: tuple[Range, ...]) -> bool:
+    """Whether two boxes are written the same."""
+    return len(a) == len(b) and all(
+        expr_equal(x.min, y.min) and expr_equal(x.extent, y.extent) for x, y in zip(a, b)
+    )
+
+
+def union_box(a: tuple[Range, ...], b: tuple[Range, ...], analyzer: Analyzer) -> tuple[Range, ...]:
+    """Return the smallest box around two boxes."""
+    made = []
+    for x, y in zip(a, b):
+        if expr_equal(x.min, y.min) and expr_equal(x.extent, y.extent):
+            made.append(x)
+            continue
+        x_end, y_end = add(x.min, x.extent), add(y.min, y.extent)
+        if analyzer.can_prove(x.min <= y.min):
+            low = x.min
+        elif analyzer.can_prove(y.min <= x.min):
+            low = y.min
+        else:
+            low = minimum(x.min, y.min)
+        if analyzer.can_prove(y_end <= x_end):
+            high = x_end
+        elif analyzer.can_prove(x_end <= y_end):
+            high = y_end
+        else:
+            high = maximum(x_end, y_end)
+        made.append(Range(low, analyzer.simplify(sub(high, low))))
+    return tuple(made)
+
+
+def _merged(
+    table: dict[Buffer, list[tuple[Range, ...]]], accesses: _Accesses
+) -> tuple[BufferRegion, ...]:
+    found = []
+    for buffer, boxes in table.items():
+        box = boxes[0]
+        for other in boxes[1:]:
+            box = union_box(box, other, accesses.analyzer)
+        found.append(BufferRegion(buffer, box))
+    return tuple(found)
+
+
+def block_access_regions(
+    block: Block, *, analyzer: Analyzer | None = None
+) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
+    """Infer what one instance of ``block`` reads and writes, per buffer in order of appearance.
+
+    Buffers that the block allocates are left out; matched ones are named by their source. What a
+    reduction block reads of its own result is no read: ``init`` defines it.
+    """
+    accesses = _Accesses(analyzer)
+    accesses.iter_vars = block.iter_vars
+    accesses.hidden.update(block.alloc_buffers)
+    for match in block.match_buffers:
+        accesses.matched[match.buffer] = match.source
+    accesses.walk(block.body)
+    if block.init is not None:
+        initial = _Accesses(analyzer)
+        initial.matched = accesses.matched
+        initial.hidden = accesses.hidden
+        initial.walk(block.init)
+        for buffer, boxes in initial.writes.items():
+            accesses.reads.pop(buffer, None)
+            known = accesses.writes.setdefault(buffer, [])
+            known.extend(b for b in boxes if not any(same_box(b, other) for other in known))
+        for buffer, boxes in initial.reads.items():
+            known = accesses.reads.setdefault(buffer, [])
+            known.extend(b for b in boxes if not any(same_box(b, other) for other in known))
+    return _merged(accesses.reads, accesses), _merged(accesses.writes, accesses)
+
+
+def infer_regions(
+    stmt: Stmt, *, analyzer: Analyzer | None = None
+) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
+    """Infer what a statement reads and writes, relaxed over the loops inside it."""
+    accesses = _Accesses(analyzer)
+    accesses.walk(stmt)
+    return _merged(accesses.reads, accesses), _merged(accesses.writes, accesses)
