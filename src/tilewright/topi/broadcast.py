@@ -1,0 +1,160 @@
+"""Operators of two tensors with broadcasting, and ``where``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir import (
+    EQ,
+    NE,
+    Expr,
+    as_expr,
+    as_int,
+    call,
+    compare,
+    dtypes,
+    floordiv,
+    floormod,
+    select,
+)
+from tilewright.ir import (
+    maximum as max_expr,
+)
+from tilewright.ir import (
+    minimum as min_expr,
+)
+from tilewright.support.errors import VerifyError
+from tilewright.te import Tensor, compute
+from tilewright.topi.utils import is_one
+
+
+def broadcast_shape(*shapes: Sequence[Any]) -> tuple[Expr, ...]:
+    """Return the common shape, by NumPy's rules; symbolic extents must be the same variable."""
+    ndim = max(len(shape) for shape in shapes)
+    result = []
+    for axis in range(ndim):
+        extents = [
+            as_expr(shape[axis - ndim + len(shape)])
+            for shape in shapes
+            if axis - ndim + len(shape) >= 0
+        ]
+        best = extents[0]
+        for extent in extents[1:]:
+            if is_one(best):
+                best = extent
+            elif not is_one(extent) and extent is not best:
+                x, y = as_int(extent), as_int(best)
+                if x is not None and y is not None and x != y:
+                    shown = " and ".join(str(list(shape)) for shape in shapes)
+                    raise VerifyError(f"shapes {shown} do not broadcast: {y} against {x}")
+                if y is None and x is not None:
+                    best = extent  # a symbolic extent meets a number: it must equal it
+        result.append(best)
+    return tuple(result)
+
+
+def read_broadcast(x: Any, indices: Sequence[Expr]) -> Expr:
+    """Read ``x`` (a tensor or a number) at the indices of a shape that it broadcasts to."""
+    if not isinstance(x, Tensor):
+        return as_expr(x)
+    own = indices[len(indices) - x.ndim :]
+    return x(*(0 if is_one(extent) else index for index, extent in zip(own, x.shape)))
+
+
+def _binary(name: str, function: Callable[[Expr, Expr], Expr], doc: str) -> Callable[..., Any]:
+    def build(a: Any, b: Any) -> Any:
+        if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+            return function(as_expr(a), as_expr(b))
+        shape = broadcast_shape(*(x.shape for x in (a, b) if isinstance(x, Tensor)))
+
+        def formula(*i: Expr) -> Expr:
+            x = read_broadcast(a, i) if isinstance(a, Tensor) else a
+            y = read_broadcast(b, i) if isinstance(b, Tensor) else b
+            return function(x, y)
+
+        return compute(shape, formula, name=name, tag="broadcast")
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = f"{doc} Tensors broadcast; either operand may be a number."
+    return build
+
+
+def _divide(a: Any, b: Any) -> Expr:
+    a = as_expr(a, getattr(b, "dtype", None))
+    if not dtypes.is_float(a.dtype):
+        return call("truncdiv", a, b)
+    return a / b
+
+
+add = _binary("add", lambda a, b: a + b, "Add.")
+subtract = _binary("subtract", lambda a, b: a - b, "Subtract.")
+multiply = _binary("multiply", lambda a, b: a * b, "Multiply.")
+divide = _binary("divide", _divide, "Divide; integers round towards zero.")
+floor_divide = _binary(
+    "floor_divide",
+    lambda a, b: (
+        call("floor", as_expr(a, getattr(b, "dtype", None)) / b)
+        if dtypes.is_float(getattr(a, "dtype", getattr(b, "dtype", "int64")))
+        else floordiv(a, b)
+    ),
+    "Divide, rounding down.",
+)
+floor_mod = _binary("floor_mod", floormod, "Remainder with the divisor's sign, of integers.")
+mod = _binary("mod", lambda a, b: call("truncmod", a, b), "Remainder with the dividend's sign.")
+power = _binary("power", lambda a, b: call("pow", a, b), "Raise to a power.")
+maximum = _binary("maximum", max_expr, "The greater of two.")
+minimum = _binary("minimum", min_expr, "The lesser of two.")
+equal = _binary("equal", lambda a, b: compare(EQ, a, b), "Compare for equality.")
+not_equal = _binary("not_equal", lambda a, b: compare(NE, a, b), "Compare for difference.")
+less = _binary("less", lambda a, b: as_expr(a) < b, "Compare ``a < b``.")
+less_equal = _binary("less_equal", lambda a, b: as_expr(a) <= b, "Compare ``a <= b``.")
+greater = _binary("greater", lambda a, b: as_expr(a) > b, "Compare ``a > b``.")
+greater_equal = _binary("greater_equal", lambda a, b: as_expr(a) >= b, "Compare ``a >= b``.")
+logical_and = _binary("logical_and", lambda a, b: a & b, "Logical and of truth values.")
+logical_or = _binary("logical_or", lambda a, b: a | b, "Logical or of truth values.")
+bitwise_and = _binary("bitwise_and", lambda a, b: a & b, "Bitwise and of integers.")
+bitwise_or = _binary("bitwise_or", lambda a, b: a | b, "Bitwise or of integers.")
+bitwise_xor = _binary("bitwise_xor", lambda a, b: a ^ b, "Bitwise exclusive or of integers.")
+left_shift = _binary("left_shift", lambda a, b: a << b, "Shift left.")
+right_shift = _binary("right_shift", lambda a, b: a >> b, "Shift right.")
+
+BINARY: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        add, subtract, multiply, divide, floor_divide, floor_mod, mod, power, maximum, minimum,
+        equal, not_equal, less, less_equal, greater, greater_equal, logical_and, logical_or,
+        bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift,
+    )
+}  # fmt: skip
+
+
+def broadcast_to(x: Tensor, shape: Sequence[Any]) -> Tensor:
+    """Repeat ``x`` along new and unit axes to fill ``shape``."""
+    target = broadcast_shape(x.shape, shape)
+    if len(target) != len(shape):
+        raise VerifyError(f"{x.name} of shape {list(x.shape)} does not broadcast to {list(shape)}")
+    made: Tensor = compute(
+        tuple(shape), lambda *i: read_broadcast(x, i), name="broadcast_to", tag="broadcast"
+    )
+    return made
+
+
+def where(condition: Tensor, x: Any, y: Any) -> Tensor:
+    """Choose ``x`` where ``condition`` holds (is not zero), else ``y``; all broadcast."""
+    operands = [item for item in (condition, x, y) if isinstance(item, Tensor)]
+    shape = broadcast_shape(*(item.shape for item in operands))
+
+    def formula(*i: Expr) -> Expr:
+        test = read_broadcast(condition, i)
+        if not dtypes.is_bool(test.dtype):
+            test = compare(NE, test, 0)
+        like = next(item.dtype for item in (x, y) if isinstance(item, Tensor))
+        values = [
+            read_broadcast(item, i) if isinstance(item, Tensor) else as_expr(item, like)
+            for item in (x, y)
+        ]
+        return select(test, *values)
+
+    made: Tensor = compute(shape, formula, name="where", tag="broadcast")
+    return made

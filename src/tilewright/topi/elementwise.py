@@ -1,0 +1,110 @@
+"""Element-wise operators of one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import Expr, call, const, dtypes, maximum, minimum, select
+from tilewright.ir import cast as cast_expr
+from tilewright.te import Tensor, compute
+from tilewright.tir.op import ELEMENTWISE
+
+
+def map_elements(x: Tensor, function: Callable[[Expr], Any], name: str) -> Tensor:
+    """Apply a scalar function to every element."""
+    made: Tensor = compute(x.shape, lambda *i: function(x(*i)), name=name, tag="elemwise")
+    return made
+
+
+def _intrinsic(name: str) -> Callable[[Tensor], Tensor]:
+    def build(x: Tensor) -> Tensor:
+        return map_elements(x, lambda value: call(name, value), name)
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = f"``{name}`` of every element; shape and dtype stay."
+    return build
+
+
+UNARY: dict[str, Callable[[Tensor], Tensor]] = {name: _intrinsic(name) for name in ELEMENTWISE}
+
+exp = UNARY["exp"]
+exp2 = UNARY["exp2"]
+log = UNARY["log"]
+log2 = UNARY["log2"]
+log1p = UNARY["log1p"]
+sqrt = UNARY["sqrt"]
+rsqrt = UNARY["rsqrt"]
+tanh = UNARY["tanh"]
+sigmoid = UNARY["sigmoid"]
+erf = UNARY["erf"]
+sin = UNARY["sin"]
+cos = UNARY["cos"]
+tan = UNARY["tan"]
+sinh = UNARY["sinh"]
+cosh = UNARY["cosh"]
+asin = UNARY["asin"]
+acos = UNARY["acos"]
+atan = UNARY["atan"]
+floor = UNARY["floor"]
+ceil = UNARY["ceil"]
+trunc = UNARY["trunc"]
+round = UNARY["nearbyint"]
+"""Round half to even, as NumPy and PyTorch do."""
+abs = UNARY["abs"]
+
+
+def negative(x: Tensor) -> Tensor:
+    """Negate every element."""
+    return map_elements(x, lambda value: -value, "negative")
+
+
+def square(x: Tensor) -> Tensor:
+    """Square every element."""
+    return map_elements(x, lambda value: value * value, "square")
+
+
+def reciprocal(x: Tensor) -> Tensor:
+    """Return one divided by every element."""
+    return map_elements(x, lambda value: const(1.0, value.dtype) / value, "reciprocal")
+
+
+def logical_not(x: Tensor) -> Tensor:
+    """Negate truth values."""
+    return map_elements(x, lambda value: ~value, "logical_not")
+
+
+def sign(x: Tensor) -> Tensor:
+    """Return -1, 0 or 1 by the sign of every element."""
+
+    def one(value: Expr) -> Expr:
+        zero, plus = const(0, value.dtype), const(1, value.dtype)
+        return select(value > zero, plus, select(value < zero, const(-1, value.dtype), zero))
+
+    return map_elements(x, one, "sign")
+
+
+def clip(x: Tensor, a_min: float, a_max: float) -> Tensor:
+    """Limit every element to ``[a_min, a_max]``."""
+    return map_elements(
+        x,
+        lambda value: maximum(minimum(value, const(a_max, value.dtype)), const(a_min, value.dtype)),
+        "clip",
+    )
+
+
+def cast(x: Tensor, dtype: str) -> Tensor:
+    """Convert every element to ``dtype``."""
+    if x.dtype == dtype:
+        return x
+    return map_elements(x, lambda value: cast_expr(value, dtype), "cast")
+
+
+def isnan(x: Tensor) -> Tensor:
+    """Tell which elements are not numbers."""
+    return map_elements(x, lambda value: call("isnan", value), "isnan")
+
+
+def fast_dtype(dtype: str) -> str:
+    """The dtype that sums of ``dtype`` are kept in: float32 for the narrow floats."""
+    return "float32" if dtypes.is_float(dtype) and dtypes.bits_of(dtype) < 32 else dtype

@@ -1,0 +1,88 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright import te
+from tilewright.ir import Expr
+from tilewright.ir import cast as cast_expr
+from tilewright.support.errors import VerifyError
+from tilewright.te import Tensor, compute
+from tilewright.topi.broadcast import broadcast_shape, read_broadcast
+from tilewright.topi.utils import require_equal, require_ndim
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    out_dtype: str | None = None,
+) -> Tensor:
+    """Multiply matrices, with NumPy's rules for vectors and broadcast batch dimensions.
+
+    ``a``: ``[..., M, K]`` (``[..., K, M]`` if ``transpose_a``), ``b``: ``[..., K, N]``
+    (``[..., N, K]`` if ``transpose_b``); the result is ``[..., M, N]`` in ``out_dtype``.
+    """
+    if a.ndim == 0 or b.ndim == 0:
+        raise VerifyError("matmul needs at least one dimension on both sides")
+    out_dtype = out_dtype or a.dtype
+    vector_a, vector_b = a.ndim == 1, b.ndim == 1
+    depth_a = a.shape[0] if vector_a else a.shape[-2 if transpose_a else -1]
+    depth_b = b.shape[0] if vector_b else b.shape[-1 if transpose_b else -2]
+    require_equal(f"matmul of {list(a.shape)} and {list(b.shape)}: inner extents", depth_a, depth_b)
+    k = te.reduce_axis((0, depth_a), "k")
+    batch = broadcast_shape(a.shape[:-2], b.shape[:-2]) if a.ndim > 2 or b.ndim > 2 else ()
+    rows = () if vector_a else (a.shape[-1 if transpose_a else -2],)
+    columns = () if vector_b else (b.shape[-2 if transpose_b else -1],)
+
+    def read(x: Tensor, outer: tuple[Expr, ...], inner: tuple[Any, ...]) -> Expr:
+        if x.ndim <= 2:
+            return x(*inner)
+        own = outer[len(outer) - (x.ndim - 2) :]
+        return read_broadcast(x, (*own, *inner))
+
+    def formula(*i: Expr) -> Expr:
+        outer = i[: len(batch)]
+        row = i[len(batch) : len(batch) + len(rows)]
+        column = i[len(batch) + len(rows) :]
+        inner_a: tuple[Any, ...] = (k.var, *row) if transpose_a and not vector_a else (*row, k.var)
+        inner_b: tuple[Any, ...] = (
+            (*column, k.var) if transpose_b and not vector_b else (k.var, *column)
+        )
+        left, right = read(a, outer, inner_a), read(b, outer, inner_b)
+        product = cast_expr(left, out_dtype) * cast_expr(right, out_dtype)
+        result: Expr = te.sum(product, axis=k)
+        return result
+
+    made: Tensor = compute((*batch, *rows, *columns), formula, name="matmul", tag="matmul")
+    return made
+
+
+def dense(
+    data: Tensor, weight: Tensor, bias: Tensor | None = None, out_dtype: str | None = None
+) -> Tensor:
+    """``data [..., K] @ weight [N, K]ᵀ + bias [N]``."""
+    require_ndim("dense", weight, 2)
+    result = matmul(data, weight, transpose_b=True, out_dtype=out_dtype)
+    if bias is None:
+        return result
+    require_ndim("dense", bias, 1)
+    made: Tensor = compute(
+        result.shape, lambda *i: result(*i) + bias(i[-1]), name="dense_bias", tag="broadcast"
+    )
+    return made
+
+
+def batch_matmul(
+    a: Tensor,
+    b: Tensor,
+    transpose_a: bool = False,
+    transpose_b: bool = True,
+    out_dtype: str | None = None,
+) -> Tensor:
+    """Multiply matrices batch by batch: ``[B, M, K] x [B, N, K]`` (``b`` transposed by default)."""
+    require_ndim("batch_matmul", a, 3)
+    require_ndim("batch_matmul", b, 3)
+    return matmul(a, b, transpose_a, transpose_b, out_dtype)

@@ -1,0 +1,77 @@
+"""Softmax and its logarithm."""
+
+from __future__ import annotations
+
+from tilewright import te
+from tilewright.ir import Expr
+from tilewright.ir import cast as cast_expr
+from tilewright.te import Tensor, compute
+from tilewright.topi.elementwise import fast_dtype
+from tilewright.topi.utils import normal_axis
+
+
+def _parts(x: Tensor, axis: int) -> tuple[int, str, Tensor, Tensor]:
+    """Maximum along the axis, and sum of the exponentials of what lies below it."""
+    axis = normal_axis(axis, x.ndim)
+    wide = fast_dtype(x.dtype)
+    outer = tuple(extent for a, extent in enumerate(x.shape) if a != axis)
+    k = te.reduce_axis((0, x.shape[axis]), "k")
+
+    def along(i: tuple[Expr, ...], index: Expr) -> tuple[Expr, ...]:
+        return (*i[:axis], index, *i[axis:])
+
+    top = compute(
+        outer, lambda *i: te.max(x(*along(i, k.var)), axis=k), name="softmax_max", tag="comm_reduce"
+    )
+    j = te.reduce_axis((0, x.shape[axis]), "k")
+    total = compute(
+        outer,
+        lambda *i: te.sum(
+            te.exp(cast_expr(x(*along(i, j.var)), wide) - cast_expr(top(*i), wide)), axis=j
+        ),
+        name="softmax_sum",
+        tag="comm_reduce",
+    )
+    return axis, wide, top, total
+
+
+def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """``exp(x - max) / sum(exp(x - max))`` along an axis; narrow floats compute in float32."""
+    axis = normal_axis(axis, x.ndim)
+    wide = fast_dtype(x.dtype)
+    outer = tuple(extent for a, extent in enumerate(x.shape) if a != axis)
+
+    def drop(i: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return (*i[:axis], *i[axis + 1 :])
+
+    def along(i: tuple[Expr, ...], index: Expr) -> tuple[Expr, ...]:
+        return (*i[:axis], index, *i[axis:])
+
+    k, j = (te.reduce_axis((0, x.shape[axis]), "k") for _ in range(2))
+    top = compute(outer, lambda *i: te.max(x(*along(i, k.var)), axis=k), name="softmax_max")
+    powers = compute(
+        x.shape,
+        lambda *i: te.exp(cast_expr(x(*i), wide) - cast_expr(top(*drop(i)), wide)),
+        name="softmax_exp",
+    )
+    total = compute(outer, lambda *i: te.sum(powers(*along(i, j.var)), axis=j), name="softmax_sum")
+    made: Tensor = compute(
+        x.shape,
+        lambda *i: cast_expr(powers(*i) / total(*drop(i)), x.dtype),
+        name="softmax",
+        tag="softmax",
+    )
+    return made
+
+
+def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """``x - max - log(sum(exp(x - max)))`` along an axis."""
+    axis, wide, top, total = _parts(x, axis)
+
+    def formula(*i: Expr) -> Expr:
+        rest = (*i[:axis], *i[axis + 1 :])
+        value = cast_expr(x(*i), wide) - cast_expr(top(*rest), wide) - te.log(total(*rest))
+        return cast_expr(value, x.dtype)
+
+    made: Tensor = compute(x.shape, formula, name="log_softmax", tag="softmax")
+    return made

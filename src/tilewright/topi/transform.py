@@ -1,0 +1,350 @@
+"""Operators that move elements: transpose, reshape, concatenate, pad, take …."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir import Expr, and_, as_expr, as_int, const, if_then_else
+from tilewright.ir import cast as cast_expr
+from tilewright.support.errors import VerifyError
+from tilewright.te import Tensor, compute
+from tilewright.topi.utils import normal_axes, normal_axis, product, ravel, require_equal, unravel
+
+
+def transpose(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+    """Permute dimensions; without ``axes`` they are reversed."""
+    order = (
+        tuple(reversed(range(x.ndim)))
+        if axes is None
+        else tuple(normal_axis(axis, x.ndim) for axis in axes)
+    )
+    if sorted(order) != list(range(x.ndim)):
+        raise VerifyError(f"transpose: {list(order)} is not a permutation of {x.ndim} axes")
+
+    def formula(*i: Expr) -> Expr:
+        source: list[Any] = [None] * x.ndim
+        for position, axis in enumerate(order):
+            source[axis] = i[position]
+        return x(*source)
+
+    made: Tensor = compute(
+        tuple(x.shape[axis] for axis in order), formula, name="transpose", tag="injective"
+    )
+    return made
+
+
+def reshape(x: Tensor, newshape: Sequence[Any]) -> Tensor:
+    """Give the elements, in row-major order, another shape; one extent may be -1."""
+    shape = [as_expr(extent) for extent in newshape]
+    unknown = [axis for axis, extent in enumerate(shape) if as_int(extent) == -1]
+    if len(unknown) > 1:
+        raise VerifyError("reshape: only one extent may be -1")
+    if unknown:
+        rest = product([extent for axis, extent in enumerate(shape) if axis != unknown[0]])
+        shape[unknown[0]] = product(x.shape) // rest
+    require_equal(f"reshape of {list(x.shape)} to {shape}", product(x.shape), product(shape))
+    made: Tensor = compute(
+        tuple(shape),
+        lambda *i: x(*unravel(ravel(i, shape), x.shape)) if x.ndim else x(),
+        name="reshape",
+        tag="injective",
+    )
+    return made
+
+
+def flatten(x: Tensor) -> Tensor:
+    """Join all dimensions but the first."""
+    return reshape(x, (x.shape[0], product(x.shape[1:])))
+
+
+def expand_dims(x: Tensor, axis: int | Sequence[int]) -> Tensor:
+    """Insert unit dimensions at the given axes of the result."""
+    count = 1 if isinstance(axis, int) else len(axis)
+    axes = normal_axes(axis, x.ndim + count)
+    rest = iter(x.shape)
+    shape = [const(1) if a in axes else next(rest) for a in range(x.ndim + count)]
+    made: Tensor = compute(
+        tuple(shape),
+        lambda *i: x(*(index for a, index in enumerate(i) if a not in axes)),
+        name="expand_dims",
+        tag="injective",
+    )
+    return made
+
+
+def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
+    """Remove unit dimensions: the given ones, or all."""
+    if axis is None:
+        axes: tuple[int, ...] = tuple(a for a in range(x.ndim) if as_int(x.shape[a]) == 1)
+    else:
+        axes = normal_axes(axis, x.ndim)
+        for a in axes:
+            require_equal(f"squeeze: extent of axis {a} of {x.name}", x.shape[a], 1)
+
+    def formula(*i: Expr) -> Expr:
+        rest = iter(i)
+        return x(*(0 if a in axes else next(rest) for a in range(x.ndim)))
+
+    made: Tensor = compute(
+        tuple(extent for a, extent in enumerate(x.shape) if a not in axes),
+        formula,
+        name="squeeze",
+        tag="injective",
+    )
+    return made
+
+
+def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """Join tensors along an axis."""
+    first = tensors[0]
+    axis = normal_axis(axis, first.ndim)
+    starts: list[Expr] = [const(0)]
+    for tensor in tensors:
+        if tensor.ndim != first.ndim or tensor.dtype != first.dtype:
+            raise VerifyError("concatenate: all tensors need the same rank and dtype")
+        for a in range(first.ndim):
+            if a != axis:
+                require_equal(f"concatenate: extents of axis {a}", tensor.shape[a], first.shape[a])
+        starts.append(starts[-1] + tensor.shape[axis])
+
+    def formula(*i: Expr) -> Expr:
+        def element(number: int) -> Expr:
+            indices = list(i)
+            indices[axis] = i[axis] - starts[number]
+            return tensors[number](*indices)
+
+        value = element(len(tensors) - 1)
+        for number in range(len(tensors) - 2, -1, -1):
+            value = if_then_else(i[axis] < starts[number + 1], element(number), value)
+        return value
+
+    shape = list(first.shape)
+    shape[axis] = starts[-1]
+    made: Tensor = compute(tuple(shape), formula, name="concatenate", tag="injective")
+    return made
+
+
+def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """Join tensors along a new axis."""
+    axis = normal_axis(axis, tensors[0].ndim + 1)
+    return concatenate([expand_dims(tensor, axis) for tensor in tensors], axis)
+
+
+def split(x: Tensor, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+    """Cut a tensor along an axis into equal sections or at the given places."""
+    axis = normal_axis(axis, x.ndim)
+    extent = x.shape[axis]
+    if isinstance(indices_or_sections, int):
+        size = as_int(extent)
+        if size is not None and size % indices_or_sections:
+            raise VerifyError(f"split: {size} does not divide into {indices_or_sections} sections")
+        part = extent // indices_or_sections
+        cuts = [part * n for n in range(indices_or_sections + 1)]
+    else:
+        cuts = [as_expr(0), *map(as_expr, indices_or_sections), extent]
+    return [strided_slice(x, [cuts[n]], [cuts[n + 1]], axes=[axis]) for n in range(len(cuts) - 1)]
+
+
+def strided_slice(
+    x: Tensor,
+    begin: Sequence[Any],
+    end: Sequence[Any],
+    strides: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+) -> Tensor:
+    """Take ``begin:end:stride`` along the axes (all, in order, if not given).
+
+    Constant bounds follow Python's rules: negative ones count from the end, others are clamped.
+    """
+    chosen = list(range(len(begin))) if axes is None else [normal_axis(a, x.ndim) for a in axes]
+    steps = [1] * len(chosen) if strides is None else [int(step) for step in strides]
+    shape: list[Any] = list(x.shape)
+    starts: dict[int, Expr] = {}
+    step_of: dict[int, int] = {}
+    for a, low, high, step in zip(chosen, begin, end, steps):
+        if step == 0:
+            raise VerifyError("strided_slice: a stride of 0")
+        size, b, e = as_int(x.shape[a]), as_int(low), as_int(high)
+        if size is not None and b is not None and e is not None:
+            b, e, step = slice(b, e, step).indices(size)
+            shape[a] = const(len(range(b, e, step)))
+            starts[a] = const(b)
+        elif step > 0:
+            starts[a] = as_expr(low)
+            shape[a] = (as_expr(high) - low + (step - 1)) // step
+        else:
+            raise VerifyError("strided_slice: negative strides need constant bounds and extents")
+        step_of[a] = step
+    made: Tensor = compute(
+        tuple(shape),
+        lambda *i: x(
+            *(i[a] * step_of[a] + starts[a] if a in starts else i[a] for a in range(x.ndim))
+        ),
+        name="strided_slice",
+        tag="injective",
+    )
+    return made
+
+
+def flip(x: Tensor, axis: int = 0) -> Tensor:
+    """Reverse a tensor along an axis."""
+    axis = normal_axis(axis, x.ndim)
+    made: Tensor = compute(
+        x.shape,
+        lambda *i: x(*(x.shape[a] - 1 - i[a] if a == axis else i[a] for a in range(x.ndim))),
+        name="flip",
+        tag="injective",
+    )
+    return made
+
+
+def tile(x: Tensor, reps: Sequence[int]) -> Tensor:
+    """Repeat the whole tensor ``reps`` times per axis."""
+    reps = tuple(reps)
+    ndim = max(len(reps), x.ndim)
+    repeat = (1,) * (ndim - len(reps)) + reps
+    own = (const(1),) * (ndim - x.ndim) + tuple(x.shape)
+    made: Tensor = compute(
+        tuple(extent * count for extent, count in zip(own, repeat)),
+        lambda *i: x(*(index % extent for index, extent in list(zip(i, own))[ndim - x.ndim :])),
+        name="tile",
+        tag="injective",
+    )
+    return made
+
+
+def repeat(x: Tensor, repeats: int, axis: int) -> Tensor:
+    """Repeat each element ``repeats`` times along an axis."""
+    axis = normal_axis(axis, x.ndim)
+    shape = list(x.shape)
+    shape[axis] = shape[axis] * repeats
+    made: Tensor = compute(
+        tuple(shape),
+        lambda *i: x(*(i[a] // repeats if a == axis else i[a] for a in range(x.ndim))),
+        name="repeat",
+        tag="injective",
+    )
+    return made
+
+
+def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip") -> Tensor:
+    """Gather slices of ``x`` along ``axis`` (of the flat tensor if ``None``).
+
+    ``mode`` says what happens to indices outside: ``"clip"`` takes the nearest valid one,
+    ``"wrap"`` counts modulo the extent, ``"fast"`` trusts them.
+    """
+    if axis is None:
+        x, axis = reshape(x, (product(x.shape),)), 0
+    axis = normal_axis(axis, x.ndim)
+    extent = x.shape[axis]
+    count = indices.ndim
+
+    def place(index: Expr) -> Expr:
+        index = cast_expr(index, "int64")
+        if mode == "clip":
+            zero, last = const(0), extent - 1
+            index = if_then_else(index < zero, zero, if_then_else(index > last, last, index))
+        elif mode == "wrap":
+            index = index % extent
+        elif mode != "fast":
+            raise VerifyError(f"take: unknown mode {mode!r}; known: clip, wrap, fast")
+        return index
+
+    made: Tensor = compute(
+        (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]),
+        lambda *i: x(*i[:axis], place(indices(*i[axis : axis + count])), *i[axis + count :]),
+        name="take",
+        tag="injective",
+    )
+    return made
+
+
+def gather(x: Tensor, axis: int, indices: Tensor) -> Tensor:
+    """Return ``x[i0, …, indices[i0, …], …]`` with the index along ``axis`` looked up."""
+    axis = normal_axis(axis, x.ndim)
+    made: Tensor = compute(
+        indices.shape,
+        lambda *i: x(
+            *(cast_expr(indices(*i), "int64") if a == axis else i[a] for a in range(x.ndim))
+        ),
+        name="gather",
+        tag="injective",
+    )
+    return made
+
+
+def full(shape: Sequence[Any], dtype: str, value: float) -> Tensor:
+    """Make a tensor that holds one value."""
+    made: Tensor = compute(
+        tuple(shape), lambda *i: const(value, dtype), name="full", tag="elemwise"
+    )
+    return made
+
+
+def zeros(shape: Sequence[Any], dtype: str = "float32") -> Tensor:
+    """Make a tensor of zeros."""
+    return full(shape, dtype, 0)
+
+
+def ones(shape: Sequence[Any], dtype: str = "float32") -> Tensor:
+    """Make a tensor of ones."""
+    return full(shape, dtype, 1)
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str = "int64") -> Tensor:
+    """Return ``start, start + step, …`` below ``stop``."""
+    if stop is None:
+        start, stop = 0, start
+    if isinstance(step, float) or isinstance(start, float) or isinstance(stop, float):
+        count: Any = max(0, -int(-((stop - start) / step) // 1))
+    else:
+        count = (as_expr(stop) - start + (step - 1 if step > 0 else step + 1)) // step
+    made: Tensor = compute(
+        (count,),
+        lambda i: cast_expr(i, dtype) * const(step, dtype) + cast_expr(as_expr(start), dtype),
+        name="arange",
+        tag="injective",
+    )
+    return made
+
+
+def tril(x: Tensor, k: int = 0, *, upper: bool = False) -> Tensor:
+    """Keep the lower (or upper) triangle of the last two axes, zero elsewhere."""
+
+    def formula(*i: Expr) -> Expr:
+        row, column = i[-2], i[-1]
+        keep = column >= row + k if upper else column <= row + k
+        return if_then_else(keep, x(*i), const(0, x.dtype))
+
+    made: Tensor = compute(x.shape, formula, name="triu" if upper else "tril", tag="injective")
+    return made
+
+
+def triu(x: Tensor, k: int = 0) -> Tensor:
+    """Keep the upper triangle of the last two axes, zero elsewhere."""
+    return tril(x, k, upper=True)
+
+
+def one_hot(
+    indices: Tensor, on_value: float, off_value: float, depth: int, axis: int = -1,
+    dtype: str = "float32",
+) -> Tensor:  # fmt: skip
+    """Turn indices into vectors of ``depth`` with ``on_value`` at the index."""
+    axis = normal_axis(axis, indices.ndim + 1)
+    made: Tensor = compute(
+        (*indices.shape[:axis], depth, *indices.shape[axis:]),
+        lambda *i: if_then_else(
+            cast_expr(indices(*i[:axis], *i[axis + 1 :]), "int64") == i[axis],
+            const(on_value, dtype),
+            const(off_value, dtype),
+        ),
+        name="one_hot",
+        tag="injective",
+    )
+    return made
+
+
+def in_range(index: Expr, low: Any, high: Any) -> Expr:
+    """The condition ``low <= index < high``."""
+    return and_(index >= low, index < high)

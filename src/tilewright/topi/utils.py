@@ -1,0 +1,105 @@
+"""Small helpers for operator definitions: shapes, axes, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir import Expr, as_expr, as_int
+from tilewright.support.errors import VerifyError
+from tilewright.te import Tensor
+
+
+def pair(value: Any, count: int = 2, what: str = "value") -> tuple[int, ...]:
+    """Repeat a number ``count`` times; check the length of a sequence."""
+    if isinstance(value, int):
+        return (value,) * count
+    made = tuple(int(item) for item in value)
+    if len(made) == 1:
+        return made * count
+    if len(made) != count:
+        raise VerifyError(f"{what} takes 1 or {count} numbers, got {list(made)}")
+    return made
+
+
+def padding_of(padding: Any, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return padding before and after each of ``count`` spatial axes.
+
+    ``padding`` is one number, one per axis, or before-numbers followed by after-numbers.
+    """
+    if isinstance(padding, int):
+        return (padding,) * count, (padding,) * count
+    made = tuple(int(item) for item in padding)
+    if len(made) == 1:
+        return made * count, made * count
+    if len(made) == count:
+        return made, made
+    if len(made) == 2 * count:
+        return made[:count], made[count:]
+    raise VerifyError(f"padding takes 1, {count} or {2 * count} numbers, got {list(made)}")
+
+
+def normal_axis(axis: int, ndim: int) -> int:
+    """Turn a possibly negative axis into ``0 .. ndim - 1``."""
+    if not -ndim <= axis < ndim:
+        raise VerifyError(f"axis {axis} is out of range for {ndim} dimensions")
+    return axis % ndim
+
+
+def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Turn an axis, a sequence of them, or ``None`` (all) into sorted positive axes."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    made = sorted(normal_axis(item, ndim) for item in axes)
+    if len(set(made)) != len(made):
+        raise VerifyError(f"axes {list(axes)} name one dimension twice")
+    return tuple(made)
+
+
+def product(values: Sequence[Any]) -> Expr:
+    """Multiply extents."""
+    result = as_expr(1)
+    for value in values:
+        result = result * value
+    return result
+
+
+def require_ndim(what: str, tensor: Tensor, ndim: int) -> None:
+    """Raise ``VerifyError`` unless a tensor has ``ndim`` dimensions."""
+    if tensor.ndim != ndim:
+        raise VerifyError(
+            f"{what}: {tensor.name} must have {ndim} dimensions, has shape {list(tensor.shape)}"
+        )
+
+
+def require_equal(what: str, a: Any, b: Any) -> None:
+    """Raise ``VerifyError`` if two extents are constants and differ."""
+    x, y = as_int(a), as_int(b)
+    if x is not None and y is not None and x != y:
+        raise VerifyError(f"{what}: {x} is not {y}")
+
+
+def is_one(extent: Any) -> bool:
+    """Whether an extent is the constant 1."""
+    return as_int(extent) == 1
+
+
+def unravel(flat: Expr, shape: Sequence[Any]) -> list[Expr]:
+    """Split a flat row-major index into one index per dimension."""
+    indices: list[Expr] = []
+    for axis in range(len(shape) - 1, -1, -1):
+        if axis == 0:
+            indices.append(flat)
+        else:
+            indices.append(flat % shape[axis])
+            flat = flat // shape[axis]
+    return list(reversed(indices))
+
+
+def ravel(indices: Sequence[Any], shape: Sequence[Any]) -> Expr:
+    """Join one index per dimension into a flat row-major index."""
+    flat = as_expr(0)
+    for index, extent in zip(indices, shape):
+        flat = flat * extent + index
+    return flat
