@@ -14,7 +14,7 @@ Example:
 
 from __future__ import annotations
 
-from tilewright.codegen.llvm.math import (  # noqa: F401 - their import registers the functions
+from tilewright.codegen.llvm.math import (
     elementary,
     exponential,
     inverse_trig,

@@ -216,9 +216,7 @@ class Builder:
         kind = next((v.kind for v in (then, otherwise) if isinstance(v, Value)), "f")
         type_ = self.types[kind]
         a, b = self.operand(then, kind), self.operand(otherwise, kind)
-        return self.line(
-            kind, f"select {self.types['m']} {mask.name}, {type_} {a}, {type_} {b}"
-        )
+        return self.line(kind, f"select {self.types['m']} {mask.name}, {type_} {a}, {type_} {b}")
 
     def at_most(self, x: Value, limit: float) -> Value:
         """Return ``min(x, limit)``; NaN stays NaN (the operand order is that of ``minps``)."""
@@ -267,15 +265,22 @@ class Builder:
         """Return ``2**exponent`` for integers in the normal range (bits above it are shifted out)."""
         return self.from_bits((exponent + self.fmt.bias) << self.fmt.mantissa)
 
-    def scale(self, x: Value, exponent: Value) -> Value:
-        """Return ``x * 2**exponent`` for ``x`` near 1, with overflow and gradual underflow.
+    def powers_of_two(self, exponent: Value) -> tuple[Value, Value]:
+        """Return two normal numbers whose product is ``2**exponent``, which need not be normal.
 
-        Two multiplications by halves of the exponent: only the last one rounds.
         ``exponent`` comes from :meth:`round_to_int`, hence the shift that drops the high bits.
         """
         spare = self.fmt.bits - self.fmt.mantissa + 2
         half = (exponent << spare) >> (spare + 1)
-        return x * self.power_of_two(half) * self.power_of_two(exponent - half)
+        return self.power_of_two(half), self.power_of_two(exponent - half)
+
+    def scale(self, x: Value, exponent: Value) -> Value:
+        """Return ``x * 2**exponent`` for ``x`` near 1, with overflow and gradual underflow.
+
+        Two multiplications by halves of the exponent: only the last one rounds.
+        """
+        first, second = self.powers_of_two(exponent)
+        return x * first * second
 
     def two_sum(self, a: Value, b: Value) -> tuple[Value, Value]:
         """``a + b`` as rounded sum and exact error (Knuth)."""
@@ -299,7 +304,7 @@ class Builder:
         ``symbol`` is a function ``double (double)``. Nothing is called when no lane needs it.
         """
         lines, fmt, type_ = self.lines, self.fmt, self.types["f"]
-        weights = "!prof !{!\"branch_weights\", i32 1, i32 2000}"
+        weights = '!prof !{!"branch_weights", i32 1, i32 2000}'
         lane, value = x.name, fast.name
         if self.lanes == 1:
             lines += [f"  br i1 {mask.name}, label %cold, label %done, {weights}", "cold:"]
@@ -309,7 +314,7 @@ class Builder:
                 f"({self.types['m']} {mask.name})",
                 f"  br i1 %any, label %cold, label %done, {weights}",
                 "cold:",
-                f"  %lane = phi i32 [ 0, %entry ], [ %next, %cold ]",
+                "  %lane = phi i32 [ 0, %entry ], [ %next, %cold ]",
                 f"  %part = phi {type_} [ {fast.name}, %entry ], [ %filled, %cold ]",
                 f"  %arg = extractelement {type_} {x.name}, i32 %lane",
                 f"  %old = extractelement {type_} {fast.name}, i32 %lane",

@@ -29,17 +29,22 @@ def reduce_by_ln2(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     return n, bits, b.fma(n, -low, b.fma(n, -high, x))
 
 
+def exp_near_zero(b: Builder, r: Value) -> Value:
+    """``exp(r)`` for a reduced argument."""
+    return poly(b, "exp", r, 1.0, 1.0)
+
+
 def exp_in_range(b: Builder, x: Value, exponent_offset: int = 0) -> Value:
     """``exp(x) * 2**exponent_offset`` for x that can't leave the range by more than it bears."""
     _, n, r = reduce_by_ln2(b, x)
-    p = poly(b, "exp", r, 1.0, 1.0)
+    p = exp_near_zero(b, r)
     return b.scale(p, n + exponent_offset if exponent_offset else n)
 
 
 def exp_of_negative(b: Builder, x: Value) -> Value:
     """``exp(x)`` for ``x <= 0`` where results below the normal range don't matter."""
     _, n, r = reduce_by_ln2(b, b.at_least(x, -87.0 if b.fmt.bits == 32 else -708.0))
-    return poly(b, "exp", r, 1.0, 1.0) * b.power_of_two(n)
+    return exp_near_zero(b, r) * b.power_of_two(n)
 
 
 def exp_limits(b: Builder, per_octave: float) -> tuple[float, float]:
@@ -72,7 +77,8 @@ def exp10(b: Builder, x: Value) -> Value:
 @math_function(ulp=(1.5, 1.5))
 def expm1(b: Builder, x: Value) -> Value:
     # 2**n * (1 + q) - 1 with q = expm1(r), in halves so that n = bias + 1 doesn't overflow early.
-    low, high = -(b.fmt.mantissa + 3) * 0.7, exp_limits(b, constant(b, "ln2")[0])[1]
+    # Above the upper limit n would be bias + 2; the result is infinite from bias + 1 octaves on.
+    low, high = -(b.fmt.mantissa + 3) * 0.7, (b.fmt.bias + 1.4) * constant(b, "ln2")[0]
     _, n, r = reduce_by_ln2(b, b.clamp(x, low, high))
     q = b.fma(r * r, poly(b, "exp", r), r)
     half = b.power_of_two(n + -1)
@@ -82,10 +88,17 @@ def expm1(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(1.5, 1.5))
 def sigmoid(b: Builder, x: Value) -> Value:
-    # exp(-|x|) never overflows; the denominator is the same on both sides of zero.
-    limit = exp_limits(b, constant(b, "ln2")[0])[0]
-    e = exp_in_range(b, b.at_least(-b.abs(x), limit))
-    return b.select(x.lt(0.0), e, 1.0) / (e + 1.0)
+    # exp(|x|) = 2**n * (1 + t) and s = 2**-n: sigmoid(-|x|) = s / (s + 1 + t), which underflows
+    # gradually. The sum's rounding error and the quotient's remainder go into one correction.
+    a = b.at_most(b.abs(x), -exp_limits(b, constant(b, "ln2")[0])[0])
+    _, n, r = reduce_by_ln2(b, a)
+    t = b.fma(r * r, poly(b, "exp", r), r)
+    s, s_rest = b.powers_of_two(0 - n)
+    total, low = b.fast_two_sum(b.fma(s, s_rest, 1.0), t)
+    y = 1.0 / total
+    y = b.fma(b.fma(-low, y, b.fma(-total, y, 1.0)), y, y)
+    left = y * s * s_rest
+    return b.select(x.lt(0.0), left, 1.0 - left)
 
 
 @math_function(ulp=(1.5, 1.5))
@@ -96,12 +109,12 @@ def tanh(b: Builder, x: Value) -> Value:
     # Beyond the limit the result rounds to 1 anyway.
     twice = b.at_most(a, 10.0 if b.fmt.bits == 32 else 20.0) * 2.0
     _, n, r = reduce_by_ln2(b, twice)
-    e = poly(b, "exp", r, 1.0, 1.0) * b.power_of_two(n)
+    e = exp_near_zero(b, r) * b.power_of_two(n)
     large = 1.0 - 2.0 / (e + 1.0)
     return b.copysign(b.select(a.lt(0.6), small, large), x)
 
 
-@math_function(ulp=(1.5, 1.5))
+@math_function(ulp=(1.75, 1.5))
 def sinh(b: Builder, x: Value) -> Value:
     a = b.abs(x)
     z = a * a
@@ -131,7 +144,8 @@ def erf(b: Builder, x: Value) -> Value:
 def gelu(b: Builder, x: Value) -> Value:
     half = x * 0.5
     y = b.fma(half, erf(b, x * constant(b, "sqrt_half")[0]), half)
-    return b.select(x.eq(-INF), 0.0, y)  # the limit; the formula has inf - inf
+    y = b.select(x.eq(-INF), 0.0, y)  # the limit; the formula has inf - inf
+    return b.copysign(y, x)
 
 
 @math_function(ulp=(2.0, 2.0), scale="operand")
@@ -140,4 +154,4 @@ def gelu_tanh(b: Builder, x: Value) -> Value:
     scale = 2 * constant(b, "sqrt_two_over_pi")[0]
     bounded = b.clamp(x, -64.0, 64.0)
     inner = bounded * b.fma(bounded * bounded, scale * 0.044715, scale)
-    return b.select(x.eq(-INF), 0.0, x * sigmoid(b, inner))
+    return b.select(x.eq(-INF), -0.0, x * sigmoid(b, inner))

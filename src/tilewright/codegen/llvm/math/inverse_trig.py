@@ -45,25 +45,30 @@ def atan2(b: Builder, x: Value, y: Value) -> Value:
     return b.copysign(t, x)
 
 
-def _asin_parts(b: Builder, a: Value) -> tuple[Value, Value]:
-    """Return the mask ``a > 1/2`` and asin of ``a``, or of ``sqrt((1 - a) / 2)`` where masked."""
+def _asin_parts(b: Builder, a: Value) -> tuple[Value, Value, Value]:
+    """Return the mask ``a > 1/2`` and ``s, tail`` with ``asin(s) = s + tail``.
+
+    ``s`` is ``a``, or ``sqrt((1 - a) / 2)`` where masked: ``asin(a) = pi/2 - 2 * asin(s)``.
+    """
     large = a.gt(0.5)
     z = b.select(large, b.fma(a, -0.5, 0.5), a * a)
     s = b.select(large, b.call("sqrt", z), a)
-    return large, b.fma(s * z, poly(b, "asin", z), s)
+    return large, s, s * z * poly(b, "asin", z)
 
 
 @math_function(ulp=(2.0, 2.0), domain="|x| <= 1, else nan")
 def asin(b: Builder, x: Value) -> Value:
-    large, t = _asin_parts(b, b.abs(x))
+    large, s, tail = _asin_parts(b, b.abs(x))
     high, low, _ = constant(b, "half_pi")
-    return b.copysign(b.select(large, high - b.fma(t, 2.0, -low), t), x)
+    outer = b.fma(s, -2.0, high) - b.fma(tail, 2.0, -low)
+    return b.copysign(b.select(large, outer, s + tail), x)
 
 
 @math_function(ulp=(2.0, 2.0), domain="|x| <= 1, else nan")
 def acos(b: Builder, x: Value) -> Value:
     a = b.abs(x)
-    large, t = _asin_parts(b, a)
+    large, s, tail = _asin_parts(b, a)
+    t = s + tail
     high, low, _ = constant(b, "half_pi")
     # small: pi/2 - asin(x); large: 2 * t, or pi - 2 * t on the left
     signed = b.copysign(t, x)

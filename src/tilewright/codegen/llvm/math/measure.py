@@ -107,17 +107,17 @@ def compile_math(name: str, dtype: str, lanes: int) -> CompiledMath:
 
 
 def _scalarwise(function: Callable[[float], float]) -> Callable[..., Array]:
-    return lambda x: np.frompyfunc(function, 1, 1)(x).astype(np.float64)
+    return lambda x: np.asarray(np.frompyfunc(function, 1, 1)(x), np.float64)
 
 
 def _gelu_tanh(x: Array) -> Array:
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-    return np.where(x == -np.inf, 0.0, x / (1 + np.exp(-2 * inner)))
+    return np.where(x == -np.inf, -0.0, x / (1 + np.exp(-2 * inner)))
 
 
 def _gelu(x: Array) -> Array:
     tail = _scalarwise(math.erfc)(-x * math.sqrt(0.5))
-    return np.where(x == -np.inf, 0.0, 0.5 * x * tail)
+    return np.where(x == -np.inf, -0.0, 0.5 * x * tail)
 
 
 REFERENCES: dict[str, Callable[..., Array]] = {
@@ -155,8 +155,8 @@ def ulp_size(value: Array, dtype: str) -> Array:
 def float32_errors(compiled: CompiledMath, *args: Array) -> Array:
     """Return the error of each result in ulp; infinite where a special value is wrong."""
     spec = MATH_FUNCTIONS[compiled.name]
-    got = compiled(*args).astype(np.float64)
     with np.errstate(all="ignore"):
+        got = compiled(*args).astype(np.float64)
         want = REFERENCES[compiled.name](*(a.astype(np.float64) for a in args))
         top = float(np.finfo(np.float32).max)
         scale = np.abs(want)

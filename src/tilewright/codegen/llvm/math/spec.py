@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from types import MappingProxyType
 
 from tilewright.codegen.llvm.math.builder import FORMATS, Builder, Value
@@ -118,7 +118,7 @@ def _check(name: str, dtype: str, lanes: int) -> None:
         raise CodegenError(f"lanes must be at least 1, got {lanes}")
 
 
-@lru_cache(maxsize=None)
+@cache
 def emit_math(name: str, dtype: str, lanes: int) -> MathFunction:
     """Emit one function as LLVM IR text.
 

@@ -62,7 +62,7 @@ def cos(b: Builder, x: Value) -> Value:
     return _with_cold_path(b, "cos", x, _sin_cos(b, quadrant + 1, r))
 
 
-@math_function(ulp=(2.5, 2.5), domain=_FINITE)
+@math_function(ulp=(3.0, 2.5), domain=_FINITE)
 def tan(b: Builder, x: Value) -> Value:
     fast = _tan(b, *_reduce(b, x))
     fast = b.select(x.eq(0.0), x, fast)
