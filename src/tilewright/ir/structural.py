@@ -27,7 +27,7 @@ _HASH_VERSION = b"tilewright-structural-1"
 
 def is_symbol(value: Any) -> bool:
     """Whether a node is matched by position rather than by content (variables, buffers)."""
-    return getattr(type(value), "symbol", False) or type(value) is Var
+    return getattr(type(value), "symbol", None) is True or type(value) is Var
 
 
 class _Difference(Exception):
@@ -174,7 +174,7 @@ class _Hasher:
         out = self.out
         if isinstance(value, Node):
             kind = type(value)
-            if kind is Var or getattr(kind, "symbol", False):
+            if kind is Var or getattr(kind, "symbol", None) is True:
                 number = self.numbers.get(value)
                 if number is not None:
                     out.append(f"%{number}")
