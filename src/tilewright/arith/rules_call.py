@@ -1,0 +1,79 @@
+"""Rules for intrinsic calls on integers and for casts.
+
+Shifts and masks of index values become multiplications, divisions and remainders, which the
+polynomial simplifier understands; the code generator turns powers of two back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.arith.rewrite import Match, Rule, Table, wild, wild_const
+from tilewright.ir import Cast, Expr, FloorDiv, FloorMod, call, cast, dtypes
+
+x, y = wild("x"), wild("y")
+c1 = wild_const("c1")
+
+_WHOLE = ("int32", "int64")
+
+
+def _shift(m: Match, _: Any) -> bool:
+    return m.x.dtype in _WHOLE and 0 <= m.c1 < dtypes.bits_of(m.x.dtype) - 1
+
+
+def _mask(m: Match, _: Any) -> bool:
+    return m.x.dtype in _WHOLE and m.c1 >= 0 and (m.c1 & (m.c1 + 1)) == 0
+
+
+def _trunc_is_floor(m: Match, analyzer: Any) -> bool:
+    return (
+        m.x.dtype in _WHOLE
+        and analyzer.can_prove_ge(m.x, 0)
+        and analyzer.can_prove_ge(m.y, 1)
+    )
+
+
+def _nonneg(m: Match, analyzer: Any) -> bool:
+    return m.x.dtype in _WHOLE and analyzer.can_prove_ge(m.x, 0)
+
+
+def _negative(m: Match, analyzer: Any) -> bool:
+    return m.x.dtype in _WHOLE and analyzer.can_prove_ge(-m.x, 0)
+
+
+RULES = (
+    Rule(call("shift_left", x, c1), lambda m: m.x * 2**m.c1, _shift),
+    Rule(call("shift_right", x, c1), lambda m: m.x // 2**m.c1, _shift),
+    Rule(call("bitwise_and", x, c1), lambda m: m.x % (m.c1 + 1), _mask),
+    Rule(call("bitwise_and", c1, x), lambda m: m.x % (m.c1 + 1), _mask),
+    Rule(call("truncdiv", x, y), FloorDiv(x, y), _trunc_is_floor),
+    Rule(call("truncmod", x, y), FloorMod(x, y), _trunc_is_floor),
+    Rule(call("abs", x), x, _nonneg),
+    Rule(call("abs", x), lambda m: -m.x, _negative),
+)
+TABLE = Table(RULES)
+
+
+def fold_cast(expr: Cast) -> Expr | None:
+    """Fold a cast of a constant, a cast to the same type, and widening after widening."""
+    value = expr.value
+    made = cast(value, expr.dtype)
+    if type(made) is not Cast:
+        return made
+    if type(value) is Cast:
+        source, middle = value.value.dtype, value.dtype
+        if _widens(source, middle) and _widens(middle, expr.dtype):
+            return cast(value.value, expr.dtype)
+    return None
+
+
+def _widens(source: str, target: str) -> bool:
+    """Whether every value of ``source`` is a value of ``target`` (integers and bool only)."""
+    if dtypes.lanes_of(source) > 1 or not (dtypes.is_integer(source) or dtypes.is_bool(source)):
+        return False
+    if not dtypes.is_integer(target):
+        return False
+    low, high = dtypes.integer_limits(source)
+    least, most = dtypes.integer_limits(target)
+    return least <= low and high <= most
+
