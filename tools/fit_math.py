@@ -6,8 +6,9 @@ Every table is a weighted minimax polynomial found here by Remez exchange in 80-
 (mpmath); nothing is taken from another library. On one-sided intervals the lowest free coefficient
 is rounded to the target format after each exchange and the rest are fitted again around it, so the
 rounding of the coefficients is part of the optimum. (On intervals around zero the remaining terms
-are no Haar system, so there all coefficients are simply rounded.) The constants (``ln 2`` in two parts, ``2/pi`` in windows, ...)
-come from mpmath as well. The error that each fit reaches is printed to stderr and kept in the table.
+are no Haar system, so there all coefficients are simply rounded.) The
+constants (``ln 2`` in two parts, ``2/pi`` in windows, ...) come from mpmath as well. The error that
+each fit reaches is printed to stderr and kept in the table.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def rounded(value: mp.mpf, bits: int) -> mp.mpf:
 
 
 def parts(value: mp.mpf, bits: int, count: int) -> list[mp.mpf]:
-    """Split ``value`` into ``count`` numbers of ``bits`` bits, each the rounding of what is left."""
+    """Split ``value`` into ``count`` ``bits``-bit numbers, each the rounding of what is left."""
     result = []
     for _ in range(count):
         head = rounded(value, bits)

@@ -29,7 +29,8 @@ def _gelu_tanh(x):
 EXACT: dict[str, Callable] = {
     **{
         name: getattr(mp, name)
-        for name in "exp expm1 tanh sinh cosh erf log log1p sin cos tan atan asin acos sqrt".split()
+        for name in "exp expm1 tanh sinh cosh erf log log1p sin cos tan atan asin acos sqrt asinh "
+        "acosh atanh".split()
     },
     "atan2": mp.atan2,
     "pow": mp.power,
@@ -57,6 +58,7 @@ RANGES = {
     "gelu": {"float32": (-15, 15), "float64": (-40, 40)},
     "gelu_tanh": {"float32": (-15, 15), "float64": (-40, 40)},
     "asin": {"float32": (-1, 1), "float64": (-1, 1)},
+    "atanh": {"float32": (-1, 1), "float64": (-1, 1)},
     "acos": {"float32": (-1, 1), "float64": (-1, 1)},
 }
 POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "log1p"}
@@ -83,6 +85,9 @@ def arguments(name: str, dtype: str) -> list[np.ndarray]:
         size = min(wide.size, other.size)
         near = rng.normal(size=(2, COUNT)).astype(dtype)
         return [np.concatenate([v[:size], n]) for v, n in zip((wide, other), near)]
+    if name == "acosh":
+        near = 1 + np.exp2(rng.uniform(-20, 3, COUNT))
+        return [np.concatenate([1 + np.abs(wide), near]).astype(dtype)]
     if name in POSITIVE:
         wide = np.abs(wide)
         near = np.exp2(rng.uniform(-3, 3, COUNT))

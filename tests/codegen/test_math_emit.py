@@ -64,7 +64,7 @@ def test_every_spec_states_bounds_and_domain() -> None:
 
 
 def test_unknown_function_names_near_matches() -> None:
-    with pytest.raises(CodegenError, match="unknown math function 'expm'.*did you mean expm1"):
+    with pytest.raises(CodegenError, match=r"unknown math function 'expm'.*did you mean expm1"):
         emit_math("expm", "float32", 8)
 
 

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from tilewright.codegen.llvm.math import MATH_FUNCTIONS  # noqa: E402
-from tilewright.codegen.llvm.math.measure import REFERENCES, compile_math  # noqa: E402
+from tilewright.codegen.llvm.math import MATH_FUNCTIONS
+from tilewright.codegen.llvm.math.measure import REFERENCES, compile_math
 
 NAN, INF = float("nan"), float("inf")
 DTYPES = ["float32", "float64"]
@@ -71,7 +71,19 @@ EXPECTED: dict[str, list[tuple[float, float]]] = {
     "floor": [(-0.0, -0.0), (1.5, 1.0), (-1.5, -2.0), (INF, INF)],
     "ceil": [(-0.0, -0.0), (1.5, 2.0), (-1.5, -1.0), (-INF, -INF)],
     "trunc": [(-0.0, -0.0), (1.5, 1.0), (-1.5, -1.0), (INF, INF)],
-    "round": [(-0.0, -0.0), (0.5, 0.0), (1.5, 2.0), (2.5, 2.0), (-0.5, -0.0), (INF, INF)],
+    "round": [(-0.0, -0.0), (0.5, 1.0), (1.5, 2.0), (2.5, 3.0), (-0.5, -1.0), (INF, INF)],
+    "nearbyint": [(-0.0, -0.0), (0.5, 0.0), (1.5, 2.0), (2.5, 2.0), (-0.5, -0.0), (INF, INF)],
+    "asinh": [(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-INF, -INF)],
+    "acosh": [(1.0, 0.0), (0.5, NAN), (-3.0, NAN), (INF, INF), (-INF, NAN)],
+    "atanh": [
+        (0.0, 0.0),
+        (-0.0, -0.0),
+        (1.0, INF),
+        (-1.0, -INF),
+        (1.5, NAN),
+        (3e7, NAN),
+        (INF, NAN),
+    ],
     "fabs": [(-0.0, 0.0), (-1.5, 1.5), (-INF, INF)],
 }
 
@@ -92,7 +104,7 @@ def test_special_values(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["pow", "atan2", "fmod"])
+@pytest.mark.parametrize("name", ["pow", "atan2", "fmod", "copysign"])
 def test_special_pairs_agree_with_libm(name: str, dtype: str) -> None:
     tiny, huge = np.finfo(dtype).tiny, np.finfo(dtype).max
     ends = [0.0, 0.5, 1.0, 2.0, 3.0, float(tiny) / 8, float(tiny), float(huge), INF]
@@ -132,7 +144,19 @@ def test_underflow_is_gradual() -> None:
 
 def test_denormal_arguments_are_not_flushed() -> None:
     tiny = np.float32(1e-42)
-    for name in ("tanh", "sinh", "erf", "sin", "tan", "atan", "asin", "expm1", "log1p"):
+    for name in (
+        "tanh",
+        "sinh",
+        "erf",
+        "sin",
+        "tan",
+        "asinh",
+        "atanh",
+        "atan",
+        "asin",
+        "expm1",
+        "log1p",
+    ):
         got = compile_math(name, "float32", 4)([tiny])[0]
         assert got == pytest.approx(float(REFERENCES[name](np.float64(tiny))), abs=1.5e-45), name
     assert compile_math("log2", "float32", 4)([np.float32(2.0**-149)])[0] == -149.0

@@ -262,7 +262,7 @@ class Builder:
         return shifted - magic, self.bits(shifted)
 
     def power_of_two(self, exponent: Value) -> Value:
-        """Return ``2**exponent`` for integers in the normal range (bits above it are shifted out)."""
+        """Return ``2**exponent`` for a normal result; higher bits are shifted out."""
         return self.from_bits((exponent + self.fmt.bias) << self.fmt.mantissa)
 
     def powers_of_two(self, exponent: Value) -> tuple[Value, Value]:

@@ -1,5 +1,7 @@
 """Roots, rounding, remainders and classification: what LLVM or one instruction already gives."""
 
+# ruff: noqa: D103 - what a formula computes is its name; bound and domain are in its decorator
+
 from __future__ import annotations
 
 from tilewright.codegen.llvm.math.builder import INF, Builder, Value
@@ -38,9 +40,19 @@ def trunc(b: Builder, x: Value) -> Value:
     return b.call("trunc", x)
 
 
-@math_function(ulp=_EXACT, name="round", domain="all reals; halves go to even")
-def round_even(b: Builder, x: Value) -> Value:
+@math_function(ulp=_EXACT, name="round", domain="all reals; halves go away from zero, as in C")
+def round_away(b: Builder, x: Value) -> Value:
+    return b.call("round", x)
+
+
+@math_function(ulp=_EXACT, domain="all reals; halves go to even")
+def nearbyint(b: Builder, x: Value) -> Value:
     return b.call("nearbyint", x)
+
+
+@math_function(ulp=_EXACT, arity=2)
+def copysign(b: Builder, x: Value, y: Value) -> Value:
+    return b.copysign(x, y)
 
 
 @math_function(

@@ -5,6 +5,8 @@ that ``base**x = 2**n * base**r`` with ``|r|`` at most half a period. ``2**n`` i
 multiplications: overflow gives infinity and underflow is gradual.
 """
 
+# ruff: noqa: D103 - what a formula computes is its name; bound and domain are in its decorator
+
 from __future__ import annotations
 
 from tilewright.codegen.llvm.math.builder import INF, Builder, Operand, Value
@@ -130,7 +132,7 @@ def cosh(b: Builder, x: Value) -> Value:
     return half_e + 0.25 / half_e
 
 
-@math_function(ulp=(1.0, 1.0))
+@math_function(ulp=(1.25, 1.25))
 def erf(b: Builder, x: Value) -> Value:
     a = b.abs(x)
     small = b.fma(a, poly(b, "erf", a * a), a)

@@ -1,5 +1,7 @@
 """atan, atan2, asin, acos: odd polynomials on a short interval, the rest by identities."""
 
+# ruff: noqa: D103 - what a formula computes is its name; bound and domain are in its decorator
+
 from __future__ import annotations
 
 from tilewright.codegen.llvm.math.builder import Builder, Value

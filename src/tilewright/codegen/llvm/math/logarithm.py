@@ -5,6 +5,8 @@
 matters. Denormal arguments are scaled into the normal range first.
 """
 
+# ruff: noqa: D103 - what a formula computes is its name; bound and domain are in its decorator
+
 from __future__ import annotations
 
 from tilewright.codegen.llvm.math.builder import INF, NAN, Builder, Value
@@ -89,6 +91,39 @@ def log1p(b: Builder, x: Value) -> Value:
     y = b.select(x.eq(0.0), x, y)
     y = b.select(x.lt(-1.0), NAN, y)
     return b.select(x.eq(-1.0), -INF, y)
+
+
+def _log_of_double(b: Builder, x: Value) -> Value:
+    """``log(2 * x)`` of a large number, infinity and NaN included."""
+    e, m = split(b, x)
+    return b.select(x.lt(INF), log_formula(b, "log", b.to_float(e + 1), m - 1.0), x)
+
+
+@math_function(ulp=(2.0, 2.0))
+def asinh(b: Builder, x: Value) -> Value:
+    # asinh(a) = log(a + sqrt(a**2 + 1)) with the 1 taken out of the root
+    a = b.abs(x)
+    root = b.call("sqrt", b.fma(a, a, 1.0))
+    near = log1p_finite(b, a + a * a / (root + 1.0))
+    y = b.select(a.lt(2.0 ** (b.fmt.mantissa + 2)), near, _log_of_double(b, a))
+    return b.copysign(b.select(a.eq(0.0), a, y), x)
+
+
+@math_function(ulp=(2.25, 2.25), domain="x >= 1, else nan")
+def acosh(b: Builder, x: Value) -> Value:
+    t = x - 1.0
+    near = log1p_finite(b, t + b.call("sqrt", b.fma(t, t, t * 2.0)))
+    y = b.select(x.lt(2.0 ** (b.fmt.mantissa + 2)), near, _log_of_double(b, x))
+    return b.select(x.lt(1.0), NAN, y)
+
+
+@math_function(ulp=(2.25, 2.25), domain="|x| <= 1; atanh(+-1) = +-inf, else nan")
+def atanh(b: Builder, x: Value) -> Value:
+    a = b.abs(x)
+    twice = a * 2.0
+    y = log1p(b, b.fma(twice, a / (1.0 - a), twice)) * 0.5
+    y = b.select(a.eq(1.0), INF, b.select(a.gt(1.0), NAN, y))
+    return b.copysign(b.select(a.lt(b.fmt.min_normal), a, y), x)
 
 
 def log2_extended(b: Builder, x: Value) -> tuple[Value, Value]:

@@ -1,4 +1,4 @@
-"""Compile single math functions and measure their error: for the tests and ``tools/measure_ulp.py``.
+"""Compile single math functions and measure their error, for tests and ``tools/measure_ulp.py``.
 
 Needs llvmlite (imported when used). The code generator does not use this module.
 """
@@ -125,12 +125,18 @@ REFERENCES: dict[str, Callable[..., Array]] = {
         name: getattr(np, name)
         for name in (
             "exp exp2 expm1 log log2 log10 log1p sqrt tanh sin cos tan sinh cosh fabs floor ceil "
-            "trunc fmod isnan isinf isfinite"
+            "trunc fmod copysign isnan isinf isfinite"
         ).split()
     },
     "exp10": lambda x: np.power(10.0, x),
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "round": np.rint,
+    "round": lambda x: np.copysign(
+        np.where(np.abs(x) < 2**52, np.floor(np.abs(x) + 0.5), np.abs(x)), x
+    ),
+    "nearbyint": np.rint,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
     "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
     "erf": _scalarwise(math.erf),
     "gelu": _gelu,
@@ -149,7 +155,7 @@ def ulp_size(value: Array, dtype: str) -> Array:
     fmt = FORMATS[dtype]
     _, exponent = np.frexp(np.abs(value))
     lowest = 1 - fmt.bias - fmt.mantissa
-    return np.ldexp(1.0, np.maximum(exponent - 1 - fmt.mantissa, lowest))
+    return np.asarray(np.ldexp(1.0, np.maximum(exponent - 1 - fmt.mantissa, lowest)))
 
 
 def float32_errors(compiled: CompiledMath, *args: Array) -> Array:

@@ -104,7 +104,7 @@ def compute_dtype(dtype: str) -> str:
 def _check(name: str, dtype: str, lanes: int) -> None:
     if name not in _SPECS:
         near = difflib.get_close_matches(name, _SPECS, n=3)
-        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        hint = f"; did you mean {', '.join(near)}?" if near else "."
         raise CodegenError(
             f"unknown math function '{name}'{hint} Supported: {', '.join(sorted(_SPECS))}"
         )
