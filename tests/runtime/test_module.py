@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -207,3 +208,45 @@ import sys, tilewright.runtime
 assert not {"torch", "llvmlite", "xgboost"} & set(sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_module_for_another_machine_is_exported_but_not_loaded(tmp_path: Path) -> None:
+    module = build_module(
+        scale_kernel("f", 2.0), [scale_spec("f")], triple="aarch64-unknown-linux-gnu"
+    )
+    data = module.export_library(tmp_path / "f.so").read_bytes()
+    assert data[18:20] == b"\xb7\x00"
+    if platform.machine() == "aarch64":
+        pytest.skip("this is the other machine")
+    with pytest.raises(BuildError, match="compiled for aarch64, this process runs on"):
+        module["f"]
+
+
+def test_parallel_function_runs_from_an_exported_library(tmp_path: Path) -> None:
+    kernel = """
+declare i32 @tw_parallel_launch(ptr, ptr, i64, i32)
+define internal i32 @body(ptr %c, i64 %b, i64 %e) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ %b, %entry ], [ %i1, %loop ]
+  %p = getelementptr float, ptr %c, i64 %i
+  %f = sitofp i64 %i to float
+  store float %f, ptr %p
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, %e
+  br i1 %more, label %loop, label %out
+out:
+  ret i32 0
+}
+define i32 @iota(ptr %A, ptr %B, i64 %n) {
+  %r = call i32 @tw_parallel_launch(ptr @body, ptr %B, i64 %n, i32 0)
+  ret i32 %r
+}
+"""
+    module = build_module(kernel, [scale_spec("iota")])
+    library = runtime.load_module(module.export_library(tmp_path / "iota.so"))
+    for functions in (module, library):
+        b = np.zeros(1000, "float32")
+        functions["iota"](b, b)
+        np.testing.assert_array_equal(b, np.arange(1000))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import platform
 import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +33,9 @@ class SupportObject:
     symbols: tuple[str, ...]
     build: Callable[[str | None], bytes]
 
+
+# Machine numbers of ELF headers, by the name that `platform.machine()` has for them.
+_MACHINES = {62: "x86_64", 183: "aarch64"}
 
 _support: dict[str, SupportObject] = {}
 _loaded_support: dict[str, Mapping[str, int]] = {}
@@ -103,6 +107,16 @@ def ffi_addresses() -> Mapping[str, int]:
     }
 
 
+def _check_machine(code: Iterable[bytes]) -> None:
+    for blob in code:
+        found = _MACHINES.get(int.from_bytes(blob[18:20], "little"), "another machine")
+        if found != platform.machine():
+            raise BuildError(
+                f"the module is compiled for {found}, this process runs on {platform.machine()}; "
+                f"export it and load it there"
+            )
+
+
 def _missing_symbols(code: Iterable[bytes], known: Mapping[str, int]) -> list[str]:
     """What objects need and neither they, nor ``known``, nor the process define."""
     needed: dict[str, None] = {}
@@ -139,6 +153,7 @@ class Library:
         import llvmlite.binding as llvm
 
         code = list(objects)
+        _check_machine(code)
         exported = list(dict.fromkeys(exports))
         imported = dict(ffi_addresses())
         for support in support_objects_for(code):

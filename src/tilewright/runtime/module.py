@@ -92,7 +92,20 @@ class CompiledFunction:
                     f"{self.info.name}: argument #{index}{name}: the function writes to it, but "
                     f"the array is read-only"
                 )
-            yield tvm_ffi.from_dlpack(numpy_capsule(arg))
+            if arg.dtype.kind not in "biufc":  # of ml_dtypes
+                yield tvm_ffi.from_dlpack(numpy_capsule(arg))
+            elif arg.flags.writeable:
+                yield arg
+            else:
+                yield tvm_ffi.from_dlpack(_read_only_capsule(arg))
+
+
+def _read_only_capsule(array: np.ndarray[Any, Any]) -> Any:
+    try:
+        # Since numpy 2.1, and 10 times faster than our own.
+        return array.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        return numpy_capsule(array)
 
 
 class BaseModule:

@@ -274,7 +274,7 @@ class _Emitter:
         size = max(len(layout.slots), 1)
         body = [
             f"define i32 {quoted('__tvm_ffi_' + spec.name)}"
-            "(ptr %self, ptr %args, i32 %count, ptr %result) nounwind {",
+            "(ptr %self, ptr %args, i32 %count, ptr %result) noinline optnone nounwind {",
             f"  %slots = alloca [{size} x i64], align 8",
             f'  %bound = call i32 @tw_bind(ptr @"{spec.name}.table", ptr %args, i32 %count, '
             "ptr %slots)",
@@ -322,7 +322,7 @@ class _Emitter:
         self.lines += [
             f'@"{spec.name}.meta" = private constant {c_string(text)}',
             f"define i32 {quoted('__tvm_ffi__metadata_' + spec.name)}"
-            "(ptr %self, ptr %args, i32 %count, ptr %result) nounwind {",
+            "(ptr %self, ptr %args, i32 %count, ptr %result) noinline optnone nounwind {",
             f'  %rc = call i32 @tw_return_text(ptr @"{spec.name}.meta", i64 {size}, ptr %result)',
             "  ret i32 %rc",
             "}",

@@ -15,15 +15,15 @@ from typing import Any
 from tilewright.support.errors import CodegenError
 
 # What the pass set "fast" runs, in order. Kernels come with explicit vectors and register tiles in
-# allocas; these passes put the tiles into registers and clean up. Loop strength reduction,
-# machine LICM and CSE are part of code emission anyway.
+# allocas; these passes put the tiles into registers and clean up. Strength reduction, common
+# subexpressions and invariant code are dealt with when code is emitted. On a 6x64 matmul kernel of
+# 750 lines this takes 12 ms and LLVM's O1, O2, O3 15 to 17 ms, all for the same speed. GVN would
+# save another ms, but of it the bindings have only NewGVN, which LLVM itself doesn't trust yet.
 _FAST_PASSES = (
     "always_inliner",
     "sroa",
     "instruction_combine",
     "simplify_cfg",
-    "new_gvn",
-    "instruction_combine",
     "dead_code_elimination",
 )
 _LEVELS = {"O0": 0, "O1": 1, "O2": 2, "O3": 3}

@@ -6,6 +6,7 @@ Adds the tvm-ffi wrappers to a generator's kernels, compiles, and packs the resu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 # The binder and the pool make themselves known to the loader when they are imported.
 from tilewright.codegen.elf import link_shared
@@ -16,9 +17,14 @@ from tilewright.runtime import FunctionInfo, Module, ModuleCode, linked_objects
 from tilewright.support.errors import CodegenError
 
 
-def link_library(objects: Sequence[bytes], exports: Sequence[str]) -> bytes:
-    """Link modules with the support objects that they refer to into a shared library."""
-    return link_shared(linked_objects(objects), exports)
+def link_library(
+    objects: Sequence[bytes], exports: Sequence[str], *, triple: str | None = None
+) -> bytes:
+    """Link modules with the support objects that they refer to into a shared library.
+
+    ``triple`` is what the objects were compiled for (this process's when left out).
+    """
+    return link_shared(linked_objects(objects, triple), exports)
 
 
 class _Assembly:
@@ -65,7 +71,7 @@ def build_module(
             functions=tuple(function_info(spec) for spec in specs),
             target=target,
             sources={"ll": text, "asm": _Assembly(text, options, passes), **(sources or {})},
-            linker=link_library,
+            linker=partial(link_library, triple=triple),
             entry_name=entry_name,
         )
     )

@@ -203,7 +203,7 @@ served:
 
 ; In the child of a fork: nobody but the forking thread is left. The number moves on, so that
 ; chunks of a launch that was under way in the parent can't be claimed here.
-define internal void @tw.after_fork() nounwind {
+define internal void @tw.after_fork() noinline optnone nounwind {
   store i32 0, ptr @tw.sleepers
   store i32 0, ptr @tw.pending
   store i32 0, ptr @tw.waiting
@@ -217,7 +217,7 @@ define internal void @tw.after_fork() nounwind {
   ret void
 }
 
-define internal i32 @tw.cpus() nounwind noinline {
+define internal i32 @tw.cpus() noinline optnone nounwind {
 entry:
   %set = alloca [128 x i64], align 8
   call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 1024, i1 false)
@@ -242,7 +242,7 @@ out:
   ret i32 %n32
 }
 
-define void @tw_set_num_threads(i32 %n) nounwind {
+define void @tw_set_num_threads(i32 %n) noinline optnone nounwind {
 entry:
   %given = icmp sgt i32 %n, 0
   br i1 %given, label %set, label %default
@@ -272,7 +272,7 @@ out:
 }
 
 ; With the lock held: make threads until `want` exist (the caller included); how many there are.
-define internal i64 @tw.grow(i64 %want) nounwind noinline {
+define internal i64 @tw.grow(i64 %want) noinline optnone nounwind {
 entry:
   %mask = alloca [16 x i64], align 8
   %saved = alloca [16 x i64], align 8

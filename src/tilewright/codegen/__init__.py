@@ -1,0 +1,1 @@
+"""Code generators and what they share: the LLVM backend, and the linker for libraries."""
