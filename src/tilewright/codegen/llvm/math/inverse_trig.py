@@ -58,7 +58,7 @@ def _asin_parts(b: Builder, a: Value) -> tuple[Value, Value, Value]:
     return large, s, s * z * poly(b, "asin", z)
 
 
-@math_function(ulp=(2.0, 2.0), domain="|x| <= 1, else nan")
+@math_function(ulp=(2.25, 2.25), domain="|x| <= 1, else nan")
 def asin(b: Builder, x: Value) -> Value:
     large, s, tail = _asin_parts(b, b.abs(x))
     high, low, _ = constant(b, "half_pi")

@@ -84,7 +84,7 @@ def log1p_finite(b: Builder, x: Value) -> Value:
     return log_formula(b, "log", b.to_float(k), f)
 
 
-@math_function(ulp=(1.5, 1.5), domain="x > -1; log1p(-1) = -inf, log1p(+-0) = +-0, nan for x < -1")
+@math_function(ulp=(1.6, 1.6), domain="x > -1; log1p(-1) = -inf, log1p(+-0) = +-0, nan for x < -1")
 def log1p(b: Builder, x: Value) -> Value:
     y = log1p_finite(b, x)
     y = b.select(x.lt(INF), y, x)
