@@ -124,6 +124,8 @@ def test_several_functions_and_the_entry() -> None:
     b = np.zeros(2, "float32")
     module(np.ones(2, "float32"), b)
     assert (b == 4).all() and module.function_names == ("f", "g")
+    with pytest.raises(CodegenError, match="'tw_bind' is the name of a support function"):
+        build_module("", [scale_spec("tw_bind")])
     with pytest.raises(CodegenError, match="must differ"):
         build_module(kernels, [scale_spec("f"), scale_spec("f")])
 

@@ -1,4 +1,7 @@
-"""How many threads parallel loops of compiled functions use."""
+"""How many threads parallel loops of compiled functions use.
+
+At first as many as the setting ``num_threads`` says.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from collections.abc import Mapping
 
 from tilewright.runtime.loader import when_loaded
 from tilewright.support.errors import RunError
+from tilewright.support.settings import setting
 
-_chosen = 0
+_chosen: int = setting("num_threads")
 _addresses: dict[str, int] = {}
 
 

@@ -26,7 +26,8 @@ from __future__ import annotations
 import itertools
 from functools import cache, lru_cache
 
-from tilewright.codegen.llvm.jit import compile_ll, host_triple
+from tilewright.codegen.llvm.jit import host_triple
+from tilewright.codegen.llvm.object_cache import compile_portable
 from tilewright.runtime.device import DEVICE_TYPES
 from tilewright.runtime.dlpack import DLPACK_DTYPES
 from tilewright.runtime.loader import SupportObject, register_support_object
@@ -118,7 +119,7 @@ def _failure(strings: _Text, name: str, parameters: str, body: str, kind: str) -
     """
     begin = _say(strings, "h", "%s: argument #%d '%s': ", "ptr %fn", "i32 %i", "ptr %an")
     return f"""
-define internal i32 @tw.f.{name}(ptr %t, ptr %a, i32 %i{parameters}) cold noinline optnone nounwind {{
+define internal i32 @tw.f.{name}(ptr %t, ptr %a, i32 %i{parameters}) #0 {{
   %m = alloca %message, align 8
   store i64 0, ptr %m
   %fn = load ptr, ptr %t
@@ -130,26 +131,29 @@ define internal i32 @tw.f.{name}(ptr %t, ptr %a, i32 %i{parameters}) cold noinli
 
 
 _HELPERS = r"""
+; cold: whatever makes messages
+attributes #0 = { cold noinline optnone nounwind }
+
 %message = type { i64, [SIZE x i8] }
 
 declare i32 @snprintf(ptr, i64, ptr, ...)
 declare extern_weak void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)
 declare extern_weak i32 @TVMFFIStringFromByteArray(ptr, ptr)
 
-define internal ptr @tw.at(ptr %m) cold noinline optnone nounwind {
+define internal ptr @tw.at(ptr %m) #0 {
   %p = load i64, ptr %m
   %b = getelementptr i8, ptr %m, i64 8
   %r = getelementptr i8, ptr %b, i64 %p
   ret ptr %r
 }
 
-define internal i64 @tw.room(ptr %m) cold noinline optnone nounwind {
+define internal i64 @tw.room(ptr %m) #0 {
   %p = load i64, ptr %m
   %r = sub i64 SIZE, %p
   ret i64 %r
 }
 
-define internal void @tw.advance(ptr %m, i32 %n) cold noinline optnone nounwind {
+define internal void @tw.advance(ptr %m, i32 %n) #0 {
   %bad = icmp slt i32 %n, 0
   %w = zext i32 %n to i64
   %s = select i1 %bad, i64 0, i64 %w
@@ -162,7 +166,7 @@ define internal void @tw.advance(ptr %m, i32 %n) cold noinline optnone nounwind 
 }
 
 ; Raise through tvm-ffi. A program without it (plain dlopen) just sees the -1.
-define internal i32 @tw.raise(ptr %kind, ptr %m) cold noinline optnone nounwind {
+define internal i32 @tw.raise(ptr %kind, ptr %m) #0 {
   %none = icmp eq ptr @TVMFFIErrorSetRaisedFromCStr, null
   br i1 %none, label %out, label %set
 set:
@@ -522,7 +526,7 @@ def _list_function(strings: _Text) -> str:
     separator = strings.string(", ")
     nothing = strings.string("")
     return f"""
-define internal void @tw.list(ptr %m, ptr %values, i32 %n) cold noinline optnone nounwind {{
+define internal void @tw.list(ptr %m, ptr %values, i32 %n) #0 {{
 entry:{_say(strings, "o", "(")}
   %none = icmp eq ptr %values, null
   br i1 %none, label %end, label %loop
@@ -549,7 +553,7 @@ end:
 def _dtype_function(strings: _Text) -> str:
     """Appends the name of a packed DLPack type to a message."""
     return f"""
-define internal void @tw.dtype(ptr %m, i32 %dt) cold noinline optnone nounwind {{
+define internal void @tw.dtype(ptr %m, i32 %dt) #0 {{
 entry:
   %code = and i32 %dt, 255
   %bits0 = lshr i32 %dt, 8
@@ -598,7 +602,7 @@ def _failures(strings: _Text) -> list[str]:
   call void @tw.why(ptr %m, ptr %t, ptr %a, ptr %dl, ptr %slots)"""
     return [
         f"""
-define internal i32 @tw.f.count(ptr %t, i32 %got) cold noinline optnone nounwind {{
+define internal i32 @tw.f.count(ptr %t, i32 %got) #0 {{
   %m = alloca %message, align 8
   store i64 0, ptr %m
   %fn = load ptr, ptr %t{_field("sig", "ptr", "%t", 24)}{_field("want", "i32", "%t", 32)}
@@ -617,14 +621,14 @@ define internal i32 @tw.f.count(ptr %t, i32 %got) cold noinline optnone nounwind
   %rc = call i32 @tw.raise(ptr {strings.string("TypeError")}, ptr %m)
   ret i32 %rc
 }}
-define i32 @tw_fail_code(ptr %fn, i32 %code) cold noinline optnone nounwind {{
+define i32 @tw_fail_code(ptr %fn, i32 %code) #0 {{
   %m = alloca %message, align 8
   store i64 0, ptr %m{say("s", "%s: failed with code %d", "ptr %fn", "i32 %code")}
   %rc = call i32 @tw.raise(ptr {strings.string("RuntimeError")}, ptr %m)
   ret i32 %rc
 }}
 ; Which symbol of an argument disagrees with its definition, if one does.
-define internal void @tw.why(ptr %m, ptr %t, ptr %a, ptr %dl, ptr %slots) cold noinline optnone nounwind {{
+define internal void @tw.why(ptr %m, ptr %t, ptr %a, ptr %dl, ptr %slots) #0 {{
 entry:{_field("nd", "i32", "%dl", 16)}{_field("wnd", "i32", "%a", 52)}{
             _field("shape", "ptr", "%dl", 24)
         }{_field("dims", "ptr", "%a", 8)}{_field("sy", "ptr", "%t", 16)}
@@ -784,7 +788,7 @@ end:
 
 def _device_function(strings: _Text) -> str:
     return f"""
-define internal ptr @tw.device(i32 %code) cold noinline optnone nounwind {{
+define internal ptr @tw.device(i32 %code) #0 {{
   %known = icmp ult i32 %code, 19
   %safe = select i1 %known, i32 %code, i32 0
   %code64 = zext i32 %safe to i64
@@ -824,8 +828,7 @@ def binder_ll() -> str:
 def binder_object(triple: str | None = None) -> bytes:
     """Return the compiled binder, for the oldest CPU of the architecture."""
     triple = triple or host_triple()
-    generic = "x86-64" if triple.startswith("x86_64") else "generic"
-    return compile_ll(binder_ll(), triple=triple, cpu=generic, features="", passes="fast")
+    return compile_portable(binder_ll(), triple)
 
 
 register_support_object(SupportObject("binder", BINDER_SYMBOLS, binder_object))

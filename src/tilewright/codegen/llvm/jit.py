@@ -45,6 +45,13 @@ def _llvm() -> Any:
     return llvm
 
 
+def llvm_version() -> str:
+    """Return the version of LLVM and of its bindings."""
+    import llvmlite
+
+    return f"{'.'.join(map(str, _llvm().llvm_version_info))} llvmlite {llvmlite.__version__}"
+
+
 def host_triple() -> str:
     """Return the triple of the running process, such as ``x86_64-unknown-linux-gnu``."""
     return str(_llvm().get_process_triple())

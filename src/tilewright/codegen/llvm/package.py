@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-# The binder and the pool make themselves known to the loader when they are imported.
 from tilewright.codegen.elf import link_shared
-from tilewright.codegen.llvm import binder as _binder  # noqa: F401
+from tilewright.codegen.llvm.binder import BINDER_SYMBOLS
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, emit_ffi_wrappers
 from tilewright.codegen.llvm.jit import assembly, compile_ll
+from tilewright.codegen.llvm.pool import POOL_SYMBOLS
+from tilewright.codegen.llvm.workspace import WORKSPACE_SYMBOLS
 from tilewright.runtime import FunctionInfo, Module, ModuleCode, linked_objects
 from tilewright.support.errors import CodegenError
+
+#: What modules may refer to without defining it. Each of the three support objects makes itself
+#: known to the loader when it is imported.
+SUPPORT_SYMBOLS = frozenset((*BINDER_SYMBOLS, *POOL_SYMBOLS, *WORKSPACE_SYMBOLS))
 
 
 def link_library(
@@ -62,6 +67,9 @@ def build_module(
     names = [spec.name for spec in specs]
     if len(set(names)) != len(names):
         raise CodegenError(f"function names of a module must differ, got {names}")
+    for spec in specs:
+        if spec.kernel in SUPPORT_SYMBOLS:
+            raise CodegenError(f"{spec.kernel!r} is the name of a support function; choose another")
     text = f"{kernels}\n{emit_ffi_wrappers(specs)}"
     options = {"triple": triple, "cpu": cpu, "features": features}
     code = compile_ll(text, passes=passes, **options)

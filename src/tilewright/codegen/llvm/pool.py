@@ -27,7 +27,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from tilewright.codegen.llvm.jit import compile_ll, host_triple
+from tilewright.codegen.llvm.jit import host_triple
+from tilewright.codegen.llvm.object_cache import compile_portable
 from tilewright.runtime.loader import SupportObject, register_support_object
 from tilewright.support.errors import CodegenError
 
@@ -436,9 +437,7 @@ def pool_ll(triple: str | None = None) -> str:
 def pool_object(triple: str | None = None) -> bytes:
     """Return the compiled pool, for the oldest CPU of the architecture."""
     triple = triple or host_triple()
-    # An empty CPU name would mean this machine's own: libraries travel.
-    generic = "x86-64" if triple.startswith("x86_64") else "generic"
-    return compile_ll(pool_ll(triple), triple=triple, cpu=generic, features="", passes="fast")
+    return compile_portable(pool_ll(triple), triple)
 
 
 register_support_object(SupportObject("pool", POOL_SYMBOLS, pool_object))
