@@ -3,8 +3,9 @@
 The LLVM code generator asks for ``exp`` of ``<16 x float>`` and gets a function of that type,
 branch-free but for rare huge angles, with a stated error bound, IEEE special values and gradual
 underflow. It then calls the function by its symbol and appends :func:`collect` of all requests to
-its module; LLVM inlines the calls. The formulas use ``llvm.fma`` and rounding intrinsics: on targets
-without FMA or SSE4.1 LLVM turns these into calls of libm. ``fmod`` always is one. Nothing here imports LLVM, and nothing knows Tilewright's IR.
+its module; LLVM inlines the calls. The formulas use ``llvm.fma`` and rounding intrinsics: on
+targets without FMA or SSE4.1 LLVM turns these into calls of libm. ``fmod`` always is one. Nothing
+here imports LLVM, and nothing knows Tilewright's IR.
 
 Example:
     >>> from tilewright.codegen.llvm.math import collect, emit_math
