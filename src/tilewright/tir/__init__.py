@@ -39,4 +39,7 @@ from tilewright.tir.stmt import (
     seq,
 )
 
+# Last, as it prints and parses what stands above; it also tells modules how to print themselves.
+from tilewright.tir import script  # isort: skip
+
 __all__ = [name for name in dir() if not name.startswith("_") and name != "annotations"]

@@ -1,0 +1,35 @@
+from tilewright.relax import script as relax
+from tilewright.script import evaluator as evaluator
+from tilewright.script import ir as ir
+from tilewright.script import parser as parser
+from tilewright.script import printer as printer
+from tilewright.script.diagnostics import ScriptError as ScriptError
+from tilewright.script.diagnostics import Source as Source
+from tilewright.script.diagnostics import Span as Span
+from tilewright.script.evaluator import DIALECTS as DIALECTS
+from tilewright.script.highlight import print_highlighted as print_highlighted
+from tilewright.script.highlight import show as show
+from tilewright.script.parser import from_source as from_source
+from tilewright.script.parser import parse as parse
+from tilewright.script.printer import script as script
+from tilewright.script.printer import to_text as to_text
+from tilewright.tir import script as tir
+
+__all__ = [
+    "DIALECTS",
+    "ScriptError",
+    "Source",
+    "Span",
+    "evaluator",
+    "from_source",
+    "ir",
+    "parse",
+    "parser",
+    "print_highlighted",
+    "printer",
+    "relax",
+    "script",
+    "show",
+    "tir",
+    "to_text",
+]

@@ -1,0 +1,495 @@
+"""Evaluates the expressions of script text: the part that all dialects share.
+
+The evaluator walks Python's ``ast`` rather than calling ``eval``, for three reasons. What stands in
+the text is built *as it stands*: ``x + 0`` gives an ``Add`` (only two constants fold), so that
+printing and parsing are inverse. ``and``, ``or``, ``not`` and comparisons give nodes. And every
+error points at its line and column. Python values that a function captures fold as usual:
+with ``N = 0`` outside, ``x + N`` is ``x``.
+
+A dialect says what subscripting its own symbols means with :func:`register_subscript`.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import operator
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.ir import (
+    EQ,
+    FALSE,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    TRUE,
+    Add,
+    And,
+    Div,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    Mul,
+    Not,
+    Or,
+    Sub,
+    add,
+    as_expr,
+    compare,
+    const_value,
+    div,
+    dtypes,
+    floordiv,
+    floormod,
+    if_then_else,
+    match_types,
+    mul,
+    sub,
+)
+from tilewright.script.diagnostics import ScriptError, Source
+from tilewright.support.errors import TilewrightError
+from tilewright.support.registry import near_matches
+
+DIALECTS = {
+    "ir": ("I", "tilewright.script.ir"),
+    "tir": ("T", "tilewright.tir.script"),
+    "relax": ("R", "tilewright.relax.script"),
+}
+"""Dialects by name: the usual alias, and the module that holds the vocabulary."""
+
+_ALIASES = dict(DIALECTS.values())
+
+SAFE_BUILTINS: dict[str, Any] = {
+    name: getattr(builtins, name)
+    for name in (
+        "abs all any bool dict divmod enumerate float int len list max min pow range reversed "
+        "round set sorted str sum tuple zip"
+    ).split()
+}
+"""What text from elsewhere may call besides the dialects: nothing that reaches the machine."""
+
+_MISSING = object()
+
+Subscript = Callable[[Any, tuple[Any, ...]], Any]
+_SUBSCRIPTS: dict[type, Subscript] = {}
+
+
+def register_subscript(cls: type) -> Callable[[Subscript], Subscript]:
+    """Return a decorator: the function gives the meaning of ``value[indices]`` for a class.
+
+    ``indices`` is a tuple; slices come as Python ``slice`` objects of evaluated bounds.
+    """
+
+    def decorate(function: Subscript) -> Subscript:
+        _SUBSCRIPTS[cls] = function
+        return function
+
+    return decorate
+
+
+def load_dialect(name: str) -> types.ModuleType:
+    """Import the vocabulary of a dialect."""
+    return importlib.import_module(DIALECTS[name][1])
+
+
+class Scope:
+    """Names in sight: a stack of frames over captured variables over builtins.
+
+    ``trusted`` is true for decorated Python functions. Text is not trusted: it sees only
+    ``SAFE_BUILTINS``, and no private attributes.
+    """
+
+    def __init__(self, captured: Mapping[str, Any], *, trusted: bool) -> None:
+        self.frames: list[dict[str, Any]] = [{}]
+        self.captured = captured
+        self.trusted = trusted
+
+    def push(self) -> None:
+        """Open a frame."""
+        self.frames.append({})
+
+    def pop(self) -> None:
+        """Close the innermost frame; its names go out of sight."""
+        self.frames.pop()
+
+    def define(self, name: str, value: Any) -> None:
+        """Bind a name in the innermost frame."""
+        self.frames[-1][name] = value
+
+    def lookup(self, name: str) -> Any:
+        """Return the value of a name; raise ``KeyError`` if there is none."""
+        for frame in reversed(self.frames):
+            if name in frame:
+                return frame[name]
+        if name in self.captured:
+            return self.captured[name]
+        if name in _ALIASES:
+            return importlib.import_module(_ALIASES[name])
+        if self.trusted and hasattr(builtins, name):
+            return getattr(builtins, name)
+        return SAFE_BUILTINS[name]
+
+    def names(self) -> list[str]:
+        """All names that the program itself and its captures bind."""
+        found = set(self.captured)
+        for frame in self.frames:
+            found.update(frame)
+        return sorted(name for name in found if not name.startswith("__"))
+
+    def flatten(self) -> dict[str, Any]:
+        """Return one dict for Python's own ``eval``."""
+        merged: dict[str, Any] = dict(_LazyAliases())
+        merged.update(self.captured)
+        for frame in self.frames:
+            merged.update(frame)
+        if not self.trusted:
+            merged["__builtins__"] = SAFE_BUILTINS
+        return merged
+
+
+class _LazyAliases(dict[str, Any]):
+    """The loaded dialects by alias."""
+
+    def __init__(self) -> None:
+        super().__init__({"T": load_dialect("tir"), "I": load_dialect("ir")})
+
+
+_ARITHMETIC: dict[type, tuple[Any, Callable[[Any, Any], Expr]]] = {
+    ast.Add: (Add, add),
+    ast.Sub: (Sub, sub),
+    ast.Mult: (Mul, mul),
+    ast.Div: (Div, div),
+    ast.FloorDiv: (FloorDiv, floordiv),
+    ast.Mod: (FloorMod, floormod),
+}
+_PYTHON_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.MatMult: operator.matmul,
+}
+_COMPARE: dict[type, Any] = {
+    ast.Eq: EQ,
+    ast.NotEq: NE,
+    ast.Lt: LT,
+    ast.LtE: LE,
+    ast.Gt: GT,
+    ast.GtE: GE,
+}
+_PYTHON_COMPARE: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+
+
+def to_value(value: Any) -> Any:
+    """Turn what stands for an expression (a slice of a buffer) into one; leave the rest alone."""
+    if isinstance(value, Expr) or not hasattr(value, "as_expr"):
+        return value
+    return value.as_expr()
+
+
+def build_arithmetic(op: type, a: Any, b: Any, *, literal: bool = True) -> Expr:
+    """Build the node of a binary operator as it stands; only two constants fold.
+
+    ``literal`` says that a Python number among the operands stands in the text itself.
+    """
+    kind, fold = _ARITHMETIC[op]
+    if not literal and not (isinstance(a, Expr) and isinstance(b, Expr)):
+        return fold(a, b)
+    a, b = match_types(a, b)
+    if const_value(a) is not None and const_value(b) is not None:
+        return fold(a, b)
+    if op is ast.Div:
+        if not dtypes.is_float(dtypes.element_of(a.dtype)):
+            return fold(a, b)  # raises, with the reason
+    elif op in (ast.FloorDiv, ast.Mod) and (
+        const_value(b) == 0 or not dtypes.is_integer(dtypes.element_of(a.dtype))
+    ):
+        return fold(a, b)  # raises, with the reason
+    made: Expr = kind(a, b)
+    return made
+
+
+def build_compare(op: type, a: Any, b: Any) -> Expr:
+    """Build a comparison as it stands."""
+    return compare(_COMPARE[op], a, b)
+
+
+def _is_literal(node: ast.expr) -> bool:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        node = node.operand
+    return isinstance(node, ast.Constant)
+
+
+class Evaluator:
+    """Evaluates ``ast`` expressions in a scope."""
+
+    def __init__(self, source: Source, scope: Scope) -> None:
+        self.source = source
+        self.scope = scope
+
+    def fail(self, node: ast.AST, message: str, cause: BaseException | None = None) -> Any:
+        """Raise a ``ParseError`` that points at ``node``."""
+        self.source.fail(node, message, cause)
+
+    def guard(self, node: ast.AST, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function; what it raises becomes a ``ParseError`` that points at ``node``."""
+        try:
+            return function(*args, **kwargs)
+        except ScriptError:
+            raise
+        except TilewrightError as error:
+            self.fail(node, error.message, error)
+        except Exception as error:
+            # User code may raise anything; the cause is chained.
+            self.fail(node, f"{type(error).__name__}: {error}", error)
+
+    def eval(self, node: ast.expr) -> Any:
+        """Return the value of an expression: an IR node, a declaration or a Python value."""
+        method = _DISPATCH.get(type(node))
+        return method(self, node) if method is not None else self.python_eval(node)
+
+    def eval_expr(self, node: ast.expr) -> Expr:
+        """Return the value as an IR expression."""
+        value = self.eval(node)
+        if isinstance(value, Expr):
+            return value
+        made: Expr = self.guard(node, as_expr, value)
+        return made
+
+    def python_eval(self, node: ast.expr) -> Any:
+        """Evaluate comprehensions, lambdas and f-strings by Python itself."""
+        if not self.scope.trusted:
+            for part in ast.walk(node):
+                if isinstance(part, ast.Attribute) and part.attr.startswith("_"):
+                    self.fail(part, f"script text can't use the private attribute {part.attr!r}")
+                if isinstance(part, ast.Name) and part.id.startswith("__"):
+                    self.fail(part, f"script text can't use {part.id!r}")
+        for part in ast.walk(node):
+            if isinstance(part, (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)):
+                self.fail(part, f"{type(part).__name__} has no meaning in script")
+        expression = ast.fix_missing_locations(ast.Expression(body=node))
+        code = compile(expression, self.source.name, "eval")
+        return self.guard(node, eval, code, self.scope.flatten())
+
+    def _constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def _name(self, node: ast.Name) -> Any:
+        try:
+            return self.scope.lookup(node.id)
+        except KeyError:
+            pass
+        except ImportError as error:
+            self.fail(node, f"the dialect {node.id} is not available: {error}", error)
+        near = near_matches(node.id, self.scope.names())
+        return self.fail(node, f"undefined variable {node.id!r}; {near}")
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        value = self.eval(node.value)
+        name = node.attr
+        is_module = isinstance(value, types.ModuleType)
+        if not self.scope.trusted:
+            exported = getattr(value, "__all__", ()) if is_module else ()
+            if name.startswith("_") or (is_module and _is_foreign(value, name, exported)):
+                self.unknown_attribute(node, value)
+        try:
+            return getattr(value, name)
+        except AttributeError:
+            self.unknown_attribute(node, value)
+        except TilewrightError as error:
+            self.fail(node, error.message, error)
+
+    def unknown_attribute(self, node: ast.Attribute, value: Any) -> None:
+        """Raise the error for an attribute that is not there, with near matches."""
+        names = [name for name in dir(value) if not name.startswith("_")]
+        owner = ast.unparse(node.value)
+        at = ast.Name(node.attr)
+        at.lineno = at.end_lineno = node.end_lineno or node.lineno  # type: ignore[attr-defined]
+        at.end_col_offset = node.end_col_offset  # type: ignore[attr-defined]
+        at.col_offset = (node.end_col_offset or 0) - len(node.attr.encode())  # type: ignore[attr-defined]
+        self.fail(at, f"{owner} has no {node.attr!r}; {near_matches(node.attr, names)}")
+
+    def _tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
+        return tuple(self._items(node.elts))
+
+    def _list(self, node: ast.List) -> list[Any]:
+        return self._items(node.elts)
+
+    def _items(self, nodes: Sequence[ast.expr]) -> list[Any]:
+        made: list[Any] = []
+        for item in nodes:
+            if isinstance(item, ast.Starred):
+                made.extend(self.eval(item.value))
+            else:
+                made.append(self.eval(item))
+        return made
+
+    def _dict(self, node: ast.Dict) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        for key, value in zip(node.keys, node.values):
+            if key is None:
+                made.update(self.eval(value))
+            else:
+                made[self.eval(key)] = self.eval(value)
+        return made
+
+    def _slice(self, node: ast.Slice) -> slice:
+        lower, upper, step = (
+            None if part is None else self.eval(part)
+            for part in (node.lower, node.upper, node.step)
+        )
+        return slice(lower, upper, step)
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        value = self.eval(node.value)
+        index = self.eval(node.slice)
+        function = _SUBSCRIPTS.get(type(value))
+        if function is None:
+            return self.guard(node, operator.getitem, value, index)
+        return self.guard(node, function, value, index if isinstance(index, tuple) else (index,))
+
+    def _call(self, node: ast.Call) -> Any:
+        function = self.eval(node.func)
+        if not callable(function):
+            self.fail(node.func, f"{ast.unparse(node.func)} can't be called")
+        args = self._items(node.args)
+        kwargs: dict[str, Any] = {}
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                kwargs.update(self.eval(keyword.value))
+            else:
+                kwargs[keyword.arg] = self.eval(keyword.value)
+        return self.call(node, function, args, kwargs)
+
+    def call(self, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a function that the text names; dialects may override this."""
+        return self.guard(node, function, *args, **kwargs)
+
+    def _binary(self, node: ast.BinOp) -> Any:
+        a, b = to_value(self.eval(node.left)), to_value(self.eval(node.right))
+        op = type(node.op)
+        if (isinstance(a, Expr) or isinstance(b, Expr)) and op in _ARITHMETIC:
+            literal = (isinstance(a, Expr) or _is_literal(node.left)) and (
+                isinstance(b, Expr) or _is_literal(node.right)
+            )
+            try:
+                return build_arithmetic(op, a, b, literal=literal)
+            except TilewrightError as error:
+                self.fail(node, error.message, error)
+        return self.guard(node, _PYTHON_BINARY[op], a, b)
+
+    def _unary(self, node: ast.UnaryOp) -> Any:
+        value = to_value(self.eval(node.operand))
+        if isinstance(node.op, ast.Not):
+            if not isinstance(value, Expr):
+                return not value
+            self.check_condition(node.operand, value)
+            return Not(value)
+        if isinstance(node.op, ast.USub):
+            return self.guard(node, operator.neg, value)
+        if isinstance(node.op, ast.Invert):
+            return self.guard(node, operator.invert, value)
+        return value
+
+    def check_condition(self, node: ast.expr, value: Any) -> Expr:
+        """Refuse what is not a truth value."""
+        value = to_value(value)
+        if isinstance(value, bool):
+            return TRUE if value else FALSE
+        if not isinstance(value, Expr) or dtypes.element_of(value.dtype) != "bool":
+            found = value.dtype if isinstance(value, Expr) else type(value).__name__
+            self.fail(node, f"a condition must be bool, got {found}; compare it with something")
+        return value  # type: ignore[no-any-return]
+
+    def _logic(self, node: ast.BoolOp) -> Any:
+        conjunction = isinstance(node.op, ast.And)
+        kind = And if conjunction else Or
+        result: Any = None
+        value: Any = None
+        for part in node.values:
+            value = to_value(self.eval(part))
+            if isinstance(value, Expr):
+                self.check_condition(part, value)
+                result = value if result is None else kind(result, value)
+            elif bool(value) is not conjunction:
+                # A Python value decides the whole; as in Python, the rest is not evaluated.
+                return value if result is None else (FALSE if conjunction else TRUE)
+        return value if result is None else result
+
+    def _compare(self, node: ast.Compare) -> Any:
+        left, left_node = to_value(self.eval(node.left)), node.left
+        result: Any = None
+        for op, right_node in zip(node.ops, node.comparators):
+            right = to_value(self.eval(right_node))
+            made = self._compare_one(node, type(op), left, right)
+            if result is None:
+                result = made
+            elif isinstance(result, Expr) or isinstance(made, Expr):
+                result = And(as_expr(result), as_expr(made))
+            else:
+                result = result and made
+            left, left_node = right, right_node
+        return result
+
+    def _compare_one(self, node: ast.Compare, op: type, a: Any, b: Any) -> Any:
+        if op in _COMPARE and (isinstance(a, Expr) or isinstance(b, Expr)):
+            return self.guard(node, build_compare, op, a, b)
+        return self.guard(node, _PYTHON_COMPARE[op], a, b)
+
+    def _conditional(self, node: ast.IfExp) -> Any:
+        condition = to_value(self.eval(node.test))
+        if not isinstance(condition, Expr):
+            return self.eval(node.body if condition else node.orelse)
+        self.check_condition(node.test, condition)
+        return self.guard(
+            node, if_then_else, condition, self.eval(node.body), self.eval(node.orelse)
+        )
+
+
+def _is_foreign(module: types.ModuleType, name: str, exported: Sequence[str]) -> bool:
+    """Whether a module attribute is an import of the module rather than its vocabulary."""
+    if name in exported:
+        return False
+    return isinstance(getattr(module, name, None), types.ModuleType)
+
+
+_DISPATCH: dict[type, Callable[[Evaluator, Any], Any]] = {
+    ast.Constant: Evaluator._constant,
+    ast.Name: Evaluator._name,
+    ast.Attribute: Evaluator._attribute,
+    ast.Tuple: Evaluator._tuple,
+    ast.List: Evaluator._list,
+    ast.Dict: Evaluator._dict,
+    ast.Slice: Evaluator._slice,
+    ast.Subscript: Evaluator._subscript,
+    ast.Call: Evaluator._call,
+    ast.BinOp: Evaluator._binary,
+    ast.UnaryOp: Evaluator._unary,
+    ast.BoolOp: Evaluator._logic,
+    ast.Compare: Evaluator._compare,
+    ast.IfExp: Evaluator._conditional,
+}

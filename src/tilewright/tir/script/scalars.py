@@ -1,0 +1,312 @@
+"""The part of the dialect ``T`` that builds expressions: dtypes, constants, nodes, intrinsics.
+
+Functions here build what they say and fold only constants with constants, so that text and tree
+agree. The CamelCase ones are the nodes themselves.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.arith import simplify
+from tilewright.ir import (
+    INDEX,
+    OPS,
+    Expr,
+    FloatImm,
+    IntImm,
+    Op,
+    Range,
+    Var,
+    as_expr,
+    const,
+    const_value,
+    dtypes,
+    expr_equal,
+    match_types,
+    maximum,
+    minimum,
+)
+from tilewright.ir import expr as _expr
+from tilewright.script.evaluator import to_value
+from tilewright.support.errors import VerifyError
+from tilewright.target import Target
+
+_bool, _float, _int = builtins.bool, builtins.float, builtins.int
+
+
+class ScalarType:
+    """A dtype: ``T.float32``. Annotates parameters, makes constants, symbols and casts.
+
+    ``T.int64()`` is a new variable, ``T.float32(1.5)`` and ``T.float32("inf")`` constants,
+    ``T.float32(x)`` converts an expression.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+
+    def __call__(self, value: Any = None) -> Expr:
+        """Make a variable, a constant or a cast."""
+        if value is None:
+            return Var("", self.dtype)
+        value = to_value(value)
+        if isinstance(value, Expr):
+            return _expr.cast(value, self.dtype)
+        kind = dtypes.kind_of(self.dtype)
+        if isinstance(value, str):
+            if kind != "float":
+                raise VerifyError(f"{self.dtype} takes a number, got {value!r}")
+            return FloatImm(_float(value), self.dtype)
+        if kind == "handle":
+            if value != 0:
+                raise VerifyError("the only constant of dtype handle is 0")
+            return IntImm(0, self.dtype)
+        if isinstance(value, _float) and kind != "float" and not value.is_integer():
+            raise VerifyError(f"the constant {value!r} is not of dtype {self.dtype}")
+        return const(value, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"T.{self.dtype}"
+
+
+class LetMarker:
+    """``x: T.let = value``: a variable of the value's dtype."""
+
+
+let = LetMarker()
+bool = ScalarType("bool")
+int4 = ScalarType("int4")
+int8 = ScalarType("int8")
+int16 = ScalarType("int16")
+int32 = ScalarType("int32")
+int64 = ScalarType("int64")
+uint4 = ScalarType("uint4")
+uint8 = ScalarType("uint8")
+uint16 = ScalarType("uint16")
+uint32 = ScalarType("uint32")
+uint64 = ScalarType("uint64")
+float16 = ScalarType("float16")
+bfloat16 = ScalarType("bfloat16")
+float8_e4m3fn = ScalarType("float8_e4m3fn")
+float8_e5m2 = ScalarType("float8_e5m2")
+float32 = ScalarType("float32")
+float64 = ScalarType("float64")
+handle = ScalarType("handle")
+void = ScalarType("void")
+
+
+def as_dtype(dtype: Any) -> str:
+    """Return a dtype's text; ``T.float32`` stands for ``"float32"``."""
+    if isinstance(dtype, ScalarType):
+        return dtype.dtype
+    dtypes.split_dtype(dtype)
+    return str(dtype)
+
+
+def _pair(kind: Any, fold: Callable[[Any, Any], Expr], a: Any, b: Any) -> Expr:
+    a, b = match_types(to_value(a), to_value(b))
+    if const_value(a) is not None and const_value(b) is not None:
+        return fold(a, b)
+    made: Expr = kind(a, b)
+    return made
+
+
+def min(a: Any, b: Any) -> Expr:
+    """The lesser of two."""
+    return _pair(_expr.Min, minimum, a, b)
+
+
+def max(a: Any, b: Any) -> Expr:
+    """The greater of two."""
+    return _pair(_expr.Max, maximum, a, b)
+
+
+def _node(kind: Any) -> Callable[[Any, Any], Expr]:
+    def build(a: Any, b: Any) -> Expr:
+        made: Expr = kind(as_expr(a), as_expr(b))
+        return made
+
+    build.__name__ = build.__qualname__ = kind.__name__
+    build.__doc__ = f"The node ``{kind.__name__}`` as it stands: no folding, no conversion."
+    return build
+
+
+Add = _node(_expr.Add)
+Sub = _node(_expr.Sub)
+Mul = _node(_expr.Mul)
+Div = _node(_expr.Div)
+FloorDiv = _node(_expr.FloorDiv)
+FloorMod = _node(_expr.FloorMod)
+Min = _node(_expr.Min)
+Max = _node(_expr.Max)
+EQ = _node(_expr.EQ)
+NE = _node(_expr.NE)
+LT = _node(_expr.LT)
+LE = _node(_expr.LE)
+GT = _node(_expr.GT)
+GE = _node(_expr.GE)
+And = _node(_expr.And)
+Or = _node(_expr.Or)
+
+
+def Not(a: Any) -> Expr:
+    """The node ``Not``."""
+    return _expr.Not(as_expr(a))
+
+
+def Cast(dtype: Any, value: Any) -> Expr:
+    """The node ``Cast``: a conversion, even to the dtype that the value has."""
+    return _expr.Cast(as_expr(value), as_dtype(dtype))
+
+
+def Select(condition: Any, true_value: Any, false_value: Any) -> Expr:
+    """``true_value`` where ``condition`` holds, else ``false_value``; both are evaluated."""
+    true_value, false_value = _branches(true_value, false_value)
+    return _expr.Select(_condition(condition), true_value, false_value)
+
+
+def if_then_else(condition: Any, true_value: Any, false_value: Any, dtype: Any = None) -> Expr:
+    """``true_value`` if ``condition`` holds, else ``false_value``; only one is evaluated."""
+    true_value, false_value = match_types(to_value(true_value), to_value(false_value))
+    made = as_dtype(dtype) if dtype is not None else false_value.dtype
+    return _expr.Call(
+        OPS.get("if_then_else"), (_condition(condition), true_value, false_value), made
+    )
+
+
+def _branches(true_value: Any, false_value: Any) -> tuple[Expr, Expr]:
+    true_value, false_value = to_value(true_value), to_value(false_value)
+    if isinstance(true_value, Expr) and isinstance(false_value, Expr):
+        return true_value, false_value
+    return match_types(true_value, false_value)
+
+
+def _condition(condition: Any) -> Expr:
+    condition = as_expr(condition)
+    if dtypes.element_of(condition.dtype) != "bool":
+        raise VerifyError(f"a condition must be bool, got {condition.dtype}")
+    return condition
+
+
+def Ramp(base: Any, stride: Any, lanes: _int) -> Expr:
+    """The vector ``base, base + stride, …``."""
+    return _expr.Ramp(as_expr(base), as_expr(stride), _lanes(lanes))
+
+
+def Broadcast(value: Any, lanes: _int) -> Expr:
+    """A vector with ``value`` in all lanes."""
+    return _expr.Broadcast(as_expr(value), _lanes(lanes))
+
+
+def _lanes(lanes: Any) -> _int:
+    if not isinstance(lanes, _int) or lanes < 1:
+        raise VerifyError(f"lanes must be a positive number, got {lanes!r}")
+    return lanes
+
+
+def Shuffle(vectors: Sequence[Any], indices: Sequence[_int]) -> Expr:
+    """Lanes picked by ``indices`` from the concatenation of ``vectors``."""
+    return _expr.Shuffle(tuple(map(as_expr, vectors)), tuple(_int(index) for index in indices))
+
+
+def Let(body: Any, where: Mapping[Var, Any]) -> Expr:
+    """``body`` with variables (made by ``x = T.float32()``) standing for values."""
+    result = as_expr(body)
+    for var, value in reversed(list(where.items())):
+        if type(var) is not Var:
+            raise VerifyError(f"Let binds variables, got {var!r}")
+        made = const(value, var.dtype) if not isinstance(value, Expr) else value
+        result = _expr.Let(var, made, result)
+    return result
+
+
+def Call(op: str | Op, *args: Any, dtype: Any) -> Expr:
+    """The call of an operator as it stands, with the result's dtype given."""
+    op = OPS.get(op) if isinstance(op, str) else op
+    return _expr.Call(op, tuple(map(as_expr, args)), as_dtype(dtype))
+
+
+def symbol(name: str, dtype: Any = INDEX) -> Var:
+    """Make a variable with a name."""
+    return Var(name, as_dtype(dtype))
+
+
+def index_range(start: Any, stop: Any) -> Range:
+    """The half-open range ``[start, stop)``."""
+    from_, extent = split_range(start, stop)
+    return Range(from_, extent)
+
+
+def split_range(start: Any, stop: Any) -> tuple[Expr, Expr]:
+    """Return minimum and extent of ``start:stop``, undoing ``start + extent`` as it stands."""
+    start, stop = to_value(start), to_value(stop)
+    if not isinstance(start, Expr):
+        start = const(start, stop.dtype if isinstance(stop, Expr) else INDEX)
+    stop = as_expr(stop, start.dtype)
+    if isinstance(start, IntImm):
+        if start.value == 0 and start.dtype == stop.dtype:
+            return start, stop
+        if isinstance(stop, IntImm) and stop.dtype == start.dtype:
+            return start, const(stop.value - start.value, start.dtype)
+    if isinstance(stop, _expr.Add):
+        if expr_equal(stop.a, start):
+            return start, stop.b
+        if expr_equal(stop.b, start):
+            return start, stop.a
+        inner, offset = stop.a, stop.b
+        # start = x + 4, stop = x + 20
+        if (
+            isinstance(start, _expr.Add)
+            and expr_equal(inner, start.a)
+            and isinstance(offset, IntImm)
+            and isinstance(start.b, IntImm)
+        ):
+            return start, offset - start.b
+    return start, simplify(stop - start)
+
+
+def operator(name: str) -> Op:
+    """An operator of the table, as an attribute."""
+    return OPS.get(name)
+
+
+def cast_to(value: Any, dtype: Any) -> Expr:
+    """Convert; nothing happens if the value has the dtype."""
+    return _expr.cast(as_expr(value), as_dtype(dtype))
+
+
+def target(description: Any) -> Target:
+    """A target, as attributes of functions hold it."""
+    return Target(description)
+
+
+def infinity(dtype: Any) -> Expr:
+    """Positive infinity."""
+    return FloatImm(_float("inf"), as_dtype(dtype))
+
+
+def least(dtype: Any) -> Expr:
+    """The least value of a dtype."""
+    return _expr.min_value(as_dtype(dtype))
+
+
+def greatest(dtype: Any) -> Expr:
+    """The greatest value of a dtype."""
+    return _expr.max_value(as_dtype(dtype))
+
+
+def operator_function(op: Op) -> Callable[..., Expr]:
+    """Return the function of the dialect that calls an operator."""
+
+    def build(*args: Any, dtype: Any = None) -> Expr:
+        if op.arity is not None and len(args) != op.arity:
+            raise VerifyError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
+        values = [to_value(arg) for arg in args]
+        made = None if dtype is None else as_dtype(dtype)
+        return _expr.call(op, *values, dtype=made)
+
+    build.__name__ = build.__qualname__ = op.name
+    build.__doc__ = op.doc or f"The intrinsic ``{op.name}``."
+    return build
