@@ -1,0 +1,47 @@
+"""The graph level: graph functions, operators, passes, execution, frontends."""
+
+from __future__ import annotations
+
+from tilewright.relax import ops as op, transform
+from tilewright.relax.analysis import verify_graph
+from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.call_tir import call_dps, call_tir
+from tilewright.relax.expr import (
+    Binding,
+    BindingBlock,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    ExternFunc,
+    Function,
+    FunctionRef,
+    MatchCast,
+    PrimValue,
+    RelaxCall as Call,
+    RelaxExpr as Expr,
+    RelaxVar as Var,
+    SeqExpr,
+    ShapeExpr,
+    StringValue,
+    Tuple,
+    TupleGetItem,
+    VarBinding,
+    const,
+)
+from tilewright.relax.rewriter import FunctionRewriter, GraphPass
+from tilewright.relax.struct_info import (
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+
+__all__ = [
+    "Binding", "BindingBlock", "BlockBuilder", "Call", "Constant", "DataflowBlock", "DataflowVar",
+    "Expr", "ExternFunc", "Function", "FunctionRef", "FunctionRewriter", "GraphPass", "MatchCast",
+    "ObjectStructInfo", "PrimStructInfo", "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo",
+    "StringValue", "StructInfo", "TensorStructInfo", "Tuple", "TupleGetItem", "TupleStructInfo",
+    "Var", "VarBinding", "call_dps", "call_tir", "const", "op", "transform", "verify_graph",
+]  # fmt: skip

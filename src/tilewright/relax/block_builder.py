@@ -1,0 +1,390 @@
+"""``BlockBuilder``: writes graph functions in A-normal form, binding by binding.
+
+    bb = BlockBuilder()
+    x = Var("x", TensorStructInfo(("n", 784)...))
+    with bb.function("main", [x, w]):
+        with bb.dataflow():
+            lv = bb.emit(op.matmul(x, w))
+            out = bb.emit_output(op.nn.relu(lv))
+        bb.emit_func_output(out)
+    mod = bb.get()
+
+Operands that are calls themselves are bound to variables of their own (``emit`` normalises).
+Tensor functions added with ``add_func`` or made by ``call_te`` are shared if structurally equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tilewright import te
+from tilewright.ir import (
+    BaseFunc,
+    Expr,
+    GlobalVar,
+    IRModule,
+    Var,
+    free_vars,
+    structural_equal,
+    structural_hash,
+)
+from tilewright.relax.call_tir import call_tir
+from tilewright.relax.expr import (
+    Binding,
+    BindingBlock,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    MatchCast,
+    PrimValue,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    SeqExpr,
+    ShapeExpr,
+    StringValue,
+    Tuple,
+    VarBinding,
+    as_relax,
+    is_atom,
+)
+from tilewright.relax.struct_info import (
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    used_vars,
+)
+from tilewright.support.errors import VerifyError
+from tilewright.tir import PrimFunc, fresh_name, renew_definitions
+
+
+class _Frame:
+    """A function under construction."""
+
+    def __init__(self, name: str, params: Sequence[RelaxVar], attrs: Mapping[str, Any]) -> None:
+        self.name = name
+        self.params = tuple(params)
+        self.attrs = dict(attrs)
+        self.blocks: list[BindingBlock] = []
+        self.bindings: list[Binding] = []
+        self.in_dataflow = False
+        self.taken = {param.name for param in params}
+        self.output: RelaxExpr | None = None
+
+    def close_block(self, kind: type[BindingBlock]) -> None:
+        if self.bindings:
+            self.blocks.append(kind(tuple(self.bindings)))
+            self.bindings = []
+
+
+class BlockBuilder:
+    """Builds a module of graph functions and the tensor functions that they call."""
+
+    def __init__(self, mod: IRModule | None = None) -> None:
+        self._functions: dict[str, BaseFunc] = dict(mod.functions) if mod is not None else {}
+        self._attrs = dict(mod.attrs) if mod is not None else {}
+        self._by_hash: dict[str, list[str]] = {}
+        self._names = set(self._functions)
+        self._frames: list[_Frame] = []
+        for name, function in self._functions.items():
+            if isinstance(function, PrimFunc):
+                self._remember(name, function)
+
+    # ---- functions --------------------------------------------------------------------------
+
+    @contextmanager
+    def function(
+        self,
+        name: str,
+        params: Sequence[RelaxVar] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> Iterator[None]:
+        """Build a function; its body must call ``emit_func_output``."""
+        frame = _Frame(name, params or (), attrs or {})
+        self._frames.append(frame)
+        try:
+            yield
+        finally:
+            self._frames.pop()
+        self._functions[name] = self._finish(frame)
+        self._names.add(name)
+
+    def build_function(
+        self,
+        params: Sequence[RelaxVar],
+        body: Callable[[], RelaxExpr],
+        attrs: Mapping[str, Any] | None = None,
+    ) -> Function:
+        """Build a function without adding it; ``body`` emits and returns the result."""
+        frame = _Frame("<function>", params, attrs or {})
+        self._frames.append(frame)
+        try:
+            frame.output = self._atom(body())
+        finally:
+            self._frames.pop()
+        return self._finish(frame)
+
+    def _finish(self, frame: _Frame) -> Function:
+        if frame.output is None:
+            raise VerifyError(f"function {frame.name!r} has no result: call emit_func_output(...)")
+        frame.close_block(BindingBlock)
+        body = SeqExpr(tuple(frame.blocks), frame.output)
+        return Function(frame.params, body, None, frame.attrs)
+
+    @contextmanager
+    def dataflow(self) -> Iterator[None]:
+        """Build a dataflow block: what is emitted is pure, and only ``emit_output`` leaves it."""
+        frame = self._frame()
+        if frame.in_dataflow:
+            raise VerifyError("dataflow blocks do not nest")
+        frame.close_block(BindingBlock)
+        frame.in_dataflow = True
+        yield
+        frame.close_block(DataflowBlock)
+        frame.in_dataflow = False
+
+    def emit_func_output(self, output: Any, params: Sequence[RelaxVar] | None = None) -> None:
+        """State the function's result (and its parameters, if not given before)."""
+        frame = self._frame()
+        if frame.in_dataflow:
+            raise VerifyError("emit_func_output belongs after the dataflow block")
+        if params is not None:
+            frame.params = tuple(params)
+        frame.output = self._atom(as_relax(output))
+
+    def get(self) -> IRModule:
+        """Return the module built so far."""
+        return IRModule(dict(self._functions), dict(self._attrs))
+
+    def add_func(self, function: BaseFunc, name: str) -> GlobalVar:
+        """Add a function under a free name like ``name``; an equal one is found and shared."""
+        key = structural_hash(function)
+        for known in self._by_hash.get(key, ()):
+            if structural_equal(self._functions[known], function):
+                return GlobalVar(known)
+        free = fresh_name(name, self._names)
+        self._functions[free] = function
+        self._by_hash.setdefault(key, []).append(free)
+        return GlobalVar(free)
+
+    def update_func(self, name: str | GlobalVar, function: BaseFunc) -> None:
+        """Replace a function."""
+        self._functions[name.name if isinstance(name, GlobalVar) else name] = function
+
+    def remove_func(self, name: str) -> None:
+        """Remove a function."""
+        del self._functions[name]
+        self._by_hash = {
+            key: [item for item in names if item != name] for key, names in self._by_hash.items()
+        }
+
+    def _remember(self, name: str, function: BaseFunc) -> None:
+        self._by_hash.setdefault(structural_hash(function), []).append(name)
+
+    def _frame(self) -> _Frame:
+        if not self._frames:
+            raise VerifyError("nothing can be emitted outside `with builder.function(...)`")
+        return self._frames[-1]
+
+    # ---- bindings ---------------------------------------------------------------------------
+
+    def emit(self, expr: Any, name_hint: str = "") -> RelaxVar:
+        """Bind an expression to a new variable, its operands first."""
+        return self._bind(self.normalize(as_relax(expr)), name_hint, output=False)
+
+    def emit_output(self, expr: Any, name_hint: str = "") -> RelaxVar:
+        """Bind an expression to a variable that outlives the dataflow block."""
+        if not self._frame().in_dataflow:
+            raise VerifyError("emit_output belongs inside `with builder.dataflow()`")
+        return self._bind(self.normalize(as_relax(expr)), name_hint, output=True)
+
+    def _bind(self, value: RelaxExpr, name_hint: str, *, output: bool) -> RelaxVar:
+        frame = self._frame()
+        local = frame.in_dataflow and not output
+        kind = DataflowVar if local else RelaxVar
+        var = kind(self._fresh(name_hint, "lv" if local else "gv"), value.struct_info)
+        frame.bindings.append(VarBinding(value, var))
+        return var
+
+    def _fresh(self, hint: str, default: str) -> str:
+        return _numbered(hint or default, self._frame().taken)
+
+    def emit_binding(self, binding: Binding) -> RelaxVar:
+        """Add a binding as it is."""
+        frame = self._frame()
+        frame.taken.add(binding.var.name)
+        frame.bindings.append(binding)
+        return binding.var
+
+    def match_cast(self, value: Any, struct_info: StructInfo, name_hint: str = "") -> RelaxVar:
+        """Bind a value with a stated struct info, checked when run."""
+        atom = self._atom(as_relax(value))
+        frame = self._frame()
+        kind = DataflowVar if frame.in_dataflow else RelaxVar
+        var = kind(self._fresh(name_hint, "lv" if frame.in_dataflow else "gv"), struct_info)
+        frame.bindings.append(MatchCast(atom, struct_info, var))
+        return var
+
+    def emit_call(self, function: str | GlobalVar, *args: Any) -> RelaxVar:
+        """Call a graph function of the module; its result's struct info is looked up."""
+        gvar = GlobalVar(function) if isinstance(function, str) else function
+        callee = self._functions.get(gvar.name)
+        if not isinstance(callee, Function):
+            raise VerifyError(f"{gvar!r} is no graph function of the module")
+        if used_vars(callee.ret_struct_info):
+            raise VerifyError(f"the result of {gvar!r} is symbolic: build the call with sinfo_args")
+        operands = tuple(as_relax(arg) for arg in args)
+        return self.emit(RelaxCall(gvar, operands, {}, (callee.ret_struct_info,)))
+
+    def normalize(self, expr: RelaxExpr) -> RelaxExpr:
+        """Bring a value into A-normal form, emitting bindings for operands that are not atoms."""
+        if is_atom(expr) or isinstance(expr, SeqExpr):
+            return expr
+        return expr.map_children(
+            lambda item: self._atom(item) if isinstance(item, RelaxExpr) else item
+        )
+
+    def _atom(self, expr: RelaxExpr) -> RelaxExpr:
+        if is_atom(expr):
+            return expr
+        if isinstance(expr, Tuple):
+            return Tuple(tuple(map(self._atom, expr.items)))
+        return self.emit(expr)
+
+    # ---- tensor expressions -----------------------------------------------------------------
+
+    def call_te(
+        self, function: Callable[..., Any], *args: Any, primfunc_name_hint: str = "", **kwargs: Any
+    ) -> RelaxCall:
+        """Make a tensor function from ``te`` code, add it, and return the ``call_tir`` of it.
+
+        Graph tensors among the arguments (also in lists) become ``te`` placeholders, shapes tuples
+        of extents, scalar constants numbers.
+        """
+        bridge = _TensorBridge(self)
+        made = function(
+            *(bridge.convert(arg) for arg in args),
+            **{key: bridge.convert(value) for key, value in kwargs.items()},
+        )
+        several = isinstance(made, (list, tuple))
+        outputs = list(made) if several else [made]
+        hint = primfunc_name_hint or getattr(function, "__name__", "te")
+        if hint == "<lambda>":
+            hint = outputs[0].name
+        return bridge.finish(outputs, hint, several)
+
+    def emit_te(
+        self, function: Callable[..., Any], *args: Any, primfunc_name_hint: str = "", **kwargs: Any
+    ) -> RelaxVar:
+        """``emit(call_te(...))``."""
+        call = self.call_te(function, *args, primfunc_name_hint=primfunc_name_hint, **kwargs)
+        return self.emit(call)
+
+
+class _TensorBridge:
+    """Turns graph operands into ``te`` placeholders and a ``te`` result into a ``call_tir``."""
+
+    def __init__(self, builder: BlockBuilder) -> None:
+        self.builder = builder
+        self.operands: list[RelaxExpr] = []
+        self.placeholders: list[te.Tensor] = []
+        self.known: dict[RelaxExpr, te.Tensor] = {}
+
+    def convert(self, value: Any) -> Any:
+        if hasattr(value, "_expr") and isinstance(value._expr, RelaxExpr):
+            value = value._expr
+        if isinstance(value, ShapeExpr):
+            return value.values
+        if isinstance(value, PrimValue):
+            return value.value
+        if isinstance(value, StringValue):
+            return value.value
+        if isinstance(value, Tuple):
+            return [self.convert(item) for item in value.items]
+        if isinstance(value, RelaxExpr):
+            return self.tensor(value)
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.convert(item) for item in value)
+        return value
+
+    def tensor(self, value: RelaxExpr) -> Any:
+        if value in self.known:
+            return self.known[value]
+        info = value.struct_info
+        if isinstance(info, TupleStructInfo):
+            made = [
+                self.tensor(self.builder.emit(value[index])) for index in range(len(info.fields_))
+            ]
+            return made
+        if not isinstance(info, TensorStructInfo) or not info.has_shape:
+            raise VerifyError(f"call_te needs tensors of known shape, got {value!r}: {info!r}")
+        name = value.name if isinstance(value, RelaxVar) else "const"
+        placeholder = te.placeholder(info.shape, info.dtype, _identifier(name))
+        self.operands.append(value)
+        self.placeholders.append(placeholder)
+        self.known[value] = placeholder
+        return placeholder
+
+    def finish(self, outputs: list[Any], hint: str, several: bool) -> RelaxCall:
+        for output in outputs:
+            if not isinstance(output, te.Tensor):
+                raise VerifyError(f"{hint} must return te tensors, got {type(output).__name__}")
+        infos = [TensorStructInfo(output.shape, output.dtype) for output in outputs]
+        # An output that is an input (a cast to the same dtype, …) needs a copy to be a result;
+        # of an output given twice likewise.
+        distinct: list[te.Tensor] = []
+        for output in outputs:
+            if output in self.placeholders or output in distinct:
+                source = output
+                output = te.compute(source.shape, lambda *i, source=source: source(*i), name="copy")
+            distinct.append(output)
+        prim = te.create_prim_func([*self.placeholders, *distinct])
+        prim, scalars = close_over(prim)
+        gvar = self.builder.add_func(prim, _identifier(hint))
+        info: Any = infos if several else infos[0]
+        return call_tir(gvar, Tuple(tuple(self.operands)), info, scalars)
+
+
+def close_over(func: PrimFunc) -> tuple[PrimFunc, list[Expr]]:
+    """Give a tensor function its own variables; those no buffer defines become scalar parameters.
+
+    Returns the function and the scalar arguments for the call.
+    """
+    defined = {*func.params, *func.symbolic_vars()}
+    missing: dict[Var, None] = {}
+    for buffer in func.buffers:
+        for extent in buffer.shape:
+            for var in free_vars(extent):
+                missing.setdefault(var)
+    for var in free_vars(func.body):
+        missing.setdefault(var)
+    scalars = [var for var in missing if var not in defined]
+    if scalars:
+        func = func.replace(params=(*func.params, *scalars))
+    renewed: PrimFunc = renew_definitions(func)
+    return renewed, list(scalars)
+
+
+def _identifier(name: str) -> str:
+    made = "".join(char if char.isalnum() or char == "_" else "_" for char in name)
+    return made if made and not made[0].isdigit() else "t" + made
+
+
+def _numbered(base: str, taken: set[str]) -> str:
+    """``base``, ``base1``, ``base2`` …: the names that graph variables have."""
+    name, number = base, 0
+    while name in taken:
+        number += 1
+        name = f"{base}{number}"
+    taken.add(name)
+    return name
+
+
+def scalar_value(expr: RelaxExpr) -> Any:
+    """Return the number of a zero-dimensional constant, else ``None``."""
+    if isinstance(expr, Constant) and expr.data.ndim == 0:
+        return expr.data.item()
+    return None

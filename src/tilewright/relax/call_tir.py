@@ -1,0 +1,116 @@
+"""Calls from the graph into tensor functions, and what they become when memory is planned.
+
+``call_tir(gvar, args, out)`` is pure: it makes its outputs. ``CallTIRRewrite`` turns it into
+allocations and a call in destination-passing style, ``StaticPlanBlockMemory`` turns allocations
+into pieces of one workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir import GlobalVar
+from tilewright.relax.expr import (
+    ExternFunc,
+    FunctionRef,
+    RelaxCall,
+    RelaxExpr,
+    ShapeExpr,
+    Tuple,
+    as_relax,
+)
+from tilewright.relax.registry import InferenceError, RelaxOp, get_op, operator
+from tilewright.relax.struct_info import (
+    ObjectStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from tilewright.support.errors import VerifyError
+
+
+def _given(call: RelaxCall) -> StructInfo:
+    if len(call.sinfo_args) == 1:
+        return call.sinfo_args[0]
+    return TupleStructInfo(call.sinfo_args)
+
+
+def _raw_op(name: str, infer: Any, *, pure: bool = True) -> RelaxOp:
+    """An operator whose operands are not described by a signature."""
+
+    def rule() -> StructInfo:
+        raise InferenceError(f"{name} infers from its call")
+
+    rule.__doc__ = f"``{name}``; built by its own function."
+    operator(name, pure=pure)(rule)
+    op = get_op(name)
+    op.infer = infer  # type: ignore[method-assign]
+    return op
+
+
+def _infer_call_tir(call: RelaxCall) -> StructInfo:
+    if not call.sinfo_args:
+        raise VerifyError("call_tir needs out_sinfo: the struct info of its outputs")
+    for info in call.sinfo_args:
+        if not isinstance(info, TensorStructInfo) or not info.has_shape:
+            raise VerifyError(f"call_tir makes tensors of known shape, got {info!r}")
+    return _given(call)
+
+
+CALL_TIR = _raw_op("call_tir", _infer_call_tir)
+CALL_DPS = _raw_op("call_dps", lambda call: ObjectStructInfo(), pure=False)
+
+
+def call_tir(
+    function: GlobalVar | ExternFunc,
+    args: Any,
+    out_sinfo: StructInfo | Sequence[StructInfo],
+    tir_vars: Any = (),
+) -> RelaxCall:
+    """Call a tensor function, which gets ``args``, then fresh outputs, then ``tir_vars``.
+
+    One output gives a tensor, several (a list in ``out_sinfo``) a tuple.
+    """
+    made = as_relax(args) if not isinstance(args, RelaxExpr) else Tuple((args,))
+    if isinstance(args, Tuple):
+        made = args
+    infos = (out_sinfo,) if isinstance(out_sinfo, StructInfo) else tuple(out_sinfo)
+    if isinstance(out_sinfo, TupleStructInfo):
+        infos = out_sinfo.fields_
+    operands: tuple[RelaxExpr, ...] = (FunctionRef(function), made)
+    scalars = tir_vars.values if isinstance(tir_vars, ShapeExpr) else tuple(tir_vars)
+    if scalars:
+        operands += (ShapeExpr(scalars),)
+    return RelaxCall(CALL_TIR, operands, {}, infos)
+
+
+def call_dps(
+    function: FunctionRef, args: Tuple, outputs: Tuple, tir_vars: ShapeExpr | None = None
+) -> RelaxCall:
+    """Call a tensor function that writes into ``outputs``, which exist already."""
+    operands: tuple[RelaxExpr, ...] = (function, args, outputs)
+    if tir_vars is not None:
+        operands += (tir_vars,)
+    return RelaxCall(CALL_DPS, operands)
+
+
+def is_call_tir(expr: Any) -> bool:
+    """Whether an expression is a ``call_tir``."""
+    return isinstance(expr, RelaxCall) and expr.op is CALL_TIR
+
+
+def call_tir_parts(
+    call: RelaxCall,
+) -> tuple[FunctionRef, tuple[RelaxExpr, ...], ShapeExpr | None]:
+    """Return function, arguments and symbolic arguments of a ``call_tir``."""
+    function, args = call.args[0], call.args[1]
+    assert isinstance(function, FunctionRef) and isinstance(args, Tuple)
+    extra = call.args[2] if len(call.args) > 2 else None
+    assert extra is None or isinstance(extra, ShapeExpr)
+    return function, args.items, extra
+
+
+def output_infos(call: RelaxCall) -> tuple[TensorStructInfo, ...]:
+    """Struct info of each output of a ``call_tir``."""
+    return call.sinfo_args  # type: ignore[return-value]

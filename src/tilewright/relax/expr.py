@@ -1,0 +1,512 @@
+"""The graph IR: values, calls, bindings and functions in A-normal form.
+
+A graph function is a sequence of bindings ``var = value`` whose operands are variables, constants
+or other atoms. Every expression knows its struct info from the moment it is made: variables and
+constants carry it, calls infer it by their operator's rule. So a rewritten call never holds stale
+shapes, and an ill-shaped graph can't be built.
+
+Class names carry a ``Relax`` where ``tilewright.ir`` has a class of the same name (``RelaxVar``,
+``RelaxCall``), because visitors dispatch by class name; ``tilewright.relax`` exports them as ``Var``
+and ``Call``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.ir import (
+    INDEX,
+    BaseFunc,
+    Expr,
+    ExprLike,
+    GlobalVar,
+    Node,
+    as_expr,
+    attr,
+    child,
+    children,
+    definition,
+    definitions,
+    derived,
+    dtypes,
+    node,
+)
+from tilewright.relax.struct_info import (
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from tilewright.support.errors import VerifyError
+
+OPERATOR_SUGAR: dict[str, Callable[..., Any]] = {}
+"""Functions behind ``x + y`` and the like on graph values; filled by ``relax.ops``."""
+
+
+class RelaxExpr(Node):
+    """Base of graph expressions; every one has a ``struct_info``."""
+
+    __slots__ = ()
+    struct_info: StructInfo
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:
+        """Extents of a tensor (or of a shape value)."""
+        info = self.struct_info
+        if isinstance(info, (TensorStructInfo, ShapeStructInfo)) and info.ndim == len(info.values):
+            return info.values
+        raise VerifyError(f"{self!r} has no known shape: it is {info!r}")
+
+    @property
+    def dtype(self) -> str:
+        """Element type of a tensor."""
+        info = self.struct_info
+        if isinstance(info, (TensorStructInfo, PrimStructInfo)):
+            return info.dtype
+        raise VerifyError(f"{self!r} has no dtype: it is {info!r}")
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions of a tensor."""
+        return len(self.shape)
+
+    def __add__(self, other: Any) -> Any:
+        return OPERATOR_SUGAR["add"](self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return OPERATOR_SUGAR["add"](other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return OPERATOR_SUGAR["subtract"](self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return OPERATOR_SUGAR["subtract"](other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return OPERATOR_SUGAR["multiply"](self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return OPERATOR_SUGAR["multiply"](other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return OPERATOR_SUGAR["divide"](self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return OPERATOR_SUGAR["divide"](other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return OPERATOR_SUGAR["power"](self, other)
+
+    def __neg__(self) -> Any:
+        return OPERATOR_SUGAR["negative"](self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return OPERATOR_SUGAR["matmul"](self, other)
+
+    def __getitem__(self, index: int) -> Any:
+        if isinstance(self.struct_info, TupleStructInfo):
+            return TupleGetItem(self, index)
+        raise VerifyError(
+            f"{self!r} is no tuple; use relax.op.strided_slice or take to index a tensor"
+        )
+
+
+@node
+class RelaxVar(RelaxExpr):
+    """A graph variable. Identity is the object; the name is for people."""
+
+    symbol = True
+
+    name: str = attr()
+    struct_info: StructInfo = attr(default=ObjectStructInfo())
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@node
+class DataflowVar(RelaxVar):
+    """A variable that lives only inside its dataflow block."""
+
+
+class ConstantData:
+    """The numbers of a constant: read-only, compared and hashed by content."""
+
+    __slots__ = ("_key", "array")
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        array = np.ascontiguousarray(array) if array.ndim else array.copy()
+        if array.flags.writeable:
+            array = array.view()
+            array.flags.writeable = False
+        self.array = array
+        self._key: str | None = None
+
+    def content_key(self, ignore_ndarray: bool) -> str:
+        """Return what structural comparison and hash see."""
+        kind = f"{self.array.dtype.name}{list(self.array.shape)}"
+        if ignore_ndarray:
+            return kind
+        if self._key is None:
+            flat = self.array.reshape(-1).view(np.uint8)
+            digest = hashlib.blake2b(memoryview(flat), digest_size=16)
+            self._key = f"{kind}:{digest.hexdigest()}"
+        return self._key
+
+    def __repr__(self) -> str:
+        return f"{self.array.dtype.name}{list(self.array.shape)}"
+
+
+@node
+class Constant(RelaxExpr):
+    """A tensor of known numbers."""
+
+    value: ConstantData = attr()
+    struct_info: StructInfo = derived()
+
+    def __post_init__(self) -> None:
+        array = self.value.array
+        object.__setattr__(self, "struct_info", TensorStructInfo(array.shape, array.dtype.name))
+
+    @property
+    def data(self) -> NDArray[Any]:
+        """The numbers, read-only."""
+        return self.value.array
+
+    def __repr__(self) -> str:
+        return f"const({self.value!r})"
+
+
+@node
+class PrimValue(RelaxExpr):
+    """A scalar expression over symbolic variables, as an operand."""
+
+    value: Expr = child()
+    struct_info: StructInfo = derived()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", as_expr(self.value))
+        object.__setattr__(self, "struct_info", PrimStructInfo(self.value.dtype, self.value))
+
+    def __repr__(self) -> str:
+        return f"prim({self.value!r})"
+
+
+@node
+class ShapeExpr(RelaxExpr):
+    """A shape as an operand."""
+
+    values: tuple[Expr, ...] = children()
+    struct_info: StructInfo = derived()
+
+    def __post_init__(self) -> None:
+        info = ShapeStructInfo(self.values)
+        object.__setattr__(self, "values", info.values)
+        object.__setattr__(self, "struct_info", info)
+
+    def __repr__(self) -> str:
+        return f"shape({', '.join(map(repr, self.values))})"
+
+
+@node
+class StringValue(RelaxExpr):
+    """A text as an operand (name of an external function's variant, …)."""
+
+    value: str = attr()
+    struct_info: StructInfo = derived()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "struct_info", ObjectStructInfo())
+
+
+@node
+class Tuple(RelaxExpr):
+    """Several values as one."""
+
+    items: tuple[RelaxExpr, ...] = children()
+    struct_info: StructInfo = derived()
+
+    def __post_init__(self) -> None:
+        info = TupleStructInfo(tuple(item.struct_info for item in self.items))
+        object.__setattr__(self, "struct_info", info)
+
+    def __repr__(self) -> str:
+        return f"({', '.join(map(repr, self.items))},)"
+
+
+@node
+class TupleGetItem(RelaxExpr):
+    """One item of a tuple."""
+
+    tuple_value: RelaxExpr = child()
+    index: int = attr()
+    struct_info: StructInfo = derived()
+
+    def __post_init__(self) -> None:
+        info = self.tuple_value.struct_info
+        if not isinstance(info, TupleStructInfo):
+            raise VerifyError(f"{self.tuple_value!r} is no tuple: it is {info!r}")
+        if not 0 <= self.index < len(info.fields_):
+            raise VerifyError(
+                f"item {self.index} of {self.tuple_value!r}, which has {len(info.fields_)} items"
+            )
+        object.__setattr__(self, "struct_info", info.fields_[self.index])
+
+    def __repr__(self) -> str:
+        return f"{self.tuple_value!r}[{self.index}]"
+
+
+@node
+class ExternFunc(BaseFunc):
+    """A function of a library, by symbol; takes pointers as compiled kernels do."""
+
+    symbol_name: str = attr()
+    attrs: Mapping[str, Any] = attr(default=None)
+
+    def __post_init__(self) -> None:
+        if self.attrs is None:
+            object.__setattr__(self, "attrs", {})
+
+    def __repr__(self) -> str:
+        return f"extern({self.symbol_name!r})"
+
+
+@node
+class FunctionRef(RelaxExpr):
+    """A function of the module (``GlobalVar``) or of a library (``ExternFunc``), as an operand."""
+
+    function: GlobalVar | ExternFunc = child()
+    struct_info: StructInfo = derived()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "struct_info", ObjectStructInfo())
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        if isinstance(self.function, GlobalVar):
+            return self.function.name
+        return self.function.symbol_name
+
+    def __repr__(self) -> str:
+        return repr(self.function)
+
+
+@node
+class RelaxCall(RelaxExpr):
+    """A call of an operator (``relax.registry.RelaxOp``) or of a graph function (``GlobalVar``).
+
+    ``attrs`` are the operator's plain attributes. ``sinfo_args`` say the result where it can't be
+    inferred (``call_tir``, calls of functions).
+    """
+
+    op: Any = attr()
+    args: tuple[RelaxExpr, ...] = children()
+    attrs: Mapping[str, Any] = attr(default=None)
+    sinfo_args: tuple[StructInfo, ...] = children(default=())
+    struct_info: StructInfo = derived()
+
+    def __post_init__(self) -> None:
+        if self.attrs is None:
+            object.__setattr__(self, "attrs", {})
+        for arg in self.args:
+            if not isinstance(arg, RelaxExpr):
+                raise VerifyError(
+                    f"argument {arg!r} of {self.op_name} is no graph value but {type(arg).__name__}"
+                )
+        if isinstance(self.op, GlobalVar):
+            if len(self.sinfo_args) != 1:
+                raise VerifyError(
+                    f"the call of {self.op!r} needs sinfo_args=(result,); "
+                    "BlockBuilder.emit_call fills it in"
+                )
+            info = self.sinfo_args[0]
+        else:
+            info = self.op.infer(self)
+        object.__setattr__(self, "struct_info", info)
+
+    @property
+    def op_name(self) -> str:
+        """Name of the operator or function."""
+        return str(self.op.name)
+
+    def __repr__(self) -> str:
+        return f"{self.op_name}({', '.join(map(repr, self.args))})"
+
+
+class Binding(Node):
+    """Base of bindings."""
+
+    __slots__ = ()
+    var: RelaxVar
+    value: RelaxExpr
+
+
+@node
+class VarBinding(Binding):
+    """``var = value``."""
+
+    value: RelaxExpr = child()
+    var: RelaxVar = definition()
+
+
+@node
+class MatchCast(Binding):
+    """``var = value``, checked when run to have ``struct_info``, which may define new extents."""
+
+    value: RelaxExpr = child()
+    struct_info: StructInfo = child()
+    var: RelaxVar = definition()
+
+
+@node
+class BindingBlock(Node):
+    """Bindings in order."""
+
+    bindings: tuple[Binding, ...] = children()
+
+
+@node
+class DataflowBlock(BindingBlock):
+    """Bindings without side effects or control flow."""
+
+
+@node
+class SeqExpr(RelaxExpr):
+    """Blocks of bindings, then the result."""
+
+    blocks: tuple[BindingBlock, ...] = children()
+    body: RelaxExpr = child()
+    struct_info: StructInfo = derived()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "struct_info", self.body.struct_info)
+
+
+@node
+class Function(BaseFunc):
+    """A graph function. Symbolic extents are defined by the parameters' shapes."""
+
+    params: tuple[RelaxVar, ...] = definitions()
+    body: SeqExpr = child()
+    ret_struct_info: StructInfo = attr(default=None)
+    attrs: Mapping[str, Any] = attr(default=None)
+
+    def __post_init__(self) -> None:
+        if self.attrs is None:
+            object.__setattr__(self, "attrs", {})
+        if self.ret_struct_info is None:
+            object.__setattr__(self, "ret_struct_info", self.body.body.struct_info)
+
+    @property
+    def bindings(self) -> list[Binding]:
+        """All bindings in order, whatever their block."""
+        return [binding for block in self.body.blocks for binding in block.bindings]
+
+    @property
+    def is_primitive(self) -> bool:
+        """Whether the function is a fusion group, to become one kernel."""
+        return bool(self.attrs.get("Primitive", False))
+
+    def __repr__(self) -> str:
+        return f"Function({', '.join(param.name for param in self.params)})"
+
+
+Atom = (RelaxVar, Constant, PrimValue, ShapeExpr, StringValue, FunctionRef)
+"""What may be an operand of a call in A-normal form (tuples of these too)."""
+
+
+def is_atom(expr: RelaxExpr) -> bool:
+    """Whether an expression may stand as an operand."""
+    if isinstance(expr, Tuple):
+        return all(map(is_atom, expr.items))
+    return isinstance(expr, Atom)
+
+
+def const(value: Any, dtype: str | None = None) -> Constant:
+    """Make a constant from a number or array; floats are float32 unless ``dtype`` says otherwise."""
+    if isinstance(value, Constant):
+        return value
+    if dtype is None:
+        if isinstance(value, bool):
+            dtype = "bool"
+        elif isinstance(value, float):
+            dtype = "float32"
+        elif isinstance(value, int):
+            dtype = "int64"
+    if hasattr(value, "detach"):  # torch tensors, also those that require grad
+        value = value.detach().cpu().numpy()
+    elif not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "numpy"):
+        value = value.numpy()
+    array = np.asarray(value)
+    if dtype is not None and array.dtype.name != dtype:
+        array = array.astype(numpy_dtype(dtype))
+    dtypes.split_dtype(array.dtype.name)
+    return Constant(ConstantData(array))
+
+
+def numpy_dtype(dtype: str) -> Any:
+    """Return the NumPy dtype of an element type (``ml_dtypes`` for those NumPy lacks)."""
+    element = dtypes.element_of(dtype)
+    try:
+        return np.dtype(element)
+    except TypeError:
+        import ml_dtypes  # a core dependency, but rarely needed and slow to load
+
+        return np.dtype(getattr(ml_dtypes, element))
+
+
+def as_relax(value: Any, like: RelaxExpr | None = None) -> RelaxExpr:
+    """Turn a Python value into a graph expression.
+
+    Numbers become constants of ``like``'s dtype, arrays constants, tuples and lists tuples, scalar
+    expressions ``PrimValue``.
+    """
+    if isinstance(value, RelaxExpr):
+        return value
+    if hasattr(value, "_expr") and isinstance(value._expr, RelaxExpr):  # nn.Tensor
+        return value._expr
+    if isinstance(value, (bool, int, float)):
+        dtype = None
+        if like is not None and isinstance(like.struct_info, TensorStructInfo):
+            dtype = like.struct_info.dtype
+            if isinstance(value, float) and not dtypes.is_float(dtype):
+                dtype = "float32"
+        return const(value, dtype)
+    if isinstance(value, Expr):
+        return PrimValue(value)
+    if isinstance(value, str):
+        return StringValue(value)
+    if isinstance(value, (GlobalVar, ExternFunc)):
+        return FunctionRef(value)
+    if isinstance(value, (tuple, list)):
+        return Tuple(tuple(as_relax(item) for item in value))
+    if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__dlpack__"):
+        return const(value)
+    raise VerifyError(f"cannot use a {type(value).__name__} as a graph value: {value!r}")
+
+
+def shape_values(value: Any) -> tuple[Expr, ...]:
+    """Turn a shape (numbers, expressions, ``ShapeExpr``, a graph value with a known shape)."""
+    if isinstance(value, ShapeExpr):
+        return value.values
+    if isinstance(value, RelaxExpr) and isinstance(value.struct_info, ShapeStructInfo):
+        return value.shape
+    if isinstance(value, (int, Expr)):
+        value = (value,)
+    return tuple(as_expr(extent, INDEX) for extent in value)
+
+
+def make_tuple(items: Sequence[RelaxExpr]) -> Tuple:
+    """Make a tuple expression."""
+    return Tuple(tuple(items))
+
+
+ShapeLike = ShapeExpr | Sequence[ExprLike]

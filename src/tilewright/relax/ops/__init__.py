@@ -1,0 +1,104 @@
+"""Graph operators by family; ``relax.op`` is this package. ``nn`` holds those of networks."""
+
+from __future__ import annotations
+
+from tilewright.relax.call_tir import call_dps, call_tir
+from tilewright.relax.ops import nn
+from tilewright.relax.ops.binary import (
+    add,
+    divide,
+    equal,
+    floor_divide,
+    floor_mod,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    logical_and,
+    logical_or,
+    maximum,
+    minimum,
+    multiply,
+    not_equal,
+    power,
+    subtract,
+)
+from tilewright.relax.ops.create import arange, full, full_like, ones, ones_like, zeros, zeros_like
+from tilewright.relax.ops.linear import linear, matmul
+from tilewright.relax.ops.manipulate import (
+    broadcast_to,
+    concat,
+    expand_dims,
+    flatten,
+    flip,
+    permute_dims,
+    repeat,
+    reshape,
+    split,
+    squeeze,
+    stack,
+    strided_slice,
+    take,
+    tile,
+    tril,
+    triu,
+    where,
+)
+from tilewright.relax.ops.reduce import (
+    all,
+    any,
+    argmax,
+    argmin,
+    max,
+    mean,
+    min,
+    prod,
+    std,
+    sum,
+    variance,
+)
+from tilewright.relax.ops.unary import (
+    abs,
+    acos,
+    asin,
+    astype,
+    atan,
+    ceil,
+    clip,
+    cos,
+    cosh,
+    erf,
+    exp,
+    floor,
+    isnan,
+    log,
+    log2,
+    logical_not,
+    negative,
+    reciprocal,
+    round,
+    rsqrt,
+    sigmoid,
+    sign,
+    sin,
+    sinh,
+    sqrt,
+    square,
+    tan,
+    tanh,
+    trunc,
+)
+from tilewright.relax.registry import OPERATORS, RelaxOp, get_op, operator
+
+__all__ = [
+    "OPERATORS", "RelaxOp", "abs", "acos", "add", "all", "any", "arange", "argmax", "argmin",
+    "asin", "astype", "atan", "broadcast_to", "call_dps", "call_tir", "ceil", "clip", "concat",
+    "cos", "cosh", "divide", "equal", "erf", "exp", "expand_dims", "flatten", "flip", "floor",
+    "floor_divide", "floor_mod", "full", "full_like", "get_op", "greater", "greater_equal",
+    "isnan", "less", "less_equal", "linear", "log", "log2", "logical_and", "logical_not",
+    "logical_or", "matmul", "max", "maximum", "mean", "min", "minimum", "multiply", "negative",
+    "nn", "not_equal", "ones", "ones_like", "operator", "permute_dims", "power", "prod",
+    "reciprocal", "repeat", "reshape", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "split",
+    "sqrt", "square", "squeeze", "stack", "std", "strided_slice", "subtract", "sum", "take",
+    "tan", "tanh", "tile", "tril", "triu", "trunc", "variance", "where", "zeros", "zeros_like",
+]  # fmt: skip

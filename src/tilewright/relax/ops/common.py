@@ -1,0 +1,146 @@
+"""Helpers of inference rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce as fold
+from typing import Any
+
+from tilewright import topi
+from tilewright.arith import simplify
+from tilewright.ir import Expr, as_expr, as_int, const
+from tilewright.relax.registry import InferenceError
+from tilewright.relax.struct_info import TensorStructInfo, prove_different, prove_equal
+
+
+def topi_rule(path: str) -> Callable[..., Any]:
+    """Return the function ``topi.<path>``, looked up when first called."""
+
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        found: Any = topi
+        for part in path.split("."):
+            found = getattr(found, part)
+        return found(*args, **kwargs)
+
+    rule.__name__ = path.rpartition(".")[2]
+    return rule
+
+
+def known(info: TensorStructInfo, name: str = "x") -> tuple[Expr, ...]:
+    """Return the extents of an operand whose shape must be known."""
+    if not info.has_shape:
+        raise InferenceError(f"the shape of {name} must be known, use match_cast to state it")
+    return info.shape
+
+
+def tensor_like(info: TensorStructInfo, *, dtype: str | None = None) -> TensorStructInfo:
+    """A tensor of the same shape, maybe of another dtype."""
+    if info.has_shape:
+        return TensorStructInfo(info.shape, dtype or info.dtype)
+    return TensorStructInfo(None, dtype or info.dtype, info.ndim)
+
+
+def normal_axis(axis: int, ndim: int) -> int:
+    """Count a negative axis from the end."""
+    if not -ndim <= axis < ndim:
+        raise InferenceError(f"axis {axis} is out of range for {ndim} dimensions")
+    return axis + ndim if axis < 0 else axis
+
+
+def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Turn an axis, several, or ``None`` (all) into sorted positive axes."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    made = tuple(sorted(normal_axis(item, ndim) for item in axes))
+    if len(set(made)) != len(made):
+        raise InferenceError(f"axes {list(axes)} name one axis twice")
+    return made
+
+
+def broadcast(*shapes: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Broadcast shapes as NumPy does; a symbolic extent next to another is taken to be equal."""
+    ndim = max(len(shape) for shape in shapes)
+    made: list[Expr] = []
+    for axis in range(ndim):
+        best: Expr = const(1)
+        for shape in shapes:
+            position = axis - ndim + len(shape)
+            if position < 0 or as_int(shape[position]) == 1:
+                continue
+            extent = shape[position]
+            if as_int(best) == 1:
+                best = extent
+            elif prove_different(best, extent):
+                raise InferenceError(f"extents {best!r} and {extent!r} do not broadcast")
+            elif as_int(extent) is not None:
+                best = extent
+        made.append(best)
+    return tuple(made)
+
+
+def same_dtype(*infos: TensorStructInfo) -> str:
+    """Return the common dtype of operands."""
+    found = infos[0].dtype
+    for info in infos[1:]:
+        if info.dtype != found:
+            raise InferenceError(
+                f"operands have dtypes {found} and {info.dtype}: convert one with astype"
+            )
+    return found
+
+
+def product(extents: Sequence[Expr]) -> Expr:
+    """Product of extents."""
+    return simplify(fold(lambda a, b: a * b, extents, as_expr(1)))
+
+
+def require_equal(what: str, a: Expr, b: Expr) -> None:
+    """Refuse extents that are known to differ (symbolic ones are checked when run, if at all)."""
+    if not prove_equal(a, b) and prove_different(a, b):
+        raise InferenceError(f"{what}: {a!r} against {b!r}")
+
+
+def require_ndim(info: TensorStructInfo, ndim: int, name: str = "x") -> None:
+    """Refuse an operand with another number of dimensions."""
+    if info.ndim not in (ndim, -1):
+        raise InferenceError(f"{name} must have {ndim} dimensions, it has {info.ndim}")
+
+
+def pair(value: Any, count: int = 2) -> tuple[int, ...]:
+    """Repeat a number ``count`` times; leave a sequence of that length."""
+    if isinstance(value, int):
+        return (value,) * count
+    made = tuple(value)
+    if len(made) != count:
+        raise InferenceError(f"expected {count} numbers, got {list(made)}")
+    return made
+
+
+def padding_pairs(padding: Any, count: int = 2) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Turn a padding into (before, after): one number, one per axis, or all befores then afters."""
+    if isinstance(padding, int):
+        return (padding,) * count, (padding,) * count
+    made = tuple(padding)
+    if len(made) == count:
+        return made, made
+    if len(made) == 2 * count:
+        return made[:count], made[count:]
+    raise InferenceError(f"padding takes 1, {count} or {2 * count} numbers, got {list(made)}")
+
+
+def window(
+    extent: Expr, size: Expr | int, stride: int, before: int, after: int, dilation: int = 1,
+    *, ceil_mode: bool = False,
+) -> Expr:  # fmt: skip
+    """Extent of a sliding window's result."""
+    reach = (as_expr(size) - 1) * dilation + 1
+    free = extent + (before + after) - reach
+    value = as_int(simplify(free))
+    if value is not None and value < 0:
+        raise InferenceError(
+            f"the window of {size!r} does not fit extent {extent!r} padded by {before} and {after}"
+        )
+    if ceil_mode:
+        free = free + (stride - 1)
+    return simplify(free // stride + 1)

@@ -1,0 +1,67 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright import topi
+from tilewright.ir import Expr, const, dtypes
+from tilewright.relax.expr import OPERATOR_SUGAR, RelaxExpr
+from tilewright.relax.ops.common import broadcast, known, require_equal, same_dtype
+from tilewright.relax.ops.manipulate import permute_dims
+from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+
+
+def _matmul_topi(x1: Any, x2: Any, out_dtype: str | None, transpose_b: bool) -> Any:
+    return topi.matmul(x1, x2, transpose_b=transpose_b, out_dtype=out_dtype)
+
+
+def _matmul_numpy(x1: Any, x2: Any, out_dtype: str | None, transpose_b: bool) -> Any:
+    dtype = out_dtype or x1.dtype.name
+    if transpose_b:
+        x2 = np.swapaxes(x2, -1, -2)
+    if x1.dtype.name in ("float16", "bfloat16"):
+        x1, x2 = x1.astype("float32"), x2.astype("float32")
+    return np.matmul(x1, x2, dtype=None).astype(dtype)
+
+
+@operator("matmul", legalize=_matmul_topi, numpy=_matmul_numpy)
+def matmul(
+    x1: Tensor, x2: Tensor, out_dtype: str | None = None, transpose_b: bool = False
+) -> StructInfo:
+    """Matrix product; batch dimensions broadcast, a vector acts as a row or column.
+
+    With ``transpose_b`` the last two dimensions of ``x2`` are swapped.
+    """
+    a: Any = x1
+    b: Any = x2
+    dtype = out_dtype or same_dtype(a, b)
+    dtypes.split_dtype(dtype)
+    left, right = list(known(a, "x1")), list(known(b, "x2"))
+    if not left or not right:
+        raise InferenceError("operands must have at least one dimension")
+    if transpose_b:
+        if len(right) < 2:
+            raise InferenceError("transpose_b needs a matrix")
+        right[-1], right[-2] = right[-2], right[-1]
+    row, column = len(left) == 1, len(right) == 1
+    if row:
+        left.insert(0, const(1))
+    if column:
+        right.append(const(1))
+    require_equal("inner extents differ", left[-1], right[-2])
+    batch: tuple[Expr, ...] = broadcast(left[:-2], right[:-2]) if len(left) + len(right) > 4 else ()
+    tail = ([] if row else [left[-2]]) + ([] if column else [right[-1]])
+    return TensorStructInfo((*batch, *tail), dtype)
+
+
+def linear(data: RelaxExpr, weight: Any, bias: Any = None, out_dtype: str | None = None) -> Any:
+    """``data @ weight.T + bias``, with ``weight`` as ``[out, in]``."""
+    made: Any = matmul(data, permute_dims(weight), out_dtype)
+    return made if bias is None else made + bias
+
+
+OPERATOR_SUGAR["matmul"] = matmul

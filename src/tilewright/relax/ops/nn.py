@@ -1,0 +1,476 @@
+"""Operators of neural networks: convolution, pooling, normalisation, attention, padding."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright import topi
+from tilewright.arith import simplify
+from tilewright.ir import Expr, as_int
+from tilewright.relax.expr import RelaxCall, RelaxExpr
+from tilewright.relax.ops.binary import add, multiply
+from tilewright.relax.ops.common import (
+    known,
+    normal_axes,
+    normal_axis,
+    padding_pairs,
+    pair,
+    require_equal,
+    require_ndim,
+    same_dtype,
+    tensor_like,
+    topi_rule,
+    window,
+)
+from tilewright.relax.ops.linear import matmul
+from tilewright.relax.ops.manipulate import permute_dims, reshape, where
+from tilewright.relax.ops.unary import (
+    dropout,
+    gelu,
+    gelu_tanh,
+    leaky_relu,
+    relu,
+    rsqrt,
+    silu,
+)
+from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.support.errors import VerifyError
+
+# ---- softmax and normalisation ---------------------------------------------------------------
+
+
+def _softmax_numpy(x: Any, axis: int) -> Any:
+    wide = x.astype("float32") if x.dtype.itemsize < 4 else x
+    shifted = np.exp(wide - wide.max(axis=axis, keepdims=True))
+    return (shifted / shifted.sum(axis=axis, keepdims=True)).astype(x.dtype)
+
+
+@operator(
+    "nn.softmax",
+    legalize=topi_rule("nn.softmax"),
+    numpy=_softmax_numpy,
+)
+def softmax(x: Tensor, axis: int = -1) -> StructInfo:
+    """Exponentials that sum to one along an axis."""
+    info: Any = x
+    normal_axis(axis, info.ndim)
+    return tensor_like(info)
+
+
+@operator(
+    "nn.log_softmax",
+    legalize=topi_rule("nn.log_softmax"),
+    numpy=lambda x, axis: np.log(_softmax_numpy(x.astype("float64"), axis)).astype(x.dtype),
+)
+def log_softmax(x: Tensor, axis: int = -1) -> StructInfo:
+    """Logarithm of softmax."""
+    info: Any = x
+    normal_axis(axis, info.ndim)
+    return tensor_like(info)
+
+
+def _check_scales(info: Any, axes: tuple[int, ...], *scales: tuple[str, Any]) -> None:
+    for name, scale in scales:
+        if scale is None:
+            continue
+        shape = known(scale, name)
+        if len(shape) != len(axes):
+            raise InferenceError(f"{name} must have {len(axes)} dimensions, it has {len(shape)}")
+        for extent, axis in zip(shape, axes):
+            require_equal(f"extent of {name} for axis {axis}", extent, known(info)[axis])
+
+
+def _layer_norm_numpy(data: Any, gamma: Any, beta: Any, axes: Any, epsilon: float) -> Any:
+    wide = data.astype("float32") if data.dtype.itemsize < 4 else data
+    mean = wide.mean(axis=axes, keepdims=True)
+    var = wide.var(axis=axes, keepdims=True)
+    made = (wide - mean) / np.sqrt(var + epsilon) * gamma
+    return (made if beta is None else made + beta).astype(data.dtype)
+
+
+@operator(
+    "nn.layer_norm",
+    legalize=lambda data, gamma, beta, axes, epsilon: topi.nn.layer_norm(
+        data, gamma, beta, axes, epsilon
+    ),
+    numpy=_layer_norm_numpy,
+    prepare=lambda data, gamma, beta, axes, epsilon: {
+        "axes": normal_axes(axes, data.struct_info.ndim)
+    },
+)
+def layer_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor | None = None,
+    axes: tuple[int, ...] | int = -1,
+    epsilon: float = 1e-5,
+) -> StructInfo:
+    """Normalise to mean 0 and variance 1 over ``axes``, then scale by gamma and add beta."""
+    info: Any = data
+    _check_scales(info, normal_axes(axes, info.ndim), ("gamma", gamma), ("beta", beta))
+    return tensor_like(info)
+
+
+def _rms_norm_numpy(data: Any, weight: Any, axes: Any, epsilon: float) -> Any:
+    wide = data.astype("float32") if data.dtype.itemsize < 4 else data
+    mean = np.mean(np.square(wide), axis=axes, keepdims=True)
+    return (wide / np.sqrt(mean + epsilon) * weight).astype(data.dtype)
+
+
+@operator(
+    "nn.rms_norm",
+    legalize=lambda data, weight, axes, epsilon: topi.nn.rms_norm(data, weight, axes, epsilon),
+    numpy=_rms_norm_numpy,
+    prepare=lambda data, weight, axes, epsilon: {"axes": normal_axes(axes, data.struct_info.ndim)},
+)
+def rms_norm(
+    data: Tensor, weight: Tensor, axes: tuple[int, ...] | int = -1, epsilon: float = 1e-5
+) -> StructInfo:
+    """Divide by the root mean square over ``axes``, then scale by weight."""
+    info: Any = data
+    _check_scales(info, normal_axes(axes, info.ndim), ("weight", weight))
+    return tensor_like(info)
+
+
+def _batch_norm_arithmetic(call: RelaxCall) -> RelaxExpr:
+    """``x * scale + shift`` per channel: with constant statistics both fold into constants."""
+    data, gamma, beta, mean, var = call.args
+    ndim, axis = len(data.shape), call.attrs["axis"]
+    scale = gamma * rsqrt(var + call.attrs["epsilon"])
+    shift = beta - mean * scale
+    shape = [data.shape[axis] if position == axis else 1 for position in range(ndim)]
+    made: RelaxExpr = add(multiply(data, reshape(scale, shape)), reshape(shift, shape))
+    return made
+
+
+@operator(
+    "nn.batch_norm",
+    decompose=_batch_norm_arithmetic,
+    prepare=lambda data, gamma, beta, moving_mean, moving_var, axis, epsilon: {
+        "axis": normal_axes(axis, data.struct_info.ndim)[0]
+    },
+)
+def batch_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    moving_mean: Tensor,
+    moving_var: Tensor,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+) -> StructInfo:
+    """Normalise each channel by running statistics, scale and shift (inference only)."""
+    info: Any = data
+    channel = (normal_axis(axis, info.ndim),)
+    _check_scales(
+        info, channel, ("gamma", gamma), ("beta", beta), ("moving_mean", moving_mean),
+        ("moving_var", moving_var),
+    )  # fmt: skip
+    return tensor_like(info)
+
+
+def group_norm(
+    data: RelaxExpr,
+    gamma: RelaxExpr,
+    beta: RelaxExpr,
+    num_groups: int,
+    epsilon: float = 1e-5,
+) -> Any:
+    """Normalise groups of channels (axis 1), then scale and shift each channel."""
+    shape = data.shape
+    channels = shape[1]
+    grouped = reshape(data, (shape[0], num_groups, -1))
+    size = as_int(grouped.shape[2])
+    if size is None:
+        raise VerifyError(f"group_norm needs constant extents, got {list(shape)}")
+    weight = np.ones(size, data.dtype)
+    normal = reshape(layer_norm(grouped, weight, None, (2,), epsilon), shape)
+    view = [channels if axis == 1 else 1 for axis in range(len(shape))]
+    return add(multiply(normal, reshape(gamma, view)), reshape(beta, view))
+
+
+# ---- convolution and pooling -----------------------------------------------------------------
+
+
+def _conv_shape(
+    data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, groups: int, spatial: int
+) -> StructInfo:
+    require_ndim(data, spatial + 2, "data")
+    require_ndim(weight, spatial + 2, "weight")
+    x, w = known(data, "data"), known(weight, "weight")
+    strides, dilation = pair(strides, spatial), pair(dilation, spatial)
+    before, after = padding_pairs(padding, spatial)
+    require_equal("input channels differ (data, weight * groups)", x[1], simplify(w[1] * groups))
+    outputs = as_int(w[0])
+    if outputs is not None and outputs % groups:
+        raise InferenceError(f"{outputs} output channels do not divide into {groups} groups")
+    extents = [
+        window(x[2 + i], w[2 + i], strides[i], before[i], after[i], dilation[i])
+        for i in range(spatial)
+    ]
+    return TensorStructInfo((x[0], w[0], *extents), same_dtype(data, weight))
+
+
+@operator(
+    "nn.conv1d",
+    legalize=lambda data, weight, strides, padding, dilation, groups: topi.nn.conv1d(
+        data, weight, strides, padding, dilation, groups
+    ),
+)
+def conv1d(
+    data: Tensor,
+    weight: Tensor,
+    strides: int = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int = 1,
+    groups: int = 1,
+) -> StructInfo:
+    """Convolution over one axis: data ``[N, C, W]``, weight ``[O, C / groups, K]``."""
+    return _conv_shape(data, weight, strides, padding, dilation, groups, 1)
+
+
+@operator(
+    "nn.conv2d",
+    legalize=lambda data, weight, strides, padding, dilation, groups: topi.nn.conv2d(
+        data, weight, strides, padding, dilation, groups
+    ),
+)
+def conv2d(
+    data: Tensor,
+    weight: Tensor,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> StructInfo:
+    """Convolution over two axes: data ``[N, C, H, W]``, weight ``[O, C / groups, KH, KW]``."""
+    return _conv_shape(data, weight, strides, padding, dilation, groups, 2)
+
+
+@operator(
+    "nn.conv3d",
+    legalize=lambda data, weight, strides, padding, dilation, groups: topi.nn.conv3d(
+        data, weight, strides, padding, dilation, groups
+    ),
+)
+def conv3d(
+    data: Tensor,
+    weight: Tensor,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> StructInfo:
+    """Convolution over three axes: data ``[N, C, D, H, W]``, weight ``[O, C / groups, …]``."""
+    return _conv_shape(data, weight, strides, padding, dilation, groups, 3)
+
+
+@operator(
+    "nn.conv2d_transpose",
+    legalize=lambda data, weight, strides, padding, output_padding: topi.nn.conv2d_transpose(
+        data, weight, strides, padding, output_padding
+    ),
+)
+def conv2d_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    output_padding: int | tuple[int, ...] = 0,
+) -> StructInfo:
+    """Transposed convolution: data ``[N, I, H, W]``, weight ``[I, O, KH, KW]``."""
+    info: Any = data
+    filters: Any = weight
+    require_ndim(info, 4, "data")
+    require_ndim(filters, 4, "weight")
+    x, w = known(info, "data"), known(filters, "weight")
+    steps, extra = pair(strides), pair(output_padding)
+    before, after = padding_pairs(padding)
+    require_equal("input channels differ", x[1], w[0])
+    extents = [
+        simplify((x[2 + i] - 1) * steps[i] + w[2 + i] - before[i] - after[i] + extra[i])
+        for i in range(2)
+    ]
+    return TensorStructInfo((x[0], w[1], *extents), same_dtype(info, filters))
+
+
+def _pool_shape(
+    data: Any, pool_size: Any, strides: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> StructInfo:
+    require_ndim(data, 4, "data")
+    x = known(data, "data")
+    size, steps, reach = pair(pool_size), pair(strides), pair(dilation)
+    before, after = padding_pairs(padding)
+    extents = [
+        window(x[2 + i], size[i], steps[i], before[i], after[i], reach[i], ceil_mode=ceil_mode)
+        for i in range(2)
+    ]
+    return TensorStructInfo((x[0], x[1], *extents), data.dtype)
+
+
+@operator(
+    "nn.max_pool2d",
+    legalize=lambda data, pool_size, strides, padding, dilation, ceil_mode: topi.nn.max_pool2d(
+        data, pool_size, strides, padding, dilation, ceil_mode=ceil_mode
+    ),
+)
+def max_pool2d(
+    data: Tensor,
+    pool_size: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
+) -> StructInfo:
+    """Greatest element of each window of ``[N, C, H, W]``."""
+    return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode)
+
+
+@operator(
+    "nn.avg_pool2d",
+    legalize=lambda data, pool_size, strides, padding, ceil_mode, count_include_pad: (
+        topi.nn.avg_pool2d(
+            data,
+            pool_size,
+            strides,
+            padding,
+            ceil_mode=ceil_mode,
+            count_include_pad=count_include_pad,
+        )
+    ),
+)
+def avg_pool2d(
+    data: Tensor,
+    pool_size: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> StructInfo:
+    """Mean of each window of ``[N, C, H, W]``."""
+    return _pool_shape(data, pool_size, strides, padding, 1, ceil_mode)
+
+
+@operator(
+    "nn.adaptive_avg_pool2d",
+    legalize=lambda data, output_size: topi.nn.adaptive_avg_pool2d(data, output_size),
+)
+def adaptive_avg_pool2d(data: Tensor, output_size: int | tuple[int, ...] = 1) -> StructInfo:
+    """Mean over windows chosen so that the result has ``output_size``."""
+    info: Any = data
+    require_ndim(info, 4, "data")
+    n, c, _, _ = known(info, "data")
+    return TensorStructInfo((n, c, *pair(output_size)), info.dtype)
+
+
+# ---- padding and attention -------------------------------------------------------------------
+
+
+def _pad_pairs(pad_width: Any) -> list[tuple[int, int]]:
+    flat = list(pad_width)
+    return list(zip(flat[0::2], flat[1::2]))
+
+
+def _pad_topi(data: Any, pad_width: Any, pad_value: float) -> Any:
+    pairs = _pad_pairs(pad_width)
+    return topi.nn.pad(data, [p[0] for p in pairs], [p[1] for p in pairs], pad_value)
+
+
+@operator(
+    "nn.pad",
+    legalize=_pad_topi,
+    numpy=lambda data, pad_width, pad_value: np.pad(
+        data, _pad_pairs(pad_width), constant_values=pad_value
+    ),
+)
+def pad(data: Tensor, pad_width: tuple[int, ...], pad_value: float = 0.0) -> StructInfo:
+    """Add elements around: ``pad_width`` is before and after of each axis in turn."""
+    info: Any = data
+    shape = known(info, "data")
+    if len(pad_width) != 2 * len(shape):
+        raise InferenceError(
+            f"pad_width takes {2 * len(shape)} numbers for {len(shape)} axes, got {len(pad_width)}"
+        )
+    extents: list[Expr] = [
+        simplify(extent + (before + after))
+        for extent, (before, after) in zip(shape, _pad_pairs(pad_width))
+    ]
+    return TensorStructInfo(extents, info.dtype)
+
+
+def _attention_composition(call: RelaxCall) -> RelaxExpr:
+    query, key, value = call.args[:3]
+    bias = call.args[3] if len(call.args) > 3 else None
+    scale = call.attrs["scale"]
+    depth = query.shape[3]
+    if scale is None:
+        scale = 1.0 / math.sqrt(as_int(depth) or 0)
+    q = permute_dims(query, (0, 2, 1, 3))
+    k = permute_dims(key, (0, 2, 3, 1))
+    v = permute_dims(value, (0, 2, 1, 3))
+    scores: Any = multiply(matmul(q, k), scale)
+    if bias is not None:
+        scores = add(scores, bias)
+    if call.attrs["causal_mask"]:
+        rows, columns = as_int(query.shape[1]), as_int(key.shape[1])
+        mask = np.tril(np.ones((rows or 0, columns or 0), "bool"))
+        scores = where(mask, scores, np.asarray(-math.inf, scores.dtype))
+    made: RelaxExpr = permute_dims(matmul(softmax(scores, -1), v), (0, 2, 1, 3))
+    return made
+
+
+@operator("nn.attention", decompose=_attention_composition)
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    causal_mask: bool = False,
+) -> StructInfo:
+    """Scaled dot-product attention over ``[batch, sequence, heads, depth]``.
+
+    ``bias`` is added to the scores ``[batch, heads, query, key]``. ``scale`` is 1 / sqrt(depth)
+    if left out.
+    """
+    q: Any = query
+    k: Any = key
+    v: Any = value
+    for name, info in (("query", q), ("key", k), ("value", v)):
+        require_ndim(info, 4, name)
+    require_equal("depths of query and key differ", known(q)[3], known(k)[3])
+    require_equal("sequences of key and value differ", known(k)[1], known(v)[1])
+    if scale is None and as_int(q.shape[3]) is None:
+        raise InferenceError("a symbolic depth needs scale=")
+    if causal_mask and None in (as_int(q.shape[1]), as_int(k.shape[1])):
+        raise InferenceError("causal_mask needs constant sequence lengths; pass bias= instead")
+    return TensorStructInfo((*q.shape[:3], v.shape[3]), same_dtype(q, k, v))
+
+
+__all__ = [
+    "adaptive_avg_pool2d",
+    "attention",
+    "avg_pool2d",
+    "batch_norm",
+    "conv1d",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "dropout",
+    "gelu",
+    "gelu_tanh",
+    "group_norm",
+    "layer_norm",
+    "leaky_relu",
+    "log_softmax",
+    "max_pool2d",
+    "pad",
+    "relu",
+    "rms_norm",
+    "silu",
+    "softmax",
+]

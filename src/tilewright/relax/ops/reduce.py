@@ -1,0 +1,72 @@
+"""Operators that reduce a tensor over axes: a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import Expr, const, dtypes
+from tilewright.relax.ops.common import known, normal_axes, topi_rule
+from tilewright.relax.registry import Builder, InferenceError, Tensor, operator
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+
+
+def reduced_shape(shape: tuple[Expr, ...], axis: Any, keepdims: bool) -> tuple[Expr, ...]:
+    """Shape after reducing over ``axis``."""
+    axes = normal_axes(axis, len(shape))
+    return tuple(
+        const(1) if position in axes else extent
+        for position, extent in enumerate(shape)
+        if keepdims or position not in axes
+    )
+
+
+def _reduction(name: str, numpy: Any, doc: str, kind: str = "") -> Builder:
+    def evaluate(x: Any, axis: Any, keepdims: bool) -> Any:
+        # NumPy sums float16 in float16; a wider accumulator is what kernels have.
+        wide = x.astype("float32") if x.dtype.itemsize < 4 and x.dtype.kind == "f" else x
+        return np.asarray(numpy(wide, axis=axis, keepdims=keepdims)).astype(x.dtype)
+
+    @operator(name, legalize=topi_rule(name), numpy=evaluate)
+    def rule(x: Tensor, axis: Any = None, keepdims: bool = False) -> StructInfo:
+        info: Any = x
+        if kind and dtypes.kind_of(info.dtype) not in kind.split():
+            raise InferenceError(f"takes {kind.replace(' ', ' or ')} elements, got {info.dtype}")
+        return TensorStructInfo(reduced_shape(known(info), axis, keepdims), info.dtype)
+
+    rule.__doc__ = doc
+    return rule
+
+
+def _arg_reduction(name: str, numpy: Any, doc: str) -> Builder:
+    @operator(
+        name,
+        legalize=topi_rule(name),
+        numpy=lambda x, axis, keepdims, dtype: np.asarray(
+            numpy(x, axis=axis, keepdims=keepdims)
+        ).astype(dtype),
+    )
+    def rule(
+        x: Tensor, axis: int | None = None, keepdims: bool = False, dtype: str = "int64"
+    ) -> StructInfo:
+        info: Any = x
+        if not dtypes.is_integer(dtype):
+            raise InferenceError(f"the dtype of indices must be an integer, got {dtype}")
+        return TensorStructInfo(reduced_shape(known(info), axis, keepdims), dtype)
+
+    rule.__doc__ = doc
+    return rule
+
+
+sum = _reduction("sum", np.sum, "Sum of elements.")
+mean = _reduction("mean", np.mean, "Mean of elements.", "float")
+max = _reduction("max", np.max, "Greatest element.")
+min = _reduction("min", np.min, "Least element.")
+prod = _reduction("prod", np.prod, "Product of elements.")
+variance = _reduction("variance", np.var, "Mean squared distance from the mean.", "float")
+std = _reduction("std", np.std, "Square root of the variance.", "float")
+all = _reduction("all", np.all, "Whether all elements hold.", "bool")
+any = _reduction("any", np.any, "Whether any element holds.", "bool")
+argmax = _arg_reduction("argmax", np.argmax, "Index of the greatest element, the first of equals.")
+argmin = _arg_reduction("argmin", np.argmin, "Index of the least element, the first of equals.")

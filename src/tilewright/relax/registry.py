@@ -1,0 +1,282 @@
+"""Graph operators: definition, struct-info inference and legalisation in one declaration.
+
+An operator is a Python function that infers its result::
+
+    @operator("matmul", legalize=topi.matmul)
+    def matmul(x1: Tensor, x2: Tensor, *, out_dtype: str | None = None) -> StructInfo:
+        \"\"\"Matrix product, batch dimensions broadcast.\"\"\"
+        ...
+
+Parameters annotated ``Tensor``, ``TensorTuple``, ``Shape`` or ``Prim`` are operands, and the
+function sees their struct info (a shape: its extents; a tuple: a list); all others are attributes.
+What the decorator returns builds the call: ``matmul(x, w)`` with graph values as operands.
+
+``legalize`` has the same signature over ``te`` tensors and gives the ``te`` result; ``numpy`` the
+same over arrays, for constant folding and as an oracle; ``decompose(call)`` may give an expression
+of other operators instead.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.ir import Expr
+from tilewright.relax.expr import (
+    Constant,
+    PrimValue,
+    RelaxCall,
+    RelaxExpr,
+    ShapeExpr,
+    Tuple,
+    as_relax,
+    shape_values,
+)
+from tilewright.relax.struct_info import (
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from tilewright.support.errors import TilewrightError, VerifyError
+from tilewright.support.registry import Registry
+
+
+class Tensor:
+    """Annotation of an operand that is a tensor."""
+
+
+class TensorTuple:
+    """Annotation of an operand that is a tuple of tensors."""
+
+
+class Shape:
+    """Annotation of an operand that is a shape."""
+
+
+class Prim:
+    """Annotation of an operand that is a scalar expression."""
+
+
+class InferenceError(TilewrightError):
+    """Says inside an inference rule what is wrong; the user sees a ``VerifyError`` with the call."""
+
+
+_KINDS = {"Tensor": Tensor, "TensorTuple": TensorTuple, "Shape": Shape, "Prim": Prim}
+
+
+class RelaxOp:
+    """A graph operator; made by :func:`operator`."""
+
+    def __init__(
+        self,
+        name: str,
+        rule: Callable[..., StructInfo],
+        *,
+        legalize: Callable[..., Any] | None,
+        numpy: Callable[..., Any] | None,
+        decompose: Callable[[RelaxCall], RelaxExpr | None] | None,
+        prepare: Callable[..., dict[str, Any]] | None,
+        pure: bool,
+    ) -> None:
+        self.name = name
+        self.rule = rule
+        self.legalize = legalize
+        self.numpy = numpy
+        self.decompose = decompose
+        self.prepare = prepare
+        self.pure = pure
+        self.signature = inspect.signature(rule)
+        self.operands: dict[str, type] = {}
+        self.attributes: list[str] = []
+        for parameter in self.signature.parameters.values():
+            kind = str(parameter.annotation).split("|")[0].strip()
+            if kind in _KINDS:
+                self.operands[parameter.name] = _KINDS[kind]
+            else:
+                self.attributes.append(parameter.name)
+        self.__doc__ = rule.__doc__
+
+    def content_key(self, ignore_ndarray: bool) -> str:
+        """Operators compare and hash by name."""
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"RelaxOp({self.name})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return OPERATORS.get, (self.name,)
+
+    # ---- building ---------------------------------------------------------------------------
+
+    def build(self, *args: Any, **kwargs: Any) -> RelaxCall:
+        """Make a call from Python arguments."""
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise VerifyError(f"{self.name}{self.signature}: {error}") from None
+        bound.apply_defaults()
+        values = dict(bound.arguments)
+        like = next(
+            (
+                value
+                for name, value in values.items()
+                if name in self.operands and hasattr(value, "struct_info")
+            ),
+            None,
+        )
+        operands: dict[str, RelaxExpr | None] = {}
+        for name, kind in self.operands.items():
+            value = values[name]
+            operands[name] = None if value is None else self._operand(name, kind, value, like)
+        attrs = {name: _plain(values[name]) for name in self.attributes}
+        if self.prepare is not None:
+            try:
+                attrs = {**attrs, **self.prepare(**operands, **attrs)}
+            except InferenceError as error:
+                raise VerifyError(f"{self.name}: {error}") from None
+        given = list(operands.values())
+        while given and given[-1] is None:
+            given.pop()
+        if any(value is None for value in given):
+            missing = [name for name, value in operands.items() if value is None]
+            raise VerifyError(
+                f"{self.name}: {', '.join(missing)} left out, but a later operand is given"
+            )
+        return RelaxCall(self, tuple(given), attrs)  # type: ignore[arg-type]
+
+    def _operand(self, name: str, kind: type, value: Any, like: Any) -> RelaxExpr:
+        if kind is Shape:
+            if isinstance(value, RelaxExpr):
+                return value
+            return ShapeExpr(shape_values(value))
+        made = as_relax(value, like)
+        expected = {Tensor: TensorStructInfo, TensorTuple: TupleStructInfo, Prim: PrimStructInfo}
+        if kind is Prim and isinstance(made, Constant) and made.data.ndim == 0:
+            return PrimValue(made.data.item())
+        if not isinstance(made.struct_info, expected[kind]):
+            raise VerifyError(
+                f"{self.name}: operand {name} must be a {kind.__name__}, "
+                f"got {made!r}: {made.struct_info!r}"
+            )
+        return made
+
+    # ---- meaning ----------------------------------------------------------------------------
+
+    def infer(self, call: RelaxCall) -> StructInfo:
+        """Infer the result of a call; ``VerifyError`` names the operator and its operands."""
+        try:
+            views = [_view(arg) for arg in call.args]
+            return self.rule(**self._named(views, call.attrs))
+        except InferenceError as error:
+            shown = ", ".join(
+                f"{name}: {arg.struct_info!r}" for name, arg in zip(self.operands, call.args)
+            )
+            raise VerifyError(f"{self.name}({shown}): {error}") from None
+
+    def arguments(self, call: RelaxCall) -> dict[str, RelaxExpr | None]:
+        """Operands of a call by name; those left out are ``None``."""
+        names = list(self.operands)
+        padded = [*call.args, *([None] * (len(names) - len(call.args)))]
+        return dict(zip(names, padded))
+
+    def _named(self, values: Sequence[Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        names = list(self.operands)
+        padded = [*values, *([None] * (len(names) - len(values)))]
+        return {**dict(zip(names, padded)), **attrs}
+
+    def call_with(
+        self, function: Callable[..., Any], values: Sequence[Any], call: RelaxCall
+    ) -> Any:
+        """Call ``legalize`` or ``numpy`` with operand values and the call's attributes."""
+        return function(**self._named(values, call.attrs))
+
+
+def _plain(value: Any) -> Any:
+    """Attributes are plain: lists become tuples, NumPy scalars Python numbers."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_plain, value))
+    if hasattr(value, "item") and not isinstance(value, (Expr, RelaxExpr)):
+        return value.item()
+    if isinstance(value, RelaxExpr):
+        raise VerifyError(f"an attribute must be a plain value, got the graph value {value!r}")
+    return value
+
+
+def _view(arg: RelaxExpr) -> Any:
+    """What an inference rule sees of an operand."""
+    info = arg.struct_info
+    if isinstance(info, ShapeStructInfo):
+        return info.values
+    if isinstance(info, TupleStructInfo):
+        return list(info.fields_)
+    if isinstance(info, PrimStructInfo):
+        return info.value
+    return info
+
+
+OPERATORS: Registry[RelaxOp] = Registry("relax operator")
+"""All graph operators by name, such as ``matmul`` or ``nn.relu``."""
+
+Builder = Callable[..., RelaxCall]
+
+
+def operator(
+    name: str,
+    *,
+    legalize: Callable[..., Any] | None = None,
+    numpy: Callable[..., Any] | None = None,
+    decompose: Callable[[RelaxCall], RelaxExpr | None] | None = None,
+    prepare: Callable[..., dict[str, Any]] | None = None,
+    pure: bool = True,
+) -> Callable[[Callable[..., StructInfo]], Builder]:
+    """Declare an operator by its inference rule; see the module's text.
+
+    ``prepare(operands and attributes)`` may complete attributes when a call is built. An operator
+    that is not ``pure`` is never removed, merged or folded.
+    """
+
+    def declare(rule: Callable[..., StructInfo]) -> Builder:
+        op = OPERATORS.register(
+            name,
+            RelaxOp(
+                name,
+                rule,
+                legalize=legalize,
+                numpy=numpy,
+                decompose=decompose,
+                prepare=prepare,
+                pure=pure,
+            ),
+        )
+
+        def build(*args: Any, **kwargs: Any) -> RelaxCall:
+            return op.build(*args, **kwargs)
+
+        build.__name__ = build.__qualname__ = name.rpartition(".")[2]
+        build.__doc__ = rule.__doc__
+        build.__module__ = rule.__module__
+        build.__signature__ = op.signature  # type: ignore[attr-defined]
+        build.op = op  # type: ignore[attr-defined]
+        return build
+
+    return declare
+
+
+def get_op(name: str) -> RelaxOp:
+    """Return an operator by name (with or without the prefix ``relax.``)."""
+    return OPERATORS.get(name.removeprefix("relax."))
+
+
+def is_call_to(expr: Any, name: str) -> bool:
+    """Whether an expression is a call of the operator ``name``."""
+    return isinstance(expr, RelaxCall) and isinstance(expr.op, RelaxOp) and expr.op.name == name
+
+
+def tuple_items(expr: RelaxExpr) -> tuple[RelaxExpr, ...]:
+    """Items of a literal tuple."""
+    if not isinstance(expr, Tuple):
+        raise VerifyError(f"expected a tuple written out, got {expr!r}")
+    return expr.items

@@ -1,0 +1,149 @@
+"""Rebuilding graph functions binding by binding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir import IRModule, Pass, substitute
+from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.expr import (
+    Binding,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    MatchCast,
+    RelaxExpr,
+    RelaxVar,
+    SeqExpr,
+    VarBinding,
+)
+from tilewright.relax.struct_info import StructInfo, same_struct_info, substitute_info
+
+
+class FunctionRewriter:
+    """Rebuilds functions of a module; override ``rewrite_value`` (or ``rewrite_binding``).
+
+    Bound variables keep their identity unless their struct info changes. ``self.mapping`` says what
+    variables have become.
+    """
+
+    def __init__(self, mod: IRModule | None = None) -> None:
+        self.builder = BlockBuilder(mod)
+        self.mapping: dict[Any, Any] = {}
+        self.function: Function | None = None
+
+    def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
+        """Return what ``var`` shall be bound to; operands may be nested, they get normalised."""
+        return value
+
+    def rewrite_binding(self, binding: Binding) -> None:
+        """Emit what a binding becomes."""
+        value = self.resolve(binding.value)
+        if isinstance(binding, MatchCast):
+            info = substitute_info(binding.struct_info, self.mapping)
+            if value is binding.value and info is binding.struct_info:
+                self.builder.emit_binding(binding)
+            else:
+                var = self.renew(binding.var, info)
+                self.builder.emit_binding(MatchCast(value, info, var))
+            return
+        made = self.rewrite_value(value, binding.var)
+        if made is binding.value:
+            self.builder.emit_binding(binding)
+        else:
+            self.bind(binding.var, made)
+
+    def bind(self, var: RelaxVar, value: RelaxExpr) -> None:
+        """Bind an old variable to a new value."""
+        value = self.builder.normalize(value)
+        self.builder.emit_binding(VarBinding(value, self.renew(var, value.struct_info)))
+
+    def renew(self, var: RelaxVar, info: StructInfo) -> RelaxVar:
+        """Return ``var``, or a new one in its place if its struct info changes."""
+        if same_struct_info(var.struct_info, info):
+            return var
+        made = type(var)(var.name, info)
+        self.mapping[var] = made
+        return made
+
+    def resolve(self, expr: Any) -> Any:
+        """Replace old variables by what they have become."""
+        return substitute(expr, self.mapping)
+
+    def rewrite_params(self, function: Function) -> Sequence[RelaxVar]:
+        """Return the new function's parameters."""
+        return function.params
+
+    def rewrite(self, function: Function) -> Function:
+        """Rebuild one function."""
+        self.function = function
+        params = tuple(self.rewrite_params(function))
+
+        def body() -> RelaxExpr:
+            for block in function.body.blocks:
+                if isinstance(block, DataflowBlock):
+                    with self.builder.dataflow():
+                        self.rewrite_block(block.bindings)
+                else:
+                    self.rewrite_block(block.bindings)
+            return self.rewrite_result(function.body)
+
+        made = self.builder.build_function(params, body, function.attrs)
+        return function if _same_function(function, made) else made
+
+    def rewrite_block(self, bindings: Sequence[Binding]) -> None:
+        """Rebuild the bindings of one block."""
+        for binding in bindings:
+            self.rewrite_binding(binding)
+
+    def rewrite_result(self, body: SeqExpr) -> RelaxExpr:
+        """Return the new result."""
+        result: RelaxExpr = self.resolve(body.body)
+        return result
+
+
+def _same_function(old: Function, new: Function) -> bool:
+    if old.params != new.params or old.body.body is not new.body.body:
+        return False
+    if len(old.body.blocks) != len(new.body.blocks):
+        return False
+    return all(
+        type(a) is type(b)
+        and len(a.bindings) == len(b.bindings)
+        and all(x is y for x, y in zip(a.bindings, b.bindings))
+        for a, b in zip(old.body.blocks, new.body.blocks)
+    )
+
+
+class GraphPass(Pass):
+    """A pass that rebuilds every graph function by ``rewriter(mod)``."""
+
+    include_primitive = False
+    """Whether fusion groups (functions with attribute ``Primitive``) are rebuilt too."""
+
+    def rewriter(self, mod: IRModule) -> FunctionRewriter:
+        """Make the rewriter for a module."""
+        raise NotImplementedError(f"{self.name} must define rewriter(mod)")
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Rebuild all graph functions."""
+        rewriter = self.rewriter(mod)
+        for name, function in mod.functions.items():
+            if isinstance(function, Function) and (
+                self.include_primitive or not function.is_primitive
+            ):
+                made = rewriter.rewrite(function)
+                if made is not function:
+                    rewriter.builder.update_func(name, made)
+        made_mod = rewriter.builder.get()
+        if len(made_mod.functions) == len(mod.functions) and all(
+            made_mod.functions.get(name) is function for name, function in mod.functions.items()
+        ):
+            return mod
+        return made_mod
+
+
+def as_outer_var(var: RelaxVar) -> RelaxVar:
+    """A variable like ``var`` that is not local to a dataflow block."""
+    return RelaxVar(var.name, var.struct_info) if isinstance(var, DataflowVar) else var

@@ -1,0 +1,223 @@
+"""What is known of a graph value before it is computed: its structure information.
+
+Shapes are tuples of int64 expressions, so that ``("n", 784)``-like symbolic shapes are ordinary
+arithmetic over ``tir`` variables. Two struct infos are compared with :func:`same_struct_info`,
+which may use arithmetic to see that ``n * 2`` and ``2 * n`` are one extent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import (
+    INDEX,
+    Expr,
+    ExprLike,
+    Node,
+    Var,
+    as_expr,
+    as_int,
+    attr,
+    child,
+    children,
+    dtypes,
+    expr_equal,
+    free_vars,
+    node,
+    substitute,
+)
+from tilewright.support.errors import VerifyError
+
+
+class StructInfo(Node):
+    """Base of what is known of a graph value."""
+
+    __slots__ = ()
+
+
+@node
+class ObjectStructInfo(StructInfo):
+    """Anything: nothing is known."""
+
+    def __repr__(self) -> str:
+        return "Object"
+
+
+@node
+class PrimStructInfo(StructInfo):
+    """A scalar that is not a tensor, with its value if known."""
+
+    dtype: str = attr()
+    value: Expr | None = child(default=None)
+
+    def __repr__(self) -> str:
+        return f"Prim({self.dtype})"
+
+
+@node
+class ShapeStructInfo(StructInfo):
+    """A shape; ``values`` are its extents if ``len(values) == ndim``, else they are unknown."""
+
+    values: tuple[Expr, ...] = children(default=())
+    ndim: int = attr(default=-1)
+
+    def __init__(self, values: Sequence[ExprLike] | None = None, ndim: int | None = None) -> None:
+        made, rank = _extents(values, ndim)
+        object.__setattr__(self, "values", made)
+        object.__setattr__(self, "ndim", rank)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the extents are known."""
+        return self.ndim == len(self.values)
+
+    def __repr__(self) -> str:
+        return f"Shape({_show(self)})"
+
+
+@node
+class TensorStructInfo(StructInfo):
+    """A tensor: ``shape`` if known (``has_shape``), else only ``ndim`` (-1: unknown too)."""
+
+    shape: tuple[Expr, ...] = children(default=())
+    dtype: str = attr(default="float32")
+    ndim: int = attr(default=-1)
+
+    def __init__(
+        self,
+        shape: Sequence[ExprLike] | None = None,
+        dtype: str = "float32",
+        ndim: int | None = None,
+    ) -> None:
+        dtypes.split_dtype(dtype)
+        made, rank = _extents(shape, ndim)
+        object.__setattr__(self, "shape", made)
+        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(self, "ndim", rank)
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether all extents are known as expressions."""
+        return self.ndim == len(self.shape)
+
+    @property
+    def values(self) -> tuple[Expr, ...]:
+        """The extents, under the name that shapes use too."""
+        return self.shape
+
+    def __repr__(self) -> str:
+        return f"Tensor({_show(self)}, {self.dtype})"
+
+
+@node
+class TupleStructInfo(StructInfo):
+    """A tuple of values."""
+
+    fields_: tuple[StructInfo, ...] = children()
+
+    def __repr__(self) -> str:
+        return f"Tuple({', '.join(map(repr, self.fields_))})"
+
+
+def _extents(values: Sequence[ExprLike] | None, ndim: int | None) -> tuple[tuple[Expr, ...], int]:
+    made = () if values is None else tuple(as_expr(value, INDEX) for value in values)
+    for extent in made:
+        if extent.dtype != INDEX:
+            raise VerifyError(f"an extent must be {INDEX}, got {extent!r} of {extent.dtype}")
+    if ndim is None:
+        return made, -1 if values is None else len(made)
+    if made and len(made) != ndim:
+        raise VerifyError(f"ndim is {ndim} but the shape has {len(made)} dimensions")
+    return made, ndim
+
+
+def _show(info: ShapeStructInfo | TensorStructInfo) -> str:
+    known = info.ndim == len(info.values)
+    if known:
+        return f"({', '.join(map(repr, info.values))}{',' if info.ndim == 1 else ''})"
+    return f"ndim={info.ndim}"
+
+
+def prove_equal(a: Expr, b: Expr) -> bool:
+    """Whether two extents are provably equal."""
+    if a is b:
+        return True
+    x, y = as_int(a), as_int(b)
+    if x is not None and y is not None:
+        return x == y
+    return expr_equal(a, b) or bool(Analyzer().can_prove_equal(a, b))
+
+
+def prove_different(a: Expr, b: Expr) -> bool:
+    """Whether two extents can never be equal (decided for constants; a variable may be anything)."""
+    x, y = as_int(a), as_int(b)
+    return x is not None and y is not None and x != y
+
+
+def same_shape(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
+    """Whether two shapes are provably equal."""
+    return len(a) == len(b) and all(map(prove_equal, a, b))
+
+
+def same_struct_info(a: StructInfo, b: StructInfo) -> bool:
+    """Whether two struct infos say the same of the same variables."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, TensorStructInfo) and isinstance(b, TensorStructInfo):
+        return (
+            a.dtype == b.dtype
+            and a.ndim == b.ndim
+            and a.has_shape == b.has_shape
+            and same_shape(a.shape, b.shape)
+        )
+    if isinstance(a, ShapeStructInfo) and isinstance(b, ShapeStructInfo):
+        return a.ndim == b.ndim and same_shape(a.values, b.values)
+    if isinstance(a, TupleStructInfo) and isinstance(b, TupleStructInfo):
+        return len(a.fields_) == len(b.fields_) and all(map(same_struct_info, a.fields_, b.fields_))
+    if isinstance(a, PrimStructInfo) and isinstance(b, PrimStructInfo):
+        if a.dtype != b.dtype or (a.value is None) != (b.value is None):
+            return False
+        return a.value is None or prove_equal(a.value, b.value)  # type: ignore[arg-type]
+    return True
+
+
+def extents_of(info: StructInfo) -> list[Expr]:
+    """All extents (and scalar values) inside a struct info, in order."""
+    if isinstance(info, (TensorStructInfo, ShapeStructInfo)):
+        return list(info.values)
+    if isinstance(info, TupleStructInfo):
+        return [extent for field in info.fields_ for extent in extents_of(field)]
+    if isinstance(info, PrimStructInfo) and info.value is not None:
+        return [info.value]
+    return []
+
+
+def defined_vars(infos: Sequence[StructInfo]) -> list[Var]:
+    """Symbolic variables that parameters of these struct infos define: plain extents, in order."""
+    found: dict[Var, None] = {}
+    for info in infos:
+        for extent in extents_of(info):
+            if type(extent) is Var:
+                found.setdefault(extent)
+    return list(found)
+
+
+def used_vars(info: StructInfo) -> list[Var]:
+    """Symbolic variables that occur in a struct info."""
+    found: dict[Var, None] = {}
+    for extent in extents_of(info):
+        for var in free_vars(extent):
+            found.setdefault(var)
+    return list(found)
+
+
+def substitute_info(info: StructInfo, mapping: dict[Any, Any]) -> StructInfo:
+    """Replace symbolic variables in a struct info."""
+    if not mapping:
+        return info
+    made: StructInfo = substitute(info, mapping)
+    return made

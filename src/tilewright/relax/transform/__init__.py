@@ -1,0 +1,35 @@
+"""Passes over graph functions, one a file. Orders live in ``relax.pipeline``."""
+
+from __future__ import annotations
+
+from tilewright.relax.transform.annotate_pattern import (
+    AnnotateTIROpPattern,
+    OpPattern,
+    analyze_pattern,
+)
+from tilewright.relax.transform.bind_params import BindParams
+from tilewright.relax.transform.canonicalize import CanonicalizeBindings
+from tilewright.relax.transform.dead_code import DeadCodeElimination
+from tilewright.relax.transform.decompose_ops import DecomposeOpsForInference
+from tilewright.relax.transform.fold_constant import FoldConstant
+from tilewright.relax.transform.fold_conv_scale import FoldConvScale
+from tilewright.relax.transform.fuse_ops import FuseOps
+from tilewright.relax.transform.fuse_tir import FuseTIR
+from tilewright.relax.transform.fuse_transpose_matmul import FuseTransposeMatmul
+from tilewright.relax.transform.legalize_ops import LegalizeOps
+
+__all__ = [
+    "AnnotateTIROpPattern",
+    "BindParams",
+    "CanonicalizeBindings",
+    "DeadCodeElimination",
+    "DecomposeOpsForInference",
+    "FoldConstant",
+    "FoldConvScale",
+    "FuseOps",
+    "FuseTIR",
+    "FuseTransposeMatmul",
+    "LegalizeOps",
+    "OpPattern",
+    "analyze_pattern",
+]

@@ -1,0 +1,81 @@
+"""``BindParams``: parameters of a graph function become constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir import IRModule, Pass, Var, as_int, const as number, substitute
+from tilewright.relax.expr import Constant, Function, RelaxVar, const
+from tilewright.relax.rewriter import FunctionRewriter
+from tilewright.relax.struct_info import TensorStructInfo, substitute_info
+from tilewright.support.errors import VerifyError
+from tilewright.support.registry import near_matches
+
+
+class BindParams(Pass):
+    """Bind parameters of a function, by name, to arrays.
+
+    Symbolic extents that the arrays decide become numbers everywhere in the function.
+    """
+
+    def __init__(self, func_name: str, params: Mapping[str, Any]) -> None:
+        self.func_name = func_name
+        self.params = dict(params)
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Rebuild the function with fewer parameters."""
+        function = mod[self.func_name]
+        if not isinstance(function, Function):
+            raise VerifyError(f"{self.func_name} is no graph function")
+        by_name = {param.name: param for param in function.params}
+        binder = _Binder(mod)
+        extents: dict[Var, int] = {}
+        constants: dict[RelaxVar, Constant] = {}
+        for name, value in self.params.items():
+            if name not in by_name:
+                raise VerifyError(
+                    f"{self.func_name} has no parameter {name!r}; "
+                    f"{near_matches(name, list(by_name))}"
+                )
+            constants[by_name[name]] = self._constant(by_name[name], value, extents)
+        binder.mapping.update(constants)
+        binder.mapping.update({var: number(value) for var, value in extents.items()})
+        made = binder.rewrite(function)
+        binder.builder.update_func(self.func_name, made)
+        return binder.builder.get()
+
+    def _constant(self, param: RelaxVar, value: Any, extents: dict[Var, int]) -> Constant:
+        info = param.struct_info
+        made = const(value)
+        if not isinstance(info, TensorStructInfo) or not info.has_shape:
+            raise VerifyError(f"parameter {param.name} is {info!r}; only tensors can be bound")
+        found = made.data
+        if found.dtype.name != info.dtype or found.ndim != info.ndim:
+            raise VerifyError(
+                f"parameter {param.name} is {info!r}, "
+                f"got an array of {found.dtype.name} with shape {list(found.shape)}"
+            )
+        for extent, size in zip(info.shape, found.shape):
+            if type(extent) is Var:
+                known = extents.setdefault(extent, size)
+            else:
+                known = (
+                    as_int(substitute(extent, {v: number(n) for v, n in extents.items()})) or size
+                )
+            if known != size:
+                raise VerifyError(
+                    f"parameter {param.name} is {info!r}, got shape {list(found.shape)}"
+                )
+        return made
+
+
+class _Binder(FunctionRewriter):
+    def rewrite_params(self, function: Function) -> list[RelaxVar]:
+        kept = []
+        for param in function.params:
+            if param in self.mapping:
+                continue
+            info = substitute_info(param.struct_info, self.mapping)
+            kept.append(self.renew(param, info))
+        return kept

@@ -1,0 +1,106 @@
+"""``CanonicalizeBindings``: aliases, tuples taken apart and casts that change nothing go away."""
+
+from __future__ import annotations
+
+from tilewright.ir import IRModule
+from tilewright.relax.expr import (
+    Binding,
+    DataflowVar,
+    Function,
+    MatchCast,
+    RelaxExpr,
+    RelaxVar,
+    Tuple,
+    TupleGetItem,
+    VarBinding,
+    is_atom,
+)
+from tilewright.relax.rewriter import FunctionRewriter, GraphPass
+from tilewright.relax.struct_info import same_struct_info
+from tilewright.relax.transform.dead_code import remove_unused_bindings
+
+
+class CanonicalizeBindings(GraphPass):
+    """Forward ``y = x`` and ``(a, b)[0]`` to their uses and remove what is unused then.
+
+    A dataflow output ``gv = lv`` whose ``lv`` is bound in the same block takes over the value.
+    """
+
+    def rewriter(self, mod: IRModule) -> FunctionRewriter:
+        """Make the rewriter."""
+        return _Canonicalizer(mod)
+
+
+class _Canonicalizer(FunctionRewriter):
+    def rewrite(self, function: Function) -> Function:
+        self.tuples: dict[RelaxVar, Tuple] = {}
+        made = super().rewrite(_promote_outputs(function))
+        return remove_unused_bindings(made)
+
+    def rewrite_binding(self, binding: Binding) -> None:
+        value: RelaxExpr = self.resolve(binding.value)
+        if isinstance(binding, MatchCast):
+            if same_struct_info(value.struct_info, binding.struct_info):
+                self.alias(binding.var, value)
+            else:
+                super().rewrite_binding(binding)
+            return
+        if isinstance(value, TupleGetItem):
+            known = value.tuple_value
+            if isinstance(known, RelaxVar):
+                known = self.tuples.get(known, known)
+            if isinstance(known, Tuple):
+                value = known.items[value.index]
+        if isinstance(value, Tuple):
+            self.tuples[binding.var] = value
+        if is_atom(value) and not isinstance(value, Tuple) and self.alias(binding.var, value):
+            return
+        if value is binding.value:
+            self.builder.emit_binding(binding)
+        else:
+            self.bind(binding.var, value)
+
+    def alias(self, var: RelaxVar, value: RelaxExpr) -> bool:
+        """Let uses of ``var`` see ``value``; a dataflow variable may not leave its block by that."""
+        if isinstance(value, DataflowVar) and not isinstance(var, DataflowVar):
+            self.builder.emit_binding(VarBinding(value, var))
+            return True
+        self.mapping[var] = value
+        return True
+
+
+def _promote_outputs(function: Function) -> Function:
+    """Turn ``lv = f(x); gv = lv`` into ``gv = f(x)``."""
+    mapping: dict[RelaxVar, RelaxVar] = {}
+    for block in function.body.blocks:
+        bound = {binding.var for binding in block.bindings}
+        for binding in block.bindings:
+            value = binding.value
+            if (
+                isinstance(binding, VarBinding)
+                and isinstance(value, DataflowVar)
+                and not isinstance(binding.var, DataflowVar)
+                and value in bound
+                and value not in mapping
+            ):
+                mapping[value] = binding.var
+    if not mapping:
+        return function
+    promoter = _Promoter(mapping)
+    return promoter.rewrite(function)
+
+
+class _Promoter(FunctionRewriter):
+    def __init__(self, outputs: dict[RelaxVar, RelaxVar]) -> None:
+        super().__init__()
+        self.outputs = outputs
+        self.mapping.update(outputs)
+
+    def rewrite_binding(self, binding: Binding) -> None:
+        if isinstance(binding.value, RelaxVar) and self.outputs.get(binding.value) is binding.var:
+            return
+        var = self.outputs.get(binding.var)
+        if var is None:
+            super().rewrite_binding(binding)
+        else:
+            self.builder.emit_binding(binding.replace(var=var, value=self.resolve(binding.value)))

@@ -1,0 +1,80 @@
+"""``DeadCodeElimination``: bindings and functions that nothing needs go away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir import IRModule, Pass
+from tilewright.relax.analysis import called_functions, used_graph_vars
+from tilewright.relax.expr import (
+    Binding,
+    BindingBlock,
+    Function,
+    MatchCast,
+    RelaxCall,
+    RelaxVar,
+    SeqExpr,
+)
+from tilewright.relax.registry import RelaxOp
+
+
+class DeadCodeElimination(Pass):
+    """Remove unused pure bindings, and functions that ``entry_functions`` do not reach.
+
+    Without ``entry_functions`` these are the graph functions that are no fusion groups; a module
+    without any graph function keeps everything.
+    """
+
+    def __init__(self, entry_functions: Sequence[str] | None = None) -> None:
+        self.entry_functions = None if entry_functions is None else tuple(entry_functions)
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Clean every function, then the module."""
+        mod = mod.map_functions(lambda _, function: remove_unused_bindings(function), Function)
+        entries = self.entry_functions
+        if entries is None:
+            entries = tuple(
+                name
+                for name, function in mod.functions.items()
+                if (isinstance(function, Function) and not function.is_primitive)
+                or "global_symbol" in function.attrs
+            )
+            if not any(isinstance(mod[name], Function) for name in entries):
+                return mod
+        reached: dict[str, None] = {}
+        pending = list(entries)
+        while pending:
+            name = pending.pop()
+            if name not in reached:
+                reached[name] = None
+                if isinstance(mod[name], Function):
+                    pending.extend(called_functions(mod[name]))
+        return mod.map_functions(lambda name, function: function if name in reached else None)
+
+
+def _has_effect(binding: Binding) -> bool:
+    if isinstance(binding, MatchCast):
+        return True
+    value = binding.value
+    return isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp) and not value.op.pure
+
+
+def remove_unused_bindings(function: Function) -> Function:
+    """Remove bindings whose variable is never used and whose value has no effect."""
+    needed: set[RelaxVar] = set(used_graph_vars(function.body.body))
+    blocks: list[BindingBlock] = []
+    changed = False
+    for block in reversed(function.body.blocks):
+        kept: list[Binding] = []
+        for binding in reversed(block.bindings):
+            if binding.var in needed or _has_effect(binding):
+                needed.update(used_graph_vars(binding.value))
+                kept.append(binding)
+        if len(kept) != len(block.bindings):
+            changed = True
+            block = block.replace(bindings=tuple(reversed(kept)))
+        if block.bindings:
+            blocks.append(block)
+    if not changed:
+        return function
+    return function.replace(body=SeqExpr(tuple(reversed(blocks)), function.body.body))

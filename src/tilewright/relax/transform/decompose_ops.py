@@ -1,0 +1,39 @@
+"""``DecomposeOpsForInference``: batch_norm and dropout become arithmetic that folds.
+
+With constant statistics the arithmetic is ``x * scale + shift`` with constant scale and shift after
+``FoldConstant``; ``FoldConvScale`` then moves the scale into the weights of a convolution.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir import IRModule
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar
+from tilewright.relax.registry import RelaxOp
+from tilewright.relax.rewriter import FunctionRewriter, GraphPass
+
+INFERENCE_OPS = ("nn.batch_norm", "nn.dropout")
+
+
+class DecomposeOpsForInference(GraphPass):
+    """Replace the operators named by ``ops`` by their decomposition."""
+
+    def __init__(self, ops: tuple[str, ...] = INFERENCE_OPS) -> None:
+        self.ops = ops
+
+    def rewriter(self, mod: IRModule) -> FunctionRewriter:
+        """Make the rewriter."""
+        return _Decomposer(mod, self.ops)
+
+
+class _Decomposer(FunctionRewriter):
+    def __init__(self, mod: IRModule, ops: tuple[str, ...]) -> None:
+        super().__init__(mod)
+        self.ops = ops
+
+    def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
+        if isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp):
+            op = value.op
+            if op.name in self.ops and op.decompose is not None:
+                made = op.decompose(value)
+                return value if made is None else made
+        return value

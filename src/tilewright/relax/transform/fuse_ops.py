@@ -1,0 +1,344 @@
+"""``FuseOps``: groups calls of tensor functions that shall run as one kernel.
+
+The algorithm is Relay's: over the data flow of a block, find for each call its immediate
+post-dominator, the call that all its results flow into, and join it with everything in between if
+the kinds of access (``AnnotateTIROpPattern``) allow. Contractions take what follows element by
+element; element-wise chains join each other and a reduction after them; injective calls join in a
+second round. Each group becomes a function with attribute ``Primitive``, which ``FuseTIR`` turns
+into one tensor function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tilewright.ir import GlobalVar, IRModule, Pass, Var, free_vars
+from tilewright.relax.analysis import used_graph_vars
+from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.call_tir import call_tir_parts, is_call_tir
+from tilewright.relax.expr import (
+    Binding,
+    DataflowBlock,
+    Function,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    ShapeExpr,
+    Tuple,
+    VarBinding,
+)
+from tilewright.relax.rewriter import FunctionRewriter
+from tilewright.relax.struct_info import (
+    ShapeStructInfo,
+    TensorStructInfo,
+    defined_vars,
+    same_shape,
+    used_vars,
+)
+from tilewright.relax.transform.annotate_pattern import OpPattern
+from tilewright.tir import PrimFunc
+
+Condition = Callable[[OpPattern, bool], bool]
+
+
+class FuseOps(Pass):
+    """Group calls; a group holds at most ``max_depth`` of them."""
+
+    def __init__(self, max_depth: int = 256) -> None:
+        self.max_depth = max_depth
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Group the calls in every dataflow block."""
+        rewriter = _GroupRewriter(mod, self.max_depth)
+        for name, function in mod.functions.items():
+            if isinstance(function, Function) and not function.is_primitive:
+                made = rewriter.rewrite(function)
+                if made is not function:
+                    rewriter.builder.update_func(name, made)
+        return rewriter.builder.get() if rewriter.grouped else mod
+
+
+@dataclass(eq=False)
+class _Node:
+    """A binding in the data flow."""
+
+    binding: Binding
+    index: int
+    pattern: OpPattern
+    uses: list[tuple[_Node, OpPattern]] = field(default_factory=list)
+    escapes: bool = False
+    """Whether the result leaves the block or goes where fusion can't follow."""
+    parent: _Node | None = None
+    parent_pattern: OpPattern = OpPattern.OPAQUE
+    depth: int = 0
+    leader: _Node | None = None
+    group_pattern: OpPattern = OpPattern.OPAQUE
+    size: int = 1
+
+    def group(self) -> _Node:
+        node = self
+        while node.leader is not None:
+            node = node.leader
+        return node
+
+
+class _Partition:
+    """Groups the bindings of one block."""
+
+    def __init__(self, nodes: list[_Node], max_depth: int) -> None:
+        self.nodes = nodes
+        self.max_depth = max_depth
+        self._dominate()
+        for phase in (0, 1):
+            for node in nodes:
+                self._fuse(node, phase)
+
+    def _dominate(self) -> None:
+        for node in reversed(self.nodes):
+            if node.escapes or not node.uses:
+                node.depth = 1
+                continue
+            parent, pattern = None, OpPattern.ELEMENTWISE
+            for position, (user, edge) in enumerate(node.uses):
+                pattern = max(pattern, edge)
+                if position == 0:
+                    parent = user
+                else:
+                    parent, pattern = _common(parent, user, pattern)
+            node.parent, node.parent_pattern = parent, pattern
+            node.depth = 1 if parent is None else parent.depth + 1
+
+    def _fuse(self, node: _Node, phase: int) -> None:
+        sink = node.parent
+        if sink is None or node.pattern == OpPattern.OPAQUE:
+            return
+        group = node.group()
+        if group is sink.group():
+            return
+        kind = group.group_pattern
+        if kind == OpPattern.OUTPUT_FUSABLE:
+            if phase == 0 and node.parent_pattern <= OpPattern.BROADCAST:
+                self._try(node, sink, lambda k, last: k <= OpPattern.BROADCAST)
+        elif kind <= OpPattern.BROADCAST:
+            if node.parent_pattern <= OpPattern.INJECTIVE or (
+                node.parent_pattern == OpPattern.REDUCTION
+            ):
+                self._try(
+                    node,
+                    sink,
+                    lambda k, last: (
+                        k <= OpPattern.OUTPUT_FUSABLE if last else k <= OpPattern.INJECTIVE
+                    ),
+                )
+        elif kind == OpPattern.INJECTIVE and phase == 1:
+            self._try(node, sink, lambda k, last: k <= OpPattern.INJECTIVE)
+
+    def _try(self, source: _Node, sink: _Node, allowed: Condition) -> None:
+        path = self._path(source, sink, allowed)
+        if path is None:
+            return
+        leaders = {node.group() for node in (source, *path, sink)}
+        if sum(leader.size for leader in leaders) > self.max_depth:
+            return
+        root = sink.group()
+        for leader in leaders:
+            if leader is not root:
+                leader.leader = root
+                root.size += leader.size
+                root.group_pattern = _combine(leader.group_pattern, root.group_pattern)
+
+    def _path(self, source: _Node, sink: _Node, allowed: Condition) -> list[_Node] | None:
+        """Calls between source and sink if all are allowed."""
+        found: list[_Node] = []
+        seen = {source}
+        pending = [user for user, _ in source.uses]
+        while pending:
+            node = pending.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if not allowed(node.group().group_pattern, node is sink):
+                return None
+            if node is not sink:
+                found.append(node)
+                pending.extend(user for user, _ in node.uses)
+        return found
+
+
+def _common(a: _Node | None, b: _Node | None, pattern: OpPattern) -> tuple[_Node | None, OpPattern]:
+    """Least common ancestor of two nodes in the tree of post-dominators."""
+    while a is not b:
+        if a is None or b is None:
+            return None, OpPattern.OPAQUE
+        if a.depth < b.depth:
+            pattern, b = max(pattern, b.parent_pattern), b.parent
+        elif a.depth > b.depth:
+            pattern, a = max(pattern, a.parent_pattern), a.parent
+        else:
+            pattern = max(pattern, a.parent_pattern, b.parent_pattern)
+            a, b = a.parent, b.parent
+    return a, pattern
+
+
+def _combine(a: OpPattern, b: OpPattern) -> OpPattern:
+    return max(a, b)
+
+
+class _GroupRewriter(FunctionRewriter):
+    """Moves each group of several calls into a function of its own."""
+
+    def __init__(self, mod: IRModule, max_depth: int) -> None:
+        super().__init__(mod)
+        self.mod = mod
+        self.max_depth = max_depth
+        self.grouped = False
+
+    def rewrite(self, function: Function) -> Function:
+        self.outside = set(used_graph_vars(function.body.body))
+        self.block_of: dict[RelaxVar, object] = {}
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                for var in used_graph_vars(binding.value):
+                    if self.block_of.get(var, block) is not block:
+                        self.outside.add(var)
+                self.block_of[binding.var] = block
+        self.dataflow = {
+            block.bindings for block in function.body.blocks if isinstance(block, DataflowBlock)
+        }
+        return super().rewrite(function)
+
+    def rewrite_block(self, bindings: tuple[Binding, ...]) -> None:  # type: ignore[override]
+        if bindings not in self.dataflow:
+            super().rewrite_block(bindings)
+            return
+        nodes = self._nodes(bindings)
+        _Partition(list(nodes.values()), self.max_depth)
+        members: dict[_Node, list[_Node]] = {}
+        for node in nodes.values():
+            members.setdefault(node.group(), []).append(node)
+        for binding in bindings:
+            node = nodes[binding.var]
+            group = members[node.group()]
+            if len(group) == 1:
+                self.rewrite_binding(binding)
+            elif node is group[-1]:
+                self._emit_group(group)
+
+    def _nodes(self, bindings: tuple[Binding, ...]) -> dict[RelaxVar, _Node]:
+        nodes: dict[RelaxVar, _Node] = {}
+        for index, binding in enumerate(bindings):
+            pattern = self._pattern(binding)
+            node = _Node(binding, index, pattern, group_pattern=pattern)
+            nodes[binding.var] = node
+            node.escapes = binding.var in self.outside
+            for var in used_graph_vars(binding.value):
+                source = nodes.get(var)
+                if source is None:
+                    continue
+                if pattern == OpPattern.OPAQUE:
+                    source.escapes = True
+                else:
+                    source.uses.append((node, _edge(pattern, var, binding.var)))
+        return nodes
+
+    def _pattern(self, binding: Binding) -> OpPattern:
+        value = binding.value
+        if not is_call_tir(value) or not isinstance(value.struct_info, TensorStructInfo):
+            return OpPattern.OPAQUE
+        assert isinstance(value, RelaxCall)
+        ref, _, _ = call_tir_parts(value)
+        if not isinstance(ref.function, GlobalVar):
+            return OpPattern.OPAQUE
+        func = self.mod[ref.function]
+        if not isinstance(func, PrimFunc):
+            return OpPattern.OPAQUE
+        return OpPattern(func.attrs.get("op_pattern", OpPattern.OPAQUE))
+
+    def _emit_group(self, group: list[_Node]) -> None:
+        """Build the group's function and call it where its last call stood."""
+        self.grouped = True
+        inside = {node.binding.var for node in group}
+        sources: dict[RelaxExpr, RelaxVar] = {}
+        local: dict[object, object] = {}
+        names: list[str] = []
+        for node in group:
+            value = self.resolve(node.binding.value)
+            ref, args, _ = call_tir_parts(value)
+            names.append(ref.name)
+            for arg in args:
+                if arg in inside or arg in sources:
+                    continue
+                name = arg.name if isinstance(arg, RelaxVar) else "param"
+                sources[arg] = RelaxVar(_fresh_param(name, sources), arg.struct_info)
+        local.update(sources)
+        params = list(sources.values())
+        operands = list(sources)
+        extra = self._undefined_extents(group, params)
+        if extra:
+            params.append(RelaxVar("s", ShapeStructInfo(extra)))
+            operands.append(ShapeExpr(tuple(extra)))
+
+        last = group[-1].binding
+        inner = BlockBuilder()
+
+        def body() -> RelaxExpr:
+            with inner.dataflow():
+                for node in group:
+                    value = _replace(self.resolve(node.binding.value), local)
+                    if node is group[-1]:
+                        return_var = RelaxVar("gv", value.struct_info)
+                        inner.emit_binding(VarBinding(value, return_var))
+                    else:
+                        local[node.binding.var] = inner.emit(value)
+            return return_var
+
+        function = inner.build_function(params, body, {"Primitive": True})
+        gvar = self.builder.add_func(function, _group_name(names))
+        call = RelaxCall(gvar, tuple(operands), {}, (self.resolve(last.value).struct_info,))
+        self.bind(last.var, call)
+
+    def _undefined_extents(self, group: list[_Node], params: list[RelaxVar]) -> list[Var]:
+        defined = set(defined_vars([param.struct_info for param in params]))
+        missing: dict[Var, None] = {}
+        for node in group:
+            found = used_vars(node.binding.var.struct_info)
+            for var in (*found, *free_vars(node.binding.value)):
+                if var not in defined:
+                    missing.setdefault(var)
+        for param in params:
+            for var in used_vars(param.struct_info):
+                if var not in defined:
+                    missing.setdefault(var)
+        return list(missing)
+
+
+def _edge(pattern: OpPattern, source: RelaxVar, target: RelaxVar) -> OpPattern:
+    """A broadcast that repeats nothing of this operand reads it element by element."""
+    if pattern == OpPattern.BROADCAST:
+        a, b = source.struct_info, target.struct_info
+        assert isinstance(a, TensorStructInfo) and isinstance(b, TensorStructInfo)
+        if same_shape(a.shape, b.shape):
+            return OpPattern.ELEMENTWISE
+    return pattern
+
+
+def _replace(value: RelaxCall, mapping: dict[object, object]) -> RelaxCall:
+    args = value.args[1]
+    assert isinstance(args, Tuple)
+    made = Tuple(tuple(mapping.get(arg, arg) for arg in args.items))  # type: ignore[arg-type]
+    return value.replace(args=(value.args[0], made, *value.args[2:]))
+
+
+def _fresh_param(name: str, taken: dict[RelaxExpr, RelaxVar]) -> str:
+    names = {var.name for var in taken.values()}
+    made, number = name, 0
+    while made in names:
+        number += 1
+        made = f"{name}{number}"
+    return made
+
+
+def _group_name(names: list[str]) -> str:
+    made = "fused_" + "_".join(names)
+    return made if len(made) <= 120 else made[:100] + f"_and_{len(names)}_calls"

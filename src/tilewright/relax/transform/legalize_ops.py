@@ -1,0 +1,102 @@
+"""``LegalizeOps``: operators become ``call_tir`` of tensor functions made by ``topi``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.ir import IRModule, const
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar, ShapeExpr
+from tilewright.relax.block_builder import BlockBuilder, scalar_value
+from tilewright.relax.registry import RelaxOp
+from tilewright.relax.rewriter import FunctionRewriter, GraphPass
+from tilewright.relax.struct_info import ShapeStructInfo
+
+LegalizeRule = Callable[[BlockBuilder, RelaxCall], RelaxExpr]
+
+IMMEDIATE_OPERANDS = frozenset(
+    "add subtract multiply divide floor_divide floor_mod power maximum minimum equal not_equal less "
+    "less_equal greater greater_equal where".split()
+)
+"""Operators whose scalar constant operands become numbers inside the tensor function."""
+
+
+class LegalizeOps(GraphPass):
+    """Turn operators into calls of tensor functions.
+
+    ``customize`` gives rules ``(builder, call) -> expression`` by operator name that go before the
+    operators' own; operators named in ``skip`` stay as they are.
+    """
+
+    def __init__(
+        self, customize: Mapping[str, LegalizeRule] | None = None, *, skip: tuple[str, ...] = ()
+    ) -> None:
+        self.customize = {
+            name.removeprefix("relax."): rule for name, rule in (customize or {}).items()
+        }
+        self.skip = tuple(name.removeprefix("relax.") for name in skip)
+
+    def rewriter(self, mod: IRModule) -> FunctionRewriter:
+        """Make the rewriter."""
+        return _Legalizer(mod, self.customize, self.skip)
+
+
+class _Legalizer(FunctionRewriter):
+    def __init__(
+        self, mod: IRModule, customize: Mapping[str, LegalizeRule], skip: tuple[str, ...]
+    ) -> None:
+        super().__init__(mod)
+        self.customize = customize
+        self.skip = skip
+
+    def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
+        if not isinstance(value, RelaxCall) or not isinstance(value.op, RelaxOp):
+            return value
+        return self.legalize(value)
+
+    def legalize(self, call: RelaxCall) -> RelaxExpr:
+        op: RelaxOp = call.op
+        if op.name in self.skip:
+            return call
+        custom = self.customize.get(op.name)
+        if custom is not None:
+            return custom(self.builder, call)
+        if op.legalize is not None:
+            return self.call_topi(call)
+        if op.decompose is not None:
+            made = op.decompose(call)
+            return call if made is None else self.legalize_tree(made)
+        return call
+
+    def legalize_tree(self, expr: RelaxExpr) -> RelaxExpr:
+        """Legalise a composition of operators, innermost first."""
+        expr = expr.map_children(
+            lambda item: self.legalize_tree(item) if isinstance(item, RelaxExpr) else item
+        )
+        normal = self.builder.normalize(expr)
+        if isinstance(normal, RelaxCall) and isinstance(normal.op, RelaxOp):
+            return self.legalize(normal)
+        return normal
+
+    def call_topi(self, call: RelaxCall) -> RelaxExpr:
+        op: RelaxOp = call.op
+        assert op.legalize is not None
+        rule = op.legalize
+        arguments: dict[str, Any] = dict(op.arguments(call))
+        for name, arg in arguments.items():
+            if arg is None:
+                continue
+            if isinstance(arg.struct_info, ShapeStructInfo):
+                arguments[name] = ShapeExpr(arg.shape)
+                continue
+            number = scalar_value(arg)
+            # Numbers become immediates; where the result has dimensions, another operand has them.
+            if number is not None and op.name in IMMEDIATE_OPERANDS and call.ndim:
+                arguments[name] = const(number, arg.dtype)
+
+        def compute(**operands: Any) -> Any:
+            return rule(**operands, **call.attrs)
+
+        return self.builder.call_te(
+            compute, primfunc_name_hint=op.name.rpartition(".")[2], **arguments
+        )
