@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.codegen.elf import link_shared, undefined_symbols
+from tilewright.codegen.elf import data_object, link_shared, undefined_symbols
 from tilewright.codegen.llvm import binder, jit, package, pool
 from tilewright.codegen.llvm.jit import compile_ll
 from tilewright.runtime import Library
@@ -257,3 +257,15 @@ define ptr @f(i64 %i) {
 """
     with pytest.raises(BuildError, match=r"R_X86_64_32S? .*PIC relocation model"):
         link_shared([static.emit_object(jit.parse(text))], ["f"])
+
+
+def test_data_objects_hold_aligned_constants(tmp_path: Path) -> None:
+    data = data_object({"one": b"abc", "two": bytes(range(200))})
+    path = tmp_path / "x.so"
+    path.write_bytes(link_shared([data], ["one", "two"]))
+    library = ctypes.CDLL(str(path))
+    for name, content in {"one": b"abc", "two": bytes(range(200))}.items():
+        found = (ctypes.c_char * len(content)).in_dll(library, name)
+        assert found.raw == content and ctypes.addressof(found) % 64 == 0
+    with pytest.raises(BuildError, match="no objects for machine 'z80'"):
+        data_object({}, machine="z80")

@@ -252,3 +252,30 @@ define i32 @iota(ptr %A, ptr %B, i64 %n) {
         b = np.zeros(1000, "float32")
         functions["iota"](b, b)
         np.testing.assert_array_equal(b, np.arange(1000))
+
+
+def test_constants_are_shared_and_exported(tmp_path: Path) -> None:
+    kernel = """
+@weights = external constant [12 x i8]
+@"bias" = external constant [4 x i8]
+define i32 @f(ptr %A, ptr %B, i64 %n) {
+  %p = getelementptr float, ptr @weights, i64 2
+  %w = load float, ptr %p
+  %b = load float, ptr @bias
+  %s = fadd float %w, %b
+  store float %s, ptr %B
+  ret i32 0
+}
+"""
+    constants = {"weights": np.arange(3, dtype="float32"), "bias": np.full(1, 40, "float32")}
+    module = build_module(kernel, [scale_spec("f")], constants=constants)
+    library = runtime.load_module(module.export_library(tmp_path / "f.so"))
+    for functions in (module, library, pickle.loads(pickle.dumps(module))):
+        b = np.zeros(1, "float32")
+        functions["f"](b, b)
+        assert b[0] == 42
+    broken = build_module(
+        kernel, [scale_spec("f")], constants={**constants, "weights": np.zeros((3, 2))[:, 0]}
+    )
+    with pytest.raises(BuildError, match="constant 'weights' must be a compact array"):
+        broken["f"]

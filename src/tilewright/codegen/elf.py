@@ -19,13 +19,12 @@ places sections, applies relocations and writes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.codegen.elf_relocations import (
     ARCHITECTURES,
     Architecture,
-    Kind,
     patch,
     relocation_name,
 )
@@ -518,4 +517,42 @@ def link_shared(
     return _Link(objects, exports, soname).write()
 
 
-__all__ = ["Kind", "link_shared", "undefined_symbols"]
+def data_object(constants: Mapping[str, bytes], *, machine: str = "x86_64") -> bytes:
+    """Return a relocatable object that defines constants, each aligned to 64 bytes.
+
+    Large constants, such as a model's weights, reach a library this way without passing through
+    LLVM. ``machine`` is the first part of the triple.
+    """
+    numbers = {"x86_64": 62, "aarch64": 183}
+    if machine not in numbers:
+        raise BuildError(f"no objects for machine {machine!r}; known are {', '.join(numbers)}")
+    data, names, symbols = bytearray(), bytearray(b"\0"), bytearray(24)
+    for name, content in constants.items():
+        data.extend(bytes(-len(data) % 64))
+        info = _STB_GLOBAL << 4 | _STT_OBJECT
+        symbols += struct.pack("<IBBHQQ", len(names), info, 0, 1, len(data), len(content))
+        names += name.encode() + b"\0"
+        data += content
+    titles = b"\0.rodata\0.symtab\0.strtab\0.shstrtab\0"
+    parts: list[tuple[str, int, int, bytes | bytearray, int, int, int, int]] = [
+        (".rodata", _SHT_PROGBITS, _SHF_ALLOC, data, 0, 0, 64, 0),
+        (".symtab", _SHT_SYMTAB, 0, symbols, 3, 1, 8, 24),
+        (".strtab", 3, 0, names, 0, 0, 1, 0),
+        (".shstrtab", 3, 0, titles, 0, 0, 1, 0),
+    ]
+    image = bytearray(64)
+    headers = bytearray(64)
+    for title, kind, flags, content, link, info, align, entry in parts:
+        image.extend(bytes(-len(image) % align))
+        at = titles.index(title.encode() + b"\0")
+        headers += struct.pack(
+            "<IIQQQQIIQQ", at, kind, flags, 0, len(image), len(content), link, info, align, entry
+        )
+        image += content
+    image.extend(bytes(-len(image) % 8))
+    fields = (1, numbers[machine], 1, 0, 0, len(image), 0, 64, 0, 0, 64, len(parts) + 1, len(parts))
+    image[:64] = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", *fields)
+    return bytes(image + headers)
+
+
+__all__ = ["data_object", "link_shared", "undefined_symbols"]

@@ -148,8 +148,13 @@ class Library:
         objects: Iterable[bytes],
         exports: Iterable[str],
         symbols: Mapping[str, int] | None = None,
+        *,
+        keep_alive: object = None,
     ) -> None:
-        """Link ``objects``; ``symbols`` gives addresses of more symbols that they refer to."""
+        """Link ``objects``; ``symbols`` gives addresses of more symbols that they refer to.
+
+        ``keep_alive`` owns what ``symbols`` point to.
+        """
         import llvmlite.binding as llvm
 
         code = list(objects)
@@ -175,6 +180,7 @@ class Library:
                 missing = _missing_symbols(code, imported)
                 reason = f"nothing defines {', '.join(missing)}" if missing else str(err)
                 raise BuildError(f"the module can't be loaded: {reason}") from err
+        self._alive = (self._tracker, keep_alive)
         self.addresses: dict[str, int] = {name: self._tracker[name] for name in exported}
 
     def leak(self) -> None:
@@ -187,5 +193,5 @@ class Library:
         if symbol not in self.addresses:
             raise BuildError(f"no symbol {symbol!r} was exported when the module was loaded")
         return tvm_ffi.Function.__from_extern_c__(
-            self.addresses[symbol], keep_alive_object=self._tracker
+            self.addresses[symbol], keep_alive_object=self._alive
         )

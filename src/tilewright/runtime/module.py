@@ -31,7 +31,9 @@ ENTRY_NAME = "main"
 class Linker(Protocol):
     """Makes a shared library from object code: see ``codegen.elf.link_shared``."""
 
-    def __call__(self, objects: Sequence[bytes], exports: Sequence[str]) -> bytes:
+    def __call__(
+        self, objects: Sequence[bytes], exports: Sequence[str], constants: Mapping[str, bytes]
+    ) -> bytes:
         """Return the library's bytes; of the symbols only ``exports`` can be seen from outside."""
 
 
@@ -170,14 +172,22 @@ class ModuleCode:
     """What a module is made of; plain data.
 
     ``sources`` are texts by format ("ll", "asm", "tir", …) or functions that make them.
+    ``constants`` are compact arrays that the objects refer to by symbol.
     """
 
     objects: tuple[bytes, ...]
     functions: tuple[FunctionInfo, ...]
     target: str = ""
     sources: Mapping[str, str | Callable[[], str]] = field(default_factory=dict)
+    constants: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     linker: Linker | None = None
     entry_name: str | None = None
+
+
+def _compact(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if not array.flags.c_contiguous:
+        raise BuildError(f"constant {name!r} must be a compact array; use np.ascontiguousarray")
+    return array
 
 
 class Module(BaseModule):
@@ -218,7 +228,13 @@ class Module(BaseModule):
         """Put the code into the process, if it isn't there yet."""
         if self._library is None:
             symbols = [f"__tvm_ffi_{name}" for name in self._infos]
-            self._library = Library(self.code.objects, symbols)
+            constants = {name: _compact(name, a) for name, a in self.code.constants.items()}
+            self._library = Library(
+                self.code.objects,
+                symbols,
+                {name: array.ctypes.data for name, array in constants.items()},
+                keep_alive=constants,
+            )
         return self._library
 
     def _lookup(self, name: str) -> CompiledFunction:
@@ -245,7 +261,8 @@ class Module(BaseModule):
             raise BuildError(f"a module for {self.target or 'this target'} can't be exported")
         exports = [f"__tvm_ffi_{name}" for name in self._infos]
         exports += [f"__tvm_ffi__metadata_{name}" for name in self._infos]
-        data = linker(self.code.objects, exports)
+        constants = {name: _compact(name, a).tobytes() for name, a in self.code.constants.items()}
+        data = linker(self.code.objects, exports, constants)
         path = Path(path)
         # Readers see the old file or the new one. A library that is in use keeps its old file.
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
-from tilewright.codegen.elf import link_shared
+import numpy as np
+
+from tilewright.codegen.elf import data_object, link_shared
 from tilewright.codegen.llvm.binder import BINDER_SYMBOLS
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, emit_ffi_wrappers
-from tilewright.codegen.llvm.jit import assembly, compile_ll
+from tilewright.codegen.llvm.jit import assembly, compile_ll, host_triple
 from tilewright.codegen.llvm.pool import POOL_SYMBOLS
 from tilewright.codegen.llvm.workspace import WORKSPACE_SYMBOLS
 from tilewright.runtime import FunctionInfo, Module, ModuleCode, linked_objects
@@ -23,13 +26,22 @@ SUPPORT_SYMBOLS = frozenset((*BINDER_SYMBOLS, *POOL_SYMBOLS, *WORKSPACE_SYMBOLS)
 
 
 def link_library(
-    objects: Sequence[bytes], exports: Sequence[str], *, triple: str | None = None
+    objects: Sequence[bytes],
+    exports: Sequence[str],
+    constants: Mapping[str, bytes] | None = None,
+    *,
+    triple: str | None = None,
 ) -> bytes:
     """Link modules with the support objects that they refer to into a shared library.
 
-    ``triple`` is what the objects were compiled for (this process's when left out).
+    ``constants`` are contents by symbol. ``triple`` is what the objects were compiled for (this
+    process's when left out).
     """
-    return link_shared(linked_objects(objects, triple), exports)
+    linked = linked_objects(objects, triple)
+    if constants:
+        machine = (triple or host_triple()).partition("-")[0]
+        linked.append(data_object(constants, machine=machine))
+    return link_shared(linked, exports)
 
 
 class _Assembly:
@@ -57,12 +69,15 @@ def build_module(
     passes: str = "fast",
     target: str = "",
     sources: Mapping[str, str | Callable[[], str]] | None = None,
+    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
     entry_name: str | None = None,
 ) -> Module:
     """Compile kernels and make a module of the functions in ``specs``.
 
     ``kernels`` is LLVM IR text that defines each spec's kernel symbol. ``sources`` are further
-    texts for ``Module.get_source``, besides "ll" and "asm".
+    texts for ``Module.get_source``, besides "ll" and "asm". ``constants`` are compact arrays that
+    the kernels refer to as ``@symbol = external constant [N x i8]``; they aren't copied until the
+    module is exported.
     """
     names = [spec.name for spec in specs]
     if len(set(names)) != len(names):
@@ -80,6 +95,7 @@ def build_module(
             target=target,
             sources={"ll": text, "asm": _Assembly(text, options, passes), **(sources or {})},
             linker=partial(link_library, triple=triple),
+            constants=dict(constants or {}),
             entry_name=entry_name,
         )
     )
