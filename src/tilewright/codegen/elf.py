@@ -542,13 +542,13 @@ def data_object(constants: Mapping[str, bytes], *, machine: str = "x86_64") -> b
     ]
     image = bytearray(64)
     headers = bytearray(64)
-    for title, kind, flags, content, link, info, align, entry in parts:
+    for title, kind, flags, body, link, info, align, entry in parts:
         image.extend(bytes(-len(image) % align))
         at = titles.index(title.encode() + b"\0")
         headers += struct.pack(
-            "<IIQQQQIIQQ", at, kind, flags, 0, len(image), len(content), link, info, align, entry
+            "<IIQQQQIIQQ", at, kind, flags, 0, len(image), len(body), link, info, align, entry
         )
-        image += content
+        image += body
     image.extend(bytes(-len(image) % 8))
     fields = (1, numbers[machine], 1, 0, 0, len(image), 0, 64, 0, 0, 64, len(parts) + 1, len(parts))
     image[:64] = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", *fields)
