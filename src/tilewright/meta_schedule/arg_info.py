@@ -1,0 +1,98 @@
+"""What arguments a task is measured with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import Var, as_int, dtypes
+from tilewright.support.errors import TuneError
+from tilewright.tir import PrimFunc
+from tilewright.tir.interpreter.values import numpy_dtype
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor argument: dtype and concrete shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def as_json(self) -> list[Any]:
+        """Return plain data."""
+        return ["TENSOR", self.dtype, list(self.shape)]
+
+
+@dataclass(frozen=True)
+class ScalarInfo:
+    """A scalar argument and the value that it is measured with."""
+
+    dtype: str
+    value: float | int
+
+    def as_json(self) -> list[Any]:
+        """Return plain data."""
+        return ["SCALAR", self.dtype, self.value]
+
+
+ArgInfo = TensorInfo | ScalarInfo
+
+
+def arg_info_from_json(data: Sequence[Any]) -> ArgInfo:
+    """Inverse of ``as_json``; ``TuneError`` for anything else."""
+    if len(data) == 3 and data[0] == "TENSOR" and isinstance(data[2], list):
+        dtypes.split_dtype(data[1])
+        return TensorInfo(data[1], tuple(int(extent) for extent in data[2]))
+    if len(data) == 3 and data[0] == "SCALAR":
+        return ScalarInfo(data[1], data[2])
+    raise TuneError(f"not an argument description: {data!r}")
+
+
+def arg_infos(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> tuple[ArgInfo, ...]:
+    """Describe the arguments of a function.
+
+    ``symbols`` gives values for symbolic extents and scalars by name; what is left out is 64 for
+    extents (a size at which tiling matters) and 1 for scalars.
+    """
+    values = dict(symbols or {})
+    infos: list[ArgInfo] = []
+    for var in func.params:
+        buffer = func.buffer_map.get(var)
+        if buffer is None:
+            infos.append(ScalarInfo(var.dtype, values.get(var.name, 1)))
+            continue
+        shape = []
+        for extent in buffer.shape:
+            number = as_int(extent)
+            if number is None:
+                if type(extent) is not Var:
+                    raise TuneError(
+                        f"buffer {buffer.name!r}: extent {extent!r} is neither a number nor a "
+                        "variable, so no argument can be made to measure with"
+                    )
+                number = values.get(extent.name, 64)
+            shape.append(number)
+        infos.append(TensorInfo(buffer.dtype, tuple(shape)))
+    return tuple(infos)
+
+
+def random_arguments(infos: Sequence[ArgInfo], seed: int = 0) -> list[Any]:
+    """Make arguments for a measurement: floats in [-1, 1), small integers, the same for a seed."""
+    rng = np.random.default_rng(seed)
+    made: list[Any] = []
+    for info in infos:
+        if isinstance(info, ScalarInfo):
+            made.append(info.value)
+        elif dtypes.is_float(info.dtype):
+            values = rng.random(info.shape, dtype=np.float32) * np.float32(2) - np.float32(1)
+            made.append(np.ascontiguousarray(values.astype(numpy_dtype(info.dtype))))
+        elif dtypes.is_bool(info.dtype):
+            made.append(rng.random(info.shape) < 0.5)
+        else:
+            low, high = dtypes.integer_limits(info.dtype)
+            values = rng.integers(max(low, -8) if low < 0 else 0, min(high, 8), info.shape)
+            made.append(np.ascontiguousarray(values.astype(numpy_dtype(info.dtype))))
+    return made

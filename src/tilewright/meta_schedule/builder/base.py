@@ -1,0 +1,39 @@
+"""What a builder takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.ir import IRModule
+from tilewright.runtime import Module
+from tilewright.target import Target
+
+
+@dataclass(frozen=True)
+class BuilderInput:
+    """A scheduled module and the target to compile it for."""
+
+    mod: IRModule
+    target: Target
+
+
+@dataclass(frozen=True)
+class BuilderResult:
+    """A compiled module, or why there is none.
+
+    ``reason`` is ``"build"`` (refused by a pass or LLVM), ``"build-timeout"`` or ``"build-crash"``.
+    """
+
+    module: Module | None
+    error: str | None = None
+    reason: str | None = None
+    seconds: float = 0.0
+
+
+class Builder:
+    """Base of all builders."""
+
+    def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+        """Compile all inputs; one result each, in order. Never raises for a single candidate."""
+        raise NotImplementedError(f"{type(self).__name__} must define build")

@@ -1,0 +1,211 @@
+"""Compiles candidates in forked processes of this machine.
+
+Workers are forked for each batch, so they see the candidates without any being sent, and nothing is
+compiled in this process. They take numbers of candidates from one pipe and answer through another.
+A worker that crashes or exceeds the deadline costs its candidate only: a new one is forked.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tilewright import driver
+from tilewright.meta_schedule.builder.base import Builder, BuilderInput, BuilderResult
+from tilewright.runtime import Module
+from tilewright.support.errors import TilewrightError, TuneError
+from tilewright.target import Target, host
+
+_NUMBER = struct.Struct("<i")
+_HEADER = struct.Struct("<iq")  # candidate, bytes that follow; -1 bytes: work on it has begun
+_BEGUN = -1
+
+BuildFunction = Callable[[BuilderInput], Module]
+
+
+def default_build(candidate: BuilderInput) -> Module:
+    """Lower and compile one candidate."""
+    return driver.compile(candidate.mod, candidate.target)
+
+
+@dataclass
+class _Worker:
+    pid: int
+    pipe: int
+    data: bytearray = field(default_factory=bytearray)
+    busy_with: int | None = None
+    since: float = 0.0
+
+
+class LocalBuilder(Builder):
+    """``max_workers`` processes (the machine's cores if not given), ``timeout_sec`` a candidate.
+
+    ``f_build`` compiles one candidate; what it raises becomes the candidate's error.
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        timeout_sec: float = 30.0,
+        f_build: BuildFunction = default_build,
+    ) -> None:
+        self.max_workers = max_workers or host.core_count()
+        self.timeout_sec = timeout_sec
+        self.f_build = f_build
+        if self.max_workers < 1 or timeout_sec <= 0:
+            raise TuneError("LocalBuilder needs at least one worker and a positive timeout")
+
+    def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+        """Compile all inputs; one result each, in order."""
+        if not inputs:
+            return []
+        for target in {candidate.target for candidate in inputs}:
+            _warm_up(target)
+        return _Batch(self, inputs).run()
+
+
+def _warm_up(target: Target) -> None:
+    """Import what every worker needs before forking, so that it is imported once."""
+    if target.kind == "llvm":
+        import llvmlite.binding  # noqa: F401  (optional at import time, needed by all workers)
+
+
+class _Batch:
+    def __init__(self, builder: LocalBuilder, inputs: Sequence[BuilderInput]) -> None:
+        self.builder = builder
+        self.inputs = inputs
+        self.results: list[BuilderResult | None] = [None] * len(inputs)
+        self.workers: dict[int, _Worker] = {}
+        self.jobs_read, self.jobs_write = os.pipe()
+
+    def run(self) -> list[BuilderResult]:
+        try:
+            os.set_blocking(self.jobs_write, False)
+            queued = 0
+            for _ in range(min(self.builder.max_workers, len(self.inputs))):
+                self.fork()
+            while self.workers:
+                queued = self.feed(queued)
+                self.poll()
+        finally:
+            for worker in list(self.workers.values()):
+                self.bury(worker, kill=True)
+            for pipe in (self.jobs_read, self.jobs_write):
+                if pipe >= 0:
+                    os.close(pipe)
+        missing = BuilderResult(None, "the build process ended without an answer", "build-crash")
+        return [missing if result is None else result for result in self.results]
+
+    def feed(self, queued: int) -> int:
+        """Put numbers into the pipe while it takes them; close it behind the last."""
+        while self.jobs_write >= 0:
+            if queued == len(self.inputs):
+                os.close(self.jobs_write)
+                self.jobs_write = -1
+                break
+            try:
+                os.write(self.jobs_write, _NUMBER.pack(queued))
+            except BlockingIOError:
+                break
+            queued += 1
+        return queued
+
+    def fork(self) -> None:
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(read_end)
+            if self.jobs_write >= 0:
+                os.close(self.jobs_write)
+            self.child(write_end)
+        os.close(write_end)
+        self.workers[read_end] = _Worker(pid, read_end)
+
+    def child(self, pipe: int) -> None:
+        """Work until no candidate is left; never returns."""
+        status = 1
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+            while len(number := os.read(self.jobs_read, _NUMBER.size)) == _NUMBER.size:
+                (index,) = _NUMBER.unpack(number)
+                os.write(pipe, _HEADER.pack(index, _BEGUN))
+                payload = pickle.dumps(self.compile(self.inputs[index]))
+                _write_all(pipe, _HEADER.pack(index, len(payload)) + payload)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def compile(self, candidate: BuilderInput) -> BuilderResult:
+        start = time.perf_counter()
+        try:
+            module = self.builder.f_build(candidate)
+        except TilewrightError as error:
+            return BuilderResult(None, str(error), "build", time.perf_counter() - start)
+        except Exception as error:  # a bug: it costs this candidate, and is reported as such
+            text = f"{type(error).__name__}: {error}"
+            return BuilderResult(None, text, "build", time.perf_counter() - start)
+        return BuilderResult(module, None, None, time.perf_counter() - start)
+
+    def poll(self) -> None:
+        ready, _, _ = select.select(list(self.workers), [], [], 0.05)
+        for pipe in ready:
+            self.receive(self.workers[pipe])
+        now = time.monotonic()
+        for worker in list(self.workers.values()):
+            index = worker.busy_with
+            if index is not None and now - worker.since > self.builder.timeout_sec:
+                text = f"compiling took longer than {self.builder.timeout_sec:g} s"
+                self.results[index] = BuilderResult(None, text, "build-timeout", now - worker.since)
+                self.bury(worker, kill=True)
+                self.fork()
+
+    def receive(self, worker: _Worker) -> None:
+        data = os.read(worker.pipe, 1 << 20)
+        if not data:
+            index = worker.busy_with
+            status = self.bury(worker)
+            if index is not None and self.results[index] is None:
+                text = f"the build process died ({_death(status)})"
+                self.results[index] = BuilderResult(None, text, "build-crash")
+                self.fork()
+            return
+        worker.data += data
+        while len(worker.data) >= _HEADER.size:
+            index, length = _HEADER.unpack_from(worker.data)
+            if length == _BEGUN:
+                worker.busy_with, worker.since = index, time.monotonic()
+                del worker.data[: _HEADER.size]
+                continue
+            if len(worker.data) < _HEADER.size + length:
+                break
+            payload = bytes(worker.data[_HEADER.size : _HEADER.size + length])
+            del worker.data[: _HEADER.size + length]
+            # Sent by our own child, not by a stranger.
+            self.results[index] = pickle.loads(payload)
+            worker.busy_with = None
+
+    def bury(self, worker: _Worker, kill: bool = False) -> int:
+        if kill:
+            os.kill(worker.pid, signal.SIGKILL)
+        _, status = os.waitpid(worker.pid, 0)
+        os.close(worker.pipe)
+        del self.workers[worker.pipe]
+        return status
+
+
+def _death(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return signal.Signals(os.WTERMSIG(status)).name
+    return f"exit code {os.WEXITSTATUS(status)}"
+
+
+def _write_all(pipe: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(pipe, view) :]

@@ -1,0 +1,161 @@
+"""What all databases do: hold workloads and records, answer queries, stand as the current one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.database.record import TuningRecord, Workload, equality, normalized
+from tilewright.support.errors import TuneError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.schedule import Schedule
+
+
+class Database:
+    """Base of all databases.
+
+    ``module_equality`` says which modules count as the same: ``"structural"`` (constants by
+    content), ``"ignore-ndarray"`` (constants by shape and dtype) or ``"anchor-block"`` (only the
+    reduction blocks matter, so that the same operator with another epilogue finds records).
+
+    ``with database:`` makes it the current one, which passes use when no other is named.
+    """
+
+    _local: ClassVar[threading.local] = threading.local()
+
+    def __init__(self, module_equality: str = "structural") -> None:
+        self.module_equality = module_equality
+        self._hash, self._equal = equality(module_equality)
+
+    # ---- what a database defines ------------------------------------------------------------
+    def has_workload(self, mod: IRModule | PrimFunc) -> bool:
+        """Whether the module has been committed."""
+        raise NotImplementedError(f"{type(self).__name__} must define has_workload")
+
+    def commit_workload(self, mod: IRModule | PrimFunc) -> Workload:
+        """Add a module if it is new; return its workload."""
+        raise NotImplementedError(f"{type(self).__name__} must define commit_workload")
+
+    def commit_tuning_record(self, record: TuningRecord) -> None:
+        """Add a record."""
+        raise NotImplementedError(f"{type(self).__name__} must define commit_tuning_record")
+
+    def get_top_k(
+        self, workload: Workload, top_k: int, target: Target | None = None
+    ) -> list[TuningRecord]:
+        """Return the best valid records of a workload, fastest first."""
+        raise NotImplementedError(f"{type(self).__name__} must define get_top_k")
+
+    def get_all_tuning_records(self) -> list[TuningRecord]:
+        """Return all records, oldest first."""
+        raise NotImplementedError(f"{type(self).__name__} must define get_all_tuning_records")
+
+    def __len__(self) -> int:
+        return len(self.get_all_tuning_records())
+
+    # ---- queries ----------------------------------------------------------------------------
+    def query_tuning_record(
+        self, mod: IRModule | PrimFunc, target: Target | None = None
+    ) -> TuningRecord | None:
+        """Return the best record for a module and target kind, or ``None``."""
+        mod = normalized(mod)
+        if not self.has_workload(mod):
+            return None
+        best = self.get_top_k(self.commit_workload(mod), 1, target)
+        return best[0] if best else None
+
+    def query_schedule(
+        self, mod: IRModule | PrimFunc, target: Target | None = None
+    ) -> Schedule | None:
+        """Return the best schedule replayed on a module, or ``None``."""
+        record = self.query_tuning_record(mod, target)
+        return None if record is None else record.schedule(normalized(mod))
+
+    def query_ir_module(
+        self, mod: IRModule | PrimFunc, target: Target | None = None
+    ) -> IRModule | None:
+        """Return the module as the best schedule makes it, or ``None``."""
+        sch = self.query_schedule(mod, target)
+        return None if sch is None else sch.mod
+
+    def query(
+        self, mod: IRModule | PrimFunc, target: Target | None = None, *, kind: str = "schedule"
+    ) -> Any:
+        """Query by ``kind``: ``"schedule"``, ``"record"`` or ``"ir_module"``."""
+        kinds: Mapping[str, Callable[..., Any]] = {
+            "schedule": self.query_schedule,
+            "record": self.query_tuning_record,
+            "ir_module": self.query_ir_module,
+        }
+        if kind not in kinds:
+            raise TuneError(f"unknown kind {kind!r}; known: {', '.join(kinds)}")
+        return kinds[kind](mod, target)
+
+    def dump_pruned(self, destination: Database) -> None:
+        """Copy the best record of each workload into another database."""
+        best: dict[tuple[str, str], TuningRecord] = {}
+        for record in self.get_all_tuning_records():
+            key = (record.workload.hash, str(record.target))
+            if record.is_valid() and (
+                key not in best or record.best_seconds < best[key].best_seconds
+            ):
+                best[key] = record
+        for record in best.values():
+            workload = destination.commit_workload(record.workload.mod)
+            destination.commit_tuning_record(
+                TuningRecord(
+                    record.trace,
+                    workload,
+                    record.run_secs,
+                    record.target,
+                    record.args_info,
+                    record.provenance,
+                )
+            )
+
+    # ---- the current database ---------------------------------------------------------------
+    def __enter__(self) -> Database:
+        if not hasattr(Database._local, "stack"):
+            Database._local.stack = []
+        Database._local.stack.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Database._local.stack.pop()
+
+    @staticmethod
+    def current() -> Database | None:
+        """Return the innermost active database, or ``None``."""
+        stack = getattr(Database._local, "stack", None)
+        return stack[-1] if stack else None
+
+    @staticmethod
+    def create(kind: str = "json", **options: Any) -> Database:
+        """Make a database by kind: see ``DATABASE_KINDS``."""
+        if kind not in DATABASE_KINDS:
+            raise TuneError(f"unknown database {kind!r}; known: {', '.join(DATABASE_KINDS)}")
+        return DATABASE_KINDS[kind](**options)
+
+
+DATABASE_KINDS: dict[str, Callable[..., Database]] = {}
+"""Databases by the name that ``Database.create`` takes; each kind adds itself."""
+
+
+def suits(record: TuningRecord, target: Target | None) -> bool:
+    """Whether a record may be used for a target: valid, and of the same kind and vector width.
+
+    Times from another machine still order schedules, so the CPU's name need not be the same; code
+    that was shaped for other registers is left alone.
+    """
+    if not record.is_valid():
+        return False
+    if target is None or record.target is None:
+        return True
+    return (
+        record.target.kind == target.kind
+        and record.target.vector_bits == target.vector_bits
+        and record.target.num_cores == target.num_cores
+    )

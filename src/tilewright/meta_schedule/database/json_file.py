@@ -1,0 +1,208 @@
+"""A database in two text files, one JSON value per line.
+
+``database_workload.json`` holds ``[hash, script]`` per workload, ``database_tuning_record.json``
+``[workload index, [trace, seconds, target, arguments, provenance]]`` per record, where the index
+counts lines of the first file. Appends happen under a file lock, in one write each, so several
+processes may tune into one database and a killed one loses at most the line it was writing.
+
+A line that can't be read is copied to ``<file>.corrupt``, reported in a warning and passed over;
+the files themselves are never rewritten.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.database.base import DATABASE_KINDS
+from tilewright.meta_schedule.database.memory import MemoryDatabase
+from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
+from tilewright.support.errors import TilewrightError, TuneError
+from tilewright.tir import PrimFunc
+
+logger = logging.getLogger("tilewright.meta_schedule.database")
+
+WORKLOAD_FILE = "database_workload.json"
+RECORD_FILE = "database_tuning_record.json"
+
+
+class JSONDatabase(MemoryDatabase):
+    """Workloads and records in the files of ``work_dir``, which is made if needed.
+
+    ``JSONDatabase(path_workload, path_tuning_record)`` names the files instead. With
+    ``allow_missing=False`` files that don't exist are an error. Raises ``TuneError`` when the
+    folder can't be written and a commit is tried, or can't be read.
+    """
+
+    def __init__(
+        self,
+        path_workload: str | os.PathLike[str] | None = None,
+        path_tuning_record: str | os.PathLike[str] | None = None,
+        *,
+        work_dir: str | os.PathLike[str] | None = None,
+        allow_missing: bool = True,
+        module_equality: str = "structural",
+    ) -> None:
+        super().__init__(module_equality)
+        if work_dir is None and path_workload is not None and path_tuning_record is None:
+            work_dir, path_workload = path_workload, None  # JSONDatabase("folder")
+        if work_dir is not None:
+            self.path_workload = Path(work_dir) / WORKLOAD_FILE
+            self.path_tuning_record = Path(work_dir) / RECORD_FILE
+        elif path_workload is not None and path_tuning_record is not None:
+            self.path_workload = Path(path_workload)
+            self.path_tuning_record = Path(path_tuning_record)
+        else:
+            raise TuneError("JSONDatabase needs work_dir=, or both path_workload and path_record")
+        self._workloads: list[Workload | None] = []
+        self._index: dict[Workload, int] = {}
+        self._offsets = {self.path_workload: 0, self.path_tuning_record: 0}
+        for path in self._offsets:
+            if not allow_missing and not path.exists():
+                raise TuneError(f"there is no database file {path}")
+            if path.exists():
+                with self._open(path, "rb"):
+                    pass  # unreadable files are an error now, not at the first query
+        self.reload()
+
+    # ---- reading ------------------------------------------------------------------------------
+    def reload(self) -> None:
+        """Read what other processes have appended since."""
+        for line in self._new_lines(self.path_workload):
+            self._load_workload(line)
+        for line in self._new_lines(self.path_tuning_record):
+            self._load_record(line)
+
+    def _new_lines(self, path: Path) -> list[bytes]:
+        """Return the lines behind the last one read; a torn one waits unless nobody can finish it.
+
+        Appends are single writes under a lock that we don't hold here, so a last line without its
+        end was torn by a crash. It is passed on, to be set aside.
+        """
+        if not path.exists():
+            return []
+        with self._open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            file.seek(self._offsets[path])
+            data = file.read()
+        self._offsets[path] += len(data)
+        lines: list[bytes] = data.split(b"\n")
+        if lines[-1] == b"":
+            lines.pop()
+        return lines
+
+    def _load_workload(self, line: bytes) -> None:
+        try:
+            workload = Workload.from_json(json.loads(line))
+        except (ValueError, TuneError) as error:
+            self._set_aside(self.path_workload, line, error)
+            self._workloads.append(None)  # the index counts lines, readable or not
+            return
+        self._index[workload] = len(self._workloads)
+        self._workloads.append(workload)
+        self._add_workload(workload)
+
+    def _load_record(self, line: bytes) -> None:
+        try:
+            record = TuningRecord.from_json(json.loads(line), self._workloads)
+        except (ValueError, TilewrightError) as error:
+            self._set_aside(self.path_tuning_record, line, error)
+            return
+        super().commit_tuning_record(record)
+
+    def _set_aside(self, path: Path, line: bytes, error: Exception) -> None:
+        corrupt = path.with_name(path.name + ".corrupt")
+        logger.warning(
+            "a line of %s can't be read (%s); it is set aside in %s, the rest is used",
+            path,
+            error,
+            corrupt.name,
+        )
+        try:
+            known = corrupt.read_bytes().split(b"\n") if corrupt.exists() else []
+            if line not in known:
+                with corrupt.open("ab") as file:
+                    file.write(line + b"\n")
+        except OSError as problem:
+            logger.warning("%s can't be written: %s", corrupt, problem)
+
+    # ---- writing ------------------------------------------------------------------------------
+    @contextmanager
+    def _open(self, path: Path, mode: str) -> Iterator[Any]:
+        try:
+            if "a" in mode:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open(mode)
+        except OSError as error:
+            verb = "written" if "a" in mode else "read"
+            raise TuneError(
+                f"the database file {path} can't be {verb}: {error.strerror}; "
+                "choose another work_dir or change its permissions"
+            ) from error
+        with file:
+            yield file
+
+    def check_writable(self) -> None:
+        """Raise ``TuneError`` now if records could not be saved later."""
+        for path in self._offsets:
+            with self._open(path, "ab"):
+                pass
+
+    def _append(self, path: Path, value: Any) -> None:
+        """Write one line under the lock; a torn line before it is ended first."""
+        line = json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        with self._open(path, "a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            end = file.seek(0, os.SEEK_END)
+            if end:
+                file.seek(end - 1)
+                if file.read(1) != b"\n":
+                    line = b"\n" + line
+            file.write(line)
+            file.flush()
+
+    def commit_workload(self, mod: IRModule | PrimFunc) -> Workload:
+        """Add a module if it is new, in the file too; return its workload."""
+        mod = normalized(mod)
+        hash_ = self._hash(mod)
+        workload = self._find(mod, hash_)
+        if workload is None:
+            with self._locked():
+                self.reload()  # another process may have added it
+                workload = self._find(mod, hash_)
+                if workload is None:
+                    self._append(self.path_workload, Workload(mod, hash_).as_json())
+                    self.reload()
+                    workload = self._find(mod, hash_)
+            if workload is None:
+                raise TuneError(
+                    f"the workload written to {self.path_workload} does not read back as itself"
+                )
+            workload._mod = mod  # spares parsing it again
+        return workload
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes from adding workloads between our look and our write."""
+        lock = self.path_workload.with_name(self.path_workload.name + ".lock")
+        with self._open(lock, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def commit_tuning_record(self, record: TuningRecord) -> None:
+        """Add a record, in the file too."""
+        workload = record.workload
+        if workload not in self._index:
+            workload = self.commit_workload(workload.mod)
+        self._append(self.path_tuning_record, record.as_json(self._index[workload]))
+        self.reload()
+
+
+DATABASE_KINDS["json"] = JSONDatabase

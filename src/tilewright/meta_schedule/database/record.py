@@ -1,0 +1,203 @@
+"""Workloads and tuning records: what a database holds."""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tilewright
+from tilewright import script
+from tilewright.ir import IRModule, Mutator, structural_equal, structural_hash
+from tilewright.meta_schedule.arg_info import ArgInfo, arg_info_from_json, arg_infos
+from tilewright.support.errors import TuneError
+from tilewright.support.registry import near_matches
+from tilewright.target import Target
+from tilewright.tir import Block, PrimFunc
+from tilewright.tir.schedule import Schedule, Trace
+
+Equality = tuple[Callable[[IRModule], str], Callable[[IRModule, IRModule], bool]]
+"""How modules are keyed and compared: a hash and an equality that agree."""
+
+
+def _anchor(mod: IRModule) -> tuple[Any, ...]:
+    """Return the blocks that dominate the work: those with reductions, or all if none has any."""
+    found: list[Block] = []
+    for function in mod.functions.values():
+        if isinstance(function, PrimFunc):
+            collector = _BlockCollector()
+            collector.visit(function.body)
+            found += collector.blocks
+    reductions = [block for block in found if any(v.kind == "reduce" for v in block.iter_vars)]
+    return tuple(block.replace(name="", annotations={}) for block in (reductions or found))
+
+
+class _BlockCollector(Mutator):
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+
+    def visit_Block(self, node: Block) -> Block:
+        if node.name != "root":
+            self.blocks.append(node)
+        return self.generic_visit(node)  # type: ignore[no-any-return]
+
+    def visit_Expr(self, node: Any) -> Any:
+        return node
+
+
+MODULE_EQUALITIES: dict[str, Equality] = {
+    "structural": (structural_hash, structural_equal),
+    "ignore-ndarray": (
+        lambda mod: structural_hash(mod, ignore_ndarray=True),
+        lambda a, b: structural_equal(a, b, ignore_ndarray=True),
+    ),
+    "anchor-block": (
+        lambda mod: structural_hash(_anchor(mod)),
+        lambda a, b: structural_equal(_anchor(a), _anchor(b)),
+    ),
+}
+
+
+def equality(name: str) -> Equality:
+    """Return a module equality by name."""
+    found = MODULE_EQUALITIES.get(name)
+    if found is None:
+        raise TuneError(
+            f"unknown module_equality {name!r}; {near_matches(name, list(MODULE_EQUALITIES))}"
+        )
+    return found
+
+
+def normalized(mod: IRModule | PrimFunc) -> IRModule:
+    """Return the one-function module ``main`` without its global name: what tasks are keyed by."""
+    if isinstance(mod, PrimFunc):
+        mod = IRModule({"main": mod})
+    if len(mod) == 1:
+        (function,) = mod.functions.values()
+        if "global_symbol" in function.attrs:
+            function = function.without_attr("global_symbol")
+        mod = IRModule({"main": function}, mod.attrs)
+    return mod
+
+
+class Workload:
+    """A module to be tuned, with its hash under the database's equality."""
+
+    __slots__ = ("_mod", "_text", "hash")
+
+    def __init__(self, mod: IRModule | None, hash_: str, text: str | None = None) -> None:
+        self._mod = mod
+        self._text = text
+        self.hash = hash_
+
+    @property
+    def mod(self) -> IRModule:
+        """The module; parsed from its script when first asked for."""
+        if self._mod is None:
+            assert self._text is not None
+            self._mod = script.parse(self._text)
+        return self._mod
+
+    @property
+    def text(self) -> str:
+        """The module as script."""
+        if self._text is None:
+            self._text = self.mod.script()
+        return self._text
+
+    def as_json(self) -> list[Any]:
+        """Return plain data: hash and script."""
+        return [self.hash, self.text]
+
+    @staticmethod
+    def from_json(data: Any) -> Workload:
+        """Inverse of ``as_json``; the script is parsed when it is needed."""
+        if not (isinstance(data, list) and len(data) == 2 and all(type(x) is str for x in data)):
+            raise TuneError("a workload is a list of a hash and a script")
+        return Workload(None, data[0], data[1])
+
+    def __repr__(self) -> str:
+        return f"Workload({self.hash[:12]})"
+
+
+def provenance(verified: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Say where a record comes from: version, machine, time, how it was verified."""
+    return {
+        "version": tilewright.__version__,
+        "machine": f"{platform.machine()} {platform.system()}",
+        "time": round(time.time(), 3),
+        "verified": dict(verified or {}),
+    }
+
+
+@dataclass(frozen=True)
+class TuningRecord:
+    """One measured schedule of a workload.
+
+    ``run_secs`` are seconds per call, one per repeat; ``None`` if it was not measured.
+    """
+
+    trace: Trace
+    workload: Workload
+    run_secs: tuple[float, ...] | None = None
+    target: Target | None = None
+    args_info: tuple[ArgInfo, ...] | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def best_seconds(self) -> float:
+        """Median of the measured times; infinity if there is none."""
+        if not self.run_secs:
+            return math.inf
+        ordered = sorted(self.run_secs)
+        return ordered[len(ordered) // 2]
+
+    def is_valid(self) -> bool:
+        """Whether the record holds a real measurement."""
+        return bool(self.run_secs) and all(0 < t < 1e9 for t in self.run_secs or ())
+
+    def as_measure_candidate_module(self) -> IRModule:
+        """Replay the trace on the workload and return the scheduled module."""
+        return self.schedule().mod
+
+    def schedule(self, mod: IRModule | None = None) -> Schedule:
+        """Replay the trace on the workload's module (or an equal one)."""
+        sch = Schedule(self.workload.mod if mod is None else normalized(mod))
+        self.trace.apply_to_schedule(sch)
+        return sch
+
+    def as_json(self, workload_index: int) -> list[Any]:
+        """Return plain data; the workload stands as its index in the database."""
+        infos = self.args_info or arg_infos(self.workload.mod["main"])
+        return [
+            workload_index,
+            [
+                self.trace.as_json(),
+                list(self.run_secs) if self.run_secs else None,
+                None if self.target is None else self.target.export(),
+                [info.as_json() for info in infos],
+                dict(self.provenance),
+            ],
+        ]
+
+    @staticmethod
+    def from_json(data: Any, workloads: Sequence[Workload | None]) -> TuningRecord:
+        """Inverse of ``as_json``; ``TuneError`` if the data are not a record."""
+        try:
+            index, (trace, run_secs, target, infos, origin) = data
+            workload = workloads[index] if 0 <= index < len(workloads) else None
+            if workload is None:
+                raise TuneError(f"the record belongs to workload {index}, which is missing")
+            return TuningRecord(
+                Trace.from_json(trace),
+                workload,
+                None if run_secs is None else tuple(float(t) for t in run_secs),
+                None if target is None else Target(target),
+                tuple(arg_info_from_json(info) for info in infos),
+                dict(origin),
+            )
+        except (TypeError, ValueError, KeyError, IndexError) as error:
+            raise TuneError(f"not a tuning record: {error}") from error

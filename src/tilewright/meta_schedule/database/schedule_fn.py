@@ -1,0 +1,40 @@
+"""A database whose records are written by hand: a function that schedules what it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.database.base import DATABASE_KINDS
+from tilewright.meta_schedule.database.memory import MemoryDatabase
+from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.schedule import Schedule
+
+
+class ScheduleFnDatabase(MemoryDatabase):
+    """``schedule_fn(sch) -> bool`` schedules a module in place and says whether it did."""
+
+    def __init__(
+        self, schedule_fn: Callable[[Schedule], bool], module_equality: str = "structural"
+    ) -> None:
+        super().__init__(module_equality)
+        self.schedule_fn = schedule_fn
+
+    def has_workload(self, mod: IRModule | PrimFunc) -> bool:
+        """Say yes: the function decides when it is asked."""
+        return True
+
+    def query_tuning_record(
+        self, mod: IRModule | PrimFunc, target: Target | None = None
+    ) -> TuningRecord | None:
+        """Run the function; its trace is the record, which has no measured time."""
+        mod = normalized(mod)
+        sch = Schedule(mod)
+        if not self.schedule_fn(sch):
+            return None
+        return TuningRecord(sch.trace, Workload(mod, self._hash(mod)), None, target)
+
+
+DATABASE_KINDS["schedule_fn"] = ScheduleFnDatabase

@@ -1,0 +1,79 @@
+"""Several databases that answer as one; they are asked, never written."""
+
+from __future__ import annotations
+
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.database.base import DATABASE_KINDS, Database
+from tilewright.meta_schedule.database.record import TuningRecord, Workload
+from tilewright.support.errors import TuneError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+
+
+class UnionDatabase(Database):
+    """Answers with the fastest record that any of its databases holds."""
+
+    def __init__(self, *databases: Database) -> None:
+        super().__init__()
+        self.databases = databases
+
+    def _read_only(self, what: str) -> TuneError:
+        return TuneError(
+            f"{type(self).__name__} is for queries; {what} in one of its databases instead"
+        )
+
+    def has_workload(self, mod: IRModule | PrimFunc) -> bool:
+        """Whether any database has the module."""
+        return any(database.has_workload(mod) for database in self.databases)
+
+    def commit_workload(self, mod: IRModule | PrimFunc) -> Workload:
+        """Refuse: which database is meant?"""
+        raise self._read_only("commit workloads")
+
+    def commit_tuning_record(self, record: TuningRecord) -> None:
+        """Refuse: which database is meant?"""
+        raise self._read_only("commit records")
+
+    def get_top_k(
+        self, workload: Workload, top_k: int, target: Target | None = None
+    ) -> list[TuningRecord]:
+        """Return the best records of all databases for the workload's module."""
+        found: list[TuningRecord] = []
+        for database in self.databases:
+            if database.has_workload(workload.mod):
+                own = database.commit_workload(workload.mod)
+                found += database.get_top_k(own, top_k, target)
+        return sorted(found, key=lambda record: record.best_seconds)[:top_k]
+
+    def get_all_tuning_records(self) -> list[TuningRecord]:
+        """Return the records of all databases, in their order."""
+        return [r for database in self.databases for r in database.get_all_tuning_records()]
+
+    def query_tuning_record(
+        self, mod: IRModule | PrimFunc, target: Target | None = None
+    ) -> TuningRecord | None:
+        """Return the fastest record that any database has."""
+        found = [database.query_tuning_record(mod, target) for database in self.databases]
+        return min(
+            (record for record in found if record is not None),
+            key=lambda record: record.best_seconds,
+            default=None,
+        )
+
+
+class OrderedUnionDatabase(UnionDatabase):
+    """Answers with the record of the first database that has one."""
+
+    def query_tuning_record(
+        self, mod: IRModule | PrimFunc, target: Target | None = None
+    ) -> TuningRecord | None:
+        """Return the record of the first database that has one."""
+        for database in self.databases:
+            record = database.query_tuning_record(mod, target)
+            if record is not None:
+                return record
+        return None
+
+
+DATABASE_KINDS["union"] = UnionDatabase
+DATABASE_KINDS["ordered_union"] = OrderedUnionDatabase

@@ -1,0 +1,64 @@
+"""The callbacks of every tuning run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.meta_schedule.builder import BuilderResult
+from tilewright.meta_schedule.database import TuningRecord
+from tilewright.meta_schedule.database.record import provenance
+from tilewright.meta_schedule.measure_callback.base import MeasureCallback
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.runner import RunnerResult
+
+if TYPE_CHECKING:
+    from tilewright.meta_schedule.task_scheduler.base import TaskRecord, TaskScheduler
+
+
+class AddToDatabase(MeasureCallback):
+    """Commits every candidate that agreed with the unscheduled program and was measured."""
+
+    def on_result(
+        self,
+        scheduler: TaskScheduler,
+        task: TaskRecord,
+        candidate: MeasureCandidate,
+        built: BuilderResult,
+        result: RunnerResult,
+    ) -> None:
+        """Commit one record at once, so that nothing measured is lost."""
+        if scheduler.database is None or result.run_secs is None:
+            return
+        workload = scheduler.database.commit_workload(task.context.mod)
+        scheduler.database.commit_tuning_record(
+            TuningRecord(
+                candidate.sch.trace.simplified(),
+                workload,
+                result.run_secs,
+                task.context.target,
+                candidate.args_info,
+                provenance(
+                    {
+                        "against": "unscheduled program",
+                        "relative_difference": result.error_ratio,
+                        "trusted_timing": result.trusted,
+                    }
+                ),
+            )
+        )
+
+
+class UpdateCostModel(MeasureCallback):
+    """Trains the cost model on each batch."""
+
+    def on_batch(
+        self,
+        scheduler: TaskScheduler,
+        task: TaskRecord,
+        candidates: Sequence[MeasureCandidate],
+        results: Sequence[RunnerResult],
+    ) -> None:
+        """Pass candidates that could be built, with their times, to the model."""
+        if scheduler.cost_model is not None:
+            scheduler.cost_model.update(task.context, candidates, results)

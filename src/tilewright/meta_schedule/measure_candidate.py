@@ -1,0 +1,16 @@
+"""A candidate: a schedule that is about to be measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.meta_schedule.arg_info import ArgInfo
+from tilewright.tir.schedule import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class MeasureCandidate:
+    """A complete schedule (postprocs applied) and the arguments to measure it with."""
+
+    sch: Schedule
+    args_info: tuple[ArgInfo, ...]

@@ -1,0 +1,144 @@
+"""Showing a tuning run: one live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from tilewright.support.text import human_time
+
+if TYPE_CHECKING:
+    from tilewright.meta_schedule.task_scheduler.base import TaskRecord
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+
+def rejected_text(task: TaskRecord) -> str:
+    """Render the rejected candidates of a task: ``wrong 1, build 2``."""
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(task.rejected.items())) or "-"
+
+
+def best_text(task: TaskRecord) -> str:
+    """Render the best time of a task."""
+    return human_time(task.best_seconds) if math.isfinite(task.best_seconds) else "-"
+
+
+def task_table(tasks: Sequence[TaskRecord], title: str | None = None) -> Table:
+    """Return a table of tasks: weight, trials, best time and rate, rejected by reason."""
+    table = Table(title=title)
+    table.add_column("task")
+    for column in ("weight", "trials", "best", "GFLOP/s"):
+        table.add_column(column, justify="right")
+    table.add_column("rejected")
+    for task in tasks:
+        rate = task.context.flops / task.best_seconds / 1e9
+        table.add_row(
+            task.name,
+            f"{task.weight:g}",
+            str(task.trials),
+            best_text(task),
+            f"{rate:.1f}" if rate > 0 else "-",
+            rejected_text(task),
+        )
+    return table
+
+
+class Progress:
+    """Shows nothing; the base of what does."""
+
+    @contextmanager
+    def running(self, tasks: Sequence[TaskRecord], max_trials: int) -> Iterator[None]:
+        """Show the run while the block lasts."""
+        yield
+
+    def working(self, task: TaskRecord, what: str) -> None:
+        """Note what is being done for a task."""
+
+    def measured(self, task: TaskRecord) -> None:
+        """Note one more trial."""
+
+    def message(self, text: str) -> None:
+        """Tell the user something."""
+        logger.info("%s", text)
+
+
+class ConsoleProgress(Progress):
+    """A live table on a terminal; a plain line per batch elsewhere."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(file=sys.stdout)
+        self._live: Live | None = None
+        self._tasks: Sequence[TaskRecord] = ()
+        self._total = 0
+        self._start = 0.0
+        self._doing = ""
+        self._last_line: tuple[str, str] | None = None
+
+    @contextmanager
+    def running(self, tasks: Sequence[TaskRecord], max_trials: int) -> Iterator[None]:
+        """Show the run while the block lasts."""
+        self._tasks, self._total, self._start = tasks, max_trials, time.monotonic()
+        if not self.console.is_terminal:
+            try:
+                yield
+            finally:
+                self._plain()
+            return
+        with Live(console=self.console, refresh_per_second=4) as live:
+            self._live = live
+            try:
+                yield
+            finally:
+                self._doing = "done"
+                live.update(self._table())
+                self._live = None
+
+    def _table(self) -> Table:
+        done = sum(task.trials for task in self._tasks)
+        spent = time.monotonic() - self._start
+        rest = spent / done * (self._total - done) if done else math.nan
+        eta = f", about {human_time(rest)} left" if done and rest > 1 else ""
+        title = f"{done}/{self._total} trials, {spent:.0f} s{eta}: {self._doing}"
+        return task_table(self._tasks, title)
+
+    def working(self, task: TaskRecord, what: str) -> None:
+        """Note what is being done for a task."""
+        self._doing = f"{task.name}: {what}"
+        if self._live is not None:
+            self._live.update(self._table())
+        elif what == "searching":
+            self._plain()
+            self._last_line = (task.name, what)
+
+    def _plain(self) -> None:
+        """Print one line for the task whose batch has ended."""
+        if self._last_line is None:
+            return
+        name, _ = self._last_line
+        self._last_line = None
+        task = next(item for item in self._tasks if item.name == name)
+        done = sum(item.trials for item in self._tasks)
+        self.console.print(
+            f"[{done}/{self._total}] {task.name}: best {best_text(task)}, {task.trials} trials, "
+            f"rejected {rejected_text(task)}",
+            markup=False,
+            highlight=False,
+        )
+
+    def measured(self, task: TaskRecord) -> None:
+        """Note one more trial."""
+        if self._live is not None:
+            self._live.update(self._table())
+
+    def message(self, text: str) -> None:
+        """Print a line."""
+        self.console.print(text, markup=False, highlight=False)

@@ -1,0 +1,21 @@
+"""Runners: check and measure compiled candidates."""
+
+from __future__ import annotations
+
+from tilewright.meta_schedule.runner.base import (
+    EvaluatorConfig,
+    Reference,
+    Runner,
+    RunnerInput,
+    RunnerResult,
+)
+from tilewright.meta_schedule.runner.local import LocalRunner
+
+__all__ = [
+    "EvaluatorConfig",
+    "LocalRunner",
+    "Reference",
+    "Runner",
+    "RunnerInput",
+    "RunnerResult",
+]

@@ -1,0 +1,79 @@
+"""What a runner takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.meta_schedule.arg_info import ArgInfo
+from tilewright.runtime import Module
+
+
+@dataclass(frozen=True)
+class EvaluatorConfig:
+    """How a candidate is timed.
+
+    ``repeat`` values are taken, each the mean over as many calls as last ``min_repeat_ms``. With
+    ``flush_cache_bytes`` caches are emptied before each. A candidate whose first call takes
+    ``race_factor`` times the best known time is not measured further. When the values differ by
+    more than ``max_spread`` (relative), the measurement is taken again, up to ``retries`` times.
+    """
+
+    repeat: int = 3
+    min_repeat_ms: float = 20.0
+    flush_cache_bytes: int = 0
+    race_factor: float = 3.0
+    max_spread: float = 0.2
+    retries: int = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """The unscheduled program of a task, compiled: what candidates must agree with.
+
+    ``tolerance`` is the largest difference allowed, relative to the largest expected value;
+    ``None`` takes the dtype's usual one.
+    """
+
+    key: str
+    module: Module
+    args_info: tuple[ArgInfo, ...]
+    seed: int = 0
+    tolerance: float | None = None
+
+
+@dataclass(frozen=True)
+class RunnerInput:
+    """A compiled candidate, what it must agree with, and the best time known (seconds)."""
+
+    module: Module
+    reference: Reference
+    best_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class RunnerResult:
+    """Seconds per call (one value per repeat), or why there are none.
+
+    ``reason`` is ``"wrong"`` (disagrees with the unscheduled program), ``"run"`` (raised an
+    error), ``"crash"`` (its process died) or ``"timeout"``. ``error_ratio`` is the largest
+    difference from the reference relative to its largest value. ``trusted`` is false if the
+    machine was too noisy for the spread that was asked for.
+    """
+
+    run_secs: tuple[float, ...] | None
+    error: str | None = None
+    reason: str | None = None
+    error_ratio: float | None = None
+    trusted: bool = True
+
+
+class Runner:
+    """Base of all runners."""
+
+    def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
+        """Check and measure the inputs one at a time; each result comes as soon as it is there."""
+        raise NotImplementedError(f"{type(self).__name__} must define run")
+
+    def close(self) -> None:
+        """Release processes; the runner starts them again when used."""

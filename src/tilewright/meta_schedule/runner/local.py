@@ -1,0 +1,167 @@
+"""Measures candidates in a process of their own, with a deadline."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import tilewright
+from tilewright.meta_schedule.runner.base import (
+    EvaluatorConfig,
+    Reference,
+    Runner,
+    RunnerInput,
+    RunnerResult,
+)
+from tilewright.meta_schedule.runner.worker import LENGTH
+from tilewright.support.errors import TuneError
+from tilewright.target import Target, host
+
+
+# The worker keeps the arguments and results of so many tasks, so that a scheduler may go from task
+# to task without running their unscheduled programs again.
+_TASKS_KEPT = 24
+
+
+class _Ended(Exception):
+    """The worker process died or exceeded its deadline."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class LocalRunner(Runner):
+    """One worker process, one candidate at a time.
+
+    ``timeout_sec`` bounds one candidate (check and measurement), ``reference_timeout_sec`` the
+    one run of the unscheduled program. A crash or a hang costs the candidate; the worker is started
+    again.
+    """
+
+    def __init__(
+        self,
+        evaluator_config: EvaluatorConfig | None = None,
+        timeout_sec: float = 30.0,
+        reference_timeout_sec: float = 300.0,
+        num_threads: int | None = None,
+    ) -> None:
+        self.evaluator_config = evaluator_config or EvaluatorConfig()
+        self.timeout_sec = timeout_sec
+        self.reference_timeout_sec = reference_timeout_sec
+        self.num_threads = num_threads
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tasks: set[str] = set()
+        if timeout_sec <= 0:
+            raise TuneError("LocalRunner needs a positive timeout")
+
+    def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
+        """Check and measure the inputs one at a time; each result comes as soon as it is there."""
+        best: dict[str, float] = {}
+        for candidate in inputs:
+            key = candidate.reference.key
+            known = best.get(key, candidate.best_seconds)
+            try:
+                self._set_task(candidate.reference)
+                request = ("measure", candidate.module, key, known, self.evaluator_config)
+                result: RunnerResult = self._ask(request, self.timeout_sec)
+            except _Ended as ended:
+                result = RunnerResult(None, str(ended), ended.reason)
+            if result.run_secs:
+                best[key] = min(known or result.run_secs[0], *result.run_secs)
+            yield result
+
+    def _set_task(self, reference: Reference) -> None:
+        """Let the worker run the unscheduled program, once per task and process."""
+        if reference.key in self._tasks:
+            return
+        if len(self._tasks) >= _TASKS_KEPT:
+            self._ask(("forget",), self.timeout_sec)
+            self._tasks.clear()
+        target = reference.module.target
+        threads = self.num_threads
+        if threads is None:
+            threads = Target(target).num_cores if target else host.core_count()
+        try:
+            problem = self._ask(("task", reference, threads), self.reference_timeout_sec)
+        except _Ended as ended:
+            raise TuneError(
+                f"the unscheduled program could not be run as the reference: {ended}"
+            ) from ended
+        if problem is not None:
+            raise TuneError(f"the unscheduled program could not be run as the reference: {problem}")
+        self._tasks.add(reference.key)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        source = str(Path(tilewright.__file__).parent.parent)
+        path = os.pathsep.join(item for item in (source, os.environ.get("PYTHONPATH", "")) if item)
+        self._tasks.clear()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tilewright.meta_schedule.runner.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # Ctrl-C is for the parent to handle
+        )
+        return self._process
+
+    def _ask(self, message: Any, deadline: float) -> Any:
+        process = self._process or self._start()
+        assert process.stdin is not None and process.stdout is not None
+        data = pickle.dumps(message)
+        try:
+            process.stdin.write(LENGTH.pack(len(data)) + data)
+            process.stdin.flush()
+            (length,) = LENGTH.unpack(self._read(LENGTH.size, deadline))
+            # Sent by our own worker, not by a stranger.
+            return pickle.loads(self._read(length, deadline))
+        except (BrokenPipeError, EOFError):
+            code = process.wait()
+            self.close()
+            death = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            raise _Ended("crash", f"the process that ran it died ({death})") from None
+        except TimeoutError:
+            self.close()
+            raise _Ended("timeout", f"it ran longer than {deadline:g} s") from None
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        assert self._process is not None and self._process.stdout is not None
+        stream = self._process.stdout.fileno()
+        end = time.monotonic() + deadline
+        parts = bytearray()
+        while len(parts) < size:
+            ready, _, _ = select.select([stream], [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                raise TimeoutError
+            chunk = os.read(stream, size - len(parts))
+            if not chunk:
+                raise EOFError
+            parts += chunk
+        return bytes(parts)
+
+    def close(self) -> None:
+        """End the worker process."""
+        process, self._process = self._process, None
+        self._tasks.clear()
+        if process is not None:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    try:
+                        stream.close()
+                    except BrokenPipeError:
+                        continue  # the unsent rest of a message to a dead process
+
+    def __del__(self) -> None:
+        if getattr(self, "_process", None) is not None:
+            self.close()

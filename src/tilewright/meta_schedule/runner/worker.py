@@ -1,0 +1,192 @@
+"""The process in which candidates run: checks them against the reference, then times them.
+
+Started by ``LocalRunner`` as ``python -m tilewright.meta_schedule.runner.worker``; talks through its
+standard input and output in length-prefixed pickles. It knows the runtime only, no compiler, so
+that it starts quickly and a crash costs nothing but the candidate.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import struct
+import sys
+import time
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tilewright.ir import dtypes
+from tilewright.meta_schedule.arg_info import TensorInfo, random_arguments
+from tilewright.meta_schedule.runner.base import EvaluatorConfig, Reference, RunnerResult
+from tilewright.runtime import Module, from_numpy, measure, set_num_threads
+
+LENGTH = struct.Struct("<q")
+
+# Largest difference allowed, relative to the largest expected magnitude: room for another order of
+# summation over some thousand terms, far below what a wrong index gives.
+_TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 6e-2}
+
+
+def read_message(stream: BinaryIO) -> Any:
+    """Read one message; ``None`` at the end of the stream."""
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    return pickle.loads(stream.read(LENGTH.unpack(head)[0]))
+
+
+def write_message(stream: BinaryIO, value: Any) -> None:
+    """Write one message."""
+    data = pickle.dumps(value)
+    stream.write(LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+class _Task:
+    """Arguments of a task and what the unscheduled program makes of them."""
+
+    def __init__(self, reference: Reference) -> None:
+        self.reference = reference
+        self.arguments = random_arguments(reference.args_info, reference.seed)
+        written = reference.module.code.functions[0].written
+        self.written = [
+            index
+            for index, info in enumerate(reference.args_info)
+            if isinstance(info, TensorInfo) and (index >= len(written) or written[index])
+        ]
+        expected = self.fresh_arguments()
+        _entry(reference.module)(*expected)
+        self.expected = {index: np.array(expected[index]) for index in self.written}
+        # Candidates are timed on aligned memory that they may overwrite.
+        self.timing = [
+            from_numpy(np.array(arg)) if isinstance(arg, np.ndarray) else arg
+            for arg in self.arguments
+        ]
+
+    def fresh_arguments(self) -> list[Any]:
+        return [
+            arg.copy() if index in self.written else arg for index, arg in enumerate(self.arguments)
+        ]
+
+    def disagreement(self, module: Module) -> tuple[float, str | None]:
+        """Run a candidate once; return the relative difference and what is wrong, if anything."""
+        actual = self.fresh_arguments()
+        _entry(module)(*actual)
+        worst = 0.0
+        for index in self.written:
+            info = self.reference.args_info[index]
+            assert isinstance(info, TensorInfo)
+            ratio, where = _difference(actual[index], self.expected[index], info.dtype)
+            worst = max(worst, ratio)
+            allowed = self.reference.tolerance
+            if allowed is None:
+                allowed = _TOLERANCE.get(info.dtype, 0.0)
+            if not ratio <= allowed:
+                return worst, (
+                    f"argument #{index} differs from the unscheduled program at {where}: relative "
+                    f"difference {ratio:.3g}, allowed {allowed:.3g}"
+                )
+        return worst, None
+
+
+def _difference(actual: Any, expected: Any, dtype: str) -> tuple[float, str]:
+    """Largest difference relative to the largest expected magnitude, and where it is."""
+    if not dtypes.is_float(dtype):
+        wrong = actual != expected
+        if not wrong.any():
+            return 0.0, ""
+        return math.inf, str(tuple(map(int, np.argwhere(wrong)[0])))
+    a, e = actual.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(e)
+    strange = (np.isnan(a) != np.isnan(e)) | (~finite & ~np.isnan(e) & (a != e))
+    if strange.any():
+        return math.inf, str(tuple(map(int, np.argwhere(strange)[0])))
+    if not finite.any():
+        return 0.0, ""
+    delta = np.where(finite, np.abs(a - e), 0.0)
+    if not np.isfinite(delta).all():
+        return math.inf, str(tuple(map(int, np.argwhere(~np.isfinite(delta))[0])))
+    scale = max(float(np.abs(e[finite]).max()), 1e-30)
+    worst = np.unravel_index(int(np.argmax(delta)), delta.shape)
+    return float(delta.max()) / scale, str(tuple(map(int, worst)))
+
+
+def _entry(module: Module) -> Any:
+    return module[module.entry_name]
+
+
+def _time(
+    module: Module, task: _Task, best: float | None, config: EvaluatorConfig
+) -> tuple[tuple[float, ...], bool]:
+    """Return seconds per repeat, and whether their spread is small enough to be trusted."""
+    function = _entry(module).ffi
+    function(*task.timing)
+    start = time.perf_counter()
+    function(*task.timing)
+    first = time.perf_counter() - start
+    if best is not None and first > config.race_factor * best and first > 20e-6:
+        start = time.perf_counter()
+        function(*task.timing)
+        second = min(first, time.perf_counter() - start)
+        if second > config.race_factor * best:
+            return (second,), True
+    found: tuple[float, ...] = ()
+    for _ in range(1 + config.retries):
+        result = measure(
+            function,
+            task.timing,
+            number=1,
+            repeat=config.repeat,
+            min_repeat_ms=config.min_repeat_ms,
+            flush_cache_bytes=config.flush_cache_bytes,
+            warmup=0,
+        )
+        if not found or result.min < min(found):
+            found = result.results
+        if result.max <= (1.0 + config.max_spread) * result.min:
+            return result.results, True
+    return found, False
+
+
+def evaluate(
+    module: Module, task: _Task, best: float | None, config: EvaluatorConfig
+) -> RunnerResult:
+    """Check one candidate, then time it."""
+    try:
+        ratio, wrong = task.disagreement(module)
+        if wrong is not None:
+            return RunnerResult(None, wrong, "wrong", ratio)
+        seconds, trusted = _time(module, task, best, config)
+    except Exception as error:  # whatever a candidate raises is its result
+        return RunnerResult(None, f"{type(error).__name__}: {error}", "run")
+    return RunnerResult(seconds, None, None, ratio, trusted)
+
+
+def main() -> None:
+    """Serve requests until the parent closes the pipe."""
+    stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    # What a candidate prints must not disturb the protocol.
+    os.dup2(2, 1)
+    tasks: dict[str, _Task] = {}
+    while (message := read_message(stdin)) is not None:
+        kind, *rest = message
+        if kind == "task":
+            reference, threads = rest
+            set_num_threads(threads)
+            try:
+                tasks[reference.key] = _Task(reference)
+                write_message(stdout, None)
+            except Exception as error:  # reported to the parent, which refuses the task
+                write_message(stdout, f"{type(error).__name__}: {error}")
+        elif kind == "forget":
+            tasks.clear()
+            write_message(stdout, None)
+        else:
+            module, key, best, config = rest
+            write_message(stdout, evaluate(module, tasks[key], best, config))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""The tuning loop: pick a task, get candidates, build, run, record, learn; until trials are spent."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tilewright import driver
+from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
+from tilewright.meta_schedule.cost_model import CostModel
+from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.measure_callback import MeasureCallback, default_callbacks
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.progress import Progress
+from tilewright.meta_schedule.runner import Reference, Runner, RunnerInput, RunnerResult
+from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.support.errors import TilewrightError, TuneError
+from tilewright.support.registry import Registry
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+
+@dataclass(eq=False)
+class TaskRecord:
+    """How far a task is: trials, best time (seconds), failures by reason."""
+
+    context: TuneContext
+    weight: float = 1.0
+    trials: int = 0
+    best_seconds: float = math.inf
+    best_history: list[float] = field(default_factory=list)
+    failures: Counter[str] = field(default_factory=Counter)
+    finished: bool = False
+    spent_seconds: float = 0.0
+    reference: Reference | None = None
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self.context.task_name
+
+    @property
+    def rejected(self) -> Counter[str]:
+        """All candidates that did not become records, by reason."""
+        return self.failures + self.context.rejected
+
+
+class TaskScheduler:
+    """Base of task schedulers: subclasses say which task is next."""
+
+    def __init__(self) -> None:
+        self.tasks: list[TaskRecord] = []
+        self.database: Database | None = None
+        self.cost_model: CostModel | None = None
+        self.interrupted = False
+
+    def next_task(self) -> int | None:
+        """Return the number of the task that gets the next batch, ``None`` if all are finished."""
+        raise NotImplementedError(f"{type(self).__name__} must define next_task")
+
+    @staticmethod
+    def create(kind: str | TaskScheduler = "gradient") -> TaskScheduler:
+        """Make a scheduler by name (``"gradient"``, ``"round-robin"``)."""
+        return TASK_SCHEDULERS.get(kind)() if isinstance(kind, str) else kind
+
+    def tune(
+        self,
+        tasks: Sequence[TuneContext],
+        task_weights: Sequence[float],
+        *,
+        max_trials_global: int,
+        max_trials_per_task: int,
+        num_trials_per_iter: int,
+        builder: Builder,
+        runner: Runner,
+        database: Database | None,
+        cost_model: CostModel | None,
+        measure_callbacks: Sequence[MeasureCallback] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Spend up to ``max_trials_global`` measurements on the tasks.
+
+        Records that the database holds already count as a start, not as trials. Ctrl-C ends the
+        loop cleanly (``interrupted`` is set then); everything measured has been committed.
+        """
+        if len(tasks) != len(task_weights):
+            raise TuneError(f"{len(tasks)} tasks but {len(task_weights)} weights")
+        self.database, self.cost_model = database, cost_model
+        callbacks = default_callbacks() if measure_callbacks is None else list(measure_callbacks)
+        self.tasks = [TaskRecord(task, weight) for task, weight in zip(tasks, task_weights)]
+        progress = progress or Progress()
+        left = max_trials_global
+        with progress.running(self.tasks, max_trials_global):
+            try:
+                for task in self.tasks:
+                    self._prepare(task, max_trials_per_task, num_trials_per_iter)
+                while left > 0:
+                    number = self.next_task()
+                    if number is None:
+                        break
+                    task = self.tasks[number]
+                    count = min(num_trials_per_iter, left, max_trials_per_task - task.trials)
+                    left -= self._batch(task, count, builder, runner, callbacks, progress)
+                    if task.trials >= max_trials_per_task:
+                        self._finish(task)
+            except KeyboardInterrupt:
+                self.interrupted = True
+                progress.message("interrupted; everything measured so far is kept")
+            finally:
+                for task in self.tasks:
+                    self._finish(task)
+                runner.close()
+
+    def _prepare(self, task: TaskRecord, max_trials: int, per_iter: int) -> None:
+        """Generate the design space, and start from what the database knows."""
+        context = task.context
+        if self.database is not None:
+            known = self.database.query_tuning_record(context.mod, context.target)
+            if known is not None:
+                task.best_seconds = known.best_seconds
+        spaces = context.generate_design_space()
+        if not spaces:
+            raise TuneError(f"task {task.name}: the space generator gave no design space")
+        context.search_strategy.pre_tuning(
+            context,
+            spaces,
+            max_trials=max_trials,
+            num_trials_per_iter=per_iter,
+            database=self.database,
+            cost_model=self.cost_model,
+        )
+
+    def _finish(self, task: TaskRecord) -> None:
+        if not task.finished:
+            task.finished = True
+            task.context.search_strategy.post_tuning()
+
+    def _batch(
+        self,
+        task: TaskRecord,
+        count: int,
+        builder: Builder,
+        runner: Runner,
+        callbacks: Sequence[MeasureCallback],
+        progress: Progress,
+    ) -> int:
+        """Measure one batch of a task; returns the number of trials spent."""
+        start = time.monotonic()
+        context = task.context
+        progress.working(task, "searching")
+        candidates = context.search_strategy.generate_measure_candidates(count)
+        if not candidates:
+            logger.info("task %s: the design space is exhausted", task.name)
+            self._finish(task)
+            return 0
+        if task.reference is None:
+            task.reference = make_reference(context)
+        progress.working(task, "building")
+        built = builder.build([BuilderInput(c.sch.mod, context.target) for c in candidates])
+        progress.working(task, "measuring")
+        results: list[RunnerResult] = []
+        for candidate, build, result in self._measured(task, candidates, built, runner):
+            results.append(result)
+            task.trials += 1
+            if result.run_secs is None:
+                task.failures[result.reason or "run"] += 1
+                logger.info("task %s: %s: %s", task.name, result.reason, result.error)
+                logger.debug("its trace:\n%s", candidate.sch.trace.as_python())
+            else:
+                ordered = sorted(result.run_secs)
+                task.best_seconds = min(task.best_seconds, ordered[len(ordered) // 2])
+            for callback in callbacks:
+                callback.on_result(self, task, candidate, build, result)
+            progress.measured(task)
+        context.search_strategy.notify_runner_results(candidates, results)
+        for callback in callbacks:
+            callback.on_batch(self, task, candidates, results)
+        task.best_history.append(task.best_seconds)
+        task.spent_seconds += time.monotonic() - start
+        return len(candidates)
+
+    def _measured(
+        self,
+        task: TaskRecord,
+        candidates: Sequence[MeasureCandidate],
+        built: Sequence[BuilderResult],
+        runner: Runner,
+    ) -> Iterator[tuple[MeasureCandidate, BuilderResult, RunnerResult]]:
+        """Run what could be built; pair every candidate with its result, in order."""
+        assert task.reference is not None
+        best = task.best_seconds if math.isfinite(task.best_seconds) else None
+        inputs = [
+            RunnerInput(build.module, task.reference, best)
+            for build in built
+            if build.module is not None
+        ]
+        runs = runner.run(inputs)
+        for candidate, build in zip(candidates, built):
+            if build.module is None:
+                result = RunnerResult(None, build.error, build.reason)
+            else:
+                result = next(runs)
+            yield candidate, build, result
+
+
+def make_reference(context: TuneContext) -> Reference:
+    """Compile a task's unscheduled program."""
+    try:
+        module = driver.compile(context.mod, context.target)
+    except TilewrightError as error:
+        raise TuneError(
+            f"task {context.task_name}: the unscheduled program can't be compiled, so no candidate "
+            f"could be checked: {error}"
+        ) from error
+    return Reference(context.hash, module, context.args_info)
+
+
+TASK_SCHEDULERS: Registry[Callable[[], TaskScheduler]] = Registry("task scheduler", TuneError)

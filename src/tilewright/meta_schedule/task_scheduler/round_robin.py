@@ -1,0 +1,23 @@
+"""Every task in turn."""
+
+from __future__ import annotations
+
+from tilewright.meta_schedule.task_scheduler.base import TASK_SCHEDULERS, TaskScheduler
+
+
+class RoundRobin(TaskScheduler):
+    """Gives each task a batch in turn."""
+
+    _last = -1
+
+    def next_task(self) -> int | None:
+        """Return the next task that is not finished."""
+        for step in range(1, len(self.tasks) + 1):
+            number = (self._last + step) % len(self.tasks)
+            if not self.tasks[number].finished:
+                self._last = number
+                return number
+        return None
+
+
+TASK_SCHEDULERS.register("round-robin", RoundRobin)

@@ -1,0 +1,174 @@
+"""The entry points: tune tasks or one function, and apply what was found."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.builder import Builder, LocalBuilder
+from tilewright.meta_schedule.cost_model import CostModel
+from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase
+from tilewright.meta_schedule.measure_callback import MeasureCallback
+from tilewright.meta_schedule.progress import Progress
+from tilewright.meta_schedule.runner import LocalRunner, Runner
+from tilewright.meta_schedule.search_strategy import SearchStrategy
+from tilewright.meta_schedule.space_generator import SpaceGenerator
+from tilewright.meta_schedule.task_scheduler import TaskScheduler
+from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.support.errors import TuneError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.schedule import Schedule
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+
+def open_database(
+    database: Database | str, work_dir: str | os.PathLike[str] | None, module_equality: str
+) -> Database:
+    """Return a database: the one given, ``"json"`` in ``work_dir``, or ``"memory"``."""
+    if isinstance(database, Database):
+        return database
+    if database == "memory" or (database == "json" and work_dir is None):
+        return MemoryDatabase(module_equality)
+    if database == "json":
+        assert work_dir is not None
+        made = JSONDatabase(work_dir=work_dir, module_equality=module_equality)
+        made.check_writable()  # better now than after the first measurement
+        return made
+    raise TuneError(f"unknown database {database!r}; known: json, memory, or an instance")
+
+
+def tune_tasks(
+    tasks: Sequence[TuneContext],
+    task_weights: Sequence[float] | None = None,
+    *,
+    work_dir: str | os.PathLike[str] | None = None,
+    max_trials_global: int,
+    max_trials_per_task: int | None = None,
+    num_trials_per_iter: int = 32,
+    builder: Builder | str = "local",
+    runner: Runner | str = "local",
+    database: Database | str = "json",
+    cost_model: CostModel | str = "xgb",
+    measure_callbacks: Sequence[MeasureCallback] | None = None,
+    task_scheduler: TaskScheduler | str = "gradient",
+    module_equality: str = "structural",
+    progress: Progress | None = None,
+) -> Database:
+    """Tune tasks into a database and return it.
+
+    Records and a log go to ``work_dir`` (without one, records stay in memory). What the database
+    knows already is the start of the search. Raises ``TuneError`` before anything is measured if
+    the work directory can't be written.
+    """
+    if max_trials_global < 0 or num_trials_per_iter < 1:
+        raise TuneError("max_trials_global must not be negative, num_trials_per_iter positive")
+    if builder == "local":
+        builder = LocalBuilder()
+    if runner == "local":
+        runner = LocalRunner()
+    if isinstance(builder, str) or isinstance(runner, str):
+        raise TuneError("builder and runner are 'local' or instances")
+    opened = open_database(database, work_dir, module_equality)
+    scheduler = TaskScheduler.create(task_scheduler)
+    handler = _log_file(work_dir)
+    try:
+        scheduler.tune(
+            tasks,
+            [1.0] * len(tasks) if task_weights is None else task_weights,
+            max_trials_global=max_trials_global,
+            max_trials_per_task=max_trials_per_task or max_trials_global,
+            num_trials_per_iter=num_trials_per_iter,
+            builder=builder,
+            runner=runner,
+            database=opened,
+            cost_model=CostModel.create(cost_model),
+            measure_callbacks=measure_callbacks,
+            progress=progress,
+        )
+    finally:
+        if handler is not None:
+            logging.getLogger("tilewright").removeHandler(handler)
+            handler.close()
+    return opened
+
+
+def _log_file(work_dir: str | os.PathLike[str] | None) -> logging.Handler | None:
+    """Keep the details of a run in ``work_dir/tuning.log``."""
+    if work_dir is None:
+        return None
+    handler = logging.FileHandler(Path(work_dir) / "tuning.log", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger("tilewright")
+    root.addHandler(handler)
+    if root.getEffectiveLevel() > logging.INFO:
+        root.setLevel(logging.INFO)
+    return handler
+
+
+def tune_tir(
+    mod: IRModule | PrimFunc,
+    target: Target | str,
+    work_dir: str | os.PathLike[str] | None = None,
+    max_trials_global: int = 64,
+    *,
+    max_trials_per_task: int | None = None,
+    num_trials_per_iter: int = 32,
+    builder: Builder | str = "local",
+    runner: Runner | str = "local",
+    database: Database | str = "json",
+    cost_model: CostModel | str = "xgb",
+    measure_callbacks: Sequence[MeasureCallback] | None = None,
+    task_scheduler: TaskScheduler | str = "gradient",
+    space: SpaceGenerator | str = "post-order-apply",
+    strategy: SearchStrategy | str = "evolutionary",
+    module_equality: str = "structural",
+    task_name: str = "main",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Database:
+    """Tune every TensorIR function of a module; see :func:`tune_tasks` for the options."""
+    if isinstance(mod, PrimFunc):
+        mod = IRModule({task_name: mod})
+    functions = {n: f for n, f in mod.functions.items() if isinstance(f, PrimFunc)}
+    if not functions:
+        raise TuneError("the module has no TensorIR function to tune")
+    if len(functions) > 1 and not (isinstance(space, str) and isinstance(strategy, str)):
+        raise TuneError("for several functions name the space and the strategy, don't share one")
+    tasks = [
+        TuneContext(
+            function,
+            target=target,
+            space_generator=space,
+            search_strategy=strategy,
+            task_name=name,
+            seed=seed + number,
+        )
+        for number, (name, function) in enumerate(functions.items())
+    ]
+    return tune_tasks(
+        tasks,
+        work_dir=work_dir,
+        max_trials_global=max_trials_global,
+        max_trials_per_task=max_trials_per_task,
+        num_trials_per_iter=num_trials_per_iter,
+        builder=builder,
+        runner=runner,
+        database=database,
+        cost_model=cost_model,
+        measure_callbacks=measure_callbacks,
+        task_scheduler=task_scheduler,
+        module_equality=module_equality,
+        progress=progress,
+    )
+
+
+def compile_tir(
+    database: Database, mod: IRModule | PrimFunc, target: Target | str
+) -> Schedule | None:
+    """Return the best schedule that a database has for a function, replayed, or ``None``."""
+    return database.query_schedule(mod, Target(target))

@@ -1,0 +1,64 @@
+"""``TuneContext``: one task being tuned, with everything that works on it."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tilewright.ir import IRModule, structural_hash
+from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
+from tilewright.meta_schedule.database.record import normalized
+from tilewright.meta_schedule.space_generator import SpaceGenerator
+from tilewright.support.errors import TuneError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.analysis import estimate_flops
+from tilewright.tir.schedule import Schedule
+
+if TYPE_CHECKING:
+    from tilewright.meta_schedule.search_strategy import SearchStrategy
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+
+class TuneContext:
+    """A task: a module of one function, a target, a design space and a way to search it.
+
+    ``space_generator`` and ``search_strategy`` are instances or names. The same ``seed`` gives the
+    same candidates, as long as measured times order them alike.
+    """
+
+    def __init__(
+        self,
+        mod: IRModule | PrimFunc,
+        *,
+        target: Target | str,
+        space_generator: SpaceGenerator | str = "post-order-apply",
+        search_strategy: SearchStrategy | str = "evolutionary",
+        task_name: str = "main",
+        seed: int = 0,
+    ) -> None:
+        # The strategies' package builds on this class.
+        from tilewright.meta_schedule.search_strategy import SearchStrategy
+
+        self.mod = normalized(mod)
+        if "main" not in self.mod or not isinstance(self.mod["main"], PrimFunc):
+            raise TuneError("a task is a module of one TensorIR function")
+        self.target = Target(target)
+        self.task_name = task_name
+        self.seed = seed
+        self.space_generator = SpaceGenerator.create(space_generator, self.target)
+        self.search_strategy = SearchStrategy.create(search_strategy)
+        self.hash = structural_hash(self.mod)
+        self.args_info: tuple[ArgInfo, ...] = arg_infos(self.mod["main"])
+        self.flops = float(estimate_flops(self.mod["main"]))
+        self.rejected: Counter[str] = Counter()
+        """Candidates that did not become records, by reason."""
+
+    def generate_design_space(self) -> list[Schedule]:
+        """Return the sketches: schedules whose sampling decisions are open."""
+        return self.space_generator.generate_design_space(self.mod)
+
+    def __repr__(self) -> str:
+        return f"TuneContext({self.task_name}, {self.target.kind})"
