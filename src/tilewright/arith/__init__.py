@@ -4,15 +4,43 @@ from __future__ import annotations
 
 from tilewright.arith.analyzer import Analyzer, simplify
 from tilewright.arith.bounds import NEG_INF, POS_INF, ConstIntBound
+from tilewright.arith.int_set import IntervalSet, int_set, region_bound
+from tilewright.arith.iter_map import (
+    IterMapResult,
+    IterMark,
+    IterSplitExpr,
+    IterSumExpr,
+    SubspaceDivision,
+    conjuncts,
+    detect_iter_map,
+    inverse_affine_iter_map,
+    iter_map_simplify,
+    normalize_iter_map_to_expr,
+    subspace_divide,
+)
 from tilewright.arith.modular import ModularSet
 from tilewright.arith.polynomial import Polynomial
 
 __all__ = [
     "Analyzer",
     "ConstIntBound",
+    "IntervalSet",
+    "IterMapResult",
+    "IterMark",
+    "IterSplitExpr",
+    "IterSumExpr",
     "ModularSet",
     "NEG_INF",
     "POS_INF",
     "Polynomial",
+    "SubspaceDivision",
+    "conjuncts",
+    "detect_iter_map",
+    "int_set",
+    "inverse_affine_iter_map",
+    "iter_map_simplify",
+    "normalize_iter_map_to_expr",
+    "region_bound",
     "simplify",
+    "subspace_divide",
 ]

@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.arith.bounds import ConstIntBound, dtype_interval
 from tilewright.arith.canonical import ARITHMETIC_DTYPES, OpaqueOperand
 from tilewright.arith.context import Context
+from tilewright.arith.intervals import IntervalSet, interval_of
 from tilewright.arith.modular import ModularSet
 from tilewright.arith.polynomial import Poly, Polynomial, constant_of, poly_add, poly_sub
 from tilewright.arith.simplify import Simplifier
@@ -189,6 +190,10 @@ class Analyzer:
         if expr.dtype not in ARITHMETIC_DTYPES:
             return 1, 0
         return self._canonical.modular.poly(self._canonical.merged(self.poly(expr)))
+
+    def int_set(self, expr: ExprLike, dom: Mapping[Var, Range | IntervalSet]) -> IntervalSet:
+        """Return the interval of ``expr`` while the variables run through ``dom``."""
+        return interval_of(self, as_expr(expr), dom)
 
     def can_prove(self, condition: ExprLike) -> bool:
         """Whether a condition is proven; ``False`` means "not proven"."""

@@ -1,0 +1,121 @@
+"""Sets of integers as intervals with symbolic ends, and the boxes that loops touch.
+
+``int_set`` lets the variables of a domain run through their ranges and gives the interval that an
+expression covers, in terms of everything else. ``region_bound`` does so for a box of ranges: it is
+what region inference, ``compute_at`` and buffer compaction ask. Ends are found on polynomials: a
+variable goes to the end of its range that the sign of its coefficient asks for, so that
+``i0*f1 + i1`` over ``i1`` in ``[0, f1)`` has extent ``f1``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.bounds import NEG_INF, POS_INF
+from tilewright.arith.intervals import IntervalSet, Relaxer, bind_domain, interval_of, narrow
+from tilewright.arith.iter_map import detect_iter_map
+from tilewright.arith.polynomial import MAX, MIN, Poly, poly_add, poly_sub
+from tilewright.ir import TRUE, Expr, IntImm, Range, Var, uses_var
+
+
+def int_set(
+    expr: Expr,
+    dom: Mapping[Var, Range | IntervalSet],
+    predicate: Expr = TRUE,
+    *,
+    analyzer: Analyzer | None = None,
+) -> IntervalSet:
+    """Return the interval that ``expr`` covers while the variables run through ``dom``."""
+    known = analyzer.copy() if analyzer is not None else Analyzer()
+    known.assume(predicate)
+    return interval_of(known, expr, dom)
+
+
+def region_bound(
+    region: Sequence[Range],
+    dom: Mapping[Var, Range],
+    predicate: Expr = TRUE,
+    *,
+    exact: bool = False,
+    analyzer: Analyzer | None = None,
+) -> list[Range | IntervalSet]:
+    """Return the smallest box found that covers ``region`` for all values of ``dom``.
+
+    Each dimension is a ``Range``, or an ``IntervalSet`` with an infinite end where no bound is
+    known (an index read from memory). Variables outside ``dom`` stay as they are. ``predicate``
+    narrows the domain. With ``exact``, a dimension of which not every element is provably touched
+    also comes back as an (unbounded) ``IntervalSet``.
+    """
+    known = analyzer.copy() if analyzer is not None else Analyzer()
+    ends = bind_domain(known, dom)
+    facts: list[Poly] = []
+    trivial = isinstance(predicate, IntImm)
+    if not trivial:
+        before = len(known._context.facts)
+        limits_before = dict(known._context.limits)
+        known.assume(predicate)
+        facts = known._context.facts[before:]
+        for number, (low, high) in known._context.limits.items():
+            if limits_before.get(number) != (low, high):
+                if low != NEG_INF:
+                    facts.append(poly_add({(number,): 1}, {(): -low} if low else {}))
+                if high != POS_INF:
+                    facts.append(poly_add({(number,): -1}, {(): high} if high else {}))
+        ends = narrow(Relaxer(known, ends), ends, facts)
+        for number, pair in ends.items():
+            known._context.ranges[number] = pair
+        known._context.changed()
+    relaxer = Relaxer(known, ends)
+    made: list[Range | IntervalSet] = []
+    for item in region:
+        if not uses_var(item.min, dom) and not uses_var(item.extent, dom):
+            made.append(item)
+            continue
+        found = _bound_one(relaxer, item, facts)
+        if exact and isinstance(found, Range) and not _is_exact(known, item, found, dom, predicate):
+            found = IntervalSet.everything()
+        made.append(found)
+    return made
+
+
+def _bound_one(relaxer: Relaxer, item: Range, facts: Sequence[Poly]) -> Range | IntervalSet:
+    analyzer, canonical = relaxer.analyzer, relaxer.canonical
+    dtype = item.min.dtype
+    first = canonical.merged(analyzer.poly(item.min))
+    last = poly_sub(poly_add(first, analyzer.poly(item.extent)), {(): 1})
+    low, high = relaxer.end(first, False), relaxer.end(last, True)
+    for fact in facts:
+        # fact >= 0 gives last <= last + fact and first >= first - fact.
+        above, below = poly_add(last, fact), poly_sub(first, fact)
+        if relaxer.free(above):
+            high = above if high is None else canonical.minmax(MIN, high, above, dtype)
+        if relaxer.free(below):
+            low = below if low is None else canonical.minmax(MAX, low, below, dtype)
+    if low is None or high is None:
+        return IntervalSet(
+            NEG_INF if low is None else analyzer.from_poly(low, dtype),
+            POS_INF if high is None else analyzer.from_poly(high, dtype),
+        )
+    extent = canonical.merged(poly_add(poly_sub(high, low), {(): 1}))
+    return Range(analyzer.from_poly(low, dtype), analyzer.from_poly(extent, dtype))
+
+
+def _is_exact(
+    analyzer: Analyzer, item: Range, found: Range, dom: Mapping[Var, Range], predicate: Expr
+) -> bool:
+    """Whether the range's start is a bijection of its variables, or steps no wider than itself."""
+    used = {var: value for var, value in dom.items() if uses_var(item.min, {var})}
+    detected = detect_iter_map([item.min], used, predicate, analyzer=analyzer)
+    if detected.errors:
+        return False
+    (total,) = detected.indices
+    if not total.args:
+        return True
+    # Starts are base + scale * (0 .. extent-1): dense if each range reaches the next start.
+    if len(total.args) != 1:
+        return False
+    return analyzer.can_prove_ge(item.extent, total.args[0].scale) and analyzer.can_prove_equal(
+        found.extent,
+        total.args[0].scale * (total.args[0].extent - 1) + item.extent,
+    )

@@ -1,0 +1,313 @@
+"""Intervals with symbolic ends, and relaxing expressions over a domain of variables.
+
+A variable of the domain goes to the end of its range that the sign of its coefficient asks for;
+divisions, minima and conditional values are bounded part by part. ``Analyzer.int_set`` and
+``region_bound`` are built on this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright.arith.bounds import NEG_INF, POS_INF
+from tilewright.arith.polynomial import (
+    DIV,
+    MAX,
+    MIN,
+    MOD,
+    VAR,
+    Poly,
+    constant_of,
+    linear_in,
+    poly_add,
+    poly_atoms,
+    poly_mul,
+    poly_scale,
+    poly_sub,
+)
+from tilewright.ir import Call, Expr, Range, Select, Var, as_expr, pre_order
+
+if TYPE_CHECKING:
+    from tilewright.arith.analyzer import Analyzer
+
+Ends = tuple[Poly | None, Poly | None]
+
+
+class IntervalSet:
+    """The closed interval ``[min, max]``; ends are expressions or ``NEG_INF`` / ``POS_INF``."""
+
+    __slots__ = ("max", "min")
+
+    def __init__(self, minimum: Any, maximum: Any) -> None:
+        self.min: Any = minimum if isinstance(minimum, float) else as_expr(minimum)
+        self.max: Any = maximum if isinstance(maximum, float) else as_expr(maximum)
+
+    @staticmethod
+    def from_range(value: Range) -> IntervalSet:
+        """Make the interval of a half-open range."""
+        return IntervalSet(value.min, value.min + value.extent - 1)
+
+    @staticmethod
+    def everything() -> IntervalSet:
+        """Make the interval of all integers."""
+        return IntervalSet(NEG_INF, POS_INF)
+
+    @staticmethod
+    def point(value: Expr | int) -> IntervalSet:
+        """Make the interval of one value."""
+        return IntervalSet(value, value)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether both ends are finite."""
+        return isinstance(self.min, Expr) and isinstance(self.max, Expr)
+
+    def to_range(self, analyzer: Analyzer | None = None) -> Range | None:
+        """Return the half-open range, or ``None`` if unbounded."""
+        if not self.is_bounded:
+            return None
+        extent = self.max - self.min + 1
+        return Range(self.min, extent if analyzer is None else analyzer.simplify(extent))
+
+    def __repr__(self) -> str:
+        return f"IntervalSet({self.min!r}, {self.max!r})"
+
+
+class Relaxer:
+    """Bounds polynomials over a domain of variables that are to vanish."""
+
+    def __init__(self, analyzer: Analyzer, domain: Mapping[int, Ends]) -> None:
+        self.analyzer = analyzer
+        self.simplifier = analyzer._simplifier
+        self.canonical = analyzer._canonical
+        self.context = analyzer._context
+        self.domain = domain
+        self._ends: dict[int, Ends] = {}
+        self._inside: dict[int, bool] = {}
+
+    def depends(self, number: int) -> bool:
+        """Whether an atom holds a variable of the domain."""
+        known = self._inside.get(number)
+        if known is None:
+            table = self.context.table
+            parts = table.parts[number]
+            if table.kinds[number] == VAR:
+                known = number in self.domain
+            elif parts is not None:
+                known = any(self.depends(a) for part in parts for a in poly_atoms(part))
+            else:
+                expr = table.expr(number)
+                known = any(
+                    type(item) is Var and table.numbers.get(item) in self.domain
+                    for item in pre_order(expr)
+                )
+            self._inside[number] = known
+        return known
+
+    def free(self, a: Poly) -> bool:
+        """Whether no variable of the domain is left."""
+        return not any(self.depends(number) for number in poly_atoms(a))
+
+    def end(self, a: Poly, upper: bool) -> Poly | None:
+        """The least (or greatest) value of ``a`` over the domain, or a bound of it."""
+        for _ in range(64):
+            found = self._next(a, upper)
+            if found is None:
+                return a if self.free(a) else self._const_end(a, upper)
+            a = found
+        return self._const_end(a, upper)
+
+    def _const_end(self, a: Poly, upper: bool) -> Poly | None:
+        limit = self.canonical.bounds.poly(a)[1 if upper else 0]
+        return None if limit in (NEG_INF, POS_INF) else ({(): limit} if limit else {})
+
+    def _next(self, a: Poly, upper: bool) -> Poly | None:
+        """Eliminate one atom: the newest first, which holds others or depends on them."""
+        for number in sorted(poly_atoms(a), reverse=True):
+            if not self.depends(number):
+                continue
+            split = linear_in(a, number)
+            if split is None:
+                made = self._power(a, number, upper)
+                if made is not None:
+                    return made
+                continue
+            inner, outer = split
+            sign = self.canonical.prover.sign(inner)
+            if not sign:
+                continue
+            end = self.ends(number)[1 if (sign > 0) == upper else 0]
+            if end is None:
+                continue
+            return self.canonical.merged(poly_add(poly_mul(inner, end), outer))
+        return None
+
+    def _power(self, a: Poly, number: int, upper: bool) -> Poly | None:
+        """``x*x`` grows with ``x`` where ``x`` is not negative."""
+        ends = self.ends(number)
+        low, high = ends
+        if low is None or not self.canonical.prover.nonneg(low):
+            return None
+        inner: Poly = {}
+        for mono, value in a.items():
+            if number in mono:
+                rest = tuple(item for item in mono if item != number)
+                sign = self.canonical.prover.sign({rest: value})
+                end = high if (sign > 0) == upper else low
+                if not sign or end is None:
+                    return None
+                term: Poly = {rest: value}
+                for _ in range(mono.count(number)):
+                    term = poly_mul(term, end)
+                inner = poly_add(inner, term)
+            else:
+                inner = poly_add(inner, {mono: value})
+        return inner
+
+    def ends(self, number: int) -> Ends:
+        """Both ends of an atom over the domain."""
+        found = self._ends.get(number)
+        if found is None:
+            self._ends[number] = (None, None)
+            low, high = self._atom_ends(number)
+            limits = self.canonical.bounds.atom(number)
+            if low is None and limits[0] != NEG_INF:
+                low = {(): limits[0]} if limits[0] else {}
+            if high is None and limits[1] != POS_INF:
+                high = {(): limits[1]} if limits[1] else {}
+            found = self._ends[number] = (low, high)
+        return found
+
+    def _atom_ends(self, number: int) -> Ends:
+        table = self.context.table
+        kind, parts = table.kinds[number], table.parts[number]
+        if kind == VAR:
+            return self.domain[number]
+        if parts is not None:
+            low = self.end(parts[0], False), self.end(parts[1], False)
+            high = self.end(parts[0], True), self.end(parts[1], True)
+            dtype = table.dtypes[number]
+            if kind in (MIN, MAX):
+                made = [
+                    None if a is None or b is None else self.canonical.minmax(kind, a, b, dtype)
+                    for a, b in (low, high)
+                ]
+                # One side alone bounds a minimum from above and a maximum from below.
+                if kind == MIN and made[1] is None:
+                    made[1] = high[0] if high[1] is None else high[1]
+                if kind == MAX and made[0] is None:
+                    made[0] = low[0] if low[1] is None else low[1]
+                return made[0], made[1]
+            if kind == DIV:
+                return self._quotient(low[0], high[0], parts[1], dtype)
+            if kind == MOD:
+                return self._remainder(low[0], high[0], parts[1], dtype)
+        expr = table.expr(number)
+        branches: tuple[Expr, ...] = ()
+        if type(expr) is Select:
+            branches = (expr.true_value, expr.false_value)
+        elif type(expr) is Call and expr.op.name == "if_then_else":
+            branches = expr.args[1:]
+        if branches:
+            polys = [self.analyzer.poly(branch) for branch in branches]
+            lows = [self.end(poly, False) for poly in polys]
+            highs = [self.end(poly, True) for poly in polys]
+            return (
+                None
+                if lows[0] is None or lows[1] is None
+                else self.canonical.minmax(MIN, lows[0], lows[1], expr.dtype),
+                None
+                if highs[0] is None or highs[1] is None
+                else self.canonical.minmax(MAX, highs[0], highs[1], expr.dtype),
+            )
+        return None, None
+
+    def _quotient(self, low: Poly | None, high: Poly | None, by: Poly, dtype: str) -> Ends:
+        if not self.canonical._positive(by):
+            return None, None
+        if self.free(by):
+            divide = self.canonical.floordiv
+            return (
+                None if low is None else divide(low, by, dtype),
+                None if high is None else divide(high, by, dtype),
+            )
+        if low is not None and self.canonical.prover.nonneg(low):
+            return {}, high
+        return None, None
+
+    def _remainder(self, low: Poly | None, high: Poly | None, by: Poly, dtype: str) -> Ends:
+        if not self.canonical._positive(by):
+            return None, None
+        if self.free(by) and low is not None and high is not None:
+            first = self.canonical.floordiv(low, by, dtype)
+            last = self.canonical.floordiv(high, by, dtype)
+            if self.simplifier.equal_zero(poly_sub(first, last)):
+                shift = poly_mul(first, by)
+                return poly_sub(low, shift), poly_sub(high, shift)
+        most = self.end(by, True)
+        top = None if most is None else poly_sub(most, {(): 1})
+        if low is not None and high is not None and self.canonical.prover.nonneg(low):
+            if top is None or self.canonical.prover.nonneg(poly_sub(top, high)):
+                top = high
+        return {}, top
+
+
+def bind_domain(analyzer: Analyzer, domain: Mapping[Var, Any]) -> dict[int, Ends]:
+    """Bind the variables of a domain in an analyzer and return their ends."""
+    ends: dict[int, Ends] = {}
+    context = analyzer._context
+    for var, value in domain.items():
+        number = context.table.var(var)
+        if isinstance(value, IntervalSet):
+            low = None if not isinstance(value.min, Expr) else analyzer.poly(value.min)
+            high = None if not isinstance(value.max, Expr) else analyzer.poly(value.max)
+        else:
+            low = analyzer.poly(value.min)
+            high = poly_sub(poly_add(low, analyzer.poly(value.extent)), {(): 1})
+            least = poly_sub(analyzer.poly(value.extent), {(): 1})
+            if constant_of(least) is None:
+                analyzer._simplifier.assume_nonneg(least)
+        context.substitutions.pop(var, None)
+        context.values.pop(var, None)
+        context.ranges[number] = (low, high)
+        ends[number] = (low, high)
+        context.changed()
+    return ends
+
+
+def narrow(relaxer: Relaxer, domain: dict[int, Ends], facts: Sequence[Poly]) -> dict[int, Ends]:
+    """Tighten variables by conditions on one variable of the domain: ``i < n``."""
+    made = dict(domain)
+    minmax = relaxer.canonical.minmax
+    for fact in facts:
+        inside = [n for n in poly_atoms(fact) if relaxer.depends(n)]
+        if len(inside) != 1 or inside[0] not in made:
+            continue
+        number = inside[0]
+        value = fact.get((number,))
+        if value not in (1, -1) or any(number in mono and len(mono) > 1 for mono in fact):
+            continue
+        rest = {mono: k for mono, k in fact.items() if mono != (number,)}
+        low, high = made[number]
+        if value == 1:  # x + rest >= 0
+            bound = poly_scale(rest, -1)
+            low = bound if low is None else minmax(MAX, low, bound)
+        else:
+            high = rest if high is None else minmax(MIN, high, rest)
+        made[number] = (low, high)
+    return made
+
+
+def interval_of(
+    analyzer: Analyzer, expr: Expr, domain: Mapping[Var, Range | IntervalSet]
+) -> IntervalSet:
+    """Return the interval that ``expr`` covers while the variables run through ``domain``."""
+    known = analyzer.copy()
+    relaxer = Relaxer(known, bind_domain(known, domain))
+    poly = known._canonical.merged(known.poly(expr))
+    low, high = relaxer.end(poly, False), relaxer.end(poly, True)
+    return IntervalSet(
+        NEG_INF if low is None else known.from_poly(low, expr.dtype),
+        POS_INF if high is None else known.from_poly(high, expr.dtype),
+    )
