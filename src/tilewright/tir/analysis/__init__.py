@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+from tilewright.tir.analysis.block_kind import (
+    COMPLETE,
+    REDUCTION,
+    UPDATE,
+    block_facts,
+    block_kind,
+    is_affine_binding,
+    is_complete_block,
+    is_injective_binding,
+    is_output_block,
+    is_reduction_block,
+    linear_terms,
+)
 from tilewright.tir.analysis.dependency import (
     RAW,
     WAR,
@@ -10,4 +23,6 @@ from tilewright.tir.analysis.dependency import (
     DependencyGraph,
     block_dependencies,
 )
+from tilewright.tir.analysis.flops import estimate_bytes, estimate_flops
 from tilewright.tir.analysis.regions import block_access_regions, infer_regions
+from tilewright.tir.analysis.verify import verify

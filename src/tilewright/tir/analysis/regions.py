@@ -7,8 +7,9 @@ variables. Script and ``te`` fill these fields from here; primitives that build 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tilewright.arith import Analyzer, region_bound
 from tilewright.ir import (
     TRUE,
     Call,
@@ -45,9 +46,6 @@ from tilewright.tir.stmt import (
     While,
 )
 
-if TYPE_CHECKING:
-    from tilewright.arith import Analyzer
-
 _ONE = const(1)
 
 
@@ -69,8 +67,6 @@ class _Accesses:
     def analyzer(self) -> Analyzer:
         """Knows the ranges of loops inside; made when first needed."""
         if self._analyzer is None:
-            from tilewright.arith import Analyzer
-
             self._analyzer = Analyzer()
             for iter_var in self.iter_vars:
                 self._analyzer.bind(iter_var.var, iter_var.dom)
@@ -226,8 +222,6 @@ def relax_once(
     ranges: list[Range], domain: Mapping[Var, Range], condition: Expr, buffer: Buffer
 ) -> list[Range]:
     """Relax over independent loops; a dimension without a finite bound becomes the whole one."""
-    from tilewright.arith import region_bound
-
     made = []
     for item, extent, bound in zip(
         ranges, buffer.shape, region_bound(list(ranges), domain, condition)

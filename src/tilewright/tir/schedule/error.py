@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir import Node
+from tilewright.script import to_text
 from tilewright.support.errors import ScheduleError
 from tilewright.support.text import indent
 
@@ -20,8 +21,6 @@ _EXCERPT_LINES = 40
 
 def excerpt(func: Any, culprits: tuple[Node, ...]) -> str:
     """Print a function with ``culprits`` marked, cut to the lines around the marks."""
-    from tilewright.script import to_text
-
     lines = to_text(func, underline=list(culprits)).rstrip().split("\n")
     if len(lines) <= _EXCERPT_LINES:
         return "\n".join(lines)

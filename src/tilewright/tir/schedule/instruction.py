@@ -331,6 +331,7 @@ CONVERTERS.update(
         "bool": _bool,
         "str": _str,
         "int | ExprRV": _int_or_handle,
+        "int | str": lambda value: value if isinstance(value, str) else _int(value),
         "Sequence[Factor]": _factors,
         "Annotation": plain,
         "Sequence[int]": lambda value: [_int(item) for item in value],

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilewright.ir import IRModule, IntImm
+from tilewright.ir import IntImm, IRModule
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import PrimFunc
+from tilewright.tir.analysis import verify
 from tilewright.tir.schedule.error import Text
 from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import receive_primitives
@@ -128,8 +129,6 @@ class Schedule:
 
     def verify(self) -> None:
         """Raise ``VerifyError`` if the program is not well formed."""
-        from tilewright.tir.analysis import verify
-
         verify(self.mod)
 
     def show(self, **options: Any) -> None:

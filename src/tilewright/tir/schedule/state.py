@@ -9,8 +9,9 @@ a statement to the root, and shares all the rest.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tilewright.arith import Analyzer
 from tilewright.ir import BaseFunc, Expr, IRModule, Node, Range, Var, is_const
 from tilewright.support.errors import ScheduleError
 from tilewright.support.registry import near_matches
@@ -32,9 +33,6 @@ from tilewright.tir import (
 )
 from tilewright.tir.schedule.error import Text, schedule_error
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
-
-if TYPE_CHECKING:
-    from tilewright.arith import Analyzer
 
 _WITH_BODY = (LetStmt, AttrStmt, Allocate, DeclBuffer, While)
 
@@ -297,8 +295,6 @@ class ScheduleState:
 
     def analyzer(self, func_name: str) -> Analyzer:
         """Return an analyzer that knows the function's symbolic extents and tile variables."""
-        from tilewright.arith import Analyzer
-
         made = Analyzer()
         func = self.func(func_name)
         for var in func.symbolic_vars():

@@ -255,7 +255,7 @@ def _python(value: Any, names: dict[Any, str]) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k!r}: {_python(v, names)}" for k, v in value.items()) + "}"
     if value is None or isinstance(value, (bool, int, float, str)):
-        if isinstance(value, float) and value != value or value in (float("inf"), -float("inf")):
+        if (isinstance(value, float) and value != value) or value in (float("inf"), -float("inf")):
             return f"float({str(value)!r})"
         return json.dumps(value) if isinstance(value, str) else repr(value)
     text: str = _codec(value)[1][3](value)

@@ -17,6 +17,7 @@ from tilewright.ir import (
     FloorMod,
     IntImm,
     Mul,
+    Range,
     Var,
     add,
     and_,
@@ -40,6 +41,8 @@ from tilewright.tir import (
 )
 from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.legality import check_reorder
+from tilewright.tir.schedule.state import statements
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -343,9 +346,6 @@ class _Simplifier:
 
 def loop_analyzer(sch: Schedule, at: For, extents: dict[Var, Expr], body: Any) -> Any:
     """Return an analyzer for below ``at``, where loops ``extents`` replace it."""
-    from tilewright.ir import Range
-    from tilewright.tir.schedule.state import statements
-
     analyzer = sch.state.analyzer_at(at)
     for var, extent in extents.items():
         analyzer.bind(var, Range(const(0, var.dtype), extent))
@@ -422,10 +422,6 @@ def _check_bounds_allow(sch: Schedule, made: list[For]) -> None:
                     item,
                 )
         inside.add(item.loop_var)
-
-
-def check_reorder(sch: Schedule, chain: list[For], made: list[For]) -> None:
-    """Refuse an order that changes what blocks below compute (see ``analysis.block_kind``)."""
 
 
 @primitive

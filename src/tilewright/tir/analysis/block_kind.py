@@ -1,0 +1,328 @@
+"""What a block is, as far as moving it around is concerned.
+
+- A *complete* block computes each element of its outputs once, from other buffers, in any order:
+  all iteration variables are spatial, nobody else in the scope writes its outputs, and it doesn't
+  read them.
+- A *reduction* block has ``init`` and combines values over its reduce iteration variables, which
+  don't take part in the indices it writes.
+- An *update* block is what is left of a reduction after ``init`` went into a block of its own.
+- Everything else is *opaque*: only rewrites that keep the order of its instances may touch it.
+
+What a block says of itself is kept per block object; loop transformations don't change blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tilewright.arith import detect_iter_map
+from tilewright.ir import (
+    TRUE,
+    Add,
+    Call,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Mul,
+    Range,
+    Var,
+    as_int,
+    expr_equal,
+    is_const,
+    pre_order,
+    uses_var,
+)
+from tilewright.tir.analysis.dependency import DependencyGraph, block_dependencies
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.stmt import OPAQUE, REDUCE, SPATIAL, Block, BlockRealize, BufferStore
+
+COMPLETE = "complete"
+REDUCTION = "reduction"
+UPDATE = "update"
+
+
+class BlockFacts:
+    """What a block alone tells: ``kind`` (if it is the only writer), and why it is opaque."""
+
+    __slots__ = ("has_reduce", "kind", "reason")
+
+    def __init__(self, kind: str, reason: str, has_reduce: bool) -> None:
+        self.kind = kind
+        self.reason = reason
+        self.has_reduce = has_reduce
+
+
+_facts: WeakKeyDictionary[Block, BlockFacts] = WeakKeyDictionary()
+
+
+def block_facts(block: Block) -> BlockFacts:
+    """Return the kind of a block, as far as it alone tells; kept per block."""
+    found = _facts.get(block)
+    if found is None:
+        found = _facts[block] = _find_facts(block)
+    return found
+
+
+def _find_facts(block: Block) -> BlockFacts:
+    kinds = {iter_var.kind for iter_var in block.iter_vars}
+    has_reduce = REDUCE in kinds
+    if OPAQUE in kinds:
+        return BlockFacts(OPAQUE, "it has an opaque iteration variable", has_reduce)
+    if not block.writes:
+        return BlockFacts(OPAQUE, "it declares no writes", has_reduce)
+    read = {region.buffer for region in block.reads}
+    written = {region.buffer for region in block.writes}
+    reduce_vars = {item.var for item in block.iter_vars if item.kind == REDUCE}
+    for region in block.writes:
+        if any(uses_var(e, reduce_vars) for r in region.region for e in (r.min, r.extent)):
+            return BlockFacts(
+                OPAQUE, "a reduce iteration variable takes part in what it writes", has_reduce
+            )
+    why = _overlap_of_writes(block)
+    if why:
+        return BlockFacts(OPAQUE, why, has_reduce)
+    if block.init is not None:
+        return BlockFacts(REDUCTION, "", has_reduce)
+    if not has_reduce and not read & written:
+        return BlockFacts(COMPLETE, "", has_reduce)
+    if _updates_in_place(block) or _opaque_update(block):
+        return BlockFacts(UPDATE, "", has_reduce)
+    if has_reduce:
+        return BlockFacts(OPAQUE, "it reduces without init", has_reduce)
+    return BlockFacts(OPAQUE, "it reads what it writes", has_reduce)
+
+
+def _overlap_of_writes(block: Block) -> str:
+    """Say why two instances may write the same element, or return ``""`` if they can't."""
+    spatial = {
+        item.var: item.dom
+        for item in block.iter_vars
+        if item.kind == SPATIAL and not is_const(item.dom.extent, 1)
+    }
+    for region in block.writes:
+        left = dict(spatial)
+        simple = True
+        for item in region.region:
+            var = _strided_var(item)
+            if var is not None:
+                left.pop(var, None)
+            elif uses_var(item.min, spatial):
+                simple = False
+        if not left:
+            continue
+        if any(type(node) is BufferLoad for item in region.region for node in pre_order(item.min)):
+            return f"where it writes in {region.buffer.name!r} depends on data"
+        if simple or any(not is_const(item.extent, 1) for item in region.region):
+            names = ", ".join(repr(var.name) for var in left)
+            return f"instances that differ in {names} may write the same elements"
+        found = detect_iter_map(
+            [item.min for item in region.region if uses_var(item.min, spatial)],
+            spatial,
+            TRUE,
+            require_bijective=True,
+        )
+        if found.errors:
+            return f"it is not clear that its instances write different elements: {found.errors[0]}"
+        # Bijective onto the indices: but every variable must be there at all.
+        for var in left:
+            if not any(uses_var(item.min, {var}) for item in region.region):
+                return f"instances that differ in {var.name!r} write the same elements"
+    return ""
+
+
+def _strided_var(item: Range) -> Var | None:
+    """Return ``v`` for the ranges ``[v, v+1)`` and ``[v*c, v*c+e)`` with ``e <= c``."""
+    low, stride = item.min, 1
+    if type(low) is Add and type(low.b) is IntImm:
+        low = low.a
+    if type(low) is Mul and type(low.b) is IntImm:
+        low, stride = low.a, low.b.value
+    elif type(low) is Mul and type(low.a) is Var and expr_equal(low.b, item.extent):
+        return low.a
+    if type(low) is not Var:
+        return None
+    extent = as_int(item.extent)
+    return low if extent is not None and extent <= stride else None
+
+
+def _updates_in_place(block: Block) -> bool:
+    """Whether the body is ``X[i] = f(X[i], ...)`` with ``X`` read at ``i`` only, at any depth."""
+    stores = [item for item in pre_order(block.body) if type(item) is BufferStore]
+    if not stores:
+        return False
+    written = {store.buffer: store.indices for store in stores}
+    if len(written) != len(stores):
+        return False
+    for store in stores:
+        combined = False
+        for item in pre_order(store.value):
+            if type(item) is BufferLoad and item.buffer in written:
+                here = written[item.buffer]
+                if not all(map(expr_equal, item.indices, here)):
+                    return False
+                combined = combined or item.buffer is store.buffer
+        if not combined:
+            return False
+    return True
+
+
+def _opaque_update(block: Block) -> bool:
+    """Whether an intrinsic does the work, and what is written is declared to be read as well."""
+    if not any(type(item) is Call and item.op.effect == "opaque" for item in pre_order(block.body)):
+        return False
+    read = {region.buffer: region for region in block.reads}
+    for region in block.writes:
+        other = read.get(region.buffer)
+        if other is None or not all(
+            expr_equal(x.min, y.min) and expr_equal(x.extent, y.extent)
+            for x, y in zip(region.region, other.region)
+        ):
+            return False
+    return True
+
+
+def block_kind(block: Block, scope: Block | None) -> tuple[str, str]:
+    """Return the kind of a block in its scope, and for an opaque one the reason."""
+    facts = block_facts(block)
+    if facts.kind in (OPAQUE, UPDATE) or scope is None:
+        return facts.kind, facts.reason
+    graph = block_dependencies(scope)
+    if block.name in graph.children:
+        for region in block.writes:
+            others = [name for name in graph.writers.get(region.buffer, ()) if name != block.name]
+            if others:
+                why = f"block {others[0]!r} writes {region.buffer.name!r} too"
+                return OPAQUE, why
+    return facts.kind, facts.reason
+
+
+def _block_of(block: Block | BlockRealize) -> Block:
+    return block.block if isinstance(block, BlockRealize) else block
+
+
+def is_complete_block(block: Block | BlockRealize, scope: Block | None = None) -> bool:
+    """Whether a block is complete (in ``scope``, if given); see the module's text."""
+    return block_kind(_block_of(block), scope)[0] == COMPLETE
+
+
+def is_reduction_block(block: Block | BlockRealize, scope: Block | None = None) -> bool:
+    """Whether a block is a reduction with ``init`` (in ``scope``, if given)."""
+    return block_kind(_block_of(block), scope)[0] == REDUCTION
+
+
+def is_output_block(block: Block | BlockRealize, scope: Block) -> bool:
+    """Whether a block writes something that its scope doesn't allocate."""
+    own = set(scope.alloc_buffers)
+    return any(region.buffer not in own for region in _block_of(block).writes)
+
+
+# ---- bindings -------------------------------------------------------------------------------
+
+
+def linear_terms(expr: Any) -> tuple[dict[Var, int], int] | None:
+    """Return coefficients by variable and the constant of ``a*c + b*d + e``, or ``None``."""
+    terms: dict[Var, int] = {}
+    constant = 0
+    stack: list[tuple[Any, int]] = [(expr, 1)]
+    while stack:
+        item, scale = stack.pop()
+        kind = type(item)
+        if kind is Var:
+            terms[item] = terms.get(item, 0) + scale
+        elif kind is IntImm:
+            constant += item.value * scale
+        elif kind is Add:
+            stack.append((item.a, scale))
+            stack.append((item.b, scale))
+        elif kind is Mul and type(item.b) is IntImm:
+            stack.append((item.a, scale * item.b.value))
+        else:
+            return None
+    return terms, constant
+
+
+def is_injective_binding(
+    values: tuple[Expr, ...], loops: Mapping[Var, Range], predicate: Expr = TRUE
+) -> bool:
+    """Whether different values of the loops that are used give different iteration values."""
+    used: set[Var] = set()
+    for value in values:
+        if type(value) is Var:
+            if value in used and value in loops:
+                break
+            used.add(value)
+            continue
+        linear = linear_terms(value)
+        if linear is None:
+            break
+        terms = (
+            sorted((coefficient, var) for var, coefficient in linear[0].items() if var in loops)
+            if _all_constant(linear[0], loops)
+            else None
+        )
+        if terms is None:
+            break
+        reach = 0
+        for coefficient, var in terms:
+            if coefficient <= reach or var in used:
+                return _detected(values, loops, predicate)
+            reach += coefficient * ((as_int(loops[var].extent) or 1) - 1)
+            used.add(var)
+    else:
+        return True
+    return _detected(values, loops, predicate)
+
+
+def _all_constant(terms: dict[Var, int], loops: Mapping[Var, Range]) -> bool:
+    # Sorting needs distinct coefficients; variables have no order.
+    return len(set(terms.values())) == len(terms) and all(
+        var not in loops or as_int(loops[var].extent) is not None for var in terms
+    )
+
+
+def _detected(values: tuple[Expr, ...], loops: Mapping[Var, Range], predicate: Expr) -> bool:
+    found = detect_iter_map(list(values), dict(loops), predicate)
+    return not found.errors and found.injective
+
+
+def is_affine_binding(
+    realize: BlockRealize, loops: Mapping[Var, Range], *, analyzer: Any = None
+) -> bool:
+    """Whether a realize's values are independent quasi-affine maps of the loops around it."""
+    values = realize.iter_values
+    used: set[Var] = set()
+    for value in values:
+        if type(value) is Var and value in loops and value not in used:
+            used.add(value)
+        elif type(value) is not IntImm:
+            break
+    else:
+        return True
+    found = detect_iter_map(list(values), dict(loops), realize.predicate, analyzer=analyzer)
+    return not found.errors
+
+
+def has_division(expr: Expr) -> bool:
+    """Whether an index expression has a quotient or remainder."""
+    return any(type(item) is FloorDiv or type(item) is FloorMod for item in pre_order(expr))
+
+
+__all__ = [
+    "COMPLETE",
+    "REDUCTION",
+    "UPDATE",
+    "BlockFacts",
+    "DependencyGraph",
+    "block_facts",
+    "block_kind",
+    "has_division",
+    "is_affine_binding",
+    "is_complete_block",
+    "is_injective_binding",
+    "is_output_block",
+    "is_reduction_block",
+    "linear_terms",
+]

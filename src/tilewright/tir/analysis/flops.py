@@ -1,0 +1,140 @@
+"""How much a function computes and moves, read off its loops; what tuning rates programs by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.arith import simplify
+from tilewright.ir import (
+    Add,
+    And,
+    Call,
+    CompareExpr,
+    Div,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    IRModule,
+    Max,
+    Min,
+    Mul,
+    Or,
+    Sub,
+    Var,
+    dtypes,
+    substitute,
+)
+from tilewright.support.errors import VerifyError
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import BlockRealize, BufferStore, Evaluate, For, IfThenElse, SeqStmt
+
+_ONE_OPERATION = (Add, Sub, Mul, Div, Min, Max, FloorDiv, FloorMod)
+_FREE_CALLS = ("reinterpret", "if_then_else", "likely", "min_value", "max_value", "infinity")
+Sizes = Mapping[Any, int]
+
+
+def estimate_flops(target: IRModule | PrimFunc, sizes: Sizes | None = None) -> int:
+    """Return the number of arithmetic operations of a function (a module: of all its functions).
+
+    Operations on values count one each per lane (``fma`` two), index arithmetic, comparisons and
+    ``init`` nothing. ``sizes`` gives symbolic extents by variable or by name.
+    """
+    if isinstance(target, IRModule):
+        funcs = [func for func in target.functions.values() if isinstance(func, PrimFunc)]
+        return sum(estimate_flops(func, sizes) for func in funcs)
+    return _stmt(target.body, _Sizes(sizes))
+
+
+def estimate_bytes(func: PrimFunc, sizes: Sizes | None = None) -> int:
+    """Return the bytes of all parameter buffers: what must be moved at least once."""
+    known = _Sizes(sizes)
+    total = 0
+    for buffer in func.buffers:
+        bits = dtypes.bits_of(buffer.dtype) * dtypes.lanes_of(buffer.dtype)
+        for extent in buffer.shape:
+            bits *= known.number(extent)
+        total += (bits + 7) // 8
+    return total
+
+
+class _Sizes:
+    """Values of symbolic extents, and of loop variables at the middle of their range."""
+
+    def __init__(self, sizes: Sizes | None) -> None:
+        self.named = {key: value for key, value in (sizes or {}).items() if isinstance(key, str)}
+        self.values: dict[Var, Expr] = {
+            key: IntImm(int(value), key.dtype)
+            for key, value in (sizes or {}).items()
+            if isinstance(key, Var)
+        }
+
+    def number(self, extent: Expr) -> int:
+        if type(extent) is IntImm:
+            return extent.value
+        made = simplify(substitute(extent, _Lookup(self)))
+        if type(made) is not IntImm:
+            raise VerifyError(
+                f"the extent {extent!r} is symbolic: give values of its variables with sizes="
+            )
+        return made.value
+
+
+class _Lookup(dict[Any, Any]):
+    """Finds variables by identity, then by name."""
+
+    def __init__(self, sizes: _Sizes) -> None:
+        super().__init__({None: None})
+        self.sizes = sizes
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        if type(key) is not Var:
+            return default
+        found = self.sizes.values.get(key)
+        if found is None and key.name in self.sizes.named:
+            found = IntImm(int(self.sizes.named[key.name]), key.dtype)
+        return found
+
+
+def _stmt(stmt: Any, sizes: _Sizes) -> int:
+    kind = type(stmt)
+    if kind is For:
+        extent = sizes.number(stmt.extent)
+        # A triangular nest has bounds in outer loops: the middle of the range stands for all.
+        middle = sizes.number(stmt.min) + extent // 2
+        sizes.values[stmt.loop_var] = IntImm(middle, stmt.loop_var.dtype)
+        return extent * _stmt(stmt.body, sizes)
+    if kind is BlockRealize:
+        for iter_var, value in zip(stmt.block.iter_vars, stmt.iter_values):
+            known = simplify(substitute(value, _Lookup(sizes)))
+            if type(known) is IntImm:
+                sizes.values[iter_var.var] = known
+        return _stmt(stmt.block.body, sizes)
+    if kind is SeqStmt:
+        return sum(_stmt(item, sizes) for item in stmt.stmts)
+    if kind is BufferStore or kind is Evaluate:
+        return _expr(stmt.value)
+    if kind is IfThenElse:
+        other = 0 if stmt.else_case is None else _stmt(stmt.else_case, sizes)
+        return max(_stmt(stmt.then_case, sizes), other)
+    body = getattr(stmt, "body", None)
+    return 0 if body is None else _stmt(body, sizes)
+
+
+def _expr(expr: Any) -> int:
+    kind = type(expr)
+    if kind is BufferLoad or not isinstance(expr, Expr):
+        return 0
+    if isinstance(expr, CompareExpr) and kind not in (And, Or):
+        # Comparing values is counted by what is compared; comparing indices is free.
+        floats = dtypes.is_float(dtypes.element_of(expr.a.dtype))
+        return _expr(expr.a) + _expr(expr.b) if floats else 0
+    below = sum(_expr(item) for item in expr.child_nodes())
+    if kind in _ONE_OPERATION:
+        # Index variables make int64 arithmetic; values of other types are what is computed.
+        return below + dtypes.lanes_of(expr.dtype) if expr.dtype != dtypes.INDEX else below
+    if kind is Call and expr.op.name not in _FREE_CALLS and expr.op.effect == "pure":
+        return below + dtypes.lanes_of(expr.dtype) * (2 if expr.op.name == "fma" else 1)
+    return below

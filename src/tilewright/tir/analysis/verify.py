@@ -1,0 +1,253 @@
+"""Well-formedness: what every TensorIR program must satisfy, checked after parsing and passes.
+
+- every variable and buffer is defined once, and used only where its definition can be seen;
+- a block sees outer loops only through its iteration variables;
+- block names are unique in a function; a realize has one value per iteration variable;
+- accesses have one index per dimension, indices are integers, stored values have the buffer's dtype;
+- conditions and predicates are bool; loop kinds are known and thread loops have a thread tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tilewright.ir import Expr, IRModule, Let, Node, Var, dtypes, pre_order
+from tilewright.script import to_text
+from tilewright.support.errors import VerifyError
+from tilewright.support.text import indent
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import (
+    FOR_KINDS,
+    THREAD_BINDING,
+    Allocate,
+    AssertStmt,
+    Block,
+    BlockRealize,
+    BufferStore,
+    DeclBuffer,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    While,
+)
+
+
+def verify(target: IRModule | PrimFunc) -> None:
+    """Raise ``VerifyError``, with the program and the culprit marked, if it is not well formed."""
+    if isinstance(target, PrimFunc):
+        _Verifier(target, target.attrs.get("global_symbol", "main")).run()
+        return
+    for name, func in target.functions.items():
+        if isinstance(func, PrimFunc):
+            _Verifier(func, name).run()
+
+
+class _Verifier:
+    def __init__(self, func: PrimFunc, name: str) -> None:
+        self.func, self.name = func, name
+        self.defined: set[Any] = set()
+        self.visible: set[Any] = set()
+        # Loop variables that the blocks inside may not see.
+        self.loops: set[Var] = set()
+        self.hidden_loops: set[Var] = set()
+        self.block_names: set[str] = set()
+
+    def fail(self, message: str, culprit: Node) -> VerifyError:
+        def render() -> str:
+            text = indent(to_text(self.func, underline=[culprit]))
+            return f"function {self.name!r} is not well formed: {message}\n{text}"
+
+        return VerifyError(render)
+
+    def run(self) -> None:
+        func = self.func
+        for var in func.params:
+            self.define(var, func)
+        for var in func.symbolic_vars():
+            self.define(var, func)
+        for buffer in func.buffers:
+            self.define_buffer(buffer, func)
+        self.stmt(func.body)
+
+    def define(self, symbol: Any, where: Node) -> None:
+        if symbol in self.defined:
+            raise self.fail(f"{symbol.name!r} is defined twice", where)
+        self.defined.add(symbol)
+        self.visible.add(symbol)
+
+    def define_buffer(self, buffer: Buffer, where: Node) -> None:
+        self.define(buffer, where)
+        for extent in (*buffer.shape, *buffer.strides):
+            self.expr(extent, where)
+            if not dtypes.is_integer(extent.dtype):
+                raise self.fail(f"an extent of buffer {buffer.name!r} is {extent.dtype}", where)
+        # Several buffers may share one pointer; the pointer counts as seen from the first on.
+        self.visible.add(buffer.data)
+
+    # ---- expressions ----------------------------------------------------------------------------
+
+    def expr(self, expr: Any, where: Node) -> None:
+        lets: set[Var] = set()
+        for item in pre_order(expr):
+            kind = type(item)
+            if kind is Var:
+                if item not in self.visible and item not in lets:
+                    self.unseen(item, where if where is not None else expr)
+            elif kind is BufferLoad:
+                self.access(item.buffer, item.indices, item)
+            elif kind is Let:
+                if item.var in self.defined:
+                    raise self.fail(f"{item.var.name!r} is defined twice", item)
+                self.defined.add(item.var)
+                lets.add(item.var)
+
+    def unseen(self, item: Any, where: Node) -> None:
+        if item in self.hidden_loops:
+            raise self.fail(
+                f"loop variable {item.name!r} of an outer loop is used inside a block; "
+                "bind it to an iteration variable",
+                where,
+            )
+        raise self.fail(f"{item.name!r} is used where it is not defined", where)
+
+    def access(self, buffer: Buffer, indices: tuple[Expr, ...], where: Node) -> None:
+        if buffer not in self.visible:
+            raise self.fail(f"buffer {buffer.name!r} is used where it is not defined", where)
+        if len(indices) != buffer.ndim:
+            raise self.fail(
+                f"buffer {buffer.name!r} has {buffer.ndim} dimensions but {len(indices)} indices",
+                where,
+            )
+        for position, index in enumerate(indices):
+            if not dtypes.is_integer(dtypes.element_of(index.dtype)):
+                raise self.fail(f"index {position} of {buffer.name!r} is {index.dtype}", where)
+
+    def condition(self, expr: Expr, where: Node) -> None:
+        self.expr(expr, where)
+        if not dtypes.is_bool(expr.dtype):
+            raise self.fail(f"a condition must be bool, this one is {expr.dtype}", where)
+
+    # ---- statements -----------------------------------------------------------------------------
+
+    def stmt(self, stmt: Any) -> None:
+        kind = type(stmt)
+        if kind is SeqStmt:
+            for item in stmt.stmts:
+                self.stmt(item)
+        elif kind is For:
+            self.loop(stmt)
+        elif kind is BlockRealize:
+            self.realize(stmt)
+        elif kind is BufferStore:
+            self.expr(stmt.value, stmt)
+            for index in stmt.indices:
+                self.expr(index, stmt)
+            self.access(stmt.buffer, stmt.indices, stmt)
+            self.store_dtype(stmt)
+        elif kind is IfThenElse:
+            self.condition(stmt.condition, stmt)
+            self.stmt(stmt.then_case)
+            if stmt.else_case is not None:
+                self.stmt(stmt.else_case)
+        elif kind is While:
+            self.condition(stmt.condition, stmt)
+            self.stmt(stmt.body)
+        elif kind is LetStmt:
+            self.expr(stmt.value, stmt)
+            self.define(stmt.var, stmt)
+            self.stmt(stmt.body)
+            self.visible.discard(stmt.var)
+        elif kind is Allocate or kind is DeclBuffer:
+            self.define_buffer(stmt.buffer, stmt)
+            self.stmt(stmt.body)
+            self.visible.discard(stmt.buffer)
+        elif kind is AssertStmt:
+            self.condition(stmt.condition, stmt)
+        else:
+            for item in stmt.child_nodes():
+                if isinstance(item, Expr):
+                    self.expr(item, stmt)
+                elif not isinstance(item, Buffer):
+                    self.stmt(item)
+
+    def store_dtype(self, stmt: BufferStore) -> None:
+        lanes = max([dtypes.lanes_of(index.dtype) for index in stmt.indices], default=1)
+        element, own = dtypes.split_dtype(stmt.buffer.dtype)
+        expected = dtypes.vector_dtype(element, own * lanes)
+        if stmt.value.dtype != expected:
+            raise self.fail(
+                f"buffer {stmt.buffer.name!r} holds {expected} here, the value is "
+                f"{stmt.value.dtype}",
+                stmt,
+            )
+
+    def loop(self, loop: For) -> None:
+        self.expr(loop.min, loop)
+        self.expr(loop.extent, loop)
+        if loop.kind not in FOR_KINDS:
+            raise self.fail(f"unknown loop kind {loop.kind!r}; known: {', '.join(FOR_KINDS)}", loop)
+        if (loop.kind == THREAD_BINDING) != (loop.thread is not None):
+            raise self.fail("a loop has a thread tag if and only if it is thread_binding", loop)
+        self.define(loop.loop_var, loop)
+        self.loops.add(loop.loop_var)
+        self.stmt(loop.body)
+        self.loops.discard(loop.loop_var)
+        self.visible.discard(loop.loop_var)
+
+    def regions(self, regions: Iterable[BufferRegion], block: Block) -> None:
+        for region in regions:
+            if len(region.region) != region.buffer.ndim:
+                raise self.fail(
+                    f"a region of {region.buffer.name!r} has {len(region.region)} ranges for "
+                    f"{region.buffer.ndim} dimensions",
+                    block,
+                )
+            if region.buffer not in self.visible:
+                raise self.fail(
+                    f"buffer {region.buffer.name!r} is used where it is not defined", block
+                )
+            for item in region.region:
+                self.expr(item.min, block)
+                self.expr(item.extent, block)
+
+    def realize(self, realize: BlockRealize) -> None:
+        block = realize.block
+        if block.name in self.block_names:
+            raise self.fail(f"there are two blocks with the name {block.name!r}", realize)
+        self.block_names.add(block.name)
+        if len(block.iter_vars) != len(realize.iter_values):
+            raise self.fail(
+                f"block {block.name!r} has {len(block.iter_vars)} iteration variables but "
+                f"{len(realize.iter_values)} values",
+                realize,
+            )
+        for value in realize.iter_values:
+            self.expr(value, realize)
+        self.condition(realize.predicate, realize)
+        for iter_var in block.iter_vars:
+            self.expr(iter_var.dom.min, realize)
+            self.expr(iter_var.dom.extent, realize)
+        outer_loops, outer_hidden, outer_visible = self.loops, self.hidden_loops, self.visible
+        self.hidden_loops = outer_hidden | outer_loops
+        self.visible = outer_visible - outer_loops
+        self.loops = set()
+        for iter_var in block.iter_vars:
+            self.define(iter_var.var, realize)
+        for buffer in block.alloc_buffers:
+            self.define_buffer(buffer, realize)
+        self.regions((match.source for match in block.match_buffers), block)
+        for match in block.match_buffers:
+            # Strides and offset of a matched buffer may be variables that the match defines.
+            for extent in (*match.buffer.strides, match.buffer.elem_offset):
+                if type(extent) is Var and extent not in self.visible:
+                    self.define(extent, block)
+            self.define_buffer(match.buffer, realize)
+        self.regions(block.reads, block)
+        self.regions(block.writes, block)
+        if block.init is not None:
+            self.stmt(block.init)
+        self.stmt(block.body)
+        self.loops, self.hidden_loops, self.visible = outer_loops, outer_hidden, outer_visible

@@ -1,0 +1,378 @@
+"""When may the iterations of loops change their order, or run at the same time?
+
+The reasoning is by block, from what blocks declare (see ``analysis.block_kind``):
+
+- Instances of a complete block may run in any order and even twice: an element has one value.
+- Instances of a reduction may be reordered if they are all different (the bindings are injective).
+- A block that uses what another block below the same loop makes must find all of it made in the
+  same iteration of the loop (its reads are covered). Otherwise the iterations depend on each other.
+- Running at the same time also needs that no two iterations update the same element: the loop must
+  choose spatial iteration variables injectively, unless the buffer is used below this loop only, so
+  that every iteration has one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright.arith import Analyzer, detect_iter_map
+from tilewright.ir import (
+    LT,
+    TRUE,
+    And,
+    Expr,
+    IntImm,
+    Range,
+    Var,
+    add,
+    as_int,
+    const,
+    expr_equal,
+    free_vars,
+    is_const,
+    maximum,
+    minimum,
+    substitute,
+    uses_var,
+)
+from tilewright.tir import (
+    OPAQUE,
+    REDUCE,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferStore,
+    Evaluate,
+    For,
+    While,
+    is_no_op,
+)
+from tilewright.tir.analysis import (
+    COMPLETE,
+    REDUCTION,
+    block_dependencies,
+    block_facts,
+    is_injective_binding,
+    linear_terms,
+)
+from tilewright.tir.analysis.dependency import RAW, WAR
+from tilewright.tir.analysis.regions import relax
+from tilewright.tir.schedule.state import child_blocks, statements, trivially_true
+
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+    from tilewright.tir.schedule.state import ScheduleState
+
+
+def check_only_blocks(sch: Schedule, body: Any, what: str) -> None:
+    """Refuse statements outside blocks, about which nothing is known."""
+    for stmt in statements(body):
+        if isinstance(stmt, (BufferStore, While)) or (
+            type(stmt) is Evaluate and not is_no_op(stmt)
+        ):
+            raise sch.error(
+                f"a statement outside blocks is below the loop, so {what} can't be shown to be "
+                "safe",
+                stmt,
+                remedy="wrap it into a block",
+            )
+
+
+def _loop_ranges(loops: list[For]) -> dict[Var, Range]:
+    return {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+
+
+def _refuse_opaque(sch: Schedule, realize: BlockRealize, what: str) -> None:
+    facts = block_facts(realize.block)
+    if facts.kind == OPAQUE:
+        raise sch.error(
+            f"block {realize.block.name!r} is neither complete nor a reduction: {facts.reason}; "
+            f"so {what} could change the result",
+            realize,
+        )
+
+
+def _feeds_reduction(realize: BlockRealize, variables: set[Var]) -> bool:
+    return any(
+        iter_var.kind == REDUCE and type(value) is not IntImm and uses_var(value, variables)
+        for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
+    )
+
+
+# ---- other order ------------------------------------------------------------------------------
+
+
+def check_reorder(sch: Schedule, chain: list[For], made: list[For]) -> None:
+    """Refuse another order of a chain of loops if that changes what blocks below compute."""
+    first = next(n for n, (old, new) in enumerate(zip(chain, made)) if old is not new)
+    moved = chain[first:]
+    moved_vars = {loop.loop_var for loop in moved}
+    body = chain[-1].body
+    what = "another order of the loops"
+    check_only_blocks(sch, body, what)
+    blocks = child_blocks(body)
+    for realize in blocks:
+        _refuse_opaque(sch, realize, what)
+        if not _feeds_reduction(realize, moved_vars):
+            continue
+        loops = sch.state.loops_above(realize)
+        if not is_injective_binding(realize.iter_values, _loop_ranges(loops), realize.predicate):
+            raise sch.error(
+                f"the bindings of reduction block {realize.block.name!r} are not shown to be "
+                "injective, so the order of its instances matters",
+                realize,
+            )
+        if block_facts(realize.block).kind == REDUCTION:
+            for loop in moved:
+                if not is_const(loop.extent, 1) and not any(
+                    uses_var(value, {loop.loop_var}) for value in realize.iter_values
+                ):
+                    raise sch.error(
+                        f"reduction block {realize.block.name!r} is repeated by loop "
+                        f"{loop.loop_var.name!r}, which its bindings don't use",
+                        loop,
+                    )
+        for other in blocks:
+            if other is not realize and _share(realize.block, other.block):
+                raise sch.error(
+                    f"block {other.block.name!r} shares a buffer with reduction block "
+                    f"{realize.block.name!r}, whose reduction runs over the loops to reorder",
+                    other,
+                    remedy="decompose or move the blocks apart first",
+                )
+    if len(blocks) > 1:
+        check_independent_iterations(sch, chain[-1], blocks, what)
+
+
+def _share(a: Block, b: Block) -> bool:
+    written = {region.buffer for region in a.writes}
+    used = {region.buffer for region in (*b.reads, *b.writes)}
+    other_written = {region.buffer for region in b.writes}
+    return bool(written & used) or any(region.buffer in other_written for region in a.reads)
+
+
+def check_independent_iterations(
+    sch: Schedule, loop: For, blocks: list[BlockRealize], what: str
+) -> None:
+    """Refuse if an iteration of ``loop`` may use what another iteration made."""
+    scope = sch.state.scope_block(loop)
+    graph = block_dependencies(scope)
+    below = {realize.block.name: realize for realize in blocks}
+    for name, realize in below.items():
+        for edge in graph.before(name):
+            if edge.source not in below:
+                continue
+            source = below[edge.source]
+            if edge.kind == WAR:
+                if len(graph.writers[edge.buffer]) == 1 or not _raw_between(graph, edge):
+                    raise sch.error(
+                        f"block {name!r} overwrites {edge.buffer.name!r}, which block "
+                        f"{edge.source!r} reads below the same loop; {what} could change the result",
+                        realize,
+                    )
+            elif edge.kind == RAW and not covers(sch.state, source, realize, edge.buffer, loop):
+                raise sch.error(
+                    f"block {name!r} may read elements of {edge.buffer.name!r} that block "
+                    f"{edge.source!r} makes in another iteration of loop "
+                    f"{loop.loop_var.name!r}; {what} could change the result",
+                    realize,
+                    remedy="move the producer out of the loop, or compute all that is needed inside",
+                )
+
+
+def _raw_between(graph: Any, edge: Any) -> bool:
+    """Whether the overwritten value was itself made before, in this scope (an init and its update)."""
+    return any(e.kind == RAW and e.buffer is edge.buffer for e in graph.before(edge.source))
+
+
+def _guards_domain(realize: BlockRealize) -> bool:
+    """Whether a predicate only keeps iteration values inside their domains."""
+    parts, stack = [], [realize.predicate]
+    while stack:
+        item: Any = stack.pop()
+        if type(item) is And:
+            stack += [item.a, item.b]
+        else:
+            parts.append(item)
+    pairs = list(zip(realize.block.iter_vars, realize.iter_values))
+    for part in parts:
+        if type(part) is not LT:
+            return False
+        if not any(
+            expr_equal(part.a, value)
+            and (
+                part.b is iter_var.dom.extent
+                or expr_equal(part.b, iter_var.dom.extent)
+                or as_int(part.b) == as_int(iter_var.dom.extent) is not None
+            )
+            for iter_var, value in pairs
+        ):
+            return False
+    return True
+
+
+def _covers_buffer(realize: BlockRealize, buffer: Buffer) -> bool:
+    """Whether the whole domain of a block writes its whole buffer, one element per instance."""
+    domains = {item.var: item.dom for item in realize.block.iter_vars}
+    for region in realize.block.writes:
+        if region.buffer is buffer:
+            return all(
+                type(item.min) is Var
+                and item.min in domains
+                and is_const(item.extent, 1)
+                and expr_equal(domains[item.min].extent, extent)
+                for item, extent in zip(region.region, buffer.shape)
+            )
+    return False
+
+
+def _loops_between(state: ScheduleState, stmt: Any, above: For) -> list[For]:
+    loops = state.loops_above(stmt)
+    return loops[loops.index(above) + 1 :]
+
+
+def _region_below(
+    ranges: tuple[Range, ...], realize: BlockRealize, loops: list[For], buffer: Buffer, guard: Expr
+) -> list[Range]:
+    """A block's region in terms of the loops above ``loops``."""
+    mapping = {
+        iter_var.var: value for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
+    }
+    made = [Range(substitute(r.min, mapping), substitute(r.extent, mapping)) for r in ranges]
+    if not loops:
+        return made
+    return relax(made, _loop_ranges(loops), guard, buffer)
+
+
+def covers(
+    state: ScheduleState, source: BlockRealize, target: BlockRealize, buffer: Buffer, loop: For
+) -> bool:
+    """Whether, in each iteration of ``loop``, ``source`` writes all of ``buffer`` that ``target``
+    reads.
+    """  # noqa: D205
+    if not trivially_true(source.predicate) and not (
+        _guards_domain(source) and _covers_buffer(source, buffer)
+    ):
+        return False
+    source_loops = _loops_between(state, source, loop)
+    target_loops = _loops_between(state, target, loop)
+    written = [
+        _region_below(r.region, source, source_loops, buffer, TRUE)
+        for r in source.block.writes
+        if r.buffer is buffer
+    ]
+    read = [
+        _region_below(r.region, target, target_loops, buffer, target.predicate)
+        for r in target.block.reads
+        if r.buffer is buffer
+    ]
+    if len(written) != 1:
+        return False
+    if not fills_box(source.iter_values, source_loops):
+        return False
+    analyzer = state.analyzer_at(loop)
+    analyzer.bind(loop.loop_var, Range(loop.min, loop.extent), override=True)
+    return all(_inside(box, written[0], buffer, analyzer) for box in read)
+
+
+def fills_box(values: Sequence[Expr], loops: list[For]) -> bool:
+    """Whether the values that the loops give fill a box without holes."""
+    inner = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+    taken: set[Var] = set()
+    for value in values:
+        here = {var for var in free_vars(value) if var in inner}
+        if here & taken:
+            return False  # A loop in two values runs along a diagonal.
+        taken |= here
+        if type(value) is IntImm or (type(value) is Var and value not in inner):
+            continue
+        linear = linear_terms(value)
+        if linear is not None and all(
+            var not in inner or as_int(inner[var].extent) is not None for var in linear[0]
+        ):
+            reach = 1
+            for coefficient, extent in sorted(
+                (coefficient, as_int(inner[var].extent) or 1)
+                for var, coefficient in linear[0].items()
+                if var in inner
+            ):
+                if coefficient > reach or coefficient < 0:
+                    return False
+                reach += coefficient * (extent - 1)
+        elif uses_var(value, inner):
+            used = [item for item in values if uses_var(item, inner)]
+            outside = {
+                var: const(0) for item in used for var in free_vars(item) if var not in inner
+            }
+            found = detect_iter_map(
+                [substitute(item, outside) for item in used], inner, TRUE, require_bijective=True
+            )
+            return not found.errors
+    return True
+
+
+def _inside(box: list[Range], around: list[Range], buffer: Buffer, analyzer: Analyzer) -> bool:
+    for inner, outer, extent in zip(box, around, buffer.shape):
+        if expr_equal(inner.min, outer.min) and expr_equal(inner.extent, outer.extent):
+            continue
+        low, high = inner.min, add(inner.min, inner.extent)
+        outer_high = add(outer.min, outer.extent)
+        if not (
+            analyzer.can_prove(low >= outer.min) or analyzer.can_prove(maximum(low, 0) >= outer.min)
+        ):
+            return False
+        if not (
+            analyzer.can_prove(high <= outer_high)
+            or analyzer.can_prove(minimum(high, extent) <= outer_high)
+        ):
+            return False
+    return True
+
+
+# ---- at the same time -------------------------------------------------------------------------
+
+
+def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = False) -> None:
+    """Refuse a loop whose iterations can't run at the same time.
+
+    ``cooperative`` loops (threads of one block) may also split a reduction: they combine their
+    results.
+    """
+    state = sch.state
+    scope = state.scope_block(loop)
+    check_only_blocks(sch, loop.body, what)
+    blocks = child_blocks(loop.body)
+    graph = block_dependencies(scope)
+    below = {realize.block.name for realize in blocks}
+    variable = {loop.loop_var}
+    for realize in blocks:
+        _refuse_opaque(sch, realize, what)
+        block = realize.block
+        if _feeds_reduction(realize, variable):
+            if cooperative and block_facts(block).kind == REDUCTION:
+                continue
+            raise sch.error(
+                f"loop {loop.loop_var.name!r} feeds a reduce iteration variable of block "
+                f"{block.name!r}; {what} would let iterations update one element at once",
+                realize,
+                remedy="choose a spatial loop, or make partial results by rfactor",
+            )
+        kind = block_facts(block).kind
+        sole = all(graph.writers.get(region.buffer) == [block.name] for region in block.writes)
+        if kind == COMPLETE and sole:
+            continue
+        if any(uses_var(value, variable) for value in realize.iter_values) and is_injective_binding(
+            realize.iter_values, _loop_ranges(state.loops_above(realize)), realize.predicate
+        ):
+            continue
+        for region in block.writes:
+            users = {*graph.writers.get(region.buffer, ()), *graph.readers.get(region.buffer, ())}
+            if region.buffer not in scope.alloc_buffers or not users <= below:
+                raise sch.error(
+                    f"iterations of loop {loop.loop_var.name!r} may update the same elements of "
+                    f"{region.buffer.name!r} in block {block.name!r}; {what} would be a race",
+                    realize,
+                )
+    if len(blocks) > 1:
+        check_independent_iterations(sch, loop, blocks, what)

@@ -1,0 +1,201 @@
+"""Primitives that choose: tile sizes, one of several values, where to compute a block.
+
+Each draws from the schedule's generator unless ``decision`` is given, and records what it chose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import Expr, Var, as_int
+from tilewright.support.errors import ScheduleError
+from tilewright.tir import For
+from tilewright.tir.analysis import block_dependencies
+from tilewright.tir.schedule.handles import INLINE, ROOT, BlockRV, ExprRV, LoopRV
+from tilewright.tir.schedule.instruction import PRIMITIVES, primitive
+from tilewright.tir.schedule.sampling import sample_partitioned, sample_tile
+
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
+
+def _constant_extent(sch: Schedule, loop: For) -> int:
+    extent = as_int(loop.extent)
+    if extent is None:
+        raise sch.error(
+            lambda: f"the extent {loop.extent!r} of the loop is not constant, so it has no tiles",
+            loop,
+            remedy="split it by constant factors, which gives a predicate",
+        )
+    return extent
+
+
+def _checked_tile(
+    sch: Schedule, loop: For, extent: int, n: int, decision: Sequence[Any]
+) -> list[int]:
+    """A decision from another trace may not fit this loop."""
+    made = [int(item) for item in decision]
+    if len(made) != n or any(item < 1 for item in made) or prod(made) != extent:
+        raise sch.error(
+            f"the decision {made} is not a tile of {n} factors with product {extent}", loop
+        )
+    return made
+
+
+def _symbolic_tile(sch: Schedule, extent: Expr, n: int, max_innermost: int) -> list[ExprRV]:
+    count = sum(len(variables) for variables, _, _ in sch.state.symbolic)
+    variables = tuple(Var(f"v{count + position}", extent.dtype) for position in range(n))
+    sch.state.symbolic.append((variables, extent, max_innermost))
+    return [ExprRV(var) for var in variables]
+
+
+@primitive(pure=True)
+def sample_perfect_tile(
+    sch: Schedule,
+    loop: LoopRV,
+    n: int,
+    max_innermost_factor: int = 16,
+    *,
+    decision: Sequence[int] | None = None,
+) -> list[ExprRV]:
+    """Choose ``n`` factors whose product is the loop's extent, uniformly among all ways.
+
+    The last factor is at most ``max_innermost_factor`` (no limit if that is 0 or less). A symbolic
+    schedule returns fresh variables and notes what is known of them in ``state.symbolic``.
+    """
+    target = sch.state.get_loop(loop)
+    if n < 1:
+        raise sch.error(f"the number of factors must be positive, got {n}", target)
+    if sch.symbolic and decision is None:
+        return _symbolic_tile(sch, target.extent, n, max_innermost_factor)
+    extent = _constant_extent(sch, target)
+    if decision is None:
+        made = sample_tile(sch.rng, extent, n, max_innermost_factor)
+    else:
+        made = _checked_tile(sch, target, extent, n, decision)
+    sch.note(decision=made)
+    return [ExprRV(item) for item in made]
+
+
+@primitive(pure=True)
+def sample_partitioned_tile(
+    sch: Schedule,
+    loop: LoopRV,
+    n: int,
+    partition_pos: int = 0,
+    innerpart_factor: int = 1,
+    *,
+    decision: Sequence[int] | None = None,
+) -> list[ExprRV]:
+    """Choose ``n`` factors of the loop's extent, of which those from ``partition_pos`` on have a
+    product that ``innerpart_factor`` divides; uniformly among all ways.
+    """  # noqa: D205
+    target = sch.state.get_loop(loop)
+    extent = _constant_extent(sch, target)
+    if not 0 <= partition_pos < n or innerpart_factor < 1:
+        raise sch.error(
+            f"partition_pos must be within 0 .. {n - 1} and innerpart_factor positive, "
+            f"got {partition_pos} and {innerpart_factor}",
+            target,
+        )
+    if decision is None:
+        if extent % innerpart_factor:
+            raise sch.error(
+                f"innerpart_factor {innerpart_factor} does not divide the extent {extent}", target
+            )
+        made = sample_partitioned(sch.rng, extent, n, partition_pos, innerpart_factor)
+    else:
+        made = _checked_tile(sch, target, extent, n, decision)
+    sch.note(decision=made)
+    return [ExprRV(item) for item in made]
+
+
+@primitive(pure=True)
+def sample_categorical(
+    sch: Schedule,
+    candidates: Sequence[int],
+    probs: Sequence[float],
+    *,
+    decision: int | None = None,
+) -> ExprRV:
+    """Choose one of ``candidates`` with the given probabilities; the decision is its position."""
+    if not candidates or len(candidates) != len(probs):
+        raise sch.error(
+            f"there are {len(candidates)} candidates but {len(probs)} probabilities; "
+            "there must be as many, and at least one"
+        )
+    if min(probs) < 0 or sum(probs) <= 0:
+        raise sch.error(f"probabilities can't be negative, and not all zero: {list(probs)}")
+    if decision is None:
+        decision = sch.rng.pick(list(accumulate(probs)))
+    elif not 0 <= decision < len(candidates):
+        raise sch.error(f"the decision {decision} is not within 0 .. {len(candidates) - 1}")
+    sch.note(decision=int(decision))
+    return ExprRV(candidates[decision])
+
+
+@primitive(pure=True)
+def sample_compute_location(
+    sch: Schedule, block: BlockRV, *, decision: int | None = None
+) -> LoopRV:
+    """Choose where a block is computed: a loop of its consumers, inline (decision -2), or where it
+    is (decision -1). Give the answer to ``compute_at``, which understands all three.
+    """  # noqa: D205
+    realize = sch.state.get_block(block)
+    loops = consumer_loops(sch, block)
+    if decision is None:
+        choices = _possible_locations(sch, block, loops)
+        decision = choices[sch.rng.below(len(choices))]
+    elif not -2 <= decision < len(loops):
+        raise sch.error(
+            f"the decision {decision} is not -2 (inline), -1 (stay) or one of the {len(loops)} "
+            "loops around the consumers",
+            realize,
+        )
+    sch.note(decision=int(decision))
+    if decision < 0:
+        return LoopRV(block.func, None, INLINE if decision == -2 else ROOT)
+    return LoopRV(block.func, loops[decision].loop_var)
+
+
+def consumer_loops(sch: Schedule, block: BlockRV) -> list[For]:
+    """Return the loops that are around all consumers of a block, the outermost first."""
+    state = sch.state
+    realize = state.get_block(block)
+    graph = block_dependencies(state.scope_block(realize))
+    common: list[For] | None = None
+    own = set(state.loops_above(realize))
+    for name in graph.consumers(realize.block.name):
+        above = state.loops_above(graph.children[name])
+        if common is None:
+            common = above
+        else:
+            together = [a for a, b in zip(common, above) if a is b]
+            common = together
+    return [loop for loop in common or () if loop not in own]
+
+
+def _possible_locations(sch: Schedule, block: BlockRV, loops: list[For]) -> list[int]:
+    """Try every location; what the primitives refuse is left out."""
+    state = sch.state
+    choices = [-1]
+
+    def works(name: str, *args: Any) -> bool:
+        saved = state.snapshot()
+        try:
+            PRIMITIVES.get(name).function(sch, *args)
+        except ScheduleError:
+            return False
+        finally:
+            state.restore(saved)
+        return True
+
+    if works("compute_inline", block):
+        choices.append(-2)
+    for position, loop in enumerate(loops):
+        if works("compute_at", block, LoopRV(block.func, loop.loop_var)):
+            choices.append(position)
+    return choices

@@ -1,0 +1,100 @@
+"""Tensor intrinsics: pairs of a *description* and an *implementation*, by name.
+
+Both are functions with the same parameters. The description says in plain loops what happens: one
+loop nest around one block. The implementation does it: intrinsic calls, vector code, an extern. A
+schedule's ``tensorize`` finds the description in a program and puts the implementation there. That
+is right only if both compute the same, which the reference interpreter checks on random data when an
+intrinsic is first used.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from tilewright.ir import as_int, dtypes
+from tilewright.support.errors import ScheduleError, VerifyError
+from tilewright.support.registry import Registry
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import run
+
+
+class TensorIntrin:
+    """One intrinsic; ``checked`` says whether its two halves have been compared yet."""
+
+    _registry: Registry[TensorIntrin] = Registry("tensor intrinsic", ScheduleError)
+    _lock = threading.Lock()
+
+    def __init__(self, name: str, desc: PrimFunc, impl: PrimFunc, *, check: bool = True) -> None:
+        self.name = name
+        self.desc = desc
+        self.impl = impl
+        self.checked = not check
+        if len(desc.buffers) != len(desc.params) or len(impl.buffers) != len(impl.params):
+            raise VerifyError(f"tensor intrinsic {name!r} may have buffers as parameters only")
+        if len(desc.buffers) != len(impl.buffers):
+            raise VerifyError(
+                f"tensor intrinsic {name!r}: the description has {len(desc.buffers)} parameters, "
+                f"the implementation {len(impl.buffers)}"
+            )
+        for a, b in zip(desc.buffers, impl.buffers):
+            shape_a, shape_b = list(map(as_int, a.shape)), list(map(as_int, b.shape))
+            if a.dtype != b.dtype or shape_a != shape_b or None in shape_a:
+                raise VerifyError(
+                    f"tensor intrinsic {name!r}: {a!r} and {b!r} must have the same dtype and the "
+                    "same constant shape"
+                )
+
+    @staticmethod
+    def register(
+        name: str, desc: PrimFunc, impl: PrimFunc, *, check: bool = True, override: bool = False
+    ) -> TensorIntrin:
+        """Add an intrinsic. ``check=False`` is for implementations that can't be interpreted."""
+        made = TensorIntrin(name, desc, impl, check=check)
+        if override and name in TensorIntrin._registry:
+            TensorIntrin._registry._entries.pop(name)
+        return TensorIntrin._registry.register(name, made)
+
+    @staticmethod
+    def get(name: str) -> TensorIntrin:
+        """Return an intrinsic; an unknown name answers with near matches."""
+        return TensorIntrin._registry.get(name)
+
+    def verify(self, seed: int = 0) -> None:
+        """Run both halves on the same random data; raise ``VerifyError`` if they differ."""
+        if self.checked:
+            return
+        rng = np.random.default_rng(seed)
+        inputs = [_random(rng, buffer.shape, buffer.dtype) for buffer in self.desc.buffers]
+        expected = [array.copy() for array in inputs]
+        found = [array.copy() for array in inputs]
+        run(self.desc, *expected)
+        run(self.impl, *found)
+        for buffer, a, b in zip(self.desc.buffers, expected, found):
+            tolerance = 1e-5 if dtypes.bits_of(buffer.dtype) > 16 else 2e-2
+            if not np.allclose(
+                a.astype("float64"), b.astype("float64"), rtol=tolerance, atol=tolerance
+            ):
+                worst = np.max(np.abs(a.astype("float64") - b.astype("float64")))
+                raise VerifyError(
+                    f"tensor intrinsic {self.name!r}: description and implementation differ in "
+                    f"{buffer.name!r} by up to {worst:.3g}"
+                )
+        with TensorIntrin._lock:
+            self.checked = True
+
+
+def _random(rng: np.random.Generator, shape: tuple[object, ...], dtype: str) -> np.ndarray:
+    extents = [as_int(extent) for extent in shape]  # type: ignore[arg-type]
+    if dtypes.is_float(dtype):
+        values = rng.uniform(-1, 1, extents)
+    elif dtypes.kind_of(dtype) == "int":
+        values = rng.integers(-8, 8, extents)
+    else:
+        values = rng.integers(0, 2 if dtypes.is_bool(dtype) else 16, extents)
+    if dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"):
+        import ml_dtypes
+
+        return np.asarray(values).astype(getattr(ml_dtypes, dtype))
+    return np.asarray(values).astype(dtype)
