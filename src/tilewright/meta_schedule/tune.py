@@ -7,15 +7,16 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tilewright.meta_schedule.cost_model import CostModel
+from tilewright.meta_schedule.search_strategy import SearchStrategy
+from tilewright.meta_schedule.space_generator import SpaceGenerator
+
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.builder import Builder, LocalBuilder
-from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase
 from tilewright.meta_schedule.measure_callback import MeasureCallback
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import LocalRunner, Runner
-from tilewright.meta_schedule.search_strategy import SearchStrategy
-from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError

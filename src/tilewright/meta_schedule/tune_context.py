@@ -6,10 +6,11 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tilewright.meta_schedule.space_generator import SpaceGenerator
+
 from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
 from tilewright.meta_schedule.database.record import normalized
-from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc

@@ -25,7 +25,6 @@ from tilewright.meta_schedule.runner.worker import LENGTH
 from tilewright.support.errors import TuneError
 from tilewright.target import Target, host
 
-
 # The worker keeps the arguments and results of so many tasks, so that a scheduler may go from task
 # to task without running their unscheduled programs again.
 _TASKS_KEPT = 24

@@ -1,8 +1,8 @@
 """The process in which candidates run: checks them against the reference, then times them.
 
-Started by ``LocalRunner`` as ``python -m tilewright.meta_schedule.runner.worker``; talks through its
-standard input and output in length-prefixed pickles. It knows the runtime only, no compiler, so
-that it starts quickly and a crash costs nothing but the candidate.
+Started by ``LocalRunner`` as ``python -m tilewright.meta_schedule.runner.worker``; talks through
+its standard input and output in length-prefixed pickles. It compiles nothing; a crash costs nothing
+but the candidate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tuning loop: pick a task, get candidates, build, run, record, learn; until trials are spent."""
+"""The tuning loop: pick a task, get candidates, build, run, record, learn."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.meta_schedule.cost_model import CostModel
+
 from tilewright import driver
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
-from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_callback import MeasureCallback, default_callbacks
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate

@@ -164,7 +164,8 @@ def _sigmoid(x: Any) -> Any:
 
 
 def _round_half_away(x: Any) -> Any:
-    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+    whole = np.trunc(x)
+    return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1.0, x), whole)
 
 
 _NUMPY: dict[str, Callable[..., Any]] = {

@@ -1,0 +1,48 @@
+# Everything runs in a virtual environment of its own; python3 with venv and make is all it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# One thread pool per process is enough: tests run in several processes.
+PYTEST_WORKERS ?= 2
+
+.PHONY: demo test lint format bench fuzz clean install install-dev
+
+demo: $(VENV)/.installed
+	$(BIN)/tilewright demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check src tests benchmarks examples tools
+	$(BIN)/ruff check src tests benchmarks examples tools
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff format src tests benchmarks examples tools
+	$(BIN)/ruff check --fix src tests benchmarks examples tools
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks
+
+install: $(VENV)/.installed
+install-dev: $(VENV)/.installed-dev
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.installed: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e .
+	touch $@
+
+# PyTorch serves as an oracle; where it can't be had, the tests that need it skip.
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	$(BIN)/python -c "import torch" 2>/dev/null \
+	    || $(BIN)/python -m pip install --quiet torch==2.13.0 \
+	    || echo "PyTorch can't be installed here; tests that compare with it will skip"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
