@@ -1,0 +1,187 @@
+"""Flat TensorIR to the text of an LLVM module: the LLVM backend's code generator.
+
+Takes what ``driver.lower`` gives (no blocks, one index per buffer access, no vectorized loops), and
+gives LLVM IR text with the calling convention of :mod:`ffi_abi`. Text is written directly: building
+LLVM's objects from Python would take longer than compiling them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.codegen.llvm import workspace as _workspace  # noqa: F401 - the loader knows it
+from tilewright.codegen.llvm.binder import c_string
+from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
+from tilewright.codegen.llvm.ffi_abi import FunctionSpec
+from tilewright.codegen.llvm.math import collect, emit_math
+from tilewright.codegen.llvm.parallel import emit_parallel
+from tilewright.codegen.llvm.signature import Signature, kernel_symbol, make_signature
+from tilewright.ir import INDEX, IRModule, Var
+from tilewright.support.errors import CodegenError
+from tilewright.target import Target
+from tilewright.tir import For, PrimFunc
+
+
+@dataclass(frozen=True)
+class EmittedModule:
+    """LLVM IR text that defines the kernels of ``specs``."""
+
+    text: str
+    specs: tuple[FunctionSpec, ...]
+
+
+class ModuleEmitter:
+    """What the functions of one module share: declarations, constants, math functions."""
+
+    def __init__(self, mod: IRModule, target: Target) -> None:
+        self.target = target
+        self.has_fma = target.has("fma") or target.has("avx512f") or target.has("neon")
+        self.functions: list[str] = []
+        self.element_of_data: dict[Var, str] = {}
+        self.signatures: dict[str, Signature] = {}
+        for name, func in mod.functions.items():
+            if isinstance(func, PrimFunc):
+                self.signatures[name] = make_signature(name, func)
+        self._declarations: dict[str, None] = {}
+        self._strings: dict[str, str] = {}
+        self._math: dict[tuple[str, str, int], str] = {}
+        self._externs: dict[str, str] = {}
+        self._names: set[str] = set()
+
+    # ---- shared things
+
+    def declare(self, text: str) -> None:
+        """Add a declaration, once."""
+        self._declarations[text] = None
+
+    def string(self, text: str) -> str:
+        """Return a pointer to a constant text."""
+        name = self._strings.get(text)
+        if name is None:
+            name = self._strings[text] = f'@"text.{len(self._strings)}"'
+        return name
+
+    def math(self, name: str, dtype: str, lanes: int) -> str:
+        """Return the symbol of a function of the math library, which will be included."""
+        key = (name, dtype, lanes)
+        if key not in self._math:
+            self._math[key] = emit_math(name, dtype, lanes).symbol
+        return self._math[key]
+
+    def unique_name(self, base: str) -> str:
+        """Return an unused name of an internal function."""
+        number = 0
+        while f"{base}{number}" in self._names:
+            number += 1
+        self._names.add(f"{base}{number}")
+        return f"{base}{number}"
+
+    def kernel_symbol(self, name: str, kinds: Sequence[str]) -> str | None:
+        """Return the symbol of a kernel of this module that is called by name, else ``None``."""
+        signature = self.signatures.get(name)
+        if signature is None:
+            return None
+        wanted = [kind for _, kind in signature.spec.parameters()]
+        if list(kinds) != wanted:
+            raise CodegenError(
+                f"call_extern({name!r}) passes ({', '.join(kinds)}), but the kernel takes "
+                f"({', '.join(f'{k} {n}' for n, k in signature.spec.parameters())})"
+            )
+        return f'@"{kernel_symbol(name)}"'
+
+    def extern(self, name: str, result: str, kinds: Sequence[str]) -> str:
+        """Declare a function from elsewhere and return its symbol."""
+        text = f'declare {result} @"{name}"({", ".join(kinds)})'
+        if self._externs.setdefault(name, text) != text:
+            raise CodegenError(
+                f"{name!r} is called with two signatures: {text} and {self._externs[name]}"
+            )
+        self.declare(text)
+        return f'@"{name}"'
+
+    def emit_parallel(self, emitter: FunctionEmitter, loop: For) -> None:
+        """Outline and launch a parallel loop."""
+        emit_parallel(self, emitter, loop)
+
+    # ---- functions
+
+    def emit_function(self, name: str, func: PrimFunc) -> None:
+        """Write one kernel."""
+        signature = self.signatures[name]
+        emitter = FunctionEmitter(self, name)
+        emitter.noalias = set(signature.noalias)
+        params = []
+        checks = []
+        for index, (expr, (_, kind)) in enumerate(
+            zip(signature.parameters, signature.spec.parameters())
+        ):
+            operand = f"%a{index}"
+            emitter.levels[operand] = 0
+            attributes = " noalias" if expr in signature.noalias and _no_alias(func) else ""
+            params.append(f"{kind}{attributes} {operand}")
+            if not isinstance(expr, Var):
+                checks.append((expr, operand))
+                continue
+            if kind == "i64" and expr.dtype != INDEX and expr not in func.params:
+                operand = emitter.convert(operand, INDEX, expr.dtype)
+            elif kind in ("half", "bfloat"):
+                operand = emitter.pure(f"fpext {kind} {operand} to float", operand)
+            emitter.define(expr, operand)
+        for buffer in func.buffers:
+            self.element_of_data[buffer.data] = buffer.dtype
+            if isinstance(buffer.elem_offset, Var):
+                emitter.define(buffer.elem_offset, "0")
+        for expr, operand in checks:
+            _check_extent(self, emitter, name, expr, operand)
+        emitter.visit(func.body)
+        emitter.effect("ret i32 0")
+        symbol = kernel_symbol(name)
+        self.functions.append(
+            f'define hidden i32 @"{symbol}"({", ".join(params)}) nounwind {{\nentry:'
+        )
+        self.functions.extend(emitter.text_lines())
+        self.functions.append("}")
+
+    def text(self) -> str:
+        """The whole module."""
+        constants = [
+            f"{name} = private constant {c_string(text)}" for text, name in self._strings.items()
+        ]
+        return "\n".join(
+            [*constants, *self._declarations, *self.functions, collect(list(self._math))]
+        )
+
+
+def _no_alias(func: PrimFunc) -> bool:
+    return bool(func.attrs.get("tir.noalias", True))
+
+
+def _check_extent(
+    module: ModuleEmitter, emitter: FunctionEmitter, name: str, expr: object, operand: str
+) -> None:
+    """Raise at run time if an extent that is a formula has another value."""
+    wanted = emitter.visit(expr)
+    same = emitter.here(f"icmp eq i64 {wanted}, {operand}")
+    passed, failed = emitter.label("extent"), emitter.label("mismatch")
+    emitter.branch_if(same, passed, failed)
+    emitter.start_block(failed)
+    kind = module.string("ValueError")
+    message = module.string(f"{name}: an extent of an argument must be {expr!r}")
+    module.declare("declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)")
+    emitter.effect(f"call void @TVMFFIErrorSetRaisedFromCStr(ptr {kind}, ptr {message})")
+    emitter.effect("ret i32 -1")
+    emitter.start_block(passed)
+
+
+def emit_module(mod: IRModule, target: Target) -> EmittedModule:
+    """Generate the LLVM IR text of all functions of a lowered module."""
+    emitter = ModuleEmitter(mod, target)
+    for name, func in mod.functions.items():
+        if isinstance(func, PrimFunc):
+            emitter.emit_function(name, func)
+    specs = tuple(signature.spec for signature in emitter.signatures.values())
+    return EmittedModule(emitter.text(), specs)
+
+
+__all__ = ["EmittedModule", "ModuleEmitter", "emit_module"]

@@ -1,0 +1,320 @@
+"""Intrinsic calls to LLVM IR, one small function each.
+
+Elementary functions that aren't here come from :mod:`codegen.llvm.math`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.codegen.llvm.emit_expr import intrinsic, needs_guard
+from tilewright.codegen.llvm.types import (
+    constant_text,
+    intrinsic_suffix,
+    memory_type,
+    register_type,
+)
+from tilewright.ir import Call, Expr, IntImm, StringImm, Var, dtypes, max_value, min_value
+from tilewright.support.errors import CodegenError
+from tilewright.tir import BufferLoad
+
+_DIRECT_FLOAT = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc"}
+_BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "shift_left": "shl"}
+
+
+@intrinsic(*_DIRECT_FLOAT, "nearbyint")
+def _direct(emitter: Any, call: Call) -> str:
+    value = emitter.visit(call.args[0])
+    if not dtypes.is_float(call.dtype):
+        return str(value)  # rounding an integer
+    return str(emitter.call_float(_DIRECT_FLOAT.get(call.op.name, "nearbyint"), call.dtype, value))
+
+
+@intrinsic("fabs", "abs")
+def _abs(emitter: Any, call: Call) -> str:
+    value = emitter.visit(call.args[0])
+    kind = dtypes.kind_of(call.dtype)
+    if kind == "float":
+        return str(emitter.call_float("fabs", call.dtype, value))
+    if kind == "uint":
+        return str(value)
+    type_, suffix = register_type(call.dtype), intrinsic_suffix(call.dtype)
+    return str(emitter.pure(f"call {type_} @llvm.abs.{suffix}({type_} {value}, i1 false)", value))
+
+
+@intrinsic("fma")
+def _fma(emitter: Any, call: Call) -> str:
+    args = [emitter.visit(arg) for arg in call.args]
+    return str(emitter.call_float("fma", call.dtype, *args))
+
+
+@intrinsic("copysign")
+def _copysign(emitter: Any, call: Call) -> str:
+    args = [emitter.visit(arg) for arg in call.args]
+    return str(emitter.call_float("copysign", call.dtype, *args))
+
+
+@intrinsic("popcount", "clz")
+def _count_bits(emitter: Any, call: Call) -> str:
+    value = emitter.visit(call.args[0])
+    source = call.args[0].dtype
+    type_, suffix = register_type(source), intrinsic_suffix(source)
+    if call.op.name == "popcount":
+        text = f"call {type_} @llvm.ctpop.{suffix}({type_} {value})"
+    else:
+        text = f"call {type_} @llvm.ctlz.{suffix}({type_} {value}, i1 false)"
+    return str(emitter.convert(emitter.pure(text, value), source, call.dtype))
+
+
+@intrinsic(*_BITWISE)
+def _bitwise(emitter: Any, call: Call) -> str:
+    a, b = (emitter.visit(arg) for arg in call.args)
+    return str(emitter.pure(f"{_BITWISE[call.op.name]} {register_type(call.dtype)} {a}, {b}", a, b))
+
+
+@intrinsic("shift_right")
+def _shift_right(emitter: Any, call: Call) -> str:
+    a, b = (emitter.visit(arg) for arg in call.args)
+    op = "ashr" if dtypes.kind_of(call.dtype) == "int" else "lshr"
+    return str(emitter.pure(f"{op} {register_type(call.dtype)} {a}, {b}", a, b))
+
+
+@intrinsic("bitwise_not")
+def _bitwise_not(emitter: Any, call: Call) -> str:
+    a = emitter.visit(call.args[0])
+    ones = constant_text(1 if dtypes.is_bool(call.dtype) else -1, call.dtype)
+    return str(emitter.pure(f"xor {register_type(call.dtype)} {a}, {ones}", a))
+
+
+@intrinsic("truncdiv", "truncmod")
+def _truncated(emitter: Any, call: Call) -> str:
+    a, b = (emitter.visit(arg) for arg in call.args)
+    sign = "u" if dtypes.kind_of(call.dtype) == "uint" else "s"
+    op = sign + ("div" if call.op.name == "truncdiv" else "rem")
+    divisor = call.args[1]
+    number = getattr(divisor, "value", None)
+    if isinstance(number, Expr):
+        number = getattr(number, "value", None)
+    known = number if isinstance(number, int) else None
+    return str(emitter._int_division(op, call.dtype, a, b, known))
+
+
+@intrinsic("likely")
+def _likely(emitter: Any, call: Call) -> str:
+    return str(emitter.visit(call.args[0]))
+
+
+@intrinsic("assume")
+def _assume(emitter: Any, call: Call) -> str:
+    emitter.effect(f"call void @llvm.assume(i1 {emitter.visit(call.args[0])})")
+    return "0"
+
+
+@intrinsic("if_then_else")
+def _if_then_else(emitter: Any, call: Call) -> str:
+    condition, yes, no = call.args
+    lanes = dtypes.lanes_of(condition.dtype)
+    test = emitter.visit(condition)
+    if lanes == 1:
+        if not needs_guard(yes) and not needs_guard(no):
+            a, b = emitter.visit(yes), emitter.visit(no)
+            return str(emitter.select(test, condition.dtype, a, b, call.dtype))
+        made = emitter.choose(
+            test, lambda: emitter.visit(yes), lambda: emitter.visit(no), call.dtype
+        )
+        return str(made)
+    a = _masked_side(emitter, test, lanes, yes)
+    inverse = test
+    if needs_guard(no):
+        inverse = emitter.pure(f"xor <{lanes} x i1> {test}, splat (i1 true)", test)
+    b = _masked_side(emitter, inverse, lanes, no)
+    return str(emitter.select(test, condition.dtype, a, b, call.dtype))
+
+
+def _masked_side(emitter: Any, mask: str, lanes: int, expr: Expr) -> str:
+    """Evaluate one side for the lanes of ``mask``; single elements are read behind a branch."""
+    emit = lambda: emitter.under_mask(mask, lanes, lambda: emitter.visit(expr))  # noqa: E731
+    if not needs_guard(expr) or not _scalar_accesses(expr):
+        return str(emit())
+    some = emitter.any_lane(mask, lanes)
+    zero = constant_text(0, expr.dtype)
+    return str(emitter.choose(some, emit, lambda: zero, expr.dtype))
+
+
+def _scalar_accesses(expr: Expr) -> bool:
+    stack: list[Any] = [expr]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, BufferLoad) and dtypes.lanes_of(item.dtype) == 1:
+            return True
+        stack.extend(item.child_nodes())
+    return False
+
+
+@intrinsic("reinterpret")
+def _reinterpret(emitter: Any, call: Call) -> str:
+    source = call.args[0].dtype
+    value = emitter.to_memory(emitter.visit(call.args[0]), source)
+    a, b = memory_type(source), memory_type(call.dtype)
+    if a != b:
+        value = emitter.pure(f"bitcast {a} {value} to {b}", value)
+    return str(emitter.from_memory(value, call.dtype))
+
+
+@intrinsic("min_value", "max_value", "infinity")
+def _limit(emitter: Any, call: Call) -> str:
+    if call.op.name == "infinity":
+        return constant_text(float("inf"), call.dtype)
+    made = min_value(call.dtype) if call.op.name == "min_value" else max_value(call.dtype)
+    return str(emitter.visit(made))
+
+
+@intrinsic("vector_low", "vector_high")
+def _half(emitter: Any, call: Call) -> str:
+    source = call.args[0].dtype
+    lanes = dtypes.lanes_of(source)
+    start = 0 if call.op.name == "vector_low" else lanes // 2
+    element = register_type(dtypes.element_of(source))
+    value = emitter.visit(call.args[0])
+    picks = list(range(start, start + lanes // 2))
+    if len(picks) == 1:
+        return str(
+            emitter.pure(f"extractelement <{lanes} x {element}> {value}, i64 {start}", value)
+        )
+    return str(emitter.shuffle(value, lanes, picks, element))
+
+
+@intrinsic("vector_combine")
+def _combine(emitter: Any, call: Call) -> str:
+    element = register_type(dtypes.element_of(call.dtype))
+    parts = [(emitter.visit(arg), dtypes.lanes_of(arg.dtype)) for arg in call.args]
+    (a, m), (b, n) = parts
+    return str(emitter._concat(a, m, b, n, element)[0])
+
+
+@intrinsic("vector_reduce_add", "vector_reduce_max", "vector_reduce_min")
+def _reduce(emitter: Any, call: Call) -> str:
+    source = call.args[0].dtype
+    value = emitter.visit(call.args[0])
+    name = call.op.name.removeprefix("vector_reduce_")
+    kind = dtypes.kind_of(source)
+    vector, suffix = register_type(source), intrinsic_suffix(source)
+    result = register_type(call.dtype)
+    if kind == "float" and name == "add":
+        start = constant_text(-0.0, call.dtype)
+        text = f"call reassoc {result} @llvm.vector.reduce.fadd.{suffix}({result} {start}, "
+        return str(emitter.guarded(f"{text}{vector} {value})", value))
+    if kind == "float":
+        op = "f" + name
+    elif name == "add":
+        op = "add"
+    else:
+        op = ("s" if kind == "int" else "u") + name
+    text = f"call {result} @llvm.vector.reduce.{op}.{suffix}({vector} {value})"
+    return str(emitter.guarded(text, value))
+
+
+# ---- pointers and foreign code
+
+
+@intrinsic("address_of")
+def _address_of(emitter: Any, call: Call) -> str:
+    load = call.args[0]
+    if not isinstance(load, BufferLoad):
+        raise CodegenError(f"address_of takes a buffer element, got {load!r}")
+    index = load.indices[0] if len(load.indices) == 1 else None
+    if index is None:
+        raise CodegenError(f"address_of needs a flat buffer, got {load!r}; lower the program first")
+    base = getattr(index, "base", index)
+    return str(emitter.pointer(load.buffer, base))
+
+
+@intrinsic("access_ptr")
+def _access_ptr(emitter: Any, call: Call) -> str:
+    data, offset = call.args[0], call.args[1]
+    element = emitter.module.element_of_data.get(data) if isinstance(data, Var) else None
+    if element is None:
+        raise CodegenError(f"access_ptr takes the data variable of a buffer, got {data!r}")
+    pointer, index = emitter.visit(data), emitter.visit(offset)
+    text = f"getelementptr {memory_type(element)}, ptr {pointer}, i64 {index}"
+    return str(emitter.pure(text, pointer, index))
+
+
+@intrinsic("prefetch")
+def _prefetch(emitter: Any, call: Call) -> str:
+    pointer = emitter.visit(call.args[0])
+    numbers = [arg.value if isinstance(arg, IntImm) else None for arg in call.args[1:]]
+    if None in numbers or len(numbers) > 2:
+        raise CodegenError("prefetch(address, rw, locality) takes constants for rw and locality")
+    rw, locality = (*numbers, *(0, 3)[len(numbers) :])
+    emitter.effect(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 {rw}, i32 {locality}, i32 1)")
+    return "0"
+
+
+@intrinsic("call_llvm_intrin", "call_llvm_pure_intrin")
+def _llvm_intrinsic(emitter: Any, call: Call) -> str:
+    name, *args = call.args
+    if not isinstance(name, StringImm):
+        raise CodegenError(f"{call.op.name} takes the intrinsic's name first, got {name!r}")
+    values = [emitter.visit(arg) for arg in args]
+    text = ", ".join(f"{register_type(a.dtype)} {v}" for a, v in zip(args, values))
+    full = f"call {register_type(call.dtype)} @{name.value}({text})"
+    if call.op.name == "call_llvm_pure_intrin":
+        return str(emitter.guarded(full, *values))
+    emitter.forget()
+    if call.dtype == "void":
+        emitter.effect(full)
+        return "0"
+    return str(emitter.here(full))
+
+
+@intrinsic("call_extern", "call_pure_extern")
+def _call_extern(emitter: Any, call: Call) -> str:
+    name, *args = call.args
+    if not isinstance(name, StringImm):
+        raise CodegenError(f"{call.op.name} takes the function's name first, got {name!r}")
+    values = [
+        emitter.to_memory(emitter.visit(arg), arg.dtype)
+        if not dtypes.is_bool(arg.dtype)
+        else emitter.visit(arg)
+        for arg in args
+    ]
+    kinds = [
+        register_type(arg.dtype) if dtypes.is_bool(arg.dtype) else memory_type(arg.dtype)
+        for arg in args
+    ]
+    actual = ", ".join(f"{kind} {value}" for kind, value in zip(kinds, values))
+    pure = call.op.name == "call_pure_extern"
+    if not pure:
+        emitter.forget()
+    kernel = emitter.module.kernel_symbol(name.value, kinds)
+    if kernel is not None:
+        code = emitter.here(f"call i32 {kernel}({actual})")
+        emitter.return_if_failed(code)
+        return str(code)
+    symbol = emitter.module.extern(name.value, register_type(call.dtype), kinds)
+    full = f"call {register_type(call.dtype)} {symbol}({actual})"
+    if call.dtype == "void":
+        emitter.effect(full)
+        return "0"
+    return str(emitter.guarded(full, *values) if pure else emitter.here(full))
+
+
+@intrinsic("ret")
+def _ret(emitter: Any, call: Call) -> str:
+    value = call.args[0]
+    if not isinstance(value, IntImm) or value.value != 0:
+        raise CodegenError(
+            f"compiled functions return nothing: only ret(0) has code, got ret({value!r}); "
+            "write results to a buffer"
+        )
+    emitter.return_early("0")
+    return "0"
+
+
+@intrinsic("storage_sync")
+def _storage_sync(emitter: Any, call: Call) -> str:
+    raise CodegenError(
+        "storage_sync is a barrier between GPU threads; the llvm target has none. "
+        "Compile for a GPU target, or schedule without thread bindings"
+    )

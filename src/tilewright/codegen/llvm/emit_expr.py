@@ -1,0 +1,763 @@
+"""Expressions to LLVM IR: arithmetic, conversions, vectors, memory, conditional values.
+
+The middle part of the LLVM emitter, above :mod:`writer` and below :mod:`emit_stmt`. Every
+``visit_X`` returns the operand text of a value whose LLVM type is ``register_type(expr.dtype)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.codegen.llvm.math import MATH_FUNCTIONS
+from tilewright.codegen.llvm.types import (
+    constant_text,
+    intrinsic_suffix,
+    memory_bytes,
+    memory_type,
+    register_type,
+)
+from tilewright.codegen.llvm.writer import Scope, Writer
+from tilewright.ir import (
+    INDEX,
+    Add,
+    Broadcast,
+    Call,
+    Cast,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Let,
+    Mul,
+    Ramp,
+    Select,
+    Shuffle,
+    Sub,
+    Var,
+    Visitor,
+    dtypes,
+    is_const,
+    pre_order,
+)
+from tilewright.support.errors import CodegenError
+from tilewright.tir import Buffer, BufferLoad
+
+_FLOAT_OPS = {"Add": "fadd", "Sub": "fsub", "Mul": "fmul", "Div": "fdiv"}
+_INT_OPS = {"Add": "add", "Sub": "sub", "Mul": "mul"}
+_FLOAT_COMPARE = {"EQ": "oeq", "NE": "une", "LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge"}
+_SIGNED = {"EQ": "eq", "NE": "ne", "LT": "slt", "LE": "sle", "GT": "sgt", "GE": "sge"}
+_UNSIGNED = {"EQ": "eq", "NE": "ne", "LT": "ult", "LE": "ule", "GT": "ugt", "GE": "uge"}
+
+CallHandler = Callable[[Any, Call], str]
+INTRINSICS: dict[str, CallHandler] = {}
+"""How calls of intrinsic operators are emitted, by the operator's name."""
+
+
+def intrinsic(*names: str) -> Callable[[CallHandler], CallHandler]:
+    """Register a function ``(emitter, call) -> operand`` for intrinsics."""
+
+    def register(handler: CallHandler) -> CallHandler:
+        for name in names:
+            INTRINSICS[name] = handler
+        return handler
+
+    return register
+
+
+def lane_vector(values: list[int], element_type: str) -> str:
+    """Return a constant vector of integers."""
+    return "<" + ", ".join(f"{element_type} {value}" for value in values) + ">"
+
+
+def needs_guard(expr: Expr) -> bool:
+    """Whether evaluating an expression where it isn't wanted could fault, or costs much."""
+    cost = 0
+    for item in pre_order(expr):
+        if isinstance(item, (BufferLoad, Call)):
+            return True
+        if isinstance(item, (FloorDiv, FloorMod)) and not (
+            is_const(item.b) and not is_const(item.b, 0)
+        ):
+            return True
+        cost += 1
+    return cost > 40
+
+
+def loads_scalars(expr: Expr) -> bool:
+    """Whether a vector expression holds loads of single elements, which no mask can guard."""
+    return any(
+        isinstance(item, BufferLoad)
+        and (not item.indices or dtypes.lanes_of(item.indices[-1].dtype) == 1)
+        for item in pre_order(expr)
+    )
+
+
+class ExprEmitter(Writer, Visitor):
+    """Emits expressions into one function."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.module = module  # of ModuleEmitter: declarations, math requests, target
+        self.has_fma: bool = module.has_fma
+        self.values: dict[Any, str] = {}
+        self.mask: tuple[str, int] | None = None  # operand and lanes
+
+    def generic_visit(self, node: Any) -> str:
+        raise CodegenError(
+            f"the LLVM code generator can't emit {type(node).__name__}: {node!r}; "
+            "lower the program first (tilewright.driver.lower)"
+        )
+
+    # ---- leaves
+
+    def lookup(self, symbol: Any) -> str | None:
+        """Return the operand that a variable stands for; outlined functions capture here."""
+        return self.values.get(symbol)
+
+    def visit_Var(self, node: Var) -> str:
+        found = self.values.get(node)
+        if found is None:
+            found = self.lookup(node)
+            if found is None:
+                raise CodegenError(
+                    f"variable {node.name!r} has no value here: it is neither a parameter nor "
+                    "defined by an enclosing loop or let"
+                )
+        return found
+
+    def visit_IntImm(self, node: IntImm) -> str:
+        if node.dtype == INDEX:
+            return str(node.value)
+        return constant_text(node.value, node.dtype)
+
+    def visit_FloatImm(self, node: Any) -> str:
+        return constant_text(node.value, node.dtype)
+
+    def visit_StringImm(self, node: Any) -> str:
+        return str(self.module.string(node.value))
+
+    # ---- arithmetic
+
+    def visit_BinaryExpr(self, node: Any) -> str:
+        name = type(node).__name__
+        dtype = node.dtype
+        if dtype == INDEX and name in _INT_OPS:
+            return self.linear(node)
+        a, b = self.visit(node.a), self.visit(node.b)
+        kind = dtypes.kind_of(dtype)
+        if kind == "float":
+            return self.guarded(f"{_FLOAT_OPS[name]} {register_type(dtype)} {a}, {b}", a, b)
+        if name not in _INT_OPS:
+            raise CodegenError(f"{name} on {dtype} has no code: {node!r}")
+        return self.pure(f"{_INT_OPS[name]} {register_type(dtype)} {a}, {b}", a, b)
+
+    def visit_Add(self, node: Any) -> str:
+        if dtypes.is_float(node.dtype) and self.has_fma:
+            for product, other in ((node.a, node.b), (node.b, node.a)):
+                if type(product) is Mul:
+                    return self._fma(product, self.visit(other), node.dtype)
+        return self.visit_BinaryExpr(node)
+
+    def visit_Sub(self, node: Any) -> str:
+        if dtypes.is_float(node.dtype) and self.has_fma:
+            if type(node.a) is Mul:
+                return self._fma(node.a, self._negate(self.visit(node.b), node.dtype), node.dtype)
+            if type(node.b) is Mul:
+                return self._fma(node.b, self.visit(node.a), node.dtype, negative=True)
+        return self.visit_BinaryExpr(node)
+
+    def _negate(self, value: str, dtype: str) -> str:
+        return self.guarded(f"fneg {register_type(dtype)} {value}", value)
+
+    def _fma(self, product: Any, other: str, dtype: str, negative: bool = False) -> str:
+        a, b = self.visit(product.a), self.visit(product.b)
+        if negative:
+            a = self._negate(a, dtype)
+        return self.call_float("fma", dtype, a, b, other)
+
+    def call_float(self, name: str, dtype: str, *args: str) -> str:
+        """Call an overloaded LLVM intrinsic on values of one type."""
+        kind = register_type(dtype)
+        text = ", ".join(f"{kind} {arg}" for arg in args)
+        return self.guarded(f"call {kind} @llvm.{name}.{intrinsic_suffix(dtype)}({text})", *args)
+
+    # ---- index arithmetic: sums of products, invariant terms first
+
+    def linear(self, expr: Expr) -> str:
+        """Emit an index sum with what is known in outer scopes added first."""
+        terms, constant = self.linear_terms(expr)
+        total: str | None = None
+        for operand, factor in terms:
+            if factor != 1:
+                operand = self.pure(f"mul nsw i64 {operand}, {factor}", operand)
+            if total is None:
+                total = operand
+            else:
+                total = self.pure(f"add nsw i64 {total}, {operand}", total, operand)
+        if total is None:
+            return str(constant)
+        return self.pure(f"add nsw i64 {total}, {constant}", total) if constant else total
+
+    def linear_terms(self, expr: Expr) -> tuple[list[tuple[str, int]], int]:
+        """Return (operand, factor) terms, outermost level first, and the constant."""
+        factors: dict[str, int] = {}
+        constant = 0
+        stack = [(expr, 1)]
+        while stack:
+            item, factor = stack.pop()
+            kind = type(item)
+            if kind is IntImm:
+                constant += item.value * factor
+                continue
+            if kind is Add:
+                stack.append((item.b, factor))
+                stack.append((item.a, factor))
+                continue
+            if kind is Sub:
+                stack.append((item.b, -factor))
+                stack.append((item.a, factor))
+                continue
+            if kind is Mul:
+                if type(item.b) is IntImm:
+                    stack.append((item.a, factor * item.b.value))
+                    continue
+                if type(item.a) is IntImm:
+                    stack.append((item.b, factor * item.a.value))
+                    continue
+                a, b = self.visit(item.a), self.visit(item.b)
+                operand = self.pure(f"mul nsw i64 {a}, {b}", a, b)
+            else:
+                operand = self.visit(item)
+            try:  # unrolled loops put numbers in place of variables
+                constant += int(operand) * factor
+            except ValueError:
+                factors[operand] = factors.get(operand, 0) + factor
+        levels = self.levels
+        terms = [(operand, factor) for operand, factor in factors.items() if factor]
+        terms.sort(key=lambda term: levels.get(term[0], 0))
+        return terms, constant
+
+    # ---- division, comparison, logic
+
+    def _divisor(self, node: Any) -> int | None:
+        b = node.b.value if isinstance(node.b, Broadcast) else node.b
+        return b.value if isinstance(b, IntImm) else None
+
+    def _int_division(self, op: str, dtype: str, a: str, b: str, divisor: int | None) -> str:
+        text = f"{op} {register_type(dtype)} {a}, {b}"
+        if divisor:
+            return self.pure(text, a, b)
+        if self.mask is not None and dtypes.lanes_of(dtype) == self.mask[1]:
+            # Lanes that are off may hold a zero divisor.
+            kind = register_type(dtype)
+            mask_kind = f"<{self.mask[1]} x i1>"
+            one = constant_text(1, dtype)
+            b = self.here(f"select {mask_kind} {self.mask[0]}, {kind} {b}, {kind} {one}")
+            text = f"{op} {kind} {a}, {b}"
+        return self.guarded(text, a, b)
+
+    def visit_FloorDiv(self, node: Any) -> str:
+        dtype, divisor = node.dtype, self._divisor(node)
+        a = self.visit(node.a)
+        kind = register_type(dtype)
+        if dtypes.kind_of(dtype) == "uint":
+            return self._int_division("udiv", dtype, a, self.visit(node.b), divisor)
+        if divisor and divisor > 0 and divisor & (divisor - 1) == 0:
+            shift = constant_text(divisor.bit_length() - 1, dtype)
+            return self.pure(f"ashr {kind} {a}, {shift}", a)
+        b = self.visit(node.b)
+        quotient = self._int_division("sdiv", dtype, a, b, divisor)
+        adjust = self._floor_adjusts(kind, a, b, self._remainder(kind, a, b, quotient))
+        extended = self.pure(f"sext {self.mask_type(dtype)} {adjust} to {kind}", adjust)
+        return self.pure(f"add {kind} {quotient}, {extended}", quotient, extended)
+
+    def visit_FloorMod(self, node: Any) -> str:
+        dtype, divisor = node.dtype, self._divisor(node)
+        a = self.visit(node.a)
+        kind = register_type(dtype)
+        if dtypes.kind_of(dtype) == "uint":
+            return self._int_division("urem", dtype, a, self.visit(node.b), divisor)
+        if divisor and divisor > 0 and divisor & (divisor - 1) == 0:
+            low = constant_text(divisor - 1, dtype)
+            return self.pure(f"and {kind} {a}, {low}", a)
+        b = self.visit(node.b)
+        quotient = self._int_division("sdiv", dtype, a, b, divisor)
+        rest = self._remainder(kind, a, b, quotient)
+        adjust = self._floor_adjusts(kind, a, b, rest)
+        zero = constant_text(0, dtype)
+        shift = self.pure(
+            f"select {self.mask_type(dtype)} {adjust}, {kind} {b}, {kind} {zero}", adjust, b
+        )
+        return self.pure(f"add {kind} {rest}, {shift}", rest, shift)
+
+    def _remainder(self, kind: str, a: str, b: str, quotient: str) -> str:
+        product = self.pure(f"mul {kind} {quotient}, {b}", quotient, b)
+        return self.pure(f"sub {kind} {a}, {product}", a, product)
+
+    def _floor_adjusts(self, kind: str, a: str, b: str, rest: str) -> str:
+        """Whether truncation rounded the wrong way: a remainder of the other sign than ``b``."""
+        zero = "0" if not kind.startswith("<") else "zeroinitializer"
+        some = self.pure(f"icmp ne {kind} {rest}, {zero}", rest)
+        mixed = self.pure(f"xor {kind} {rest}, {b}", rest, b)
+        other = self.pure(f"icmp slt {kind} {mixed}, {zero}", mixed)
+        mask = kind.replace(kind.rstrip(">").split(" ")[-1], "i1")
+        return self.pure(f"and {mask} {some}, {other}", some, other)
+
+    def mask_type(self, dtype: str) -> str:
+        """The type of a truth value per lane."""
+        lanes = dtypes.lanes_of(dtype)
+        return "i1" if lanes == 1 else f"<{lanes} x i1>"
+
+    def visit_CompareExpr(self, node: Any) -> str:
+        a, b = self.visit(node.a), self.visit(node.b)
+        dtype, name = node.a.dtype, type(node).__name__
+        kind = dtypes.kind_of(dtype)
+        if name in ("And", "Or"):
+            return self.pure(f"{name.lower()} {register_type(dtype)} {a}, {b}", a, b)
+        if kind == "float":
+            return self.pure(f"fcmp {_FLOAT_COMPARE[name]} {register_type(dtype)} {a}, {b}", a, b)
+        table = _SIGNED if kind == "int" else _UNSIGNED
+        return self.pure(f"icmp {table[name]} {register_type(dtype)} {a}, {b}", a, b)
+
+    def _and_or(self, node: Any, op: str) -> str:
+        """Short-circuit when the second operand may fault."""
+        if dtypes.lanes_of(node.dtype) > 1 or not needs_guard(node.b):
+            return self.visit_CompareExpr(node)
+        first = self.visit(node.a)
+        if op == "and":
+            return self.choose(first, lambda: self.visit(node.b), lambda: "false", "bool")
+        return self.choose(first, lambda: "true", lambda: self.visit(node.b), "bool")
+
+    def visit_And(self, node: Any) -> str:
+        return self._and_or(node, "and")
+
+    def visit_Or(self, node: Any) -> str:
+        return self._and_or(node, "or")
+
+    def visit_Not(self, node: Any) -> str:
+        a = self.visit(node.a)
+        return self.pure(f"xor {register_type(node.dtype)} {a}, {constant_text(1, node.dtype)}", a)
+
+    def _extremum(self, node: Any, float_test: str, name: str) -> str:
+        a, b = self.visit(node.a), self.visit(node.b)
+        dtype = node.dtype
+        kind = register_type(dtype)
+        if dtypes.kind_of(dtype) == "float":
+            test = self.guarded(f"fcmp {float_test} {kind} {a}, {b}", a, b)
+            text = f"select {self.mask_type(dtype)} {test}, {kind} {a}, {kind} {b}"
+            return self.guarded(text, test, a, b)
+        sign = "s" if dtypes.kind_of(dtype) == "int" else "u"
+        suffix = intrinsic_suffix(dtype)
+        return self.pure(f"call {kind} @llvm.{sign}{name}.{suffix}({kind} {a}, {kind} {b})", a, b)
+
+    def visit_Min(self, node: Any) -> str:
+        return self._extremum(node, "olt", "min")
+
+    def visit_Max(self, node: Any) -> str:
+        return self._extremum(node, "ogt", "max")
+
+    # ---- conditional values
+
+    def visit_Select(self, node: Select) -> str:
+        condition = self.visit(node.condition)
+        a, b = self.visit(node.true_value), self.visit(node.false_value)
+        return self.select(condition, node.condition.dtype, a, b, node.dtype)
+
+    def select(self, condition: str, condition_dtype: str, a: str, b: str, dtype: str) -> str:
+        """Pick values by a scalar or per-lane condition."""
+        if condition in ("true", "false"):
+            return a if condition == "true" else b
+        kind = register_type(dtype)
+        text = f"select {register_type(condition_dtype)} {condition}, {kind} {a}, {kind} {b}"
+        return self.guarded(text, condition, a, b)
+
+    def choose(
+        self, condition: str, yes: Callable[[], str], no: Callable[[], str], dtype: str
+    ) -> str:
+        """Evaluate one of two expressions, by a branch."""
+        if condition in ("true", "false"):
+            return yes() if condition == "true" else no()
+        labels = self.label("then"), self.label("else"), self.label("join")
+        results = []
+        scopes = Scope("if"), Scope("if")
+        # Both lists of hoisted lines stand before the branch.
+        self.lines.append(scopes[1].pre)
+        self.enter(scopes[0])
+        self.branch_if(condition, labels[0], labels[1])
+        self.start_block(labels[0])
+        results.append((yes(), self.block))
+        self.branch(labels[2])
+        self.leave()
+        self.scopes.append(scopes[1])
+        self._floor = len(self.scopes) - 1
+        self.start_block(labels[1])
+        results.append((no(), self.block))
+        self.branch(labels[2])
+        self.leave()
+        self.start_block(labels[2])
+        incoming = ", ".join(f"[ {value}, %{block} ]" for value, block in results)
+        return self.here(f"phi {register_type(dtype)} {incoming}")
+
+    def under_mask(self, mask: str, lanes: int, emit: Callable[[], Any]) -> Any:
+        """Emit with only some lanes on."""
+        outer = self.mask
+        if outer is not None and outer[1] == lanes:
+            kind = f"<{lanes} x i1>"
+            mask = self.pure(f"and {kind} {outer[0]}, {mask}", outer[0], mask)
+        self.mask = (mask, lanes)
+        try:
+            return emit()
+        finally:
+            self.mask = outer
+
+    def any_lane(self, mask: str, lanes: int) -> str:
+        """Whether any lane of a mask is on."""
+        return self.pure(f"call i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1> {mask})", mask)
+
+    # ---- conversions
+
+    def visit_Cast(self, node: Cast) -> str:
+        value = self.visit(node.value)
+        return self.convert(value, node.value.dtype, node.dtype)
+
+    def convert(self, value: str, source: str, dtype: str) -> str:
+        """Convert between dtypes of the same number of lanes."""
+        old, new = dtypes.element_of(source), dtypes.element_of(dtype)
+        if old == new:
+            return value
+        old_kind, new_kind = dtypes.kind_of(old), dtypes.kind_of(new)
+        a, b = register_type(source), register_type(dtype)
+        if "handle" in (old_kind, new_kind):
+            op = "ptrtoint" if old_kind == "handle" else "inttoptr"
+            return self.pure(f"{op} {a} {value} to {b}", value)
+        if new_kind == "bool":
+            zero = constant_text(0, source)
+            op = "fcmp une" if old_kind == "float" else "icmp ne"
+            return self.pure(f"{op} {a} {value}, {zero}", value)
+        if old_kind == "float":
+            if new_kind == "float":
+                if a != b:
+                    op = "fptrunc" if a.replace("double", "") != a else "fpext"
+                    value = self.guarded(f"{op} {a} {value} to {b}", value)
+                return self.round_half(value, dtype) if new.endswith("float16") else value
+            # Out-of-range values saturate rather than being undefined.
+            suffix = f"{intrinsic_suffix(dtype)}.{intrinsic_suffix(source)}"
+            sign = "s" if new_kind == "int" else "u"
+            return self.guarded(f"call {b} @llvm.fpto{sign}i.sat.{suffix}({a} {value})", value)
+        if new_kind == "float":
+            op = "sitofp" if old_kind == "int" else "uitofp"
+            value = self.guarded(f"{op} {a} {value} to {b}", value)
+            return self.round_half(value, dtype) if new.endswith("float16") else value
+        old_bits = 1 if old_kind == "bool" else dtypes.bits_of(old)
+        new_bits = dtypes.bits_of(new)
+        if old_bits == new_bits:
+            return value
+        op = "trunc" if new_bits < old_bits else "sext" if old_kind == "int" else "zext"
+        return self.pure(f"{op} {a} {value} to {b}", value)
+
+    def round_half(self, value: str, dtype: str) -> str:
+        """Round a single-precision register value to a 16-bit float, staying in the register."""
+        return self.from_memory(self.to_memory(value, dtype), dtype)
+
+    def to_memory(self, value: str, dtype: str) -> str:
+        """Convert a register value to its form in memory."""
+        element = dtypes.element_of(dtype)
+        if element == "bool":
+            return self.pure(f"zext {register_type(dtype)} {value} to {memory_type(dtype)}", value)
+        if element == "float16":
+            text = f"fptrunc {register_type(dtype)} {value} to {memory_type(dtype)}"
+            return self.guarded(text, value)
+        if element != "bfloat16":
+            return value
+        lanes = dtypes.lanes_of(dtype)
+        wide = register_type(dtypes.vector_dtype("int32", lanes))
+        number = lambda n: constant_text(n, dtypes.vector_dtype("int32", lanes))  # noqa: E731
+        bits = self.guarded(f"bitcast {register_type(dtype)} {value} to {wide}", value)
+        high = self.guarded(f"lshr {wide} {bits}, {number(16)}", bits)
+        odd = self.guarded(f"and {wide} {high}, {number(1)}", high)
+        bias = self.guarded(f"add {wide} {odd}, {number(0x7FFF)}", odd)
+        rounded = self.guarded(f"add {wide} {bits}, {bias}", bits, bias)
+        shifted = self.guarded(f"lshr {wide} {rounded}, {number(16)}", rounded)
+        nan = self.guarded(f"fcmp uno {register_type(dtype)} {value}, {value}", value)
+        quiet = self.guarded(f"or {wide} {high}, {number(0x40)}", high)
+        mask = self.mask_type(dtype)
+        picked = self.guarded(f"select {mask} {nan}, {wide} {quiet}, {wide} {shifted}", nan)
+        return self.guarded(f"trunc {wide} {picked} to {memory_type(dtype)}", picked)
+
+    def from_memory(self, value: str, dtype: str) -> str:
+        """Convert a value from its form in memory."""
+        element = dtypes.element_of(dtype)
+        if element == "bool":
+            kind = memory_type(dtype)
+            zero = "0" if not kind.startswith("<") else "zeroinitializer"
+            return self.pure(f"icmp ne {kind} {value}, {zero}", value)
+        if element == "float16":
+            return self.pure(f"fpext {memory_type(dtype)} {value} to {register_type(dtype)}", value)
+        if element != "bfloat16":
+            return value
+        lanes = dtypes.lanes_of(dtype)
+        wide = register_type(dtypes.vector_dtype("int32", lanes))
+        shift = constant_text(16, dtypes.vector_dtype("int32", lanes))
+        extended = self.pure(f"zext {memory_type(dtype)} {value} to {wide}", value)
+        shifted = self.pure(f"shl {wide} {extended}, {shift}", extended)
+        return self.pure(f"bitcast {wide} {shifted} to {register_type(dtype)}", shifted)
+
+    # ---- vectors
+
+    def visit_Broadcast(self, node: Broadcast) -> str:
+        return self.broadcast(self.visit(node.value), node.value.dtype, node.lanes)
+
+    def broadcast(self, value: str, dtype: str, lanes: int) -> str:
+        """Repeat a scalar in all lanes."""
+        if dtypes.lanes_of(dtype) > 1:
+            raise CodegenError(f"a Broadcast repeats scalars, not {dtype}")
+        kind = register_type(dtype)
+        if not value.startswith(("%", "@")):
+            return f"splat ({kind} {value})"
+        vector = f"<{lanes} x {kind}>"
+        one = self.pure(f"insertelement {vector} poison, {kind} {value}, i64 0", value)
+        return self.pure(
+            f"shufflevector {vector} {one}, {vector} poison, <{lanes} x i32> zeroinitializer", one
+        )
+
+    def visit_Ramp(self, node: Ramp) -> str:
+        dtype, kind = node.dtype, register_type(node.dtype)
+        base = self.broadcast(self.visit(node.base), node.base.dtype, node.lanes)
+        element = register_type(node.base.dtype)
+        stride = node.stride
+        if isinstance(stride, IntImm):
+            steps = lane_vector([stride.value * lane for lane in range(node.lanes)], element)
+        else:
+            lanes = lane_vector(list(range(node.lanes)), element)
+            factor = self.broadcast(self.visit(stride), stride.dtype, node.lanes)
+            steps = self.pure(f"mul {kind} {lanes}, {factor}", factor)
+        if dtypes.is_float(dtype):
+            raise CodegenError("a Ramp of floats has no code; cast an integer Ramp instead")
+        return self.pure(f"add {kind} {base}, {steps}", base, steps)
+
+    def visit_Shuffle(self, node: Shuffle) -> str:
+        element = dtypes.element_of(node.vectors[0].dtype)
+        values = []
+        for vector in node.vectors:
+            value = self.visit(vector)
+            if dtypes.lanes_of(vector.dtype) == 1:
+                kind = f"<1 x {register_type(element)}>"
+                scalar = register_type(element)
+                value = self.pure(f"insertelement {kind} poison, {scalar} {value}, i64 0", value)
+            values.append((value, dtypes.lanes_of(vector.dtype)))
+        joined, lanes = values[0]
+        for value, count in values[1:]:
+            joined, lanes = self._concat(joined, lanes, value, count, register_type(element))
+        if len(node.indices) == 1:
+            kind = f"<{lanes} x {register_type(element)}>"
+            return self.pure(f"extractelement {kind} {joined}, i64 {node.indices[0]}", joined)
+        return self.shuffle(joined, lanes, list(node.indices), register_type(element))
+
+    def _concat(self, a: str, m: int, b: str, n: int, element: str) -> tuple[str, int]:
+        """Join two vectors; LLVM wants equal lengths, so the shorter is widened first."""
+        size = max(m, n)
+        wide = []
+        for value, lanes in ((a, m), (b, n)):
+            if lanes != size:
+                value = self.shuffle(value, lanes, [*range(lanes), *[-1] * (size - lanes)], element)
+            wide.append(value)
+        picks = [*range(m), *range(size, size + n)]
+        kind = f"<{size} x {element}>"
+        lanes_text = lane_vector(picks, "i32")
+        joined = self.pure(
+            f"shufflevector {kind} {wide[0]}, {kind} {wide[1]}, <{m + n} x i32> {lanes_text}", *wide
+        )
+        return joined, m + n
+
+    def shuffle(self, value: str, lanes: int, picks: list[int], element: str) -> str:
+        """Permute the lanes of one vector; -1 picks nothing in particular."""
+        kind = f"<{lanes} x {element}>"
+        picks_text = ", ".join("i32 poison" if pick < 0 else f"i32 {pick}" for pick in picks)
+        return self.pure(
+            f"shufflevector {kind} {value}, {kind} poison, <{len(picks)} x i32> <{picks_text}>",
+            value,
+        )
+
+    # ---- memory
+
+    def pointer(self, buffer: Buffer, index: Expr) -> str:
+        """Return the address of an element; parts known further out are added further out."""
+        pointer = self.visit(buffer.data)
+        element = memory_type(buffer.dtype)
+        if index.dtype == INDEX:
+            terms, constant = self.linear_terms(index)
+        else:
+            terms, constant = [(self.convert(self.visit(index), index.dtype, INDEX), 1)], 0
+        level, total = -1, None
+        groups: list[str] = []
+        for operand, factor in terms:
+            if factor != 1:
+                operand = self.pure(f"mul nsw i64 {operand}, {factor}", operand)
+            own = self.levels.get(operand, 0)
+            if own == level:
+                total = self.pure(f"add nsw i64 {total}, {operand}", total, operand)
+                groups[-1] = total
+            else:
+                level, total = own, operand
+                groups.append(operand)
+        for total in groups:
+            pointer = self.pure(
+                f"getelementptr {element}, ptr {pointer}, i64 {total}", pointer, total
+            )
+        if constant:
+            text = f"getelementptr {element}, ptr {pointer}, i64 {constant}"
+            pointer = self.pure(text, pointer)
+        return pointer
+
+    def visit_BufferLoad(self, node: BufferLoad) -> str:
+        buffer = node.buffer
+        index = self._flat_index(buffer, node.indices)
+        lanes = dtypes.lanes_of(index.dtype)
+        if lanes == 1:
+            return self._load(buffer, self.pointer(buffer, index), node.dtype)
+        if isinstance(index, Broadcast):
+            value = self._load(buffer, self.pointer(buffer, index.value), buffer.dtype)
+            return self.broadcast(value, buffer.dtype, lanes)
+        masked = self.mask if self.mask is not None and self.mask[1] == lanes else None
+        if isinstance(index, Ramp) and isinstance(index.stride, IntImm):
+            stride = index.stride.value
+            pointer = self.pointer(buffer, index.base)
+            if stride == 1:
+                if masked is None:
+                    return self._load(buffer, pointer, node.dtype)
+                return self._masked_load(buffer, pointer, node.dtype, masked[0])
+            if masked is None:
+                return self._strided_load(buffer, pointer, stride, node.dtype)
+        return self._gather(buffer, index, node.dtype, masked)
+
+    def _flat_index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+        if len(indices) != 1:
+            raise CodegenError(
+                f"buffer {buffer.name} is accessed with {len(indices)} indices; the code generator "
+                "takes flat buffers: run FlattenBuffer (tilewright.driver.lower does)"
+            )
+        return indices[0]
+
+    def _load(self, buffer: Buffer, pointer: str, dtype: str) -> str:
+        text = f"load {memory_type(dtype)}, ptr {pointer}, align {memory_bytes(buffer.dtype)}"
+        return self.from_memory(self.memory_read(text, buffer.data, pointer), dtype)
+
+    def _masked_load(self, buffer: Buffer, pointer: str, dtype: str, mask: str) -> str:
+        kind = memory_type(dtype)
+        lanes = dtypes.lanes_of(dtype)
+        suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
+        text = (
+            f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {memory_bytes(buffer.dtype)} "
+            f"{pointer}, <{lanes} x i1> {mask}, {kind} zeroinitializer)"
+        )
+        return self.from_memory(self.memory_read(text, buffer.data, pointer, mask), dtype)
+
+    def _strided_load(self, buffer: Buffer, pointer: str, stride: int, dtype: str) -> str:
+        """Lanes that don't stand side by side are loaded one by one."""
+        lanes = dtypes.lanes_of(dtype)
+        element = memory_type(buffer.dtype)
+        if stride == -1:
+            first = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {1 - lanes}", pointer)
+            value = self._load(buffer, first, dtype)
+            picks = list(range(lanes - 1, -1, -1))
+            return self.shuffle(value, lanes, picks, register_type(buffer.dtype))
+        kind = memory_type(dtype)
+        vector = "poison"
+        for lane in range(lanes):
+            own = pointer
+            if lane and stride:
+                text = f"getelementptr {element}, ptr {pointer}, i64 {lane * stride}"
+                own = self.pure(text, pointer)
+            text = f"load {element}, ptr {own}, align {memory_bytes(buffer.dtype)}"
+            value = self.memory_read(text, buffer.data, own)
+            text = f"insertelement {kind} {vector}, {element} {value}, i64 {lane}"
+            vector = self.guarded(text, value, vector)
+        return self.from_memory(vector, dtype)
+
+    def _addresses(self, buffer: Buffer, index: Expr) -> str:
+        offsets = self.visit(index)
+        data = self.visit(buffer.data)
+        element = memory_type(buffer.dtype)
+        kind = register_type(index.dtype)
+        return self.pure(f"getelementptr {element}, ptr {data}, {kind} {offsets}", data, offsets)
+
+    def _gather(
+        self, buffer: Buffer, index: Expr, dtype: str, masked: tuple[str, int] | None
+    ) -> str:
+        lanes = dtypes.lanes_of(index.dtype)
+        addresses = self._addresses(buffer, index)
+        mask = masked[0] if masked else "splat (i1 true)"
+        kind = memory_type(dtype)
+        suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
+        text = (
+            f"call {kind} @llvm.masked.gather.{suffix}.v{lanes}p0(<{lanes} x ptr> align "
+            f"{memory_bytes(buffer.dtype)} {addresses}, <{lanes} x i1> {mask}, {kind} poison)"
+        )
+        return self.from_memory(self.memory_read(text, buffer.data, addresses, mask), dtype)
+
+    def store(self, buffer: Buffer, indices: tuple[Expr, ...], value: str, dtype: str) -> None:
+        """Write a register value of ``dtype`` to a buffer."""
+        index = self._flat_index(buffer, indices)
+        lanes = dtypes.lanes_of(index.dtype)
+        stored = self.to_memory(value, dtype)
+        kind, align = memory_type(dtype), memory_bytes(buffer.dtype)
+        masked = self.mask if self.mask is not None and self.mask[1] == lanes else None
+        if lanes == 1 or (
+            isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1
+        ):
+            pointer = self.pointer(buffer, index if lanes == 1 else index.base)
+            if masked is None:
+                self.effect(f"store {kind} {stored}, ptr {pointer}, align {align}")
+            else:
+                suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
+                self.effect(
+                    f"call void @llvm.masked.store.{suffix}.p0({kind} {stored}, "
+                    f"ptr align {align} {pointer}, <{lanes} x i1> {masked[0]})"
+                )
+        else:
+            addresses = self._addresses(buffer, index)
+            mask = masked[0] if masked else "splat (i1 true)"
+            suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
+            self.effect(
+                f"call void @llvm.masked.scatter.{suffix}.v{lanes}p0({kind} {stored}, "
+                f"<{lanes} x ptr> align {align} {addresses}, <{lanes} x i1> {mask})"
+            )
+        self.forget(buffer.data)
+
+    # ---- calls and lets
+
+    def visit_Let(self, node: Let) -> str:
+        self.values[node.var] = self.visit(node.value)
+        return self.visit(node.body)
+
+    def visit_Call(self, node: Call) -> str:
+        handler = INTRINSICS.get(node.op.name)
+        if handler is None:
+            if node.op.name in MATH_FUNCTIONS:
+                return self._math(node)
+            raise CodegenError(
+                f"the LLVM code generator has no code for {node.op.name!r}; it knows "
+                f"{', '.join(sorted({*INTRINSICS, *MATH_FUNCTIONS}))}"
+            )
+        return handler(self, node)
+
+    def _math(self, node: Call) -> str:
+        """Call our own vector math."""
+        dtype = node.args[0].dtype
+        if not dtypes.is_float(dtype):
+            raise CodegenError(
+                f"{node.op.name} takes floating-point numbers, got {dtype}; cast the argument"
+            )
+        element = "float64" if dtypes.element_of(dtype) == "float64" else "float32"
+        lanes = dtypes.lanes_of(dtype)
+        symbol = self.module.math(node.op.name, element, lanes)
+        kind, result = register_type(dtype), register_type(node.dtype)
+        args = [self.visit(arg) for arg in node.args]
+        text = ", ".join(f"{kind} {arg}" for arg in args)
+        return self.guarded(f"call {result} @{symbol}({text})", *args)
+
+
+def _memory_suffix(dtype: str) -> str:
+    kind = memory_type(dtypes.element_of(dtype))
+    return {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}.get(kind, kind)

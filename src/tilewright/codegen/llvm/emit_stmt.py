@@ -1,0 +1,359 @@
+"""Statements to LLVM IR: loops, branches, allocations, parallel regions.
+
+The upper part of the LLVM emitter. One :class:`FunctionEmitter` writes one LLVM function; a parallel
+loop becomes a function of its own (:mod:`parallel`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.codegen.llvm import emit_calls as _calls  # noqa: F401 - registers the intrinsics
+from tilewright.codegen.llvm.emit_expr import ExprEmitter
+from tilewright.codegen.llvm.types import memory_bytes, memory_type
+from tilewright.codegen.llvm.writer import Scope
+from tilewright.ir import Call, Expr, Var, as_int, dtypes, pre_order
+from tilewright.support.errors import CodegenError
+from tilewright.tir import (
+    PARALLEL,
+    THREAD_BINDING,
+    VECTORIZED,
+    Allocate,
+    AssertStmt,
+    AttrStmt,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    While,
+    is_no_op,
+)
+
+#: Buffers of constant size up to this many bytes live on the stack.
+STACK_BYTES = {"local": 1 << 18, "global": 1 << 14}
+_STACK_TOTAL = 1 << 19
+
+Effects = tuple[frozenset[Any], bool]
+_NOTHING: Effects = (frozenset(), False)
+_IMPURE = ("update", "opaque")
+_HARMLESS = ("prefetch", "assume", "access_ptr", "address_of")
+
+
+class _Effects:
+    """What statements write, and whether they call unknown code; remembered for loops."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Effects] = {}
+
+    def of(self, stmt: Stmt) -> Effects:
+        found = self.known.get(stmt)
+        if found is not None:
+            return found
+        written: set[Any] = set()
+        opaque = False
+        stack: list[Any] = [stmt]
+        while stack:
+            item = stack.pop()
+            if item is not stmt and isinstance(item, (For, While)):
+                inner, inner_opaque = self.of(item)
+                written |= inner
+                opaque = opaque or inner_opaque
+                continue
+            if isinstance(item, BufferStore):
+                written.add(item.buffer.data)
+            elif (
+                isinstance(item, Call)
+                and item.op.effect in _IMPURE
+                and item.op.name not in _HARMLESS
+            ):
+                opaque = True
+            stack.extend(item.child_nodes())
+        made = self.known[stmt] = (frozenset(written), opaque)
+        return made
+
+
+class FunctionEmitter(ExprEmitter):
+    """Emits the body of one function."""
+
+    parallel_depth = 0
+
+    def __init__(self, module: Any, name: str) -> None:
+        super().__init__(module)
+        self.name = name
+        self.effects = _Effects()
+        self.noalias: set[Var] = set()
+        self._live_workspaces: list[str] = []
+        self._stack_bytes = 0
+
+    def define(self, symbol: Any, operand: str) -> None:
+        """Give a variable its value, at the present scope if the operand is new."""
+        self.values[symbol] = operand
+
+    # ---- simple statements
+
+    def visit_SeqStmt(self, node: SeqStmt) -> None:
+        for stmt in node.stmts:
+            self.visit(stmt)
+
+    def visit_Evaluate(self, node: Evaluate) -> None:
+        if not is_no_op(node):
+            self.visit(node.value)
+
+    def visit_BufferStore(self, node: BufferStore) -> None:
+        value = self.visit(node.value)
+        self.store(node.buffer, node.indices, value, node.value.dtype)
+
+    def visit_LetStmt(self, node: LetStmt) -> None:
+        self.define(node.var, self.visit(node.value))
+        self.visit(node.body)
+
+    def visit_AttrStmt(self, node: AttrStmt) -> None:
+        if node.key.startswith("thread_extent"):
+            raise _thread_error(str(node.key))
+        self.visit(node.body)
+
+    def visit_DeclBuffer(self, node: DeclBuffer) -> None:
+        self.module.element_of_data.setdefault(node.buffer.data, node.buffer.dtype)
+        self.visit(node.body)
+
+    def visit_AssertStmt(self, node: AssertStmt) -> None:
+        condition = self.visit(node.condition)
+        failed, passed = self.label("failed"), self.label("passed")
+        self.branch_if(condition, passed, failed)
+        self.start_block(failed)
+        message = self.module.string(node.message)
+        kind = self.module.string("RuntimeError")
+        self.module.declare("declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)")
+        self.effect(f"call void @TVMFFIErrorSetRaisedFromCStr(ptr {kind}, ptr {message})")
+        self._return("-1")
+        self.start_block(passed)
+
+    def _return(self, code: str) -> None:
+        for pointer in reversed(self._live_workspaces):
+            self.effect(f"call void @tw_workspace_free(ptr {pointer})")
+        self.effect(f"ret i32 {code}")
+
+    def return_early(self, code: str) -> None:
+        """Return from here; what follows is unreachable but must still stand in some block."""
+        if self.parallel_depth:
+            raise CodegenError("ret inside a parallel loop has no code: only a whole function ends")
+        self._return(code)
+        self.start_block(self.label("after_return"))
+
+    def return_if_failed(self, code: str) -> None:
+        """Pass on the error that a callee has raised."""
+        bad = self.here(f"icmp ne i32 {code}, 0")
+        failed, passed = self.label("failed"), self.label("passed")
+        self.branch_if(bad, failed, passed)
+        self.start_block(failed)
+        self._return(code)
+        self.start_block(passed)
+
+    # ---- branches
+
+    def visit_IfThenElse(self, node: IfThenElse) -> None:
+        lanes = dtypes.lanes_of(node.condition.dtype)
+        condition = self.visit(node.condition)
+        if lanes > 1:
+            self._masked(condition, lanes, node.then_case)
+            if node.else_case is not None:
+                kind = f"<{lanes} x i1>"
+                inverse = self.pure(f"xor {kind} {condition}, splat (i1 true)", condition)
+                self._masked(inverse, lanes, node.else_case)
+            return
+        if condition in ("true", "false"):
+            taken = node.then_case if condition == "true" else node.else_case
+            if taken is not None:
+                self.visit(taken)
+            return
+        yes, join = self.label("then"), self.label("join")
+        no = self.label("else") if node.else_case is not None else join
+        other = Scope("if")
+        self.lines.append(other.pre)
+        self.enter(Scope("if"))
+        self.branch_if(condition, yes, no)
+        self.start_block(yes)
+        self.visit(node.then_case)
+        self.branch(join)
+        self.leave()
+        if node.else_case is not None:
+            self.scopes.append(other)
+            self._floor = len(self.scopes) - 1
+            self.start_block(no)
+            self.visit(node.else_case)
+            self.branch(join)
+            self.leave()
+        self.start_block(join)
+
+    def _masked(self, mask: str, lanes: int, stmt: Stmt) -> None:
+        """Emit for the lanes of ``mask``; what no mask can guard stands behind a branch."""
+        if not any(_needs_branch(item, lanes) for item in pre_order(stmt)):
+            self.under_mask(mask, lanes, lambda: self.visit(stmt))
+            return
+        some = self.any_lane(mask, lanes)
+        yes, join = self.label("some"), self.label("none")
+        self.enter(Scope("if"))
+        self.branch_if(some, yes, join)
+        self.start_block(yes)
+        self.under_mask(mask, lanes, lambda: self.visit(stmt))
+        self.branch(join)
+        self.leave()
+        self.start_block(join)
+
+    # ---- loops
+
+    def visit_For(self, node: For) -> None:
+        if node.kind == VECTORIZED:
+            raise CodegenError(
+                f"loop {node.loop_var.name!r} is still vectorized: run VectorizeLoop first "
+                "(tilewright.driver.lower does)"
+            )
+        if node.kind == THREAD_BINDING:
+            raise _thread_error(f"{node.loop_var.name!r} ({node.thread})")
+        if node.kind == PARALLEL and self.parallel_depth == 0 and as_int(node.extent) != 1:
+            self.module.emit_parallel(self, node)
+            return
+        begin = self.visit(node.min)
+        end = self.visit(node.min + node.extent)
+        extent = as_int(node.extent)
+        self.loop(node.loop_var, begin, end, node, sure=extent is not None and extent > 0)
+
+    def loop(self, var: Var, begin: str, end: str, node: For, *, sure: bool) -> None:
+        """Emit a serial loop over ``[begin, end)``."""
+        kind = memory_type(var.dtype)
+        head, done = self.label("loop"), self.label("done")
+        if not sure:
+            some = self.pure(f"icmp slt {kind} {begin}, {end}", begin, end)
+            enter = self.label("enter")
+            self.enter(Scope("if"))
+            self.branch_if(some, enter, done)
+            self.start_block(enter)
+        written, opaque = self.effects.of(node)
+        self.enter(Scope("loop", written, opaque))
+        before = self.block
+        self.branch(head)
+        self.start_block(head)
+        index = self.fresh(_identifier(var.name))
+        self.levels[index] = len(self.scopes) - 1
+        self.define(var, index)
+        at = len(self.lines)
+        self.lines.append("")
+        self.visit(node.body)
+        following = self.here(f"add nsw {kind} {index}, 1")
+        more = self.here(f"icmp slt {kind} {following}, {end}")
+        self.branch_if(more, head, done)
+        self.lines[at] = (
+            f"  {index} = phi {kind} [ {begin}, %{before} ], [ {following}, %{self.block} ]"
+        )
+        self.leave()
+        if not sure:
+            self.leave()
+        self.start_block(done)
+
+    def visit_While(self, node: While) -> None:
+        head, body, done = self.label("while"), self.label("body"), self.label("done")
+        written, opaque = self.effects.of(node)
+        self.enter(Scope("loop", written, opaque))
+        # The condition is evaluated at least once; the body perhaps never.
+        self.branch(head)
+        self.start_block(head)
+        condition = self.visit(node.condition)
+        self.enter(Scope("if"))
+        self.branch_if(condition, body, done)
+        self.start_block(body)
+        self.visit(node.body)
+        self.branch(head)
+        self.leave()
+        self.leave()
+        self.start_block(done)
+
+    # ---- memory
+
+    def visit_Allocate(self, node: Allocate) -> None:
+        self.with_memory(node.buffer, lambda: self.visit(node.body))
+
+    def with_memory(self, buffer: Buffer, emit_body: Callable[[], None]) -> None:
+        """Emit a body with memory for ``buffer``: on the stack if small, else a workspace."""
+        self.module.element_of_data[buffer.data] = buffer.dtype
+        self.noalias.add(buffer.data)
+        size = memory_bytes(buffer.dtype) * dtypes.lanes_of(buffer.dtype)
+        for extent in buffer.shape:
+            value = as_int(extent)
+            if value is None:
+                size = -1
+                break
+            size *= value
+        if size < 0 or not self._fits_stack(buffer, size):
+            self._workspace(buffer, emit_body)
+            return
+        pointer = self.fresh(_identifier(buffer.name))
+        self.levels[pointer] = 0
+        kind = memory_type(dtypes.element_of(buffer.dtype))
+        count = max(size // memory_bytes(buffer.dtype), 1)
+        align = max(buffer.alignment, 64)
+        self.entry.append(f"  {pointer} = alloca [{count} x {kind}], align {align}")
+        self.define(buffer.data, pointer)
+        emit_body()
+
+    def _fits_stack(self, buffer: Buffer, size: int) -> bool:
+        if size > STACK_BYTES.get(buffer.scope, STACK_BYTES["global"]):
+            return False
+        if self._stack_bytes + size > _STACK_TOTAL:
+            return False
+        self._stack_bytes += size
+        return True
+
+    def _workspace(self, buffer: Buffer, emit_body: Callable[[], None]) -> None:
+        """Memory that is large, or whose size is known only at run time."""
+        total = memory_bytes(buffer.dtype) * dtypes.lanes_of(buffer.dtype)
+        count: Expr | None = None
+        for extent in buffer.shape:
+            count = extent if count is None else count * extent
+        amount = str(total) if count is None else self.visit(count * total)
+        self.module.declare("declare noalias ptr @tw_workspace_alloc(i64)")
+        self.module.declare("declare void @tw_workspace_free(ptr)")
+        pointer = self.here(f"call noalias align 64 ptr @tw_workspace_alloc(i64 {amount})")
+        missing = self.here(f"icmp eq ptr {pointer}, null")
+        failed, passed = self.label("nomem"), self.label("mem")
+        self.branch_if(missing, failed, passed)
+        self.start_block(failed)
+        kind = self.module.string("MemoryError")
+        message = self.module.string(f"{self.name}: no memory for buffer {buffer.name}")
+        self.module.declare("declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)")
+        self.effect(f"call void @TVMFFIErrorSetRaisedFromCStr(ptr {kind}, ptr {message})")
+        self._return("-1")
+        self.start_block(passed)
+        self.define(buffer.data, pointer)
+        self._live_workspaces.append(pointer)
+        emit_body()
+        self._live_workspaces.pop()
+        self.effect(f"call void @tw_workspace_free(ptr {pointer})")
+
+
+def _needs_branch(item: Any, lanes: int) -> bool:
+    if isinstance(item, BufferLoad):
+        return dtypes.lanes_of(item.indices[-1].dtype) == 1
+    if isinstance(item, BufferStore):
+        return dtypes.lanes_of(item.indices[-1].dtype) != lanes
+    if isinstance(item, Call):
+        return item.op.effect in _IMPURE
+    return isinstance(item, (For, While, Allocate, AssertStmt))
+
+
+def _identifier(name: str) -> str:
+    cleaned = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
+    return f"{cleaned}."
+
+
+def _thread_error(what: str) -> CodegenError:
+    return CodegenError(
+        f"loop {what} is bound to a GPU thread, which the llvm target doesn't have; "
+        "use `parallel` instead of `bind`, or compile for a GPU target"
+    )

@@ -1,0 +1,140 @@
+"""Parallel loops: the body becomes a function of its own, launched on the thread pool.
+
+For each parallel loop two functions are made. ``NAME.parallelK.body(begin, end, captures...)`` holds
+a serial loop over a chunk; pointers of distinct buffers are ``noalias`` parameters, so LLVM knows as
+much as it did in the enclosing function. ``NAME.parallelK(ctx, begin, end)`` has the pool's signature;
+it unpacks the captured values and calls the body.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
+from tilewright.codegen.llvm.types import register_type
+from tilewright.codegen.llvm.writer import Scope
+from tilewright.ir import Var, uses_var
+from tilewright.tir import SERIAL, Allocate, For, Stmt
+
+
+class OutlinedEmitter(FunctionEmitter):
+    """Emits a parallel body; values of the enclosing function are captured when first used."""
+
+    parallel_depth = 1
+
+    def __init__(self, module: Any, name: str, parent: FunctionEmitter) -> None:
+        super().__init__(module, name)
+        self.parent = parent
+        self.captures: dict[Var, str] = {}
+        self.effects = parent.effects
+
+    def lookup(self, symbol: Any) -> str | None:
+        """Capture a variable of the enclosing function; constants are taken as they are."""
+        if symbol not in self.parent.values:
+            return None
+        outer = self.parent.values[symbol]
+        if not outer.startswith("%"):
+            return outer
+        name = self.fresh("captured")
+        self.captures[symbol] = name
+        self.values[symbol] = name
+        self.levels[name] = 0
+        return name
+
+
+def emit_parallel(module: Any, parent: FunctionEmitter, loop: For) -> None:
+    """Outline ``loop`` and write its launch into ``parent``."""
+    name = module.unique_name(f"{parent.name}.parallel")
+    inner = OutlinedEmitter(module, name, parent)
+    inner.noalias = parent.noalias
+    inner.scopes[0] = Scope("function")
+    begin, end = "%begin", "%end"
+    inner.levels[begin] = inner.levels[end] = 0
+    # Iterations count from zero in the pool; memory that every iteration needs is made once a chunk.
+    minimum = inner.visit(loop.min)
+    low, high = begin, end
+    if minimum != "0":
+        low = inner.pure(f"add nsw i64 {begin}, {minimum}", begin, minimum)
+        high = inner.pure(f"add nsw i64 {end}, {minimum}", end, minimum)
+    allocations, body = hoistable_allocations(loop)
+    serial = loop.replace(kind=SERIAL, body=body)
+
+    def chunk(left: list[Allocate]) -> None:
+        if left:
+            inner.with_memory(left[0].buffer, lambda: chunk(left[1:]))
+        else:
+            inner.loop(serial.loop_var, low, high, serial, sure=True)
+
+    chunk(allocations)
+    inner.effect("ret i32 0")
+    captures = [
+        (symbol, operand, register_type(symbol.dtype)) for symbol, operand in inner.captures.items()
+    ]
+    _write_functions(module, inner, name, captures)
+    _write_launch(module, parent, loop, name, captures)
+
+
+def hoistable_allocations(loop: For) -> tuple[list[Allocate], Stmt]:
+    """Allocations at the top of a loop's body that may be made once for all iterations."""
+    found: list[Allocate] = []
+    body = loop.body
+    while isinstance(body, Allocate) and not any(
+        uses_var(extent, {loop.loop_var}) for extent in body.buffer.shape
+    ):
+        found.append(body)
+        body = body.body
+    return found, body
+
+
+Captures = list[tuple[Var, str, str]]
+
+
+def _write_functions(module: Any, inner: OutlinedEmitter, name: str, captures: Captures) -> None:
+    params = ["i64 %begin", "i64 %end"]
+    for symbol, operand, kind in captures:
+        attributes = " noalias" if symbol in inner.noalias else ""
+        params.append(f"{kind}{attributes} {operand}")
+    module.functions.append(
+        f'define internal i32 @"{name}.body"({", ".join(params)}) noinline nounwind {{'
+    )
+    module.functions.append("entry:")
+    module.functions.extend(inner.text_lines())
+    module.functions.append("}")
+    lines = [f'define internal i32 @"{name}"(ptr %ctx, i64 %begin, i64 %end) nounwind {{']
+    actual = ["i64 %begin", "i64 %end"]
+    struct = _struct(captures)
+    for index, (_, _, kind) in enumerate(captures):
+        lines.append(f"  %p{index} = getelementptr {struct}, ptr %ctx, i32 0, i32 {index}")
+        lines.append(f"  %c{index} = load {kind}, ptr %p{index}")
+        actual.append(f"{kind} %c{index}")
+    lines.append(f'  %code = call i32 @"{name}.body"({", ".join(actual)})')
+    lines += ["  ret i32 %code", "}"]
+    module.functions.extend(lines)
+
+
+def _struct(captures: Captures) -> str:
+    return "{ " + ", ".join(kind for _, _, kind in captures) + " }"
+
+
+def _write_launch(
+    module: Any, parent: FunctionEmitter, loop: For, name: str, captures: Captures
+) -> None:
+    context = "null"
+    if captures:
+        struct = _struct(captures)
+        context = parent.fresh("context")
+        parent.levels[context] = 0
+        parent.entry.append(f"  {context} = alloca {struct}, align 8")
+        for index, (symbol, _, kind) in enumerate(captures):
+            field = parent.pure(
+                f"getelementptr {struct}, ptr {context}, i32 0, i32 {index}", context
+            )
+            parent.effect(f"store {kind} {parent.values[symbol]}, ptr {field}")
+    count = parent.visit(loop.extent)
+    module.declare("declare i32 @tw_parallel_launch(ptr, ptr, i64, i32)")
+    code = parent.here(
+        f'call i32 @tw_parallel_launch(ptr @"{name}", ptr {context}, i64 {count}, '
+        f"i32 {module.target.num_cores})"
+    )
+    parent.forget()
+    parent.return_if_failed(code)

@@ -1,0 +1,123 @@
+"""How dtypes look in LLVM IR: register types, memory types, constants.
+
+A value's register type may differ from its memory type: truth values are ``i1`` in registers and a
+byte in memory; 16-bit floats are computed in single precision and rounded when they are stored or
+cast. The emitters convert at loads and stores.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+from tilewright.ir import dtypes
+from tilewright.support.errors import CodegenError
+
+_REGISTER = {
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "i8",
+    "uint16": "i16",
+    "uint32": "i32",
+    "uint64": "i64",
+    "float16": "float",
+    "bfloat16": "float",
+    "float32": "float",
+    "float64": "double",
+    "handle": "ptr",
+    "void": "void",
+}
+# bfloat16 is moved as an integer: LLVM's conversions are library calls on CPUs without AVX512-BF16.
+_MEMORY = {**_REGISTER, "bool": "i8", "float16": "half", "bfloat16": "i16"}
+
+
+def _element(table: dict[str, str], element: str) -> str:
+    made = table.get(element)
+    if made is None:
+        raise CodegenError(f"the LLVM code generator has no {element}; it knows {', '.join(table)}")
+    return made
+
+
+@lru_cache(maxsize=None)
+def register_type(dtype: str) -> str:
+    """Return the LLVM type of an SSA value."""
+    element, lanes = dtypes.split_dtype(dtype)
+    made = _element(_REGISTER, element)
+    return made if lanes == 1 else f"<{lanes} x {made}>"
+
+
+@lru_cache(maxsize=None)
+def memory_type(dtype: str) -> str:
+    """Return the LLVM type of a value in memory."""
+    element, lanes = dtypes.split_dtype(dtype)
+    made = _element(_MEMORY, element)
+    return made if lanes == 1 else f"<{lanes} x {made}>"
+
+
+@lru_cache(maxsize=None)
+def memory_bytes(dtype: str) -> int:
+    """Return the bytes that one element takes in memory."""
+    return dtypes.bytes_of(dtypes.element_of(dtype))
+
+
+@lru_cache(maxsize=None)
+def intrinsic_suffix(dtype: str) -> str:
+    """Return the type suffix of overloaded intrinsics for a register type: ``f32``, ``v16f32``."""
+    element, lanes = dtypes.split_dtype(dtype)
+    scalar = {"float": "f32", "double": "f64", "ptr": "p0"}.get(register_type(element))
+    scalar = scalar or register_type(element)
+    return scalar if lanes == 1 else f"v{lanes}{scalar}"
+
+
+def float_text(value: float, double: bool) -> str:
+    """Spell a float constant; LLVM writes both formats as the bits of the equal double."""
+    if not double:
+        try:
+            value = struct.unpack("<f", struct.pack("<f", value))[0]
+        except OverflowError:
+            value = float("inf") if value > 0 else float("-inf")
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+def round_half(value: float) -> float:
+    """Round a number to the nearest float16."""
+    try:
+        rounded: float = struct.unpack("<e", struct.pack("<e", value))[0]
+    except OverflowError:
+        rounded = float("inf") if value > 0 else float("-inf")
+    return rounded
+
+
+def round_bfloat(value: float) -> float:
+    """Round a number to the nearest bfloat16, ties to even."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return value
+    try:
+        bits = struct.unpack("<I", struct.pack("<f", value))[0]
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    bits += 0x7FFF + ((bits >> 16) & 1)
+    rounded: float = struct.unpack("<f", struct.pack("<I", bits & 0xFFFF0000))[0]
+    return rounded
+
+
+def constant_text(value: float | int, dtype: str) -> str:
+    """Return the operand text of a constant; vector dtypes give a splat."""
+    element, lanes = dtypes.split_dtype(dtype)
+    kind = dtypes.kind_of(element)
+    if kind == "bool":
+        text = "true" if value else "false"
+    elif kind == "float":
+        if element == "float16":
+            value = round_half(value)
+        elif element == "bfloat16":
+            value = round_bfloat(value)
+        text = float_text(value, element == "float64")
+    elif kind == "handle":
+        text = "null" if value == 0 else f"inttoptr (i64 {int(value)} to ptr)"
+    else:
+        text = str(int(value))
+    return text if lanes == 1 else f"splat ({register_type(element)} {text})"

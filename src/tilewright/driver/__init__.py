@@ -1,0 +1,7 @@
+"""From programs to callable modules: ``lower``, ``build`` and ``compile``."""
+
+from __future__ import annotations
+
+from tilewright.driver.build import build, compile, lower, resolve_target
+
+__all__ = ["build", "compile", "lower", "resolve_target"]

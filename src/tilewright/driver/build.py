@@ -1,0 +1,94 @@
+"""Lowering and building: the front door of everything below graphs.
+
+``lower`` runs the target's passes, ``build`` generates code for what is lowered, ``compile`` does both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.codegen.llvm.emit import emit_module
+from tilewright.codegen.llvm.package import build_module
+from tilewright.ir import IRModule
+from tilewright.runtime import Module
+from tilewright.support.errors import BuildError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.transform import cpu_pipeline
+
+TargetLike = Target | str | dict[str, Any] | None
+
+
+def resolve_target(target: TargetLike = None) -> Target:
+    """Return a target: the one given, else that of the enclosing ``with target:``, else native."""
+    if target is None:
+        return Target.current() or Target("native")
+    return target if isinstance(target, Target) else Target(target)
+
+
+def as_module(mod_or_func: IRModule | PrimFunc, name: str | None = None) -> IRModule:
+    """Return a module of PrimFuncs; a single function is named by ``name`` or its symbol."""
+    if isinstance(mod_or_func, PrimFunc):
+        mod_or_func = IRModule.from_expr(mod_or_func, name)
+    if not isinstance(mod_or_func, IRModule):
+        raise BuildError(
+            f"expected an IRModule or a PrimFunc, got {type(mod_or_func).__name__}; "
+            "tensors from te become a function with te.create_prim_func"
+        )
+    others = [key for key, func in mod_or_func.functions.items() if not isinstance(func, PrimFunc)]
+    if others:
+        raise BuildError(
+            f"functions {', '.join(others)} are no PrimFuncs; graphs are built by relax.build"
+        )
+    if not mod_or_func.functions:
+        raise BuildError("the module has no functions to build")
+    return mod_or_func
+
+
+def lower(mod_or_func: IRModule | PrimFunc, target: TargetLike = None) -> IRModule:
+    """Run the lowering passes of a target.
+
+    The result has no blocks, one index per access, and vectors in place of vectorized loops.
+    """
+    target = resolve_target(target)
+    return _pipeline(target)(as_module(mod_or_func))
+
+
+def _pipeline(target: Target) -> Callable[[IRModule], IRModule]:
+    if target.kind != "llvm":
+        raise BuildError(
+            f"no lowering for target kind {target.kind!r}; the kinds that can be built are: llvm"
+        )
+    return cpu_pipeline(target)
+
+
+def build(lowered: IRModule, target: TargetLike = None, *, entry_name: str | None = None) -> Module:
+    """Generate code for a lowered module."""
+    target = resolve_target(target)
+    _pipeline(target)
+    emitted = emit_module(lowered, target)
+    own = not target.triple
+    return build_module(
+        emitted.text,
+        emitted.specs,
+        triple=target.triple or None,
+        cpu=target.mcpu or None,
+        features=target.feature_string if own or "mattr" in target.options else None,
+        target=str(target),
+        sources={"tir": lambda: lowered.script()},
+        entry_name=entry_name,
+    )
+
+
+def compile(  # noqa: A001 - the field's name
+    mod_or_func: IRModule | PrimFunc, target: TargetLike = None, *, name: str | None = None
+) -> Module:
+    """Compile a module or a function for a target, the native CPU if none is given or active.
+
+    ``name`` is the name of a single function in the module. Functions are compiled as they are
+    scheduled; nothing is tuned here.
+    """
+    target = resolve_target(target)
+    mod = as_module(mod_or_func, name)
+    return build(lower(mod, target), target)

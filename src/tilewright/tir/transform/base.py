@@ -1,0 +1,47 @@
+"""What lowering passes share: a pass that maps each PrimFunc, and facts about loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import Expr, IRModule, IntImm, Pass, Range, Var, pre_order
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import For
+
+
+class FunctionTransform(Pass):
+    """A pass that rewrites PrimFuncs one by one; others stay as they are."""
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Apply ``transform_function`` to each PrimFunc."""
+        return mod.map_functions(lambda _, func: self.transform_function(func), PrimFunc)
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Return the rewritten function."""
+        raise NotImplementedError(f"{type(self).__name__} must define transform_function(func)")
+
+
+def function_analyzer(func: PrimFunc) -> Analyzer:
+    """Return an analyzer that knows that the sizes in a function's signature are not negative."""
+    analyzer = Analyzer()
+    for var in func.symbolic_vars():
+        analyzer.bind_positive(var)
+    return analyzer
+
+
+def bind_loop(analyzer: Analyzer, loop: For) -> None:
+    """Tell an analyzer the range of a loop's variable."""
+    analyzer.bind(loop.loop_var, Range(loop.min, loop.extent), override=True)
+
+
+def is_positive_constant(expr: Expr) -> bool:
+    """Whether an extent is a constant of at least one."""
+    return isinstance(expr, IntImm) and expr.value >= 1
+
+
+def uses_any(expr: Any, variables: Iterable[Var]) -> bool:
+    """Whether an expression uses one of some variables."""
+    wanted = set(variables)
+    return any(type(item) is Var and item in wanted for item in pre_order(expr))

@@ -1,0 +1,115 @@
+"""Lower the ``init`` of reduction blocks.
+
+Where the loops around a block serve the reduction alone, the initial value is written once before
+them; else it is written under the condition that this is the reduction's first iteration.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import TRUE, Expr, IntImm, Mutator, and_, substitute
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.rewrite import fresh_name, renew_definitions
+from tilewright.tir.stmt import (
+    REDUCE,
+    SERIAL,
+    UNROLLED,
+    Block,
+    BlockRealize,
+    For,
+    IfThenElse,
+    SeqStmt,
+    seq,
+)
+from tilewright.tir.transform.base import FunctionTransform, bind_loop, uses_any
+
+
+class LowerInitBlock(FunctionTransform):
+    """Turn ``init`` into ordinary statements."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        return func.map_children(_Rewriter().visit)
+
+
+class _Rewriter(Mutator):
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+
+    def visit_Expr(self, node: Expr) -> Expr:
+        return node
+
+    def visit_For(self, node: For) -> Any:
+        hoisted = self._hoist(node)
+        return self.generic_visit(node) if hoisted is None else hoisted
+
+    def _hoist(self, loop: For) -> Any:
+        """Write ``init`` before ``loop`` if this loop and those below only reduce."""
+        chain = []
+        body: Any = loop
+        while isinstance(body, For):
+            chain.append(body)
+            body = body.body
+        if not isinstance(body, BlockRealize) or body.block.init is None:
+            return None
+        block = body.block
+        variables = [item.loop_var for item in chain]
+        if any(item.kind not in (SERIAL, UNROLLED) for item in chain):
+            return None
+        spatial = []
+        condition: Expr = TRUE
+        analyzer = Analyzer()
+        for item in chain:
+            bind_loop(analyzer, item)
+        first = {item.loop_var: item.min for item in chain}
+        for iter_var, value in zip(block.iter_vars, body.iter_values):
+            if iter_var.kind != REDUCE:
+                if uses_any(value, variables):
+                    return None
+                spatial.append((iter_var, value))
+                continue
+            start = substitute(value, first)
+            if not analyzer.can_prove_ge(value, start):
+                return None
+            condition = and_(condition, analyzer.simplify(start == iter_var.dom.min))
+        if (
+            uses_any(body.predicate, variables)
+            or isinstance(condition, IntImm)
+            and not condition.value
+        ):
+            return None
+        init = Block(
+            tuple(iter_var for iter_var, _ in spatial),
+            (),
+            block.writes,
+            fresh_name(f"{block.name}_init", self.taken),
+            block.init,
+        )
+        realize = BlockRealize(tuple(value for _, value in spatial), body.predicate, init)
+        before: Any = renew_definitions(realize)
+        if condition is not TRUE:
+            before = IfThenElse(condition, before)
+        update = block.replace(init=None, body=self.visit(block.body))
+        rest: Any = body.replace(block=update)
+        for item in reversed(chain):
+            rest = item.replace(body=rest)
+        return SeqStmt((before, rest))
+
+    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+        made = node.map_children(self.visit)
+        return node if made is node else seq(made)
+
+    def visit_Block(self, node: Block) -> Any:
+        body = self.visit(node.body)
+        if node.init is None:
+            return node if body is node.body else node.replace(body=body)
+        first: Expr = TRUE
+        for iter_var in node.iter_vars:
+            if iter_var.kind == REDUCE:
+                single = isinstance(iter_var.dom.extent, IntImm) and iter_var.dom.extent.value == 1
+                if not single:
+                    first = and_(first, iter_var.var == iter_var.dom.min)
+        init = node.init if first is TRUE else IfThenElse(first, node.init)
+        return node.replace(init=None, body=seq(init, body))

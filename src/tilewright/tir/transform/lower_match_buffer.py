@@ -1,0 +1,118 @@
+"""Replace matched buffers by the buffers that they stand for a region of.
+
+An access ``M[i, j]`` becomes ``B[b0 + i, b1 + j]``; variables in the strides and offset of ``M`` get
+the values that follow from ``B``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import Expr, Mutator, Range, Var, const, is_const
+from tilewright.support.errors import LowerError
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import Block, BufferStore, MatchBufferRegion
+from tilewright.tir.transform.base import FunctionTransform
+
+
+class LowerMatchBuffer(FunctionTransform):
+    """Remove ``match_buffers`` from all blocks."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        return func.map_children(_Rewriter().visit)
+
+
+def buffer_strides(buffer: Buffer) -> list[Expr]:
+    """Strides in elements, one per dimension."""
+    if buffer.strides:
+        return list(buffer.strides)
+    strides: list[Expr] = []
+    step: Expr = const(1)
+    for extent in reversed(buffer.shape):
+        strides.append(step)
+        step = step * extent
+    return strides[::-1]
+
+
+class _Rewriter(Mutator):
+    def __init__(self) -> None:
+        self.sources: dict[Buffer, MatchBufferRegion] = {}
+        self.values: dict[Var, Expr] = {}
+
+    def visit_Var(self, node: Var) -> Any:
+        return self.values.get(node, node)
+
+    def visit_Block(self, node: Block) -> Any:
+        if not node.match_buffers:
+            return self.generic_visit(node)
+        for match in node.match_buffers:
+            # A source that is matched itself has been resolved by visit_BufferRegion.
+            match = match.map_children(self.visit)
+            self._define(match)
+            self.sources[match.buffer] = match
+        return node.replace(match_buffers=()).map_children(self.visit)
+
+    def _define(self, match: MatchBufferRegion) -> None:
+        """Variables in the matched buffer's strides, offset and pointer follow from the source."""
+        buffer, source = match.buffer, match.source.buffer
+        region = match.source.region
+        if len(region) < buffer.ndim:
+            raise LowerError(
+                f"matched buffer {buffer.name} has {buffer.ndim} dimensions, "
+                f"its source {source.name} has {len(region)}"
+            )
+        strides = buffer_strides(source)
+        for own, outer in zip(reversed(buffer.strides), reversed(strides)):
+            if type(own) is Var:
+                self.values[own] = self.visit(outer)
+        offset: Expr = const(0)
+        for item, stride in zip(region, strides):
+            offset = offset + item.min * stride
+        if source.elem_offset is not None:
+            offset = offset + source.elem_offset
+        if type(buffer.elem_offset) is Var:
+            self.values[buffer.elem_offset] = self.visit(offset)
+        elif buffer.elem_offset is not None and not is_const(buffer.elem_offset, 0):
+            raise LowerError(
+                f"matched buffer {buffer.name} has the fixed offset {buffer.elem_offset!r}; "
+                "declare it as a variable"
+            )
+        for extent, item in zip(reversed(buffer.shape), reversed(region)):
+            if type(extent) is Var:
+                self.values[extent] = self.visit(item.extent)
+        self.values[buffer.data] = source.data
+
+    def _indices(self, match: MatchBufferRegion, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        region = match.source.region
+        skipped = len(region) - len(indices)
+        made = [item.min for item in region[:skipped]]
+        made += [item.min + index for item, index in zip(region[skipped:], indices)]
+        return tuple(made)
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        made = node.map_children(self.visit)
+        match = self.sources.get(node.buffer)
+        if match is None:
+            return made
+        return BufferLoad(match.source.buffer, self._indices(match, made.indices))
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        made = node.map_children(self.visit)
+        match = self.sources.get(node.buffer)
+        if match is None:
+            return made
+        return BufferStore(match.source.buffer, made.value, self._indices(match, made.indices))
+
+    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+        made = node.map_children(self.visit)
+        match = self.sources.get(node.buffer)
+        if match is None:
+            return made
+        outer = match.source.region
+        skipped = len(outer) - len(made.region)
+        inner = [
+            Range(item.min + own.min, own.extent) for item, own in zip(outer[skipped:], made.region)
+        ]
+        return BufferRegion(match.source.buffer, (*outer[:skipped], *inner))

@@ -1,0 +1,66 @@
+"""Remove blocks: allocations become ``Allocate``, predicates branches, unit loops vanish."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import TRUE, Expr, Mutator, Var
+from tilewright.support.errors import LowerError
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import (
+    THREAD_BINDING,
+    Allocate,
+    Block,
+    BlockRealize,
+    For,
+    IfThenElse,
+    SeqStmt,
+    Stmt,
+    seq,
+)
+from tilewright.tir.transform.base import FunctionTransform
+
+
+class LowerOpaqueBlock(FunctionTransform):
+    """Turn blocks without iteration variables into plain statements."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        return func.map_children(_Rewriter().visit)
+
+
+class _Rewriter(Mutator):
+    def __init__(self) -> None:
+        self.values: dict[Var, Expr] = {}
+
+    def visit_Var(self, node: Var) -> Any:
+        return self.values.get(node, node)
+
+    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+        made = node.map_children(self.visit)
+        return node if made is node else seq(made)
+
+    def visit_For(self, node: For) -> Any:
+        extent, minimum = self.visit(node.extent), self.visit(node.min)
+        single = getattr(extent, "value", None) == 1
+        if single and node.kind != THREAD_BINDING:
+            self.values[node.loop_var] = minimum
+            return self.visit(node.body)
+        return node.map_children(self.visit)
+
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
+        block: Block = node.block
+        for what, present in (
+            ("iteration variables (run ConvertBlocksToOpaque first)", block.iter_vars),
+            ("an init (run LowerInitBlock first)", block.init),
+            ("matched buffers (run LowerMatchBuffer first)", block.match_buffers),
+        ):
+            if present:
+                raise LowerError(f"LowerOpaqueBlock: block {block.name!r} still has {what}")
+        body: Stmt = self.visit(block.body)
+        predicate = self.visit(node.predicate)
+        if predicate is not TRUE:
+            body = IfThenElse(predicate, body)
+        for buffer in reversed(block.alloc_buffers):
+            body = Allocate(buffer, body)
+        return body

@@ -1,0 +1,146 @@
+"""Move the allocation of each intermediate buffer to the innermost place that sees all its uses.
+
+A buffer that only the body of one loop uses is allocated there, so that CompactBufferAllocation can
+shrink it to what one iteration touches. A loop that a reduction runs over is not entered: values
+live from one of its iterations to the next.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import TRUE, Expr, Mutator, Var, as_int, pre_order
+from tilewright.tir.buffer import Buffer, BufferRegion
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import SPATIAL, Block, BlockRealize, For
+from tilewright.tir.transform.base import FunctionTransform
+
+#: Name of the blocks that only hold allocations.
+ALLOCATION_BLOCK = "allocation"
+
+
+class PlanBufferAllocation(FunctionTransform):
+    """Move ``alloc_buffers`` to the lowest common ancestor of their uses."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        finder = _Finder()
+        finder.walk(func.body, (), 0, 0)
+        sites: dict[For, list[Buffer]] = {}
+        moved: set[Buffer] = set()
+        for buffer, home in finder.home.items():
+            path = finder.paths.get(buffer, ())
+            loops = [item for item in path[home:] if isinstance(item, For)]
+            if loops:
+                sites.setdefault(loops[-1], []).append(buffer)
+                moved.add(buffer)
+        if not moved:
+            return func
+        return func.replace(body=_Mover(sites, moved).visit(func.body))
+
+
+class _Finder:
+    """For each allocated buffer, the path of loops and blocks that all its uses may share."""
+
+    def __init__(self) -> None:
+        self.home: dict[Buffer, int] = {}  # length of the path of the block that allocates
+        self.paths: dict[Buffer, tuple[Any, ...]] = {}
+        self.of_data: dict[Var, Buffer] = {}
+
+    def walk(self, node: Any, path: tuple[Any, ...], usable: int, resolved: int) -> None:
+        """``path[:usable]`` may be entered; loops after ``path[:resolved]`` are undecided yet."""
+        kind = type(node)
+        if kind is For:
+            self.walk(node.min, path, usable, resolved)
+            self.walk(node.extent, path, usable, resolved)
+            self.walk(node.body, (*path, node), usable, resolved)
+        elif kind is BlockRealize:
+            self.realize(node, path, usable, resolved)
+        elif kind is BufferRegion:
+            return
+        elif kind is Var:
+            if node in self.of_data:
+                self.access(self.of_data[node], path[:usable])
+        elif kind is Buffer:
+            self.access(self.of_data.get(node.data, node), path[:usable])
+        else:
+            for item in node.child_nodes():
+                self.walk(item, path, usable, resolved)
+
+    def realize(
+        self, node: BlockRealize, path: tuple[Any, ...], usable: int, resolved: int
+    ) -> None:
+        block = node.block
+        if usable == resolved:
+            usable = resolved + _enterable(path[resolved:], node)
+        if usable == len(path):
+            usable += 1
+        inside, resolved = (*path, block), len(path) + 1
+        for value in (*node.iter_values, node.predicate):
+            self.walk(value, inside, usable, resolved)
+        for buffer in block.alloc_buffers:
+            self.home[buffer] = resolved
+            self.of_data[buffer.data] = buffer
+        for match in block.match_buffers:
+            self.walk(match.source.buffer, inside, usable, resolved)
+            self.of_data[match.buffer.data] = self.of_data.get(
+                match.source.buffer.data, match.source.buffer
+            )
+        for stmt in (block.init, block.body):
+            if stmt is not None:
+                self.walk(stmt, inside, usable, resolved)
+
+    def access(self, buffer: Buffer, path: tuple[Any, ...]) -> None:
+        if buffer not in self.home:
+            return
+        known = self.paths.get(buffer)
+        if known is None:
+            self.paths[buffer] = path
+            return
+        common = 0
+        for a, b in zip(known, path):
+            if a is not b:
+                break
+            common += 1
+        self.paths[buffer] = known[:common]
+
+
+def _enterable(loops: tuple[Any, ...], node: BlockRealize) -> int:
+    """How many of the loops just above a block run over its spatial axes only."""
+    spatial: set[Any] = set()
+    other: set[Any] = set()
+    for iter_var, value in zip(node.block.iter_vars, node.iter_values):
+        found = (item for item in pre_order(value) if type(item) is Var)
+        (spatial if iter_var.kind == SPATIAL else other).update(found)
+    count = 0
+    for loop in loops:
+        if as_int(loop.extent) != 1 and (loop.loop_var in other or loop.loop_var not in spatial):
+            break
+        count += 1
+    return count
+
+
+class _Mover(Mutator):
+    """Takes the moved buffers out of their blocks and puts them into blocks inside the loops."""
+
+    def __init__(self, sites: dict[For, list[Buffer]], moved: set[Buffer]) -> None:
+        self.sites = sites
+        self.moved = moved
+
+    def visit_Expr(self, node: Expr) -> Expr:
+        return node
+
+    def visit_For(self, node: For) -> Any:
+        made = self.generic_visit(node)
+        buffers = self.sites.get(node)
+        if not buffers:
+            return made
+        block = Block((), (), (), ALLOCATION_BLOCK, made.body, None, tuple(buffers))
+        return made.replace(body=BlockRealize((), TRUE, block))
+
+    def visit_Block(self, node: Block) -> Any:
+        made = self.generic_visit(node)
+        if not any(buffer in self.moved for buffer in made.alloc_buffers):
+            return made
+        kept = tuple(buffer for buffer in made.alloc_buffers if buffer not in self.moved)
+        return made.replace(alloc_buffers=kept)

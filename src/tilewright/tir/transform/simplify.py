@@ -1,0 +1,131 @@
+"""Simplify expressions, knowing the loops and conditions around them, and drop what does nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import Expr, IntImm, Mutator, Range, dtypes, not_
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import (
+    NO_OP,
+    THREAD_BINDING,
+    Allocate,
+    AssertStmt,
+    BufferStore,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    is_no_op,
+    seq,
+)
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+
+
+class Simplify(FunctionTransform):
+    """Simplify index arithmetic and conditions; remove branches never taken and empty loops."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        return func.map_children(StmtSimplifier(function_analyzer(func)).visit)
+
+
+class StmtSimplifier(Mutator):
+    """Rewrites statements with an analyzer that learns on the way down."""
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        self.analyzer = analyzer
+        self.values: dict[Any, Expr] = {}
+
+    def visit_Var(self, node: Any) -> Any:
+        return self.values.get(node, node)
+
+    def visit_Expr(self, node: Expr) -> Any:
+        return self.analyzer.simplify(node)
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        indices = tuple(map(self.visit, node.indices))
+        value = self.visit(node.value)
+        if value is node.value and all(a is b for a, b in zip(indices, node.indices)):
+            return node
+        return BufferStore(node.buffer, value, indices)
+
+    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+        stmts = tuple(map(self.visit, node.stmts))
+        if all(a is b for a, b in zip(stmts, node.stmts)) and not any(map(is_no_op, stmts)):
+            return node
+        return seq(stmts)
+
+    def visit_For(self, node: For) -> Any:
+        minimum, extent = self.visit(node.min), self.visit(node.extent)
+        if isinstance(extent, IntImm):
+            if extent.value <= 0:
+                return NO_OP
+            if extent.value == 1 and node.kind != THREAD_BINDING:
+                self.analyzer.bind(node.loop_var, minimum, override=True)
+                return self.visit(node.body)
+        self.analyzer.bind(node.loop_var, Range(minimum, extent), override=True)
+        body = self.visit(node.body)
+        if is_no_op(body):
+            return NO_OP
+        if minimum is node.min and extent is node.extent and body is node.body:
+            return node
+        return node.replace(min=minimum, extent=extent, body=body)
+
+    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+        condition = self.visit(node.condition)
+        if isinstance(condition, IntImm):
+            taken = node.then_case if condition.value else node.else_case
+            return NO_OP if taken is None else self.visit(taken)
+        if dtypes.lanes_of(condition.dtype) > 1:
+            then_case = self.visit(node.then_case)
+            else_case = None if node.else_case is None else self.visit(node.else_case)
+        else:
+            with self.analyzer.constraint(condition):
+                then_case = self.visit(node.then_case)
+            else_case = None
+            if node.else_case is not None:
+                with self.analyzer.constraint(not_(condition)):
+                    else_case = self.visit(node.else_case)
+        if else_case is not None and is_no_op(else_case):
+            else_case = None
+        if is_no_op(then_case) and else_case is None and not _reads(condition):
+            return NO_OP
+        if (
+            condition is node.condition
+            and then_case is node.then_case
+            and else_case is node.else_case
+        ):
+            return node
+        return IfThenElse(condition, then_case, else_case)
+
+    def visit_LetStmt(self, node: LetStmt) -> Any:
+        value = self.visit(node.value)
+        if isinstance(value, IntImm):
+            self.analyzer.bind(node.var, value, override=True)
+            return self.visit(node.body)
+        body = self.visit(node.body)
+        return (
+            node
+            if value is node.value and body is node.body
+            else node.replace(value=value, body=body)
+        )
+
+    def visit_AssertStmt(self, node: AssertStmt) -> Any:
+        condition = self.visit(node.condition)
+        if isinstance(condition, IntImm) and condition.value:
+            return NO_OP
+        return node if condition is node.condition else AssertStmt(condition, node.message)
+
+    def visit_Allocate(self, node: Allocate) -> Stmt:
+        body = self.visit(node.body)
+        if is_no_op(body):
+            return NO_OP
+        return node if body is node.body else node.replace(body=body)
+
+
+def _reads(expr: Any) -> bool:
+    return isinstance(expr, BufferLoad) or any(map(_reads, expr.child_nodes()))

@@ -1,0 +1,211 @@
+"""Unroll loops.
+
+Three kinds of loop are unrolled: those of kind ``unrolled``; short serial loops below a loop or block
+annotation ``pragma_auto_unroll_max_step``; and loops that index a register tile. A register tile is a
+small buffer of constant size: if all loops that index it can be unrolled, its elements live in
+registers, which is what gives tiled kernels their speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir import Expr, IntImm, Mutator, Var, as_int, const, dtypes, pre_order, substitute
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.rewrite import renew_definitions
+from tilewright.tir.stmt import (
+    SERIAL,
+    UNROLLED,
+    Allocate,
+    AttrStmt,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    While,
+    seq,
+)
+from tilewright.tir.transform.base import FunctionTransform
+
+AUTO_STEP = "pragma_auto_unroll_max_step"
+EXPLICIT = "pragma_unroll_explicit"
+
+
+class UnrollLoop(FunctionTransform):
+    """Unroll loops whose copies stay below ``max_steps`` statements in all.
+
+    ``tile_bytes`` is the size up to which a buffer counts as a register tile, ``tile_steps`` the
+    number of statements up to which loops over one are unrolled.
+    """
+
+    def __init__(
+        self, max_steps: int = 2048, tile_bytes: int = 4096, tile_steps: int = 256
+    ) -> None:
+        self.max_steps = max_steps
+        self.tile_bytes = tile_bytes
+        self.tile_steps = tile_steps
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        marked = _TileLoops(self.tile_bytes, self.tile_steps).find(func.body)
+        return func.map_children(_Unroller(self.max_steps, marked).visit)
+
+
+class _TileLoops:
+    """Finds the loops that must be unrolled for register tiles to be registers."""
+
+    def __init__(self, tile_bytes: int, tile_steps: int) -> None:
+        self.tile_bytes = tile_bytes
+        self.tile_steps = tile_steps
+        self.tiles: set[Any] = set()  # data variables
+        self.loops: dict[Var, For] = {}
+        self.parents: dict[For, list[For]] = {}
+        self.of_tile: dict[Any, set[For]] = {}
+
+    def find(self, body: Stmt) -> set[For]:
+        for item in pre_order(body):
+            if isinstance(item, Allocate) and self._is_tile(item.buffer):
+                self.tiles.add(item.buffer.data)
+        if not self.tiles:
+            return set()
+        self._walk(body, [])
+        steps: dict[For, int] = {}
+        chosen: set[For] = set()
+        for loops in self.of_tile.values():
+            if all(self._may_unroll(loop, loops, steps) for loop in loops):
+                chosen |= loops
+        return chosen
+
+    def _is_tile(self, buffer: Buffer) -> bool:
+        size = dtypes.bytes_of(buffer.dtype)
+        for extent in buffer.shape:
+            if not isinstance(extent, IntImm):
+                return False
+            size *= extent.value
+        return size <= self.tile_bytes
+
+    def _walk(self, node: Any, path: list[For]) -> None:
+        if isinstance(node, For):
+            self.loops[node.loop_var] = node
+            self.parents[node] = list(path)
+            path.append(node)
+            self._walk(node.body, path)
+            path.pop()
+            return
+        if isinstance(node, (BufferLoad, BufferStore)) and node.buffer.data in self.tiles:
+            found = self.of_tile.setdefault(node.buffer.data, set())
+            for index in node.indices:
+                for item in pre_order(index):
+                    if type(item) is Var and item in self.loops:
+                        found.add(self.loops[item])
+        for item in node.child_nodes():
+            self._walk(item, path)
+
+    def _may_unroll(self, loop: For, loops: set[For], steps: dict[For, int]) -> bool:
+        """Whether the copies made by unrolling ``loops`` stay few at this nest."""
+        if loop.kind not in (SERIAL, UNROLLED) or as_int(loop.extent) is None:
+            return False
+        if as_int(loop.min) is None:
+            return False
+        total = count_steps(loop.body)
+        for outer in (loop, *self.parents[loop]):
+            if outer in loops:
+                total *= as_int(outer.extent) or 1
+        return total <= self.tile_steps
+
+
+def count_steps(stmt: Any) -> int:
+    """Stores and calls in a statement, loops that will stay counted once."""
+    if isinstance(stmt, For):
+        inner = count_steps(stmt.body)
+        return inner * (as_int(stmt.extent) or 1) if stmt.kind == UNROLLED else inner
+    if isinstance(stmt, (BufferStore, Evaluate)):
+        return 1
+    return sum(count_steps(item) for item in stmt.child_nodes() if isinstance(item, Stmt))
+
+
+def _trip_steps(stmt: Any) -> int | None:
+    """Statements executed, or ``None`` if that isn't constant."""
+    if isinstance(stmt, For):
+        extent, inner = as_int(stmt.extent), _trip_steps(stmt.body)
+        return None if extent is None or inner is None else extent * inner
+    if isinstance(stmt, (BufferStore, Evaluate)):
+        return 1
+    if isinstance(stmt, While):
+        return None
+    total = 0
+    for item in stmt.child_nodes():
+        if isinstance(item, Stmt):
+            steps = _trip_steps(item)
+            if steps is None:
+                return None
+            total += steps
+    return total
+
+
+class _Unroller(Mutator):
+    def __init__(self, max_steps: int, marked: set[For]) -> None:
+        self.max_steps = max_steps
+        self.marked = marked
+        self.auto_step = 0
+
+    def visit_Expr(self, node: Expr) -> Expr:
+        return node
+
+    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+        made = node.map_children(self.visit)
+        return node if made is node else seq(made)
+
+    def visit_AttrStmt(self, node: AttrStmt) -> Any:
+        if node.key != AUTO_STEP:
+            return self.generic_visit(node)
+        before, self.auto_step = self.auto_step, as_int(node.value) or 0
+        body = self.visit(node.body)
+        self.auto_step = before
+        return body
+
+    def visit_For(self, node: For) -> Any:
+        before = self.auto_step
+        self.auto_step = _annotated_step(node.annotations, before)
+        wanted = node.kind == UNROLLED or node in self.marked or self._automatic(node)
+        made = self.generic_visit(node)
+        self.auto_step = before
+        extent = as_int(node.extent)
+        if not wanted or extent is None:
+            return made
+        if count_steps(made.body) * extent > self.max_steps:
+            return made.replace(kind=SERIAL) if made.kind == UNROLLED else made
+        return unrolled(made, extent)
+
+    def _automatic(self, loop: For) -> bool:
+        if not self.auto_step or loop.kind != SERIAL:
+            return False
+        steps = _trip_steps(loop)
+        return steps is not None and steps <= self.auto_step
+
+
+def _annotated_step(annotations: Mapping[str, Any], inherited: int) -> int:
+    value = annotations.get(AUTO_STEP)
+    if value is None:
+        return inherited
+    number = as_int(value)
+    return inherited if number is None else number
+
+
+_DEFINING = (For, LetStmt, Allocate, DeclBuffer)
+
+
+def unrolled(loop: For, extent: int) -> Stmt:
+    """Return the copies of a loop's body."""
+    copies = []
+    renew = any(isinstance(item, _DEFINING) for item in pre_order(loop.body))
+    for number in range(extent):
+        value = loop.min + const(number, loop.loop_var.dtype)
+        body = substitute(loop.body, {loop.loop_var: value})
+        copies.append(renew_definitions(body) if renew and number else body)
+    return seq(copies)

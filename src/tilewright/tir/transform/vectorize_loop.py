@@ -1,0 +1,394 @@
+"""Turn vectorized loops into vector expressions.
+
+A loop over ``n`` iterations becomes one pass over its body in which the loop variable is the vector
+``0 .. n-1``. Lengths that make no good vector are cut into chunks of the target's vector width and a
+rest of smaller powers of two; a symbolic length ends in one masked chunk. Conditions that differ
+between lanes become branches with a vector condition, which the code generator turns into masks.
+Bodies that can't be vectorized (a loop whose length differs between lanes, calls of foreign code)
+become serial loops.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import (
+    Add,
+    Broadcast,
+    Call,
+    Cast,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Let,
+    Mul,
+    Mutator,
+    Not,
+    Ramp,
+    Range,
+    Select,
+    Shuffle,
+    Sub,
+    Var,
+    as_int,
+    const,
+    dtypes,
+    floordiv,
+    floormod,
+    pre_order,
+    substitute,
+)
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.rewrite import renew_definitions
+from tilewright.tir.stmt import (
+    SERIAL,
+    UNROLLED,
+    VECTORIZED,
+    Allocate,
+    AssertStmt,
+    BufferStore,
+    DeclBuffer,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    While,
+    seq,
+)
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+
+#: Vectors longer than this many registers are cut into chunks.
+MAX_REGISTERS = 4
+_UNROLL_CHUNKS = 8
+
+
+class VectorizeLoop(FunctionTransform):
+    """Vectorize loops for registers of ``vector_bits`` bits."""
+
+    def __init__(self, vector_bits: int = 512) -> None:
+        self.vector_bits = vector_bits
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        rewriter = _LoopFinder(self.vector_bits, function_analyzer(func))
+        return func.map_children(rewriter.visit)
+
+
+class _CannotVectorize(Exception):
+    pass
+
+
+class _LoopFinder(Mutator):
+    def __init__(self, vector_bits: int, analyzer: Analyzer) -> None:
+        self.vector_bits = vector_bits
+        self.analyzer = analyzer
+
+    def visit_Expr(self, node: Expr) -> Expr:
+        return node
+
+    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+        made = node.map_children(self.visit)
+        return node if made is node else seq(made)
+
+    def visit_For(self, node: For) -> Any:
+        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
+        node = self.generic_visit(node)
+        if node.kind != VECTORIZED:
+            return node
+        return self._vectorize(node)
+
+    def _vectorize(self, loop: For) -> Stmt:
+        serial = loop.replace(kind=SERIAL)
+        width = max(1, self.vector_bits // _element_bits(loop.body))
+        extent = as_int(loop.extent)
+        try:
+            if extent is None:
+                return self._symbolic(loop, width)
+            if extent & (extent - 1) == 0 and extent <= MAX_REGISTERS * width:
+                return self._piece(loop, loop.min, extent)
+            pieces: list[Stmt] = []
+            chunks = extent // width
+            if chunks:
+                chunk = Var(f"{loop.loop_var.name}_chunk", loop.loop_var.dtype)
+                body = self._piece(loop, loop.min + chunk * width, width)
+                kind = UNROLLED if chunks <= _UNROLL_CHUNKS else SERIAL
+                pieces.append(For(chunk, const(0), const(chunks), kind, body))
+            done = chunks * width
+            while done < extent:
+                lanes = 1 << ((extent - done).bit_length() - 1)
+                pieces.append(self._piece(loop, loop.min + done, lanes))
+                done += lanes
+            return seq(*pieces)
+        except _CannotVectorize:
+            return serial
+
+    def _piece(self, loop: For, start: Expr, lanes: int) -> Stmt:
+        """The body for iterations ``start .. start + lanes - 1``."""
+        body = loop.body
+        if lanes == 1:
+            return renew_definitions(substitute(body, {loop.loop_var: start}))
+        made: Stmt = _Vectorizer(loop.loop_var, start, lanes, self.analyzer).visit(body)
+        return renew_definitions(made)
+
+    def _symbolic(self, loop: For, width: int) -> Stmt:
+        """Full chunks, then one whose lanes beyond the end are masked off."""
+        chunk = Var(f"{loop.loop_var.name}_chunk", loop.loop_var.dtype)
+        full = floordiv(loop.extent, width)
+        body = self._piece(loop, loop.min + chunk * width, width)
+        main = For(chunk, const(0), full, SERIAL, body)
+        start = full * width
+        lane = Ramp(start, const(1), width)
+        mask = lane < Broadcast(loop.extent, width)
+        tail = IfThenElse(mask, self._piece(loop, loop.min + start, width))
+        return seq(main, IfThenElse(start < loop.extent, tail))
+
+
+def _element_bits(body: Stmt) -> int:
+    """Bits of the widest element that the body stores."""
+    found = [
+        max(8, dtypes.bits_of(item.buffer.dtype))
+        for item in pre_order(body)
+        if isinstance(item, BufferStore)
+    ]
+    return max(found, default=32)
+
+
+def _lanes(expr: Expr) -> int:
+    return dtypes.lanes_of(expr.dtype)
+
+
+class _Vectorizer(Mutator):
+    """Rewrites a loop body with the loop variable replaced by a vector."""
+
+    def __init__(self, var: Var, start: Expr, lanes: int, analyzer: Analyzer) -> None:
+        self.var = var
+        self.lanes = lanes
+        self.analyzer = analyzer
+        self.values: dict[Var, Expr] = {var: Ramp(start, const(1, var.dtype), lanes)}
+
+    def widen(self, expr: Expr) -> Expr:
+        """Repeat a scalar in all lanes."""
+        count = _lanes(expr)
+        if count == self.lanes:
+            return expr
+        if count != 1:
+            raise _CannotVectorize
+        return Broadcast(expr, self.lanes)
+
+    def together(self, *exprs: Expr) -> tuple[Expr, ...]:
+        """Bring operands to the same number of lanes."""
+        if all(_lanes(expr) == 1 for expr in exprs):
+            return exprs
+        return tuple(map(self.widen, exprs))
+
+    # ---- expressions
+
+    def visit_Var(self, node: Var) -> Any:
+        return self.values.get(node, node)
+
+    def visit_BinaryExpr(self, node: Any) -> Any:
+        a, b = self.visit(node.a), self.visit(node.b)
+        if a is node.a and b is node.b:
+            return node
+        return type(node)(*self.together(a, b))
+
+    def visit_Add(self, node: Any) -> Any:
+        a, b = self.visit(node.a), self.visit(node.b)
+        if a is node.a and b is node.b:
+            return node
+        for first, second in ((a, b), (b, a)):
+            if isinstance(first, Ramp) and _lanes(second) == 1:
+                return Ramp(first.base + second, first.stride, first.lanes)
+        if isinstance(a, Ramp) and isinstance(b, Ramp):
+            return Ramp(a.base + b.base, a.stride + b.stride, a.lanes)
+        return Add(*self.together(a, b))
+
+    def visit_Sub(self, node: Any) -> Any:
+        a, b = self.visit(node.a), self.visit(node.b)
+        if a is node.a and b is node.b:
+            return node
+        if isinstance(a, Ramp) and _lanes(b) == 1:
+            return Ramp(a.base - b, a.stride, a.lanes)
+        if isinstance(b, Ramp) and _lanes(a) == 1:
+            return Ramp(a - b.base, 0 - b.stride, b.lanes)
+        return Sub(*self.together(a, b))
+
+    def visit_Mul(self, node: Any) -> Any:
+        a, b = self.visit(node.a), self.visit(node.b)
+        if a is node.a and b is node.b:
+            return node
+        for first, second in ((a, b), (b, a)):
+            if isinstance(first, Ramp) and _lanes(second) == 1:
+                return Ramp(first.base * second, first.stride * second, first.lanes)
+        return Mul(*self.together(a, b))
+
+    def _division(self, node: Any) -> Any:
+        """Quotient and remainder of a ramp that stays within one multiple are simple again."""
+        a, b = self.visit(node.a), self.visit(node.b)
+        if a is node.a and b is node.b:
+            return node
+        divisor = as_int(b) if isinstance(b, IntImm) else None
+        quotient = type(node) is FloorDiv
+        if isinstance(a, Ramp) and divisor and divisor > 0 and as_int(a.stride) is not None:
+            stride = as_int(a.stride)
+            assert stride is not None
+            if stride % divisor == 0:
+                if quotient:
+                    step = const(stride // divisor, a.stride.dtype)
+                    return Ramp(floordiv(a.base, b), step, a.lanes)
+                return Broadcast(floormod(a.base, b), a.lanes)
+            span = stride * (a.lanes - 1)
+            rest = self.analyzer.simplify(floormod(a.base, b))
+            if stride > 0 and self.analyzer.can_prove(rest + span < b):
+                if quotient:
+                    return Broadcast(self.analyzer.simplify(floordiv(a.base, b)), a.lanes)
+                return Ramp(rest, a.stride, a.lanes)
+        return type(node)(*self.together(a, b))
+
+    def visit_FloorDiv(self, node: Any) -> Any:
+        return self._division(node)
+
+    def visit_FloorMod(self, node: Any) -> Any:
+        return self._division(node)
+
+    def visit_Not(self, node: Not) -> Any:
+        a = self.visit(node.a)
+        return node if a is node.a else Not(a)
+
+    def visit_Cast(self, node: Cast) -> Any:
+        value = self.visit(node.value)
+        if value is node.value:
+            return node
+        if isinstance(value, Broadcast):
+            return Broadcast(Cast(value.value, node.dtype), value.lanes)
+        return Cast(value, dtypes.vector_dtype(dtypes.element_of(node.dtype), _lanes(value)))
+
+    def visit_Select(self, node: Select) -> Any:
+        condition = self.visit(node.condition)
+        a, b = self.together(self.visit(node.true_value), self.visit(node.false_value))
+        if condition is node.condition and a is node.true_value and b is node.false_value:
+            return node
+        if _lanes(condition) > 1:
+            a, b = self.widen(a), self.widen(b)
+        return Select(condition, a, b)
+
+    def visit_Ramp(self, node: Ramp) -> Any:
+        return self._keep_vector(node)
+
+    def visit_Broadcast(self, node: Broadcast) -> Any:
+        return self._keep_vector(node)
+
+    def visit_Shuffle(self, node: Shuffle) -> Any:
+        return self._keep_vector(node)
+
+    def _keep_vector(self, node: Any) -> Any:
+        """Vectors inside must be the same for all iterations: there are no vectors of vectors."""
+        if any(type(item) is Var and item in self.values for item in pre_order(node)):
+            raise _CannotVectorize
+        return node
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        indices = tuple(map(self.visit, node.indices))
+        if all(a is b for a, b in zip(indices, node.indices)):
+            return node
+        if dtypes.lanes_of(node.dtype) > 1:
+            raise _CannotVectorize
+        return BufferLoad(node.buffer, indices)
+
+    def visit_Call(self, node: Call) -> Any:
+        args = tuple(map(self.visit, node.args))
+        if all(a is b for a, b in zip(args, node.args)):
+            return node
+        if node.op.effect != "pure" or node.op.name.startswith(("vector_", "address_of")):
+            raise _CannotVectorize
+        if node.op.name == "if_then_else":
+            condition, yes, no = args
+            yes, no = self.together(yes, no)
+            if _lanes(condition) > 1:
+                yes, no = self.widen(yes), self.widen(no)
+            return Call(node.op, (condition, yes, no), yes.dtype)
+        if node.op.name.startswith("call_"):
+            raise _CannotVectorize
+        args = self.together(*args)
+        dtype = dtypes.vector_dtype(dtypes.element_of(node.dtype), self.lanes)
+        return Call(node.op, args, dtype)
+
+    def visit_Let(self, node: Let) -> Any:
+        value = self.visit(node.value)
+        self._bind(node.var, value)
+        body = self.visit(node.body)
+        return Let(self.values.get(node.var, node.var), value, body)
+
+    def _bind(self, var: Var, value: Expr) -> None:
+        if _lanes(value) > 1:
+            self.values[var] = Var(var.name, value.dtype)
+
+    # ---- statements
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        value = self.visit(node.value)
+        indices = tuple(map(self.visit, node.indices))
+        wide = any(_lanes(index) > 1 for index in indices)
+        if not wide:
+            if _lanes(value) > 1 or _reads_buffer(value, node.buffer):
+                raise _CannotVectorize
+            if value is node.value:
+                return node
+            return BufferStore(node.buffer, value, indices)
+        if dtypes.lanes_of(node.value.dtype) > 1:
+            raise _CannotVectorize
+        return BufferStore(node.buffer, self.widen(value), indices)
+
+    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+        condition = self.visit(node.condition)
+        then_case = self.visit(node.then_case)
+        else_case = None if node.else_case is None else self.visit(node.else_case)
+        if _lanes(condition) > 1:
+            for case in (then_case, else_case):
+                if case is not None and not _maskable(case, self.lanes):
+                    raise _CannotVectorize
+        return IfThenElse(condition, then_case, else_case)
+
+    def visit_For(self, node: For) -> Any:
+        minimum, extent = self.visit(node.min), self.visit(node.extent)
+        if _lanes(minimum) > 1 or _lanes(extent) > 1:
+            raise _CannotVectorize
+        return node.replace(min=minimum, extent=extent, body=self.visit(node.body))
+
+    def visit_LetStmt(self, node: LetStmt) -> Any:
+        value = self.visit(node.value)
+        self._bind(node.var, value)
+        body = self.visit(node.body)
+        return LetStmt(self.values.get(node.var, node.var), value, body)
+
+    def visit_While(self, node: While) -> Any:
+        raise _CannotVectorize
+
+    def visit_AssertStmt(self, node: AssertStmt) -> Any:
+        condition = self.visit(node.condition)
+        if _lanes(condition) > 1:
+            raise _CannotVectorize
+        return node if condition is node.condition else AssertStmt(condition, node.message)
+
+    def visit_Allocate(self, node: Allocate) -> Any:
+        # Each iteration has memory of its own: all lanes would need a copy.
+        raise _CannotVectorize
+
+    def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
+        raise _CannotVectorize
+
+
+def _reads_buffer(expr: Expr, buffer: Any) -> bool:
+    return any(isinstance(i, BufferLoad) and i.buffer is buffer for i in pre_order(expr))
+
+
+def _maskable(stmt: Stmt, lanes: int) -> bool:
+    """Whether all stores inside may be masked lane by lane."""
+    return all(
+        not isinstance(item, BufferStore) or _lanes(item.indices[-1]) == lanes
+        for item in pre_order(stmt)
+    )
