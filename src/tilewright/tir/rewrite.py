@@ -48,6 +48,21 @@ class _Renewer(Mutator):
             node = node.replace(**changes)
         return node.map_children(self.visit)
 
+    def visit_Block(self, node: Any) -> Any:
+        # What a block defines is in scope in all of it, whatever the order of the fields.
+        allocations = tuple(map(self.define, node.alloc_buffers))
+        iter_vars = tuple(map(self.visit, node.iter_vars))
+        match_buffers = tuple(map(self.visit, node.match_buffers))
+        return node.replace(
+            iter_vars=iter_vars,
+            alloc_buffers=allocations,
+            match_buffers=match_buffers,
+            reads=tuple(map(self.visit, node.reads)),
+            writes=tuple(map(self.visit, node.writes)),
+            init=None if node.init is None else self.visit(node.init),
+            body=self.visit(node.body),
+        )
+
     def visit_Var(self, node: Var) -> Any:
         return self.mapping.get(node, node)
 
