@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir import module as _module
-from tilewright.script import evaluator, parser, printer
+from tilewright.script import evaluator, ir, parser, printer
 from tilewright.script.diagnostics import ScriptError, Source, Span
 from tilewright.script.evaluator import DIALECTS, load_dialect
 from tilewright.script.highlight import print_highlighted, show
@@ -48,6 +48,7 @@ __all__ = [
     "Span",
     "evaluator",
     "from_source",
+    "ir",
     "parse",
     "parser",
     "print_highlighted",

@@ -22,7 +22,7 @@ from typing import Any
 from tilewright.ir import BaseFunc, GlobalVar, IRModule
 from tilewright.script.evaluator import Evaluator, Scope
 from tilewright.script.parser import captured_by, class_source, decorator_of
-from tilewright.script.printer import Printer, register, register_lines
+from tilewright.script.printer import Printer, quote, register, register_lines
 from tilewright.support.errors import ParseError
 from tilewright.support.registry import near_matches
 
@@ -136,7 +136,7 @@ def _print_module(printer: Printer, module: IRModule) -> None:
 @register(GlobalVar)
 def _print_global(printer: Printer, variable: GlobalVar, precedence: int) -> str:
     printer.use("ir")
-    return f"I.GlobalVar({variable.name!r})"
+    return f"I.GlobalVar({quote(variable.name)})"
 
 
 __all__ = [

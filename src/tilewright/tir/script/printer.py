@@ -520,9 +520,11 @@ def _while(p: Printer, node: While) -> None:
 def _if(p: Printer, node: IfThenElse) -> None:
     keyword = "if"
     while True:
+        token = p.enter()
         with p.captured() as before:
             condition = p.expr(node.condition)
         if before and keyword == "elif":
+            p.leave(token)
             # The condition declares variables, which needs lines of its own.
             p.line("else:")
             with p.indented():

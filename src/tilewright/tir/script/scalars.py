@@ -245,6 +245,8 @@ def split_range(start: Any, stop: Any) -> tuple[Expr, Expr]:
     if not isinstance(start, Expr):
         start = const(start, stop.dtype if isinstance(stop, Expr) else INDEX)
     stop = as_expr(stop, start.dtype)
+    if isinstance(stop, _expr.Add) and stop.a.dtype != stop.b.dtype and expr_equal(stop.a, start):
+        return start, stop.b
     if isinstance(start, IntImm):
         if start.value == 0 and start.dtype == stop.dtype:
             return start, stop
