@@ -1,3 +1,72 @@
-"""Tilewright: makes tensor programs fast on the hardware at hand."""
+"""Tilewright: makes tensor programs fast on the hardware at hand.
+
+The parts, by the field's names: ``te`` and ``topi`` define operators, ``tir`` and ``script`` hold
+them as loop nests, ``tir.Schedule`` transforms them, ``dlight`` schedules by rule,
+``meta_schedule`` by measured search, ``relax`` holds whole models, ``compile`` makes native code.
+
+Importing this package loads none of them; each is loaded when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tilewright import (
+        arith,
+        dlight,
+        driver,
+        ir,
+        meta_schedule,
+        relax,
+        runtime,
+        script,
+        target,
+        te,
+        tir,
+        topi,
+    )
+    from tilewright.driver import compile, lower
+    from tilewright.ir import IRModule
+    from tilewright.runtime import cpu, cuda, load_module
+    from tilewright.support.errors import TilewrightError
+    from tilewright.target import Target
+
+# Where each public name lives.
+_PACKAGES = (
+    "arith", "dlight", "driver", "ir", "meta_schedule", "relax", "runtime", "script", "target",
+    "te", "tir", "topi",
+)  # fmt: skip
+_NAMES = {
+    "IRModule": "tilewright.ir",
+    "Target": "tilewright.target",
+    "TilewrightError": "tilewright.support.errors",
+    "compile": "tilewright.driver",
+    "cpu": "tilewright.runtime",
+    "cuda": "tilewright.runtime",
+    "load_module": "tilewright.runtime",
+    "lower": "tilewright.driver",
+}
+
+__all__ = [
+    "IRModule", "Target", "TilewrightError", "__version__", "arith", "compile", "cpu", "cuda",
+    "dlight", "driver", "ir", "load_module", "lower", "meta_schedule", "relax", "runtime", "script",
+    "target", "te", "tir", "topi",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"tilewright.{name}")
+    if name in _NAMES:
+        value = getattr(importlib.import_module(_NAMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
