@@ -1,0 +1,458 @@
+"""Boxes of elements that statements touch, as needed to move and cache computation.
+
+A region of a block is written in terms of its axes; its axes are bound to loops. To know what a
+nest touches under a given outer loop, the inner loops are *relaxed*: each takes all its values, the
+outer ones stay symbols. For an index that is linear in the relaxed variables,
+``min = index at their starts`` and ``extent = 1 + sum(|coefficient| * (extent - 1))``. Indices are
+kept as polynomials (``arith.polynomial``), in which symbolic tile factors cancel by themselves:
+``i1*f2 + i2`` over ``i1 < f1, i2 < f2`` has extent ``f1*f2``. Anything that is not linear goes to
+``arith``'s interval sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.arith.polynomial import (
+    DIV,
+    MAX,
+    MIN,
+    MOD,
+    VAR,
+    AtomTable,
+    Poly,
+    constant_of,
+    linear_in,
+    poly_add,
+    poly_atoms,
+    poly_const,
+    poly_mul,
+    poly_scale,
+    poly_sub,
+)
+from tilewright.ir import (
+    Add,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mul,
+    Range,
+    Sub,
+    Var,
+    substitute,
+)
+from tilewright.tir import Block, BlockRealize, BufferRegion, For
+from tilewright.tir.schedule.state import ScheduleState
+
+ONE: Poly = {(): 1}
+_COMPOUND = {FloorDiv: DIV, FloorMod: MOD, Min: MIN, Max: MAX}
+
+
+@dataclass(frozen=True)
+class Span:
+    """``[min, min + extent)``; ``exact`` if every element inside is really touched."""
+
+    min: Poly
+    extent: Poly
+    exact: bool = True
+
+
+class Regions:
+    """Region arithmetic at one place of a program: under the loops ``outer``."""
+
+    def __init__(self, state: ScheduleState, func_name: str, outer: Sequence[For]) -> None:
+        self.state = state
+        self.func_name = func_name
+        self.table = AtomTable()
+        self.outer: dict[int, tuple[Poly, Poly]] = {}
+        self.outer_vars: dict[Var, Range] = {}
+        self._rules: list[tuple[tuple[int, ...], Poly]] = []
+        for variables, extent, _ in state.symbolic:
+            product = tuple(sorted(self.table.var(var) for var in variables))
+            self._rules.append((product, self.poly(extent)))
+        for loop in outer:
+            self.add_outer(loop.loop_var, Range(loop.min, loop.extent))
+
+    def add_outer(self, var: Var, dom: Range) -> None:
+        """Make a variable one that stays a symbol, with a known range."""
+        self.outer_vars[var] = dom
+        self.outer[self.table.var(var)] = (self.poly(dom.min), self.poly(dom.extent))
+
+    def add_block_axes(self, block: Block) -> None:
+        """Make the axes of the block around everything symbols."""
+        for iter_var in block.iter_vars:
+            self.add_outer(iter_var.var, iter_var.dom)
+
+    # ---- expressions and polynomials ----------------------------------------------------------
+
+    def poly(self, expr: Expr, env: Mapping[Var, Poly] | None = None) -> Poly:
+        """Turn an index expression into a polynomial; ``env`` gives variables a value."""
+        kind = type(expr)
+        if kind is IntImm:
+            return poly_const(expr.value)  # type: ignore[attr-defined]
+        if kind is Var:
+            if env is not None:
+                found = env.get(expr)  # type: ignore[call-overload]
+                if found is not None:
+                    return found  # type: ignore[no-any-return]
+            return {(self.table.var(expr),): 1}  # type: ignore[arg-type]
+        if kind is Add:
+            return poly_add(self.poly(expr.a, env), self.poly(expr.b, env))  # type: ignore[attr-defined]
+        if kind is Sub:
+            return poly_sub(self.poly(expr.a, env), self.poly(expr.b, env))  # type: ignore[attr-defined]
+        if kind is Mul:
+            return poly_mul(self.poly(expr.a, env), self.poly(expr.b, env))  # type: ignore[attr-defined]
+        compound = _COMPOUND.get(kind)
+        if compound is not None:
+            a, b = self.poly(expr.a, env), self.poly(expr.b, env)  # type: ignore[attr-defined]
+            folded = self._fold(compound, a, b)
+            if folded is not None:
+                return folded
+            return {(self.table.compound(compound, a, b, expr.dtype),): 1}
+        if env:
+            expr = substitute(expr, {var: self.expr(value) for var, value in env.items()})
+        return {(self.table.other(("expr", expr), expr),): 1}
+
+    def _fold(self, kind: int, a: Poly, b: Poly) -> Poly | None:
+        """Evaluate constants, and divide exactly what divides exactly."""
+        x, y = constant_of(a), constant_of(b)
+        if kind in (DIV, MOD):
+            if y is None or y <= 0:
+                return None
+            if x is not None:
+                return poly_const(x // y if kind == DIV else x % y)
+            if all(value % y == 0 for value in a.values()):
+                return {mono: value // y for mono, value in a.items()} if kind == DIV else {}
+            return None
+        if x is None or y is None:
+            return None
+        return poly_const(min(x, y) if kind == MIN else max(x, y))
+
+    def expr(self, poly: Poly) -> Expr:
+        """Turn a polynomial back into an expression."""
+        return self.table.to_expr(poly)
+
+    def normal(self, poly: Poly) -> Poly:
+        """Replace products of all factors of a symbolic tile by what they multiply to."""
+        for product, value in self._rules:
+            for mono in list(poly):
+                rest = list(mono)
+                try:
+                    for atom in product:
+                        rest.remove(atom)
+                except ValueError:
+                    continue
+                term: Poly = {tuple(rest): poly[mono]}
+                poly = poly_add(
+                    {key: c for key, c in poly.items() if key != mono}, poly_mul(term, value)
+                )
+        return poly
+
+    def same(self, a: Poly, b: Poly) -> bool:
+        """Whether two polynomials are equal, given what is known of symbolic tiles."""
+        return a == b or not self.normal(poly_sub(a, b))
+
+    def difference(self, a: Poly, b: Poly) -> int | None:
+        """Return ``a - b`` if that is a constant."""
+        if a == b:
+            return 0
+        return constant_of(self.normal(poly_sub(a, b)))
+
+    def is_outer_free(self, poly: Poly) -> bool:
+        """Whether a polynomial depends on no loop."""
+        for number in poly_atoms(poly):
+            if self._depends(number, self.outer):
+                return False
+        return True
+
+    def _depends(self, number: int, atoms: Iterable[int]) -> bool:
+        """Whether an atom is, or contains, one of ``atoms``."""
+        if number in atoms:
+            return True
+        kind = self.table.kinds[number]
+        if kind == VAR:
+            return False
+        parts = self.table.parts[number]
+        if parts is not None:
+            return any(self._depends(inner, atoms) for part in parts for inner in poly_atoms(part))
+        inside = {self.table.exprs[item] for item in atoms}
+        expr = self.table.exprs[number]
+        return expr is not None and any(var in inside for var in _vars_of(expr))
+
+    # ---- bounds -------------------------------------------------------------------------------
+
+    def bounds(self, poly: Poly) -> tuple[Poly | None, Poly | None]:
+        """Bounds (inclusive, free of loops) of a polynomial over all values of the outer loops."""
+        low: Poly | None = poly
+        high: Poly | None = poly
+        for number in poly_atoms(poly):
+            if number in self.outer:
+                start, extent = self.outer[number]
+                ends: tuple[Poly, Poly] | None = (start, poly_add(start, poly_sub(extent, ONE)))
+            elif self._depends(number, self.outer):
+                ends = self._atom_bounds(number)
+            else:
+                continue
+            split = linear_in(poly, number)
+            if ends is None or split is None:
+                return None, None
+            coefficient = split[0]
+            sign = self._sign(coefficient)
+            if sign is None:
+                return None, None
+            at_low, at_high = ends if sign > 0 else ends[::-1]
+            low = self._replace(low, number, at_low)
+            high = self._replace(high, number, at_high)
+        return low, high
+
+    def _replace(self, poly: Poly | None, number: int, value: Poly) -> Poly | None:
+        split = linear_in(poly, number) if poly is not None else None
+        if split is None:
+            return None
+        return poly_add(poly_mul(split[0], value), split[1])
+
+    def _sign(self, coefficient: Poly) -> int | None:
+        """Sign of a coefficient made of positive symbols (extents and tile factors)."""
+        if any(number in self.outer for number in poly_atoms(coefficient)):
+            return None
+        values = coefficient.values()
+        if all(value > 0 for value in values):
+            return 1
+        return -1 if all(value < 0 for value in values) else None
+
+    def _atom_bounds(self, number: int) -> tuple[Poly, Poly] | None:
+        """Constant bounds of ``a // c`` and ``a % c``."""
+        kind, parts = self.table.kinds[number], self.table.parts[number]
+        if kind not in (DIV, MOD) or parts is None:
+            return None
+        divisor = constant_of(parts[1])
+        low, high = self.bounds(parts[0])
+        first = constant_of(low) if low is not None else None
+        last = constant_of(high) if high is not None else None
+        if divisor is None or divisor <= 0:
+            return None
+        if kind == MOD:
+            if first is not None and last is not None and 0 <= first and last < divisor:
+                return poly_const(first), poly_const(last)
+            return {}, poly_const(divisor - 1)
+        if first is None or last is None:
+            return None
+        return poly_const(first // divisor), poly_const(last // divisor)
+
+    def surely_at_least(self, a: Poly, b: Poly) -> bool:
+        """Whether ``a >= b`` for all values of the outer loops."""
+        low, _ = self.bounds(self.normal(poly_sub(a, b)))
+        if low is None:
+            return False
+        low = self.normal(low)
+        value = constant_of(low)
+        if value is not None:
+            return value >= 0
+        # Symbols are positive: non-negative coefficients and a sum that is not negative suffice.
+        others = [number for mono, number in low.items() if mono]
+        plain = all(
+            self.table.kinds[atom] == VAR and atom not in self.outer
+            for mono in low
+            for atom in mono
+        )
+        return plain and all(value > 0 for value in others) and sum(low.values()) >= 0
+
+    # ---- relaxing -----------------------------------------------------------------------------
+
+    def relax(
+        self, poly: Poly, inner: Mapping[int, tuple[Poly, Poly]], width: Poly = ONE
+    ) -> Span | None:
+        """Return what ``poly`` covers when the variables ``inner`` (start, extent) take all values.
+
+        ``width`` elements are touched at each value. ``None`` if the index is not linear in them.
+        """
+        start, extent = poly, width
+        steps: list[tuple[Poly, Poly]] = []
+        for number in sorted(poly_atoms(poly)):
+            if number in inner:
+                split = linear_in(start, number)
+                if split is None:
+                    return None
+                coefficient, rest = split
+                if any(self._depends(atom, inner) for atom in poly_atoms(coefficient)):
+                    return None
+                sign = self._sign(coefficient)
+                if sign is None:
+                    return None
+                first, count = inner[number]
+                reach = poly_sub(count, ONE)
+                start = poly_add(rest, poly_mul(coefficient, first))
+                if sign < 0:
+                    start = poly_add(start, poly_mul(coefficient, reach))
+                    coefficient = poly_scale(coefficient, -1)
+                extent = poly_add(extent, poly_mul(coefficient, reach))
+                if count != ONE:
+                    steps.append((coefficient, count))
+            elif self._depends(number, inner):
+                return None
+        return Span(start, extent, self._contiguous(steps, width))
+
+    def _contiguous(self, steps: list[tuple[Poly, Poly]], width: Poly) -> bool:
+        """Whether steps of these sizes and counts leave no holes."""
+        steps = list(steps)
+        covered = width
+        while steps:
+            for entry in steps:
+                gap = self.difference(covered, entry[0])
+                if gap is not None and gap >= 0:
+                    break
+            else:
+                return False
+            steps.remove(entry)
+            covered = poly_add(covered, poly_mul(entry[0], poly_sub(entry[1], ONE)))
+        return True
+
+    def relax_expr(
+        self,
+        expr: Expr,
+        width: Expr,
+        env: Mapping[Var, Poly],
+        inner: Mapping[int, tuple[Poly, Poly]],
+    ) -> Span | None:
+        """Like ``relax`` for an expression; falls back on interval sets for what isn't linear."""
+        extent = self.poly(width, env)
+        if any(self._depends(number, inner) for number in poly_atoms(extent)):
+            return None
+        index = self.poly(expr, env)
+        found = self.relax(index, inner, extent)
+        if found is not None:
+            return found
+        domain = {}
+        for number, (start, count) in inner.items():
+            var = self.table.exprs[number]
+            assert isinstance(var, Var)
+            domain[var] = Range(self.expr(start), self.expr(count))
+        analyzer = self.state.analyzer(self.func_name)
+        for var, dom in self.outer_vars.items():
+            analyzer.bind(var, dom)
+        bounds = analyzer.int_set(self.expr(index), domain)
+        if not isinstance(bounds.min, Expr) or not isinstance(bounds.max, Expr):
+            return None
+        low = self.poly(analyzer.simplify(bounds.min))
+        span = self.poly(analyzer.simplify(bounds.max - bounds.min + 1))
+        if not all(_is_finite(part) for part in (bounds.min, bounds.max)):
+            return None
+        if not self.is_outer_free(span):
+            return None
+        if any(self._depends(n, inner) for part in (low, span) for n in poly_atoms(part)):
+            return None
+        return Span(low, poly_add(span, poly_sub(extent, ONE)), exact=False)
+
+    def union(self, a: Span, b: Span) -> Span | None:
+        """Return the least span around two, if their ends can be compared."""
+        starts = self.difference(a.min, b.min)
+        ends = self.difference(poly_add(a.min, a.extent), poly_add(b.min, b.extent))
+        if starts is None or ends is None:
+            return None
+        low = a.min if starts <= 0 else b.min
+        if ends >= 0:
+            extent = poly_sub(poly_add(a.min, a.extent), low)
+        else:
+            extent = poly_sub(poly_add(b.min, b.extent), low)
+        contained = (starts <= 0 <= ends and a.exact) or (starts >= 0 >= ends and b.exact)
+        return Span(low, extent, contained)
+
+    # ---- blocks -------------------------------------------------------------------------------
+
+    def axis_values(self, realize: BlockRealize) -> dict[Var, Poly]:
+        """What the axes of a block are bound to, as polynomials of loops."""
+        return {
+            iter_var.var: self.poly(value)
+            for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
+        }
+
+    def inner_loops(self, loops: Iterable[For]) -> dict[int, tuple[Poly, Poly]]:
+        """Loops to relax, as ``relax`` takes them."""
+        return {
+            self.table.var(loop.loop_var): (self.poly(loop.min), self.poly(loop.extent))
+            for loop in loops
+        }
+
+    def touched(
+        self,
+        region: BufferRegion,
+        env: Mapping[Var, Poly],
+        inner: Mapping[int, tuple[Poly, Poly]],
+    ) -> list[Span | None]:
+        """Relax each dimension of a region; ``None`` where nothing is known."""
+        return [self.relax_expr(item.min, item.extent, env, inner) for item in region.region]
+
+    def unite(self, a: list[Span | None] | None, b: list[Span | None]) -> list[Span | None]:
+        """Union of two boxes, dimension by dimension (exact only if they differ in none)."""
+        if a is None:
+            return b
+        return [None if x is None or y is None else self.union(x, y) for x, y in zip(a, b)]
+
+    # ---- placing ------------------------------------------------------------------------------
+
+    def place(
+        self, span: Span | None, dom: Range, *, strict: bool = False
+    ) -> tuple[Poly, Poly, list[tuple[bool, Poly]]]:
+        """Fit what is required into a domain; unless ``strict``, more than that may be covered.
+
+        Returns start and extent of the loop to make, and the ends (``(False, domain start)``,
+        ``(True, domain end)``) that it may leave, for which the block needs a predicate.
+        """
+        start, extent = self.poly(dom.min), self.poly(dom.extent)
+        if span is None:
+            return start, extent, []
+        end = poly_add(start, extent)
+        wider = self.difference(span.extent, extent)
+        if not strict and wider is not None and wider >= 0 and span.min != start:
+            return start, extent, []
+        if self.same(span.extent, extent) and self.same(span.min, start):
+            return start, extent, []
+        span_end = poly_add(span.min, span.extent)
+        below = self.difference(span.min, start)
+        above = self.difference(span_end, end)
+        low, high = span.min, span_end
+        if below is not None and below < 0:
+            low, below = start, 0
+        if above is not None and above > 0:
+            high, above = end, 0
+        checks: list[tuple[bool, Poly]] = []
+        if below is None and not self.surely_at_least(low, start):
+            checks.append((False, start))
+        if above is None and not self.surely_at_least(end, high):
+            checks.append((True, end))
+        made = poly_sub(high, low)
+        if not self.is_outer_free(made) or not self._positive(made):
+            # Clipping one end by a constant would make the extent depend on loops: keep the window.
+            made = span.extent
+            low, high = span.min, span_end
+            checks = []
+            if not self.surely_at_least(low, start):
+                checks.append((False, start))
+            if not self.surely_at_least(end, high):
+                checks.append((True, end))
+        return low, made, checks
+
+    def _positive(self, extent: Poly) -> bool:
+        value = constant_of(extent)
+        return value is None or value > 0
+
+
+def _vars_of(expr: Expr) -> set[Var]:
+    found: set[Var] = set()
+    stack: list[Expr] = [expr]
+    while stack:
+        item = stack.pop()
+        if type(item) is Var:
+            found.add(item)
+        else:
+            stack.extend(node for node in item.child_nodes() if isinstance(node, Expr))
+    return found
+
+
+def _is_finite(expr: Expr) -> bool:
+    value = getattr(expr, "value", 0)
+    return value not in (float("inf"), float("-inf"))

@@ -1,0 +1,712 @@
+"""Moving a block under a loop: a producer to its consumers, or a consumer to its producers.
+
+``compute_at`` takes a block away from where it is and computes, in each iteration of the given
+loop, just the part that the consumers under that loop read there. ``reverse_compute_at`` goes the
+other way: in each iteration the block consumes what its producers under the loop have just made.
+
+How the new loops come about: (1) the regions that the blocks under the loop read (or write) are
+relaxed over the loops between, which gives a box per buffer; (2) the block's own access is solved
+for its axes, which turns the box into a range per axis; (3) each axis gets a loop of that extent
+and is bound to ``start + loop``; where the range may leave the axis's domain, a predicate keeps it
+inside; axes on which nothing is known run through their whole domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.arith.polynomial import Poly, constant_of, linear_in, poly_add, poly_sub
+from tilewright.ir import (
+    Expr,
+    IntImm,
+    Range,
+    Var,
+    and_,
+    as_int,
+    free_vars,
+)
+from tilewright.tir import (
+    NO_OP,
+    REDUCE,
+    SERIAL,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferRegion,
+    For,
+    IfThenElse,
+    SeqStmt,
+    Stmt,
+)
+from tilewright.tir.index_map import solve_indices
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives import inline
+from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
+from tilewright.tir.schedule.primitives._scope import (
+    Scope,
+    check_inputs_final,
+    check_not_output,
+    check_only_writer,
+    check_predicate_is_domain,
+    regions_buffers,
+    removal_root,
+    scope_of,
+)
+from tilewright.tir.schedule.state import ScheduleState
+
+
+@primitive
+def compute_at(
+    sch: Any,
+    block: BlockRV,
+    loop: LoopRV,
+    preserve_unit_loops: bool = False,
+    index: int = -1,
+) -> None:
+    """Compute, in each iteration of ``loop``, what its consumers under ``loop`` read there.
+
+    ``index`` says where among the statements of the loop: a position, -1 for the last possible,
+    -2 for the first possible. ``preserve_unit_loops`` makes loops of extent one too.
+
+    Before:
+        for i in T.serial(128):
+            with T.block("B"):
+                vi = T.axis.spatial(128, i)
+                B[vi] = A[vi] * T.float32(2)
+        for i0, i1 in T.grid(16, 8):
+            with T.block("C"):
+                vi = T.axis.spatial(128, i0 * 8 + i1)
+                C[vi] = B[vi] + T.float32(1)
+    After (``compute_at(B, i0)``):
+        for i0 in T.serial(16):
+            for ax0 in T.serial(8):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i0 * 8 + ax0)
+                    B[vi] = A[vi] * T.float32(2)
+            for i1 in T.serial(8):
+                with T.block("C"):
+                    vi = T.axis.spatial(128, i0 * 8 + i1)
+                    C[vi] = B[vi] + T.float32(1)
+
+    Raises ``ScheduleError`` unless the block alone writes a buffer of its scope, all its consumers
+    are under ``loop``, and nothing it reads is changed after it.
+    """
+    state: ScheduleState = sch.state
+    if loop.is_root:
+        return
+    if loop.is_inline:
+        inline.compute_inline(sch, block)
+        return
+    realize = state.get_block(block)
+    target = state.get_loop(loop)
+    place = _Place(state, realize, target)
+    scope = place.scope
+    check_not_output(scope, realize)
+    for buffer in regions_buffers(realize.block.writes):
+        check_only_writer(scope, realize, buffer)
+    check_inputs_final(scope, realize)
+    check_predicate_is_domain(scope, realize)
+    consumers = scope.consumers(realize)
+    if not consumers:
+        raise state.error(f"block {realize.block.name!r} has no consumer", realize)
+    for consumer in consumers:
+        if consumer not in place.paths:
+            raise state.error(
+                f"block {consumer.block.name!r} consumes block {realize.block.name!r} but is not "
+                f"under loop {target.loop_var.name}",
+                realize,
+                consumer,
+                remedy="choose a loop that all consumers are under",
+            )
+    producers = [item for item in scope.producers(realize) if item in place.paths]
+    position = place.position(producers, consumers, index)
+
+    regions = place.regions
+    required: dict[Buffer, list[Span | None] | None] = {}
+    outputs = regions_buffers(realize.block.writes)
+    for consumer in consumers:
+        env, inner = place.relaxed(consumer)
+        for region in consumer.block.reads:
+            if region.buffer in outputs:
+                touched = regions.touched(region, env, inner)
+                required[region.buffer] = regions.unite(required.get(region.buffer), touched)
+    spans = _axes_of_outputs(regions, realize.block, required)
+    nest = _new_nest(regions, realize, spans, preserve_unit_loops)
+    place.move(nest, position)
+
+
+@primitive
+def reverse_compute_at(
+    sch: Any,
+    block: BlockRV,
+    loop: LoopRV,
+    preserve_unit_loops: bool = False,
+    index: int = -1,
+) -> None:
+    """Consume, in each iteration of ``loop``, what the producers under ``loop`` made there.
+
+    ``index`` and ``preserve_unit_loops`` as in ``compute_at``.
+
+    Before:
+        for i0, i1 in T.grid(16, 8):
+            with T.block("B"):
+                vi = T.axis.spatial(128, i0 * 8 + i1)
+                B[vi] = A[vi] * T.float32(2)
+        for i in T.serial(128):
+            with T.block("C"):
+                vi = T.axis.spatial(128, i)
+                C[vi] = B[vi] + T.float32(1)
+    After (``reverse_compute_at(C, i0)``):
+        for i0 in T.serial(16):
+            for i1 in T.serial(8):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i0 * 8 + i1)
+                    B[vi] = A[vi] * T.float32(2)
+            for ax0 in T.serial(8):
+                with T.block("C"):
+                    vi = T.axis.spatial(128, i0 * 8 + ax0)
+                    C[vi] = B[vi] + T.float32(1)
+
+    Raises ``ScheduleError`` unless each element is complete when it is consumed: the loops of the
+    producers' reductions must be inside ``loop``, all else that the block reads must be made before
+    the loop, and its accesses must be solvable for its axes.
+    """
+    state: ScheduleState = sch.state
+    if loop.is_root:
+        return
+    if loop.is_inline:
+        inline.reverse_compute_inline(sch, block)
+        return
+    realize = state.get_block(block)
+    target = state.get_loop(loop)
+    place = _Place(state, realize, target)
+    scope, regions = place.scope, place.regions
+    for buffer in regions_buffers(realize.block.writes):
+        check_only_writer(scope, realize, buffer)
+    check_predicate_is_domain(scope, realize)
+    producers = [item for item in scope.producers(realize) if item in place.paths]
+    if not producers:
+        raise state.error(
+            f"no producer of block {realize.block.name!r} is under loop {target.loop_var.name}",
+            realize,
+            target,
+        )
+    _check_ready(place, realize, producers)
+    for producer in producers:
+        _check_finished(place, producer)
+    consumers = [item for item in scope.consumers(realize) if item in place.paths]
+    position = place.position(producers, consumers, index)
+
+    provided: dict[Buffer, list[Span | None] | None] = {}
+    inputs = regions_buffers(realize.block.reads)
+    for producer in producers:
+        env, inner = place.relaxed(producer)
+        for region in producer.block.writes:
+            if region.buffer in inputs:
+                touched = regions.touched(region, env, inner)
+                provided[region.buffer] = regions.unite(provided.get(region.buffer), touched)
+    spans = _axes_of_inputs(place, realize, provided)
+    _check_all_run(place, realize, spans)
+    nest = _new_nest(regions, realize, spans, preserve_unit_loops, strict=True)
+    place.move(nest, position)
+
+
+# ---- the place under the loop -------------------------------------------------------------------
+
+
+class _Place:
+    """A loop under which a block shall go: what is there, and how to put something in."""
+
+    def __init__(self, state: ScheduleState, realize: BlockRealize, loop: For) -> None:
+        self.state = state
+        self.realize = realize
+        self.loop = loop
+        self.scope: Scope = scope_of(state, realize)
+        parents = state.index(self.scope.func_name).parents
+        self.parents = parents
+        around: Any = parents[loop] if loop in parents else None
+        outer = [loop]
+        while around is not None and type(around) is not Block:
+            if type(around) is For:
+                outer.append(around)
+            around = parents[around]
+        if around is not self.scope.block:
+            raise state.error(
+                f"loop {loop.loop_var.name} is not in the scope of block {realize.block.name!r}",
+                realize,
+                loop,
+                remedy="both must be in the same block; schedule inside or outside of it",
+            )
+        outer.reverse()
+        self.regions = Regions(state, self.scope.func_name, outer)
+        self.regions.add_block_axes(self.scope.block)
+        self.outer = outer
+        body = loop.body
+        self.items: tuple[Stmt, ...] = body.stmts if type(body) is SeqStmt else (body,)
+        # For each block under the loop: which statement of the loop's body it is in.
+        self.paths: dict[BlockRealize, int] = {}
+        self.between: dict[BlockRealize, list[For]] = {}
+        self.branches: dict[BlockRealize, IfThenElse] = {}
+        numbers = {item: number for number, item in enumerate(self.items)}
+        for child in self.scope.blocks:
+            found: list[For] = []
+            current: Any = child
+            branch = None
+            while current is not None and current not in numbers and current is not loop:
+                if type(current) is For:
+                    found.append(current)
+                elif type(current) is IfThenElse:
+                    branch = current
+                current = parents[current]
+                if type(current) is Block:
+                    current = None
+            if current is None or current is loop:
+                continue
+            if type(current) is For:
+                found.append(current)
+            elif type(current) is IfThenElse:
+                branch = current
+            self.paths[child] = numbers[current]
+            self.between[child] = found
+            if branch is not None:
+                self.branches[child] = branch
+        if realize in self.paths:
+            raise state.error(
+                f"block {realize.block.name!r} is under loop {loop.loop_var.name} already",
+                realize,
+                loop,
+                remedy="choose another loop, or reorder its own loops",
+            )
+
+    def relaxed(self, child: BlockRealize) -> tuple[dict[Var, Poly], dict[int, tuple[Poly, Poly]]]:
+        """Bindings of a block under the loop, and the loops between to relax."""
+        inner = self.regions.inner_loops(self.between[child])
+        return self.regions.axis_values(child), inner
+
+    def position(
+        self, before: Sequence[BlockRealize], after: Sequence[BlockRealize], index: int
+    ) -> int:
+        """Resolve ``index`` to a position after all of ``before`` and ahead of all of ``after``."""
+        first = max((self.paths[item] + 1 for item in before), default=0)
+        last = min((self.paths[item] for item in after), default=len(self.items))
+        if first > last:
+            raise self.state.error(
+                f"there is no place under loop {self.loop.loop_var.name} that is after the "
+                f"producers and ahead of the consumers of block {self.realize.block.name!r}",
+                self.realize,
+                self.loop,
+            )
+        if index == -1:
+            return last
+        if index == -2:
+            return first
+        if not first <= index <= last:
+            raise self.state.error(
+                f"index {index} is not between {first} and {last}, the positions under loop "
+                f"{self.loop.loop_var.name} where block {self.realize.block.name!r} may go",
+                self.realize,
+                self.loop,
+            )
+        return index
+
+    def move(self, nest: Stmt, position: int) -> None:
+        """Remove the block from where it is and put ``nest`` under the loop."""
+        items = (*self.items[:position], nest, *self.items[position:])
+        loop = self.loop.replace(body=SeqStmt(items))
+        gone = removal_root(self.state, self.realize)
+        self.state.replace_all({gone: NO_OP, self.loop: loop})
+
+
+def _new_nest(
+    regions: Regions,
+    realize: BlockRealize,
+    spans: dict[Var, Span | None],
+    preserve_unit_loops: bool,
+    *,
+    strict: bool = False,
+) -> Stmt:
+    """Build loops around the block so that its axes run through ``spans`` inside their domains."""
+    block = realize.block
+    loops: list[tuple[Var, Expr]] = []
+    values: list[Expr] = []
+    conditions: list[Expr] = []
+    for iter_var in block.iter_vars:
+        start, extent, ends = regions.place(spans.get(iter_var.var), iter_var.dom, strict=strict)
+        if extent == ONE and not preserve_unit_loops:
+            value = regions.expr(start)
+        else:
+            var = Var(f"ax{len(loops)}")
+            loops.append((var, regions.expr(extent)))
+            value = regions.expr(poly_add(start, {(regions.table.var(var),): 1}))
+        values.append(value)
+        for is_end, limit in ends:
+            bound = regions.expr(limit)
+            conditions.append(value < bound if is_end else value >= bound)
+    stmt: Stmt = BlockRealize(tuple(values), and_(*conditions), block)
+    for var, count in reversed(loops):
+        stmt = For(var, _ZERO, count, SERIAL, stmt)
+    return stmt
+
+
+_ZERO = IntImm(0)
+
+
+# ---- from boxes to axes -------------------------------------------------------------------------
+
+
+def _axes_of_outputs(
+    regions: Regions, block: Block, required: dict[Buffer, list[Span | None] | None]
+) -> dict[Var, Span | None]:
+    """Which range of each axis computes the required boxes (``None`` or missing: all of it)."""
+    domain = {iter_var.var: iter_var.dom for iter_var in block.iter_vars}
+    found: dict[Var, Span | None] = {}
+    first: Buffer | None = None
+    for region in block.writes:
+        spans = required.get(region.buffer)
+        if spans is None:
+            continue
+        mine: dict[Var, Span | None] = {}
+        for item, span in zip(region.region, spans):
+            var, solved = _solve_output(regions, item, span, domain)
+            if var is not None:
+                # An axis in two dimensions of one buffer: one of them bounds it well enough.
+                mine[var] = solved if mine.get(var) is None else mine[var]
+        if first is None:
+            first, found = region.buffer, mine
+            continue
+        # Several outputs: each axis runs through what any of them needs.
+        for var in domain:
+            a, b = found.get(var), mine.get(var)
+            found[var] = None if a is None or b is None else regions.union(a, b)
+    return found
+
+
+def _solve_output(
+    regions: Regions, item: Range, span: Span | None, domain: dict[Var, Range]
+) -> tuple[Var | None, Span | None]:
+    """Solve ``[c*v + b, +w)`` covering ``span`` for the axis ``v``."""
+    index = item.min
+    if type(index) is Var and index in domain:
+        if as_int(item.extent) == 1 or span is None:
+            return index, span
+    used = [var for var in free_vars(index) if var in domain]
+    if len(used) != 1 or span is None:
+        return (used[0], None) if len(used) == 1 else (None, None)
+    var = used[0]
+    split = linear_in(regions.poly(index), regions.table.var(var))
+    if split is None:
+        return var, None
+    coefficient, offset = constant_of(split[0]), split[1]
+    width = as_int(item.extent)
+    if coefficient is None or coefficient <= 0 or width is None:
+        return var, None
+    low = poly_sub(span.min, offset)
+    if coefficient == 1:
+        # Any of the windows [v, v+w) that meets the box.
+        return var, Span(
+            poly_sub(low, {(): width - 1} if width > 1 else {}),
+            poly_add(span.extent, {(): width - 1} if width > 1 else {}),
+        )
+    exact = all(value % coefficient == 0 for value in (*low.values(), *span.extent.values()))
+    if exact and width <= coefficient:
+        scale = coefficient
+        return var, Span(
+            {mono: value // scale for mono, value in low.items()},
+            {mono: value // scale for mono, value in span.extent.items()},
+        )
+    return var, None
+
+
+def _axes_of_inputs(
+    place: _Place, realize: BlockRealize, provided: dict[Buffer, list[Span | None] | None]
+) -> dict[Var, Span | None]:
+    """Which range of each axis reads only what is provided; refuse if that can't be told."""
+    state, regions, block = place.state, place.regions, realize.block
+    found: dict[Var, Span] = {}
+    for region in block.reads:
+        spans = provided.get(region.buffer)
+        if spans is None:
+            continue
+        mine = _solve_inputs(place, realize, region, spans)
+        for var, span in mine.items():
+            known = found.get(var)
+            if known is None:
+                found[var] = span
+            elif not (
+                regions.same(known.min, span.min) and regions.same(known.extent, span.extent)
+            ):
+                raise state.error(
+                    f"the inputs of block {block.name!r} ask for different ranges of its axis "
+                    f"{var.name} under loop {place.loop.loop_var.name}",
+                    realize,
+                    place.loop,
+                    remedy="tile the producers alike, or choose an outer loop",
+                )
+    return dict(found)
+
+
+def _solve_inputs(
+    place: _Place, realize: BlockRealize, region: BufferRegion, spans: Sequence[Span | None]
+) -> dict[Var, Span]:
+    regions, block = place.regions, realize.block
+    domain = {iter_var.var: iter_var.dom for iter_var in block.iter_vars}
+    found: dict[Var, Span] = {}
+    hard: list[tuple[Range, Span]] = []
+    for item, span, size in zip(region.region, spans, region.buffer.shape):
+        if span is None:
+            raise _unknown(place, realize, region)
+        index = item.min
+        if _covers(regions, span, size):
+            continue
+        if not span.exact:
+            raise place.state.error(
+                f"what is made of {region.buffer.name} in one iteration of loop "
+                f"{place.loop.loop_var.name} has holes",
+                realize,
+                place.loop,
+                remedy="choose an outer loop, or reorder the producer's loops",
+            )
+        width = as_int(item.extent)
+        if type(index) is Var and index in domain and width == 1:
+            if index in found:
+                raise _unknown(place, realize, region)
+            found[index] = span
+            continue
+        used = [var for var in free_vars(index) if var in domain]
+        if len(used) == 1 and used[0] not in found and width is not None:
+            solved = _solve_input(regions, index, width, used[0], span)
+            if solved is not None:
+                found[used[0]] = solved
+                continue
+        hard.append((item, span))
+    if hard:
+        solved_all = _invert(place, realize, region, hard, found, domain)
+        found.update(solved_all)
+    return found
+
+
+def _solve_input(regions: Regions, index: Expr, width: int, var: Var, span: Span) -> Span | None:
+    """Solve ``[c*v + b, +w)`` inside ``span`` for ``v``, where exactly whole windows fit."""
+    split = linear_in(regions.poly(index), regions.table.var(var))
+    if split is None:
+        return None
+    coefficient = constant_of(split[0])
+    if coefficient is None or coefficient < 1:
+        return None
+    low = poly_sub(span.min, split[1])
+    if coefficient == 1 and width == 1:
+        return Span(low, span.extent)
+    # Windows must tile the box: [c*v, c*v + w) with w <= c, and c divides start and extent.
+    if width > coefficient:
+        return None
+    if any(value % coefficient for value in (*low.values(), *span.extent.values())):
+        return None
+    return Span(
+        {mono: value // coefficient for mono, value in low.items()},
+        {mono: value // coefficient for mono, value in span.extent.items()},
+    )
+
+
+def _invert(
+    place: _Place,
+    realize: BlockRealize,
+    region: BufferRegion,
+    hard: Sequence[tuple[Range, Span]],
+    found: dict[Var, Span],
+    domain: dict[Var, Range],
+) -> dict[Var, Span]:
+    """Solve indices that split or fuse axes, and relax the solution over the box."""
+    regions = place.regions
+    used = {var: None for item, _ in hard for var in free_vars(item.min) if var in domain}
+    if (
+        not used
+        or any(var in found for var in used)
+        or any(as_int(item.extent) != 1 for item, _ in hard)
+    ):
+        raise _unknown(place, realize, region)
+    outputs = [Var(f"u{number}") for number in range(len(hard))]
+    solved = solve_indices([item.min for item, _ in hard], {v: domain[v] for v in used}, outputs)
+    if solved is None:
+        raise _unknown(place, realize, region)
+    inner = {}
+    env = {}
+    for var, (_, span) in zip(outputs, hard):
+        offset = Var(f"{var.name}_offset")
+        number = regions.table.var(offset)
+        env[var] = poly_add(span.min, {(number,): 1})
+        inner[number] = ({}, span.extent)
+    made = {}
+    for var, value in solved.items():
+        index = regions.poly(value, env)
+        span_or_none = regions.relax(index, inner)
+        if span_or_none is None or not span_or_none.exact:
+            raise _unknown(place, realize, region)
+        made[var] = span_or_none
+    return made
+
+
+def _covers(regions: Regions, span: Span, size: Expr) -> bool:
+    """Whether all of a dimension is provided in every iteration."""
+    whole = regions.poly(size)
+    if not span.exact:
+        return False
+    if not span.min and regions.same(span.extent, whole):
+        return True
+    start = constant_of(span.min)
+    if start is None or start > 0:
+        return False
+    rest = regions.difference(poly_add(span.min, span.extent), whole)
+    return rest is not None and rest >= 0
+
+
+def _unknown(place: _Place, realize: BlockRealize, region: BufferRegion) -> Exception:
+    return place.state.error(
+        f"the part of block {realize.block.name!r} that reads only what loop "
+        f"{place.loop.loop_var.name} has made of {region.buffer.name} can't be told from its "
+        "access",
+        realize,
+        place.loop,
+        remedy="choose an outer loop under which the dimension is made as a whole",
+    )
+
+
+# ---- checks of reverse_compute_at ---------------------------------------------------------------
+
+
+def _check_ready(place: _Place, realize: BlockRealize, producers: Sequence[BlockRealize]) -> None:
+    """Refuse if the block would run before something it needs, or disturb something before it."""
+    state, scope = place.state, place.scope
+    inside = set(producers)
+    first = min(scope.position[item] for item in place.paths)
+    for buffer in regions_buffers(realize.block.reads):
+        writers = [item for item in scope.writers(buffer) if item is not realize]
+        within = [item for item in writers if item in inside]
+        for writer in writers:
+            if writer in inside:
+                continue
+            if within or scope.position[writer] > first:
+                raise state.error(
+                    f"block {realize.block.name!r} also reads {buffer.name}, which block "
+                    f"{writer.block.name!r} outside of loop {place.loop.loop_var.name} writes",
+                    realize,
+                    writer,
+                    remedy="choose a loop that all producers are under, or one after them",
+                )
+    place_now = scope.position[realize]
+    for buffer in regions_buffers(realize.block.writes):
+        for reader in scope.readers(buffer):
+            if reader is not realize and scope.position[reader] < place_now:
+                raise state.error(
+                    f"block {reader.block.name!r} reads {buffer.name} before block "
+                    f"{realize.block.name!r} writes it",
+                    realize,
+                    reader,
+                )
+
+
+def _check_finished(place: _Place, producer: BlockRealize) -> None:
+    """Refuse if a reduction of the producer goes on over the loop, or a branch may skip it."""
+    outer = {loop.loop_var: loop for loop in place.outer}
+    for iter_var, value in zip(producer.block.iter_vars, producer.iter_values):
+        if iter_var.kind != REDUCE:
+            continue
+        for var in free_vars(value):
+            if var in outer:
+                raise place.state.error(
+                    f"loop {var.name} is part of the reduction of block "
+                    f"{producer.block.name!r}: its result is not complete inside",
+                    producer,
+                    outer[var],
+                    remedy="choose a loop outside of the reduction",
+                )
+    if producer in place.branches:
+        raise place.state.error(
+            f"block {producer.block.name!r} runs under a branch inside loop "
+            f"{place.loop.loop_var.name}",
+            producer,
+        )
+
+
+def _check_all_run(place: _Place, realize: BlockRealize, spans: dict[Var, Span | None]) -> None:
+    """Refuse unless all iterations together run the whole block, and reductions only once."""
+    regions, block = place.regions, realize.block
+    for iter_var in block.iter_vars:
+        span = spans.get(iter_var.var)
+        if span is None:
+            continue
+        whole = regions.relax(span.min, regions.outer, span.extent)
+        dom_min, dom_extent = regions.poly(iter_var.dom.min), regions.poly(iter_var.dom.extent)
+        if whole is not None:
+            low = regions.difference(dom_min, whole.min)
+            high = regions.difference(
+                poly_add(whole.min, whole.extent), poly_add(dom_min, dom_extent)
+            )
+            if low is not None and low >= 0 and high is not None and high >= 0:
+                if iter_var.kind != REDUCE or whole.exact:
+                    continue
+        elif _covers_by_division(regions, span, dom_extent):
+            continue
+        raise place.state.error(
+            f"moving block {block.name!r} under loop {place.loop.loop_var.name} would not run all "
+            f"of its axis {iter_var.var.name}: the producers there don't make all it reads",
+            realize,
+            place.loop,
+        )
+    reduced = [
+        iter_var
+        for iter_var in block.iter_vars
+        if iter_var.kind == REDUCE
+        and spans.get(iter_var.var) is not None
+        and not regions.is_outer_free(spans[iter_var.var].min)  # type: ignore[union-attr]
+    ]
+    if reduced:
+        _check_reduced_once(place, realize, spans)
+
+
+def _covers_by_division(regions: Regions, span: Span, extent: Poly) -> bool:
+    """Coverage for starts such as ``fused // 4 * 8``: compare the greatest and least value."""
+    low, high = regions.bounds(span.min)
+    if low is None or high is None:
+        return False
+    below = constant_of(low)
+    rest = regions.difference(poly_add(high, span.extent), extent)
+    return below is not None and below <= 0 and rest is not None and rest >= 0
+
+
+def _check_reduced_once(
+    place: _Place, realize: BlockRealize, spans: dict[Var, Span | None]
+) -> None:
+    """A reduction cut by outer loops must meet each of its elements once, in one of them."""
+    regions = place.regions
+    used: set[int] = set()
+    for span in spans.values():
+        if span is None:
+            continue
+        for number in regions.outer:
+            split = linear_in(span.min, number)
+            if split is not None and split[0]:
+                gap = regions.difference(split[0], span.extent)
+                if number in used or (gap is None or gap < 0):
+                    split = None
+                used.add(number)
+            if split is None:
+                raise place.state.error(
+                    f"block {realize.block.name!r} would add elements of its reduction more than "
+                    f"once under loop {place.loop.loop_var.name}",
+                    realize,
+                    place.loop,
+                )
+    for number, (_, extent) in regions.outer.items():
+        if number not in used and extent != ONE:
+            raise place.state.error(
+                f"block {realize.block.name!r} would repeat parts of its reduction: a loop around "
+                f"{place.loop.loop_var.name} doesn't tell them apart",
+                realize,
+                place.loop,
+                remedy="choose an outer loop",
+            )
+
+
+__all__ = ["compute_at", "reverse_compute_at"]

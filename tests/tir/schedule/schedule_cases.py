@@ -1,0 +1,112 @@
+"""Small programs and the comparison that tests of schedule primitives share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import te
+from tilewright.support.errors import ScheduleError
+from tilewright.tir import PrimFunc
+from tilewright.tir.analysis.verify import verify
+from tilewright.tir.interpreter import run
+from tilewright.tir.schedule import Schedule
+
+
+def matmul(n: int = 12, m: int = 8, k: int = 10) -> PrimFunc:
+    a = te.placeholder((n, k), name="A")
+    b = te.placeholder((k, m), name="B")
+    axis = te.reduce_axis((0, k), "k")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="C")
+    return te.create_prim_func([a, b, c])
+
+
+def matmul_relu(n: int = 12, m: int = 8, k: int = 10) -> PrimFunc:
+    a = te.placeholder((n, k), name="A")
+    b = te.placeholder((k, m), name="B")
+    axis = te.reduce_axis((0, k), "k")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="C")
+    d = te.compute((n, m), lambda i, j: te.maximum(c[i, j], 0.0), name="D")
+    return te.create_prim_func([a, b, d])
+
+
+def conv2d(size: int = 8, channels: int = 3, filters: int = 4, stride: int = 1) -> PrimFunc:
+    """A 3x3 convolution, NHWC, padded by one."""
+    data = te.placeholder((size, size, channels), name="data")
+    weight = te.placeholder((3, 3, channels, filters), name="weight")
+    padded = te.compute(
+        (size + 2, size + 2, channels),
+        lambda h, w, c: te.if_then_else(
+            te.all(h >= 1, h < size + 1, w >= 1, w < size + 1), data[h - 1, w - 1, c], 0.0
+        ),
+        name="pad",
+    )
+    out = (size - 1) // stride + 1
+    rh, rw = te.reduce_axis((0, 3), "rh"), te.reduce_axis((0, 3), "rw")
+    rc = te.reduce_axis((0, channels), "rc")
+    conv = te.compute(
+        (out, out, filters),
+        lambda h, w, f: te.sum(
+            padded[h * stride + rh, w * stride + rw, rc] * weight[rh, rw, rc, f],
+            axis=[rh, rw, rc],
+        ),
+        name="conv",
+    )
+    return te.create_prim_func([data, weight, conv])
+
+
+def chain(n: int = 16, m: int = 12) -> PrimFunc:
+    """Three elementwise steps."""
+    a = te.placeholder((n, m), name="A")
+    b = te.compute((n, m), lambda i, j: a[i, j] * 2.0, name="B")
+    c = te.compute((n, m), lambda i, j: b[i, j] + 1.0, name="C")
+    d = te.compute((n, m), lambda i, j: c[i, j] * c[i, j], name="D")
+    return te.create_prim_func([a, d])
+
+
+def arrays(func: PrimFunc, seed: int = 0, **sizes: int) -> list[np.ndarray]:
+    """Random arguments; symbolic extents take the sizes given by name."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for buffer in func.buffers:
+        shape = [sizes[e.name] if hasattr(e, "name") else int(e.value) for e in buffer.shape]
+        if buffer.dtype.startswith("float"):
+            made.append(rng.integers(-4, 5, shape).astype(buffer.dtype))
+        else:
+            made.append(rng.integers(0, 50, shape).astype(buffer.dtype))
+    return made
+
+
+def check(sch: Schedule, original: PrimFunc, **sizes: int) -> PrimFunc:
+    """Compare a scheduled program with the original on the interpreter; return the new function."""
+    verify(sch.mod)
+    func: PrimFunc = sch.mod["main"]
+    expected, actual = arrays(original, **sizes), arrays(original, **sizes)
+    run(original, *expected)
+    run(func, *actual)
+    for a, b in zip(expected, actual):
+        np.testing.assert_allclose(b, a, rtol=1e-6)
+    return func
+
+
+def refuses(sch: Schedule, call: Any, *words: str) -> None:
+    """Expect a ScheduleError whose message has all ``words``, and an untouched program."""
+    before = sch.mod
+    with pytest.raises(ScheduleError) as caught:
+        call()
+    assert sch.mod is before
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+
+
+def loop_extents(sch: Schedule, block: Any) -> list[int]:
+    """Extents of the loops around a block, outermost first."""
+    realize = sch.state.get_block(sch.get_block(block) if isinstance(block, str) else block)
+    return [getattr(loop.extent, "value", loop.extent) for loop in sch.state.loops_above(realize)]
+
+
+def predicate_of(sch: Schedule, block: str) -> Any:
+    """The predicate of a block."""
+    return sch.state.get_block(sch.get_block(block)).predicate
