@@ -162,6 +162,10 @@ class IterVar(Node):
     dom: Range = child()
     kind: str = attr()
 
+    def as_expr(self) -> Var:
+        """Stand for the variable where an expression is expected (``A[i + axis]``)."""
+        return self.var
+
     def __repr__(self) -> str:
         return f"IterVar({self.var.name}, {self.dom!r}, {self.kind})"
 
