@@ -18,6 +18,7 @@ from tilewright.arith.iter_map import (
     normalize_iter_map_to_expr,
     subspace_divide,
 )
+from tilewright.arith.linear import detect_clip_bound, detect_linear_equation
 from tilewright.arith.modular import ModularSet
 from tilewright.arith.polynomial import Polynomial
 
@@ -35,7 +36,9 @@ __all__ = [
     "Polynomial",
     "SubspaceDivision",
     "conjuncts",
+    "detect_clip_bound",
     "detect_iter_map",
+    "detect_linear_equation",
     "int_set",
     "inverse_affine_iter_map",
     "iter_map_simplify",

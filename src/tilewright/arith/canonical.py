@@ -114,7 +114,12 @@ class Canonical:
         return {(number,): 1}
 
     def _mul(self, expr: Any) -> Poly:
-        made = poly_mul(self.poly(expr.a), self.poly(expr.b))
+        a, b = self.poly(expr.a), self.poly(expr.b)
+        made = poly_mul(a, b)
+        for mono_a in a:
+            for mono_b in b:
+                if mono_a and mono_b:
+                    self.context.table.note_order(mono_a, mono_b)
         return self.reduced(made) if self.context.rules else made
 
     def _other(self, expr: Expr) -> Poly:
@@ -187,6 +192,8 @@ class Canonical:
         """Put ``d * (n // d) + n % d`` together, and apply known equalities."""
         if self.context.rules:
             a = self.reduced(a)
+        if self.context.residues:
+            a = self._known_residues(a)
         kinds = self.context.table.kinds
         changed = True
         while changed and len(a) > 1:
@@ -200,6 +207,27 @@ class Canonical:
                             break
                 if changed:
                     break
+        return a
+
+    def _known_residues(self, a: Poly) -> Poly:
+        """Write ``c * (n // c)`` as ``n - r`` where n is known to leave r modulo c."""
+        table = self.context.table
+        for mono, value in a.items():
+            for number in mono:
+                parts = table.parts[number]
+                if table.kinds[number] != DIV or parts is None:
+                    continue
+                by = constant_of(parts[1])
+                if not by or by < 0 or value % by:
+                    continue
+                coeff, base = self.modular.poly(parts[0])
+                if coeff % by == 0:
+                    rest = mono_divide(mono, (number,))
+                    assert rest is not None
+                    exact = poly_sub(parts[0], poly_const(base % by))
+                    made = poly_sub(a, {mono: value})
+                    made = poly_add(made, poly_mul({rest: value // by}, exact))
+                    return self._known_residues(made)
         return a
 
     def _merge_one(self, a: Poly, mono: Monomial, value: int, number: int) -> Poly | None:
@@ -465,10 +493,6 @@ class Canonical:
                         made = poly_sub(a, {mono: value})
                         made = poly_add(made, poly_mul({rest: value}, parts[0]))
                         return self.floormod(made, b, dtype)
-        by = constant_of(b)
-        if by is not None and any(abs(value) >= by for value in a.values()):
-            reduced = {mono: value % by for mono, value in a.items() if value % by}
-            return self.floormod(reduced, b, dtype)
         return self.reduced({(table.compound(MOD, a, b, dtype),): 1})
 
     def _positive(self, a: Poly) -> bool:

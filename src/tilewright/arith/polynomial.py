@@ -210,6 +210,13 @@ class AtomTable:
         self.kinds: list[int] = []
         self.parts: list[tuple[Poly, Poly] | None] = []
         self.dtypes: list[str] = []
+        self.orders: dict[Monomial, Monomial] = {}
+
+    def note_order(self, a: Monomial, b: Monomial) -> None:
+        """Remember how a product was first written, so that ``x*f`` doesn't become ``f*x``."""
+        if a[-1] > b[0]:
+            written = self.orders.get(a, a) + self.orders.get(b, b)
+            self.orders.setdefault(tuple(sorted(a + b)), written)
 
     def _new(
         self, key: Hashable, kind: int, expr: Expr | None, parts: Any, dtype: str = INDEX
@@ -257,6 +264,8 @@ class AtomTable:
     def term_expr(self, mono: Monomial, coefficient: int, dtype: str) -> Expr:
         """Build one term; the coefficient comes last."""
         exprs, made = self.exprs, None
+        if len(mono) > 1:
+            mono = self.orders.get(mono, mono)
         for number in mono:
             atom = exprs[number]
             if atom is None:

@@ -195,16 +195,17 @@ class Simplifier:
 
     def finished(self, a: Poly) -> Poly:
         """Merge division with remainder, and pull terms into minima where they cancel."""
-        kinds, changed = self.context.table.kinds, False
-        for mono in a:
-            for number in mono:
-                kind = kinds[number]
-                if kind in (MIN, MAX) and len(a) > 1:
-                    made = self._absorb(a, number)
-                    if made is not None:
-                        return self.finished(made)
-                changed = True
-        return self.canonical.merged(a) if changed and len(a) > 1 else a
+        kinds = self.context.table.kinds
+        if len(a) > 1:
+            for mono in a:
+                for number in mono:
+                    if kinds[number] in (MIN, MAX):
+                        made = self._absorb(a, number)
+                        if made is not None:
+                            return self.finished(made)
+        elif not self.context.residues:
+            return a
+        return self.canonical.merged(a)
 
     def _absorb(self, a: Poly, number: int) -> Poly | None:
         """``min(x + y, z) - x`` becomes ``min(y, z - x)`` if that makes it smaller."""

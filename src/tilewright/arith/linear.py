@@ -1,0 +1,99 @@
+"""Linear equations: coefficients of variables, and variable bounds from conditions.
+
+Strided accesses, clipping of tiles and DMA-like copies ask for these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.iter_map import comparison_goals, conjuncts
+from tilewright.arith.polynomial import MAX, MIN, Poly, linear_in, poly_scale
+from tilewright.ir import Expr, IntImm, Var, uses_var
+
+
+def detect_linear_equation(
+    expr: Expr, variables: Sequence[Var], *, analyzer: Analyzer | None = None
+) -> list[Expr] | None:
+    """Return ``[c0, …, cn, constant]`` with ``expr == c0*v0 + … + cn*vn + constant``.
+
+    The coefficients are free of the variables. ``None`` if the expression is not linear.
+    """
+    known = analyzer if analyzer is not None else Analyzer()
+    rest = known.to_polynomial(expr).terms
+    coefficients: list[Expr] = []
+    unwanted = set(variables)
+    for var in variables:
+        (mono,) = known.poly(var).keys() if len(known.poly(var)) == 1 else ((),)
+        if len(mono) != 1:
+            return None
+        split = linear_in(rest, mono[0])
+        if split is None:
+            return None
+        factor, rest = split
+        coefficients.append(known.from_poly(factor, expr.dtype))
+    coefficients.append(known.from_poly(rest, expr.dtype))
+    if any(uses_var(item, unwanted) for item in coefficients):
+        return None
+    return coefficients
+
+
+def detect_clip_bound(
+    condition: Expr, variables: Sequence[Var], *, analyzer: Analyzer | None = None
+) -> list[tuple[Expr | None, Expr | None]] | None:
+    """Return the lower and upper end (inclusive, or ``None``) of each variable.
+
+    ``condition`` is a conjunction of comparisons, each bounding one variable with a coefficient of
+    known value; ``None`` if it is not.
+    """
+    known = analyzer if analyzer is not None else Analyzer()
+    ends: list[list[Poly | None]] = [[None, None] for _ in variables]
+    numbers = [known._context.table.var(var) for var in variables]
+    for part in conjuncts(condition):
+        if isinstance(part, IntImm):
+            if part.value:
+                continue
+            return None
+        goals = comparison_goals(known, part)
+        if goals is None:
+            return None
+        for goal in goals:
+            if not _clip(known, goal, numbers, variables, ends):
+                return None
+    return [
+        (
+            None if low is None else known.from_poly(low),
+            None if high is None else known.from_poly(high),
+        )
+        for low, high in ends
+    ]
+
+
+def _clip(
+    known: Analyzer,
+    goal: Poly,
+    numbers: Sequence[int],
+    variables: Sequence[Var],
+    ends: list[list[Poly | None]],
+) -> bool:
+    """Read ``value * var + rest >= 0`` as a bound of the one variable in it."""
+    inside = [index for index, number in enumerate(numbers) if any(number in m for m in goal)]
+    if len(inside) != 1:
+        return False
+    index = inside[0]
+    split = linear_in(goal, numbers[index])
+    if split is None or set(split[0]) != {()}:
+        return False
+    value, rest = split[0][()], split[1]
+    if uses_var(known.from_poly(rest), set(variables)):
+        return False
+    canonical = known._canonical
+    low, high = ends[index]
+    if value > 0:  # var >= ceil(-rest / value)
+        bound = poly_scale(canonical.floordiv(rest, {(): value}), -1)
+        ends[index][0] = bound if low is None else canonical.minmax(MAX, low, bound)
+    else:  # var <= floor(rest / -value)
+        bound = canonical.floordiv(rest, {(): -value})
+        ends[index][1] = bound if high is None else canonical.minmax(MIN, high, bound)
+    return True
