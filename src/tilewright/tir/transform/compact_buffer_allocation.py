@@ -1,10 +1,222 @@
-"""Shrink."""
+"""Shrink intermediate buffers to what is touched while they live.
+
+PlanBufferAllocation has put each allocation inside the loops that all its uses share. What one pass
+through that place touches is a box whose start depends on the loops around and whose extents, as a
+rule, are constant: the buffer gets those extents, and accesses are shifted by the box's start. This
+is what makes a tile of ``cache_write`` or ``compute_at`` small enough for registers or cache.
+"""
 
 from __future__ import annotations
+
+from typing import Any
+
+from tilewright.arith import Analyzer, region_bound
+from tilewright.ir import (
+    TRUE,
+    Expr,
+    IntImm,
+    Mutator,
+    Ramp,
+    Range,
+    Var,
+    and_,
+    as_int,
+    const,
+    is_const,
+    pre_order,
+    substitute,
+)
+from tilewright.tir.analysis.regions import union_box
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.stmt import (
+    Block,
+    BlockRealize,
+    BufferStore,
+    For,
+    IfThenElse,
+    LetStmt,
+)
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+
+Box = tuple[Range, ...]
 
 
 class CompactBufferAllocation(FunctionTransform):
+    """Give ``alloc_buffers`` the extents that are used."""
+
     def transform_function(self, func: PrimFunc) -> PrimFunc:
-        return func
+        """Rewrite one function."""
+        if not any(isinstance(item, Block) and item.alloc_buffers for item in pre_order(func.body)):
+            return func
+        return func.map_children(_Compactor(function_analyzer(func)).visit)
+
+
+class _Touched:
+    """Boxes of some buffers that a piece of program touches, relaxed over the loops inside it."""
+
+    def __init__(self, buffers: set[Buffer], analyzer: Analyzer) -> None:
+        self.analyzer = analyzer
+        self.of_data = {buffer.data: buffer for buffer in buffers}
+        self.boxes: dict[Buffer, Box] = {}
+        self.kept: set[Buffer] = set()
+        self.domain: dict[Var, Range] = {}
+        self.values: dict[Var, Expr] = {}
+        self.condition: Expr = TRUE
+
+    def walk(self, node: Any) -> None:
+        kind = type(node)
+        if kind is IntImm:
+            return
+        if kind is For:
+            self.walk(node.min)
+            self.walk(node.extent)
+            self.domain[node.loop_var] = Range(
+                substitute(node.min, self.values), substitute(node.extent, self.values)
+            )
+            self.walk(node.body)
+            del self.domain[node.loop_var]
+            return
+        if kind is Var:
+            if node in self.of_data:  # a bare pointer: who knows what it touches
+                self.kept.add(self.of_data[node])
+            return
+        if kind is BlockRealize or kind is IfThenElse:
+            self.branch(node)
+            return
+        if kind is LetStmt:
+            self.walk(node.value)
+            self.values[node.var] = substitute(node.value, self.values)
+            self.walk(node.body)
+            return
+        if kind is BufferLoad or kind is BufferStore:
+            self.access(node.buffer, node.indices)
+        for item in node.child_nodes():
+            if type(item) is not Buffer:
+                self.walk(item)
+
+    def branch(self, node: Any) -> None:
+        condition = node.predicate if type(node) is BlockRealize else node.condition
+        self.walk(condition)
+        before = self.condition
+        self.condition = and_(before, substitute(condition, self.values))
+        self.walk(node.block if type(node) is BlockRealize else node.then_case)
+        self.condition = before
+        if type(node) is IfThenElse and node.else_case is not None:
+            self.walk(node.else_case)
+
+    def access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
+        owner = self.of_data.get(buffer.data)
+        if owner is None:
+            return
+        if owner is not buffer:  # a view with another shape
+            self.kept.add(owner)
+            return
+        ranges = [_range(substitute(index, self.values)) for index in indices]
+        bounds = region_bound(ranges, self.domain, self.condition, analyzer=self.analyzer)
+        box = []
+        for bound, extent, index in zip(bounds, buffer.shape, indices):
+            whole = Range(const(0), extent)
+            ok = isinstance(bound, Range) and not any(
+                isinstance(item, BufferLoad) for item in pre_order(index)
+            )
+            box.append(bound if ok and isinstance(bound, Range) else whole)
+        known = self.boxes.get(buffer)
+        made = tuple(box)
+        self.boxes[buffer] = made if known is None else union_box(known, made, self.analyzer)
+
+
+def _range(index: Expr) -> Range:
+    if isinstance(index, Ramp):
+        stride = as_int(index.stride)
+        if stride is not None and stride > 0:
+            return Range(index.base, const(stride * (index.lanes - 1) + 1))
+    return Range(index, const(1))
+
+
+class _Compactor(Mutator):
+    def __init__(self, analyzer: Analyzer) -> None:
+        self.analyzer = analyzer
+        self.outer: set[Var] = set()  # loops around: extents may not depend on them
+        self.moved: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]] = {}
+
+    def visit_For(self, node: For) -> Any:
+        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
+        self.outer.add(node.loop_var)
+        return self.generic_visit(node)
+
+    def visit_Block(self, node: Block) -> Any:
+        if not node.alloc_buffers:
+            return self.generic_visit(node)
+        touched = _Touched(set(node.alloc_buffers), self.analyzer)
+        touched.walk(node.body)
+        buffers = tuple(self._compacted(buffer, touched) for buffer in node.alloc_buffers)
+        made = node.map_children(self.visit)
+        if all(a is b for a, b in zip(buffers, node.alloc_buffers)):
+            return made
+        return made.replace(alloc_buffers=buffers)
+
+    def _compacted(self, buffer: Buffer, touched: _Touched) -> Buffer:
+        box = touched.boxes.get(buffer)
+        if box is None or buffer in touched.kept or buffer.strides:
+            return buffer
+        shape: list[Expr] = []
+        starts: list[Expr] = []
+        changed = False
+        for item, extent in zip(box, buffer.shape):
+            size, start = self._dimension(item, extent)
+            shape.append(size)
+            starts.append(start)
+            changed = changed or size is not extent or not is_const(start, 0)
+        if not changed:
+            return buffer
+        made = buffer.replace(shape=tuple(shape), data=buffer.data)
+        self.moved[buffer] = (made, tuple(starts))
+        return made
+
+    def _dimension(self, item: Range, extent: Expr) -> tuple[Expr, Expr]:
+        """New extent and start of one dimension; the old ones if nothing is gained."""
+        size = self.analyzer.simplify(item.extent)
+        start = self.analyzer.simplify(item.min)
+        if any(isinstance(part, BufferLoad) for part in pre_order(start)):
+            return extent, const(0)
+        if not isinstance(size, IntImm) and any(
+            type(part) is Var and part in self.outer for part in pre_order(size)
+        ):
+            bound = self.analyzer.const_int_bound(size).max
+            if not isinstance(bound, int):
+                return extent, const(0)
+            size = const(bound)
+        if isinstance(size, IntImm) and isinstance(extent, IntImm):
+            if size.value >= extent.value:
+                return extent, const(0)
+            return const(max(size.value, 1)), start
+        if not isinstance(size, IntImm) and not self.analyzer.can_prove(size < extent):
+            return extent, const(0)
+        return size, start
+
+    def _indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, Any]:
+        made, starts = self.moved[buffer]
+        shifted = []
+        for index, start in zip(indices, starts):
+            if is_const(start, 0):
+                shifted.append(index)
+            elif isinstance(index, Ramp):
+                base = self.analyzer.simplify(index.base - start)
+                shifted.append(Ramp(base, index.stride, index.lanes))
+            else:
+                shifted.append(self.analyzer.simplify(index - start))
+        return made, tuple(shifted)
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        made = self.generic_visit(node)
+        if made.buffer not in self.moved:
+            return made
+        return BufferLoad(*self._indices(made.buffer, made.indices))
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        made = self.generic_visit(node)
+        if made.buffer not in self.moved:
+            return made
+        buffer, indices = self._indices(made.buffer, made.indices)
+        return BufferStore(buffer, made.value, indices)

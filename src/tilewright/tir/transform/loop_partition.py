@@ -1,10 +1,243 @@
-"""Cut loops where a condition inside them changes, so that inner loops run without it."""
+"""Cut loops where a condition inside them changes, so that inner loops run without it.
+
+A tile that doesn't divide an extent leaves a predicate such as ``i0 * 16 + i1 < 125`` in the innermost
+loop. For the loops from the outermost inwards, the values of the loop variable for which the
+condition holds whatever the inner loops do are found:
+
+- if they are a constant range, the loop is cut into that range, without the condition, and the rest;
+- if not (``i0`` is part of a fused loop, the extent is symbolic), the loop's body is doubled under a
+  test of the range.
+
+In the rest the condition stays, or falls away if it is false throughout. Register tiles keep constant
+indices in both copies.
+"""
 
 from __future__ import annotations
+
+from typing import Any
+
+from tilewright.arith import Analyzer, conjuncts, detect_linear_equation, int_set
+from tilewright.ir import (
+    GE,
+    GT,
+    LE,
+    LT,
+    TRUE,
+    And,
+    Expr,
+    IntImm,
+    Mutator,
+    Range,
+    Var,
+    and_,
+    as_int,
+    const,
+    dtypes,
+    pre_order,
+    rewrite_top_down,
+    uses_var,
+)
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.rewrite import renew_definitions
+from tilewright.tir.stmt import (
+    PARALLEL,
+    SERIAL,
+    UNROLLED,
+    For,
+    IfThenElse,
+    SeqStmt,
+    Stmt,
+    seq,
+)
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+from tilewright.tir.transform.simplify import StmtSimplifier
+
+_CUT = (SERIAL, PARALLEL, UNROLLED)
 
 
 class LoopPartition(FunctionTransform):
+    """Partition loops at conditions of branches; at most ``max_depth`` cuts inside one another."""
+
+    def __init__(self, max_depth: int = 2) -> None:
+        self.max_depth = max_depth
+
     def transform_function(self, func: PrimFunc) -> PrimFunc:
-        return func
+        """Rewrite one function."""
+        if not any(isinstance(item, IfThenElse) for item in pre_order(func.body)):
+            return func
+        partitioner = _Partitioner(function_analyzer(func), self.max_depth)
+        return func.map_children(partitioner.visit)
+
+
+class _Condition:
+    """A comparison inside a loop as ``slack >= 0``, with the loops between."""
+
+    def __init__(self, expr: Expr, slack: Expr, domain: dict[Var, Range]) -> None:
+        self.expr = expr
+        self.slack = slack
+        self.domain = domain
+
+
+class _Partitioner(Mutator):
+    def __init__(self, analyzer: Analyzer, max_depth: int) -> None:
+        self.analyzer = analyzer
+        self.left = max_depth
+
+    def visit_Expr(self, node: Expr) -> Expr:
+        return node
+
+    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+        made = node.map_children(self.visit)
+        return node if made is node else seq(made)
+
+    def visit_For(self, node: For) -> Any:
+        made = self._cut(node) if self.left > 0 and node.kind in _CUT else None
+        if made is not None:
+            return made
+        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
+        return self.generic_visit(node)
+
+    def _cut(self, loop: For) -> Stmt | None:
+        found = _conditions(loop)
+        if not found:
+            return None
+        var = loop.loop_var
+        low, high = as_int(loop.min), None
+        if low is not None and as_int(loop.extent) is not None:
+            high = low + (as_int(loop.extent) or 0)
+        start, stop = low, high
+        cut: set[int] = set()
+        tests: list[tuple[_Condition, Expr]] = []
+        for condition in found:
+            least = int_set(condition.slack, condition.domain, analyzer=self._fresh()).min
+            if not isinstance(least, Expr) or any(uses_var(least, {v}) for v in condition.domain):
+                continue
+            linear = detect_linear_equation(least, [var])
+            factor = as_int(linear[0]) if linear is not None else None
+            rest = as_int(linear[1]) if linear is not None else None
+            if factor and rest is not None and start is not None and stop is not None:
+                if factor < 0:
+                    stop = min(stop, rest // -factor + 1)
+                else:
+                    start = max(start, -(rest // factor))
+                cut.add(id(condition.expr))
+            elif condition.domain:
+                tests.append((condition, least))
+        if cut and start is not None and stop is not None and start < stop:
+            if low is None or high is None or (start == low and stop == high):
+                return None
+            return self._pieces(loop, (low, start, stop, high), cut)
+        if tests:
+            return self._doubled(loop, tests)
+        return None
+
+    def _fresh(self) -> Analyzer:
+        return self.analyzer.copy()
+
+    def _pieces(self, loop: For, ends: tuple[int, int, int, int], known: set[int]) -> Stmt:
+        """The loop in up to three pieces; the middle one without the conditions."""
+        low, start, stop, high = ends
+        self.left -= 1
+        pieces: list[Stmt] = []
+        for first, last, body in (
+            (low, start, loop.body),
+            (start, stop, _assume(loop.body, known)),
+            (stop, high, loop.body),
+        ):
+            if first >= last:
+                continue
+            kind = loop.kind if first == start or loop.kind != PARALLEL else SERIAL
+            dtype = loop.loop_var.dtype
+            piece = loop.replace(
+                min=const(first, dtype), extent=const(last - first, dtype), kind=kind, body=body
+            )
+            if pieces:
+                piece = renew_definitions(piece)
+            simple = StmtSimplifier(self._fresh()).visit(piece)
+            pieces.append(self.visit(simple))
+        self.left += 1
+        return seq(*pieces)
+
+    def _doubled(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Stmt:
+        """The loop with its body twice, under a test that the conditions hold throughout."""
+        self.left -= 1
+        self.analyzer.bind(loop.loop_var, Range(loop.min, loop.extent), override=True)
+        full = and_(*(self.analyzer.simplify(least >= 0) for _, least in tests))
+        fast = _assume(loop.body, {id(condition.expr) for condition, _ in tests})
+        if isinstance(full, IntImm):
+            # Known after all: nothing to test.
+            made = loop.replace(body=self.visit(fast if full.value else loop.body))
+            self.left += 1
+            return made
+        fast = self.visit(fast)
+        slow = self.visit(renew_definitions(loop.body))
+        self.left += 1
+        return loop.replace(body=IfThenElse(full, fast, slow))
+
+
+def _conditions(loop: For) -> list[_Condition]:
+    """Comparisons in branches below a loop that depend on its variable."""
+    found: list[_Condition] = []
+    domain: dict[Var, Range] = {}
+
+    def walk(node: Any) -> None:
+        if isinstance(node, For):
+            domain[node.loop_var] = Range(node.min, node.extent)
+            walk(node.body)
+            del domain[node.loop_var]
+            return
+        if isinstance(node, IfThenElse):
+            for part in conjuncts(node.condition):
+                slack = _slack(part)
+                if slack is not None and uses_var(slack, {loop.loop_var}):
+                    found.append(_Condition(part, slack, dict(domain)))
+        for item in node.child_nodes():
+            if isinstance(item, Stmt):
+                walk(item)
+
+    walk(loop.body)
+    return found
+
+
+def _slack(condition: Any) -> Expr | None:
+    """The expression that is at least zero exactly where a comparison holds."""
+    kind = type(condition)
+    if kind not in (LT, LE, GT, GE) or condition.a.dtype != "int64":
+        return None
+    if dtypes.lanes_of(condition.dtype) > 1:
+        return None
+    if any(isinstance(item, BufferLoad) for item in pre_order(condition)):
+        return None
+    if kind is LT:
+        return condition.b - condition.a - 1  # type: ignore[no-any-return]
+    if kind is LE:
+        return condition.b - condition.a  # type: ignore[no-any-return]
+    if kind is GT:
+        return condition.a - condition.b - 1  # type: ignore[no-any-return]
+    return condition.a - condition.b  # type: ignore[no-any-return]
+
+
+def _assume(body: Stmt, known: set[int]) -> Stmt:
+    """Replace conditions (by identity) by true."""
+
+    def rewrite(node: Any) -> Any:
+        if id(node) in known:
+            return TRUE
+        if type(node) is And:
+            return and_(rewrite_top_down(node.a, rewrite), rewrite_top_down(node.b, rewrite))
+        if type(node) is IfThenElse:
+            condition = rewrite_top_down(node.condition, rewrite)
+            then_case = rewrite_top_down(node.then_case, rewrite)
+            if isinstance(condition, IntImm) and condition.value:
+                return then_case
+            other = node.else_case
+            if other is not None:
+                other = rewrite_top_down(other, rewrite)
+            return IfThenElse(condition, then_case, other)
+        return None
+
+    made: Stmt = rewrite_top_down(body, rewrite)
+    return made
+
+
