@@ -25,6 +25,7 @@ from tilewright.ir import (
     and_,
     as_int,
     free_vars,
+    uses_var,
 )
 from tilewright.tir import (
     NO_OP,
@@ -454,11 +455,13 @@ def _solve_inputs(
     domain = {iter_var.var: iter_var.dom for iter_var in block.iter_vars}
     found: dict[Var, Span] = {}
     hard: list[tuple[Range, Span]] = []
+    covered: list[tuple[Range, Span]] = []
     for item, span, size in zip(region.region, spans, region.buffer.shape):
         if span is None:
             raise _unknown(place, realize, region)
         index = item.min
         if _covers(regions, span, size):
+            covered.append((item, span))
             continue
         if not span.exact:
             raise place.state.error(
@@ -482,6 +485,9 @@ def _solve_inputs(
                 continue
         hard.append((item, span))
     if hard:
+        # A dimension that is there as a whole asks for nothing, but helps to solve the others.
+        axes = {var for item, _ in hard for var in free_vars(item.min) if var in domain}
+        hard += [entry for entry in covered if uses_var(entry[0].min, axes)]
         solved_all = _invert(place, realize, region, hard, found, domain)
         found.update(solved_all)
     return found

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from schedule_cases import chain, check, conv2d, loop_extents, matmul, matmul_relu, refuses
+
+from tilewright import te
+from tilewright.tir.schedule import Schedule
+
+
+def test_cache_read_of_a_parameter() -> None:
+    func = matmul()
+    sch = Schedule(func)
+    copy = sch.cache_read(sch.get_block("C"), 0, "shared")
+    assert copy.name == "A_shared"
+    (buffer,) = sch.get(sch.get_block("root")).alloc_buffers
+    assert (buffer.name, buffer.scope) == ("A_shared", "shared")
+    assert loop_extents(sch, copy) == [12, 10]
+    i, j, k = sch.get_loops(sch.get_block("C"))
+    i0, i1 = sch.split(i, [None, 4])
+    sch.compute_at(copy, i0)
+    assert loop_extents(sch, copy) == [3, 4, 10]
+    check(sch, func)
+
+
+def test_cache_read_copies_only_what_is_read() -> None:
+    a = te.placeholder((16, 16), name="A")
+    b = te.compute((8, 4), lambda i, j: a[i + 2, j * 2] + a[i + 3, j * 2], name="B")
+    func = te.create_prim_func([a, b])
+    sch = Schedule(func)
+    copy = sch.cache_read(sch.get_block("B"), 0, "local")
+    assert loop_extents(sch, copy) == [9, 7]
+    check(sch, func)
+
+
+def test_cache_read_for_some_consumers() -> None:
+    a = te.placeholder((16,), name="A")
+    b = te.compute((16,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((16,), lambda i: a[i] + b[i], name="C")
+    func = te.create_prim_func([a, b, c])
+    for chosen, expected in ((["C"], ["A"]), ([], ["A_local"])):
+        sch = Schedule(func)
+        handles = [sch.get_block(name) for name in chosen]
+        sch.cache_read(sch.get_block("C"), 0, "local", handles)
+        reads = sch.get(sch.get_block("B")).reads
+        assert [region.buffer.name for region in reads] == expected
+        check(sch, func)
+
+
+def test_cache_read_between_a_nested_producer_and_its_consumer() -> None:
+    func = chain()
+    sch = Schedule(func)
+    c, d = sch.get_block("C"), sch.get_block("D")
+    i, _ = sch.get_loops(d)
+    i0, _ = sch.split(i, [None, 4])
+    sch.compute_at(c, i0)
+    copy = sch.cache_read(d, 0, "local")
+    assert loop_extents(sch, copy) == [4, 4, 12]
+    check(sch, func)
+
+
+def test_cache_write_goes_behind_the_writer() -> None:
+    func = matmul_relu()
+    sch = Schedule(func)
+    copy = sch.cache_write(sch.get_block("C"), 0, "local")
+    names = [item.name for item in sch.get_child_blocks(sch.get_block("root"))]
+    assert names == ["C", "C_local", "D"]
+    assert copy.name == "C_local"
+    check(sch, func)
+
+
+def test_cache_write_redirects_consumers() -> None:
+    func = matmul_relu()
+    sch = Schedule(func)
+    d = sch.get_block("D")
+    sch.cache_write(sch.get_block("C"), 0, "local", [d])
+    assert sch.get(d).reads[0].buffer.name == "C_local"
+    check(sch, func)
+
+
+def test_cache_write_inside_a_nest() -> None:
+    func = conv2d()
+    sch = Schedule(func)
+    h, *_ = sch.get_loops(sch.get_block("conv"))
+    h0, _ = sch.split(h, [None, 4])
+    sch.compute_at(sch.get_block("pad"), h0)
+    copy = sch.cache_write(sch.get_block("pad"), 0, "local")
+    assert loop_extents(sch, copy) == [2, 6, 10, 3]
+    check(sch, func)
+
+
+def test_names_stay_distinct() -> None:
+    func = matmul()
+    sch = Schedule(func)
+    first = sch.cache_read(sch.get_block("C"), 0, "local")
+    second = sch.cache_read(sch.get_block("C"), 0, "local")
+    assert first.name != second.name
+    check(sch, func)
+
+
+def test_symbolic_shapes() -> None:
+    n = te.var("n")
+    a = te.placeholder((n, n), name="A")
+    b = te.compute((n, n), lambda i, j: a[j, i] * 2.0, name="B")
+    func = te.create_prim_func([a, b])
+    sch = Schedule(func)
+    sch.cache_read(sch.get_block("B"), 0, "local")
+    sch.cache_write(sch.get_block("B"), 0, "local")
+    check(sch, func, n=5)
+
+
+def test_what_caches_refuse() -> None:
+    func = matmul()
+    sch = Schedule(func)
+    c = sch.get_block("C")
+    refuses(sch, lambda: sch.cache_read(c, 2, "local"), "reads 2 buffers", "0: A")
+    refuses(sch, lambda: sch.cache_read(c, 0, "local", [sch.get_block("root")]), "doesn't read")
+    sch.decompose_reduction(c, sch.get_loops(c)[2])
+    refuses(sch, lambda: sch.cache_write(c, 0, "local"), "not the only writer", "C_init")
+
+
+def test_partial_writes_with_holes_are_not_cached() -> None:
+    from tilewright.script import parse
+
+    func = parse(
+        """
+from tilewright.script import tir as T
+
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((16,), "float32")):
+    for i in range(8):
+        with T.block("C"):
+            vi = T.axis.spatial(8, i)
+            C[vi * 2] = A[vi]
+"""
+    )
+    sch = Schedule(func)
+    refuses(sch, lambda: sch.cache_write(sch.get_block("C"), 0, "local"), "holes")
+
+
+def test_reindex_lays_out_by_axes() -> None:
+    a = te.placeholder((6, 8), name="A")
+    b = te.compute((8, 6), lambda i, j: a[j, i] * 2.0, name="B")
+    func = te.create_prim_func([a, b])
+    for which in (("read", 0), ("write", 0), "A"):
+        sch = Schedule(func)
+        copy = sch.reindex(sch.get_block("B"), which)
+        assert loop_extents(sch, copy) == [8, 6]
+        check(sch, func)
+
+
+def test_reindex_of_a_convolution_input_is_im2col() -> None:
+    func = conv2d(size=4, channels=2, filters=2)
+    sch = Schedule(func)
+    copy = sch.reindex(sch.get_block("conv"), ("read", 0))
+    assert loop_extents(sch, copy) == [4, 4, 3, 3, 2]
+    check(sch, func)
+    sch = Schedule(func)
+    sch.reindex(sch.get_block("conv"), ("write", 0))
+    check(sch, func)
