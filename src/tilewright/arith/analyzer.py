@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.arith.bounds import ConstIntBound, dtype_interval
 from tilewright.arith.canonical import ARITHMETIC_DTYPES, OpaqueOperand
 from tilewright.arith.context import Context
-from tilewright.arith.intervals import IntervalSet, interval_of
+from tilewright.arith.intervals import IntervalSet, Relaxer, bind_domain, interval_of
 from tilewright.arith.modular import ModularSet
 from tilewright.arith.polynomial import Poly, Polynomial, constant_of, poly_add, poly_sub
 from tilewright.arith.simplify import Simplifier
@@ -149,9 +149,7 @@ class Analyzer:
 
     def to_polynomial(self, expr: Expr) -> Polynomial:
         """Return the canonical polynomial over this analyzer's atoms."""
-        return Polynomial(
-            self._canonical.merged(self.poly(expr)), self._context.table, expr.dtype
-        )
+        return Polynomial(self._canonical.merged(self.poly(expr)), self._context.table, expr.dtype)
 
     def poly(self, expr: Expr) -> Poly:
         """Return the raw polynomial (for the other parts of ``arith``)."""
@@ -193,7 +191,8 @@ class Analyzer:
 
     def int_set(self, expr: ExprLike, dom: Mapping[Var, Range | IntervalSet]) -> IntervalSet:
         """Return the interval of ``expr`` while the variables run through ``dom``."""
-        return interval_of(self, as_expr(expr), dom)
+        known = self.copy()
+        return interval_of(Relaxer(known, bind_domain(known, dom)), as_expr(expr))
 
     def can_prove(self, condition: ExprLike) -> bool:
         """Whether a condition is proven; ``False`` means "not proven"."""

@@ -186,7 +186,7 @@ class BoundAnalyzer:
     def _mod(a: Interval, b: Interval) -> Interval:
         if b[0] > 0:
             if a[0] >= 0:
-                return (a if a[1] < b[0] else (0, min(a[1], b[1] - 1)))
+                return a if a[1] < b[0] else (0, min(a[1], b[1] - 1))
             return 0, b[1] - 1
         if b[1] < 0:
             return b[0] + 1, 0

@@ -493,6 +493,11 @@ class Canonical:
                         made = poly_sub(a, {mono: value})
                         made = poly_add(made, poly_mul({rest: value}, parts[0]))
                         return self.floormod(made, b, dtype)
+        if self.context.residues:
+            by = constant_of(b)
+            coeff, base = self.modular.poly(a)
+            if by and by > 0 and coeff % by == 0:
+                return poly_const(base % by)
         return self.reduced({(table.compound(MOD, a, b, dtype),): 1})
 
     def _positive(self, a: Poly) -> bool:

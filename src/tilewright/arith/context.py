@@ -13,7 +13,17 @@ from typing import Any
 from tilewright.arith.polynomial import AtomTable, Monomial, Poly
 from tilewright.ir import Expr, Var
 
-_STATE = ("values", "substitutions", "ranges", "limits", "poly_limits", "facts", "rules", "residues", "conditions")
+_STATE = (
+    "values",
+    "substitutions",
+    "ranges",
+    "limits",
+    "poly_limits",
+    "facts",
+    "rules",
+    "residues",
+    "conditions",
+)
 _CACHES = ("bound_cache", "residue_cache", "proof_cache", "div_cache")
 
 

@@ -27,9 +27,32 @@ def int_set(
     analyzer: Analyzer | None = None,
 ) -> IntervalSet:
     """Return the interval that ``expr`` covers while the variables run through ``dom``."""
+    relaxer, _ = _relaxer(dom, predicate, analyzer)
+    return interval_of(relaxer, expr)
+
+
+def _relaxer(
+    dom: Mapping[Var, Range | IntervalSet], predicate: Expr, analyzer: Analyzer | None
+) -> tuple[Relaxer, list[Poly]]:
+    """Bind a domain, narrow it by a predicate, and return the facts that the predicate gave."""
     known = analyzer.copy() if analyzer is not None else Analyzer()
+    ends = bind_domain(known, dom)
+    if isinstance(predicate, IntImm):
+        return Relaxer(known, ends), []
+    context = known._context
+    before, limits_before = len(context.facts), dict(context.limits)
     known.assume(predicate)
-    return interval_of(known, expr, dom)
+    facts = context.facts[before:]
+    for number, (low, high) in context.limits.items():
+        if limits_before.get(number) != (low, high):
+            if low != NEG_INF:
+                facts.append({(number,): 1, **({(): -low} if low else {})})
+            if high != POS_INF:
+                facts.append({(number,): -1, **({(): high} if high else {})})
+    ends = narrow(Relaxer(known, ends), ends, facts)
+    context.ranges.update(ends)
+    context.changed()
+    return Relaxer(known, ends), facts
 
 
 def region_bound(
@@ -47,26 +70,8 @@ def region_bound(
     narrows the domain. With ``exact``, a dimension of which not every element is provably touched
     also comes back as an (unbounded) ``IntervalSet``.
     """
-    known = analyzer.copy() if analyzer is not None else Analyzer()
-    ends = bind_domain(known, dom)
-    facts: list[Poly] = []
-    trivial = isinstance(predicate, IntImm)
-    if not trivial:
-        before = len(known._context.facts)
-        limits_before = dict(known._context.limits)
-        known.assume(predicate)
-        facts = known._context.facts[before:]
-        for number, (low, high) in known._context.limits.items():
-            if limits_before.get(number) != (low, high):
-                if low != NEG_INF:
-                    facts.append(poly_add({(number,): 1}, {(): -low} if low else {}))
-                if high != POS_INF:
-                    facts.append(poly_add({(number,): -1}, {(): high} if high else {}))
-        ends = narrow(Relaxer(known, ends), ends, facts)
-        for number, pair in ends.items():
-            known._context.ranges[number] = pair
-        known._context.changed()
-    relaxer = Relaxer(known, ends)
+    relaxer, facts = _relaxer(dom, predicate, analyzer)
+    known = relaxer.analyzer
     made: list[Range | IntervalSet] = []
     for item in region:
         if not uses_var(item.min, dom) and not uses_var(item.extent, dom):

@@ -299,12 +299,9 @@ def narrow(relaxer: Relaxer, domain: dict[int, Ends], facts: Sequence[Poly]) -> 
     return made
 
 
-def interval_of(
-    analyzer: Analyzer, expr: Expr, domain: Mapping[Var, Range | IntervalSet]
-) -> IntervalSet:
-    """Return the interval that ``expr`` covers while the variables run through ``domain``."""
-    known = analyzer.copy()
-    relaxer = Relaxer(known, bind_domain(known, domain))
+def interval_of(relaxer: Relaxer, expr: Expr) -> IntervalSet:
+    """Return the interval that ``expr`` covers over a relaxer's domain."""
+    known = relaxer.analyzer
     poly = known._canonical.merged(known.poly(expr))
     low, high = relaxer.end(poly, False), relaxer.end(poly, True)
     return IntervalSet(

@@ -201,9 +201,7 @@ class _Detector:
         low, extent = ranges[var].min, ranges[var].extent
         for goal in sides:
             value = goal.get((number,))
-            if value not in (1, -1) or any(
-                number in mono and len(mono) > 1 for mono in goal
-            ):
+            if value not in (1, -1) or any(number in mono and len(mono) > 1 for mono in goal):
                 return False
         for goal in sides:
             value = goal[(number,)]
@@ -366,9 +364,7 @@ class _Detector:
         analyzer = self.analyzer
         extent = analyzer.simplify(piece.extent // divisor)
         if not analyzer.can_prove_equal(extent * divisor, piece.extent):
-            whole = analyzer.can_prove_equal(
-                piece.lower_factor * piece.extent, piece.source.extent
-            )
+            whole = analyzer.can_prove_equal(piece.lower_factor * piece.extent, piece.source.extent)
             if not whole and not (piece.source.padded and piece._is_top()):
                 raise IterMapError(
                     f"`{piece.to_expr()!r}` of extent {piece.extent!r} "
@@ -555,7 +551,9 @@ class _Detector:
         expected: Expr = _ONE
         full = True
         while left:
-            following = [arg for arg in left if analyzer.can_prove_equal(arg.lower_factor, expected)]
+            following = [
+                arg for arg in left if analyzer.can_prove_equal(arg.lower_factor, expected)
+            ]
             if len(following) > 1:
                 return False, False, None
             if not following:
@@ -593,9 +591,7 @@ def _same_piece(analyzer: Analyzer, a: IterSplitExpr, b: IterSplitExpr) -> bool:
     )
 
 
-def _same_chain(
-    analyzer: Analyzer, a: Sequence[IterSplitExpr], b: Sequence[IterSplitExpr]
-) -> bool:
+def _same_chain(analyzer: Analyzer, a: Sequence[IterSplitExpr], b: Sequence[IterSplitExpr]) -> bool:
     return len(a) == len(b) and all(
         _same_piece(analyzer, x, y) and analyzer.can_prove_equal(x.scale, y.scale)
         for x, y in zip(a, b)

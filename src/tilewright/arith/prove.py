@@ -263,5 +263,3 @@ class Prover:
                         return True
                     break
         return False
-
-

@@ -179,5 +179,3 @@ class Table:
                     made = (IntImm if isinstance(made, (int, bool)) else FloatImm)(made, expr.dtype)
                 return made
         return None
-
-

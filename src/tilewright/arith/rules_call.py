@@ -26,11 +26,7 @@ def _mask(m: Match, _: Any) -> bool:
 
 
 def _trunc_is_floor(m: Match, analyzer: Any) -> bool:
-    return (
-        m.x.dtype in _WHOLE
-        and analyzer.can_prove_ge(m.x, 0)
-        and analyzer.can_prove_ge(m.y, 1)
-    )
+    return m.x.dtype in _WHOLE and analyzer.can_prove_ge(m.x, 0) and analyzer.can_prove_ge(m.y, 1)
 
 
 def _nonneg(m: Match, analyzer: Any) -> bool:
@@ -76,4 +72,3 @@ def _widens(source: str, target: str) -> bool:
     low, high = dtypes.integer_limits(source)
     least, most = dtypes.integer_limits(target)
     return least <= low and high <= most
-

@@ -1,0 +1,140 @@
+"""Interval sets and the regions that loops touch."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.arith.helpers import evaluate, rng
+from tilewright.arith import (
+    NEG_INF,
+    POS_INF,
+    Analyzer,
+    IntervalSet,
+    detect_clip_bound,
+    detect_linear_equation,
+    int_set,
+    region_bound,
+)
+from tilewright.ir import TRUE, Range, Var, and_, ceildiv, expr_equal, minimum, select
+from tilewright.tir import decl_buffer
+
+i, j, k, n, m = (Var(name) for name in "i j k n m".split())
+f0, f1, f2 = Var("f0"), Var("f1"), Var("f2")
+x, y, z = Var("x"), Var("y"), Var("z")
+ENV = {n: 5, m: 7, f0: 3, f1: 4, f2: 2, i: 6, k: 9, x: 2}
+
+
+def positive() -> Analyzer:
+    made = Analyzer()
+    for var in (f0, f1, f2, n, m):
+        made.bind_positive(var)
+    return made
+
+
+TIGHT = [
+    (i * 16 + j, 1, {j: rng(16)}, TRUE),
+    (x * f1 + y, 1, {y: rng(f1)}, TRUE),
+    (x * f1 + y, 1, {x: rng(f0), y: rng(f1)}, TRUE),
+    (x * f1 * f2 + y * f2 + z, 1, {y: rng(f1), z: rng(f2)}, TRUE),
+    (x * f2 - z, 1, {z: rng(f2)}, TRUE),
+    (i * 2 + j * 3 - 1, 1, {j: rng(3)}, TRUE),
+    (i * 2 + j * n - 1, 2, {j: rng(3)}, TRUE),
+    ((i * 16 + j) // 4, 1, {j: rng(16)}, TRUE),
+    (j // 3, 1, {j: rng(16)}, TRUE),
+    (minimum(j, k), 1, {j: rng(16)}, TRUE),
+    (y * 16 + j, 1, {y: rng(4), j: rng(16)}, y * 16 + j < 50),
+    (y * 16 + j, 1, {y: rng(ceildiv(n * 8, 16)), j: rng(16)}, y * 16 + j < n * 8),
+    (j * 2, 1, {j: rng(16)}, and_(j < 5, j >= 2)),
+    (j + 3, 1, {j: rng(n)}, j < 3),
+    (j + k, 4, {j: rng(8, 4)}, TRUE),
+    (j % 4 + i, 1, {j: rng(3, 4)}, TRUE),
+]
+
+
+@pytest.mark.parametrize("index, width, domain, predicate", TIGHT, ids=lambda e: repr(e))
+def test_region_is_the_hull(index, width, domain, predicate):
+    (found,) = region_bound([rng(width, index)], domain, predicate, analyzer=positive())
+    assert isinstance(found, Range)
+    axes = []
+    for var, value in domain.items():
+        low = evaluate(value.min, ENV)
+        axes.append([(var, low + step) for step in range(evaluate(value.extent, ENV))])
+    touched = []
+    for chosen in itertools.product(*axes):
+        env = {**ENV, **dict(chosen)}
+        if evaluate(predicate, env):
+            touched.append(evaluate(index, env))
+    low = evaluate(found.min, ENV)
+    assert low == min(touched)
+    assert low + evaluate(found.extent, ENV) == max(touched) + width
+
+
+def test_symbolic_tile_extent_is_short():
+    (found,) = region_bound([rng(1, x * f1 + y)], {y: rng(f1)}, analyzer=positive())
+    assert expr_equal(found.min, x * f1)
+    assert found.extent is f1
+
+
+def test_what_is_not_relaxed_stays():
+    item = rng(4, i * 2)
+    (found,) = region_bound([item], {j: rng(16)})
+    assert found is item
+
+
+def test_unknown_ends_are_infinite():
+    buffer = decl_buffer((64,), "int64")
+    (found,) = region_bound([rng(1, buffer[j])], {j: rng(16)})
+    assert isinstance(found, IntervalSet)
+    assert not found.is_bounded
+    assert found.to_range() is None
+
+
+def test_exact_regions():
+    domain = {j: rng(16)}
+    (loose,) = region_bound([rng(1, j * 2)], domain)
+    assert evaluate(loose.extent, {}) == 31
+    (strided,) = region_bound([rng(1, j * 2)], domain, exact=True)
+    assert isinstance(strided, IntervalSet)
+    (dense,) = region_bound([rng(2, j * 2)], domain, exact=True)
+    assert evaluate(dense.extent, {}) == 32
+
+
+def test_inner_ranges_may_depend_on_outer():
+    domain = {i: rng(4), j: rng(i + 1)}
+    (found,) = region_bound([rng(1, i + j)], domain)
+    assert (evaluate(found.min, {}), evaluate(found.extent, {})) == (0, 7)
+
+
+def test_int_set_of_intervals():
+    known = positive()
+    half = known.int_set(-x, {x: IntervalSet(0, POS_INF)})
+    assert half.min == NEG_INF
+    assert evaluate(half.max, {}) == 0
+    product = known.int_set(x * y, {x: rng(f0), y: rng(4, 1)})
+    assert known.can_prove_equal(product.max, f0 * 4 - 4)
+    assert evaluate(int_set(j, {j: rng(16)}, j < 4).max, {}) == 3
+    assert evaluate(int_set(select(i < 3, j, 20), {j: rng(4)}).max, {}) == 20
+    assert IntervalSet.everything().min == NEG_INF
+    assert evaluate(IntervalSet.from_range(rng(4, 2)).max, {}) == 5
+
+
+def test_linear_equations():
+    made = detect_linear_equation(x * 3 + y * n - 5 + k, [x, y])
+    assert made is not None
+    for got, expected in zip(made, [3, n, k - 5]):
+        assert Analyzer().can_prove_equal(got, expected)
+    assert detect_linear_equation(x * y, [x, y]) is None
+    assert detect_linear_equation(x // 2, [x]) is None
+    assert detect_linear_equation(x * x, [x]) is None
+
+
+def test_clip_bounds():
+    (ends,) = detect_clip_bound(and_(x * 2 >= 3, x < n), [x])
+    assert evaluate(ends[0], {}) == 2
+    assert expr_equal(ends[1], n - 1)
+    assert detect_clip_bound(x + y < 3, [x, y]) is None
+    assert detect_clip_bound(x * n < 3, [x]) is None
+    (free,) = detect_clip_bound(TRUE, [x])
+    assert free == (None, None)
