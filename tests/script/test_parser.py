@@ -209,7 +209,7 @@ def test_conditions():
     expr = script.parse("x = T.int64()\n0 <= x < 4 and not x == 2")
     assert isinstance(expr, And) and isinstance(expr.a, And)
     assert script.parse("x = T.int64()\nx + 1 if x > 2 else 0").op.name == "if_then_else"
-    assert script.parse("1 < 2 and 3") == 3
+    assert script.parse("1 < 2 and 3").value == 3
 
 
 def test_else_chain_and_while():

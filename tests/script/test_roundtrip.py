@@ -177,7 +177,7 @@ INNER = For(Var("j"), const(0), const(4), "serial", STORE)
         IfThenElse(P, STORE, IfThenElse(Let(Y, const(1, "int32"), EQ(Y, Y)), STORE)),
         IfThenElse(TRUE, STORE),
         While(P, STORE),
-        AssertStmt(P, "it's \"wrong\""),
+        AssertStmt(P, 'it\'s "wrong"'),
         LetStmt(Var("v", "float32"), F, STORE),
         LetStmt(Var("v", "int64"), const(1), STORE),
         LetStmt(Var("v", "int64"), X, STORE),
@@ -261,16 +261,14 @@ def block_function(**changes):
     )
     a, c = Var("a", "handle"), Var("c", "handle")
     realize = BlockRealize((i, j), j < 20, block)
-    body = For(
-        i, const(0), const(16), "serial", For(j, const(0), const(32), "serial", realize)
-    )
+    body = For(i, const(0), const(16), "serial", For(j, const(0), const(32), "serial", realize))
     return PrimFunc((a, c), {a: A, c: C}, make_root_block(body), "void", {"global_symbol": "f"})
 
 
 def test_block_with_everything():
     text = check(block_function())
     assert 'vi, vj = T.axis.remap("SR", [i, j])' in text
-    assert 's0 = T.int64()' in text
+    assert "s0 = T.int64()" in text
 
 
 def test_block_alone():
@@ -350,7 +348,9 @@ def test_strange_names():
 def test_module_with_strange_function_name():
     func = block_function()
     other = PrimFunc((), {}, Evaluate(const(1)))
-    mod = IRModule({"main": func, "fused.add-1": other}, {"version": 2, "list": [1.5, float("inf")]})
+    mod = IRModule(
+        {"main": func, "fused.add-1": other}, {"version": 2, "list": [1.5, float("inf")]}
+    )
     text = check(mod)
     assert '@T.prim_func(name="fused.add-1")' in text
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import OPS, ceildiv, dtypes, floordiv, floormod, truncdiv, truncmod
+from tilewright.ir import OPS, ceildiv, dtypes, floordiv, floormod
 from tilewright.ir import IntImm as IntImm
 from tilewright.ir import StringImm as StringImm
 from tilewright.ir import and_ as all
@@ -225,8 +225,6 @@ __all__ = [
     "serial",
     "target",
     "thread_binding",
-    "truncdiv",
-    "truncmod",
     "uint16",
     "uint32",
     "uint4",

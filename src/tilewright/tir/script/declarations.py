@@ -143,6 +143,11 @@ def _make(
 ) -> Buffer:
     if not isinstance(align, int) or align < 1:
         raise VerifyError(f"align is a number of bytes, got {align!r}")
+    parts = (*_shape(shape), *(_shape(strides) if strides is not None else ()))
+    for extent in parts:
+        kind = dtypes.kind_of(as_expr(extent).dtype)
+        if kind not in ("int", "uint"):
+            raise VerifyError(f"shapes and strides are integers, got {extent!r}")
     buffer = make_buffer(
         _shape(shape),
         as_dtype(dtype),
@@ -154,9 +159,6 @@ def _make(
         alignment=align,
         axis_separators=axis_separators,
     )
-    for extent in (*buffer.shape, *buffer.strides):
-        if dtypes.kind_of(extent.dtype) not in ("int", "uint"):
-            raise VerifyError(f"shapes and strides are integers, got {extent!r}: {extent.dtype}")
     return buffer
 
 

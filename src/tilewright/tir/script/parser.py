@@ -873,7 +873,8 @@ def parse_fragment(source: Source, nodes: list[ast.stmt], scope: Scope) -> Any:
         else:
             value = parser.eval(last.value)
             if not isinstance(value, (str, Stmt)) and type(value) not in _DECLARATIONS:
-                return to_value(value)
+                value = to_value(value)
+                return as_expr(value) if isinstance(value, (int, float)) else value
             parser = TirParser(source, Scope(scope.captured, trusted=scope.trusted))
             parser.scope.frames = [dict(scope.frames[0])]
         parser = TirParser(source, Scope(scope.captured, trusted=scope.trusted))

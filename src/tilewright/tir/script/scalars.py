@@ -28,6 +28,7 @@ from tilewright.ir import (
     match_types,
     maximum,
     minimum,
+    structural_equal,
 )
 from tilewright.ir import expr as _expr
 from tilewright.script.evaluator import to_value
@@ -239,13 +240,21 @@ def index_range(start: Any, stop: Any) -> Range:
     return Range(from_, extent)
 
 
+def _same(a: Expr, b: Expr) -> _bool:
+    """Whether two expressions are the same; each may define variables of its own."""
+    return expr_equal(a, b) or (type(a) is type(b) and structural_equal(a, b, map_free_vars=False))
+
+
 def split_range(start: Any, stop: Any) -> tuple[Expr, Expr]:
     """Return minimum and extent of ``start:stop``, undoing ``start + extent`` as it stands."""
     start, stop = to_value(start), to_value(stop)
+    for bound in (start, stop):
+        if not isinstance(bound, Expr) and isinstance(bound, _float):
+            raise VerifyError(f"a range is of integers, got {bound!r}")
     if not isinstance(start, Expr):
         start = const(start, stop.dtype if isinstance(stop, Expr) else INDEX)
     stop = as_expr(stop, start.dtype)
-    if isinstance(stop, _expr.Add) and stop.a.dtype != stop.b.dtype and expr_equal(stop.a, start):
+    if isinstance(stop, _expr.Add) and stop.a.dtype != stop.b.dtype and _same(stop.a, start):
         return start, stop.b
     if isinstance(start, IntImm):
         if start.value == 0 and start.dtype == stop.dtype:
@@ -253,15 +262,15 @@ def split_range(start: Any, stop: Any) -> tuple[Expr, Expr]:
         if isinstance(stop, IntImm) and stop.dtype == start.dtype:
             return start, const(stop.value - start.value, start.dtype)
     if isinstance(stop, _expr.Add):
-        if expr_equal(stop.a, start):
+        if _same(stop.a, start):
             return start, stop.b
-        if expr_equal(stop.b, start):
+        if _same(stop.b, start):
             return start, stop.a
         inner, offset = stop.a, stop.b
         # start = x + 4, stop = x + 20
         if (
             isinstance(start, _expr.Add)
-            and expr_equal(inner, start.a)
+            and _same(inner, start.a)
             and isinstance(offset, IntImm)
             and isinstance(start.b, IntImm)
         ):
