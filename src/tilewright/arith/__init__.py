@@ -10,17 +10,19 @@ from tilewright.arith.iter_map import (
     IterMark,
     IterSplitExpr,
     IterSumExpr,
-    SubspaceDivision,
     conjuncts,
     detect_iter_map,
-    inverse_affine_iter_map,
     iter_map_simplify,
     normalize_iter_map_to_expr,
-    subspace_divide,
 )
 from tilewright.arith.linear import detect_clip_bound, detect_linear_equation
 from tilewright.arith.modular import ModularSet
 from tilewright.arith.polynomial import Polynomial
+from tilewright.arith.subspace import (
+    SubspaceDivision,
+    inverse_affine_iter_map,
+    subspace_divide,
+)
 
 __all__ = [
     "Analyzer",

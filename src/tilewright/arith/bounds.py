@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith.context import Context
-from tilewright.arith.polynomial import DIV, MAX, MIN, MOD, VAR, Poly, poly_scale
+from tilewright.arith.polynomial import DIV, MAX, MIN, VAR, Poly, poly_scale
 from tilewright.ir import INDEX, Call, Cast, Expr, IntImm, Select, dtypes
 
 NEG_INF = -math.inf
@@ -194,7 +194,7 @@ class BoundAnalyzer:
             return 0, max(b[1] - 1, 0)
         return min(b[0] + 1, 0), max(b[1] - 1, 0)
 
-    def opaque(self, expr: Expr) -> Interval:
+    def opaque(self, expr: Any) -> Interval:
         """Bounds of an expression that is not an arithmetic node."""
         limits = dtype_interval(expr.dtype)
         kind = type(expr)

@@ -148,8 +148,12 @@ class Canonical:
         if isinstance(value, Node):
             if getattr(kind, "symbol", False) is True:
                 return value
-            if kind in self._handlers and getattr(value, "dtype", "") in ARITHMETIC_DTYPES:
-                return ("poly", value.dtype, frozenset(self.poly(value).items()))  # type: ignore[attr-defined]
+            if (
+                kind in self._handlers
+                and isinstance(value, Expr)
+                and value.dtype in ARITHMETIC_DTYPES
+            ):
+                return ("poly", value.dtype, frozenset(self.poly(value).items()))
             return (
                 kind,
                 *(
@@ -331,15 +335,14 @@ class Canonical:
             return {}, a, (value, rest)
         quotient: Poly = {}
         remainder: Poly = {}
-        for term, value in a.items():
-            rest = mono_divide(term, mono) if mono else term
-            if rest is not None and (value % by == 0 or (not term and not 0 <= value < by)):
-                whole = value // by
-                quotient[rest] = quotient.get(rest, 0) + whole
-                if value % by:
-                    remainder[term] = value % by
+        for term, amount in a.items():
+            over = mono_divide(term, mono) if mono else term
+            if over is not None and (amount % by == 0 or (not term and not 0 <= amount < by)):
+                quotient[over] = quotient.get(over, 0) + amount // by
+                if amount % by:
+                    remainder[term] = amount % by
             else:
-                remainder[term] = value
+                remainder[term] = amount
         quotient = {term: value for term, value in quotient.items() if value}
         if not remainder:
             return quotient, remainder, ({}, {})

@@ -247,9 +247,14 @@ class Relaxer:
                 return poly_sub(low, shift), poly_sub(high, shift)
         most = self.end(by, True)
         top = None if most is None else poly_sub(most, {(): 1})
-        if low is not None and high is not None and self.canonical.prover.nonneg(low):
-            if top is None or self.canonical.prover.nonneg(poly_sub(top, high)):
-                top = high
+        prover = self.canonical.prover
+        if (
+            low is not None
+            and high is not None
+            and prover.nonneg(low)
+            and (top is None or prover.nonneg(poly_sub(top, high)))
+        ):
+            top = high
         return {}, top
 
 

@@ -24,7 +24,6 @@ from tilewright.arith.polynomial import (
     MOD,
     VAR,
     Poly,
-    constant_of,
     poly_add,
     poly_atoms,
     poly_key,
@@ -40,7 +39,6 @@ from tilewright.ir import (
     IntImm,
     Range,
     Var,
-    and_,
     as_expr,
     const,
     or_,
@@ -85,12 +83,16 @@ class IterSplitExpr:
     def _value(self) -> Expr:
         value = self.source.to_expr()
         value = value // self.lower_factor
-        covers = _same(self.lower_factor * self.extent, self.source.extent)
-        return value if covers or self.source.padded and self._is_top() else value % self.extent
+        covers = same_value(self.lower_factor * self.extent, self.source.extent)
+        return value if covers or (self.source.padded and self._is_top()) else value % self.extent
 
     def _is_top(self) -> bool:
         """Whether nothing is above this piece in a padded mark."""
-        from_top = _known(self.source.extent), _known(self.lower_factor), _known(self.extent)
+        from_top = (
+            known_int(self.source.extent),
+            known_int(self.lower_factor),
+            known_int(self.extent),
+        )
         whole, low, extent = from_top
         if whole is None or low is None or extent is None:
             return False
@@ -132,11 +134,13 @@ class IterMapResult:
     injective: bool = False
 
 
-def _known(expr: Expr) -> int | None:
+def known_int(expr: Expr) -> int | None:
+    """The value of an integer constant, else ``None``."""
     return expr.value if isinstance(expr, IntImm) else None
 
 
-def _same(a: Expr, b: Expr) -> bool:
+def same_value(a: Expr, b: Expr) -> bool:
+    """Whether two extents are equal, knowing nothing about their variables."""
     if isinstance(a, IntImm) and isinstance(b, IntImm):
         return a.value == b.value
     return a is b or Analyzer().can_prove_equal(a, b)
@@ -165,7 +169,7 @@ class _Detector:
         for var, value in narrowed.items():
             number = self.context.table.var(var)
             analyzer.bind(var, value, override=True)
-            source: Expr = var if _known(value.min) == 0 else var - value.min
+            source: Expr = var if known_int(value.min) == 0 else var - value.min
             self.var_marks[number] = self._mark(source, value.extent, var, value.min)
         for condition in rest:
             analyzer.assume(condition)
@@ -244,7 +248,7 @@ class _Detector:
                 total = self.sum_of(minus)
                 args = total.args
                 chain, scale, span = self._chain(args)
-                if len(chain) != len(args) or len(args) < 2 or _known(scale) is None:
+                if len(chain) != len(args) or len(args) < 2 or known_int(scale) is None:
                     raise IterMapError("not a chain")
                 # scale * x + base <= 0  <=>  x < floor(-base / scale) + 1
                 bound = self.analyzer.simplify((_ZERO - total.base) // scale + 1)
@@ -300,7 +304,7 @@ class _Detector:
             for arg in inner.args:
                 args.append(arg.with_scale(self._product(arg.scale, scale)))
             base = poly_add(base, poly_mul(self.analyzer.poly(inner.base), scale))
-        args = self._merged([arg for arg in args if _known(arg.extent) != 1])
+        args = self._merged([arg for arg in args if known_int(arg.extent) != 1])
         return IterSumExpr(tuple(args), self.analyzer.from_poly(base))
 
     def _product(self, a: Expr, scale: Poly) -> Expr:
@@ -329,12 +333,12 @@ class _Detector:
 
     def _piece(self, total: IterSumExpr, divisor: Expr) -> IterSplitExpr:
         """Fuse a sum that is to be divided into one piece of scale 1."""
-        if _known(total.base) == 0 and len(total.args) == 1:
+        if known_int(total.base) == 0 and len(total.args) == 1:
             (arg,) = total.args
-            if _known(arg.scale) == 1:
+            if known_int(arg.scale) == 1:
                 return arg
         chain, scale, span = self._chain(total.args)
-        if len(chain) != len(total.args) or _known(scale) != 1:
+        if len(chain) != len(total.args) or known_int(scale) != 1:
             raise IterMapError(
                 f"`{total.to_expr()!r}` divided by `{divisor!r}` is not a fusion of loops"
             )
@@ -344,7 +348,7 @@ class _Detector:
     def _fused(self, chain: tuple[IterSplitExpr, ...], span: Expr, base: Expr) -> IterMark:
         """Return the mark of a fused chain, the same one each time."""
         total = IterSumExpr(chain, base)
-        if _known(base) == 0:
+        if known_int(base) == 0:
             for args, mark in self.constrained:
                 if _same_chain(self.analyzer, args, chain):
                     return mark
@@ -352,7 +356,7 @@ class _Detector:
         found = self.marks.get(key)
         if found is None:
             found = self._mark(total, self.analyzer.simplify(span + base))
-            if _known(base) != 0:
+            if known_int(base) != 0:
                 if not self.analyzer.can_prove_ge(base, 0):
                     raise IterMapError(f"`{total.to_expr()!r}` may be negative")
                 found.padded = True
@@ -430,7 +434,7 @@ class _Detector:
 
     def _smallest(self, args: list[IterSplitExpr]) -> IterSplitExpr:
         """The piece with the smallest scale: by value, or the one that divides all others."""
-        numbers = [_known(arg.scale) for arg in args]
+        numbers = [known_int(arg.scale) for arg in args]
         if all(number is not None for number in numbers):
             return min(args, key=lambda arg: abs(arg.scale.value))  # type: ignore[attr-defined]
         polys = [self.analyzer.poly(arg.scale) for arg in args]
@@ -450,7 +454,7 @@ class _Detector:
             total = constrained
         if len(total.args) == 1:
             (only,) = total.args
-            if self.bijective and _known(only.scale) != 1:
+            if self.bijective and known_int(only.scale) != 1:
                 raise IterMapError(f"`{total.to_expr()!r}` has stride {only.scale!r}")
             return total
         chain, scale, span = self._chain(total.args)
@@ -459,11 +463,11 @@ class _Detector:
                 raise IterMapError(f"the pieces of `{total.to_expr()!r}` overlap or leave gaps")
             self.gaps = True
             return total
-        if self.bijective and _known(scale) != 1:
+        if self.bijective and known_int(scale) != 1:
             raise IterMapError(f"`{total.to_expr()!r}` has stride {scale!r}")
         unit = (
             tuple(chain)
-            if _known(scale) == 1
+            if known_int(scale) == 1
             else tuple(arg.with_scale(self._quotient(arg.scale, scale)) for arg in chain)
         )
         mark = self._fused(unit, span, _ZERO)
@@ -493,8 +497,8 @@ class _Detector:
 
     def _spread(self, args: Sequence[IterSplitExpr]) -> bool:
         """Whether no two combinations of pieces meet: each scale exceeds the sum of those below."""
-        left = sorted(args, key=lambda arg: abs(_known(arg.scale) or 0))
-        if any(_known(arg.scale) is None for arg in left):
+        left = sorted(args, key=lambda arg: abs(known_int(arg.scale) or 0))
+        if any(known_int(arg.scale) is None for arg in left):
             return False
         span: Expr = _ZERO
         for arg in left:
@@ -519,7 +523,8 @@ class _Detector:
                 if isinstance(arg.source.source, IterSumExpr):
                     pending.extend(arg.source.source.args)
         errors: list[str] = []
-        covered, padding = True, FALSE
+        covered = True
+        padding: Expr = FALSE
         for mark, pieces in uses.items():
             ok, full, top = self._check_mark(mark, pieces)
             if not ok:
@@ -528,16 +533,17 @@ class _Detector:
                 covered = False
                 if self.bijective:
                     errors.append(f"the pieces of `{mark.to_expr()!r}` do not cover its extent")
-            if ok and mark.padded and top is not None:
-                if not self.analyzer.can_prove_equal(top, mark.extent):
-                    padding = or_(padding, mark.to_expr() >= mark.extent)
-                    if self.bijective:
-                        errors.append(
-                            f"`{mark.to_expr()!r}` of extent {mark.extent!r} is padded to {top!r}"
-                        )
+            if not ok or not mark.padded or top is None:
+                continue
+            if not self.analyzer.can_prove_equal(top, mark.extent):
+                padding = or_(padding, mark.to_expr() >= mark.extent)
+                if self.bijective:
+                    errors.append(
+                        f"`{mark.to_expr()!r}` of extent {mark.extent!r} is padded to {top!r}"
+                    )
         if self.bijective:
             for number, mark in self.var_marks.items():
-                if mark not in uses and _known(mark.extent) != 1:
+                if mark not in uses and known_int(mark.extent) != 1:
                     name = self.context.table.expr(number)
                     errors.append(f"the indices do not depend on `{name!r}`")
         return errors, covered, padding
@@ -558,8 +564,8 @@ class _Detector:
                 return False, False, None
             if not following:
                 full = False
-                lowest = min(left, key=lambda arg: _known(arg.lower_factor) or 0)
-                numbers = [_known(arg.lower_factor) for arg in left]
+                lowest = min(left, key=lambda arg: known_int(arg.lower_factor) or 0)
+                numbers = [known_int(arg.lower_factor) for arg in left]
                 if any(number is None for number in numbers):
                     lowest = self._divides_all(left)
                 # A piece may start higher up if what is below is simply not used.
@@ -662,7 +668,7 @@ def detect_iter_map(
     inputs = dict(input_iters)
     if simplify_trivial:
         for var, value in input_iters.items():
-            if _known(value.extent) == 1:
+            if known_int(value.extent) == 1:
                 known.bind(var, value.min, override=True)
                 del inputs[var]
     detector = _Detector(inputs, predicate, require_bijective, known)
@@ -715,176 +721,3 @@ def iter_map_simplify(
         other = known.simplify(total.to_expr())
         result.append(other if cost(other) < cost(index) else index)
     return result
-
-
-@dataclass
-class SubspaceDivision:
-    """Bindings divided into an outer and an inner part: ``binding == outer * extent + inner``.
-
-    Iterating gives the pairs ``(outer, inner)`` of marks, where ``extent`` is the inner's.
-    """
-
-    pairs: list[tuple[IterMark, IterMark]]
-    outer_predicate: Expr = TRUE
-    inner_predicate: Expr = TRUE
-
-    def __iter__(self) -> Any:
-        return iter(self.pairs)
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def __getitem__(self, index: int) -> tuple[IterMark, IterMark]:
-        return self.pairs[index]
-
-
-def subspace_divide(
-    bindings: Sequence[Expr],
-    input_iters: Mapping[Var, Range],
-    sub_iters: set[Var] | Sequence[Var],
-    predicate: Expr = TRUE,
-    *,
-    require_bijective: bool = False,
-    analyzer: Analyzer | None = None,
-) -> SubspaceDivision | None:
-    """Divide each binding into a part over the outer loops and one over ``sub_iters``.
-
-    Return ``None`` if a binding mixes them in another way.
-    """
-    known = analyzer.copy() if analyzer is not None else Analyzer()
-    inner_vars = set(sub_iters)
-    outer_vars = {var for var in input_iters if var not in inner_vars}
-    detected = detect_iter_map(
-        bindings,
-        input_iters,
-        predicate if require_bijective else TRUE,
-        require_bijective=require_bijective,
-        analyzer=analyzer,
-    )
-    if detected.errors:
-        return None
-    known.bind_ranges(input_iters)
-    pairs = []
-    for total in detected.indices:
-        pair = _divide_one(known, total, inner_vars, outer_vars)
-        if pair is None:
-            return None
-        pairs.append(pair)
-    predicates: list[list[Expr]] = [[], []]
-    for condition in conjuncts(known.simplify(predicate)):
-        in_inner, in_outer = uses_var(condition, inner_vars), uses_var(condition, outer_vars)
-        if in_inner and in_outer:
-            return None
-        predicates[1 if in_inner else 0].append(condition)
-    return SubspaceDivision(pairs, and_(*predicates[0]), and_(*predicates[1]))
-
-
-def _pieces(total: IterSumExpr) -> list[IterSplitExpr]:
-    """Open fused marks that are used whole, so that the pieces are of variables."""
-    made: list[IterSplitExpr] = []
-    for arg in total.args:
-        source = arg.source.source
-        whole = _same(arg.extent, arg.source.extent) and _known(arg.lower_factor) == 1
-        if isinstance(source, IterSumExpr) and whole and _known(source.base) == 0:
-            for inner in _pieces(source):
-                made.append(inner.with_scale(Analyzer().simplify(inner.scale * arg.scale)))
-        else:
-            made.append(arg)
-    return made
-
-
-def _divide_one(
-    known: Analyzer, total: IterSumExpr, inner_vars: set[Var], outer_vars: set[Var]
-) -> tuple[IterMark, IterMark] | None:
-    simplify = known.simplify
-    outer: list[IterSplitExpr] = []
-    inner: list[IterSplitExpr] = []
-    for arg in _pieces(total):
-        expr = arg.source.to_expr()
-        in_inner, in_outer = uses_var(expr, inner_vars), uses_var(expr, outer_vars)
-        if in_inner and in_outer:
-            return None
-        (inner if in_inner else outer).append(arg)
-    inner_span: Expr = _ONE
-    for arg in inner:
-        inner_span = inner_span + (arg.extent - 1) * arg.scale
-    inner_span = simplify(inner_span)
-    if not outer:
-        inner_sum = IterSumExpr(tuple(inner), total.base)
-        zero = IterMark(IterSumExpr((), _ZERO), _ONE)
-        return zero, IterMark(inner_sum, inner_span)
-    if not inner:
-        span: Expr = _ONE
-        for arg in outer:
-            span = span + (arg.extent - 1) * arg.scale
-        return IterMark(IterSumExpr(tuple(outer), total.base), simplify(span)), IterMark(
-            IterSumExpr((), _ZERO), _ONE
-        )
-    divided = []
-    poly, exact = known.poly, known._canonical._exact
-    unit = poly(inner_span)
-    span = _ONE
-    for arg in outer:
-        scale = exact(poly(arg.scale), unit)
-        if scale is None:
-            return None
-        made = known.from_poly(scale)
-        divided.append(arg.with_scale(made))
-        span = span + (arg.extent - 1) * made
-    base = exact(poly(total.base), unit)
-    outer_base = _ZERO if base is None else known.from_poly(base)
-    inner_base = total.base if base is None else _ZERO
-    if base is None and constant_of(poly(total.base)) is None:
-        return None
-    return (
-        IterMark(IterSumExpr(tuple(divided), outer_base), simplify(span)),
-        IterMark(IterSumExpr(tuple(inner), inner_base), inner_span),
-    )
-
-
-def inverse_affine_iter_map(
-    iter_sums: Sequence[IterSumExpr], outputs: Sequence[Expr]
-) -> dict[Var, Expr]:
-    """Solve ``iter_sums == outputs`` for the input variables of a bijective map."""
-    values: dict[IterMark, Expr] = {}
-    analyzer = Analyzer()
-
-    def give(arg: IterSplitExpr, value: Expr) -> None:
-        part = value * arg.lower_factor
-        known = values.get(arg.source)
-        values[arg.source] = part if known is None else known + part
-
-    def take_apart(args: Sequence[IterSplitExpr], value: Expr, whole: Expr | None) -> None:
-        """Spread a value over pieces; the topmost needs no remainder if ``whole`` bounds it."""
-        for arg in args:
-            piece = value // arg.scale
-            top = whole is not None and _same(arg.scale * arg.extent, whole)
-            if len(args) > 1 and not top:
-                piece = piece % arg.extent
-            give(arg, analyzer.simplify(piece))
-
-    for total, output in zip(iter_sums, outputs):
-        if total.args:
-            value = output if _known(total.base) == 0 else output - total.base
-            take_apart(total.args, value, None)
-    solved: dict[Var, Expr] = {}
-    pending = set(values)
-    while pending:
-        # Fused marks are newer than what they are made of: newest first.
-        mark = max(pending, key=lambda item: item.serial)
-        pending.remove(mark)
-        value = values[mark]
-        if isinstance(mark.source, IterSumExpr):
-            base = mark.source.base
-            shifted = value if _known(base) == 0 else value - base
-            before = set(values)
-            span: Expr = mark.extent
-            if mark.source.args:
-                top = mark.source.args[0]
-                span = top.scale * top.extent
-            take_apart(mark.source.args, shifted, span)
-            pending |= set(values) - before
-        elif mark.var is not None:
-            offset = mark.offset if mark.offset is not None else _ZERO
-            solved[mark.var] = analyzer.simplify(value + offset)
-    return solved

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
+from typing import Any
 
 from tilewright.arith.context import Context
 from tilewright.arith.polynomial import DIV, MOD, VAR, Poly
-from tilewright.ir import Call, Cast, Expr, IntImm, Select, dtypes
+from tilewright.ir import Call, Cast, IntImm, Select, dtypes
 
 Residue = tuple[int, int]
 ANY: Residue = (1, 0)
@@ -116,7 +117,7 @@ class ModularAnalyzer:
         assert expr is not None
         return self.opaque(expr)
 
-    def opaque(self, expr: Expr) -> Residue:
+    def opaque(self, expr: Any) -> Residue:
         """Residue of an expression that is not an arithmetic node."""
         of = self.context.residue_of
         kind = type(expr)

@@ -177,5 +177,5 @@ class Table:
                 made = rule.result(found) if callable(rule.result) else build(rule.result, found)
                 if not isinstance(made, Expr):
                     made = (IntImm if isinstance(made, (int, bool)) else FloatImm)(made, expr.dtype)
-                return made
+                return made  # type: ignore[no-any-return]
         return None

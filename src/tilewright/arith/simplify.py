@@ -304,7 +304,7 @@ class Simplifier:
         return None
 
     def _undivided(self, mono: tuple[int, ...], value: int, constant: int) -> Poly | None:
-        """``k - x // c >= 0`` is ``(k+1)*c - 1 - x >= 0``; ``x // c + k >= 0`` is ``x + k*c >= 0``."""
+        """``k - x//c >= 0`` is ``(k+1)*c - 1 - x >= 0``; ``x//c + k >= 0`` is ``x + k*c >= 0``."""
         table = self.context.table
         if len(mono) != 1 or table.kinds[mono[0]] != DIV:
             return None
@@ -538,7 +538,7 @@ class Simplifier:
 
     # ---- learning ---------------------------------------------------------------------------
 
-    def assume(self, condition: Expr, holds: bool = True) -> None:
+    def assume(self, condition: Any, holds: bool = True) -> None:
         """Add a condition (or its negation) to the context. What reads memory is left out."""
         kind = type(condition)
         if kind is Not:

@@ -1,0 +1,198 @@
+"""Taking iteration maps apart: division by inner loops, and inversion.
+
+``blockize`` and ``tensorize`` divide bindings into an outer and an inner part; ``transform_layout``
+inverts maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.iter_map import (
+    IterMark,
+    IterSplitExpr,
+    IterSumExpr,
+    conjuncts,
+    detect_iter_map,
+    known_int,
+    same_value,
+)
+from tilewright.arith.polynomial import constant_of
+from tilewright.ir import TRUE, Expr, Range, Var, and_, const, uses_var
+
+_ZERO, _ONE = const(0), const(1)
+
+
+@dataclass
+class SubspaceDivision:
+    """Bindings divided into an outer and an inner part: ``binding == outer * extent + inner``.
+
+    Iterating gives the pairs ``(outer, inner)`` of marks, where ``extent`` is the inner's.
+    """
+
+    pairs: list[tuple[IterMark, IterMark]]
+    outer_predicate: Expr = TRUE
+    inner_predicate: Expr = TRUE
+
+    def __iter__(self) -> Iterator[tuple[IterMark, IterMark]]:
+        return iter(self.pairs)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: int) -> tuple[IterMark, IterMark]:
+        return self.pairs[index]
+
+
+def subspace_divide(
+    bindings: Sequence[Expr],
+    input_iters: Mapping[Var, Range],
+    sub_iters: set[Var] | Sequence[Var],
+    predicate: Expr = TRUE,
+    *,
+    require_bijective: bool = False,
+    analyzer: Analyzer | None = None,
+) -> SubspaceDivision | None:
+    """Divide each binding into a part over the outer loops and one over ``sub_iters``.
+
+    Return ``None`` if a binding mixes them in another way.
+    """
+    known = analyzer.copy() if analyzer is not None else Analyzer()
+    inner_vars = set(sub_iters)
+    outer_vars = {var for var in input_iters if var not in inner_vars}
+    detected = detect_iter_map(
+        bindings,
+        input_iters,
+        predicate if require_bijective else TRUE,
+        require_bijective=require_bijective,
+        analyzer=analyzer,
+    )
+    if detected.errors:
+        return None
+    known.bind_ranges(input_iters)
+    pairs = []
+    for total in detected.indices:
+        pair = _divide_one(known, total, inner_vars, outer_vars)
+        if pair is None:
+            return None
+        pairs.append(pair)
+    predicates: list[list[Expr]] = [[], []]
+    for condition in conjuncts(known.simplify(predicate)):
+        in_inner, in_outer = uses_var(condition, inner_vars), uses_var(condition, outer_vars)
+        if in_inner and in_outer:
+            return None
+        predicates[1 if in_inner else 0].append(condition)
+    return SubspaceDivision(pairs, and_(*predicates[0]), and_(*predicates[1]))
+
+
+def _pieces(total: IterSumExpr) -> list[IterSplitExpr]:
+    """Open fused marks that are used whole, so that the pieces are of variables."""
+    made: list[IterSplitExpr] = []
+    for arg in total.args:
+        source = arg.source.source
+        whole = same_value(arg.extent, arg.source.extent) and known_int(arg.lower_factor) == 1
+        if isinstance(source, IterSumExpr) and whole and known_int(source.base) == 0:
+            for inner in _pieces(source):
+                made.append(inner.with_scale(Analyzer().simplify(inner.scale * arg.scale)))
+        else:
+            made.append(arg)
+    return made
+
+
+def _divide_one(
+    known: Analyzer, total: IterSumExpr, inner_vars: set[Var], outer_vars: set[Var]
+) -> tuple[IterMark, IterMark] | None:
+    simplify = known.simplify
+    outer: list[IterSplitExpr] = []
+    inner: list[IterSplitExpr] = []
+    for arg in _pieces(total):
+        expr = arg.source.to_expr()
+        in_inner, in_outer = uses_var(expr, inner_vars), uses_var(expr, outer_vars)
+        if in_inner and in_outer:
+            return None
+        (inner if in_inner else outer).append(arg)
+    inner_span: Expr = _ONE
+    for arg in inner:
+        inner_span = inner_span + (arg.extent - 1) * arg.scale
+    inner_span = simplify(inner_span)
+    if not outer:
+        inner_sum = IterSumExpr(tuple(inner), total.base)
+        zero = IterMark(IterSumExpr((), _ZERO), _ONE)
+        return zero, IterMark(inner_sum, inner_span)
+    if not inner:
+        span: Expr = _ONE
+        for arg in outer:
+            span = span + (arg.extent - 1) * arg.scale
+        return IterMark(IterSumExpr(tuple(outer), total.base), simplify(span)), IterMark(
+            IterSumExpr((), _ZERO), _ONE
+        )
+    divided = []
+    poly, exact = known.poly, known._canonical._exact
+    unit = poly(inner_span)
+    span = _ONE
+    for arg in outer:
+        scale = exact(poly(arg.scale), unit)
+        if scale is None:
+            return None
+        made = known.from_poly(scale)
+        divided.append(arg.with_scale(made))
+        span = span + (arg.extent - 1) * made
+    base = exact(poly(total.base), unit)
+    outer_base = _ZERO if base is None else known.from_poly(base)
+    inner_base = total.base if base is None else _ZERO
+    if base is None and constant_of(poly(total.base)) is None:
+        return None
+    return (
+        IterMark(IterSumExpr(tuple(divided), outer_base), simplify(span)),
+        IterMark(IterSumExpr(tuple(inner), inner_base), inner_span),
+    )
+
+
+def inverse_affine_iter_map(
+    iter_sums: Sequence[IterSumExpr], outputs: Sequence[Expr]
+) -> dict[Var, Expr]:
+    """Solve ``iter_sums == outputs`` for the input variables of a bijective map."""
+    values: dict[IterMark, Expr] = {}
+    analyzer = Analyzer()
+
+    def give(arg: IterSplitExpr, value: Expr) -> None:
+        part = value * arg.lower_factor
+        known = values.get(arg.source)
+        values[arg.source] = part if known is None else known + part
+
+    def take_apart(args: Sequence[IterSplitExpr], value: Expr, whole: Expr | None) -> None:
+        """Spread a value over pieces; the topmost needs no remainder if ``whole`` bounds it."""
+        for arg in args:
+            piece = value // arg.scale
+            top = whole is not None and same_value(arg.scale * arg.extent, whole)
+            if len(args) > 1 and not top:
+                piece = piece % arg.extent
+            give(arg, analyzer.simplify(piece))
+
+    for total, output in zip(iter_sums, outputs):
+        if total.args:
+            value = output if known_int(total.base) == 0 else output - total.base
+            take_apart(total.args, value, None)
+    solved: dict[Var, Expr] = {}
+    pending = set(values)
+    while pending:
+        # Fused marks are newer than what they are made of: newest first.
+        mark = max(pending, key=lambda item: item.serial)
+        pending.remove(mark)
+        value = values[mark]
+        if isinstance(mark.source, IterSumExpr):
+            base = mark.source.base
+            shifted = value if known_int(base) == 0 else value - base
+            before = set(values)
+            span: Expr = mark.extent
+            if mark.source.args:
+                top = mark.source.args[0]
+                span = top.scale * top.extent
+            take_apart(mark.source.args, shifted, span)
+            pending |= set(values) - before
+        elif mark.var is not None:
+            offset = mark.offset if mark.offset is not None else _ZERO
+            solved[mark.var] = analyzer.simplify(value + offset)
+    return solved
