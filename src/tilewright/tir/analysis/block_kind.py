@@ -13,11 +13,11 @@ What a block says of itself is kept per block object; loop transformations don't
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tilewright.arith import detect_iter_map
+from tilewright.arith import Analyzer, detect_iter_map
 from tilewright.ir import (
     TRUE,
     Add,
@@ -245,9 +245,16 @@ def linear_terms(expr: Any) -> tuple[dict[Var, int], int] | None:
 
 
 def is_injective_binding(
-    values: tuple[Expr, ...], loops: Mapping[Var, Range], predicate: Expr = TRUE
+    values: tuple[Expr, ...],
+    loops: Mapping[Var, Range],
+    predicate: Expr = TRUE,
+    *,
+    analyzer: Callable[[], Analyzer] | None = None,
 ) -> bool:
-    """Whether different values of the loops that are used give different iteration values."""
+    """Whether different values of the loops that are used give different iteration values.
+
+    ``analyzer`` makes an analyzer that knows symbolic extents; it is called only if needed.
+    """
     used: set[Var] = set()
     for value in values:
         if type(value) is Var:
@@ -268,12 +275,12 @@ def is_injective_binding(
         reach = 0
         for coefficient, var in terms:
             if coefficient <= reach or var in used:
-                return _detected(values, loops, predicate)
+                return _detected(values, loops, predicate, analyzer)
             reach += coefficient * ((as_int(loops[var].extent) or 1) - 1)
             used.add(var)
     else:
         return True
-    return _detected(values, loops, predicate)
+    return _detected(values, loops, predicate, analyzer)
 
 
 def _all_constant(terms: dict[Var, int], loops: Mapping[Var, Range]) -> bool:
@@ -283,8 +290,14 @@ def _all_constant(terms: dict[Var, int], loops: Mapping[Var, Range]) -> bool:
     )
 
 
-def _detected(values: tuple[Expr, ...], loops: Mapping[Var, Range], predicate: Expr) -> bool:
-    found = detect_iter_map(list(values), dict(loops), predicate)
+def _detected(
+    values: tuple[Expr, ...],
+    loops: Mapping[Var, Range],
+    predicate: Expr,
+    analyzer: Callable[[], Analyzer] | None,
+) -> bool:
+    known = analyzer() if analyzer is not None else None
+    found = detect_iter_map(list(values), dict(loops), predicate, analyzer=known)
     return not found.errors and found.injective
 
 

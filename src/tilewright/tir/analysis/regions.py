@@ -201,7 +201,11 @@ def _in_source(source: BufferRegion, ranges: list[Range]) -> Iterable[Range]:
 
 
 def relax(
-    ranges: list[Range], domain: Mapping[Var, Range], condition: Expr, buffer: Buffer
+    ranges: list[Range],
+    domain: Mapping[Var, Range],
+    condition: Expr,
+    buffer: Buffer,
+    analyzer: Analyzer | None = None,
 ) -> list[Range]:
     """Return the box that covers ``ranges`` for all values in ``domain`` (inner loops last)."""
     known = dict(domain)
@@ -213,18 +217,22 @@ def relax(
     )
     if dependent:
         for var in reversed(list(known)):
-            made = relax_once(made, {var: known[var]}, condition, buffer)
+            made = relax_once(made, {var: known[var]}, condition, buffer, analyzer)
         return made
-    return relax_once(made, known, condition, buffer)
+    return relax_once(made, known, condition, buffer, analyzer)
 
 
 def relax_once(
-    ranges: list[Range], domain: Mapping[Var, Range], condition: Expr, buffer: Buffer
+    ranges: list[Range],
+    domain: Mapping[Var, Range],
+    condition: Expr,
+    buffer: Buffer,
+    analyzer: Analyzer | None = None,
 ) -> list[Range]:
     """Relax over independent loops; a dimension without a finite bound becomes the whole one."""
     made = []
     for item, extent, bound in zip(
-        ranges, buffer.shape, region_bound(list(ranges), domain, condition)
+        ranges, buffer.shape, region_bound(list(ranges), domain, condition, analyzer=analyzer)
     ):
         if not any(uses_var(e, domain) for e in (item.min, item.extent)):
             made.append(item)

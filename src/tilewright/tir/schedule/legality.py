@@ -83,6 +83,15 @@ def _loop_ranges(loops: list[For]) -> dict[Var, Range]:
     return {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
 
 
+def _injective(state: ScheduleState, realize: BlockRealize, loops: list[For]) -> bool:
+    return is_injective_binding(
+        realize.iter_values,
+        _loop_ranges(loops),
+        realize.predicate,
+        analyzer=lambda: state.analyzer(state.func_name_of(realize)),
+    )
+
+
 def _refuse_opaque(sch: Schedule, realize: BlockRealize, what: str) -> None:
     facts = block_facts(realize.block)
     if facts.kind == OPAQUE:
@@ -117,7 +126,7 @@ def check_reorder(sch: Schedule, chain: list[For], made: list[For]) -> None:
         if not _feeds_reduction(realize, moved_vars):
             continue
         loops = sch.state.loops_above(realize)
-        if not is_injective_binding(realize.iter_values, _loop_ranges(loops), realize.predicate):
+        if not _injective(sch.state, realize, loops):
             raise sch.error(
                 f"the bindings of reduction block {realize.block.name!r} are not shown to be "
                 "injective, so the order of its instances matters",
@@ -233,7 +242,12 @@ def _loops_between(state: ScheduleState, stmt: Any, above: For) -> list[For]:
 
 
 def _region_below(
-    ranges: tuple[Range, ...], realize: BlockRealize, loops: list[For], buffer: Buffer, guard: Expr
+    ranges: tuple[Range, ...],
+    realize: BlockRealize,
+    loops: list[For],
+    buffer: Buffer,
+    guard: Expr,
+    analyzer: Analyzer,
 ) -> list[Range]:
     """A block's region in terms of the loops above ``loops``."""
     mapping = {
@@ -242,7 +256,7 @@ def _region_below(
     made = [Range(substitute(r.min, mapping), substitute(r.extent, mapping)) for r in ranges]
     if not loops:
         return made
-    return relax(made, _loop_ranges(loops), guard, buffer)
+    return relax(made, _loop_ranges(loops), guard, buffer, analyzer)
 
 
 def covers(
@@ -255,28 +269,28 @@ def covers(
         _guards_domain(source) and _covers_buffer(source, buffer)
     ):
         return False
+    analyzer = state.analyzer_at(loop)
+    analyzer.bind(loop.loop_var, Range(loop.min, loop.extent))
     source_loops = _loops_between(state, source, loop)
     target_loops = _loops_between(state, target, loop)
     written = [
-        _region_below(r.region, source, source_loops, buffer, TRUE)
+        _region_below(r.region, source, source_loops, buffer, TRUE, analyzer)
         for r in source.block.writes
         if r.buffer is buffer
     ]
     read = [
-        _region_below(r.region, target, target_loops, buffer, target.predicate)
+        _region_below(r.region, target, target_loops, buffer, target.predicate, analyzer)
         for r in target.block.reads
         if r.buffer is buffer
     ]
     if len(written) != 1:
         return False
-    if not fills_box(source.iter_values, source_loops):
+    if not fills_box(source.iter_values, source_loops, analyzer):
         return False
-    analyzer = state.analyzer_at(loop)
-    analyzer.bind(loop.loop_var, Range(loop.min, loop.extent), override=True)
     return all(_inside(box, written[0], buffer, analyzer) for box in read)
 
 
-def fills_box(values: Sequence[Expr], loops: list[For]) -> bool:
+def fills_box(values: Sequence[Expr], loops: list[For], analyzer: Analyzer) -> bool:
     """Whether the values that the loops give fill a box without holes."""
     inner = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
     taken: set[Var] = set()
@@ -306,7 +320,11 @@ def fills_box(values: Sequence[Expr], loops: list[For]) -> bool:
                 var: const(0) for item in used for var in free_vars(item) if var not in inner
             }
             found = detect_iter_map(
-                [substitute(item, outside) for item in used], inner, TRUE, require_bijective=True
+                [substitute(item, outside) for item in used],
+                inner,
+                TRUE,
+                require_bijective=True,
+                analyzer=analyzer,
             )
             return not found.errors
     return True
@@ -339,6 +357,8 @@ def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = 
     ``cooperative`` loops (threads of one block) may also split a reduction: they combine their
     results.
     """
+    if is_const(loop.extent, 1):
+        return
     state = sch.state
     scope = state.scope_block(loop)
     check_only_blocks(sch, loop.body, what)
@@ -362,8 +382,8 @@ def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = 
         sole = all(graph.writers.get(region.buffer) == [block.name] for region in block.writes)
         if kind == COMPLETE and sole:
             continue
-        if any(uses_var(value, variable) for value in realize.iter_values) and is_injective_binding(
-            realize.iter_values, _loop_ranges(state.loops_above(realize)), realize.predicate
+        if any(uses_var(value, variable) for value in realize.iter_values) and _injective(
+            state, realize, state.loops_above(realize)
         ):
             continue
         for region in block.writes:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.support.errors import ScheduleError, TilewrightError
-from tilewright.tir.schedule.handles import RV_TYPES
+from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction
 
 if TYPE_CHECKING:
@@ -294,6 +294,13 @@ def _from_json(value: Any, handles: dict[str, Any]) -> Any:
     return value
 
 
+_BLANK: dict[str, Callable[[], Any]] = {
+    "b": lambda: BlockRV("", ""),
+    "l": lambda: LoopRV("", None),
+    "v": lambda: ExprRV(0),
+}
+
+
 def _from_entry(entry: Any, handles: dict[str, Any]) -> Instruction:
     name, arguments, outputs = entry[:3]
     primitive = PRIMITIVES.get(name)
@@ -307,8 +314,7 @@ def _from_entry(entry: Any, handles: dict[str, Any]) -> Instruction:
         args[primitive.variadic] = tuple(args[primitive.variadic])
     made = []
     for output in outputs:
-        kind = next(kind for kind in RV_TYPES if kind.prefix == output[0])
-        handle: Any = kind.__new__(kind)
+        handle: Any = _BLANK[output[0]]()
         handles[output] = handle
         made.append(handle)
     decision = _from_json(entry[3], handles) if len(entry) > 3 else None

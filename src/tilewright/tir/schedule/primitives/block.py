@@ -163,7 +163,7 @@ class _Blockizer:
             or not is_const(remainder, 0)
             or not is_const(iter_var.dom.min, 0)
             or not is_const(simplify(floormod(iter_var.dom.extent, extent)), 0)
-            or not fills_box([inner], loops)
+            or not fills_box([inner], loops, self.sch.state.analyzer_at(self.target))
         ):
             raise self.sch.error(
                 f"the binding {value!r} of {name!r} is not outer * extent + inner, with the loops "
@@ -242,7 +242,7 @@ def _relaxed(
 ) -> tuple[BufferRegion, ...]:
     found: dict[Buffer, tuple[Range, ...]] = {}
     for region in regions:
-        box = tuple(relax(list(region.region), domain, TRUE, region.buffer))
+        box = tuple(relax(list(region.region), domain, TRUE, region.buffer, analyzer))
         known = found.get(region.buffer)
         if known is not None and not same_box(known, box):
             box = union_box(known, box, analyzer)

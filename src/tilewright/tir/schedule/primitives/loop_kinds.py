@@ -9,6 +9,7 @@ from tilewright.tir import PARALLEL, SERIAL, THREAD_BINDING, UNROLLED, VECTORIZE
 from tilewright.tir.schedule.handles import LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_simultaneous
+from tilewright.tir.schedule.state import statements
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -51,6 +52,16 @@ def vectorize(sch: Schedule, loop: LoopRV) -> None:
         for i in T.vectorized(16): ...
     """
     target = sch.state.get_loop(loop)
+    around = [item for item in sch.state.loops_above(target) if item.kind == VECTORIZED]
+    inside = [
+        item
+        for item in statements(target.body)
+        if isinstance(item, For) and item.kind == VECTORIZED
+    ]
+    for item in around + inside:
+        raise sch.error(
+            f"loop {item.loop_var.name!r} of the same nest is vectorized already", target, item
+        )
     check_simultaneous(sch, target, "vectorizing it")
     _mark(sch, target, VECTORIZED)
 
