@@ -6,6 +6,13 @@ from tilewright.relax import ops as op, transform
 from tilewright.relax.analysis import verify_graph
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.call_tir import call_dps, call_tir
+from tilewright.relax.executable import (
+    Executable,
+    GraphFunction,
+    VirtualMachine,
+    build,
+    load_executable,
+)
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -28,6 +35,7 @@ from tilewright.relax.expr import (
     VarBinding,
     const,
 )
+from tilewright.relax.pipeline import PIPELINES, get_pipeline
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import (
     ObjectStructInfo,
@@ -40,8 +48,8 @@ from tilewright.relax.struct_info import (
 
 __all__ = [
     "Binding", "BindingBlock", "BlockBuilder", "Call", "Constant", "DataflowBlock", "DataflowVar",
-    "Expr", "ExternFunc", "Function", "FunctionRef", "FunctionRewriter", "GraphPass", "MatchCast",
-    "ObjectStructInfo", "PrimStructInfo", "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo",
+    "Executable", "Expr", "ExternFunc", "Function", "FunctionRef", "FunctionRewriter", "GraphFunction", "GraphPass", "MatchCast",
+    "ObjectStructInfo", "PIPELINES", "PrimStructInfo", "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo",
     "StringValue", "StructInfo", "TensorStructInfo", "Tuple", "TupleGetItem", "TupleStructInfo",
-    "Var", "VarBinding", "call_dps", "call_tir", "const", "op", "transform", "verify_graph",
+    "Var", "VarBinding", "VirtualMachine", "build", "call_dps", "call_tir", "const", "get_pipeline", "load_executable", "op", "transform", "verify_graph",
 ]  # fmt: skip

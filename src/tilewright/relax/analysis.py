@@ -41,8 +41,8 @@ def called_functions(node: Node) -> list[str]:
     """Names of the module's functions that a graph function refers to, once each."""
     found: dict[str, None] = {}
     for item in pre_order(node):
-        if isinstance(item, FunctionRef) and isinstance(item.function, GlobalVar):
-            found.setdefault(item.function.name)
+        if isinstance(item, FunctionRef) and isinstance(item.callee, GlobalVar):
+            found.setdefault(item.callee.name)
         elif isinstance(item, RelaxCall) and isinstance(item.op, GlobalVar):
             found.setdefault(item.op.name)
     return list(found)

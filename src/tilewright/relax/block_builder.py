@@ -257,7 +257,12 @@ class BlockBuilder:
     # ---- tensor expressions -----------------------------------------------------------------
 
     def call_te(
-        self, function: Callable[..., Any], *args: Any, primfunc_name_hint: str = "", **kwargs: Any
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        primfunc_name_hint: str = "",
+        primfunc_attrs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> RelaxCall:
         """Make a tensor function from ``te`` code, add it, and return the ``call_tir`` of it.
 
@@ -274,7 +279,7 @@ class BlockBuilder:
         hint = primfunc_name_hint or getattr(function, "__name__", "te")
         if hint == "<lambda>":
             hint = outputs[0].name
-        return bridge.finish(outputs, hint, several)
+        return bridge.finish(outputs, hint, several, primfunc_attrs or {})
 
     def emit_te(
         self, function: Callable[..., Any], *args: Any, primfunc_name_hint: str = "", **kwargs: Any
@@ -328,7 +333,9 @@ class _TensorBridge:
         self.known[value] = placeholder
         return placeholder
 
-    def finish(self, outputs: list[Any], hint: str, several: bool) -> RelaxCall:
+    def finish(
+        self, outputs: list[Any], hint: str, several: bool, attrs: Mapping[str, Any]
+    ) -> RelaxCall:
         for output in outputs:
             if not isinstance(output, te.Tensor):
                 raise VerifyError(f"{hint} must return te tensors, got {type(output).__name__}")
@@ -342,6 +349,8 @@ class _TensorBridge:
                 output = te.compute(source.shape, lambda *i, source=source: source(*i), name="copy")
             distinct.append(output)
         prim = te.create_prim_func([*self.placeholders, *distinct])
+        if attrs:
+            prim = prim.with_attr(attrs)
         prim, scalars = close_over(prim)
         gvar = self.builder.add_func(prim, _identifier(hint))
         info: Any = infos if several else infos[0]

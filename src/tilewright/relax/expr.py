@@ -282,7 +282,7 @@ class ExternFunc(BaseFunc):
 class FunctionRef(RelaxExpr):
     """A function of the module (``GlobalVar``) or of a library (``ExternFunc``), as an operand."""
 
-    function: GlobalVar | ExternFunc = child()
+    callee: GlobalVar | ExternFunc = child()
     struct_info: StructInfo = derived()
 
     def __post_init__(self) -> None:
@@ -291,12 +291,12 @@ class FunctionRef(RelaxExpr):
     @property
     def name(self) -> str:
         """The function's name."""
-        if isinstance(self.function, GlobalVar):
-            return self.function.name
-        return self.function.symbol_name
+        if isinstance(self.callee, GlobalVar):
+            return self.callee.name
+        return self.callee.symbol_name
 
     def __repr__(self) -> str:
-        return repr(self.function)
+        return repr(self.callee)
 
 
 @node

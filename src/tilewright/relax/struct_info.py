@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, simplify
 from tilewright.ir import (
     INDEX,
     Expr,
     ExprLike,
+    IntImm,
     Node,
     Var,
     as_expr,
@@ -121,8 +122,13 @@ class TupleStructInfo(StructInfo):
         return f"Tuple({', '.join(map(repr, self.fields_))})"
 
 
+def _simplest(extent: Expr) -> Expr:
+    return extent if isinstance(extent, (Var, IntImm)) else simplify(extent)
+
+
 def _extents(values: Sequence[ExprLike] | None, ndim: int | None) -> tuple[tuple[Expr, ...], int]:
-    made = () if values is None else tuple(as_expr(value, INDEX) for value in values)
+    # Extents are kept in simplest form: substitution may have made `2 * 3` of `n * 3`.
+    made = () if values is None else tuple(_simplest(as_expr(value, INDEX)) for value in values)
     for extent in made:
         if extent.dtype != INDEX:
             raise VerifyError(f"an extent must be {INDEX}, got {extent!r} of {extent.dtype}")

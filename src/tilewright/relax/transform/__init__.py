@@ -8,6 +8,7 @@ from tilewright.relax.transform.annotate_pattern import (
     analyze_pattern,
 )
 from tilewright.relax.transform.bind_params import BindParams
+from tilewright.relax.transform.call_tir_rewrite import CallTIRRewrite
 from tilewright.relax.transform.canonicalize import CanonicalizeBindings
 from tilewright.relax.transform.dead_code import DeadCodeElimination
 from tilewright.relax.transform.decompose_ops import DecomposeOpsForInference
@@ -18,7 +19,13 @@ from tilewright.relax.transform.fuse_tir import FuseTIR
 from tilewright.relax.transform.fuse_transpose_matmul import FuseTransposeMatmul
 from tilewright.relax.transform.legalize_ops import LegalizeOps
 
+from tilewright.relax.transform.lower_graph import LowerGraph
+from tilewright.relax.transform.plan_memory import StaticPlanBlockMemory
+
 __all__ = [
+    "CallTIRRewrite",
+    "LowerGraph",
+    "StaticPlanBlockMemory",
     "AnnotateTIROpPattern",
     "BindParams",
     "CanonicalizeBindings",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tilewright.arith import simplify
 from tilewright.ir import IRModule, Pass, Var, as_int, const as number, substitute
 from tilewright.relax.expr import Constant, Function, RelaxVar, const
 from tilewright.relax.rewriter import FunctionRewriter

@@ -248,9 +248,9 @@ class _GroupRewriter(FunctionRewriter):
             return OpPattern.OPAQUE
         assert isinstance(value, RelaxCall)
         ref, _, _ = call_tir_parts(value)
-        if not isinstance(ref.function, GlobalVar):
+        if not isinstance(ref.callee, GlobalVar):
             return OpPattern.OPAQUE
-        func = self.mod[ref.function]
+        func = self.mod[ref.callee]
         if not isinstance(func, PrimFunc):
             return OpPattern.OPAQUE
         return OpPattern(func.attrs.get("op_pattern", OpPattern.OPAQUE))

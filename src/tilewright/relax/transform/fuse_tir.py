@@ -132,7 +132,7 @@ class _Merger:
 
     def callee(self, call: Any) -> PrimFunc:
         ref: FunctionRef = call_tir_parts(call)[0]
-        func = self.mod[ref.function]  # type: ignore[index]
+        func = self.mod[ref.callee]  # type: ignore[index]
         if not isinstance(func, PrimFunc):
             raise LowerError(f"group {self.name} calls {ref.name}, which is no tensor function")
         return func

@@ -20,6 +20,9 @@ IMMEDIATE_OPERANDS = frozenset(
 )
 """Operators whose scalar constant operands become numbers inside the tensor function."""
 
+VIEW_OPERATORS = frozenset(("reshape", "expand_dims", "squeeze"))
+"""Operators that leave the elements' order: unless fused, they need no copy when memory is planned."""
+
 
 class LegalizeOps(GraphPass):
     """Turn operators into calls of tensor functions.
@@ -98,5 +101,8 @@ class _Legalizer(FunctionRewriter):
             return rule(**operands, **call.attrs)
 
         return self.builder.call_te(
-            compute, primfunc_name_hint=op.name.rpartition(".")[2], **arguments
+            compute,
+            primfunc_name_hint=op.name.rpartition(".")[2],
+            primfunc_attrs={"relax.reshape": True} if op.name in VIEW_OPERATORS else None,
+            **arguments,
         )

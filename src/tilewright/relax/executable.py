@@ -1,0 +1,387 @@
+"""``relax.build`` and what it makes: executables and the virtual machine's face.
+
+A compiled graph is one native function per graph function; calling it allocates the results and
+makes one call. ``VirtualMachine`` is the name under which TVM's users look for this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.driver import compile as compile_module, resolve_target
+from tilewright.ir import Expr, IRModule, Pass, Var, as_int, free_vars
+from tilewright.relax.analysis import verify_graph
+from tilewright.relax.expr import Function, RelaxExpr, Tuple
+from tilewright.relax.pipeline import default_schedule, run_pipeline
+from tilewright.relax.struct_info import (
+    PrimStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from tilewright.runtime import BaseModule, Device, Module, cpu, empty, load_module
+from tilewright.support.errors import BuildError, RunError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+
+Pipeline = str | Pass | Callable[[IRModule], IRModule] | None
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor argument or result: extents are numbers or Python formulas over symbolic names."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class GraphSignature:
+    """What a compiled graph function takes and gives.
+
+    ``outputs`` are flat; ``structure`` says how they are nested (``None`` is a tensor). ``symbols``
+    tells where each symbolic extent is read: argument and axis (-1: the scalar itself).
+    """
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    structure: Any
+    symbols: tuple[tuple[str, int, int], ...]
+
+
+class GraphFunction:
+    """A compiled graph function: ``f(*inputs)`` returns fresh tensors."""
+
+    def __init__(self, signature: GraphSignature, call: Callable[..., Any]) -> None:
+        self.signature = signature
+        self._call = call
+        self._shapes = _shape_function(signature)
+        self._fixed = None if signature.symbols else self._shapes(())
+        self._single = signature.structure is None
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the graph."""
+        signature = self.signature
+        if len(inputs) != len(signature.inputs):
+            names = ", ".join(spec.name for spec in signature.inputs)
+            raise RunError(
+                f"{signature.name} takes {len(signature.inputs)} arguments ({names}), "
+                f"got {len(inputs)}"
+            )
+        shapes = self._fixed if self._fixed is not None else self._shapes(inputs)
+        outputs = [
+            empty(shape, spec.dtype) for shape, spec in zip(shapes, signature.outputs)
+        ]
+        self._call(*inputs, *outputs)
+        if self._single:
+            return outputs[0]
+        return _nest(signature.structure, iter(outputs))
+
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Run the graph into tensors that exist already."""
+        self._call(*inputs, *outputs)
+
+    def __repr__(self) -> str:
+        names = ", ".join(spec.name for spec in self.signature.inputs)
+        return f"<compiled graph {self.signature.name}({names})>"
+
+
+def _nest(structure: Any, outputs: Any) -> Any:
+    if structure is None:
+        return next(outputs)
+    return tuple(_nest(item, outputs) for item in structure)
+
+
+def _shape_function(signature: GraphSignature) -> Callable[[Sequence[Any]], list[tuple[int, ...]]]:
+    """Compile the formulas of the results' extents to one Python function of the inputs."""
+    lines = ["def shapes(inputs):"]
+    for name, argument, axis in signature.symbols:
+        source = f"inputs[{argument}]" + (f".shape[{axis}]" if axis >= 0 else "")
+        lines.append(f"    {name} = {source}")
+    parts = [
+        "(" + "".join(f"{extent}, " for extent in spec.shape) + ")" for spec in signature.outputs
+    ]
+    lines.append(f"    return [{', '.join(parts)}]")
+    scope: dict[str, Any] = {"min": min, "max": max}
+    exec("\n".join(lines), scope)
+    found: Callable[[Sequence[Any]], list[tuple[int, ...]]] = scope["shapes"]
+    return found
+
+
+class Executable:
+    """A compiled graph: native code, constants included, and the signatures of its functions."""
+
+    def __init__(
+        self, module: BaseModule, signatures: Sequence[GraphSignature], target: str = ""
+    ) -> None:
+        self.module = module
+        self.signatures = {signature.name: signature for signature in signatures}
+        self.target = target
+        self._functions: dict[str, GraphFunction] = {}
+
+    @property
+    def mod(self) -> BaseModule:
+        """The compiled module under the name that TVM gives it."""
+        return self.module
+
+    def __getitem__(self, name: str) -> GraphFunction:
+        """Return a graph function."""
+        found = self._functions.get(name)
+        if found is None:
+            if name not in self.signatures:
+                raise RunError(
+                    f"no graph function {name!r}; there is {', '.join(self.signatures) or 'none'}"
+                )
+            found = GraphFunction(self.signatures[name], self.module[name])
+            self._functions[name] = found
+        return found
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run ``main``, or the only function."""
+        name = "main" if "main" in self.signatures else next(iter(self.signatures))
+        return self[name](*inputs)
+
+    def export_library(self, path: str | os.PathLike[str]) -> Path:
+        """Write a shared library with code and constants, and the signatures beside it (.json).
+
+        Any tvm-ffi host can load the library: ``main(*inputs, *outputs)``.
+        ``tilewright.relax.load_executable`` reads both.
+        """
+        if not isinstance(self.module, Module):
+            raise BuildError("a loaded executable can't be exported again; copy its files")
+        written = self.module.export_library(path)
+        data = {
+            "format": "tilewright-executable-1",
+            "target": self.target,
+            "functions": [asdict(signature) for signature in self.signatures.values()],
+        }
+        _signature_path(written).write_text(json.dumps(data, indent=1))
+        return written
+
+    def __repr__(self) -> str:
+        return f"<Executable of {', '.join(self.signatures)} for {self.target}>"
+
+
+def _signature_path(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
+
+
+def load_executable(path: str | os.PathLike[str]) -> Executable:
+    """Load what ``Executable.export_library`` wrote."""
+    path = Path(path)
+    beside = _signature_path(path)
+    try:
+        data = json.loads(beside.read_text())
+    except OSError as error:
+        raise BuildError(f"no signatures beside {path}: {beside}: {error.strerror}") from None
+    except ValueError as error:
+        raise BuildError(f"{beside} is damaged: {error}") from None
+    if data.get("format") != "tilewright-executable-1":
+        raise BuildError(f"{beside} is not of format tilewright-executable-1")
+    signatures = [
+        GraphSignature(
+            item["name"],
+            tuple(_spec(spec) for spec in item["inputs"]),
+            tuple(_spec(spec) for spec in item["outputs"]),
+            _structure(item["structure"]),
+            tuple((name, argument, axis) for name, argument, axis in item["symbols"]),
+        )
+        for item in data["functions"]
+    ]
+    return Executable(load_module(path), signatures, data.get("target", ""))
+
+
+def _spec(item: dict[str, Any]) -> TensorSpec:
+    for extent in item["shape"]:
+        if not isinstance(extent, int) and not _is_formula(extent):
+            raise BuildError(f"extent {extent!r} of {item['name']} is no number or formula")
+    return TensorSpec(item["name"], tuple(item["shape"]), item["dtype"])
+
+
+_FORMULA = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-*/%(), ")
+
+
+def _is_formula(text: Any) -> bool:
+    """Formulas are evaluated, so a file may hold arithmetic over names only."""
+    return isinstance(text, str) and set(text) <= _FORMULA and "__" not in text
+
+
+def _structure(item: Any) -> Any:
+    return None if item is None else tuple(_structure(inner) for inner in item)
+
+
+class VirtualMachine:
+    """Runs an executable: ``VirtualMachine(executable, cpu())["main"](x)``."""
+
+    def __init__(self, executable: Executable | IRModule, device: Device | None = None) -> None:
+        if isinstance(executable, IRModule):
+            executable = build(executable)
+        device = cpu() if device is None else device
+        if device.kind != "cpu":
+            raise RunError(f"compiled graphs run on the cpu, got {device}")
+        self.executable = executable
+        self.device = device
+
+    def __getitem__(self, name: str) -> GraphFunction:
+        """Return a graph function."""
+        return self.executable[name]
+
+    def time_evaluator(
+        self, name: str = "main", *, number: int = 10, repeat: int = 3, min_repeat_ms: float = 0.0
+    ) -> Callable[..., Any]:
+        """Return a function that takes inputs and measures the native call, results preallocated."""
+        function = self[name]
+        measure = self.executable.module.time_evaluator(
+            name, number=number, repeat=repeat, min_repeat_ms=min_repeat_ms
+        )
+
+        def evaluate(*inputs: Any) -> Any:
+            result = function(*inputs)
+            return measure(*inputs, *_flat(result))
+
+        return evaluate
+
+
+def _flat(result: Any) -> list[Any]:
+    if isinstance(result, tuple):
+        return [leaf for item in result for leaf in _flat(item)]
+    return [result]
+
+
+# ---- building --------------------------------------------------------------------------------
+
+
+def build(
+    mod: IRModule | Function,
+    target: Target | str | None = None,
+    *,
+    pipeline: Pipeline = "zero",
+    schedule: Pipeline = "default",
+) -> Executable:
+    """Compile a graph.
+
+    ``pipeline`` turns operators into tensor functions (skip with ``None`` if that is done);
+    ``schedule`` schedules what nothing has scheduled: ``"default"`` by rules, ``None`` not at all,
+    or a pass.
+    """
+    resolved = resolve_target(target)
+    if isinstance(mod, Function):
+        mod = IRModule.from_expr(mod)
+    verify_graph(mod)
+    mod = run_pipeline(mod, pipeline, resolved)
+    mod = default_schedule(resolved)(mod) if schedule == "default" else run_pipeline(
+        mod, schedule, resolved
+    )
+    graphs = {
+        name: function
+        for name, function in mod.functions.items()
+        if isinstance(function, Function) and not function.is_primitive
+    }
+    if not graphs:
+        raise BuildError("the module has no graph function; build tensor functions by compile")
+    signatures = [graph_signature(name, function) for name, function in graphs.items()]
+    lowered = run_pipeline(mod, "lower_graph", resolved)
+    leftover = [
+        name for name, function in lowered.functions.items() if not isinstance(function, PrimFunc)
+    ]
+    if leftover:
+        lowered = lowered.map_functions(
+            lambda _, function: None if isinstance(function, Function) else function
+        )
+    return Executable(compile_module(lowered, resolved), signatures, str(resolved))
+
+
+def graph_signature(name: str, function: Function) -> GraphSignature:
+    """Describe inputs and results of a graph function."""
+    names: dict[Var, str] = {}
+    symbols: list[tuple[str, int, int]] = []
+
+    def define(var: Var, argument: int, axis: int) -> None:
+        if var not in names:
+            base = var.name if var.name.isidentifier() else "n"
+            taken = set(names.values()) | {"inputs", "min", "max"}
+            made, number = base, 0
+            while made in taken:
+                number += 1
+                made = f"{base}_{number}"
+            names[var] = made
+            symbols.append((made, argument, axis))
+
+    for position, param in enumerate(function.params):
+        info = param.struct_info
+        if isinstance(info, PrimStructInfo) and isinstance(info.value, Var):
+            define(info.value, position, -1)
+        elif isinstance(info, TensorStructInfo):
+            for axis, extent in enumerate(info.shape):
+                if type(extent) is Var:
+                    define(extent, position, axis)
+    inputs = [_describe(param.name, param.struct_info, names) for param in function.params]
+    outputs: list[TensorSpec] = []
+    structure = _describe_result(function.body.body, outputs, names)
+    return GraphSignature(name, tuple(inputs), tuple(outputs), structure, tuple(symbols))
+
+
+def _describe(name: str, info: StructInfo, names: dict[Var, str]) -> TensorSpec:
+    if isinstance(info, PrimStructInfo):
+        return TensorSpec(name, (), info.dtype)
+    if not isinstance(info, TensorStructInfo) or not info.has_shape:
+        raise BuildError(f"{name} is {info!r}; compiled graphs take and give tensors of known rank")
+    return TensorSpec(name, tuple(_formula(extent, names) for extent in info.shape), info.dtype)
+
+
+def _describe_result(
+    result: RelaxExpr, outputs: list[TensorSpec], names: dict[Var, str]
+) -> Any:
+    if isinstance(result, Tuple):
+        return tuple(_describe_result(item, outputs, names) for item in result.items)
+    if isinstance(result.struct_info, TupleStructInfo):
+        # A tuple in one variable: its items are results one by one.
+        for field in result.struct_info.fields_:
+            outputs.append(_describe(f"out{len(outputs)}", field, names))
+        return (None,) * len(result.struct_info.fields_)
+    outputs.append(_describe(f"out{len(outputs)}", result.struct_info, names))
+    return None
+
+
+_OPERATORS = {
+    "Add": "({} + {})",
+    "Sub": "({} - {})",
+    "Mul": "({} * {})",
+    "FloorDiv": "({} // {})",
+    "FloorMod": "({} % {})",
+    "Min": "min({}, {})",
+    "Max": "max({}, {})",
+}
+
+
+def _formula(extent: Expr, names: dict[Var, str]) -> int | str:
+    """An extent as a number or a Python formula."""
+    value = as_int(extent)
+    if value is not None:
+        return value
+    if isinstance(extent, Var):
+        if extent not in names:
+            raise BuildError(f"the extent {extent.name} is not that of any parameter")
+        return names[extent]
+    form = _OPERATORS.get(type(extent).__name__)
+    if form is None:
+        used = ", ".join(var.name for var in free_vars(extent))
+        raise BuildError(f"an extent computed from {used} is not plain arithmetic: {extent!r}")
+    a, b = extent.child_nodes()
+    return form.format(_formula(a, names), _formula(b, names))  # type: ignore[arg-type]
+
+
+def as_numpy(value: Any) -> Any:
+    """Results as NumPy arrays (of the same nesting)."""
+    if isinstance(value, tuple):
+        return tuple(as_numpy(item) for item in value)
+    return np.asarray(value)

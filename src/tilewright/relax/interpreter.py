@@ -1,0 +1,112 @@
+"""Runs graph functions on NumPy arrays without compiling: the oracle of graph passes.
+
+Tensor functions run on TensorIR's reference interpreter, operators are legalised on the way. Works
+at every stage: on operators, on ``call_tir``, on fusion groups.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.arith import simplify
+from tilewright.ir import GlobalVar, IRModule, Var, as_int, const, substitute
+from tilewright.relax.call_tir import call_tir_parts, is_call_tir, output_infos
+from tilewright.relax.expr import (
+    Constant,
+    Function,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    numpy_dtype,
+)
+from tilewright.relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
+from tilewright.relax.transform import LegalizeOps
+from tilewright.support.errors import RunError
+from tilewright.tir.interpreter import run as run_tensor_function
+
+
+def run(mod: IRModule | Function, *args: Any, name: str = "main") -> Any:
+    """Run a graph function; returns an array or a tuple of arrays."""
+    if isinstance(mod, Function):
+        mod = IRModule({name: mod})
+    mod = LegalizeOps()(mod)
+    return _call(mod, mod[name], [np.asarray(arg) for arg in args])
+
+
+def _call(mod: IRModule, function: Any, args: list[Any]) -> Any:
+    if not isinstance(function, Function):
+        raise RunError("the interpreter of graphs starts at a graph function")
+    if len(args) != len(function.params):
+        raise RunError(f"expected {len(function.params)} arguments, got {len(args)}")
+    values: dict[RelaxVar, Any] = {}
+    extents: dict[Var, Any] = {}
+    # Shape arguments of fusion groups define extents like tensors do.
+    for param, arg in zip(function.params, args):
+        values[param] = arg
+        _bind_extents(param.struct_info, arg, extents)
+    for binding in function.bindings:
+        value = _evaluate(mod, binding.value, values, extents)
+        values[binding.var] = value
+        _bind_extents(binding.var.struct_info, value, extents)
+    return _evaluate(mod, function.body.body, values, extents)
+
+
+def _bind_extents(info: Any, value: Any, extents: dict[Var, Any]) -> None:
+    if isinstance(info, PrimStructInfo) and isinstance(info.value, Var):
+        extents[info.value] = const(int(value))
+    if isinstance(info, ShapeStructInfo):
+        extents.update(
+            (extent, const(size)) for extent, size in zip(info.values, value) if type(extent) is Var
+        )
+    if not isinstance(info, TensorStructInfo) or not info.has_shape:
+        return
+    if len(info.shape) != np.ndim(value):
+        raise RunError(f"expected {info!r}, got an array of {np.ndim(value)} dimensions")
+    for extent, size in zip(info.shape, np.shape(value)):
+        if type(extent) is Var and extent not in extents:
+            extents[extent] = const(size)
+        elif as_int(simplify(substitute(extent, extents))) not in (None, size):
+            raise RunError(f"expected {info!r}, got an array of shape {list(np.shape(value))}")
+
+
+def _numbers(shape: Any, extents: dict[Var, Any]) -> list[int]:
+    made = [as_int(simplify(substitute(extent, extents))) for extent in shape]
+    if any(extent is None for extent in made):
+        raise RunError(f"the shape {list(shape)} is not known when it is needed")
+    return made  # type: ignore[return-value]
+
+
+def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, Any]) -> Any:
+    if isinstance(value, RelaxVar):
+        return values[value]
+    if isinstance(value, Constant):
+        return value.data
+    if isinstance(value, ShapeExpr):
+        return tuple(_numbers(value.values, extents))
+    if isinstance(value, Tuple):
+        return tuple(_evaluate(mod, item, values, extents) for item in value.items)
+    if isinstance(value, TupleGetItem):
+        return _evaluate(mod, value.tuple_value, values, extents)[value.index]
+    if is_call_tir(value):
+        assert isinstance(value, RelaxCall)
+        ref, args, extra = call_tir_parts(value)
+        if not isinstance(ref.callee, GlobalVar):
+            raise RunError(f"{ref.name} is a library function, the interpreter can't run it")
+        outputs = [
+            np.zeros(_numbers(info.shape, extents), numpy_dtype(info.dtype))
+            for info in output_infos(value)
+        ]
+        inputs = [np.array(_evaluate(mod, arg, values, extents), order="C") for arg in args]
+        scalars = _numbers(extra.values, extents) if extra is not None else []
+        run_tensor_function(mod[ref.callee], *inputs, *outputs, *scalars)
+        return outputs[0] if isinstance(value.struct_info, TensorStructInfo) else tuple(outputs)
+    if isinstance(value, RelaxCall) and isinstance(value.op, GlobalVar):
+        args = [_evaluate(mod, arg, values, extents) for arg in value.args]
+        return _call(mod, mod[value.op], args)
+    raise RunError(f"the interpreter of graphs can't evaluate {value!r}")
+

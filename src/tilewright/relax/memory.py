@@ -1,0 +1,42 @@
+"""Memory as operators: what ``CallTIRRewrite`` and ``StaticPlanBlockMemory`` write.
+
+``memory.empty`` makes a tensor that nothing else shares; ``memory.workspace`` is the one block of
+scratch memory of a function, ``memory.piece`` a tensor inside it; ``memory.view`` is the same
+memory under another shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.relax.registry import InferenceError, Prim, Shape, Tensor, operator
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+
+
+@operator("memory.empty", pure=False)
+def empty(shape: Shape, dtype: str = "float32") -> StructInfo:
+    """Fresh memory for a tensor."""
+    return TensorStructInfo(shape, dtype)  # type: ignore[arg-type]
+
+
+@operator("memory.workspace", pure=False)
+def workspace(size: Prim) -> StructInfo:
+    """The function's scratch memory, in bytes, aligned to 64."""
+    value: Any = size
+    return TensorStructInfo((value,), "uint8")
+
+
+@operator("memory.piece", pure=False)
+def piece(storage: Tensor, offset: Prim, shape: Shape, dtype: str = "float32") -> StructInfo:
+    """A tensor that starts at byte ``offset`` of the workspace."""
+    info: Any = storage
+    if info.dtype != "uint8":
+        raise InferenceError(f"storage must be uint8, got {info.dtype}")
+    return TensorStructInfo(shape, dtype)  # type: ignore[arg-type]
+
+
+@operator("memory.view")
+def view(x: Tensor, shape: Shape) -> StructInfo:
+    """The same memory under another shape."""
+    info: Any = x
+    return TensorStructInfo(shape, info.dtype)  # type: ignore[arg-type]

@@ -1,0 +1,92 @@
+"""The orders of graph passes: what ``relax.build`` and ``get_pipeline`` run.
+
+``zero`` turns a graph of operators into a graph of fused tensor functions, ready for tuning,
+hand-written schedules or library dispatch. ``default_build`` adds what makes code of that: the
+rule-based schedule for functions that have none, then memory and the native graph function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir import IRModule, Pass, Sequential
+from tilewright.relax.transform import (
+    AnnotateTIROpPattern,
+    CallTIRRewrite,
+    CanonicalizeBindings,
+    DeadCodeElimination,
+    DecomposeOpsForInference,
+    FoldConstant,
+    FoldConvScale,
+    FuseOps,
+    FuseTIR,
+    FuseTransposeMatmul,
+    LegalizeOps,
+    LowerGraph,
+    StaticPlanBlockMemory,
+)
+from tilewright.support.registry import Registry
+from tilewright.target import Target
+
+PipelineFactory = Callable[[Target | None], Pass]
+PIPELINES: Registry[PipelineFactory] = Registry("pipeline")
+"""Named orders of passes; each entry makes one for a target (which may be unknown yet)."""
+
+
+def _zero(target: Target | None) -> Pass:
+    return Sequential(
+        [
+            CanonicalizeBindings(),
+            DecomposeOpsForInference(),
+            FoldConstant(),
+            FoldConvScale(),
+            FuseTransposeMatmul(),
+            DeadCodeElimination(),
+            LegalizeOps(),
+            CanonicalizeBindings(),
+            AnnotateTIROpPattern(),
+            FuseOps(),
+            FuseTIR(),
+            DeadCodeElimination(),
+        ],
+        name="zero",
+    )
+
+
+def _lower(target: Target | None) -> Pass:
+    return Sequential(
+        [CallTIRRewrite(), StaticPlanBlockMemory(), LowerGraph()], name="lower_graph"
+    )
+
+
+def _default_build(target: Target | None) -> Pass:
+    return Sequential([_zero(target), default_schedule(target), _lower(target)], "default_build")
+
+
+def default_schedule(target: Target | None) -> Pass:
+    """The pass that schedules functions which nothing has scheduled yet (``tir.is_scheduled``).
+
+    This is the one place where untuned functions get their rule-based schedule.
+    """
+    return Sequential([], name="DefaultSchedule")
+
+
+PIPELINES.register("zero", _zero)
+PIPELINES.register("lower_graph", _lower)
+PIPELINES.register("default_build", _default_build)
+
+
+def get_pipeline(name: str = "zero", target: Target | str | None = None) -> Pass:
+    """Return a named order of passes: ``zero``, ``lower_graph`` or ``default_build``."""
+    made = Target(target) if isinstance(target, str) else target
+    return PIPELINES.get(name)(made)
+
+
+def run_pipeline(
+    mod: IRModule, pipeline: str | Pass | Callable[[IRModule], IRModule] | None, target: Target
+) -> IRModule:
+    """Run a pipeline given by name, as a pass or as a function."""
+    if pipeline is None:
+        return mod
+    run = get_pipeline(pipeline, target) if isinstance(pipeline, str) else pipeline
+    return run(mod)

@@ -1,0 +1,141 @@
+"""``CallTIRRewrite``: results of tensor functions get memory, which the calls write into.
+
+After it a function is a list of allocations, views and ``call_dps``. Each result of the function is
+memory of its own: results that are parameters, constants, views of them or given twice are copied.
+"""
+
+from __future__ import annotations
+
+from tilewright import te
+from tilewright.ir import GlobalVar, IRModule
+from tilewright.relax.call_tir import call_dps, call_tir_parts, is_call_tir, output_infos
+from tilewright.relax.expr import (
+    Binding,
+    BindingBlock,
+    Constant,
+    DataflowBlock,
+    Function,
+    MatchCast,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    SeqExpr,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+)
+from tilewright.relax.memory import empty, view
+from tilewright.relax.registry import RelaxOp
+from tilewright.relax.rewriter import FunctionRewriter, GraphPass
+from tilewright.relax.struct_info import TensorStructInfo, TupleStructInfo
+from tilewright.support.errors import LowerError
+
+
+class CallTIRRewrite(GraphPass):
+    """Give results memory."""
+
+    def rewriter(self, mod: IRModule) -> FunctionRewriter:
+        """Make the rewriter."""
+        return _Allocator(mod)
+
+
+class _Allocator(FunctionRewriter):
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.mod = mod
+
+    def rewrite(self, function: Function) -> Function:
+        # Memory operations have effects, so the blocks become plain ones.
+        blocks = tuple(
+            BindingBlock(block.bindings) if isinstance(block, DataflowBlock) else block
+            for block in function.body.blocks
+        )
+        self.owned: set[RelaxVar] = set()
+        self.view_of: dict[RelaxVar, RelaxExpr] = {}
+        return super().rewrite(function.replace(body=SeqExpr(blocks, function.body.body)))
+
+    def rewrite_binding(self, binding: Binding) -> None:
+        if isinstance(binding, MatchCast):
+            super().rewrite_binding(binding)
+            made = self.mapping.get(binding.var, binding.var)
+            self.view_of[made] = self.resolve(binding.value)
+            return
+        value: RelaxExpr = self.resolve(binding.value)
+        if is_call_tir(value):
+            assert isinstance(value, RelaxCall)
+            self.call(binding.var, value)
+        elif isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Tuple):
+            self.mapping[binding.var] = value.tuple_value.items[value.index]
+        elif isinstance(value, (RelaxVar, Constant, Tuple)):
+            self.mapping[binding.var] = value
+        elif isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp):
+            raise LowerError(
+                f"{value.op_name} is not a tensor function yet: it has no legalisation, or "
+                "LegalizeOps did not run"
+            )
+        elif isinstance(value, RelaxCall):
+            raise LowerError(
+                f"the call of graph function {value.op!r} can't be lowered: only one graph function "
+                "may be entered, inline it"
+            )
+        else:
+            raise LowerError(f"cannot lower the value of {binding.var.name}: {value!r}")
+
+    def call(self, var: RelaxVar, value: RelaxCall) -> None:
+        ref, args, extra = call_tir_parts(value)
+        infos = output_infos(value)
+        if len(infos) == 1 and self.is_reshape(ref.callee):
+            made = self.builder.emit(view(args[0], ShapeExpr(infos[0].shape)), var.name)
+            self.view_of[made] = args[0]
+            self.mapping[var] = made
+            return
+        outputs = [self.allocate(info, var.name) for info in infos]
+        self.builder.emit(call_dps(ref, Tuple(args), Tuple(tuple(outputs)), extra), "_")
+        single = isinstance(value.struct_info, TensorStructInfo)
+        self.mapping[var] = outputs[0] if single else Tuple(tuple(outputs))
+
+    def allocate(self, info: TensorStructInfo, name: str) -> RelaxVar:
+        made = self.builder.emit(empty(ShapeExpr(info.shape), info.dtype), name)
+        self.owned.add(made)
+        return made
+
+    def is_reshape(self, function: object) -> bool:
+        if not isinstance(function, GlobalVar) or function not in self.mod:
+            return False
+        return bool(self.mod[function].attrs.get("relax.reshape", False))
+
+    def rewrite_result(self, body: SeqExpr) -> RelaxExpr:
+        result: RelaxExpr = self.resolve(body.body)
+        taken: set[RelaxVar] = set()
+        return self.own(result, taken)
+
+    def own(self, result: RelaxExpr, taken: set[RelaxVar]) -> RelaxExpr:
+        """Return the result such that each of its tensors has memory of its own."""
+        if isinstance(result, Tuple):
+            return Tuple(tuple(self.own(item, taken) for item in result.items))
+        info = result.struct_info
+        if isinstance(info, TupleStructInfo):
+            raise LowerError(f"the result {result!r} is a tuple that is not written out")
+        if not isinstance(info, TensorStructInfo):
+            raise LowerError(f"only tensors can be results, {result!r} is {info!r}")
+        root = self.root(result)
+        if isinstance(root, RelaxVar) and root in self.owned and root not in taken:
+            taken.add(root)
+            return result
+        copied = self.builder.call_te(
+            lambda x: te.compute(x.shape, lambda *i: x(*i), name="copy"),
+            result,
+            primfunc_name_hint="copy",
+        )
+        ref, args, extra = call_tir_parts(copied)
+        made = self.allocate(output_infos(copied)[0], "out")
+        self.builder.emit(call_dps(ref, Tuple(args), Tuple((made,)), extra), "_")
+        taken.add(made)
+        return made
+
+    def root(self, expr: RelaxExpr) -> RelaxExpr:
+        """What a chain of views looks at."""
+        while isinstance(expr, RelaxVar) and expr in self.view_of:
+            expr = self.view_of[expr]
+        return expr
+

@@ -1,0 +1,302 @@
+"""``LowerGraph``: a planned graph function becomes one tensor function that calls the kernels.
+
+Its parameters are the graph's inputs, then its results. The body allocates the workspace once and
+calls one kernel after the other with pointers, symbolic extents computed on the way; no interpreter
+stands between kernels. Constants are data of the compiled module, referred to by symbol; they are
+kept in the module's attribute ``constants``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.codegen.llvm.signature import make_signature
+from tilewright.ir import (
+    Expr,
+    GlobalVar,
+    IRModule,
+    Pass,
+    Var,
+    as_expr,
+    as_int,
+    call,
+    free_vars,
+    structural_hash,
+    substitute,
+)
+from tilewright.relax.call_tir import CALL_DPS
+from tilewright.relax.expr import (
+    Constant,
+    ConstantData,
+    Function,
+    FunctionRef,
+    MatchCast,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    ShapeExpr,
+    Tuple,
+)
+from tilewright.relax.registry import is_call_to
+from tilewright.relax.struct_info import PrimStructInfo, TensorStructInfo, prove_equal
+from tilewright.support.errors import LowerError
+from tilewright.tir import (
+    Allocate,
+    AssertStmt,
+    Buffer,
+    BufferLoad,
+    Evaluate,
+    LetStmt,
+    PrimFunc,
+    Stmt,
+    decl_buffer,
+    fresh_name,
+    renew_definitions,
+    seq,
+)
+
+
+class LowerGraph(Pass):
+    """Turn graph functions into tensor functions."""
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Lower every graph function that is no fusion group."""
+        constants: dict[str, ConstantData] = dict(mod.attrs.get("constants", {}))
+        symbols: dict[ConstantData, str] = {}
+        made = dict(mod.functions)
+        for name, function in mod.functions.items():
+            if isinstance(function, Function):
+                made[name] = _GraphLowerer(mod, name, function, constants, symbols).lower()
+        attrs = {**mod.attrs, "constants": constants} if constants else dict(mod.attrs)
+        return IRModule(made, attrs)
+
+
+class _GraphLowerer:
+    def __init__(
+        self,
+        mod: IRModule,
+        name: str,
+        function: Function,
+        constants: dict[str, ConstantData],
+        symbols: dict[ConstantData, str],
+    ) -> None:
+        self.mod = mod
+        self.name = name
+        self.function = function
+        self.constants = constants
+        self.symbols = symbols
+        self.names: set[str] = set()
+        self.pointers: dict[RelaxVar, Expr] = {}
+        self.extents: dict[Any, Any] = {}
+        self.prologue: list[tuple[Var, Expr]] = []
+
+    def lower(self) -> PrimFunc:
+        params: list[Var] = []
+        buffer_map: dict[Var, Buffer] = {}
+        for param in self.function.params:
+            info = param.struct_info
+            if isinstance(info, TensorStructInfo) and info.has_shape:
+                self.add_buffer(param, info, param.name, params, buffer_map)
+            elif isinstance(info, PrimStructInfo):
+                scalar = Var(fresh_name(param.name, self.names), info.dtype)
+                if isinstance(info.value, Var):
+                    self.extents[info.value] = scalar
+                params.append(scalar)
+            else:
+                raise LowerError(
+                    f"parameter {param.name} of {self.name} is {info!r}; "
+                    "compiled graphs take tensors of known rank and scalars"
+                )
+        results = _leaves(self.function.body.body)
+        roots = self.result_roots(results)
+        for number, (leaf, root) in enumerate(zip(results, roots)):
+            info = leaf.struct_info
+            assert isinstance(info, TensorStructInfo)
+            name = "out" if len(results) == 1 else f"out{number}"
+            pointer = self.add_buffer(leaf, info, name, params, buffer_map)
+            self.pointers[root] = pointer
+        body = self.lower_bindings(0, self.function.bindings)
+        func = PrimFunc(tuple(params), buffer_map, body, "void", self.kept_attrs())
+        renewed: PrimFunc = renew_definitions(func)
+        return renewed
+
+    def kept_attrs(self) -> dict[str, Any]:
+        # The body is in its final form: no schedule applies to it.
+        return {**self.function.attrs, "tir.is_scheduled": True, "relax.graph": True}
+
+    def add_buffer(
+        self,
+        var: RelaxVar,
+        info: TensorStructInfo,
+        name: str,
+        params: list[Var],
+        buffer_map: dict[Var, Buffer],
+    ) -> Expr:
+        shape = tuple(substitute(extent, self.extents) for extent in info.shape)
+        buffer = decl_buffer(shape, info.dtype, fresh_name(name, self.names))
+        handle = Var(f"{buffer.name}_handle", "handle")
+        params.append(handle)
+        buffer_map[handle] = buffer
+        pointer = buffer.data
+        self.pointers[var] = pointer
+        return pointer
+
+    def result_roots(self, results: list[RelaxVar]) -> list[RelaxVar]:
+        source: dict[RelaxVar, RelaxVar] = {}
+        for binding in self.function.bindings:
+            value = binding.value
+            if is_call_to(value, "memory.view") or isinstance(binding, MatchCast):
+                inner = value.args[0] if isinstance(value, RelaxCall) else value
+                if isinstance(inner, RelaxVar):
+                    source[binding.var] = source.get(inner, inner)
+        return [source.get(var, var) for var in results]
+
+    # ---- statements -------------------------------------------------------------------------
+
+    def lower_bindings(self, start: int, bindings: list[Any]) -> Stmt:
+        stmts: list[Stmt] = []
+        for position in range(start, len(bindings)):
+            binding = bindings[position]
+            value = binding.value
+            if isinstance(binding, MatchCast):
+                checks, definitions = self.match_cast(binding)
+                stmts.extend(checks)
+                if definitions:
+                    rest = self.lower_bindings(position + 1, bindings)
+                    for var, extent in reversed(definitions):
+                        rest = LetStmt(var, extent, rest)
+                    return seq(*stmts, rest)
+            elif is_call_to(value, "memory.workspace"):
+                size = substitute(value.args[0].value, self.extents)
+                buffer = decl_buffer((size,), "uint8", fresh_name("workspace", self.names))
+                self.workspace = buffer
+                return seq(
+                    *stmts, Allocate(buffer, self.lower_bindings(position + 1, bindings))
+                )
+            elif is_call_to(value, "memory.piece"):
+                offset = substitute(value.args[1].value, self.extents)
+                element = BufferLoad(self.workspace, (offset,))
+                self.pointers[binding.var] = call("address_of", element, dtype="handle")
+            elif is_call_to(value, "memory.view"):
+                self.pointers.setdefault(binding.var, self.pointer(value.args[0]))
+            elif is_call_to(value, "memory.empty"):
+                if binding.var not in self.pointers:
+                    raise LowerError(
+                        f"{self.name} allocates {binding.var.name}: run StaticPlanBlockMemory first"
+                    )
+            elif isinstance(value, RelaxCall) and value.op is CALL_DPS:
+                stmts.append(self.call(value))
+            else:
+                raise LowerError(
+                    f"{self.name} binds {binding.var.name} to {value!r}: run CallTIRRewrite first"
+                )
+        return seq(*stmts)
+
+    def match_cast(self, binding: MatchCast) -> tuple[list[Stmt], list[tuple[Var, Expr]]]:
+        """Check known extents; return the new ones with their values."""
+        have, want = binding.value.struct_info, binding.struct_info
+        if not isinstance(have, TensorStructInfo) or not isinstance(want, TensorStructInfo):
+            raise LowerError(f"match_cast of {binding.value!r}: only tensors can be cast")
+        if not have.has_shape or len(have.shape) != len(want.shape) or have.dtype != want.dtype:
+            raise LowerError(f"match_cast from {have!r} to {want!r} can't be checked")
+        if isinstance(binding.value, RelaxVar):
+            self.pointers.setdefault(binding.var, self.pointers[binding.value])
+        checks: list[Stmt] = []
+        definitions: list[tuple[Var, Expr]] = []
+        known = set(self.symbolic())
+        for actual, extent in zip(have.shape, want.shape):
+            value = substitute(actual, self.extents)
+            if type(extent) is Var and extent not in known and extent not in self.extents:
+                fresh = Var(extent.name)
+                self.extents[extent] = fresh
+                definitions.append((fresh, value))
+            elif not prove_equal(actual, extent):
+                checks.append(
+                    AssertStmt(
+                        value == substitute(extent, self.extents),
+                        f"match_cast of {binding.value!r}: extent {actual!r} is not {extent!r}",
+                    )
+                )
+        return checks, definitions
+
+    def symbolic(self) -> list[Var]:
+        """Extents that the parameters define."""
+        found = []
+        for param in self.function.params:
+            info = param.struct_info
+            if isinstance(info, TensorStructInfo):
+                found.extend(extent for extent in info.shape if type(extent) is Var)
+        return found
+
+    def call(self, value: RelaxCall) -> Stmt:
+        ref, args, outputs = value.args[:3]
+        assert isinstance(ref, FunctionRef)
+        assert isinstance(args, Tuple) and isinstance(outputs, Tuple)
+        tensors = [*args.items, *outputs.items]
+        pointers = [self.pointer(item) for item in tensors]
+        scalars: list[Expr] = []
+        if len(value.args) > 3:
+            extra = value.args[3]
+            assert isinstance(extra, ShapeExpr)
+            scalars = [substitute(extent, self.extents) for extent in extra.values]
+        symbols: list[Expr] = []
+        if isinstance(ref.callee, GlobalVar):
+            shapes = [
+                tuple(substitute(extent, self.extents) for extent in item.shape)
+                for item in tensors
+            ]
+            symbols = symbolic_arguments(self.mod[ref.callee], ref.name, shapes)
+        target = call("call_extern", ref.name, *pointers, *scalars, *symbols, dtype="int32")
+        return Evaluate(target)
+
+    def pointer(self, expr: RelaxExpr) -> Expr:
+        if isinstance(expr, Constant):
+            return self.constant(expr)
+        if isinstance(expr, RelaxVar) and expr in self.pointers:
+            return self.pointers[expr]
+        raise LowerError(f"{self.name} passes {expr!r} to a kernel, which is no tensor in memory")
+
+    def constant(self, expr: Constant) -> Expr:
+        symbol = self.symbols.get(expr.value)
+        if symbol is None:
+            # Named by content, so that equal modules compile to equal code.
+            key = structural_hash(expr)[:16]
+            symbol = self.symbols[expr.value] = f"tw_constant_{key}"
+            self.constants.setdefault(symbol, expr.value)
+        nbytes = as_expr(max(1, expr.data.nbytes))
+        return call("constant_data", symbol, nbytes, dtype="handle")
+
+
+def symbolic_arguments(
+    func: PrimFunc, name: str, shapes: list[tuple[Expr, ...]]
+) -> list[Expr]:
+    """Values of a kernel's symbolic extents, in the order in which the kernel takes them."""
+    if len(func.buffers) != len(shapes):
+        raise LowerError(
+            f"{name} takes {len(func.buffers)} tensors, the graph passes {len(shapes)}"
+        )
+    values: dict[Var, Expr] = {}
+    for buffer, shape in zip(func.buffers, shapes):
+        if len(shape) != buffer.ndim:
+            raise LowerError(f"{name}: {buffer.name} has {buffer.ndim} dimensions, not {len(shape)}")
+        for extent, value in zip(buffer.shape, shape):
+            if type(extent) is Var:
+                values.setdefault(extent, value)
+            elif as_int(extent) is not None and as_int(value) not in (None, as_int(extent)):
+                raise LowerError(f"{name}: extent of {buffer.name} is {extent!r}, not {value!r}")
+    made = []
+    for expr in make_signature(name, func).parameters[len(func.params) :]:
+        missing = [var for var in free_vars(expr) if var not in values]
+        if missing:
+            raise LowerError(f"{name}: nothing says what {missing[0].name} is")
+        made.append(substitute(expr, values))
+    return made
+
+
+def _leaves(result: RelaxExpr) -> list[RelaxVar]:
+    if isinstance(result, Tuple):
+        return [leaf for item in result.items for leaf in _leaves(item)]
+    assert isinstance(result, RelaxVar)
+    return [result]
+
+

@@ -1,0 +1,149 @@
+"""``StaticPlanBlockMemory``: intermediate tensors share one workspace.
+
+Tensors of constant size are placed by greedy best fit, the largest first, where no tensor that lives
+at the same time lies (Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net Inference",
+2020). Tensors of symbolic size follow behind; one takes over the place of another of provably equal
+size that is no longer needed. Results of the function keep memory of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.arith import simplify
+from tilewright.ir import Expr, IRModule, Pass, as_expr, as_int, const, dtypes
+from tilewright.relax.analysis import used_graph_vars
+from tilewright.relax.expr import (
+    Binding,
+    BindingBlock,
+    Function,
+    MatchCast,
+    PrimValue,
+    RelaxCall,
+    RelaxVar,
+    SeqExpr,
+    ShapeExpr,
+    VarBinding,
+)
+from tilewright.relax.memory import piece, workspace
+from tilewright.relax.registry import is_call_to
+from tilewright.relax.struct_info import TensorStructInfo, prove_equal
+
+ALIGNMENT = 64
+"""Pieces start at multiples of this many bytes: a cache line, and the widest vector."""
+
+
+class StaticPlanBlockMemory(Pass):
+    """Place intermediate tensors into a workspace."""
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Plan every graph function that ``CallTIRRewrite`` has prepared."""
+        return mod.map_functions(
+            lambda _, function: function if function.is_primitive else _plan(function), Function
+        )
+
+
+@dataclass(eq=False)
+class _Lifetime:
+    var: RelaxVar
+    first: int
+    last: int
+    size: Expr
+    offset: Expr | None = None
+
+    def overlaps(self, other: _Lifetime) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+def tensor_bytes(info: TensorStructInfo) -> Expr:
+    """Size of a tensor in bytes, rounded up to the alignment."""
+    total: Expr = as_expr(dtypes.bytes_of(info.dtype))
+    for extent in info.shape:
+        total = total * extent
+    return simplify((total + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
+
+
+def _plan(function: Function) -> Function:
+    bindings = function.bindings
+    lifetimes = _lifetimes(function, bindings)
+    if not lifetimes:
+        return function
+    total = place(list(lifetimes.values()))
+    info = TensorStructInfo((total,), "uint8")
+    storage = RelaxVar("workspace", info)
+    made: list[Binding] = [VarBinding(workspace(PrimValue(total)), storage)]
+    for binding in bindings:
+        life = lifetimes.get(binding.var)
+        if life is None:
+            made.append(binding)
+            continue
+        value = binding.value
+        assert isinstance(value, RelaxCall)
+        shape = value.args[0]
+        assert isinstance(shape, ShapeExpr) and life.offset is not None
+        placed = piece(storage, PrimValue(life.offset), shape, value.attrs["dtype"])
+        made.append(VarBinding(placed, binding.var))
+    return function.replace(body=SeqExpr((BindingBlock(tuple(made)),), function.body.body))
+
+
+def _lifetimes(function: Function, bindings: list[Binding]) -> dict[RelaxVar, _Lifetime]:
+    root: dict[RelaxVar, RelaxVar] = {}
+    found: dict[RelaxVar, _Lifetime] = {}
+    for position, binding in enumerate(bindings):
+        value = binding.value
+        if is_call_to(value, "memory.empty"):
+            info = binding.var.struct_info
+            assert isinstance(info, TensorStructInfo)
+            found[binding.var] = _Lifetime(binding.var, position, position, tensor_bytes(info))
+            continue
+        used = used_graph_vars(value)
+        for var in used:
+            life = found.get(root.get(var, var))
+            if life is not None:
+                life.last = position
+        if (is_call_to(value, "memory.view") or isinstance(binding, MatchCast)) and used:
+            root[binding.var] = root.get(used[0], used[0])
+    for var in used_graph_vars(function.body.body):
+        found.pop(root.get(var, var), None)
+    return found
+
+
+def place(lifetimes: list[_Lifetime]) -> Expr:
+    """Give each lifetime an offset; return the size of all."""
+    fixed = [(as_int(life.size), life) for life in lifetimes]
+    constant = [(size, life) for size, life in fixed if size is not None]
+    end = 0
+    placed: list[tuple[int, int, _Lifetime]] = []
+    # A tensor is alive from its first use (the call that writes it follows its allocation).
+    for size, life in sorted(constant, key=lambda item: (-item[0], item[1].first)):
+        busy = sorted(
+            (start, start + length)
+            for start, length, other in placed
+            if life.overlaps(other)
+        )
+        best, best_gap, cursor = None, None, 0
+        for start, stop in busy:
+            gap = start - cursor
+            if gap >= size and (best_gap is None or gap < best_gap):
+                best, best_gap = cursor, gap
+            cursor = max(cursor, stop)
+        offset = cursor if best is None else best
+        placed.append((offset, size, life))
+        life.offset = const(offset)
+        end = max(end, offset + size)
+    return _place_symbolic([life for size, life in fixed if size is None], const(end))
+
+
+def _place_symbolic(lifetimes: list[_Lifetime], end: Expr) -> Expr:
+    slots: list[_Lifetime] = []
+    for life in sorted(lifetimes, key=lambda item: item.first):
+        for position, slot in enumerate(slots):
+            if slot.last < life.first and prove_equal(slot.size, life.size):
+                life.offset = slot.offset
+                slots[position] = life
+                break
+        else:
+            life.offset = end
+            end = simplify(end + life.size)
+            slots.append(life)
+    return end
