@@ -64,7 +64,11 @@ def _pipeline(target: Target) -> Callable[[IRModule], IRModule]:
 
 
 def build(lowered: IRModule, target: TargetLike = None, *, entry_name: str | None = None) -> Module:
-    """Generate code for a lowered module."""
+    """Generate code for a lowered module.
+
+    The module's attribute ``constants`` holds what ``constant_data`` refers to: by symbol, objects
+    with the numbers as ``array``.
+    """
     target = resolve_target(target)
     _pipeline(target)
     emitted = emit_module(lowered, target)
@@ -77,11 +81,12 @@ def build(lowered: IRModule, target: TargetLike = None, *, entry_name: str | Non
         features=target.feature_string if own or "mattr" in target.options else None,
         target=str(target),
         sources={"tir": lambda: lowered.script()},
+        constants={name: data.array for name, data in lowered.attrs.get("constants", {}).items()},
         entry_name=entry_name,
     )
 
 
-def compile(  # noqa: A001 - the field's name
+def compile(
     mod_or_func: IRModule | PrimFunc, target: TargetLike = None, *, name: str | None = None
 ) -> Module:
     """Compile a module or a function for a target, the native CPU if none is given or active.

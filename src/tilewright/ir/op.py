@@ -86,6 +86,7 @@ register_op("address_of", 1, "given", "pure", "pointer to a buffer element")
 register_op(
     "access_ptr", None, "given", "opaque", "access_ptr(buffer_var, offset, extent, rw_mask)"
 )
+register_op("constant_data", 2, "given", "pure", "constant_data(symbol, bytes): address")
 register_op("prefetch", None, "given", "opaque", "prefetch(address, rw, locality)")
 register_op("storage_sync", 1, "given", "opaque", "barrier of the named scope")
 register_op("assume", 1, "given", "opaque", "promises that a condition holds")

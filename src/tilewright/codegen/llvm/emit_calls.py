@@ -18,16 +18,16 @@ from tilewright.ir import Call, Expr, IntImm, StringImm, Var, dtypes, max_value,
 from tilewright.support.errors import CodegenError
 from tilewright.tir import BufferLoad
 
-_DIRECT_FLOAT = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc"}
+_DIRECT_FLOAT = {name: name for name in ("sqrt", "floor", "ceil", "trunc", "round", "nearbyint")}
 _BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "shift_left": "shl"}
 
 
-@intrinsic(*_DIRECT_FLOAT, "nearbyint")
+@intrinsic(*_DIRECT_FLOAT)
 def _direct(emitter: Any, call: Call) -> str:
     value = emitter.visit(call.args[0])
     if not dtypes.is_float(call.dtype):
         return str(value)  # rounding an integer
-    return str(emitter.call_float(_DIRECT_FLOAT.get(call.op.name, "nearbyint"), call.dtype, value))
+    return str(emitter.call_float(_DIRECT_FLOAT[call.op.name], call.dtype, value))
 
 
 @intrinsic("fabs", "abs")
@@ -133,7 +133,7 @@ def _if_then_else(emitter: Any, call: Call) -> str:
 
 def _masked_side(emitter: Any, mask: str, lanes: int, expr: Expr) -> str:
     """Evaluate one side for the lanes of ``mask``; single elements are read behind a branch."""
-    emit = lambda: emitter.under_mask(mask, lanes, lambda: emitter.visit(expr))  # noqa: E731
+    emit = lambda: emitter.under_mask(mask, lanes, lambda: emitter.visit(expr))
     if not needs_guard(expr) or not _scalar_accesses(expr):
         return str(emit())
     some = emitter.any_lane(mask, lanes)
@@ -238,6 +238,15 @@ def _access_ptr(emitter: Any, call: Call) -> str:
     pointer, index = emitter.visit(data), emitter.visit(offset)
     text = f"getelementptr {memory_type(element)}, ptr {pointer}, i64 {index}"
     return str(emitter.pure(text, pointer, index))
+
+
+@intrinsic("constant_data")
+def _constant_data(emitter: Any, call: Call) -> str:
+    symbol, size = call.args
+    if not isinstance(symbol, StringImm) or not isinstance(size, IntImm):
+        raise CodegenError("constant_data(symbol, bytes) takes a text and a number")
+    emitter.module.declare(f'@"{symbol.value}" = external constant [{size.value} x i8]')
+    return f'@"{symbol.value}"'
 
 
 @intrinsic("prefetch")
