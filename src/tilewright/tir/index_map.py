@@ -15,8 +15,11 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
+
+import numpy as np
 
 from tilewright.arith import Analyzer, detect_iter_map, inverse_affine_iter_map
 from tilewright.ir import (
@@ -161,20 +164,21 @@ class IndexMap(Node):
     def map_indices(
         self, indices: Sequence[ExprLike], analyzer: Analyzer | None = None
     ) -> tuple[Expr, ...]:
-        """Apply the map to indices; ``analyzer`` (which may know their bounds) simplifies."""
+        """Apply the map to indices and simplify; ``analyzer`` may know their bounds."""
         if len(indices) != len(self.initial_indices):
             raise ScheduleError(
                 f"the index map takes {len(self.initial_indices)} indices, got {len(indices)}: "
                 f"{self.to_text()}"
             )
         mapping = {var: as_expr(index) for var, index in zip(self.initial_indices, indices)}
-        mapped = tuple(substitute(expr, mapping) for expr in self.final_indices)
-        if analyzer is None:
-            return mapped
-        return tuple(
-            new if type(old) is Var else analyzer.simplify(new)
-            for old, new in zip(self.final_indices, mapped)
-        )
+        mapped: list[Expr] = []
+        for expr in self.final_indices:
+            if type(expr) is Var:
+                mapped.append(mapping.get(expr, expr))
+                continue
+            analyzer = analyzer or Analyzer()
+            mapped.append(analyzer.simplify(substitute(expr, mapping)))
+        return tuple(mapped)
 
     def map_shape(
         self, shape: Sequence[ExprLike], analyzer: Analyzer | None = None
@@ -197,21 +201,12 @@ class IndexMap(Node):
             mapped.append(analyzer.simplify(bounds.max + 1))
         return tuple(mapped)
 
-    def map_ndarray(self, array: Any) -> Any:
+    def map_ndarray(self, array: np.ndarray) -> np.ndarray:
         """Return a NumPy array laid out by the map; padding holds zeros."""
         shape = [as_int(extent) for extent in self.map_shape(array.shape)]
-        result = type(array)(shape, dtype=array.dtype)
-        result[...] = 0
-        axes = [range(extent) for extent in array.shape]
-        # Index arrays, one per input axis, evaluated through the expressions at once.
-        grids: dict[Any, Any] = {}
-        for axis, (var, extent) in enumerate(zip(self.initial_indices, array.shape)):
-            line = [1] * len(axes)
-            line[axis] = extent
-            ramp = array.astype("int64").ravel()[:0]
-            ramp.resize(extent, refcheck=False)
-            ramp[...] = list(axes[axis])
-            grids[var] = ramp.reshape(line)
+        result = np.zeros(shape, dtype=array.dtype)
+        # One array of indices per input axis, evaluated through the expressions at once.
+        grids = dict(zip(self.initial_indices, np.ogrid[tuple(map(slice, array.shape))]))
         result[tuple(_evaluate(expr, grids) for expr in self.final_indices)] = array
         return result
 
@@ -425,12 +420,19 @@ def _expr_text(expr: Expr, names: Mapping[Var, str], level: int = 0) -> str:
     return f"({text})" if strength < level else text
 
 
+_NUMERIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: lambda a, b: a % b,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
 }
 
 
@@ -485,17 +487,11 @@ def _evaluate(expr: Expr, values: Mapping[Any, Any]) -> Any:
         return expr.value
     a, b = _evaluate(expr.a, values), _evaluate(expr.b, values)  # type: ignore[attr-defined]
     if isinstance(expr, Min):
-        return a - (a - b) * (a > b)
+        return np.minimum(a, b)
     if isinstance(expr, Max):
-        return b + (a - b) * (a > b)
-    symbol = _SYMBOLS[type(expr)][0]
-    return {
-        "+": lambda: a + b,
-        "-": lambda: a - b,
-        "*": lambda: a * b,
-        "//": lambda: a // b,
-        "%": lambda: a % b,
-    }[symbol]()
+        return np.maximum(a, b)
+    symbol, _ = _SYMBOLS[type(expr)]
+    return _NUMERIC[symbol](a, b)
 
 
 __all__ = ["IndexMap", "IndexMapLike", "as_index_map", "solve_indices"]

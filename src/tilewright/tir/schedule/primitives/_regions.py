@@ -32,6 +32,7 @@ from tilewright.arith.polynomial import (
     poly_sub,
 )
 from tilewright.ir import (
+    INDEX,
     Add,
     Expr,
     FloorDiv,
@@ -70,6 +71,7 @@ class Regions:
         self.table = AtomTable()
         self.outer: dict[int, tuple[Poly, Poly]] = {}
         self.outer_vars: dict[Var, Range] = {}
+        self._ranges: dict[int, tuple[int, int]] = {}
         self._rules: list[tuple[tuple[int, ...], Poly]] = []
         for variables, extent, _ in state.symbolic:
             product = tuple(sorted(self.table.var(var) for var in variables))
@@ -80,7 +82,9 @@ class Regions:
     def add_outer(self, var: Var, dom: Range) -> None:
         """Make a variable one that stays a symbol, with a known range."""
         self.outer_vars[var] = dom
-        self.outer[self.table.var(var)] = (self.poly(dom.min), self.poly(dom.extent))
+        number, ends = self.table.var(var), (self.poly(dom.min), self.poly(dom.extent))
+        self.outer[number] = ends
+        self.know_range(number, *ends)
 
     def add_block_axes(self, block: Block) -> None:
         """Make the axes of the block around everything symbols."""
@@ -109,7 +113,8 @@ class Regions:
         compound = _COMPOUND.get(kind)
         if compound is not None:
             a, b = self.poly(expr.a, env), self.poly(expr.b, env)  # type: ignore[attr-defined]
-            folded = self._fold(compound, a, b)
+            fold = self._divide if compound in (DIV, MOD) else self._fold
+            folded = fold(compound, a, b)
             if folded is not None:
                 return folded
             return {(self.table.compound(compound, a, b, expr.dtype),): 1}
@@ -117,17 +122,53 @@ class Regions:
             expr = substitute(expr, {var: self.expr(value) for var, value in env.items()})
         return {(self.table.other(("expr", expr), expr),): 1}
 
-    def _fold(self, kind: int, a: Poly, b: Poly) -> Poly | None:
-        """Evaluate constants, and divide exactly what divides exactly."""
-        x, y = constant_of(a), constant_of(b)
-        if kind in (DIV, MOD):
-            if y is None or y <= 0:
-                return None
-            if x is not None:
-                return poly_const(x // y if kind == DIV else x % y)
-            if all(value % y == 0 for value in a.values()):
-                return {mono: value // y for mono, value in a.items()} if kind == DIV else {}
+    def _divide(self, kind: int, a: Poly, b: Poly) -> Poly | None:
+        """Divide by a constant: what is a multiple of it comes out, and small remainders vanish."""
+        divisor = constant_of(b)
+        if divisor is None or divisor <= 0:
             return None
+        whole: Poly = {}
+        rest: Poly = {}
+        for mono, value in a.items():
+            if mono and value % divisor == 0:
+                whole[mono] = value // divisor
+            else:
+                rest[mono] = value
+        low, high = self._limits(rest)
+        if low is None or high is None or low // divisor != high // divisor:
+            if not whole:
+                return None
+            left = self._divide(kind, rest, b)
+            if left is None:
+                left = {(self.table.compound(kind, rest, b, INDEX),): 1}
+            return poly_add(whole, left) if kind == DIV else left
+        quotient = low // divisor
+        if kind == DIV:
+            return poly_add(whole, poly_const(quotient))
+        return poly_add(rest, poly_const(-quotient * divisor))
+
+    def _limits(self, poly: Poly) -> tuple[int | None, int | None]:
+        """Constant limits of a polynomial that is linear in loops of constant ranges."""
+        low = high = poly.get((), 0)
+        for mono, value in poly.items():
+            if not mono:
+                continue
+            limits = self._ranges.get(mono[0]) if len(mono) == 1 else None
+            if limits is None:
+                return None, None
+            low += value * limits[0 if value > 0 else 1]
+            high += value * limits[1 if value > 0 else 0]
+        return low, high
+
+    def know_range(self, number: int, start: Poly, extent: Poly) -> None:
+        """Remember the range of a loop, by the number of its variable."""
+        first, count = constant_of(start), constant_of(extent)
+        if first is not None and count is not None:
+            self._ranges[number] = (first, first + count - 1)
+
+    def _fold(self, kind: int, a: Poly, b: Poly) -> Poly | None:
+        """Evaluate what is constant."""
+        x, y = constant_of(a), constant_of(b)
         if x is None or y is None:
             return None
         return poly_const(min(x, y) if kind == MIN else max(x, y))
@@ -371,11 +412,17 @@ class Regions:
         }
 
     def inner_loops(self, loops: Iterable[For]) -> dict[int, tuple[Poly, Poly]]:
-        """Loops to relax, as ``relax`` takes them."""
-        return {
-            self.table.var(loop.loop_var): (self.poly(loop.min), self.poly(loop.extent))
-            for loop in loops
-        }
+        """Loops to relax, as ``relax`` takes them. Call this before making polynomials of them."""
+        return self.inner_vars({loop.loop_var: Range(loop.min, loop.extent) for loop in loops})
+
+    def inner_vars(self, domain: Mapping[Var, Range]) -> dict[int, tuple[Poly, Poly]]:
+        """Variables to relax, as ``relax`` takes them."""
+        made = {}
+        for var, dom in domain.items():
+            number = self.table.var(var)
+            made[number] = (self.poly(dom.min), self.poly(dom.extent))
+            self.know_range(number, *made[number])
+        return made
 
     def touched(
         self,

@@ -454,21 +454,17 @@ def _accessed(
     found: list[Span | None] | None = None
     for realize in blocks:
         if outer:
-            env = regions.axis_values(realize)
             mine = set(outer)
             inner = regions.inner_loops(
                 loop for loop in scope.state.loops_above(realize) if loop not in mine
             )
+            env = regions.axis_values(realize)
         else:
             # Outside of all loops a block runs its whole domain.
             env = {}
-            inner = {
-                regions.table.var(iter_var.var): (
-                    regions.poly(iter_var.dom.min),
-                    regions.poly(iter_var.dom.extent),
-                )
-                for iter_var in realize.block.iter_vars
-            }
+            inner = regions.inner_vars(
+                {iter_var.var: iter_var.dom for iter_var in realize.block.iter_vars}
+            )
         for region in realize.block.reads if reads else realize.block.writes:
             if region.buffer is buffer:
                 found = regions.unite(found, regions.touched(region, env, inner))

@@ -369,11 +369,15 @@ def _axes_of_outputs(
         if spans is None:
             continue
         mine: dict[Var, Span | None] = {}
+        hard: list[tuple[Range, Span]] = []
         for item, span in zip(region.region, spans):
             var, solved = _solve_output(regions, item, span, domain)
             if var is not None:
                 # An axis in two dimensions of one buffer: one of them bounds it well enough.
                 mine[var] = solved if mine.get(var) is None else mine[var]
+            elif span is not None:
+                hard.append((item, span))
+        mine.update(_invert(regions, hard, domain, set(mine)) or {})
         if first is None:
             first, found = region.buffer, mine
             continue
@@ -394,11 +398,11 @@ def _solve_output(
             return index, span
     used = [var for var in free_vars(index) if var in domain]
     if len(used) != 1 or span is None:
-        return (used[0], None) if len(used) == 1 else (None, None)
+        return None, None
     var = used[0]
     split = linear_in(regions.poly(index), regions.table.var(var))
-    if split is None:
-        return var, None
+    if split is None or not split[0]:
+        return None, None
     coefficient, offset = constant_of(split[0]), split[1]
     width = as_int(item.extent)
     if coefficient is None or coefficient <= 0 or width is None:
@@ -488,7 +492,9 @@ def _solve_inputs(
         # A dimension that is there as a whole asks for nothing, but helps to solve the others.
         axes = {var for item, _ in hard for var in free_vars(item.min) if var in domain}
         hard += [entry for entry in covered if uses_var(entry[0].min, axes)]
-        solved_all = _invert(place, realize, region, hard, found, domain)
+        solved_all = _invert(regions, hard, domain, set(found))
+        if solved_all is None or any(not span.exact for span in solved_all.values()):
+            raise _unknown(place, realize, region)
         found.update(solved_all)
     return found
 
@@ -516,39 +522,34 @@ def _solve_input(regions: Regions, index: Expr, width: int, var: Var, span: Span
 
 
 def _invert(
-    place: _Place,
-    realize: BlockRealize,
-    region: BufferRegion,
+    regions: Regions,
     hard: Sequence[tuple[Range, Span]],
-    found: dict[Var, Span],
     domain: dict[Var, Range],
-) -> dict[Var, Span]:
-    """Solve indices that split or fuse axes, and relax the solution over the box."""
-    regions = place.regions
+    known: set[Var],
+) -> dict[Var, Span] | None:
+    """Solve indices that split or fuse axes for those not ``known``; relax over the box."""
+    if any(uses_var(item.min, known) for item, _ in hard):
+        return None
     used = {var: None for item, _ in hard for var in free_vars(item.min) if var in domain}
-    if (
-        not used
-        or any(var in found for var in used)
-        or any(as_int(item.extent) != 1 for item, _ in hard)
-    ):
-        raise _unknown(place, realize, region)
+    if not used or any(as_int(item.extent) != 1 for item, _ in hard):
+        return None
     outputs = [Var(f"u{number}") for number in range(len(hard))]
     solved = solve_indices([item.min for item, _ in hard], {v: domain[v] for v in used}, outputs)
     if solved is None:
-        raise _unknown(place, realize, region)
+        return None
+    offsets = [Var(f"{var.name}_offset") for var in outputs]
     inner = {}
     env = {}
-    for var, (_, span) in zip(outputs, hard):
-        offset = Var(f"{var.name}_offset")
+    for var, offset, (_, span) in zip(outputs, offsets, hard):
         number = regions.table.var(offset)
-        env[var] = poly_add(span.min, {(number,): 1})
         inner[number] = ({}, span.extent)
+        regions.know_range(number, {}, span.extent)
+        env[var] = poly_add(span.min, {(number,): 1})
     made = {}
     for var, value in solved.items():
-        index = regions.poly(value, env)
-        span_or_none = regions.relax(index, inner)
-        if span_or_none is None or not span_or_none.exact:
-            raise _unknown(place, realize, region)
+        span_or_none = regions.relax(regions.poly(value, env), inner)
+        if span_or_none is None:
+            return None
         made[var] = span_or_none
     return made
 

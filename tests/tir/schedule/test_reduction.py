@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import pytest
+from schedule_cases import check, conv2d, loop_extents, matmul, matmul_relu, predicate_of, refuses
+
+from tilewright import te
+from tilewright.ir import is_const
+from tilewright.tir import PrimFunc
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.primitives.reduction import match_reduction
+
+
+def row(name: str = "sum", n: int = 6, k: int = 24) -> PrimFunc:
+    a = te.placeholder((n, k), name="A")
+    axis = te.reduce_axis((0, k), "k")
+    c = te.compute((n,), lambda i: getattr(te, name)(a[i, axis], axis=axis), name="C")
+    return te.create_prim_func([a, c])
+
+
+def arg_row(name: str = "argmax", n: int = 4, k: int = 12) -> PrimFunc:
+    a = te.placeholder((n, k), "int64", name="I")
+    b = te.placeholder((n, k), name="A")
+    axis = te.reduce_axis((0, k), "k")
+    c = te.compute((n,), lambda i: getattr(te, name)((a[i, axis], b[i, axis]), axis=axis), name="C")
+    return te.create_prim_func([a, b, *c])
+
+
+# ---- decompose_reduction ------------------------------------------------------------------------
+
+
+def test_init_goes_before_the_loop() -> None:
+    func = matmul()
+    sch = Schedule(func)
+    c = sch.get_block("C")
+    i, j, k = sch.get_loops(c)
+    init = sch.decompose_reduction(c, k)
+    assert (init.name, sch.get(c).name) == ("C_init", "C_update")
+    assert loop_extents(sch, init) == [12, 8]
+    check(sch, func)
+
+
+def test_init_gets_loops_of_its_own_below_an_outer_reduction() -> None:
+    func = matmul()
+    sch = Schedule(func)
+    c = sch.get_block("C")
+    i, j, k = sch.get_loops(c)
+    i0, i1 = sch.split(i, [None, 4])
+    sch.reorder(i0, k, i1, j)
+    sch.vectorize(j)
+    init = sch.decompose_reduction(c, k)
+    assert loop_extents(sch, init) == [3, 4, 8]
+    loops = [sch.get(loop) for loop in sch.get_loops(init)]
+    assert loops[-1].kind == "vectorized"
+    check(sch, func)
+
+
+def test_remainders_stay_in_both_predicates() -> None:
+    func = matmul(10, 7, 9)
+    sch = Schedule(func)
+    c = sch.get_block("C")
+    i, j, k = sch.get_loops(c)
+    i0, i1 = sch.split(i, [None, 4])
+    k0, k1 = sch.split(k, [None, 4])
+    sch.reorder(i0, k0, k1, i1, j)
+    init = sch.decompose_reduction(c, k0)
+    assert not is_const(predicate_of(sch, init.name), 1)
+    check(sch, func)
+
+
+def test_decompose_argmax() -> None:
+    func = arg_row()
+    sch = Schedule(func)
+    c = sch.get_block("C")
+    sch.decompose_reduction(c, sch.get_loops(c)[1])
+    check(sch, func)
+
+
+def test_what_decompose_reduction_refuses() -> None:
+    func = matmul()
+    sch = Schedule(func)
+    c = sch.get_block("C")
+    i, j, k = sch.get_loops(c)
+    sch.reorder(k, i, j)
+    refuses(sch, lambda: sch.decompose_reduction(c, i), "loop k", "outside")
+    sch.decompose_reduction(c, k)
+    refuses(sch, lambda: sch.decompose_reduction(c, k), "no init")
+    relu = Schedule(matmul_relu())
+    d, c = relu.get_block("D"), relu.get_block("C")
+    refuses(relu, lambda: relu.decompose_reduction(c, relu.get_loops(d)[0]), "is not around")
+
+
+def test_recomputed_elements_are_not_initialised_once_for_all() -> None:
+    """A reduction computed in overlapping windows: the init may not leave the window's loop."""
+    a = te.placeholder((12, 5), name="A")
+    r = te.reduce_axis((0, 5), "r")
+    b = te.compute((12,), lambda i: te.sum(a[i, r], axis=r), name="B")
+    c = te.compute((10,), lambda i: b[i] + b[i + 1] + b[i + 2], name="C")
+    func = te.create_prim_func([a, c])
+    sch = Schedule(func)
+    (i,) = sch.get_loops(sch.get_block("C"))
+    b = sch.get_block("B")
+    sch.compute_at(b, i)
+    assert loop_extents(sch, b) == [10, 3, 5]
+    outer, window, _ = sch.get_loops(b)
+    refuses(sch, lambda: sch.decompose_reduction(b, outer), "more than once")
+    sch.decompose_reduction(b, window)
+    check(sch, func)
+
+
+# ---- rfactor ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "min"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_rfactor_of_a_split_reduction(name: str, axis: int) -> None:
+    func = row(name)
+    sch = Schedule(func)
+    c = sch.get_block("C")
+    i, k = sch.get_loops(c)
+    k0, k1 = sch.split(k, [None, 4])
+    partial = sch.rfactor(k1, axis)
+    assert partial.name == "C_rf"
+    (buffer,) = sch.get(sch.get_block("root")).alloc_buffers
+    assert [e.value for e in buffer.shape] == ([4, 6] if axis == 0 else [6, 4])
+    assert loop_extents(sch, partial) == [6, 6, 4]
+    assert loop_extents(sch, c) == [6, 4]
+    kinds = [iter_var.kind for iter_var in sch.get(partial).iter_vars]
+    assert kinds == ["spatial", "spatial", "reduce"]
+    check(sch, func)
+
+
+def test_rfactor_of_the_outer_part() -> None:
+    func = row()
+    sch = Schedule(func)
+    i, k = sch.get_loops(sch.get_block("C"))
+    k0, k1 = sch.split(k, [None, 4])
+    sch.rfactor(k0, 0)
+    check(sch, func)
+
+
+def test_rfactor_of_a_whole_reduction_loop() -> None:
+    func = row()
+    sch = Schedule(func)
+    i, k = sch.get_loops(sch.get_block("C"))
+    sch.rfactor(k, 0)
+    check(sch, func)
+
+
+@pytest.mark.parametrize("factor", [5, 7, 16])
+@pytest.mark.parametrize("which", [0, 1])
+def test_rfactor_with_a_remainder(factor: int, which: int) -> None:
+    func = row()
+    sch = Schedule(func)
+    i, k = sch.get_loops(sch.get_block("C"))
+    loops = sch.split(k, [None, factor])
+    sch.rfactor(loops[which], 0)
+    check(sch, func)
+
+
+def test_rfactor_where_some_partial_results_are_empty() -> None:
+    func = row(k=9)
+    sch = Schedule(func)
+    i, k = sch.get_loops(sch.get_block("C"))
+    k0, k1, k2 = sch.split(k, [1, 4, 4])
+    sch.rfactor(k1, 0)
+    check(sch, func)
+
+
+def test_rfactor_of_one_of_several_reduction_axes() -> None:
+    func = conv2d(size=4)
+    sch = Schedule(func)
+    rc = sch.get_loops(sch.get_block("conv"))[5]
+    sch.rfactor(rc, 2)
+    check(sch, func)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_rfactor_of_pairs(name: str) -> None:
+    func = arg_row(name)
+    sch = Schedule(func)
+    c = sch.get_block("C")
+    i, k = sch.get_loops(c)
+    k0, k1 = sch.split(k, [None, 4])
+    partial = sch.rfactor(k1, 1)
+    sch.parallel(sch.get_loops(partial)[0])
+    check(sch, func)
+
+
+def test_rfactor_then_decompose_and_move() -> None:
+    func = row()
+    sch = Schedule(func)
+    c = sch.get_block("C")
+    i, k = sch.get_loops(c)
+    k0, k1 = sch.split(k, [None, 4])
+    partial = sch.rfactor(k1, 1)
+    pi, pk0, pk1 = sch.get_loops(partial)
+    sch.reverse_compute_at(c, pi)
+    sch.reorder(pk0, pk1)
+    sch.vectorize(pk1)
+    sch.decompose_reduction(partial, pk0)
+    sch.decompose_reduction(c, sch.get_loops(c)[1])
+    check(sch, func)
+
+
+def test_init_with_another_value_than_the_identity() -> None:
+    from tilewright.script import parse
+
+    func = parse(
+        """
+from tilewright.script import tir as T
+
+@T.prim_func
+def main(A: T.Buffer((4, 8), "float32"), b: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+    for i, k in T.grid(4, 8):
+        with T.block("C"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[vi] = b[vi]
+            C[vi] = A[vi, vk] + C[vi]
+"""
+    )
+    sch = Schedule(func)
+    c = sch.get_block("C")
+    matched = match_reduction(sch.get(c))
+    assert matched is not None and matched.name == "sum"
+    i, k = sch.get_loops(c)
+    sch.rfactor(k, 0)
+    check(sch, func)
+    sch = Schedule(func)
+    sch.decompose_reduction(c, sch.get_loops(c)[1])
+    check(sch, func)
+
+
+def test_what_rfactor_refuses() -> None:
+    func = row()
+    sch = Schedule(func)
+    i, k = sch.get_loops(sch.get_block("C"))
+    refuses(sch, lambda: sch.rfactor(i, 0), "not part of the reduction")
+    refuses(sch, lambda: sch.rfactor(k, 3), "factor_axis 3")
+    odd = te.comm_reducer(lambda x, y: x * y + y, lambda t: te.const(0, t), "odd")
+    a = te.placeholder((4, 8), name="A")
+    r = te.reduce_axis((0, 8), "r")
+    c = te.compute((4,), lambda i: odd(a[i, r], axis=r), name="C")
+    sch = Schedule(te.create_prim_func([a, c]))
+    refuses(sch, lambda: sch.rfactor(sch.get_loops(sch.get_block("C"))[1], 0), "known reducer")
