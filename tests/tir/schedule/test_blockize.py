@@ -1,0 +1,137 @@
+"""blockize and tensorize."""
+
+from __future__ import annotations
+
+import pytest
+from schedule_cases import chain, check, matmul
+
+from tilewright.script import parse
+from tilewright.support.errors import ScheduleError, VerifyError
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.tensor_intrin import TensorIntrin
+
+DESC = """
+@T.prim_func
+def main(A: T.Buffer((4, 5), "float32"), B: T.Buffer((5, 8), "float32"), C: T.Buffer((4, 8), "float32")):
+    with T.block("root"):
+        T.reads(A[0:4, 0:5], B[0:5, 0:8], C[0:4, 0:8])
+        T.writes(C[0:4, 0:8])
+        for i, j, k in T.grid(4, 8, 5):
+            with T.block("update"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+"""
+
+IMPL = """
+@T.prim_func
+def main(A: T.Buffer((4, 5), "float32"), B: T.Buffer((5, 8), "float32"), C: T.Buffer((4, 8), "float32")):
+    with T.block("root"):
+        T.reads(A[0:4, 0:5], B[0:5, 0:8], C[0:4, 0:8])
+        T.writes(C[0:4, 0:8])
+        for k, i, j in T.grid(5, 4, 8):
+            with T.block("update"):
+                vk, vi, vj = T.axis.remap("RSS", [k, i, j])
+                C[vi, vj] = B[vk, vj] * A[vi, vk] + C[vi, vj]
+"""
+
+TensorIntrin.register("test_mma_4x8x5", parse(DESC), parse(IMPL))
+TensorIntrin.register("test_wrong", parse(DESC), parse(IMPL.replace("+ C", "- C")))
+
+
+def tiled(check_each: bool = True):
+    before = matmul(12, 16, 10)
+    sch = Schedule(before, check=check_each)
+    i, j, k = sch.get_loops("C")
+    i0, i1 = sch.split(i, [None, 4])
+    j0, j1 = sch.split(j, [None, 8])
+    k0, k1 = sch.split(k, [None, 5])
+    sch.reorder(i0, j0, k0, i1, j1, k1)
+    return before, sch, i1, j1
+
+
+def test_blockize_elementwise():
+    before = chain(16, 12)
+    sch = Schedule(before, check=True)
+    i, j = sch.get_loops("D")
+    _, i1 = sch.split(i, [4, 4])
+    block = sch.blockize(i1)
+    assert block.name == "D_o"
+    made = sch.get(block)
+    assert [item.dom.extent.value for item in made.iter_vars] == [4, 1]
+    assert [r.extent.value for r in made.writes[0].region] == [4, 12]
+    assert len(sch.get_loops("D")) == 2
+    assert len(sch.get_loops(block)) == 1
+    assert [item.name for item in sch.get_child_blocks(block)] == ["D"]
+    check(sch, before)
+
+
+def test_blockize_without_unit_iters():
+    sch = Schedule(chain(16, 12), check=True)
+    i, _ = sch.get_loops("D")
+    block = sch.blockize(i, preserve_unit_iters=False)
+    assert sch.get(block).iter_vars == ()
+
+
+def test_blockize_reduction_moves_init_outside():
+    before, sch, i1, _ = tiled()
+    block = sch.blockize(i1)
+    made = sch.get(block)
+    assert [item.kind for item in made.iter_vars] == ["spatial", "spatial", "reduce"]
+    assert made.init is not None
+    assert sch.get(sch.get_block("C")).init is None
+    check(sch, before)
+    loops = sch.get_loops(block)
+    sch.reorder(loops[2], loops[0])
+    sch.parallel(loops[1])
+    check(sch, before)
+
+
+def test_blockize_refusals():
+    before = matmul(12, 16, 10)
+    sch = Schedule(before)
+    i, j, k = sch.get_loops("C")
+    i0, i1 = sch.split(i, [None, 5])
+    with pytest.raises(ScheduleError, match="mixes loops inside and outside|outer . extent"):
+        sch.blockize(i1)
+    sch = Schedule(before)
+    i, j, k = sch.get_loops("C")
+    i0, i1 = sch.split(i, [3, 4])
+    sch.reorder(i1, i0)
+    with pytest.raises(ScheduleError, match="is not outer"):
+        sch.blockize(i0)
+
+
+def test_tensorize():
+    before, sch, i1, _ = tiled()
+    block = sch.tensorize(i1, "test_mma_4x8x5")
+    made = sch.get(block)
+    assert made.annotations["tensor_intrin"] == "test_mma_4x8x5"
+    assert [match.buffer.name for match in made.match_buffers] == ["A", "B", "C"]
+    check(sch, before)
+    other = Schedule(before)
+    sch.trace.apply_to_schedule(other)
+    check(other, before)
+
+
+def test_tensorize_refuses_other_computations():
+    _, sch, _, j1 = tiled()
+    with pytest.raises(ScheduleError, match="does not do what .* describes: its loops are"):
+        sch.tensorize(j1, "test_mma_4x8x5")
+    sch = Schedule(chain(4, 8))
+    mod = sch.mod
+    with pytest.raises(ScheduleError, match="does not do what"):
+        sch.tensorize(sch.get_loops("D")[0], "test_mma_4x8x5")
+    assert sch.mod is mod
+
+
+def test_wrong_intrinsics_are_found_out():
+    _, sch, i1, _ = tiled()
+    with pytest.raises(ScheduleError, match="description and implementation differ in 'C'"):
+        sch.tensorize(i1, "test_wrong")
+    with pytest.raises(ScheduleError, match="unknown tensor intrinsic 'test_mma'; did you mean"):
+        sch.tensorize(i1, "test_mma")
+
+
+def test_register_checks_signatures():
+    with pytest.raises(VerifyError, match="same dtype and the same constant shape"):
+        TensorIntrin.register("bad", parse(DESC), parse(IMPL.replace("(5, 8)", "(5, 9)")))

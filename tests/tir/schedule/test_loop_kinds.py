@@ -1,0 +1,234 @@
+"""parallel, vectorize, unroll, bind; annotate, unannotate, set_scope."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from schedule_cases import chain, check, matmul, matmul_relu
+
+from tilewright.script import parse
+from tilewright.support.errors import ScheduleError
+from tilewright.tir.schedule import Schedule
+
+
+def test_kinds_on_spatial_loops():
+    before = matmul()
+    sch = Schedule(before, check=True)
+    i, j, k = sch.get_loops("C")
+    sch.parallel(i)
+    sch.vectorize(j)
+    sch.unroll(k)
+    assert [sch.get(loop).kind for loop in (i, j, k)] == ["parallel", "vectorized", "unrolled"]
+    check(sch, before)
+
+
+@pytest.mark.parametrize("name", ["parallel", "vectorize"])
+def test_reduce_loops_are_refused(name):
+    sch = Schedule(matmul())
+    *_, k = sch.get_loops("C")
+    k0, k1 = sch.split(k, [2, 5])
+    for loop in (k0, k1):
+        with pytest.raises(ScheduleError, match="feeds a reduce iteration variable of block 'C'"):
+            getattr(sch, name)(loop)
+
+
+def test_a_loop_has_one_kind():
+    sch = Schedule(matmul())
+    i, j, _ = sch.get_loops("C")
+    sch.parallel(i)
+    sch.parallel(i)
+    with pytest.raises(ScheduleError, match="is parallel already"):
+        sch.vectorize(i)
+    sch.vectorize(j)
+    with pytest.raises(ScheduleError, match="is vectorized already"):
+        sch.bind(j, "threadIdx.x")
+
+
+def test_nested_vectors_are_refused():
+    sch = Schedule(chain())
+    i, j = sch.get_loops("D")
+    sch.vectorize(j)
+    with pytest.raises(ScheduleError, match="of the same nest is vectorized already"):
+        sch.vectorize(i)
+
+
+def test_bind():
+    before = matmul()
+    sch = Schedule(before, check=True)
+    i, j, k = sch.get_loops("C")
+    sch.bind(i, "blockIdx.x")
+    sch.bind(j, "threadIdx.x")
+    with pytest.raises(ScheduleError, match="bound to threadIdx.x already"):
+        sch.bind(k, "threadIdx.x")
+    with pytest.raises(ScheduleError, match="unknown thread axis 'warpIdx'"):
+        sch.bind(k, "warpIdx")
+    sch.bind(k, "threadIdx.y")
+    assert sch.get(k).thread == "threadIdx.y"
+
+
+def test_bind_of_reduction_to_blocks_is_refused():
+    sch = Schedule(matmul())
+    *_, k = sch.get_loops("C")
+    with pytest.raises(ScheduleError, match="feeds a reduce"):
+        sch.bind(k, "blockIdx.x")
+
+
+def test_in_place_scan_is_refused():
+    func = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((9,), "float32")):
+    for i in range(8):
+        with T.block("A"):
+            vi = T.axis.spatial(8, i)
+            A[vi + 1] = A[vi] * T.float32(2)
+"""
+    )
+    sch = Schedule(func)
+    with pytest.raises(ScheduleError, match="it reads what it writes"):
+        sch.parallel(sch.get_loops("A")[0])
+
+
+def test_colliding_writes_are_refused():
+    func = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((16,), "float32"), B: T.Buffer((8,), "float32")):
+    for i in range(16):
+        with T.block("B"):
+            vi = T.axis.spatial(16, i)
+            B[vi // 2] = A[vi]
+"""
+    )
+    sch = Schedule(func)
+    with pytest.raises(ScheduleError, match="different elements|same elements"):
+        sch.parallel(sch.get_loops("B")[0])
+
+
+def test_data_dependent_writes_are_refused():
+    func = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), P: T.Buffer((8,), "int64"), B: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            T.reads(A[vi], P[vi])
+            T.writes(B[P[vi]])
+            B[P[vi]] = A[vi]
+"""
+    )
+    sch = Schedule(func)
+    with pytest.raises(ScheduleError, match="depends on data"):
+        sch.vectorize(sch.get_loops("B")[0])
+
+
+def test_repeated_reduction_is_a_race():
+    func = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")):
+    for r in range(3):
+        for i, k in T.grid(4, 8):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi] = T.float32(0)
+                B[vi] = B[vi] + A[vi, vk]
+"""
+    )
+    sch = Schedule(func)
+    r, i, k = sch.get_loops("B")
+    with pytest.raises(ScheduleError, match="may update the same elements of 'B'"):
+        sch.parallel(r)
+    with pytest.raises(ScheduleError, match="repeated by loop 'r'"):
+        sch.reorder(i, k, r)
+    sch.parallel(i)
+
+
+def test_producer_inside_parallel_loop():
+    before = matmul_relu()
+    sch = Schedule(before, check=True)
+    i, _ = sch.get_loops("D")
+    sch.compute_at("C", i)
+    sch.parallel(i)
+    check(sch, before)
+
+
+def test_consumer_of_other_iterations_is_refused():
+    func = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+    B = T.alloc_buffer((9,), "float32")
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[vi + 1] = A[vi]
+        with T.block("C"):
+            vi = T.axis.spatial(8, i)
+            C[vi] = B[vi]
+"""
+    )
+    sch = Schedule(func)
+    with pytest.raises(ScheduleError, match="makes in another iteration of loop 'i'"):
+        sch.parallel(sch.get_loops("B")[0])
+
+
+def test_unroll_is_always_allowed():
+    sch = Schedule(matmul())
+    sch.unroll(sch.get_loops("C")[-1])
+
+
+def test_decomposed_reduction_may_be_parallel_and_vectorized():
+    before = matmul()
+    sch = Schedule(before, check=True)
+    i, j, k = sch.get_loops("C")
+    sch.reorder(i, k, j)
+    init = sch.decompose_reduction("C", k)
+    sch.parallel(i)
+    sch.vectorize(j)
+    sch.vectorize(sch.get_loops(init)[-1])
+    check(sch, before)
+
+
+# ---- annotations and scopes ---------------------------------------------------------------------
+
+
+def test_annotate_and_unannotate():
+    before = matmul()
+    sch = Schedule(before)
+    block = sch.get_block("C")
+    i, *_ = sch.get_loops(block)
+    value = sch.sample_categorical([1, 2], [0.0, 1.0])
+    sch.annotate(block, "a", {"x": [1, 2.5, "t", value]})
+    sch.annotate(i, "b", np.int64(3))
+    assert sch.get(block).annotations == {"a": {"x": [1, 2.5, "t", 2]}}
+    assert sch.get(i).annotations == {"b": 3}
+    sch.annotate(i, "b", True)
+    sch.unannotate(i, "b")
+    assert sch.get(i).annotations == {}
+    with pytest.raises(ScheduleError, match="there is no annotation 'b'"):
+        sch.unannotate(i, "b")
+    with pytest.raises(ScheduleError, match="argument 'ann_val'"):
+        sch.annotate(i, "b", object())
+
+
+def test_set_scope():
+    before = chain()
+    sch = Schedule(before, check=True)
+    sch.set_scope("B", 0, "local")
+    sch.set_scope("C", "C", "shared")
+    scopes = {buffer.name: buffer.scope for buffer in sch.get(sch.get_block("root")).alloc_buffers}
+    assert scopes == {"B": "local", "C": "shared"}
+    assert sch.get(sch.get_block("C")).reads[0].buffer.scope == "local"
+    check(sch, before)
+    mod = sch.mod
+    sch.set_scope("B", 0, "local")
+    assert sch.mod is mod
+    with pytest.raises(ScheduleError, match="parameter or a matched buffer"):
+        sch.set_scope("D", 0, "local")
+    with pytest.raises(ScheduleError, match="there is no number 3"):
+        sch.set_scope("B", 3, "local")
+    with pytest.raises(ScheduleError, match="does not write 'Q'; it writes 'B'"):
+        sch.set_scope("B", "Q", "local")
