@@ -1,6 +1,7 @@
 """Lowering and building: the front door of everything below graphs.
 
-``lower`` runs the target's passes, ``build`` generates code for what is lowered, ``compile`` does both.
+``lower`` runs the target's passes, ``build`` generates code for what is lowered, ``compile`` does
+both.
 """
 
 from __future__ import annotations

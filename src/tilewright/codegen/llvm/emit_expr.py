@@ -472,7 +472,7 @@ class ExprEmitter(Writer, Visitor):
             return value
         lanes = dtypes.lanes_of(dtype)
         wide = register_type(dtypes.vector_dtype("int32", lanes))
-        number = lambda n: constant_text(n, dtypes.vector_dtype("int32", lanes))  # noqa: E731
+        number = lambda n: constant_text(n, dtypes.vector_dtype("int32", lanes))
         bits = self.guarded(f"bitcast {register_type(dtype)} {value} to {wide}", value)
         high = self.guarded(f"lshr {wide} {bits}, {number(16)}", bits)
         odd = self.guarded(f"and {wide} {high}, {number(1)}", high)

@@ -1,7 +1,7 @@
 """Statements to LLVM IR: loops, branches, allocations, parallel regions.
 
-The upper part of the LLVM emitter. One :class:`FunctionEmitter` writes one LLVM function; a parallel
-loop becomes a function of its own (:mod:`parallel`).
+The upper part of the LLVM emitter. One :class:`FunctionEmitter` writes one LLVM function; a
+parallel loop becomes a function of its own (:mod:`parallel`).
 """
 
 from __future__ import annotations

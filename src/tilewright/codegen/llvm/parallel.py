@@ -1,9 +1,9 @@
 """Parallel loops: the body becomes a function of its own, launched on the thread pool.
 
-For each parallel loop two functions are made. ``NAME.parallelK.body(begin, end, captures...)`` holds
-a serial loop over a chunk; pointers of distinct buffers are ``noalias`` parameters, so LLVM knows as
-much as it did in the enclosing function. ``NAME.parallelK(ctx, begin, end)`` has the pool's signature;
-it unpacks the captured values and calls the body.
+For each parallel loop two functions are made. ``NAME.parallelK.body(begin, end, captures...)``
+holds a serial loop over a chunk; pointers of distinct buffers are ``noalias`` parameters, so LLVM
+knows as much as it did in the enclosing function. ``NAME.parallelK(ctx, begin, end)`` has the
+pool's signature; it unpacks the captured values and calls the body.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def emit_parallel(module: Any, parent: FunctionEmitter, loop: For) -> None:
     inner.scopes[0] = Scope("function")
     begin, end = "%begin", "%end"
     inner.levels[begin] = inner.levels[end] = 0
-    # Iterations count from zero in the pool; memory that every iteration needs is made once a chunk.
+    # The pool counts from zero. Memory that every iteration needs is made once a chunk.
     minimum = inner.visit(loop.min)
     low, high = begin, end
     if minimum != "0":

@@ -1,5 +1,6 @@
-"""How a PrimFunc's parameters map to the kernel's: the link between TensorIR and the calling
-convention of :mod:`ffi_abi`.
+"""How a PrimFunc's parameters map to the kernel's.
+
+The link between TensorIR and the calling convention of :mod:`ffi_abi`.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def _check_offset(buffer: Buffer, name: str) -> None:
     offset = buffer.elem_offset
     if offset is not None and not (isinstance(offset, (IntImm, Var))):
         raise CodegenError(
-            f"buffer {buffer.name} of {name} has the offset {offset!r}; an argument's offset may be "
+            f"buffer {buffer.name} of {name} has offset {offset!r}; an argument's offset may be "
             "zero or a variable, since the pointer passed is that of its first element"
         )
 

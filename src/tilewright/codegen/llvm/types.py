@@ -8,7 +8,7 @@ cast. The emitters convert at loads and stores.
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
+from functools import cache
 
 from tilewright.ir import dtypes
 from tilewright.support.errors import CodegenError
@@ -41,7 +41,7 @@ def _element(table: dict[str, str], element: str) -> str:
     return made
 
 
-@lru_cache(maxsize=None)
+@cache
 def register_type(dtype: str) -> str:
     """Return the LLVM type of an SSA value."""
     element, lanes = dtypes.split_dtype(dtype)
@@ -49,7 +49,7 @@ def register_type(dtype: str) -> str:
     return made if lanes == 1 else f"<{lanes} x {made}>"
 
 
-@lru_cache(maxsize=None)
+@cache
 def memory_type(dtype: str) -> str:
     """Return the LLVM type of a value in memory."""
     element, lanes = dtypes.split_dtype(dtype)
@@ -57,13 +57,13 @@ def memory_type(dtype: str) -> str:
     return made if lanes == 1 else f"<{lanes} x {made}>"
 
 
-@lru_cache(maxsize=None)
+@cache
 def memory_bytes(dtype: str) -> int:
     """Return the bytes that one element takes in memory."""
     return dtypes.bytes_of(dtypes.element_of(dtype))
 
 
-@lru_cache(maxsize=None)
+@cache
 def intrinsic_suffix(dtype: str) -> str:
     """Return the type suffix of overloaded intrinsics for a register type: ``f32``, ``v16f32``."""
     element, lanes = dtypes.split_dtype(dtype)

@@ -5,15 +5,15 @@
 
 Kernels want the same sizes again and again, and getting large blocks from the system means page
 faults on each call. Freed blocks are therefore kept in small per-size caches: four size classes per
-power of two, a few slots each. Taking and giving back is one atomic exchange; there are no locks, so
-threads, nested calls and forks need no care. Blocks above 1 GiB go straight back to the system.
+power of two, a few slots each. Taking and giving back is one atomic exchange; there are no locks,
+so threads, nested calls and forks need no care. Blocks above 1 GiB go straight back to the system.
 
 A block is preceded by 64 bytes that hold its size class.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 from tilewright.codegen.llvm.jit import compile_ll, host_triple
 from tilewright.runtime.loader import SupportObject, register_support_object
@@ -117,7 +117,7 @@ out:
 """
 
 
-@lru_cache(maxsize=None)
+@cache
 def workspace_object(triple: str | None = None) -> bytes:
     """Return the compiled allocator, for the oldest CPU of the architecture."""
     triple = triple or host_triple()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Expr, IRModule, IntImm, Pass, Range, Var, pre_order
+from tilewright.ir import Expr, IntImm, IRModule, Pass, Range, Var, pre_order
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import For
 

@@ -1,7 +1,7 @@
 """Replace the iteration variables of blocks by their values.
 
-Blocks become opaque: they still hold predicate, allocations, matched buffers and annotations, but no
-iteration variables.
+Blocks become opaque: they still hold predicate, allocations, matched buffers and annotations, but
+no iteration variables.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Give every buffer access one index.
 
-Buffers become one-dimensional views of the same memory. Physical layout is row-major, or follows the
-buffer's strides; the parameters' own declarations stay as they are, since they describe the
+Buffers become one-dimensional views of the same memory. Physical layout is row-major, or follows
+the buffer's strides; the parameters' own declarations stay as they are, since they describe the
 function's arguments.
 """
 
@@ -32,7 +32,7 @@ class FlattenBuffer(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        rewriter = _Flattener({buffer for buffer in func.buffers})
+        rewriter = _Flattener(set(func.buffers))
         return func.map_children(rewriter.visit)
 
 

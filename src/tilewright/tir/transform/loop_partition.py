@@ -1,15 +1,16 @@
 """Cut loops where a condition inside them changes, so that inner loops run without it.
 
-A tile that doesn't divide an extent leaves a predicate such as ``i0 * 16 + i1 < 125`` in the innermost
-loop. For the loops from the outermost inwards, the values of the loop variable for which the
-condition holds whatever the inner loops do are found:
+A tile that doesn't divide an extent leaves a predicate such as ``i0 * 16 + i1 < 125`` in the
+innermost loop. For the loops from the outermost inwards, the values of the loop variable for
+which the condition holds whatever the inner loops do are found:
 
-- if they are a constant range, the loop is cut into that range, without the condition, and the rest;
-- if not (``i0`` is part of a fused loop, the extent is symbolic), the loop's body is doubled under a
-  test of the range.
+- if they are a constant range, the loop is cut into that range, without the condition, and the
+  rest;
+- if not (``i0`` is part of a fused loop, the extent is symbolic), the loop's body is doubled
+  under a test of the range.
 
-In the rest the condition stays, or falls away if it is false throughout. Register tiles keep constant
-indices in both copies.
+In the rest the condition stays, or falls away if it is false throughout. Register tiles keep
+constant indices in both copies.
 """
 
 from __future__ import annotations
@@ -239,5 +240,3 @@ def _assume(body: Stmt, known: set[int]) -> Stmt:
 
     made: Stmt = rewrite_top_down(body, rewrite)
     return made
-
-

@@ -54,7 +54,7 @@ class _Rewriter(Mutator):
             body = body.body
         if not isinstance(body, BlockRealize) or body.block.init is None:
             return None
-        block = body.block
+        block, init_body = body.block, body.block.init
         variables = [item.loop_var for item in chain]
         if any(item.kind not in (SERIAL, UNROLLED) for item in chain):
             return None
@@ -74,10 +74,8 @@ class _Rewriter(Mutator):
             if not analyzer.can_prove_ge(value, start):
                 return None
             condition = and_(condition, analyzer.simplify(start == iter_var.dom.min))
-        if (
-            uses_any(body.predicate, variables)
-            or isinstance(condition, IntImm)
-            and not condition.value
+        if uses_any(body.predicate, variables) or (
+            isinstance(condition, IntImm) and not condition.value
         ):
             return None
         init = Block(
@@ -85,7 +83,7 @@ class _Rewriter(Mutator):
             (),
             block.writes,
             fresh_name(f"{block.name}_init", self.taken),
-            block.init,
+            init_body,
         )
         realize = BlockRealize(tuple(value for _, value in spatial), body.predicate, init)
         before: Any = renew_definitions(realize)

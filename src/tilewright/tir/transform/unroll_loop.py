@@ -1,9 +1,9 @@
 """Unroll loops.
 
-Three kinds of loop are unrolled: those of kind ``unrolled``; short serial loops below a loop or block
-annotation ``pragma_auto_unroll_max_step``; and loops that index a register tile. A register tile is a
-small buffer of constant size: if all loops that index it can be unrolled, its elements live in
-registers, which is what gives tiled kernels their speed.
+Three kinds of loop are unrolled: those of kind ``unrolled``; short serial loops below a loop or
+block annotation ``pragma_auto_unroll_max_step``; and loops that index a register tile. A register
+tile is a small buffer of constant size: if all loops that index it can be unrolled, its elements
+live in registers, which is what gives tiled kernels their speed.
 """
 
 from __future__ import annotations

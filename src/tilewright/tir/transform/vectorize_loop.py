@@ -1,11 +1,11 @@
 """Turn vectorized loops into vector expressions.
 
-A loop over ``n`` iterations becomes one pass over its body in which the loop variable is the vector
-``0 .. n-1``. Lengths that make no good vector are cut into chunks of the target's vector width and a
-rest of smaller powers of two; a symbolic length ends in one masked chunk. Conditions that differ
-between lanes become branches with a vector condition, which the code generator turns into masks.
-Bodies that can't be vectorized (a loop whose length differs between lanes, calls of foreign code)
-become serial loops.
+A loop over ``n`` iterations becomes one pass over its body in which the loop variable is the
+vector ``0 .. n-1``. Lengths that make no good vector are cut into chunks of the target's vector
+width and a rest of smaller powers of two; a symbolic length ends in one masked chunk. Conditions
+that differ between lanes become branches with a vector condition, which the code generator turns
+into masks. Bodies that can't be vectorized (a loop whose length differs between lanes, calls of
+foreign code) become serial loops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from tilewright.ir import (
     Cast,
     Expr,
     FloorDiv,
-    FloorMod,
     IntImm,
     Let,
     Mul,
@@ -130,9 +129,11 @@ class _LoopFinder(Mutator):
         """The body for iterations ``start .. start + lanes - 1``."""
         body = loop.body
         if lanes == 1:
-            return renew_definitions(substitute(body, {loop.loop_var: start}))
-        made: Stmt = _Vectorizer(loop.loop_var, start, lanes, self.analyzer).visit(body)
-        return renew_definitions(made)
+            made: Stmt = substitute(body, {loop.loop_var: start})
+        else:
+            made = _Vectorizer(loop.loop_var, start, lanes, self.analyzer).visit(body)
+        copied: Stmt = renew_definitions(made)
+        return copied
 
     def _symbolic(self, loop: For, width: int) -> Stmt:
         """Full chunks, then one whose lanes beyond the end are masked off."""
@@ -321,11 +322,16 @@ class _Vectorizer(Mutator):
         value = self.visit(node.value)
         self._bind(node.var, value)
         body = self.visit(node.body)
-        return Let(self.values.get(node.var, node.var), value, body)
+        return Let(self._bound(node.var), value, body)
 
     def _bind(self, var: Var, value: Expr) -> None:
         if _lanes(value) > 1:
             self.values[var] = Var(var.name, value.dtype)
+
+    def _bound(self, var: Var) -> Var:
+        found = self.values.get(var, var)
+        assert isinstance(found, Var)
+        return found
 
     # ---- statements
 
@@ -363,7 +369,7 @@ class _Vectorizer(Mutator):
         value = self.visit(node.value)
         self._bind(node.var, value)
         body = self.visit(node.body)
-        return LetStmt(self.values.get(node.var, node.var), value, body)
+        return LetStmt(self._bound(node.var), value, body)
 
     def visit_While(self, node: While) -> Any:
         raise _CannotVectorize

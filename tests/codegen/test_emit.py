@@ -1,0 +1,261 @@
+"""The LLVM text emitter: what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.codegen.llvm.emit import emit_module
+from tilewright.driver import build, compile, lower
+from tilewright.ir import IRModule
+from tilewright.script import parse
+from tilewright.support.errors import CodegenError, TilewrightError
+from tilewright.target import Target
+
+V3 = Target("llvm -mcpu=x86-64-v3 -num-cores=2")
+
+
+def ll(text, target=V3):
+    """Lower a function and return its LLVM IR."""
+    return emit_module(lower(parse(text), target), target).text
+
+
+def test_multiply_add_becomes_fma_where_the_cpu_has_it():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((16,), "float32"), C: T.Buffer((16,), "float32")):
+    for i in T.vectorized(16):
+        with T.block("C"):
+            v = T.axis.spatial(16, i)
+            C[v] = C[v] - A[v] * A[v]
+"""
+    assert "@llvm.fma.v16f32" in ll(text)
+    plain = ll(text, Target("llvm -mcpu=x86-64 -num-cores=2"))
+    assert "fma" not in plain and "fmul <16 x float>" in plain
+
+
+def test_invariant_arithmetic_and_loads_leave_their_loops():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((8, 64), "float32"), B: T.Buffer((8,), "float32"), C: T.Buffer((8, 64), "float32")):
+    for i in range(8):
+        for j in range(64):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = A[vi, vj] * B[vi]
+"""
+    lines = ll(text).splitlines()
+    inner = next(n for n, line in enumerate(lines) if "phi i64" in line and "%j" in line)
+    outer = next(n for n, line in enumerate(lines) if "phi i64" in line and "%i" in line)
+    assert sum("load float" in line for line in lines[outer:inner]) == 1
+    assert not any("mul nsw" in line for line in lines[inner:])
+
+
+def test_loads_stay_behind_stores_to_the_same_buffer():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "int32"), C: T.Buffer((4,), "int32")):
+    for i in range(4):
+        with T.block("C"):
+            v = T.axis.opaque(4, i)
+            A[0] = A[0] + 1
+            C[v] = A[0]
+"""
+    a, c = np.zeros(4, "int32"), np.zeros(4, "int32")
+    compile(parse(text))["main"](a, c)
+    np.testing.assert_array_equal(c, [1, 2, 3, 4])
+
+
+def test_padding_keeps_loads_behind_the_branch():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), C: T.Buffer((6,), "float32")):
+    for i in range(6):
+        with T.block("C"):
+            v = T.axis.spatial(6, i)
+            C[v] = T.if_then_else(1 <= v and v < 5, A[v - 1], T.float32(0))
+"""
+    made = ll(text)
+    assert "phi float" in made and "br i1" in made
+
+
+def test_vector_padding_uses_masked_loads():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((14,), "float32"), C: T.Buffer((16,), "float32")):
+    for i in T.vectorized(16):
+        with T.block("C"):
+            v = T.axis.spatial(16, i)
+            C[v] = T.if_then_else(1 <= v and v < 15, A[v - 1], T.float32(0))
+"""
+    assert "@llvm.masked.load.v16f32" in ll(text)
+
+
+def test_parallel_loops_are_outlined_and_nested_ones_serial():
+    text = """
+@T.prim_func
+def main(C: T.Buffer((8, 8), "float32")):
+    for i in T.parallel(8):
+        for j in T.parallel(8):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = T.Cast("float32", vi * 8 + vj)
+"""
+    made = ll(text)
+    assert made.count("call i32 @tw_parallel_launch") == 1
+    out = np.zeros((8, 8), "float32")
+    compile(parse(text))["main"](out)
+    np.testing.assert_array_equal(out.ravel(), np.arange(64))
+
+
+def test_register_tiles_become_registers():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4, 32), "float32"), B: T.Buffer((32, 16), "float32"), C: T.Buffer((4, 16), "float32")):
+    acc = T.alloc_buffer((4, 16), "float32", scope="local")
+    for i in range(4):
+        for j in T.vectorized(16):
+            with T.block("init"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                acc[vi, vj] = T.float32(0)
+    for k in range(32):
+        for i in range(4):
+            for j in T.vectorized(16):
+                with T.block("update"):
+                    vk, vi, vj = T.axis.remap("RSS", [k, i, j])
+                    acc[vi, vj] = acc[vi, vj] + A[vi, vk] * B[vk, vj]
+    for i in range(4):
+        for j in T.vectorized(16):
+            with T.block("write"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = acc[vi, vj]
+"""
+    from tilewright.codegen.llvm.jit import optimized_ll
+
+    module = build(lower(parse(text), V3), V3)
+    kernel = optimized_ll(module.get_source("ll"), cpu="x86-64-v3").split("main.kernel")[1]
+    assert "alloca" not in kernel.split("\n}")[0]
+
+
+def test_assertion_raises_with_its_message():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "int32")):
+    with T.block("check"):
+        T.reads(A[0])
+        T.writes()
+        assert A[0] > 0, "the first element must be positive"
+"""
+    module = compile(parse(text))
+    module["main"](np.ones(4, "int32"))
+    with pytest.raises(RuntimeError, match="the first element must be positive"):
+        module["main"](np.zeros(4, "int32"))
+
+
+def test_extents_that_are_formulas_are_checked():
+    text = """
+@T.prim_func
+def main(a: T.handle, c: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,))
+    C = T.match_buffer(c, (n * 2,))
+    for i in range(n * 2):
+        with T.block("C"):
+            v = T.axis.spatial(n * 2, i)
+            C[v] = A[v // 2]
+"""
+    module = compile(parse(text))
+    out = np.zeros(6, "float32")
+    module["main"](np.arange(3, dtype="float32"), out)
+    np.testing.assert_array_equal(out, [0, 0, 1, 1, 2, 2])
+    with pytest.raises(ValueError, match="extent"):
+        module["main"](np.arange(3, dtype="float32"), np.zeros(7, "float32"))
+
+
+def test_kernels_call_kernels_of_their_module():
+    text = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def double(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.block("C"):
+                v = T.axis.spatial(4, i)
+                C[v] = A[v] * T.float32(2)
+
+    @T.prim_func
+    def main(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+        T.evaluate(T.call_extern("double", A.data, C.data, dtype="int32"))
+        T.evaluate(T.call_extern("double", C.data, C.data, dtype="int32"))
+"""
+    module = compile(parse(text))
+    out = np.zeros(4, "float32")
+    module["main"](np.ones(4, "float32"), out)
+    np.testing.assert_array_equal(out, [4, 4, 4, 4])
+
+
+def test_wrong_call_of_a_kernel_is_refused():
+    text = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def double(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+        C[0] = A[0]
+
+    @T.prim_func
+    def main(A: T.Buffer((4,), "float32")):
+        T.evaluate(T.call_extern("double", A.data, dtype="int32"))
+"""
+    with pytest.raises(CodegenError, match="the kernel takes .ptr A, ptr C"):
+        compile(parse(text))
+
+
+def test_thread_bound_loop_says_what_to_do():
+    text = """
+@T.prim_func
+def main(C: T.Buffer((8,), "float32")):
+    for i in T.thread_binding(8, thread="threadIdx.x"):
+        with T.block("C"):
+            v = T.axis.spatial(8, i)
+            C[v] = T.float32(1)
+"""
+    with pytest.raises(TilewrightError, match="use `parallel` instead of `bind`"):
+        compile(parse(text))
+
+
+def test_function_named_like_one_of_libc():
+    text = """
+@T.prim_func
+def exp(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+    for i in range(4):
+        with T.block("C"):
+            v = T.axis.spatial(4, i)
+            C[v] = T.exp(A[v])
+"""
+    module = compile(IRModule({"exp": parse(text)}))
+    x, out = np.arange(4, dtype="float32"), np.zeros(4, "float32")
+    module["exp"](x, out)
+    np.testing.assert_allclose(out, np.exp(x), rtol=1e-6)
+
+
+def test_unknown_intrinsic_names_the_known_ones():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "float32")):
+    A[0] = T.nextafter(A[1], A[2])
+"""
+    with pytest.raises(CodegenError, match="'nextafter'; it knows .*exp"):
+        compile(parse(text))
+
+
+def test_vector_intrinsics():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((16,), "float32"), C: T.Buffer((4,), "float32")):
+    C[0] = T.vector_reduce_add(A[0:16], dtype="float32")
+    C[1] = T.vector_reduce_max(A[0:16], dtype="float32")
+    C[2:4] = A[14:16]
+"""
+    x, out = np.arange(16, dtype="float32"), np.zeros(4, "float32")
+    compile(parse(text))["main"](x, out)
+    np.testing.assert_array_equal(out, [120, 15, 14, 15])
