@@ -90,8 +90,10 @@ class Prover:
     def _hopeless(self, goal: Poly) -> bool:
         """Whether const bounds are exact anyway: independent variables, linear, no facts."""
         context = self.context
-        if context.facts:
-            return False
+        for fact in context.facts:
+            for mono in fact:
+                if mono and mono in goal:
+                    return False
         kinds, ranges = context.table.kinds, context.ranges
         for mono in goal:
             if len(mono) > 1:

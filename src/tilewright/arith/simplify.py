@@ -420,33 +420,18 @@ class Simplifier:
         stop, skip = (FALSE, TRUE) if conjunction else (TRUE, FALSE)
         kept: list[Expr] = []
         for item in items:
-            saved = self.context.snapshot()
-            try:
-                for other in kept:
-                    self.assume(other, conjunction)
-                made = self.visit(item)
-            finally:
-                self.context.restore(saved)
-            if made is stop or (isinstance(made, IntImm) and bool(made.value) != conjunction):
-                return [stop]
+            made = self._knowing(item, kept, conjunction)
             if isinstance(made, IntImm):
+                if bool(made.value) != conjunction:
+                    return [stop]
                 continue
             inner: list[Expr] = []
             _flatten(kind, made, inner)
             kept.extend(inner)
-        if len(kept) > 8:
-            return kept
         # Earlier operands may follow from later ones: i < 5 and i < 3.
         index = 0
-        while index < len(kept) and len(kept) > 1:
-            saved = self.context.snapshot()
-            try:
-                for position, other in enumerate(kept):
-                    if position != index:
-                        self.assume(other, conjunction)
-                made = self.visit(kept[index])
-            finally:
-                self.context.restore(saved)
+        while index < len(kept) - 1 and len(kept) <= 8:
+            made = self._knowing(kept[index], kept[:index] + kept[index + 1 :], conjunction)
             if isinstance(made, IntImm):
                 if bool(made.value) != conjunction:
                     return [stop]
@@ -454,6 +439,22 @@ class Simplifier:
             else:
                 index += 1
         return kept or [skip]
+
+    def _knowing(self, item: Expr, others: Sequence[Expr], holds: bool) -> Expr:
+        """Simplify one operand, knowing those others that share a variable with it."""
+        mine = _variables(item)
+        related = [other for other in others if not mine.isdisjoint(_variables(other))]
+        if not related:
+            made: Expr = self.visit(item)
+            return made
+        saved = self.context.snapshot()
+        try:
+            for other in related:
+                self.assume(other, holds)
+            made = self.visit(item)
+        finally:
+            self.context.restore(saved)
+        return made
 
     def _not(self, expr: Any) -> Expr:
         inner = self.visit(expr.a)
@@ -634,6 +635,20 @@ class Simplifier:
             ((inner, coefficient),) = parts[0].items()
             if coefficient == 1 and len(inner) == 1 and 0 <= value < by:
                 self.context.residues[inner[0]] = (by, value)
+
+
+def _variables(expr: Any) -> set[Any]:
+    """Variables (and buffers) that appear."""
+    found = set()
+    stack = [expr]
+    while stack:
+        item = stack.pop()
+        below = item.child_nodes()
+        if below:
+            stack.extend(below)
+        elif type(item) is not IntImm:
+            found.add(item)
+    return found
 
 
 def _with_constant(terms: Poly, constant: int) -> Poly:
