@@ -14,8 +14,8 @@ def test_cache_read_of_a_parameter() -> None:
     (buffer,) = sch.get(sch.get_block("root")).alloc_buffers
     assert (buffer.name, buffer.scope) == ("A_shared", "shared")
     assert loop_extents(sch, copy) == [12, 10]
-    i, j, k = sch.get_loops(sch.get_block("C"))
-    i0, i1 = sch.split(i, [None, 4])
+    i, _j, _k = sch.get_loops(sch.get_block("C"))
+    i0, _i1 = sch.split(i, [None, 4])
     sch.compute_at(copy, i0)
     assert loop_extents(sch, copy) == [3, 4, 10]
     check(sch, func)

@@ -13,7 +13,7 @@ from schedule_cases import (
 )
 
 from tilewright import te
-from tilewright.ir import const, is_const
+from tilewright.ir import Var, const, expr_equal, is_const, substitute
 from tilewright.tir.schedule import Schedule
 
 
@@ -73,8 +73,8 @@ def test_odd_tiles_get_a_predicate() -> None:
     func = chain(10, 7)
     sch = Schedule(func)
     c, d = sch.get_block("C"), sch.get_block("D")
-    i, j = sch.get_loops(d)
-    i0, i1 = sch.split(i, [None, 4])
+    i, _j = sch.get_loops(d)
+    i0, _i1 = sch.split(i, [None, 4])
     sch.compute_at(c, i0)
     assert not is_const(predicate_of(sch, "C"), 1)
     check(sch, func)
@@ -84,8 +84,8 @@ def test_strided_window_over_an_odd_extent() -> None:
     func = conv2d(size=9, stride=2)
     sch = Schedule(func)
     conv, pad = sch.get_block("conv"), sch.get_block("pad")
-    h, w, *_ = sch.get_loops(conv)
-    h0, h1 = sch.split(h, [None, 2])
+    h, _w, *_ = sch.get_loops(conv)
+    h0, _h1 = sch.split(h, [None, 2])
     sch.compute_at(pad, h0)
     assert loop_extents(sch, "pad")[:2] == [3, 5]
     check(sch, func)
@@ -123,7 +123,7 @@ def test_reduction_moves_as_a_whole() -> None:
     func = matmul_relu()
     sch = Schedule(func)
     c, d = sch.get_block("C"), sch.get_block("D")
-    i, j = sch.get_loops(d)
+    i, _j = sch.get_loops(d)
     sch.compute_at(c, i)
     assert loop_extents(sch, "C") == [12, 8, 10]
     check(sch, func)
@@ -194,8 +194,8 @@ def test_consumer_follows_odd_tiles() -> None:
     func = matmul_relu(10, 7, 5)
     sch = Schedule(func)
     c, d = sch.get_block("C"), sch.get_block("D")
-    i, j, k = sch.get_loops(c)
-    i0, i1 = sch.split(i, [None, 4])
+    i, _j, _k = sch.get_loops(c)
+    i0, _i1 = sch.split(i, [None, 4])
     sch.reverse_compute_at(d, i0)
     check(sch, func)
 
@@ -221,7 +221,7 @@ def test_consumer_of_a_reshape() -> None:
     c = te.compute((192,), lambda i: b[i // 12, i % 12] + 1.0, name="C")
     func = te.create_prim_func([a, c])
     sch = Schedule(func)
-    i, j = sch.get_loops(sch.get_block("B"))
+    i, _j = sch.get_loops(sch.get_block("B"))
     sch.reverse_compute_at(sch.get_block("C"), i)
     assert loop_extents(sch, "C") == [16, 12]
     check(sch, func)
@@ -264,7 +264,7 @@ def test_reduction_consumer_cut_by_the_tile_of_its_input() -> None:
     func = te.create_prim_func([a, c])
     sch = Schedule(func)
     i, j = sch.get_loops(sch.get_block("B"))
-    j0, j1 = sch.split(j, [None, 4])
+    j0, _j1 = sch.split(j, [None, 4])
     sch.reverse_compute_at(sch.get_block("C"), j0)
     assert loop_extents(sch, "C") == [8, 4, 4]
     check(sch, func)
@@ -319,3 +319,43 @@ def test_constant_bindings_stay_constant() -> None:
     sch.compute_at(sch.get_block("C"), sch.get_loops(sch.get_block("D"))[0])
     value = sch.state.get_block(sch.get_block("C")).iter_values[0]
     assert value is not const(0)
+
+
+@pytest.mark.parametrize("name", ["matmul", "conv"])
+def test_symbolic_tile_factors_give_clean_products(name: str) -> None:
+    """The same structure with variables as tile factors, then run for some of their values."""
+    func = matmul(8, 12, 6) if name == "matmul" else conv2d(size=4, channels=2, filters=4)
+    sch = Schedule(func, symbolic=True)
+    block = sch.get_block("C" if name == "matmul" else "conv")
+    copy = sch.cache_write(block, 0, "local")
+    kinds = [iter_var.kind for iter_var in sch.get(block).iter_vars]
+    sizes: dict[Var, int] = {}
+    spatial, reduce = [], []
+    for loop, kind in zip(sch.get_loops(block), kinds):
+        extent = sch.get(loop).extent.value
+        factors = sch.sample_perfect_tile(loop, 3 if kind == "spatial" else 2, 0)
+        inner = 2 if extent % 2 == 0 else 1
+        values = [1, extent // inner, inner] if kind == "spatial" else [extent // inner, inner]
+        sizes.update(zip([factor.value for factor in factors], values))
+        (spatial if kind == "spatial" else reduce).append(sch.split(loop, factors))
+    sch.reorder(
+        *[tile[0] for tile in spatial],
+        *[tile[1] for tile in spatial],
+        *[tile[0] for tile in reduce],
+        *[tile[1] for tile in reduce],
+        *[tile[2] for tile in spatial],
+    )
+    sch.reverse_compute_at(copy, spatial[-1][1])
+    sch.decompose_reduction(block, reduce[0][0])
+    if name == "conv":
+        sch.compute_at(sch.get_block("pad"), spatial[-1][0])
+        assert is_const(predicate_of(sch, "pad"), 1)
+    inner_loops = sch.get_loops(copy)[-len(spatial) :]
+    for loop, tile in zip(inner_loops, spatial):
+        assert expr_equal(sch.get(loop).extent, sch.get(tile[2]).extent)
+    assert is_const(predicate_of(sch, copy.name), 1)
+    made = sch.mod["main"]
+    concrete = Schedule(
+        made.replace(body=substitute(made.body, {k: const(v) for k, v in sizes.items()}))
+    )
+    check(concrete, func)

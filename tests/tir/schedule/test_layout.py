@@ -66,7 +66,7 @@ def test_reductions_and_windows() -> None:
     sch = Schedule(func)
     c = sch.get_block("C")
     sch.transform_layout(c, ("write", 0), lambda i, j: (i // 4, j // 4, i % 4, j % 4))
-    i, j, k = sch.get_loops(c)
+    _i, _j, k = sch.get_loops(c)
     sch.decompose_reduction(c, k)
     check(sch, func)
 
@@ -86,7 +86,7 @@ def test_what_transform_layout_refuses() -> None:
     func = matmul()
     sch = Schedule(func)
     c = sch.get_block("C")
-    swap = lambda i, j: (j, i)  # noqa: E731
+    swap = lambda i, j: (j, i)
     refuses(sch, lambda: sch.transform_layout(c, ("read", 0), swap), "parameter", "cache_read")
     refuses(sch, lambda: sch.transform_layout(c, ("read", 7), swap), "no buffer 7")
     refuses(sch, lambda: sch.transform_layout(c, "Z", swap), "'Z'")

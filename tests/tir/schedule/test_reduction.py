@@ -32,7 +32,7 @@ def test_init_goes_before_the_loop() -> None:
     func = matmul()
     sch = Schedule(func)
     c = sch.get_block("C")
-    i, j, k = sch.get_loops(c)
+    _i, _j, k = sch.get_loops(c)
     init = sch.decompose_reduction(c, k)
     assert (init.name, sch.get(c).name) == ("C_init", "C_update")
     assert loop_extents(sch, init) == [12, 8]
@@ -116,8 +116,8 @@ def test_rfactor_of_a_split_reduction(name: str, axis: int) -> None:
     func = row(name)
     sch = Schedule(func)
     c = sch.get_block("C")
-    i, k = sch.get_loops(c)
-    k0, k1 = sch.split(k, [None, 4])
+    _i, k = sch.get_loops(c)
+    _k0, k1 = sch.split(k, [None, 4])
     partial = sch.rfactor(k1, axis)
     assert partial.name == "C_rf"
     (buffer,) = sch.get(sch.get_block("root")).alloc_buffers
@@ -132,8 +132,8 @@ def test_rfactor_of_a_split_reduction(name: str, axis: int) -> None:
 def test_rfactor_of_the_outer_part() -> None:
     func = row()
     sch = Schedule(func)
-    i, k = sch.get_loops(sch.get_block("C"))
-    k0, k1 = sch.split(k, [None, 4])
+    _i, k = sch.get_loops(sch.get_block("C"))
+    k0, _k1 = sch.split(k, [None, 4])
     sch.rfactor(k0, 0)
     check(sch, func)
 
@@ -141,7 +141,7 @@ def test_rfactor_of_the_outer_part() -> None:
 def test_rfactor_of_a_whole_reduction_loop() -> None:
     func = row()
     sch = Schedule(func)
-    i, k = sch.get_loops(sch.get_block("C"))
+    _i, k = sch.get_loops(sch.get_block("C"))
     sch.rfactor(k, 0)
     check(sch, func)
 
@@ -151,7 +151,7 @@ def test_rfactor_of_a_whole_reduction_loop() -> None:
 def test_rfactor_with_a_remainder(factor: int, which: int) -> None:
     func = row()
     sch = Schedule(func)
-    i, k = sch.get_loops(sch.get_block("C"))
+    _i, k = sch.get_loops(sch.get_block("C"))
     loops = sch.split(k, [None, factor])
     sch.rfactor(loops[which], 0)
     check(sch, func)
@@ -160,8 +160,8 @@ def test_rfactor_with_a_remainder(factor: int, which: int) -> None:
 def test_rfactor_where_some_partial_results_are_empty() -> None:
     func = row(k=9)
     sch = Schedule(func)
-    i, k = sch.get_loops(sch.get_block("C"))
-    k0, k1, k2 = sch.split(k, [1, 4, 4])
+    _i, k = sch.get_loops(sch.get_block("C"))
+    _k0, k1, _k2 = sch.split(k, [1, 4, 4])
     sch.rfactor(k1, 0)
     check(sch, func)
 
@@ -179,8 +179,8 @@ def test_rfactor_of_pairs(name: str) -> None:
     func = arg_row(name)
     sch = Schedule(func)
     c = sch.get_block("C")
-    i, k = sch.get_loops(c)
-    k0, k1 = sch.split(k, [None, 4])
+    _i, k = sch.get_loops(c)
+    _k0, k1 = sch.split(k, [None, 4])
     partial = sch.rfactor(k1, 1)
     sch.parallel(sch.get_loops(partial)[0])
     check(sch, func)
@@ -190,8 +190,8 @@ def test_rfactor_then_decompose_and_move() -> None:
     func = row()
     sch = Schedule(func)
     c = sch.get_block("C")
-    i, k = sch.get_loops(c)
-    k0, k1 = sch.split(k, [None, 4])
+    _i, k = sch.get_loops(c)
+    _k0, k1 = sch.split(k, [None, 4])
     partial = sch.rfactor(k1, 1)
     pi, pk0, pk1 = sch.get_loops(partial)
     sch.reverse_compute_at(c, pi)
@@ -223,7 +223,7 @@ def main(A: T.Buffer((4, 8), "float32"), b: T.Buffer((4,), "float32"), C: T.Buff
     c = sch.get_block("C")
     matched = match_reduction(sch.get(c))
     assert matched is not None and matched.name == "sum"
-    i, k = sch.get_loops(c)
+    _i, k = sch.get_loops(c)
     sch.rfactor(k, 0)
     check(sch, func)
     sch = Schedule(func)

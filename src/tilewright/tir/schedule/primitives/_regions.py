@@ -205,10 +205,7 @@ class Regions:
 
     def is_outer_free(self, poly: Poly) -> bool:
         """Whether a polynomial depends on no loop."""
-        for number in poly_atoms(poly):
-            if self._depends(number, self.outer):
-                return False
-        return True
+        return all(not self._depends(number, self.outer) for number in poly_atoms(poly))
 
     def _depends(self, number: int, atoms: Iterable[int]) -> bool:
         """Whether an atom is, or contains, one of ``atoms``."""
@@ -277,7 +274,7 @@ class Regions:
         if divisor is None or divisor <= 0:
             return None
         if kind == MOD:
-            if first is not None and last is not None and 0 <= first and last < divisor:
+            if first is not None and last is not None and first >= 0 and last < divisor:
                 return poly_const(first), poly_const(last)
             return {}, poly_const(divisor - 1)
         if first is None or last is None:
@@ -351,6 +348,36 @@ class Regions:
             steps.remove(entry)
             covered = poly_add(covered, poly_mul(entry[0], poly_sub(entry[1], ONE)))
         return True
+
+    def is_injective(self, values: Iterable[Poly], inner: Mapping[int, tuple[Poly, Poly]]) -> bool:
+        """Whether different values of ``inner`` surely give different ``values``.
+
+        True for mixed-radix numbers: each variable in one value only, where its coefficient is the
+        number of combinations of those before it.
+        """
+        left = {number for number, (_, extent) in inner.items() if extent != ONE}
+        for value in values:
+            steps: list[tuple[Poly, Poly]] = []
+            for number in poly_atoms(value):
+                if number in inner:
+                    split = linear_in(value, number)
+                    if split is None or (number not in left and inner[number][1] != ONE):
+                        return False
+                    left.discard(number)
+                    if inner[number][1] != ONE:
+                        steps.append((split[0], inner[number][1]))
+                elif self._depends(number, inner):
+                    return False
+            covered = ONE
+            while steps:
+                for entry in steps:
+                    if self.same(entry[0], covered):
+                        break
+                else:
+                    return False
+                steps.remove(entry)
+                covered = poly_mul(covered, entry[1])
+        return not left
 
     def relax_expr(
         self,
@@ -452,6 +479,8 @@ class Regions:
         start, extent = self.poly(dom.min), self.poly(dom.extent)
         if span is None:
             return start, extent, []
+        if self._rules:
+            span = Span(self.normal(span.min), self.normal(span.extent), span.exact)
         end = poly_add(start, extent)
         wider = self.difference(span.extent, extent)
         if not strict and wider is not None and wider >= 0 and span.min != start:

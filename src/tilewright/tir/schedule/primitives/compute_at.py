@@ -227,7 +227,7 @@ class _Place:
         self.scope: Scope = scope_of(state, realize)
         parents = state.index(self.scope.func_name).parents
         self.parents = parents
-        around: Any = parents[loop] if loop in parents else None
+        around: Any = parents.get(loop, None)
         outer = [loop]
         while around is not None and type(around) is not Block:
             if type(around) is For:
@@ -393,9 +393,8 @@ def _solve_output(
 ) -> tuple[Var | None, Span | None]:
     """Solve ``[c*v + b, +w)`` covering ``span`` for the axis ``v``."""
     index = item.min
-    if type(index) is Var and index in domain:
-        if as_int(item.extent) == 1 or span is None:
-            return index, span
+    if type(index) is Var and index in domain and (as_int(item.extent) == 1 or span is None):
+        return index, span
     used = [var for var in free_vars(index) if var in domain]
     if len(used) != 1 or span is None:
         return None, None

@@ -61,6 +61,7 @@ from tilewright.tir import (
 from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import (
     buffer_names,
     check_only_writer,
@@ -220,14 +221,13 @@ def _spatial_predicate(state: ScheduleState, realize: BlockRealize, reducing: se
         if not any(var in reducing for var in used):
             kept.append(condition)
             continue
-        outside = {iter_var.var for iter_var in realize.block.iter_vars}
         spatial = {
             var
             for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
             if iter_var.kind != REDUCE
             for var in free_vars(value)
         }
-        if any(var in spatial or var in outside for var in used):
+        if any(var in spatial for var in used):
             raise state.error(
                 lambda condition=condition: (  # type: ignore[misc]
                     f"the condition `{condition!r}` ties spatial to reduction loops"
@@ -240,6 +240,10 @@ def _spatial_predicate(state: ScheduleState, realize: BlockRealize, reducing: se
 def _check_each_once(state: ScheduleState, realize: BlockRealize, loops: Sequence[For]) -> None:
     """Refuse unless different iterations of ``loops`` are different instances of the block."""
     if _nested_radix(realize, loops):
+        return
+    regions = Regions(state, state.func_name_of(realize), ())
+    inner = regions.inner_loops(loops)
+    if regions.is_injective(regions.axis_values(realize).values(), inner):
         return
     inside = {
         loop.loop_var: Range(loop.min, loop.extent) for loop in loops if as_int(loop.extent) != 1
@@ -479,7 +483,7 @@ def rfactor(sch: Any, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
     for buffer in matched.targets:
         check_only_writer(scope, realize, buffer)
     loops = state.loops_above(realize)
-    spatial, reducing = _loops_by_kind(state, realize, loops)
+    _, reducing = _loops_by_kind(state, realize, loops)
     _check_factorable(state, realize, target, loops, chain, reducing)
     ndim = len(matched.indices)
     if not -(ndim + 1) <= factor_axis <= ndim:
@@ -606,7 +610,19 @@ def _partial_nest(
         replaced[iter_var.var] = substitute(value, inside)
     conditions, guards = _split_predicate(state, realize, target, chain, reducing)
     as_axes = {**{v: iv.var for iv, v in zip(iter_vars, values) if type(v) is Var}, **inside}
+    # Inside the block a condition may use axes only, not the loops they are made of.
+    loop_vars = {item.loop_var for item in state.loops_above(realize)}
     guard = substitute(and_(*guards), as_axes)
+    if any(var in loop_vars for var in free_vars(guard)):
+        raise state.error(
+            lambda: (
+                f"some iterations of {target.loop_var.name} may have nothing to reduce: the "
+                f"condition `{guard!r}` can't be moved into the block"
+            ),
+            realize,
+            target,
+            remedy="split the reduction without a remainder, or by one loop less",
+        )
     rhs = tuple(substitute(value, replaced) for value in matched.values)
     if guards:
         # An element without iterations must still get the neutral element.
@@ -648,9 +664,9 @@ def _split_predicate(
         if item.loop_var in reducing and item is not target
     }
     for condition in conjuncts(realize.predicate):
-        if not uses_var(condition, reducing):
-            kept.append(condition)
-        elif state.analyzer_at(realize).can_prove(substitute(condition, first)):
+        if not uses_var(condition, reducing) or state.analyzer_at(realize).can_prove(
+            substitute(condition, first)
+        ):
             kept.append(condition)
         else:
             guards.append(condition)
