@@ -376,3 +376,18 @@ def test_long_lines_are_wrapped(line_length):
     wrapped = check(Evaluate(expr), line_length=line_length)
     assert max(map(len, wrapped.splitlines())) <= line_length
     assert max(map(len, text.splitlines())) <= max(line_length, 66)
+
+
+def test_long_sums_need_no_deep_recursion():
+    expr = F
+    for _ in range(300):
+        expr = Add(expr, Sub(F, ONE))
+    text = script.to_text(expr)
+    again = script.to_text(script.parse(text))
+    assert again == text
+
+
+def test_pointer_used_before_its_buffer():
+    buffer = decl_buffer((4,), "float32", "buf")
+    body = Allocate(buffer, BufferStore(buffer, ONE, (const(0),)))
+    check(AttrStmt(buffer.data, "storage_scope", const(1), body))

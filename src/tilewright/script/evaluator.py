@@ -390,14 +390,27 @@ class Evaluator:
         return self.guard(node, function, *args, **kwargs)
 
     def _binary(self, node: ast.BinOp) -> Any:
-        a, b = to_value(self.eval(node.left)), to_value(self.eval(node.right))
+        # Chains such as a + b + c are as deep as they are long: go down them without recursion.
+        chain = [node]
+        while isinstance(chain[-1].left, ast.BinOp):
+            chain.append(chain[-1].left)
+        value = to_value(self.eval(chain[-1].left))
+        literal = _is_literal(chain[-1].left)
+        for item in reversed(chain):
+            value = self._combine(item, value, literal)
+            literal = False
+        return value
+
+    def _combine(self, node: ast.BinOp, a: Any, literal: bool) -> Any:
+        """Apply one operator; ``literal`` says whether the left operand stands in the text."""
+        b = to_value(self.eval(node.right))
         op = type(node.op)
-        if (isinstance(a, Expr) or isinstance(b, Expr)) and op in _ARITHMETIC:
-            literal = (isinstance(a, Expr) or _is_literal(node.left)) and (
+        if op in _ARITHMETIC and (isinstance(a, Expr) or isinstance(b, Expr)):
+            stands = (isinstance(a, Expr) or literal) and (
                 isinstance(b, Expr) or _is_literal(node.right)
             )
             try:
-                return build_arithmetic(op, a, b, literal=literal)
+                return build_arithmetic(op, a, b, literal=stands)
             except TilewrightError as error:
                 self.fail(node, error.message, error)
         return self.guard(node, _PYTHON_BINARY[op], a, b)
@@ -441,7 +454,7 @@ class Evaluator:
         return value if result is None else result
 
     def _compare(self, node: ast.Compare) -> Any:
-        left, left_node = to_value(self.eval(node.left)), node.left
+        left = to_value(self.eval(node.left))
         result: Any = None
         for op, right_node in zip(node.ops, node.comparators):
             right = to_value(self.eval(right_node))
@@ -452,7 +465,7 @@ class Evaluator:
                 result = And(as_expr(result), as_expr(made))
             else:
                 result = result and made
-            left, left_node = right, right_node
+            left = right
         return result
 
     def _compare_one(self, node: ast.Compare, op: type, a: Any, b: Any) -> Any:

@@ -313,7 +313,6 @@ class Loops:
     thread: str | None = None
     annotations: dict[str, Any] = field(default_factory=dict)
     dtype: str | None = None
-    is_grid: bool = False
 
     def __iter__(self) -> Any:
         raise VerifyError("loops run inside @T.prim_func only")
@@ -396,11 +395,15 @@ def thread_binding(
 
 def grid(*extents: Any) -> Any:
     """Nested serial loops; an extent may be a pair ``(start, stop)``."""
-    ranges = []
+    ranges: list[tuple[Expr, Expr]] = []
     for extent in extents:
-        made = _loop(SERIAL, *(extent if isinstance(extent, tuple) else (extent, None)), None, None)
-        ranges.extend(made.ranges)
-    return Loops(SERIAL, ranges, is_grid=True)
+        if isinstance(extent, tuple):
+            if len(extent) != 2:
+                raise VerifyError(f"a range is an extent or (start, stop), got {extent!r}")
+            ranges.extend(_loop(SERIAL, extent[0], extent[1], None, None).ranges)
+        else:
+            ranges.extend(_loop(SERIAL, extent, None, None, None).ranges)
+    return Loops(SERIAL, ranges)
 
 
 # ---- blocks -----------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ class TirParser(Evaluator):
             if made is None:
                 continue
             if isinstance(made, Stmt):
-                if made.span is None:
+                if made.span is None and made is not NO_OP:
                     set_span(made, self.source.span(node))
                 current.append(made)
             elif isinstance(made, Rest):
@@ -190,7 +190,7 @@ class TirParser(Evaluator):
         return body
 
     def statement(self, node: ast.stmt) -> Any:
-        """Parse one statement: a ``Stmt``, a ``Rest``, a list of either kind of part, or nothing."""
+        """Parse one: gives a ``Stmt``, a ``Rest``, statements to splice in, or nothing."""
         method = _STATEMENTS.get(type(node))
         if method is None:
             kind = type(node).__name__
@@ -366,7 +366,8 @@ class TirParser(Evaluator):
         rest = self._declare(node, item.optional_vars, value)
         body = self.suite(node.body)
         self.scope.pop()
-        return rest.build(body)
+        made: Stmt = rest.build(body)
+        return made
 
     def _with_seq(self, node: ast.With, item: ast.withitem, value: decl.SeqDecl) -> Stmt:
         self._no_target(item)

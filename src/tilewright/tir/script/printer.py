@@ -192,26 +192,43 @@ def _spelled_out(p: Printer, node: Any) -> str:
     return f"T.{type(node).__name__}({p.expr(node.a)}, {p.expr(node.b)})"
 
 
-def _infix(cls: Any, symbol: str, own: int, operands: str) -> None:
-    left, right = (own + 1, own + 1) if own == COMPARE else (own, own + 1)
+_INFIX: dict[type, tuple[str, int, str]] = {}
+"""Symbol, precedence and kind of operands of the operators that stand between their operands."""
 
-    def write(p: Printer, node: Any, precedence: int) -> str:
-        a, b = node.a, node.b
-        usual = a.dtype == b.dtype and not (isinstance(a, _CONSTANTS) and isinstance(b, _CONSTANTS))
-        if usual and operands:
-            element = dtypes.element_of(a.dtype)
-            if operands == "bool":
-                usual = element == "bool"
-            elif operands == "float":
-                usual = dtypes.is_float(element)
-            else:
-                usual = dtypes.is_integer(element) and not (type(b) is IntImm and b.value == 0)
-        if not usual:
-            return _spelled_out(p, node)
-        text = f"{p.expr(a, left)} {symbol} {p.expr(b, right)}"
-        return f"({text})" if precedence > own else text
 
-    register(cls)(write)
+def _is_usual(node: Any, operands: str) -> bool:
+    """Whether ``a op b`` parses to this very node."""
+    a, b = node.a, node.b
+    if a.dtype != b.dtype or (isinstance(a, _CONSTANTS) and isinstance(b, _CONSTANTS)):
+        return False
+    if not operands:
+        return True
+    element = dtypes.element_of(a.dtype)
+    if operands == "bool":
+        return element == "bool"
+    if operands == "float":
+        return dtypes.is_float(element)
+    return dtypes.is_integer(element) and not (type(b) is IntImm and b.value == 0)
+
+
+def _infix(p: Printer, node: Any, precedence: int) -> str:
+    symbol, own, operands = _INFIX[type(node)]
+    if not _is_usual(node, operands):
+        return _spelled_out(p, node)
+    # Chains such as a + b + c are as deep as they are long: go down them without recursion.
+    left = own + 1 if own == COMPARE else own
+    chain = [(symbol, node.b)]
+    node = node.a
+    while not p.marks:
+        found = _INFIX.get(type(node))
+        if found is None or found[1] != left or not _is_usual(node, found[2]):
+            break
+        chain.append((found[0], node.b))
+        node = node.a
+    text = p.expr(node, left)
+    for symbol, right in reversed(chain):
+        text = f"{text} {symbol} {p.expr(right, own + 1)}"
+    return f"({text})" if precedence > own else text
 
 
 for _cls, _symbol, _precedence, _operands in (
@@ -230,7 +247,8 @@ for _cls, _symbol, _precedence, _operands in (
     (And, "and", AND, "bool"),
     (Or, "or", OR, "bool"),
 ):
-    _infix(_cls, _symbol, _precedence, _operands)
+    _INFIX[_cls] = (_symbol, _precedence, _operands)
+register(*_INFIX)(_infix)
 
 
 @register(Min, Max)
@@ -663,11 +681,12 @@ def _write_match(p: Printer, match: MatchBufferRegion) -> None:
         p.mark(match, start)
 
 
-def _remaps(p: Printer, item: IterVar, value: Expr) -> bool:
+def _remaps(p: Printer, item: IterVar, value: Expr | None) -> bool:
     """Whether an axis runs over exactly the range of the loop that it is bound to."""
-    loop = p.context.get(value) if type(value) is Var else None
+    loop = p.context.get(value)
     return (
-        loop is not None
+        type(value) is Var
+        and loop is not None
         and item.var.dtype == value.dtype
         and expr_equal(item.dom.min, loop.min)
         and expr_equal(item.dom.extent, loop.extent)

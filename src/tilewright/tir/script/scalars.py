@@ -185,29 +185,29 @@ def _branches(true_value: Any, false_value: Any) -> tuple[Expr, Expr]:
 
 
 def _condition(condition: Any) -> Expr:
-    condition = as_expr(condition)
-    if dtypes.element_of(condition.dtype) != "bool":
-        raise VerifyError(f"a condition must be bool, got {condition.dtype}")
-    return condition
+    made = as_expr(condition)
+    if dtypes.element_of(made.dtype) != "bool":
+        raise VerifyError(f"a condition must be bool, got {made.dtype}")
+    return made
 
 
-def Ramp(base: Any, stride: Any, lanes: _int) -> Expr:
+def Ramp(base: Any, stride: Any, lanes: builtins.int) -> Expr:
     """The vector ``base, base + stride, …``."""
     return _expr.Ramp(as_expr(base), as_expr(stride), _lanes(lanes))
 
 
-def Broadcast(value: Any, lanes: _int) -> Expr:
+def Broadcast(value: Any, lanes: builtins.int) -> Expr:
     """A vector with ``value`` in all lanes."""
     return _expr.Broadcast(as_expr(value), _lanes(lanes))
 
 
-def _lanes(lanes: Any) -> _int:
+def _lanes(lanes: Any) -> builtins.int:
     if not isinstance(lanes, _int) or lanes < 1:
         raise VerifyError(f"lanes must be a positive number, got {lanes!r}")
     return lanes
 
 
-def Shuffle(vectors: Sequence[Any], indices: Sequence[_int]) -> Expr:
+def Shuffle(vectors: Sequence[Any], indices: Sequence[builtins.int]) -> Expr:
     """Lanes picked by ``indices`` from the concatenation of ``vectors``."""
     return _expr.Shuffle(tuple(map(as_expr, vectors)), tuple(_int(index) for index in indices))
 
@@ -240,7 +240,7 @@ def index_range(start: Any, stop: Any) -> Range:
     return Range(from_, extent)
 
 
-def _same(a: Expr, b: Expr) -> _bool:
+def _same(a: Expr, b: Expr) -> builtins.bool:
     """Whether two expressions are the same; each may define variables of its own."""
     return expr_equal(a, b) or (type(a) is type(b) and structural_equal(a, b, map_free_vars=False))
 
