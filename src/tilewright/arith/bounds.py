@@ -54,6 +54,14 @@ def floor_div(a: Any, b: Any) -> Any:
     return a // b
 
 
+def meet(a: Interval, b: Interval) -> Interval:
+    """The intersection; one point if that is empty, as in code that is never reached."""
+    low, high = max(a[0], b[0]), min(a[1], b[1])
+    if low <= high:
+        return low, high
+    return (low, low) if low != POS_INF else (high, high)
+
+
 def union(a: Interval, b: Interval) -> Interval:
     """The least interval that holds both."""
     return min(a[0], b[0]), max(a[1], b[1])
@@ -102,10 +110,10 @@ class BoundAnalyzer:
         form = {mono: value for mono, value in a.items() if mono}
         known = self.context.poly_limits.get(frozenset(form.items()))
         if known is not None:
-            low, high = max(low, known[0] + offset), min(high, known[1] + offset)
+            low, high = meet((low, high), (known[0] + offset, known[1] + offset))
         opposite = self.context.poly_limits.get(frozenset(poly_scale(form, -1).items()))
         if opposite is not None:
-            low, high = max(low, offset - opposite[1]), min(high, offset - opposite[0])
+            low, high = meet((low, high), (offset - opposite[1], offset - opposite[0]))
         return low, high
 
     def monomial(self, mono: tuple[int, ...]) -> Interval:
@@ -129,7 +137,7 @@ class BoundAnalyzer:
             index += count
         known = self.context.poly_limits.get(frozenset((((mono), 1),)))
         if known is not None:
-            result = max(result[0], known[0]), min(result[1], known[1])
+            result = meet(result, known)
         return result
 
     def atom(self, number: int) -> Interval:
@@ -141,7 +149,7 @@ class BoundAnalyzer:
             found = self._atom(number)
             known = self.context.limits.get(number)
             if known is not None:
-                found = max(found[0], known[0]), min(found[1], known[1])
+                found = meet(found, known)
             cache[number] = found
         return found
 
@@ -153,12 +161,9 @@ class BoundAnalyzer:
             limits = dtype_interval(table.dtypes[number])
             ends = context.ranges.get(number)
             if ends is not None:
-                low, high = limits
-                if ends[0] is not None:
-                    low = max(low, self.poly(ends[0])[0])
-                if ends[1] is not None:
-                    high = min(high, self.poly(ends[1])[1])
-                limits = low, high
+                low = NEG_INF if ends[0] is None else self.poly(ends[0])[0]
+                high = POS_INF if ends[1] is None else self.poly(ends[1])[1]
+                limits = meet(limits, (low, high))
             return limits
         parts = table.parts[number]
         if parts is not None:
