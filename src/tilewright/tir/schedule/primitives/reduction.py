@@ -253,7 +253,7 @@ def _check_each_once(state: ScheduleState, realize: BlockRealize, loops: Sequenc
     if not missing:
         analyzer = state.analyzer_at(realize)
         result = detect_iter_map(used, inside, realize.predicate, analyzer=analyzer)
-        if not result.errors:
+        if result.injective:
             return
     raise state.error(
         f"the loops inside visit an element of block {realize.block.name!r} more than once",
