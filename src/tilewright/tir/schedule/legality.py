@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.arith import Analyzer, detect_iter_map
+from tilewright.arith import Analyzer, detect_iter_map, simplify
 from tilewright.ir import (
     LT,
     TRUE,
@@ -133,6 +133,7 @@ def check_reorder(sch: Schedule, chain: list[For], made: list[For]) -> None:
                 realize,
             )
         if block_facts(realize.block).kind == REDUCTION:
+            _check_init_first(sch, realize, made)
             for loop in moved:
                 if not is_const(loop.extent, 1) and not any(
                     uses_var(value, {loop.loop_var}) for value in realize.iter_values
@@ -152,6 +153,43 @@ def check_reorder(sch: Schedule, chain: list[For], made: list[For]) -> None:
                 )
     if len(blocks) > 1:
         check_independent_iterations(sch, chain[-1], blocks, what)
+
+
+def _check_init_first(sch: Schedule, realize: BlockRealize, made: list[For]) -> None:
+    """Refuse if an instance with ``init`` may come after others of the same element.
+
+    The instance with all reduce iteration variables at their start is the first one of an element
+    in any order of the loops, if these variables have loops of their own and start where those do.
+    If loops feed spatial and reduce variables at once, their order must stay.
+    """
+    spatial: set[Var] = set()
+    reduce: dict[Var, None] = {}
+    for iter_var, value in zip(realize.block.iter_vars, realize.iter_values):
+        if iter_var.kind != REDUCE:
+            spatial.update(free_vars(value))
+            continue
+        used = free_vars(value)
+        reduce.update(dict.fromkeys(used))
+        start = simplify(substitute(value, {var: const(0, var.dtype) for var in used}))
+        linear = linear_terms(value)
+        if not (
+            expr_equal(start, iter_var.dom.min) or as_int(start) == as_int(iter_var.dom.min)
+        ) or (linear is not None and any(factor < 0 for factor in linear[0].values())):
+            raise sch.error(
+                f"the reduction of block {realize.block.name!r} over {iter_var.var.name!r} does "
+                "not start where its loops start, so its order matters",
+                realize,
+            )
+    if any(var in spatial for var in reduce):
+        involved = [loop.loop_var for loop in made if loop.loop_var in reduce]
+        above = [loop.loop_var for loop in sch.state.loops_above(realize)]
+        if involved != [var for var in above if var in reduce and var in involved]:
+            raise sch.error(
+                f"loops feed spatial and reduce iteration variables of block "
+                f"{realize.block.name!r} at once; init would not come first in another order",
+                realize,
+                remedy="don't fuse spatial with reduce loops",
+            )
 
 
 def _share(a: Block, b: Block) -> bool:
