@@ -41,7 +41,6 @@ STACK_BYTES = {"local": 1 << 18, "global": 1 << 14}
 _STACK_TOTAL = 1 << 19
 
 Effects = tuple[frozenset[Any], bool]
-_NOTHING: Effects = (frozenset(), False)
 _IMPURE = ("update", "opaque")
 _HARMLESS = ("prefetch", "assume", "access_ptr", "address_of")
 
@@ -51,6 +50,9 @@ class _Effects:
 
     def __init__(self) -> None:
         self.known: dict[Any, Effects] = {}
+        self.calls = (
+            True  # whether there may be calls of unknown code: else expressions are skipped
+        )
 
     def of(self, stmt: Stmt) -> Effects:
         found = self.known.get(stmt)
@@ -74,7 +76,8 @@ class _Effects:
                 and item.op.name not in _HARMLESS
             ):
                 opaque = True
-            stack.extend(item.child_nodes())
+            if self.calls or not isinstance(item, (BufferStore, Evaluate)):
+                stack.extend(item.child_nodes())
         made = self.known[stmt] = (frozenset(written), opaque)
         return made
 

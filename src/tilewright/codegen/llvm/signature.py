@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, ScalarArg, TensorArg
-from tilewright.ir import Expr, IntImm, Var, dtypes, pre_order
+from tilewright.ir import Call, Expr, IntImm, Var, dtypes, pre_order
 from tilewright.support.errors import CodegenError
 from tilewright.tir import Buffer, BufferStore, PrimFunc, fresh_name
 
@@ -24,6 +24,7 @@ class Signature:
     spec: FunctionSpec
     parameters: tuple[Expr, ...]
     noalias: frozenset[Var]
+    calls: bool  # whether the body calls foreign code
 
 
 def kernel_symbol(name: str) -> str:
@@ -36,7 +37,7 @@ def make_signature(name: str, func: PrimFunc) -> Signature:
     taken: set[str] = set()
     names: dict[Var, str] = {}
     args: list[TensorArg | ScalarArg] = []
-    written = _written(func)
+    written, calls = _written(func)
     tensors: list[Expr] = []
     scalars: list[Expr] = []
     # Arguments get their names first: symbols give way.
@@ -96,7 +97,7 @@ def make_signature(name: str, func: PrimFunc) -> Signature:
     count = len(tensors) + len(scalars)
     symbols = tuple(by_name[label] for label, _ in spec.parameters()[count:])
     noalias = frozenset(var for var in tensors if isinstance(var, Var) and tensors.count(var) == 1)
-    return Signature(spec, (*tensors, *scalars, *symbols), noalias)
+    return Signature(spec, (*tensors, *scalars, *symbols), noalias, calls)
 
 
 def _check_offset(buffer: Buffer, name: str) -> None:
@@ -108,16 +109,19 @@ def _check_offset(buffer: Buffer, name: str) -> None:
         )
 
 
-def _written(func: PrimFunc) -> set[Var]:
-    """Data variables that the body stores to; calls may write to whatever they are given."""
+def _written(func: PrimFunc) -> tuple[set[Var], bool]:
+    """Data variables that the body writes, and whether it calls code that may write more."""
     found: set[Var] = set()
+    calls = False
     for item in pre_order(func.body):
-        if isinstance(item, BufferStore):
+        if type(item) is BufferStore:
             found.add(item.buffer.data)
-        elif type(item).__name__ == "Call" and item.op.effect in ("opaque", "update"):  # type: ignore[attr-defined]
+        elif type(item) is Call and item.op.effect in ("opaque", "update"):
+            # Such code may write to whatever it is given.
+            calls = True
             for inner in pre_order(item):
                 if isinstance(inner, Buffer):
                     found.add(inner.data)
                 elif type(inner) is Var and inner.dtype == "handle":
                     found.add(inner)
-    return found
+    return found, calls

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import TRUE, Expr, Mutator, Var
+from tilewright.ir import TRUE, Expr, Mutator, Var, as_expr
 from tilewright.support.errors import LowerError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
     THREAD_BINDING,
     Allocate,
+    AttrStmt,
     Block,
     BlockRealize,
     For,
@@ -19,6 +20,7 @@ from tilewright.tir.stmt import (
     seq,
 )
 from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.unroll_loop import AUTO_STEP
 
 
 class LowerOpaqueBlock(FunctionTransform):
@@ -58,6 +60,9 @@ class _Rewriter(Mutator):
             if present:
                 raise LowerError(f"LowerOpaqueBlock: block {block.name!r} still has {what}")
         body: Stmt = self.visit(block.body)
+        step = block.annotations.get(AUTO_STEP)
+        if step is not None:
+            body = AttrStmt(None, AUTO_STEP, as_expr(step), body)
         predicate = self.visit(node.predicate)
         if predicate is not TRUE:
             body = IfThenElse(predicate, body)

@@ -9,9 +9,11 @@ from tilewright.tir.transform.convert_blocks_to_opaque import ConvertBlocksToOpa
 from tilewright.tir.transform.flatten_buffer import FlattenBuffer
 from tilewright.tir.transform.loop_partition import LoopPartition
 from tilewright.tir.transform.lower_init_block import LowerInitBlock
+from tilewright.tir.transform.lower_int_div import LowerIntDiv
 from tilewright.tir.transform.lower_match_buffer import LowerMatchBuffer
 from tilewright.tir.transform.lower_opaque_block import LowerOpaqueBlock
 from tilewright.tir.transform.plan_buffer_allocation import PlanBufferAllocation
+from tilewright.tir.transform.promote_accumulators import PromoteAccumulators
 from tilewright.tir.transform.simplify import Simplify
 from tilewright.tir.transform.unroll_loop import UnrollLoop
 from tilewright.tir.transform.vectorize_loop import VectorizeLoop
@@ -39,6 +41,8 @@ def cpu_pipeline(target: Target) -> Sequential:
             LoopPartition(),
             VectorizeLoop(target.vector_bits),
             UnrollLoop(),
+            PromoteAccumulators(),
+            LowerIntDiv(),
         ],
         name="LowerForCPU",
     )

@@ -11,7 +11,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.ir import Expr, IntImm, Mutator, Var, as_int, const, dtypes, pre_order, substitute
+from tilewright.ir import (
+    Add,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Mul,
+    Mutator,
+    Sub,
+    Var,
+    add,
+    as_int,
+    const,
+    dtypes,
+    floordiv,
+    floormod,
+    mul,
+    pre_order,
+    sub,
+)
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
@@ -206,6 +225,27 @@ def unrolled(loop: For, extent: int) -> Stmt:
     renew = any(isinstance(item, _DEFINING) for item in pre_order(loop.body))
     for number in range(extent):
         value = loop.min + const(number, loop.loop_var.dtype)
-        body = substitute(loop.body, {loop.loop_var: value})
+        body = _FoldingSubstituter(loop.loop_var, value).visit(loop.body)
         copies.append(renew_definitions(body) if renew and number else body)
     return seq(copies)
+
+
+class _FoldingSubstituter(Mutator):
+    """Puts a value in place of a variable and folds the constants that arise."""
+
+    def __init__(self, var: Var, value: Expr) -> None:
+        self.var = var
+        self.value = value
+
+    def visit_Var(self, node: Var) -> Any:
+        return self.value if node is self.var else node
+
+    def visit_BinaryExpr(self, node: Any) -> Any:
+        a, b = self.visit(node.a), self.visit(node.b)
+        if a is node.a and b is node.b:
+            return node
+        build = _FOLD.get(type(node)) if a.dtype == b.dtype else None
+        return type(node)(a, b) if build is None else build(a, b)
+
+
+_FOLD: dict[Any, Any] = {Add: add, Sub: sub, Mul: mul, FloorDiv: floordiv, FloorMod: floormod}

@@ -1,0 +1,67 @@
+"""Replace floor division by the cheaper truncating one where both give the same.
+
+They agree where the dividend is not negative and the divisor positive, which the ranges of loops tell.
+Divisions by powers of two stay: they become shifts and masks, which round down anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import (
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Mutator,
+    Range,
+    call,
+    dtypes,
+    pre_order,
+)
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import For
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+
+
+class LowerIntDiv(FunctionTransform):
+    """Use truncating division for operands that are known not to be negative."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        if not any(isinstance(item, (FloorDiv, FloorMod)) for item in pre_order(func.body)):
+            return func
+        return func.map_children(_Rewriter(function_analyzer(func)).visit)
+
+
+class _Rewriter(Mutator):
+    def __init__(self, analyzer: Analyzer) -> None:
+        self.analyzer = analyzer
+
+    def visit_For(self, node: For) -> Any:
+        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
+        return self.generic_visit(node)
+
+    def visit_FloorDiv(self, node: Any) -> Any:
+        return self._divide(node, "truncdiv")
+
+    def visit_FloorMod(self, node: Any) -> Any:
+        return self._divide(node, "truncmod")
+
+    def _divide(self, node: Any, name: str) -> Expr:
+        # Bounds are asked of the operands as they were: rewritten ones are opaque to the analyzer.
+        cheap = self._agree(node)
+        made: Expr = self.generic_visit(node)
+        return call(name, made.a, made.b) if cheap else made  # type: ignore[attr-defined]
+
+    def _agree(self, node: Any) -> bool:
+        if dtypes.lanes_of(node.dtype) > 1 or dtypes.kind_of(node.dtype) != "int":
+            return False
+        b = node.b
+        if isinstance(b, IntImm) and (b.value <= 0 or b.value & (b.value - 1) == 0):
+            return False
+        return bool(
+            self.analyzer.const_int_bound(node.a).min >= 0
+            and self.analyzer.const_int_bound(b).min >= 1
+        )
