@@ -61,6 +61,9 @@ CONSTANT = [
     ((i * 32 + j * 2) // 64, i // 2),
     ((k + 9) // 4 - 2, (k + 1) // 4),
     (call("shift_left", k, 3) + k * 2, k * 10),
+    (k // 4 % 2 * 4 + k % 4, k % 8),
+    (k // 8 * 2 + k % 8 // 4, k // 4),
+    (k * 2 + 2 - maximum(k * 2 - 1, 0), minimum(3, k * 2 + 2)),
     (call("bitwise_and", k, 7), k % 8),
     (call("truncdiv", i, 4), i // 4),
     (maximum(minimum(k, 5), 7), const(7)),
@@ -90,6 +93,7 @@ SYMBOLIC = [
     ((k * (n + 1)) // (n + 1), k),
     ((x * 4 * f1) // (4 * f1), x),
     ((n * m) % m, const(0)),
+    (k // f1 % f2 * f1 + k % f1, k % (f1 * f2)),
     (minimum(n, n + 1), n),
     (maximum(n, 1), n),
 ]

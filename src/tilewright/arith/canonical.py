@@ -241,15 +241,36 @@ class Canonical:
         rest = mono_divide(mono, (number,))
         assert rest is not None
         factor: Poly = {rest: value}
-        whole = poly_mul(
-            factor, poly_mul(divisor, self.floordiv(numerator, divisor, self._dtype(number)))
-        )
+        quotient = self.floordiv(numerator, divisor, self._dtype(number))
+        whole = poly_mul(factor, poly_mul(divisor, quotient))
         if not all(mono in a for mono in whole if mono):
-            return None
+            return self._merge_remainders(a, mono, value, number, factor, quotient)
         made = poly_sub(a, whole)
         made = poly_sub(made, {mono: value})
         made = poly_add(made, poly_mul(factor, numerator))
         return made if len(made) < len(a) else None
+
+    def _merge_remainders(
+        self, a: Poly, mono: Monomial, value: int, number: int, factor: Poly, quotient: Poly
+    ) -> Poly | None:
+        """``n // d % e * d + n % d`` is ``n % (d*e)``."""
+        table = self.context.table
+        parts = table.parts[number]
+        assert parts is not None
+        for other in {item for term in a for item in term}:
+            inner = table.parts[other]
+            if table.kinds[other] != MOD or inner is None or inner[0] != quotient:
+                continue
+            upper = poly_mul(factor, poly_mul(parts[1], {(other,): 1}))
+            if (
+                other != number
+                and all(a.get(term) == k for term, k in upper.items())
+                and self._positive(inner[1])
+            ):
+                made = poly_sub(poly_sub(a, upper), {mono: value})
+                whole = self.floormod(parts[0], poly_mul(parts[1], inner[1]), table.dtypes[number])
+                return poly_add(made, poly_mul(factor, whole))
+        return None
 
     def _dtype(self, number: int) -> str:
         return self.context.table.dtypes[number]

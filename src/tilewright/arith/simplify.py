@@ -229,9 +229,15 @@ class Simplifier:
         after = len(inner[0]) + len(inner[1]) + len(rest) - len(moved)
         if after >= before:
             return None
-        made = self.canonical.minmax(table.kinds[number], inner[0], inner[1], table.dtypes[number])
+        kind, dtype = table.kinds[number], table.dtypes[number]
         outer = {mono: k for mono, k in rest.items() if mono not in moved}
-        return poly_scale(poly_add(made, outer), value)
+        if value == 1:
+            return poly_add(self.canonical.minmax(kind, inner[0], inner[1], dtype), outer)
+        # -max(a, b) is min(-a, -b), which reads better.
+        kind = MIN if kind == MAX else MAX
+        left, right = poly_scale(inner[0], -1), poly_scale(inner[1], -1)
+        made = self.canonical.minmax(kind, left, right, dtype)
+        return poly_add(made, poly_scale(outer, -1))
 
     # ---- comparisons ------------------------------------------------------------------------
 
