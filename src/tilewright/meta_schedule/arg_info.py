@@ -80,19 +80,23 @@ def arg_infos(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> tuple
 
 
 def random_arguments(infos: Sequence[ArgInfo], seed: int = 0) -> list[Any]:
-    """Make arguments for a measurement: floats in [-1, 1), small integers, the same for a seed."""
+    """Make arguments for a measurement, the same for a seed.
+
+    Floats lie in [-0.5, 1), so that both signs appear and sums are well conditioned; integers are
+    small, so that they can serve as indices.
+    """
     rng = np.random.default_rng(seed)
     made: list[Any] = []
     for info in infos:
         if isinstance(info, ScalarInfo):
             made.append(info.value)
         elif dtypes.is_float(info.dtype):
-            values = rng.random(info.shape, dtype=np.float32) * np.float32(2) - np.float32(1)
-            made.append(np.ascontiguousarray(values.astype(numpy_dtype(info.dtype))))
+            values = rng.random(info.shape, dtype=np.float32) * np.float32(1.5) - np.float32(0.5)
+            made.append(np.asarray(values, numpy_dtype(info.dtype), order="C"))
         elif dtypes.is_bool(info.dtype):
-            made.append(rng.random(info.shape) < 0.5)
+            made.append(np.asarray(rng.random(info.shape) < 0.5))
         else:
             low, high = dtypes.integer_limits(info.dtype)
             values = rng.integers(max(low, -8) if low < 0 else 0, min(high, 8), info.shape)
-            made.append(np.ascontiguousarray(values.astype(numpy_dtype(info.dtype))))
+            made.append(np.asarray(values, numpy_dtype(info.dtype), order="C"))
     return made

@@ -54,12 +54,18 @@ def broadcast_shape(*shapes: Sequence[Any]) -> tuple[Expr, ...]:
     return tuple(result)
 
 
-def read_broadcast(x: Any, indices: Sequence[Expr]) -> Expr:
-    """Read ``x`` (a tensor or a number) at the indices of a shape that it broadcasts to."""
+def read_broadcast(x: Any, indices: Sequence[Expr], shape: Sequence[Any]) -> Expr:
+    """Read ``x`` (a tensor or a number) at the indices of ``shape``, to which it broadcasts."""
     if not isinstance(x, Tensor):
         return as_expr(x)
-    own = indices[len(indices) - x.ndim :]
-    return x(*(0 if is_one(extent) else index for index, extent in zip(own, x.shape)))
+    first = len(indices) - x.ndim
+    # Where both extents are 1 the index stays, so that the access tells which axis is which.
+    return x(
+        *(
+            0 if is_one(extent) and not is_one(target) else index
+            for index, extent, target in zip(indices[first:], x.shape, shape[first:])
+        )
+    )
 
 
 def _binary(name: str, function: Callable[[Expr, Expr], Expr], doc: str) -> Callable[..., Any]:
@@ -69,8 +75,8 @@ def _binary(name: str, function: Callable[[Expr, Expr], Expr], doc: str) -> Call
         shape = broadcast_shape(*(x.shape for x in (a, b) if isinstance(x, Tensor)))
 
         def formula(*i: Expr) -> Expr:
-            x = read_broadcast(a, i) if isinstance(a, Tensor) else a
-            y = read_broadcast(b, i) if isinstance(b, Tensor) else b
+            x = read_broadcast(a, i, shape) if isinstance(a, Tensor) else a
+            y = read_broadcast(b, i, shape) if isinstance(b, Tensor) else b
             return function(x, y)
 
         return compute(shape, formula, name=name, tag="broadcast")
@@ -135,7 +141,7 @@ def broadcast_to(x: Tensor, shape: Sequence[Any]) -> Tensor:
     if len(target) != len(shape):
         raise VerifyError(f"{x.name} of shape {list(x.shape)} does not broadcast to {list(shape)}")
     made: Tensor = compute(
-        tuple(shape), lambda *i: read_broadcast(x, i), name="broadcast_to", tag="broadcast"
+        tuple(shape), lambda *i: read_broadcast(x, i, shape), name="broadcast_to", tag="broadcast"
     )
     return made
 
@@ -146,12 +152,12 @@ def where(condition: Tensor, x: Any, y: Any) -> Tensor:
     shape = broadcast_shape(*(item.shape for item in operands))
 
     def formula(*i: Expr) -> Expr:
-        test = read_broadcast(condition, i)
+        test = read_broadcast(condition, i, shape)
         if not dtypes.is_bool(test.dtype):
             test = compare(NE, test, 0)
         like = next(item.dtype for item in (x, y) if isinstance(item, Tensor))
         values = [
-            read_broadcast(item, i) if isinstance(item, Tensor) else as_expr(item, like)
+            read_broadcast(item, i, shape) if isinstance(item, Tensor) else as_expr(item, like)
             for item in (x, y)
         ]
         return select(test, *values)

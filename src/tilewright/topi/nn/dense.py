@@ -41,7 +41,7 @@ def matmul(
         if x.ndim <= 2:
             return x(*inner)
         own = outer[len(outer) - (x.ndim - 2) :]
-        return read_broadcast(x, (*own, *inner))
+        return read_broadcast(x, (*own, *inner), (*batch[len(batch) - len(own) :], *x.shape[-2:]))
 
     def formula(*i: Expr) -> Expr:
         outer = i[: len(batch)]

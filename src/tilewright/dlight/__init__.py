@@ -1,0 +1,12 @@
+"""Rule-based scheduling: good code without a single trial.
+
+>>> with Target("native"):
+...     mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules())(mod)
+"""
+
+from __future__ import annotations
+
+from tilewright.dlight import cpu
+from tilewright.dlight.base import ApplyDefaultSchedule, NotApplicable, ScheduleRule
+
+__all__ = ["ApplyDefaultSchedule", "NotApplicable", "ScheduleRule", "cpu"]

@@ -1,0 +1,99 @@
+"""What a schedule rule is, and the pass that applies rules."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from tilewright.ir import IRModule, Pass, pre_order
+from tilewright.support.errors import ScheduleError, TilewrightError
+from tilewright.target import Target
+from tilewright.tir import SERIAL, For, PrimFunc
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.stmt import BlockRealize
+
+logger = logging.getLogger("tilewright.dlight")
+
+IS_SCHEDULED = "tir.is_scheduled"
+"""Function attribute: somebody has scheduled this function already."""
+
+
+@dataclass(frozen=True)
+class NotApplicable:
+    """A rule doesn't apply, and why."""
+
+    reason: str
+
+
+class ScheduleRule:
+    """Schedules the functions of one shape."""
+
+    @property
+    def name(self) -> str:
+        """The rule's name, for logs."""
+        return type(self).__name__
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Schedule the function ``main`` of a fresh schedule.
+
+        Return the schedule, or why the rule doesn't apply. A ``ScheduleError`` from a primitive
+        counts as not applicable.
+        """
+        raise NotImplementedError(f"{self.name} must define apply")
+
+
+class ApplyDefaultSchedule(Pass):
+    """Schedules each TensorIR function by the first rule that applies to it.
+
+    Functions that carry a schedule already (by attribute, or by a loop that is not serial), and
+    functions that no rule likes, stay as they are. Target: the one given, else the current one,
+    else this machine.
+    """
+
+    def __init__(self, *rules: ScheduleRule, target: Target | None = None) -> None:
+        self.rules = rules
+        self.target = target
+        for rule in rules:
+            if not isinstance(rule, ScheduleRule):
+                raise TilewrightError(
+                    f"ApplyDefaultSchedule takes rules, got {type(rule).__name__}"
+                )
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Schedule what isn't scheduled."""
+        target = self.target or Target.current() or Target("native")
+        return mod.map_functions(
+            lambda name, func: schedule_function(name, func, self.rules, target), PrimFunc
+        )
+
+
+def is_scheduled(func: PrimFunc) -> bool:
+    """Whether somebody has scheduled a function."""
+    if func.attrs.get(IS_SCHEDULED):
+        return True
+    if not isinstance(func.body, BlockRealize):
+        return True  # lowered already
+    return any(
+        isinstance(item, For) and (item.kind != SERIAL or item.annotations)
+        for item in pre_order(func.body)
+    )
+
+
+def schedule_function(
+    name: str, func: PrimFunc, rules: tuple[ScheduleRule, ...], target: Target
+) -> PrimFunc:
+    """Apply the first rule that fits; the function itself comes back if none does."""
+    if is_scheduled(func):
+        return func
+    for rule in rules:
+        sch = Schedule(IRModule({"main": func}), record=False)
+        try:
+            result = rule.apply(sch, target)
+        except ScheduleError as error:
+            result = NotApplicable(str(error).split("\n")[0])
+        if isinstance(result, Schedule):
+            logger.debug("%s: scheduled by %s", name, rule.name)
+            made: PrimFunc = result.mod["main"]
+            return made.with_attr(IS_SCHEDULED, 1)  # type: ignore[no-any-return]
+        logger.debug("%s: %s does not apply: %s", name, rule.name, result.reason)
+    return func

@@ -1,0 +1,77 @@
+"""Softmax, norms and the like: several stages over the same rows, done row by row.
+
+All stages move under the outer loops that they share, so that a row is read from memory once and
+what lies between the stages stays in the nearest cache.
+"""
+
+from __future__ import annotations
+
+from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.cpu.common import (
+    Axis,
+    axes_of,
+    inline_injective,
+    is_injective,
+    leaf_blocks,
+    parallelize,
+    schedule_injective,
+    schedule_reduction,
+    work_of,
+)
+from tilewright.target import Target
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV
+
+
+class RowWise(ScheduleRule):
+    """Applies where a last, injective block shares leading axes with every reduction before it."""
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Fuse the rows, compute every stage under them, vectorise within."""
+        inline_injective(sch)
+        blocks = leaf_blocks(sch)
+        reductions = [rv for rv in blocks if not is_injective(sch, rv)]
+        last = blocks[-1]
+        if not reductions or not is_injective(sch, last):
+            return NotApplicable("there is no reduction followed by an element-wise stage")
+        axes = axes_of(sch, last)
+        if axes is None:
+            return NotApplicable("the last stage's loops are not its axes")
+        rows = self._shared_rows(sch, blocks, axes)
+        if rows is None:
+            return NotApplicable("the stages do not share leading axes")
+        if rows == len(axes):
+            return NotApplicable("nothing is left within a row")
+        row = axes[rows - 1].loop
+        if rows > 1:
+            row = sch.fuse(*(axis.loop for axis in axes[:rows]))
+        for rv in reversed(blocks[:-1]):
+            sch.compute_at(rv, row)
+        work = work_of(axes)
+        for rv in blocks:
+            self._within_row(sch, rv, target)
+        parallelize(sch, [sch.get_loops(last)[0]], target, 4 * work)
+        return sch
+
+    def _shared_rows(self, sch: Schedule, blocks: list[BlockRV], axes: list[Axis]) -> int | None:
+        """Return how many leading axes all stages have in common."""
+        shared = len(axes)
+        for rv in blocks[:-1]:
+            own = axes_of(sch, rv)
+            if own is None:
+                return None
+            spatial = [axis for axis in own if not axis.is_reduce]
+            if not is_injective(sch, rv):
+                shared = min(shared, len(spatial))
+            elif len(spatial) != len(axes):
+                return None
+            for mine, theirs in zip(spatial[:shared], axes):
+                if mine.extent != theirs.extent:
+                    return None
+        return shared or None
+
+    def _within_row(self, sch: Schedule, rv: BlockRV, target: Target) -> None:
+        if is_injective(sch, rv):
+            schedule_injective(sch, rv, target, skip=1)
+        else:
+            schedule_reduction(sch, rv, target, skip=1)
