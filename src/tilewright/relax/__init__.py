@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.relax import ops as op, transform
+from tilewright.relax import interpreter, transform
+from tilewright.relax import ops as op
 from tilewright.relax.analysis import verify_graph
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.call_tir import call_dps, call_tir
@@ -24,9 +25,6 @@ from tilewright.relax.expr import (
     FunctionRef,
     MatchCast,
     PrimValue,
-    RelaxCall as Call,
-    RelaxExpr as Expr,
-    RelaxVar as Var,
     SeqExpr,
     ShapeExpr,
     StringValue,
@@ -34,6 +32,15 @@ from tilewright.relax.expr import (
     TupleGetItem,
     VarBinding,
     const,
+)
+from tilewright.relax.expr import (
+    RelaxCall as Call,
+)
+from tilewright.relax.expr import (
+    RelaxExpr as Expr,
+)
+from tilewright.relax.expr import (
+    RelaxVar as Var,
 )
 from tilewright.relax.pipeline import PIPELINES, get_pipeline
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
@@ -51,5 +58,5 @@ __all__ = [
     "Executable", "Expr", "ExternFunc", "Function", "FunctionRef", "FunctionRewriter", "GraphFunction", "GraphPass", "MatchCast",
     "ObjectStructInfo", "PIPELINES", "PrimStructInfo", "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo",
     "StringValue", "StructInfo", "TensorStructInfo", "Tuple", "TupleGetItem", "TupleStructInfo",
-    "Var", "VarBinding", "VirtualMachine", "build", "call_dps", "call_tir", "const", "get_pipeline", "load_executable", "op", "transform", "verify_graph",
+    "Var", "VarBinding", "VirtualMachine", "build", "call_dps", "call_tir", "const", "get_pipeline", "interpreter", "load_executable", "op", "transform", "verify_graph",
 ]  # fmt: skip

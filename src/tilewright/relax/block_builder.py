@@ -73,8 +73,11 @@ class _Frame:
         self.in_dataflow = False
         self.taken = {param.name for param in params}
         self.output: RelaxExpr | None = None
+        # An expression object used as an operand twice is computed once (within one block).
+        self.shared: dict[RelaxExpr, RelaxVar] = {}
 
     def close_block(self, kind: type[BindingBlock]) -> None:
+        self.shared.clear()
         if self.bindings:
             self.blocks.append(kind(tuple(self.bindings)))
             self.bindings = []
@@ -252,7 +255,13 @@ class BlockBuilder:
             return expr
         if isinstance(expr, Tuple):
             return Tuple(tuple(map(self._atom, expr.items)))
-        return self.emit(expr)
+        shared = self._frame().shared
+        known = shared.get(expr)
+        if known is None:
+            known = self.emit(expr)
+            if not isinstance(expr, RelaxCall) or getattr(expr.op, "pure", False):
+                shared[expr] = known
+        return known
 
     # ---- tensor expressions -----------------------------------------------------------------
 

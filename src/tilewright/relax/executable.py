@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.driver import compile as compile_module, resolve_target
+from tilewright.driver import compile as compile_module
+from tilewright.driver import resolve_target
 from tilewright.ir import Expr, IRModule, Pass, Var, as_int, free_vars
 from tilewright.relax.analysis import verify_graph
 from tilewright.relax.expr import Function, RelaxExpr, Tuple
@@ -78,9 +79,7 @@ class GraphFunction:
                 f"got {len(inputs)}"
             )
         shapes = self._fixed if self._fixed is not None else self._shapes(inputs)
-        outputs = [
-            empty(shape, spec.dtype) for shape, spec in zip(shapes, signature.outputs)
-        ]
+        outputs = [empty(shape, spec.dtype) for shape, spec in zip(shapes, signature.outputs)]
         self._call(*inputs, *outputs)
         if self._single:
             return outputs[0]
@@ -278,8 +277,10 @@ def build(
         mod = IRModule.from_expr(mod)
     verify_graph(mod)
     mod = run_pipeline(mod, pipeline, resolved)
-    mod = default_schedule(resolved)(mod) if schedule == "default" else run_pipeline(
-        mod, schedule, resolved
+    mod = (
+        default_schedule(resolved)(mod)
+        if schedule == "default"
+        else run_pipeline(mod, schedule, resolved)
     )
     graphs = {
         name: function
@@ -338,9 +339,7 @@ def _describe(name: str, info: StructInfo, names: dict[Var, str]) -> TensorSpec:
     return TensorSpec(name, tuple(_formula(extent, names) for extent in info.shape), info.dtype)
 
 
-def _describe_result(
-    result: RelaxExpr, outputs: list[TensorSpec], names: dict[Var, str]
-) -> Any:
+def _describe_result(result: RelaxExpr, outputs: list[TensorSpec], names: dict[Var, str]) -> Any:
     if isinstance(result, Tuple):
         return tuple(_describe_result(item, outputs, names) for item in result.items)
     if isinstance(result.struct_info, TupleStructInfo):

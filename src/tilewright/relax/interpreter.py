@@ -109,4 +109,3 @@ def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, A
         args = [_evaluate(mod, arg, values, extents) for arg in value.args]
         return _call(mod, mod[value.op], args)
     raise RunError(f"the interpreter of graphs can't evaluate {value!r}")
-

@@ -54,9 +54,7 @@ def _zero(target: Target | None) -> Pass:
 
 
 def _lower(target: Target | None) -> Pass:
-    return Sequential(
-        [CallTIRRewrite(), StaticPlanBlockMemory(), LowerGraph()], name="lower_graph"
-    )
+    return Sequential([CallTIRRewrite(), StaticPlanBlockMemory(), LowerGraph()], name="lower_graph")
 
 
 def _default_build(target: Target | None) -> Pass:

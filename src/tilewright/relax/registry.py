@@ -118,7 +118,10 @@ class RelaxOp:
         except TypeError as error:
             raise VerifyError(f"{self.name}{self.signature}: {error}") from None
         bound.apply_defaults()
-        values = dict(bound.arguments)
+        values = {
+            name: getattr(value, "_expr", value) if name in self.operands else value
+            for name, value in bound.arguments.items()
+        }
         like = next(
             (
                 value
@@ -187,11 +190,11 @@ class RelaxOp:
         padded = [*values, *([None] * (len(names) - len(values)))]
         return {**dict(zip(names, padded)), **attrs}
 
-    def call_with(
-        self, function: Callable[..., Any], values: Sequence[Any], call: RelaxCall
-    ) -> Any:
-        """Call ``legalize`` or ``numpy`` with operand values and the call's attributes."""
-        return function(**self._named(values, call.attrs))
+    def evaluate(self, values: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        """Compute a call on arrays by the operator's NumPy rule (which it must have)."""
+        assert self.numpy is not None
+        named = self._named(values, attrs)
+        return self.numpy(*(named[name] for name in self.signature.parameters))
 
 
 def _plain(value: Any) -> Any:

@@ -55,7 +55,9 @@ def ones_like(x: RelaxExpr, dtype: str | None = None) -> Any:
 
 @operator(
     "arange",
-    legalize=lambda start, stop, step, dtype: topi.arange(start, stop, step, dtype),
+    legalize=lambda start, stop, step, dtype: topi.arange(
+        *(getattr(bound, "value", bound) for bound in (start, stop, step)), dtype
+    ),
     numpy=lambda start, stop, step, dtype: np.arange(start, stop, step).astype(numpy_dtype(dtype)),
 )
 def _arange(start: Prim, stop: Prim, step: Prim, dtype: str = "int64") -> StructInfo:
@@ -68,6 +70,8 @@ def _arange(start: Prim, stop: Prim, step: Prim, dtype: str = "int64") -> Struct
         if values[2] == 0:
             raise InferenceError("step is zero")
         return TensorStructInfo((max(0, math.ceil((values[1] - values[0]) / values[2])),), dtype)
+    if values[2] is None:
+        raise InferenceError("the step must be a number")
     if any(dtypes.is_float(value.dtype) for value in (low, high, by)):
         raise InferenceError("symbolic bounds must be integers")
     return TensorStructInfo((simplify(ceildiv(high - low, by)),), dtype)

@@ -207,14 +207,14 @@ def split(x: Tensor, indices_or_sections: int | tuple[int, ...], axis: int = 0) 
     return TupleStructInfo(tuple(TensorStructInfo(part, info.dtype) for part in parts))
 
 
-def _slice_numpy(x: Any, begin: Any, end: Any, axes: Any, strides: Any) -> Any:
+def _slice_numpy(x: Any, axes: Any, begin: Any, end: Any, strides: Any) -> Any:
     index: list[Any] = [slice(None)] * x.ndim
     for axis, b, e, s in zip(axes, begin, end, strides):
         index[axis] = slice(b, e, s)
     return np.ascontiguousarray(x[tuple(index)])
 
 
-def _slice_topi(x: Any, begin: Any, end: Any, axes: Any, strides: Any) -> Any:
+def _slice_topi(x: Any, axes: Any, begin: Any, end: Any, strides: Any) -> Any:
     full_begin: list[Any] = [0] * x.ndim
     full_end: list[Any] = list(x.shape)
     full_strides = [1] * x.ndim

@@ -360,11 +360,15 @@ def avg_pool2d(
     legalize=lambda data, output_size: topi.nn.adaptive_avg_pool2d(data, output_size),
 )
 def adaptive_avg_pool2d(data: Tensor, output_size: int | tuple[int, ...] = 1) -> StructInfo:
-    """Mean over windows chosen so that the result has ``output_size``."""
+    """Mean over equal windows chosen so that the result has ``output_size``, which must divide."""
     info: Any = data
     require_ndim(info, 4, "data")
-    n, c, _, _ = known(info, "data")
-    return TensorStructInfo((n, c, *pair(output_size)), info.dtype)
+    n, c, *extents = known(info, "data")
+    size = pair(output_size)
+    for extent, target in zip(extents, size):
+        if target != 1 and (as_int(extent) is None or as_int(extent) % target):  # type: ignore[operator]
+            raise InferenceError(f"extent {extent!r} is no constant multiple of {target}")
+    return TensorStructInfo((n, c, *size), info.dtype)
 
 
 # ---- padding and attention -------------------------------------------------------------------

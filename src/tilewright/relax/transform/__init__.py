@@ -18,7 +18,6 @@ from tilewright.relax.transform.fuse_ops import FuseOps
 from tilewright.relax.transform.fuse_tir import FuseTIR
 from tilewright.relax.transform.fuse_transpose_matmul import FuseTransposeMatmul
 from tilewright.relax.transform.legalize_ops import LegalizeOps
-
 from tilewright.relax.transform.lower_graph import LowerGraph
 from tilewright.relax.transform.plan_memory import StaticPlanBlockMemory
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.arith import simplify
-from tilewright.ir import IRModule, Pass, Var, as_int, const as number, substitute
+from tilewright.ir import IRModule, Pass, Var, as_int, substitute
+from tilewright.ir import const as number
 from tilewright.relax.expr import Constant, Function, RelaxVar, const
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.relax.struct_info import TensorStructInfo, substitute_info

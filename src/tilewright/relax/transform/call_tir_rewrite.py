@@ -138,4 +138,3 @@ class _Allocator(FunctionRewriter):
         while isinstance(expr, RelaxVar) and expr in self.view_of:
             expr = self.view_of[expr]
         return expr
-

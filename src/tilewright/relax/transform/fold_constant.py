@@ -11,9 +11,17 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import IRModule, as_int
-from tilewright.relax.expr import Constant, PrimValue, RelaxCall, RelaxExpr, RelaxVar, ShapeExpr
+from tilewright.relax.expr import (
+    Constant,
+    PrimValue,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    ShapeExpr,
+    TupleGetItem,
+    const,
+)
 from tilewright.relax.expr import Tuple as RelaxTuple
-from tilewright.relax.expr import TupleGetItem, const
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import TensorStructInfo
@@ -57,7 +65,7 @@ def fold_call(value: RelaxExpr) -> RelaxExpr | None:
     size_in = sum(_size(operand) for operand in operands)
     if _result_size(value) > size_in + GROWTH_LIMIT:
         return None
-    made = op.call_with(op.numpy, operands, value)
+    made = op.evaluate(operands, value.attrs)
     if isinstance(made, (list, tuple)):
         return RelaxTuple(tuple(const(np.asarray(item)) for item in made))
     info = value.struct_info

@@ -10,6 +10,7 @@ into one tensor function.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -340,5 +341,5 @@ def _fresh_param(name: str, taken: dict[RelaxExpr, RelaxVar]) -> str:
 
 
 def _group_name(names: list[str]) -> str:
-    made = "fused_" + "_".join(names)
+    made = "fused_" + "_".join(re.sub(r"_\d+$", "", name) for name in names)
     return made if len(made) <= 120 else made[:100] + f"_and_{len(names)}_calls"

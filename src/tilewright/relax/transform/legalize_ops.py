@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.ir import IRModule, const
-from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar, ShapeExpr
 from tilewright.relax.block_builder import BlockBuilder, scalar_value
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar, ShapeExpr
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import ShapeStructInfo

@@ -170,9 +170,7 @@ class _GraphLowerer:
                 size = substitute(value.args[0].value, self.extents)
                 buffer = decl_buffer((size,), "uint8", fresh_name("workspace", self.names))
                 self.workspace = buffer
-                return seq(
-                    *stmts, Allocate(buffer, self.lower_bindings(position + 1, bindings))
-                )
+                return seq(*stmts, Allocate(buffer, self.lower_bindings(position + 1, bindings)))
             elif is_call_to(value, "memory.piece"):
                 offset = substitute(value.args[1].value, self.extents)
                 element = BufferLoad(self.workspace, (offset,))
@@ -242,10 +240,9 @@ class _GraphLowerer:
         symbols: list[Expr] = []
         if isinstance(ref.callee, GlobalVar):
             shapes = [
-                tuple(substitute(extent, self.extents) for extent in item.shape)
-                for item in tensors
+                tuple(substitute(extent, self.extents) for extent in item.shape) for item in tensors
             ]
-            symbols = symbolic_arguments(self.mod[ref.callee], ref.name, shapes)
+            symbols = symbolic_arguments(self.mod[ref.callee], ref.name, shapes, scalars)
         target = call("call_extern", ref.name, *pointers, *scalars, *symbols, dtype="int32")
         return Evaluate(target)
 
@@ -268,17 +265,20 @@ class _GraphLowerer:
 
 
 def symbolic_arguments(
-    func: PrimFunc, name: str, shapes: list[tuple[Expr, ...]]
+    func: PrimFunc, name: str, shapes: list[tuple[Expr, ...]], scalars: list[Expr]
 ) -> list[Expr]:
     """Values of a kernel's symbolic extents, in the order in which the kernel takes them."""
     if len(func.buffers) != len(shapes):
         raise LowerError(
             f"{name} takes {len(func.buffers)} tensors, the graph passes {len(shapes)}"
         )
-    values: dict[Var, Expr] = {}
+    plain = [var for var in func.params if var not in func.buffer_map]
+    values: dict[Var, Expr] = dict(zip(plain, scalars))
     for buffer, shape in zip(func.buffers, shapes):
         if len(shape) != buffer.ndim:
-            raise LowerError(f"{name}: {buffer.name} has {buffer.ndim} dimensions, not {len(shape)}")
+            raise LowerError(
+                f"{name}: {buffer.name} has {buffer.ndim} dimensions, not {len(shape)}"
+            )
         for extent, value in zip(buffer.shape, shape):
             if type(extent) is Var:
                 values.setdefault(extent, value)
@@ -298,5 +298,3 @@ def _leaves(result: RelaxExpr) -> list[RelaxVar]:
         return [leaf for item in result.items for leaf in _leaves(item)]
     assert isinstance(result, RelaxVar)
     return [result]
-
-

@@ -117,9 +117,7 @@ def place(lifetimes: list[_Lifetime]) -> Expr:
     # A tensor is alive from its first use (the call that writes it follows its allocation).
     for size, life in sorted(constant, key=lambda item: (-item[0], item[1].first)):
         busy = sorted(
-            (start, start + length)
-            for start, length, other in placed
-            if life.overlaps(other)
+            (start, start + length) for start, length, other in placed if life.overlaps(other)
         )
         best, best_gap, cursor = None, None, 0
         for start, stop in busy:

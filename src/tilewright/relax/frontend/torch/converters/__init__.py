@@ -1,0 +1,24 @@
+"""Converters of PyTorch operators by family; importing this package fills the table."""
+
+from __future__ import annotations
+
+from tilewright.relax.frontend.torch.converters import (
+    create,
+    elementwise,
+    linear,
+    networks,
+    reductions,
+    shapes,
+)
+from tilewright.relax.frontend.torch.converters.base import (
+    CONVERTERS,
+    Context,
+    Converter,
+    converts,
+    dtype_name,
+)
+
+__all__ = [
+    "CONVERTERS", "Context", "Converter", "converts", "create", "dtype_name", "elementwise",
+    "linear", "networks", "reductions", "shapes",
+]  # fmt: skip

@@ -1,0 +1,155 @@
+"""What converters are given: the node's context, and the table they are registered in.
+
+A converter turns one call of a PyTorch operator into graph values::
+
+    @converts("aten.square.default")
+    def _square(ctx: Context, x: RelaxExpr) -> Any:
+        return op.square(x)
+
+Arguments come in the order of the operator's schema, defaults filled in, keyword-only ones by
+name. Tensors are graph values, symbolic sizes are ``ir`` expressions, lists are lists. Arguments
+that say nothing of the result (device, layout, memory format) are left out. A converter returns a
+graph value, or a list of them for operators with several results (``None`` for one it can't give).
+The importer compares the result's shape and dtype with what PyTorch recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir import Expr, as_expr, as_int, dtypes
+from tilewright.relax import ops as op
+from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.expr import Constant, RelaxExpr, const
+from tilewright.relax.frontend.torch.symbols import SymbolTable
+from tilewright.support.errors import ImportModelError
+from tilewright.support.registry import Registry
+
+Converter = Callable[..., Any]
+
+CONVERTERS: Registry[Converter] = Registry("converter of a PyTorch operator", ImportModelError)
+"""Converters by the name of the operator's overload, such as ``aten.add.Tensor``."""
+
+
+def converts(*names: str) -> Callable[[Converter], Converter]:
+    """Register a function as the converter of operators."""
+
+    def register(function: Converter) -> Converter:
+        for name in names:
+            CONVERTERS.register(name, function)
+        return function
+
+    return register
+
+
+class Context:
+    """One node of a PyTorch graph while it is converted."""
+
+    def __init__(
+        self, node: Any, builder: BlockBuilder, symbols: SymbolTable, place: Callable[[Any], str]
+    ) -> None:
+        self.node = node  # torch.fx.Node
+        self.builder = builder
+        self.symbols = symbols
+        self._place = place
+
+    # ---- what PyTorch says of the result ------------------------------------------------------
+
+    @property
+    def result(self) -> Any:
+        """The example value (a fake tensor, or a sequence of them) that PyTorch recorded."""
+        return self.node.meta.get("val")
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:
+        """Extents of the result."""
+        return self.symbols.shape(self.result.shape)
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the result."""
+        return dtype_name(self.result.dtype)
+
+    def operand_dtype(self) -> str:
+        """Dtype to which PyTorch promotes the first two arguments."""
+        import torch
+
+        def sample(value: Any) -> Any:
+            value = value.meta["val"] if isinstance(value, torch.fx.Node) else value
+            return 1 if isinstance(value, torch.SymInt) else value
+
+        first, second = map(sample, self.node.args[:2])
+        return dtype_name(torch.result_type(first, second))
+
+    # ---- building -------------------------------------------------------------------------------
+
+    def emit(self, expr: RelaxExpr) -> RelaxExpr:
+        """Bind a value that is used more than once."""
+        return self.builder.emit(expr)
+
+    def tensor(self, value: Any, dtype: str | None = None) -> RelaxExpr:
+        """Turn an argument into a tensor of ``dtype``; numbers and sizes become 0-dimensional."""
+        if isinstance(value, Constant) and dtype not in (None, value.dtype) and not value.ndim:
+            return const(value.data, dtype)
+        if isinstance(value, RelaxExpr):
+            return self.cast(value, dtype or value.dtype)
+        if isinstance(value, Expr):
+            number = as_int(value)
+            if number is None:
+                # A range of one element holds a symbolic number.
+                made = op.reshape(op.arange(value, value + 1), ())
+                return made if dtype in (None, "int64") else op.astype(made, dtype)  # type: ignore[no-any-return]
+            value = number
+        if isinstance(value, complex):
+            raise self.error("complex numbers are not supported")
+        return const(value, dtype)
+
+    def cast(self, value: RelaxExpr, dtype: str) -> RelaxExpr:
+        """Convert a tensor if it has another dtype."""
+        if value.dtype == dtype:
+            return value
+        if dtypes.is_bool(dtype):
+            return op.not_equal(value, const(0, value.dtype))
+        return op.astype(value, dtype)
+
+    def axis(self, axis: int, ndim: int) -> int:
+        """Count an axis from the front."""
+        return axis % ndim if ndim else 0
+
+    def axes(self, dim: Any, ndim: int) -> tuple[int, ...]:
+        """Turn PyTorch's ``dim`` argument into axes; none or an empty list means all."""
+        if dim is None or dim == []:
+            return tuple(range(ndim))
+        return tuple(self.axis(item, ndim) for item in ([dim] if isinstance(dim, int) else dim))
+
+    def ints(self, values: Any, what: str) -> list[int]:
+        """Numbers that must be known when the model is imported."""
+        found = [as_int(as_expr(value)) for value in values]
+        if any(value is None for value in found):
+            raise self.error(f"{what} must be constant, got {list(values)}")
+        return found  # type: ignore[return-value]
+
+    def int(self, value: Any, what: str) -> int:
+        """A number that must be known when the model is imported."""
+        return self.ints([value], what)[0]
+
+    def error(self, message: str) -> ImportModelError:
+        """Make an error that says where in the model it is."""
+        return ImportModelError(f"{self.node.target} ({self._place(self.node)}): {message}")
+
+
+def dtype_name(dtype: Any) -> str:
+    """Name of a ``torch.dtype``."""
+    name = str(dtype).removeprefix("torch.")
+    if name.startswith("complex") or name.startswith("q"):
+        raise ImportModelError(
+            f"tensors of {name} are not supported; supported: bool, integers, floats"
+        )
+    return name
+
+
+def same_tensor(x: RelaxExpr, expected: Sequence[Expr]) -> bool:
+    """Whether a tensor has exactly this shape, as numbers."""
+    found = [as_int(extent) for extent in x.shape]
+    return None not in found and found == [as_int(extent) for extent in expected]

@@ -1,0 +1,89 @@
+"""Tensors made from nothing: full, arange, triangles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import Expr
+from tilewright.relax import ops as op
+from tilewright.relax.expr import RelaxExpr, const
+from tilewright.relax.frontend.torch.converters.base import Context, converts
+
+
+def _filled(ctx: Context, value: Any) -> Any:
+    if not ctx.shape:
+        return ctx.tensor(value, ctx.dtype)
+    if isinstance(value, (Expr, RelaxExpr)):
+        return op.broadcast_to(ctx.tensor(value, ctx.dtype), ctx.shape)
+    return op.full(ctx.shape, value, ctx.dtype)
+
+
+@converts("aten.full.default")
+def _full(ctx: Context, size: Any, value: Any, dtype: Any = None) -> Any:
+    return _filled(ctx, value)
+
+
+@converts("aten.full_like.default")
+def _full_like(ctx: Context, x: RelaxExpr, value: Any, dtype: Any = None) -> Any:
+    return _filled(ctx, value)
+
+
+@converts("aten.new_full.default")
+def _new_full(ctx: Context, x: RelaxExpr, size: Any, value: Any, dtype: Any = None) -> Any:
+    return _filled(ctx, value)
+
+
+@converts("aten.zeros.default", "aten.zeros_like.default")
+def _zeros(ctx: Context, like: Any, dtype: Any = None) -> Any:
+    return _filled(ctx, 0)
+
+
+@converts("aten.ones.default", "aten.ones_like.default")
+def _ones(ctx: Context, like: Any, dtype: Any = None) -> Any:
+    return _filled(ctx, 1)
+
+
+@converts("aten.new_zeros.default")
+def _new_zeros(ctx: Context, x: RelaxExpr, size: Any, dtype: Any = None) -> Any:
+    return _filled(ctx, 0)
+
+
+@converts("aten.new_ones.default")
+def _new_ones(ctx: Context, x: RelaxExpr, size: Any, dtype: Any = None) -> Any:
+    return _filled(ctx, 1)
+
+
+@converts("aten.scalar_tensor.default")
+def _scalar_tensor(ctx: Context, value: Any, dtype: Any = None) -> Any:
+    return ctx.tensor(value, ctx.dtype)
+
+
+@converts("aten.arange.default")
+def _arange(ctx: Context, end: Any, dtype: Any = None) -> Any:
+    return op.arange(0, end, 1, ctx.dtype)
+
+
+@converts("aten.arange.start")
+def _arange_start(ctx: Context, start: Any, end: Any, dtype: Any = None) -> Any:
+    return op.arange(start, end, 1, ctx.dtype)
+
+
+@converts("aten.arange.start_step")
+def _arange_step(ctx: Context, start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Any:
+    return op.arange(start, end, step, ctx.dtype)
+
+
+@converts("aten.tril.default")
+def _tril(ctx: Context, x: RelaxExpr, diagonal: int = 0) -> Any:
+    return _triangle(ctx, op.tril, x, diagonal)
+
+
+@converts("aten.triu.default")
+def _triu(ctx: Context, x: RelaxExpr, diagonal: int = 0) -> Any:
+    return _triangle(ctx, op.triu, x, diagonal)
+
+
+def _triangle(ctx: Context, function: Any, x: RelaxExpr, diagonal: int) -> Any:
+    if x.dtype != "bool":
+        return function(x, diagonal)
+    return op.not_equal(function(op.astype(x, "int8"), diagonal), const(0, "int8"))

@@ -1,0 +1,345 @@
+"""Operators of networks: convolution, pooling, normalisation, softmax, attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import Expr, as_int
+from tilewright.relax import ops as op
+from tilewright.relax.expr import Constant, RelaxExpr, const, numpy_dtype
+from tilewright.relax.frontend.torch.converters.base import Context, converts, dtype_name
+
+# ---- convolution ------------------------------------------------------------------------------
+
+
+def _pair(values: Any, count: int) -> tuple[int, ...]:
+    """Repeat the one number of a list (PyTorch's short form)."""
+    made = (values,) if isinstance(values, int) else tuple(values)
+    return made * count if len(made) == 1 else made
+
+
+def _add_bias(made: Any, bias: RelaxExpr | None) -> Any:
+    if bias is None:
+        return made
+    return op.add(made, op.reshape(bias, (1, bias.shape[0], *[1] * (made.ndim - 2))))
+
+
+def _conv(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None,
+    stride: Any, padding: Any, dilation: Any, groups: Any,
+) -> Any:  # fmt: skip
+    spatial = weight.ndim - 2
+    unbatched = x.ndim == spatial + 1
+    if unbatched:
+        x = op.expand_dims(x, 0)
+    groups = ctx.int(groups, "groups")
+    stride = _pair(ctx.ints(stride, "stride"), spatial)
+    padding = _pair(ctx.ints(padding, "padding"), spatial)
+    dilation = _pair(ctx.ints(dilation, "dilation"), spatial)
+    if spatial == 1:
+        made: Any = op.nn.conv1d(x, weight, stride[0], padding, dilation[0], groups)
+    elif spatial in (2, 3):
+        convolve = op.nn.conv2d if spatial == 2 else op.nn.conv3d
+        made = convolve(x, weight, stride, padding, dilation, groups)
+    else:
+        raise ctx.error(f"convolutions over 1, 2 or 3 axes are supported, not {spatial}")
+    made = _add_bias(made, bias)
+    return op.squeeze(made, (0,)) if unbatched else made
+
+
+@converts("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
+def _conv_default(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None,
+    stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1,
+) -> Any:  # fmt: skip
+    return _conv(ctx, x, weight, bias, _list(stride), _list(padding), _list(dilation), groups)
+
+
+def _list(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, (list, tuple)) else [values]
+
+
+@converts("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding")
+def _conv_padding(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None,
+    stride: Any = 1, padding: str = "valid", dilation: Any = 1, groups: Any = 1,
+) -> Any:  # fmt: skip
+    spatial = weight.ndim - 2
+    reach = _pair(ctx.ints(_list(dilation), "dilation"), spatial)
+    kernel = ctx.ints(weight.shape[2:], "kernel size")
+    total = [by * (size - 1) if padding == "same" else 0 for by, size in zip(reach, kernel)]
+    # As in PyTorch, the odd element goes after.
+    sides = [amount // 2 for amount in total] + [amount - amount // 2 for amount in total]
+    return _conv(ctx, x, weight, bias, _list(stride), sides, list(reach), groups)
+
+
+@converts("aten.conv_transpose2d.input")
+def _conv_transpose2d(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None,
+    stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: Any = 1, dilation: Any = 1,
+) -> Any:  # fmt: skip
+    if weight.ndim != 4:
+        raise ctx.error(f"transposed convolutions over 2 axes are supported, not {weight.ndim - 2}")
+    if ctx.int(groups, "groups") != 1 or set(ctx.ints(_list(dilation), "dilation")) != {1}:
+        raise ctx.error("transposed convolutions need groups=1 and dilation=1")
+    made = op.nn.conv2d_transpose(
+        x,
+        weight,
+        _pair(ctx.ints(_list(stride), "stride"), 2),
+        _pair(ctx.ints(_list(padding), "padding"), 2),
+        _pair(ctx.ints(_list(output_padding), "output_padding"), 2),
+    )
+    return _add_bias(made, bias)
+
+
+@converts("aten.convolution.default")
+def _convolution(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None, stride: Any,
+    padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: Any,
+) -> Any:  # fmt: skip
+    if transposed:
+        return _conv_transpose2d(
+            ctx, x, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+    return _conv(ctx, x, weight, bias, stride, padding, dilation, groups)
+
+
+# ---- pooling ----------------------------------------------------------------------------------
+
+
+def _flat_images(x: RelaxExpr, function: Any) -> Any:
+    """Pool ``[C, H, W]`` as a batch of one."""
+    if x.ndim == 4:
+        return function(x)
+    return op.squeeze(function(op.expand_dims(x, 0)), (0,))
+
+
+@converts("aten.max_pool2d.default")
+def _max_pool2d(
+    ctx: Context, x: RelaxExpr, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:  # fmt: skip
+    size = _pair(kernel, 2)
+    steps = _pair(stride, 2) if stride else size
+    return _flat_images(
+        x,
+        lambda image: op.nn.max_pool2d(
+            image, size, steps, _pair(padding, 2), _pair(dilation, 2), ceil_mode
+        ),
+    )
+
+
+@converts("aten.max_pool2d_with_indices.default")
+def _max_pool2d_with_indices(ctx: Context, *args: Any) -> Any:
+    return [_max_pool2d(ctx, *args), None]
+
+
+@converts("aten.avg_pool2d.default")
+def _avg_pool2d(
+    ctx: Context, x: RelaxExpr, kernel: Any, stride: Any = (), padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Any:  # fmt: skip
+    size = _pair(kernel, 2)
+    steps = _pair(stride, 2) if stride else size
+    # A sum over the window is the mean with padding counted, times the window's size.
+    counted = count_include_pad or divisor_override is not None
+    if divisor_override is not None and ceil_mode:
+        raise ctx.error("divisor_override together with ceil_mode is not supported")
+    made = _flat_images(
+        x,
+        lambda image: op.nn.avg_pool2d(image, size, steps, _pair(padding, 2), ceil_mode, counted),
+    )
+    if divisor_override is None:
+        return made
+    return op.multiply(made, size[0] * size[1] / divisor_override)
+
+
+@converts("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default")
+def _adaptive_avg_pool2d(ctx: Context, x: RelaxExpr, output_size: Any) -> Any:
+    size = tuple(ctx.ints(output_size, "output_size"))
+    return _flat_images(x, lambda image: op.nn.adaptive_avg_pool2d(image, size))
+
+
+@converts("aten.adaptive_avg_pool1d.default")
+def _adaptive_avg_pool1d(ctx: Context, x: RelaxExpr, output_size: Any) -> Any:
+    image = op.expand_dims(x, -2)
+    size = (1, *ctx.ints(output_size, "output_size"))
+    return op.reshape(_flat_images(image, lambda i: op.nn.adaptive_avg_pool2d(i, size)), ctx.shape)
+
+
+# ---- normalisation ----------------------------------------------------------------------------
+
+
+def _constant(value: float, shape: Any, dtype: str) -> Constant:
+    return const(np.full(shape, value, numpy_dtype(dtype)))
+
+
+@converts("aten._native_batch_norm_legit_no_training.default")
+def _batch_norm_inference(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, mean: RelaxExpr,
+    var: RelaxExpr, momentum: float, eps: float,
+) -> Any:  # fmt: skip
+    shape = ctx.ints([x.shape[1]], "the number of channels")
+    gamma = weight if weight is not None else _constant(1, shape, x.dtype)
+    beta = bias if bias is not None else _constant(0, shape, x.dtype)
+    return [op.nn.batch_norm(x, gamma, beta, mean, var, 1, eps), None, None]
+
+
+@converts("aten.batch_norm.default")
+def _batch_norm(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None,
+    mean: RelaxExpr | None, var: RelaxExpr | None, training: bool, momentum: float, eps: float,
+    cudnn_enabled: bool,
+) -> Any:  # fmt: skip
+    if training or mean is None or var is None:
+        raise ctx.error(
+            "batch normalisation uses the batch's own statistics: call model.eval() before "
+            "torch.export, and keep running statistics"
+        )
+    return _batch_norm_inference(ctx, x, weight, bias, mean, var, momentum, eps)[0]
+
+
+@converts("aten.layer_norm.default")
+def _layer_norm(
+    ctx: Context, x: RelaxExpr, normalized_shape: Any, weight: RelaxExpr | None = None,
+    bias: RelaxExpr | None = None, eps: float = 1e-5, cudnn_enable: bool = True,
+) -> Any:  # fmt: skip
+    count = len(normalized_shape)
+    axes = tuple(range(x.ndim - count, x.ndim))
+    if weight is None:
+        shape = ctx.ints(normalized_shape, "normalized_shape")
+        weight = _constant(1, shape, x.dtype)
+    return op.nn.layer_norm(x, weight, bias, axes, eps)
+
+
+@converts("aten.native_layer_norm.default")
+def _native_layer_norm(
+    ctx: Context, x: RelaxExpr, normalized_shape: Any, weight: RelaxExpr | None,
+    bias: RelaxExpr | None, eps: float,
+) -> Any:  # fmt: skip
+    return [_layer_norm(ctx, x, normalized_shape, weight, bias, eps), None, None]
+
+
+@converts("aten.rms_norm.default")
+def _rms_norm(
+    ctx: Context, x: RelaxExpr, normalized_shape: Any, weight: RelaxExpr | None = None,
+    eps: float | None = None,
+) -> Any:  # fmt: skip
+    import torch
+
+    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    if weight is None:
+        weight = _constant(1, ctx.ints(normalized_shape, "normalized_shape"), x.dtype)
+    if eps is None:
+        eps = torch.finfo(getattr(torch, x.dtype)).eps
+    return op.nn.rms_norm(x, weight, axes, eps)
+
+
+@converts("aten._fused_rms_norm.default")
+def _fused_rms_norm(
+    ctx: Context, x: RelaxExpr, normalized_shape: Any, weight: RelaxExpr | None, eps: float | None
+) -> Any:
+    return [_rms_norm(ctx, x, normalized_shape, weight, eps), None]
+
+
+@converts("aten.group_norm.default")
+def _group_norm(
+    ctx: Context, x: RelaxExpr, groups: int, weight: RelaxExpr | None = None,
+    bias: RelaxExpr | None = None, eps: float = 1e-5, cudnn_enabled: bool = True,
+) -> Any:  # fmt: skip
+    shape = ctx.ints([x.shape[1]], "the number of channels")
+    gamma = weight if weight is not None else _constant(1, shape, x.dtype)
+    beta = bias if bias is not None else _constant(0, shape, x.dtype)
+    return op.nn.group_norm(x, gamma, beta, groups, eps)
+
+
+@converts("aten.native_group_norm.default")
+def _native_group_norm(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, n: Any, c: Any,
+    hxw: Any, groups: int, eps: float,
+) -> Any:  # fmt: skip
+    return [_group_norm(ctx, x, groups, weight, bias, eps), None, None]
+
+
+# ---- softmax and attention --------------------------------------------------------------------
+
+
+@converts("aten.softmax.int")
+def _softmax(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> Any:
+    made = x if dtype is None else ctx.cast(x, dtype_name(dtype))
+    return op.nn.softmax(made, ctx.axis(dim, x.ndim))
+
+
+@converts("aten._softmax.default")
+def _softmax_core(ctx: Context, x: RelaxExpr, dim: int, half_to_float: bool) -> Any:
+    return op.nn.softmax(ctx.cast(x, ctx.dtype), ctx.axis(dim, x.ndim))
+
+
+@converts("aten.log_softmax.int")
+def _log_softmax(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> Any:
+    made = x if dtype is None else ctx.cast(x, dtype_name(dtype))
+    return op.nn.log_softmax(made, ctx.axis(dim, x.ndim))
+
+
+@converts("aten._log_softmax.default")
+def _log_softmax_core(ctx: Context, x: RelaxExpr, dim: int, half_to_float: bool) -> Any:
+    return op.nn.log_softmax(ctx.cast(x, ctx.dtype), ctx.axis(dim, x.ndim))
+
+
+def _causal_mask(rows: Expr, columns: Expr) -> RelaxExpr:
+    """Which keys a query may see: those not after it."""
+    height, width = as_int(rows), as_int(columns)
+    if height is not None and width is not None:
+        return const(np.tril(np.ones((height, width), "bool")))
+    made: RelaxExpr = op.less_equal(
+        op.expand_dims(op.arange(0, columns), 0), op.expand_dims(op.arange(0, rows), 1)
+    )
+    return made
+
+
+def _attention_scale(ctx: Context, query: RelaxExpr, scale: float | None) -> float:
+    if scale is not None:
+        return scale
+    return 1.0 / math.sqrt(ctx.int(query.shape[-1], "the depth of the heads"))
+
+
+@converts("aten.scaled_dot_product_attention.default")
+def _attention(
+    ctx: Context, query: RelaxExpr, key: RelaxExpr, value: RelaxExpr,
+    mask: RelaxExpr | None = None, dropout_p: float = 0.0, is_causal: bool = False, *,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """``softmax(q @ k.T * scale + mask) @ v`` over ``[..., heads, sequence, depth]``."""
+    if dropout_p > 0:
+        raise ctx.error("dropout is active in attention: call model.eval() before torch.export")
+    if enable_gqa:
+        query_heads, key_heads = ctx.ints([query.shape[-3], key.shape[-3]], "numbers of heads")
+        times = query_heads // key_heads
+        key, value = (op.repeat(x, times, x.ndim - 3) if times > 1 else x for x in (key, value))
+    swapped = (*range(key.ndim - 2), key.ndim - 1, key.ndim - 2)
+    scores: Any = op.matmul(query, op.permute_dims(key, swapped))
+    scores = op.multiply(scores, _attention_scale(ctx, query, scale))
+    if is_causal:
+        allowed = _causal_mask(query.shape[-2], key.shape[-2])
+        scores = op.where(allowed, scores, ctx.tensor(-math.inf, query.dtype))
+        return op.matmul(op.nn.softmax(scores, -1), value)
+    if mask is None:
+        return op.matmul(op.nn.softmax(scores, -1), value)
+    return op.matmul(_masked_softmax(ctx, scores, mask), value)
+
+
+def _masked_softmax(ctx: Context, scores: RelaxExpr, mask: RelaxExpr) -> Any:
+    """Softmax under a mask; a query that may see nothing gets zeros, not NaN, as in PyTorch."""
+    lowest = ctx.tensor(-math.inf, scores.dtype)
+    if mask.dtype == "bool":
+        allowed = mask
+        scores = op.where(mask, scores, lowest)
+    else:
+        mask = ctx.cast(mask, scores.dtype)
+        allowed = op.greater(mask, lowest)
+        scores = op.add(scores, mask)
+    sees_any = op.any(allowed, (mask.ndim - 1,), True)
+    return op.where(sees_any, op.nn.softmax(scores, -1), ctx.tensor(0.0, scores.dtype))

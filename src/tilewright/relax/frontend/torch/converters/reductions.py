@@ -1,0 +1,157 @@
+"""Reductions over axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import as_int
+from tilewright.relax import ops as op
+from tilewright.relax.expr import RelaxExpr
+from tilewright.relax.frontend.torch.converters.base import (
+    CONVERTERS,
+    Context,
+    converts,
+    dtype_name,
+)
+from tilewright.relax.ops.common import product
+
+# Reductions computed in the result's dtype, with the overloads that name axes and those of all.
+_REDUCTIONS: dict[Callable[..., Any], tuple[str, ...]] = {
+    op.sum: ("aten.sum.default", "aten.sum.dim_IntList"),
+    op.mean: ("aten.mean.default", "aten.mean.dim"),
+    op.max: ("aten.max.default", "aten.amax.default"),
+    op.min: ("aten.min.default", "aten.amin.default"),
+    op.all: ("aten.all.default", "aten.all.dim", "aten.all.dims"),
+    op.any: ("aten.any.default", "aten.any.dim", "aten.any.dims"),
+}
+
+
+def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
+    def convert(
+        ctx: Context, x: RelaxExpr, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    ) -> Any:
+        x = ctx.cast(x, ctx.dtype)
+        if not x.ndim:
+            return x
+        return function(x, ctx.axes(dim, x.ndim), keepdim)
+
+    return convert
+
+
+for _function, _names in _REDUCTIONS.items():
+    for _name in _names:
+        CONVERTERS.register(_name, _reduction(_function))
+
+
+@converts("aten.prod.default")
+def _prod(ctx: Context, x: RelaxExpr, dtype: Any = None) -> Any:
+    return op.prod(ctx.cast(x, ctx.dtype))
+
+
+@converts("aten.prod.dim_int")
+def _prod_dim(
+    ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False, dtype: Any = None
+) -> Any:
+    return op.prod(ctx.cast(x, ctx.dtype), ctx.axes(dim, x.ndim), keepdim)
+
+
+def _variance(ctx: Context, x: RelaxExpr, dim: Any, correction: Any, keepdim: bool) -> Any:
+    """Variance with ``n - correction`` in place of ``n`` (1 if none is given)."""
+    axes = ctx.axes(dim, x.ndim)
+    made = op.variance(x, axes, keepdim)
+    less = 1 if correction is None else correction
+    if less == 0:
+        return made
+    extent = product([x.shape[axis] for axis in axes])
+    count = as_int(extent)
+    if count is not None:
+        # As PyTorch: no degrees of freedom give inf or nan, not an error.
+        factor = count / (count - less) if count > less else math.nan
+        return op.multiply(made, factor)
+    n = ctx.emit(ctx.tensor(extent, x.dtype))
+    return op.multiply(made, op.divide(n, op.subtract(n, ctx.tensor(float(less), x.dtype))))
+
+
+@converts("aten.var.correction")
+def _var(
+    ctx: Context, x: RelaxExpr, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Any:
+    return _variance(ctx, x, dim, correction, keepdim)
+
+
+@converts("aten.var.dim")
+def _var_dim(
+    ctx: Context, x: RelaxExpr, dim: Any, unbiased: bool = True, keepdim: bool = False
+) -> Any:
+    return _variance(ctx, x, dim, int(unbiased), keepdim)
+
+
+@converts("aten.var_mean.correction")
+def _var_mean(
+    ctx: Context, x: RelaxExpr, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Any:
+    mean = op.mean(x, ctx.axes(dim, x.ndim), keepdim)
+    return [_variance(ctx, x, dim, correction, keepdim), mean]
+
+
+@converts("aten.std.correction")
+def _std(
+    ctx: Context, x: RelaxExpr, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Any:
+    return op.sqrt(_variance(ctx, x, dim, correction, keepdim))
+
+
+@converts("aten.std.dim")
+def _std_dim(
+    ctx: Context, x: RelaxExpr, dim: Any, unbiased: bool = True, keepdim: bool = False
+) -> Any:
+    return op.sqrt(_variance(ctx, x, dim, int(unbiased), keepdim))
+
+
+def _index_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    def convert(ctx: Context, x: RelaxExpr, dim: int | None = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            made = function(op.reshape(x, (-1,)), 0, False)
+            return op.reshape(made, ctx.shape)
+        return function(x, ctx.axis(dim, x.ndim), keepdim)
+
+    return convert
+
+
+CONVERTERS.register("aten.argmax.default", _index_of(op.argmax))
+CONVERTERS.register("aten.argmin.default", _index_of(op.argmin))
+
+
+@converts("aten.max.dim")
+def _max_dim(ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False) -> Any:
+    axis = ctx.axis(dim, x.ndim)
+    return [op.max(x, (axis,), keepdim), op.argmax(x, axis, keepdim)]
+
+
+@converts("aten.min.dim")
+def _min_dim(ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False) -> Any:
+    axis = ctx.axis(dim, x.ndim)
+    return [op.min(x, (axis,), keepdim), op.argmin(x, axis, keepdim)]
+
+
+@converts("aten.linalg_vector_norm.default")
+def _vector_norm(
+    ctx: Context,
+    x: RelaxExpr,
+    order: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+) -> Any:
+    x = ctx.emit(ctx.cast(x, ctx.dtype if dtype is None else dtype_name(dtype)))
+    axes = ctx.axes(dim, x.ndim)
+    if order == 2:
+        return op.sqrt(op.sum(op.multiply(x, x), axes, keepdim))
+    if order == 1:
+        return op.sum(op.abs(x), axes, keepdim)
+    if order == math.inf:
+        return op.max(op.abs(x), axes, keepdim)
+    raise ctx.error(f"norms of order 1, 2 and inf are supported, got {order}")

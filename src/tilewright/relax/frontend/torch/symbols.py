@@ -1,0 +1,105 @@
+"""Symbolic sizes: ``torch.export``'s sympy expressions become ``ir`` expressions.
+
+Every plain symbol in the shape of a user input becomes one int64 variable, named as the ``Dim`` that
+the model was exported with, if PyTorch still knows it (a saved file forgets), else as PyTorch's own
+symbol (``s77``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+from tilewright.arith import simplify
+from tilewright.ir import INDEX, Expr, Var, as_expr, ceildiv, maximum, minimum
+from tilewright.support.errors import ImportModelError
+
+
+def _power(base: Expr, exponent: Expr) -> Expr:
+    times = getattr(exponent, "value", None)
+    if not isinstance(times, int) or times < 1:
+        raise ImportModelError(f"the size {base!r} ** {exponent!r} has no integer form")
+    return reduce(lambda a, b: a * b, [base] * times)
+
+
+# Functions of sympy and of torch.utils._sympy.functions, by class name.
+_FUNCTIONS: dict[str, Callable[..., Expr]] = {
+    "Add": lambda *terms: reduce(lambda a, b: a + b, terms),
+    "Mul": lambda *factors: reduce(lambda a, b: a * b, factors),
+    "Pow": _power,
+    "PowByNatural": _power,
+    "FloorDiv": lambda a, b: a // b,
+    "CleanDiv": lambda a, b: a // b,
+    "CeilDiv": ceildiv,
+    "Mod": lambda a, b: a % b,
+    "PythonMod": lambda a, b: a % b,
+    "Max": lambda *items: reduce(maximum, items),
+    "Min": lambda *items: reduce(minimum, items),
+}
+
+
+class SymbolTable:
+    """Variables of the symbols that the inputs' shapes define."""
+
+    def __init__(self) -> None:
+        self._vars: dict[str, Var] = {}
+        self._names: set[str] = set()
+
+    def define(self, shape: Sequence[Any]) -> None:
+        """Make variables for the extents of an input that are plain symbols."""
+        for extent in shape:
+            symbol = getattr(getattr(extent, "node", None), "expr", None)
+            if symbol is not None and symbol.is_Symbol and symbol.name not in self._vars:
+                name = self._free(_dim_name(extent) or symbol.name)
+                self._vars[symbol.name] = Var(name, INDEX)
+
+    def _free(self, name: str) -> str:
+        made, number = name, 1
+        while made in self._names:
+            made, number = f"{name}_{number}", number + 1
+        self._names.add(made)
+        return made
+
+    def shape(self, shape: Sequence[Any]) -> tuple[Expr, ...]:
+        """Convert the sizes of a tensor."""
+        return tuple(map(self.expr, shape))
+
+    def expr(self, size: Any) -> Expr:
+        """Convert an ``int`` or a ``torch.SymInt``."""
+        if isinstance(size, int):
+            return as_expr(size, INDEX)
+        return simplify(self._convert(size.node.expr))
+
+    def _convert(self, item: Any) -> Expr:
+        if item.is_Symbol:
+            if item.name not in self._vars:
+                known = ", ".join(sorted(self._vars)) or "none"
+                raise ImportModelError(
+                    f"the size {item.name} is decided by data or only by a compound size of an "
+                    f"input; sizes must be extents of inputs (known symbols: {known})"
+                )
+            return self._vars[item.name]
+        if item.is_Integer:
+            return as_expr(int(item), INDEX)
+        function = _FUNCTIONS.get(type(item).__name__)
+        if function is None:
+            raise ImportModelError(
+                f"the symbolic size {item} uses {type(item).__name__}; "
+                f"supported: {', '.join(sorted(_FUNCTIONS))}"
+            )
+        return function(*map(self._convert, item.args))
+
+
+def _dim_name(extent: Any) -> str | None:
+    """Name of the ``torch.export.Dim`` behind a size, if the export remembers it."""
+    shape_env = extent.node.shape_env
+    names = getattr(shape_env, "source_name_to_debug_name", None)
+    sources = getattr(shape_env, "source_to_var", None)
+    if not names or not sources:
+        return None
+    for source, symbol in sources.items():
+        if symbol == extent.node.expr and source in names:
+            name = str(names[source])
+            return name if name.isidentifier() else None
+    return None

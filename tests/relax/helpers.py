@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright import relax
+from tilewright.ir import IRModule, Var
+
+
+def tensor(shape: Sequence[Any], dtype: str = "float32") -> relax.TensorStructInfo:
+    return relax.TensorStructInfo(shape, dtype)
+
+
+def graph(body: Callable[..., Any], *infos: relax.StructInfo, names: str = "xyzwabcd") -> IRModule:
+    """A module whose ``main`` returns ``body(*params)``."""
+    params = [relax.Var(name, info) for name, info in zip(names, infos)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(body(*params))
+        builder.emit_func_output(out)
+    mod = builder.get()
+    relax.verify_graph(mod)
+    return mod
+
+
+def graph_of(body: Callable[..., Any], *arrays: np.ndarray) -> IRModule:
+    return graph(body, *(tensor(a.shape, a.dtype.name) for a in arrays))
+
+
+def symbol(name: str) -> Var:
+    return Var(name)
+
+
+def values(mod: IRModule, name: str = "main") -> list[str]:
+    """Names of what the bindings of a function call."""
+    found = []
+    for binding in mod[name].bindings:
+        value = binding.value
+        if isinstance(value, relax.Call):
+            if value.op_name in ("call_tir", "call_dps"):
+                found.append(value.args[0].name)
+            else:
+                found.append(value.op_name)
+        else:
+            found.append(type(value).__name__)
+    return found
+
+
+def random(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
