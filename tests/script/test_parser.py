@@ -397,3 +397,23 @@ def test_where_and_attributes():
     assert isinstance(realize.predicate, And)
     assert realize.block.annotations == {"pragma": True}
     assert func.attrs == {"global_symbol": "main", "tuple": (1, 2.0)}
+
+
+def test_comprehensions_lambdas_and_text():
+    func = script.parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((64,), "int64")):
+    double = lambda x: x * 2 + 0
+    offsets = [i + j for i in range(4) if i % 2 for j in (0, 10)]
+    names = {key: f"{key:>3}!" for key in ("a", "b")}
+    total = sum(i for i in offsets)
+    for i in range(8):
+        with T.block(f"b{total}{names['a']}"):
+            vi = T.axis.spatial(8, i)
+            A[vi] = double(vi) + offsets[3]
+"""
+    )
+    block = blocks(func)["b28  a!"]
+    value = block.body.value
+    assert script.to_text(value).splitlines()[-1] == "vi * 2 + 0 + 13"

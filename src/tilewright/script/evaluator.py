@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
+import inspect
 import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -142,21 +143,11 @@ class Scope:
         return sorted(name for name in found if not name.startswith("__"))
 
     def flatten(self) -> dict[str, Any]:
-        """Return one dict for Python's own ``eval``."""
-        merged: dict[str, Any] = dict(_LazyAliases())
-        merged.update(self.captured)
+        """Return everything that the program binds or captures as one dict."""
+        merged: dict[str, Any] = dict(self.captured)
         for frame in self.frames:
             merged.update(frame)
-        if not self.trusted:
-            merged["__builtins__"] = SAFE_BUILTINS
         return merged
-
-
-class _LazyAliases(dict[str, Any]):
-    """The loaded dialects by alias."""
-
-    def __init__(self) -> None:
-        super().__init__({"T": load_dialect("tir"), "I": load_dialect("ir")})
 
 
 _ARITHMETIC: dict[type, tuple[Any, Callable[[Any, Any], Expr]]] = {
@@ -238,6 +229,9 @@ def build_compare(op: type, a: Any, b: Any) -> Expr:
     return compare(_COMPARE[op], a, b)
 
 
+_CONVERSIONS: dict[str, Callable[[Any], str]] = {"r": repr, "s": str, "a": ascii}
+
+
 def _is_literal(node: ast.expr) -> bool:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         node = node.operand
@@ -270,7 +264,7 @@ class Evaluator:
     def eval(self, node: ast.expr) -> Any:
         """Return the value of an expression: an IR node, a declaration or a Python value."""
         method = _DISPATCH.get(type(node))
-        return method(self, node) if method is not None else self.python_eval(node)
+        return method(self, node) if method is not None else self._unsupported(node)
 
     def eval_expr(self, node: ast.expr) -> Expr:
         """Return the value as an IR expression."""
@@ -280,20 +274,83 @@ class Evaluator:
         made: Expr = self.guard(node, as_expr, value)
         return made
 
-    def python_eval(self, node: ast.expr) -> Any:
-        """Evaluate comprehensions, lambdas and f-strings by Python itself."""
-        if not self.scope.trusted:
-            for part in ast.walk(node):
-                if isinstance(part, ast.Attribute) and part.attr.startswith("_"):
-                    self.fail(part, f"script text can't use the private attribute {part.attr!r}")
-                if isinstance(part, ast.Name) and part.id.startswith("__"):
-                    self.fail(part, f"script text can't use {part.id!r}")
-        for part in ast.walk(node):
-            if isinstance(part, (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)):
-                self.fail(part, f"{type(part).__name__} has no meaning in script")
-        expression = ast.fix_missing_locations(ast.Expression(body=node))
-        code = compile(expression, self.source.name, "eval")
-        return self.guard(node, eval, code, self.scope.flatten())
+    def _unsupported(self, node: ast.expr) -> Any:
+        return self.fail(node, f"{type(node).__name__} has no meaning in script")
+
+    def bind_plain(self, target: ast.expr, value: Any) -> None:
+        """Bind names of a comprehension or a function's parameter to Python values."""
+        if isinstance(target, ast.Name):
+            self.scope.define(target.id, value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            values = self.guard(target, list, value)
+            if len(values) != len(target.elts):
+                self.fail(target, f"{len(target.elts)} names for {len(values)} values")
+            for item, part in zip(target.elts, values):
+                self.bind_plain(item, part)
+        else:
+            self.fail(target, "expected a name")
+
+    def _generate(self, generators: list[ast.comprehension], give: Callable[[], None]) -> None:
+        """Run the loops of a comprehension, calling ``give`` for each element."""
+        if not generators:
+            give()
+            return
+        first, *others = generators
+        for value in self.guard(first.iter, iter, self.eval(first.iter)):
+            self.scope.push()
+            self.bind_plain(first.target, value)
+            if all(self.eval(condition) for condition in first.ifs):
+                self._generate(others, give)
+            self.scope.pop()
+
+    def _list_comprehension(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> Any:
+        made: list[Any] = []
+        self._generate(node.generators, lambda: made.append(self.eval(node.elt)))
+        return set(made) if isinstance(node, ast.SetComp) else made
+
+    def _dict_comprehension(self, node: ast.DictComp) -> Any:
+        made: dict[Any, Any] = {}
+
+        def give() -> None:
+            made[self.eval(node.key)] = self.eval(node.value)
+
+        self._generate(node.generators, give)
+        return made
+
+    def _lambda(self, node: ast.Lambda) -> Any:
+        names = [item.arg for item in node.args.args]
+        if node.args.vararg or node.args.kwarg or node.args.kwonlyargs or node.args.defaults:
+            self.fail(node, "a lambda in script takes plain parameters")
+        scope = Scope(self.scope.captured, trusted=self.scope.trusted)
+        scope.frames = list(self.scope.frames)
+        evaluator = Evaluator(self.source, scope)
+
+        def function(*values: Any) -> Any:
+            if len(values) != len(names):
+                raise TypeError(f"the lambda takes {len(names)} arguments, got {len(values)}")
+            scope.push()
+            scope.frames[-1].update(zip(names, values))
+            try:
+                return evaluator.eval(node.body)
+            finally:
+                scope.pop()
+
+        parameter = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, parameter) for name in names]
+        )
+        return function
+
+    def _format(self, node: ast.JoinedStr) -> str:
+        return "".join(str(self.eval(part)) for part in node.values)
+
+    def _formatted(self, node: ast.FormattedValue) -> str:
+        value = self.eval(node.value)
+        if node.conversion != -1:
+            value = _CONVERSIONS[chr(node.conversion)](value)
+        specification = "" if node.format_spec is None else self.eval(node.format_spec)
+        made: str = self.guard(node, format, value, specification)
+        return made
 
     def _constant(self, node: ast.Constant) -> Any:
         return node.value
@@ -311,11 +368,8 @@ class Evaluator:
     def _attribute(self, node: ast.Attribute) -> Any:
         value = self.eval(node.value)
         name = node.attr
-        is_module = isinstance(value, types.ModuleType)
-        if not self.scope.trusted:
-            exported = getattr(value, "__all__", ()) if is_module else ()
-            if name.startswith("_") or (is_module and _is_foreign(value, name, exported)):
-                self.unknown_attribute(node, value)
+        if not self.scope.trusted and (name.startswith("_") or _is_internal(value, name)):
+            self.unknown_attribute(node, value)
         try:
             return getattr(value, name)
         except AttributeError:
@@ -483,11 +537,11 @@ class Evaluator:
         )
 
 
-def _is_foreign(module: types.ModuleType, name: str, exported: Sequence[str]) -> bool:
-    """Whether a module attribute is an import of the module rather than its vocabulary."""
-    if name in exported:
+def _is_internal(value: Any, name: str) -> bool:
+    """Whether a name of a module is not part of the vocabulary that it exports."""
+    if not isinstance(value, types.ModuleType):
         return False
-    return isinstance(getattr(module, name, None), types.ModuleType)
+    return name in vars(value) and name not in getattr(value, "__all__", ())
 
 
 _DISPATCH: dict[type, Callable[[Evaluator, Any], Any]] = {
@@ -505,4 +559,11 @@ _DISPATCH: dict[type, Callable[[Evaluator, Any], Any]] = {
     ast.BoolOp: Evaluator._logic,
     ast.Compare: Evaluator._compare,
     ast.IfExp: Evaluator._conditional,
+    ast.ListComp: Evaluator._list_comprehension,
+    ast.GeneratorExp: Evaluator._list_comprehension,
+    ast.SetComp: Evaluator._list_comprehension,
+    ast.DictComp: Evaluator._dict_comprehension,
+    ast.Lambda: Evaluator._lambda,
+    ast.JoinedStr: Evaluator._format,
+    ast.FormattedValue: Evaluator._formatted,
 }

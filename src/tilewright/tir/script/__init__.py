@@ -57,7 +57,8 @@ from tilewright.tir.script.declarations import as_region as region
 from tilewright.tir.script.declarations import buffer_type as Buffer
 from tilewright.tir.script.declarations import let_stmt as LetStmt
 from tilewright.tir.script.declarations import seq_stmt as seq
-from tilewright.tir.script.parser import Macro, macro, parse_fragment, prim_func
+from tilewright.tir.script.frames import Macro, macro
+from tilewright.tir.script.parser import parse_fragment, prim_func
 from tilewright.tir.script.scalars import (
     EQ,
     GE,
@@ -118,12 +119,14 @@ from tilewright.tir.script.scalars import least as min_value
 from tilewright.tir.script.scalars import operator as Op
 from tilewright.tir.script.scalars import symbol as Var
 
-_RESERVED = frozenset(("tilewright", "printer", "parser", "declarations", "scalars"))
+_MADE: dict[str, Any] = {}
 
 
 def __getattr__(name: str) -> Any:
     """Return the function of an intrinsic, or a vector dtype."""
-    made: Any = None
+    made: Any = _MADE.get(name)
+    if made is not None:
+        return made
     if name in OPS:
         made = operator_function(OPS.get(name))
     elif not name.startswith("_"):
@@ -134,7 +137,7 @@ def __getattr__(name: str) -> Any:
             made = None
     if made is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = made
+    _MADE[name] = made
     return made
 
 
@@ -217,7 +220,6 @@ __all__ = [
     "min",
     "min_value",
     "parallel",
-    "parse_fragment",
     "prim_func",
     "reads",
     "region",

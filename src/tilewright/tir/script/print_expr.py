@@ -1,0 +1,389 @@
+"""Prints expressions, buffers and regions of the dialect ``T``.
+
+What is printed parses back to the same tree. Where the usual spelling would not (``1 + 2`` folds),
+the node is spelled out: ``T.Add(1, 2)``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import (
+    EQ,
+    GE,
+    GT,
+    INDEX,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    Broadcast,
+    Call,
+    Cast,
+    Div,
+    Expr,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Let,
+    Max,
+    Min,
+    Mul,
+    Not,
+    Op,
+    Or,
+    Ramp,
+    Range,
+    Select,
+    Shuffle,
+    StringImm,
+    Sub,
+    Var,
+    dtypes,
+)
+from tilewright.script.printer import (
+    AND,
+    ATOM,
+    COMPARE,
+    NOT,
+    OR,
+    PRODUCT,
+    SUM,
+    Printer,
+    quote,
+    register,
+)
+from tilewright.target import Target
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+
+# ---- symbols ----------------------------------------------------------------------------------
+
+
+def _var(p: Printer, node: Var, precedence: int) -> str:
+    name = p.names.get(node)
+    if name is None:
+        return _declare_var(p, node)
+    return p.name(node) if p.marks else name
+
+
+register(Var)(_var)
+
+
+def _declare_var(p: Printer, node: Var) -> str:
+    """Declare a variable that nothing in the text defines, in front of everything."""
+    p.use("tir")
+    name = p.names[node] = p.fresh(node.name)
+    p.prelude.append(f"{name} = T.{node.dtype}()")
+    return p.name(node)
+
+
+def buffer_name(p: Printer, node: Buffer, precedence: int = 0) -> str:
+    """Return a buffer's name; one that nothing defines is declared in front."""
+    name = p.names.get(node)
+    if name is None:
+        return _declare_buffer(p, node)
+    return p.name(node) if p.marks else name
+
+
+register(Buffer)(buffer_name)
+
+
+def _declare_buffer(p: Printer, node: Buffer) -> str:
+    p.use("tir")
+    arguments = buffer_arguments(p, node)
+    name = p.names[node] = p.fresh(node.name)
+    p.names.setdefault(node.data, name + ".data")
+    p.late_prelude.append(f"{name} = T.Buffer({arguments})")
+    return p.name(node)
+
+
+def define_buffer(p: Printer, buffer: Buffer) -> str:
+    """Name a buffer; its pointer is spelled ``name.data`` if nothing else has named it."""
+    name = p.define(buffer)
+    if buffer.data not in p.names:
+        p.alias(buffer.data, p.names[buffer] + ".data")
+    return name
+
+
+def buffer_arguments(p: Printer, buffer: Buffer) -> str:
+    """Return shape, dtype and whatever else is not the default."""
+    parts = [p.tuple([p.expr(extent) for extent in buffer.shape]), f'"{buffer.dtype}"']
+    if buffer.data in p.names:
+        parts.append(f"data={p.names[buffer.data]}")
+    if buffer.strides:
+        parts.append(f"strides={p.tuple([p.expr(stride) for stride in buffer.strides])}")
+    if buffer.elem_offset is not None:
+        parts.append(f"elem_offset={p.expr(buffer.elem_offset)}")
+    if buffer.scope != "global":
+        parts.append(f"scope={p.value(buffer.scope)}")
+    if buffer.alignment != 64:
+        parts.append(f"align={buffer.alignment}")
+    if buffer.axis_separators:
+        parts.append(f"axis_separators={p.value(tuple(buffer.axis_separators))}")
+    return ", ".join(parts)
+
+
+# ---- expressions ------------------------------------------------------------------------------
+
+
+@register(IntImm)
+def _int(p: Printer, node: IntImm, precedence: int) -> str:
+    if node.dtype == INDEX and precedence <= ATOM:
+        return str(node.value)
+    p.use("tir")
+    value = bool(node.value) if node.dtype == "bool" else node.value
+    return f"T.{node.dtype}({value})"
+
+
+@register(FloatImm)
+def _float(p: Printer, node: FloatImm, precedence: int) -> str:
+    value = float(node.value)
+    p.use("tir")
+    if value != value or value in (float("inf"), float("-inf")):
+        return f'T.{node.dtype}("{value}")'
+    return f"T.{node.dtype}({value!r})"
+
+
+@register(StringImm)
+def _string(p: Printer, node: StringImm, precedence: int) -> str:
+    p.use("tir")
+    return f"T.StringImm({quote(node.value)})"
+
+
+_CONSTANTS = (IntImm, FloatImm)
+
+
+def _spelled_out(p: Printer, node: Any) -> str:
+    p.use("tir")
+    return f"T.{type(node).__name__}({p.expr(node.a)}, {p.expr(node.b)})"
+
+
+_INFIX: dict[type, tuple[str, int, str]] = {}
+"""Symbol, precedence and kind of operands of the operators that stand between their operands."""
+
+
+def _is_usual(node: Any, operands: str) -> bool:
+    """Whether ``a op b`` parses to this very node."""
+    a, b = node.a, node.b
+    if a.dtype != b.dtype or (isinstance(a, _CONSTANTS) and isinstance(b, _CONSTANTS)):
+        return False
+    if not operands:
+        return True
+    element = dtypes.element_of(a.dtype)
+    if operands == "bool":
+        return element == "bool"
+    if operands == "float":
+        return dtypes.is_float(element)
+    return dtypes.is_integer(element) and not (type(b) is IntImm and b.value == 0)
+
+
+def _infix(p: Printer, node: Any, precedence: int) -> str:
+    symbol, own, operands = _INFIX[type(node)]
+    if not _is_usual(node, operands):
+        return _spelled_out(p, node)
+    # Chains such as a + b + c are as deep as they are long: go down them without recursion.
+    left = own + 1 if own == COMPARE else own
+    chain = [(symbol, node.b)]
+    node = node.a
+    while not p.marks:
+        found = _INFIX.get(type(node))
+        if found is None or found[1] != left or not _is_usual(node, found[2]):
+            break
+        chain.append((found[0], node.b))
+        node = node.a
+    text = p.expr(node, left)
+    for symbol, right in reversed(chain):
+        text = f"{text} {symbol} {p.expr(right, own + 1)}"
+    return f"({text})" if precedence > own else text
+
+
+for _cls, _symbol, _precedence, _operands in (
+    (Add, "+", SUM, ""),
+    (Sub, "-", SUM, ""),
+    (Mul, "*", PRODUCT, ""),
+    (Div, "/", PRODUCT, "float"),
+    (FloorDiv, "//", PRODUCT, "integer"),
+    (FloorMod, "%", PRODUCT, "integer"),
+    (EQ, "==", COMPARE, ""),
+    (NE, "!=", COMPARE, ""),
+    (LT, "<", COMPARE, ""),
+    (LE, "<=", COMPARE, ""),
+    (GT, ">", COMPARE, ""),
+    (GE, ">=", COMPARE, ""),
+    (And, "and", AND, "bool"),
+    (Or, "or", OR, "bool"),
+):
+    _INFIX[_cls] = (_symbol, _precedence, _operands)
+register(*_INFIX)(_infix)
+
+
+@register(Min, Max)
+def _extremum(p: Printer, node: Any, precedence: int) -> str:
+    a, b = node.a, node.b
+    if a.dtype != b.dtype or (isinstance(a, _CONSTANTS) and isinstance(b, _CONSTANTS)):
+        return _spelled_out(p, node)
+    p.use("tir")
+    return f"T.{'min' if type(node) is Min else 'max'}({p.expr(a)}, {p.expr(b)})"
+
+
+@register(Not)
+def _not(p: Printer, node: Not, precedence: int) -> str:
+    if dtypes.element_of(node.a.dtype) != "bool":
+        return f"T.Not({p.expr(node.a)})"
+    text = f"not {p.expr(node.a, NOT)}"
+    return f"({text})" if precedence > NOT else text
+
+
+@register(Select)
+def _select(p: Printer, node: Select, precedence: int) -> str:
+    p.use("tir")
+    same = node.true_value.dtype == node.false_value.dtype
+    # A bare number would take the other side's dtype.
+    level = 0 if same else ATOM + 1
+    true, false = p.expr(node.true_value, level), p.expr(node.false_value, level)
+    return f"T.Select({p.expr(node.condition)}, {true}, {false})"
+
+
+@register(Cast)
+def _cast(p: Printer, node: Cast, precedence: int) -> str:
+    p.use("tir")
+    return f'T.Cast("{node.dtype}", {p.expr(node.value)})'
+
+
+@register(Ramp)
+def _ramp(p: Printer, node: Ramp, precedence: int) -> str:
+    p.use("tir")
+    return f"T.Ramp({p.expr(node.base)}, {p.expr(node.stride)}, {node.lanes})"
+
+
+@register(Broadcast)
+def _broadcast(p: Printer, node: Broadcast, precedence: int) -> str:
+    p.use("tir")
+    return f"T.Broadcast({p.expr(node.value)}, {node.lanes})"
+
+
+@register(Shuffle)
+def _shuffle(p: Printer, node: Shuffle, precedence: int) -> str:
+    p.use("tir")
+    vectors = ", ".join([p.expr(vector) for vector in node.vectors])
+    return f"T.Shuffle([{vectors}], {list(node.indices)})"
+
+
+@register(Op)
+def _op(p: Printer, node: Op, precedence: int) -> str:
+    p.use("tir")
+    return f'T.Op("{node.name}")'
+
+
+@register(Call)
+def _call(p: Printer, node: Call, precedence: int) -> str:
+    p.use("tir")
+    op, args = node.op, node.args
+    texts = [quote(arg.value) if type(arg) is StringImm else p.expr(arg) for arg in args]
+    usual = op.arity is None or op.arity == len(args)
+    derived: str | None = None
+    if usual and op.result != "given" and args:
+        derived = args[-1].dtype if op.result == "last" else args[0].dtype
+        if op.result == "bool":
+            derived = dtypes.vector_dtype("bool", dtypes.lanes_of(derived))
+        elif op.name == "if_then_else":
+            usual = args[1].dtype == args[2].dtype
+        elif op.arity == 2:
+            usual = args[0].dtype == args[1].dtype
+    if op.name in ("min_value", "max_value", "infinity"):
+        usual = False  # these names make constants in script
+    if not usual:
+        texts.insert(0, f'"{op.name}"')
+    if not usual or derived != node.dtype:
+        texts.append(f'dtype="{node.dtype}"')
+    return f"T.{op.name if usual else 'Call'}({', '.join(texts)})"
+
+
+@register(Let)
+def _let(p: Printer, node: Let, precedence: int) -> str:
+    p.use("tir")
+    value = p.expr(node.value)
+    name = p.define(node.var)
+    p.line(f"{name} = T.{node.var.dtype}()")
+    return f"T.Let({p.expr(node.body)}, where={{{name}: {value}}})"
+
+
+def write_indices(p: Printer, indices: tuple[Expr, ...]) -> str:
+    """Return indices as they stand between brackets."""
+    if not indices:
+        return "()"
+    return ", ".join([_index(p, index) for index in indices])
+
+
+def _index(p: Printer, index: Expr) -> str:
+    if type(index) is Ramp and index.base.dtype == INDEX:
+        stride, base = index.stride, index.base
+        if type(stride) is IntImm and stride.value == 1 and stride.dtype == INDEX:
+            if type(base) is IntImm:
+                return f"{base.value}:{base.value + index.lanes}"
+            text = p.expr(base, SUM)
+            # A long base would stand there twice; one that defines variables may not.
+            if len(text) <= 40 and "T." not in text:
+                return f"{text}:{text} + {index.lanes}"
+    return p.expr(index)
+
+
+@register(BufferLoad)
+def _load(p: Printer, node: BufferLoad, precedence: int) -> str:
+    return f"{buffer_name(p, node.buffer)}[{write_indices(p, node.indices)}]"
+
+
+def bounds(p: Printer, minimum: Expr, extent: Expr) -> tuple[str, str]:
+    """Return start and stop such that the parser finds ``extent`` again."""
+    same = minimum.dtype == extent.dtype
+    if type(minimum) is IntImm and same:
+        if minimum.value == 0:
+            return "0", p.expr(extent)
+        if type(extent) is IntImm:
+            if extent.dtype == INDEX:
+                return str(minimum.value), str(minimum.value + extent.value)
+            return p.expr(minimum), f"T.{extent.dtype}({minimum.value + extent.value})"
+    if not same:
+        return p.expr(minimum, ATOM + 1 if type(minimum) is IntImm else 0), _spelled_out(
+            p, Add(minimum, extent)
+        )
+    return p.expr(minimum), p.expr(Add(minimum, extent))
+
+
+def _is_index_const(expr: Expr, value: int) -> bool:
+    return type(expr) is IntImm and expr.value == value and expr.dtype == INDEX
+
+
+def region_text(p: Printer, node: BufferRegion) -> str:
+    """Return ``A[i, j:j + 4]``; extents of one print as points."""
+    if not node.region:
+        return f"{buffer_name(p, node.buffer)}[()]"
+    parts = []
+    for item in node.region:
+        if _is_index_const(item.extent, 1):
+            parts.append(p.expr(item.min))
+        else:
+            start, stop = bounds(p, item.min, item.extent)
+            parts.append(f"{start}:{stop}")
+    return f"{buffer_name(p, node.buffer)}[{', '.join(parts)}]"
+
+
+@register(BufferRegion)
+def _region(p: Printer, node: BufferRegion, precedence: int) -> str:
+    p.use("tir")
+    return f"T.region({region_text(p, node)})"
+
+
+@register(Range)
+def _range(p: Printer, node: Range, precedence: int) -> str:
+    p.use("tir")
+    start, stop = bounds(p, node.min, node.extent)
+    return f"T.Range({start}, {stop})"
+
+
+@register(Target)
+def _target(p: Printer, node: Target, precedence: int) -> str:
+    p.use("tir")
+    return f"T.target({quote(str(node))})"
