@@ -203,6 +203,20 @@ def test_predicate_as_fact(known):
         assert known.can_prove_le(x * f1 + 4, n)
 
 
+def test_inequality_is_remembered(known):
+    with known.constraint(const(3) != k):
+        assert known.can_prove(k != 3)
+        assert expr_equal(known.simplify(k - 3 == 0), FALSE)
+    with known.constraint(j != 0):
+        assert known.const_int_bound(j).min == 1
+
+
+def test_unknown_truth_values_are_remembered(known):
+    flag, a = Var("flag", "bool"), Var("a", "float32")
+    made = known.simplify(select(flag, select(and_(flag, a < 1.0), 1, 2), 3))
+    assert expr_equal(made, select(flag, select(a < 1.0, 1, 2), 3))
+
+
 def test_modular_and_bounds(known):
     assert known.modular_set(k * 6 + 4) == type(known.modular_set(k))(6, 4)
     bound = known.const_int_bound(i * 3 - j)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith.context import Context
-from tilewright.arith.polynomial import DIV, MAX, MIN, VAR, Poly, poly_scale
+from tilewright.arith.polynomial import DIV, MAX, MIN, VAR, Poly
 from tilewright.ir import INDEX, Call, Cast, Expr, IntImm, Select, dtypes
 
 NEG_INF = -math.inf
@@ -107,14 +107,11 @@ class BoundAnalyzer:
     def _refine(self, a: Poly, low: Any, high: Any) -> Interval:
         """Use facts about whole linear forms: ``16*i + j <= 999``."""
         offset = a.get((), 0)
-        form = {mono: value for mono, value in a.items() if mono}
-        known = self.context.poly_limits.get(frozenset(form.items()))
-        if known is not None:
-            low, high = meet((low, high), (known[0] + offset, known[1] + offset))
-        opposite = self.context.poly_limits.get(frozenset(poly_scale(form, -1).items()))
-        if opposite is not None:
-            low, high = meet((low, high), (offset - opposite[1], offset - opposite[0]))
-        return low, high
+        form = a.items() if not offset else [item for item in a.items() if item[0]]
+        known = self.context.poly_limits.get(frozenset(form))
+        if known is None:
+            return low, high
+        return meet((low, high), (known[0] + offset, known[1] + offset))
 
     def monomial(self, mono: tuple[int, ...]) -> Interval:
         """Bounds of a product of atoms; even powers are not negative."""

@@ -495,7 +495,7 @@ class Simplifier:
         return self._conditional(expr, (expr.condition, expr.true_value, expr.false_value))
 
     def _conditional(self, expr: Any, parts: tuple[Expr, Expr, Expr]) -> Expr:
-        if expr.dtype == "" or dtypes.lanes_of(parts[0].dtype) > 1 or has_effects(parts[0]):
+        if dtypes.lanes_of(parts[0].dtype) > 1 or has_effects(parts[0]):
             return expr.map_children(self.visit)  # type: ignore[no-any-return]
         condition = self.visit(parts[0])
         if isinstance(condition, IntImm):
@@ -583,9 +583,10 @@ class Simplifier:
                 self.assume_nonneg(poly_sub(difference, {(): 1}))
             elif high == 0:
                 self.assume_nonneg(poly_sub({(): -1}, difference))
-            key = self.canonical.key(NE(left, right))
-            self.context.conditions[key] = True
-            self.context.conditions[self.canonical.key(EQ(left, right))] = False
+            made: Any = self._equality(NE, difference, left.dtype)
+            if type(made) is NE:
+                self.context.conditions[self.canonical.key(made)] = True
+                self.context.conditions[self.canonical.key(EQ(made.a, made.b))] = False
         self.context.changed()
 
     def assume_nonneg(self, goal: Poly) -> None:
@@ -614,7 +615,9 @@ class Simplifier:
                 return
         key = frozenset(form.items())
         old = context.poly_limits.get(key, (-infinity, infinity))
-        context.poly_limits[key] = (max(old[0], least), old[1])
+        low, high = max(old[0], least), old[1]
+        context.poly_limits[key] = (low, high)
+        context.poly_limits[frozenset(poly_scale(form, -1).items())] = (-high, -low)
         if goal not in context.facts:
             context.facts.append(goal)
         context.changed()
