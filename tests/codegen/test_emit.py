@@ -259,3 +259,22 @@ def main(A: T.Buffer((16,), "float32"), C: T.Buffer((4,), "float32")):
     x, out = np.arange(16, dtype="float32"), np.zeros(4, "float32")
     compile(parse(text))["main"](x, out)
     np.testing.assert_array_equal(out, [120, 15, 14, 15])
+
+
+def test_arithmetic_hoisted_from_both_sides_of_a_branch():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((8, 8), "int64"), n: T.int64, C: T.Buffer((8, 8), "int64")):
+    for i in range(8):
+        for j in range(8):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                if A[vi, vj] > T.int64(0):
+                    C[vi, vj] = vi // 3 * n + vj
+                else:
+                    C[vi, vj] = vi // 3 * 5 + vi // 3 * n
+"""
+    a, c = np.arange(64).reshape(8, 8) % 3, np.zeros((8, 8), "int64")
+    compile(parse(text))["main"](a, 7, c)
+    i, j = np.indices((8, 8))
+    np.testing.assert_array_equal(c, np.where(a > 0, i // 3 * 7 + j, i // 3 * 12))

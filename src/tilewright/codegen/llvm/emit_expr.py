@@ -381,8 +381,8 @@ class ExprEmitter(Writer, Visitor):
         labels = self.label("then"), self.label("else"), self.label("join")
         results = []
         scopes = Scope("if"), Scope("if")
-        # Both lists of hoisted lines stand before the branch.
-        self.lines.append(scopes[1].pre)
+        # Both sides share the lines before the branch: one may use what the other hoisted.
+        scopes[1].pre = scopes[0].pre
         self.enter(scopes[0])
         self.branch_if(condition, labels[0], labels[1])
         self.start_block(labels[0])

@@ -178,9 +178,10 @@ class FunctionEmitter(ExprEmitter):
             return
         yes, join = self.label("then"), self.label("join")
         no = self.label("else") if node.else_case is not None else join
-        other = Scope("if")
-        self.lines.append(other.pre)
-        self.enter(Scope("if"))
+        first, other = Scope("if"), Scope("if")
+        # Both sides share the lines before the branch: one may use what the other hoisted.
+        other.pre = first.pre
+        self.enter(first)
         self.branch_if(condition, yes, no)
         self.start_block(yes)
         self.visit(node.then_case)

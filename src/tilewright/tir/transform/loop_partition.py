@@ -45,6 +45,7 @@ from tilewright.tir.stmt import (
     PARALLEL,
     SERIAL,
     UNROLLED,
+    AttrStmt,
     For,
     IfThenElse,
     SeqStmt,
@@ -53,6 +54,7 @@ from tilewright.tir.stmt import (
 )
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer
 from tilewright.tir.transform.simplify import StmtSimplifier
+from tilewright.tir.transform.unroll_loop import AUTO_STEP
 
 _CUT = (SERIAL, PARALLEL, UNROLLED)
 
@@ -69,6 +71,18 @@ class LoopPartition(FunctionTransform):
             return func
         partitioner = _Partitioner(function_analyzer(func), self.max_depth)
         return func.map_children(partitioner.visit)
+
+
+def _rarely(stmt: Stmt) -> Stmt:
+    """Mark what seldom runs: unrolling it further would only cost compile time."""
+
+    def strip(node: Any) -> Any:
+        if type(node) is For and AUTO_STEP in node.annotations:
+            kept = {k: v for k, v in node.annotations.items() if k != AUTO_STEP}
+            return node.replace(annotations=kept, body=rewrite_top_down(node.body, strip))
+        return node if isinstance(node, Expr) else None
+
+    return AttrStmt(None, AUTO_STEP, const(0), rewrite_top_down(stmt, strip))
 
 
 class _Condition:
@@ -155,8 +169,8 @@ class _Partitioner(Mutator):
             )
             if pieces:
                 piece = renew_definitions(piece)
-            simple = StmtSimplifier(self._fresh()).visit(piece)
-            pieces.append(self.visit(simple))
+            simple = self.visit(StmtSimplifier(self._fresh()).visit(piece))
+            pieces.append(simple if body is not loop.body else _rarely(simple))
         self.left += 1
         return seq(*pieces)
 
@@ -172,7 +186,7 @@ class _Partitioner(Mutator):
             self.left += 1
             return made
         fast = self.visit(fast)
-        slow = self.visit(renew_definitions(loop.body))
+        slow = _rarely(self.visit(renew_definitions(loop.body)))
         self.left += 1
         return loop.replace(body=IfThenElse(full, fast, slow))
 

@@ -200,6 +200,32 @@ class _Promoter(Mutator):
                 )
         return found
 
+    def _candidates(self, loop: For) -> set[Var]:
+        """Data variables that are stored to at places that may be free of the loop."""
+        inside: set[Var] = {loop.loop_var}
+        stores = []
+        for item in _statements(loop.body):
+            kind = type(item)
+            if kind is For:
+                inside.add(item.loop_var)  # type: ignore[attr-defined]
+            elif kind is Allocate:
+                inside.add(item.buffer.data)  # type: ignore[attr-defined]
+            elif kind is BufferStore:
+                stores.append(item)
+        refused = set(inside)
+        wanted: set[Var] = set()
+        for store in stores:
+            data = store.buffer.data  # type: ignore[attr-defined]
+            if data in refused:
+                continue
+            variables = [v for v in pre_order(store.indices[0]) if type(v) is Var]  # type: ignore[attr-defined]
+            if any(var in inside for var in variables) or (not variables and data in self.tiles):
+                refused.add(data)
+                wanted.discard(data)
+            else:
+                wanted.add(data)
+        return wanted
+
     def _note(self, found: dict[Var, _Access], node: Any, sure: bool) -> None:
         access = found.get(node.buffer.data)
         if access is None:
