@@ -3,17 +3,19 @@
 Both are functions with the same parameters. The description says in plain loops what happens: one
 loop nest around one block. The implementation does it: intrinsic calls, vector code, an extern. A
 schedule's ``tensorize`` finds the description in a program and puts the implementation there. That
-is right only if both compute the same, which the reference interpreter checks on random data when an
-intrinsic is first used.
+is right only if both compute the same, which the reference interpreter checks on random data when
+an intrinsic is first used.
 """
 
 from __future__ import annotations
 
 import threading
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from tilewright.ir import as_int, dtypes
+from tilewright.ir import Expr, as_int, dtypes
 from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.support.registry import Registry
 from tilewright.tir.function import PrimFunc
@@ -85,16 +87,15 @@ class TensorIntrin:
             self.checked = True
 
 
-def _random(rng: np.random.Generator, shape: tuple[object, ...], dtype: str) -> np.ndarray:
-    extents = [as_int(extent) for extent in shape]  # type: ignore[arg-type]
+def _random(rng: np.random.Generator, shape: tuple[Expr, ...], dtype: str) -> Any:
+    extents: list[Any] = [as_int(extent) for extent in shape]
+    values: Any
     if dtypes.is_float(dtype):
         values = rng.uniform(-1, 1, extents)
     elif dtypes.kind_of(dtype) == "int":
         values = rng.integers(-8, 8, extents)
     else:
         values = rng.integers(0, 2 if dtypes.is_bool(dtype) else 16, extents)
-    if dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"):
-        import ml_dtypes
-
+    if hasattr(ml_dtypes, dtype):
         return np.asarray(values).astype(getattr(ml_dtypes, dtype))
     return np.asarray(values).astype(dtype)

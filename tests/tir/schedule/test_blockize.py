@@ -12,7 +12,11 @@ from tilewright.tir.tensor_intrin import TensorIntrin
 
 DESC = """
 @T.prim_func
-def main(A: T.Buffer((4, 5), "float32"), B: T.Buffer((5, 8), "float32"), C: T.Buffer((4, 8), "float32")):
+def main(
+    A: T.Buffer((4, 5), "float32"),
+    B: T.Buffer((5, 8), "float32"),
+    C: T.Buffer((4, 8), "float32"),
+):
     with T.block("root"):
         T.reads(A[0:4, 0:5], B[0:5, 0:8], C[0:4, 0:8])
         T.writes(C[0:4, 0:8])
@@ -24,7 +28,11 @@ def main(A: T.Buffer((4, 5), "float32"), B: T.Buffer((5, 8), "float32"), C: T.Bu
 
 IMPL = """
 @T.prim_func
-def main(A: T.Buffer((4, 5), "float32"), B: T.Buffer((5, 8), "float32"), C: T.Buffer((4, 8), "float32")):
+def main(
+    A: T.Buffer((4, 5), "float32"),
+    B: T.Buffer((5, 8), "float32"),
+    C: T.Buffer((4, 8), "float32"),
+):
     with T.block("root"):
         T.reads(A[0:4, 0:5], B[0:5, 0:8], C[0:4, 0:8])
         T.writes(C[0:4, 0:8])
@@ -52,7 +60,7 @@ def tiled(check_each: bool = True):
 def test_blockize_elementwise():
     before = chain(16, 12)
     sch = Schedule(before, check=True)
-    i, j = sch.get_loops("D")
+    i, _ = sch.get_loops("D")
     _, i1 = sch.split(i, [4, 4])
     block = sch.blockize(i1)
     assert block.name == "D_o"
@@ -89,15 +97,15 @@ def test_blockize_reduction_moves_init_outside():
 def test_blockize_refusals():
     before = matmul(12, 16, 10)
     sch = Schedule(before)
-    i, j, k = sch.get_loops("C")
+    i, _, _ = sch.get_loops("C")
     i0, i1 = sch.split(i, [None, 5])
-    with pytest.raises(ScheduleError, match="mixes loops inside and outside|outer . extent"):
+    with pytest.raises(ScheduleError, match=r"mixes loops inside and outside|outer . extent"):
         sch.blockize(i1)
     sch = Schedule(before)
-    i, j, k = sch.get_loops("C")
+    i, _, _ = sch.get_loops("C")
     i0, i1 = sch.split(i, [3, 4])
     sch.reorder(i1, i0)
-    with pytest.raises(ScheduleError, match="is not outer"):
+    with pytest.raises(ScheduleError, match=r"is not outer"):
         sch.blockize(i0)
 
 
@@ -115,23 +123,23 @@ def test_tensorize():
 
 def test_tensorize_refuses_other_computations():
     _, sch, _, j1 = tiled()
-    with pytest.raises(ScheduleError, match="does not do what .* describes: its loops are"):
+    with pytest.raises(ScheduleError, match=r"does not do what .* describes: its loops are"):
         sch.tensorize(j1, "test_mma_4x8x5")
     sch = Schedule(chain(4, 8))
     mod = sch.mod
-    with pytest.raises(ScheduleError, match="does not do what"):
+    with pytest.raises(ScheduleError, match=r"does not do what"):
         sch.tensorize(sch.get_loops("D")[0], "test_mma_4x8x5")
     assert sch.mod is mod
 
 
 def test_wrong_intrinsics_are_found_out():
     _, sch, i1, _ = tiled()
-    with pytest.raises(ScheduleError, match="description and implementation differ in 'C'"):
+    with pytest.raises(ScheduleError, match=r"description and implementation differ in 'C'"):
         sch.tensorize(i1, "test_wrong")
-    with pytest.raises(ScheduleError, match="unknown tensor intrinsic 'test_mma'; did you mean"):
+    with pytest.raises(ScheduleError, match=r"unknown tensor intrinsic 'test_mma'; did you mean"):
         sch.tensorize(i1, "test_mma")
 
 
 def test_register_checks_signatures():
-    with pytest.raises(VerifyError, match="same dtype and the same constant shape"):
+    with pytest.raises(VerifyError, match=r"same dtype and the same constant shape"):
         TensorIntrin.register("bad", parse(DESC), parse(IMPL.replace("(5, 8)", "(5, 9)")))

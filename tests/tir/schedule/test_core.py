@@ -39,15 +39,15 @@ def test_handles_stay_valid_and_work_in_copies():
     copy.parallel(i)
     assert len(copy.trace) == 3
     assert [inst.name for inst in sch.trace][-1] == "split"
-    with pytest.raises(ScheduleError, match="is no longer in the program|not in function"):
+    with pytest.raises(ScheduleError, match=r"is no longer in the program|not in function"):
         copy.get(outer)
 
 
 def test_stale_handle_names_the_primitive_that_removed_it():
     sch = Schedule(matmul())
-    i, j, _ = sch.get_loops(sch.get_block("C"))
+    i, *_ = sch.get_loops(sch.get_block("C"))
     sch.split(i, [3, 4])
-    with pytest.raises(ScheduleError, match="loop 'i' is no longer in the program: `split`"):
+    with pytest.raises(ScheduleError, match=r"loop 'i' is no longer in the program: `split`"):
         sch.parallel(i)
 
 
@@ -67,7 +67,7 @@ def test_errors_are_lazy_and_mark_the_culprit():
 
 def test_refused_primitive_changes_nothing():
     sch = Schedule(matmul())
-    i, j, k = sch.get_loops(sch.get_block("C"))
+    i, _, k = sch.get_loops(sch.get_block("C"))
     mod = sch.mod
     for attempt in (
         lambda: sch.vectorize(k),
@@ -92,17 +92,17 @@ def test_argument_messages():
     sch = Schedule(matmul())
     block = sch.get_block("C")
     (i, *_) = sch.get_loops(block)
-    with pytest.raises(ScheduleError, match="split.. missing 1 required positional argument"):
+    with pytest.raises(ScheduleError, match=r"split.. missing 1 required positional argument"):
         sch.split(i)
-    with pytest.raises(ScheduleError, match="unexpected keyword argument 'facts'"):
+    with pytest.raises(ScheduleError, match=r"unexpected keyword argument 'facts'"):
         sch.split(i, facts=[2])
-    with pytest.raises(ScheduleError, match="argument 'loop': expected a LoopRV"):
+    with pytest.raises(ScheduleError, match=r"argument 'loop': expected a LoopRV"):
         sch.split(block, [2, None])
-    with pytest.raises(ScheduleError, match="argument 'preserve_unit_iters': expected True"):
+    with pytest.raises(ScheduleError, match=r"argument 'preserve_unit_iters': expected True"):
         sch.split(i, [2, None], preserve_unit_iters=3)
-    with pytest.raises(ScheduleError, match="has no block 'X'; "):
+    with pytest.raises(ScheduleError, match=r"has no block 'X'; "):
         sch.get_block("X")
-    with pytest.raises(ScheduleError, match="no function 'other'"):
+    with pytest.raises(ScheduleError, match=r"no function 'other'"):
         sch.get_block("C", func_name="other")
     assert len(sch.get_loops("C")) == 3
 
@@ -156,11 +156,11 @@ def test_with_decision_and_provider():
     changed = sch.trace.with_decision(inst, [2, 16])
     other = Schedule(matmul(32, 16, 24))
     changed.apply_to_schedule(other)
-    assert list(other.trace.decisions.values())[0] == [2, 16]
+    assert next(iter(other.trace.decisions.values())) == [2, 16]
     assert inst.decision == sch.trace.decisions[inst]
-    with pytest.raises(ScheduleError, match="makes no decision"):
+    with pytest.raises(ScheduleError, match=r"makes no decision"):
         sch.trace.with_decision(sch.trace.insts[0], 1)
-    with pytest.raises(ScheduleError, match="instruction 2 .sample_perfect_tile.*not a tile"):
+    with pytest.raises(ScheduleError, match=r"instruction 2 .sample_perfect_tile.*not a tile"):
         sch.trace.with_decision(inst, [3, 5]).apply_to_schedule(Schedule(matmul(32, 16, 24)))
 
 
@@ -214,7 +214,7 @@ def test_broken_json_is_refused(data):
 
 
 def test_unknown_primitive_in_json():
-    with pytest.raises(ScheduleError, match="unknown schedule primitive 'splitt'.*'split'"):
+    with pytest.raises(ScheduleError, match=r"unknown schedule primitive 'splitt'.*'split'"):
         Trace.from_json([["splitt", [], []]])
 
 
@@ -246,7 +246,7 @@ def test_remove_postproc_on_replay():
 def test_several_functions_and_work_on():
     mod = IRModule({"f": matmul(), "g": chain()})
     sch = Schedule(mod)
-    with pytest.raises(ScheduleError, match="say which function is meant"):
+    with pytest.raises(ScheduleError, match=r"say which function is meant"):
         sch.get_block("C")
     sch.work_on("g")
     assert len(sch.get_loops(sch.get_block("C"))) == 2

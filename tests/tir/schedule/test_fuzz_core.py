@@ -1,6 +1,7 @@
-"""Random programs under random primitives: the interpreter must not see a difference, and traces must
-replay from JSON and from Python text to the same program.
-"""  # noqa: D205
+"""Random programs under random primitives.
+
+The interpreter must not see a difference, and traces must replay from JSON and from Python text.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_reduce_loops_are_refused(name):
     *_, k = sch.get_loops("C")
     k0, k1 = sch.split(k, [2, 5])
     for loop in (k0, k1):
-        with pytest.raises(ScheduleError, match="feeds a reduce iteration variable of block 'C'"):
+        with pytest.raises(ScheduleError, match=r"feeds a reduce iteration variable of block 'C'"):
             getattr(sch, name)(loop)
 
 
@@ -37,10 +37,10 @@ def test_a_loop_has_one_kind():
     i, j, _ = sch.get_loops("C")
     sch.parallel(i)
     sch.parallel(i)
-    with pytest.raises(ScheduleError, match="is parallel already"):
+    with pytest.raises(ScheduleError, match=r"is parallel already"):
         sch.vectorize(i)
     sch.vectorize(j)
-    with pytest.raises(ScheduleError, match="is vectorized already"):
+    with pytest.raises(ScheduleError, match=r"is vectorized already"):
         sch.bind(j, "threadIdx.x")
 
 
@@ -48,7 +48,7 @@ def test_nested_vectors_are_refused():
     sch = Schedule(chain())
     i, j = sch.get_loops("D")
     sch.vectorize(j)
-    with pytest.raises(ScheduleError, match="of the same nest is vectorized already"):
+    with pytest.raises(ScheduleError, match=r"of the same nest is vectorized already"):
         sch.vectorize(i)
 
 
@@ -58,9 +58,9 @@ def test_bind():
     i, j, k = sch.get_loops("C")
     sch.bind(i, "blockIdx.x")
     sch.bind(j, "threadIdx.x")
-    with pytest.raises(ScheduleError, match="bound to threadIdx.x already"):
+    with pytest.raises(ScheduleError, match=r"bound to threadIdx.x already"):
         sch.bind(k, "threadIdx.x")
-    with pytest.raises(ScheduleError, match="unknown thread axis 'warpIdx'"):
+    with pytest.raises(ScheduleError, match=r"unknown thread axis 'warpIdx'"):
         sch.bind(k, "warpIdx")
     sch.bind(k, "threadIdx.y")
     assert sch.get(k).thread == "threadIdx.y"
@@ -69,7 +69,7 @@ def test_bind():
 def test_bind_of_reduction_to_blocks_is_refused():
     sch = Schedule(matmul())
     *_, k = sch.get_loops("C")
-    with pytest.raises(ScheduleError, match="feeds a reduce"):
+    with pytest.raises(ScheduleError, match=r"feeds a reduce"):
         sch.bind(k, "blockIdx.x")
 
 
@@ -85,7 +85,7 @@ def main(A: T.Buffer((9,), "float32")):
 """
     )
     sch = Schedule(func)
-    with pytest.raises(ScheduleError, match="it reads what it writes"):
+    with pytest.raises(ScheduleError, match=r"it reads what it writes"):
         sch.parallel(sch.get_loops("A")[0])
 
 
@@ -101,7 +101,7 @@ def main(A: T.Buffer((16,), "float32"), B: T.Buffer((8,), "float32")):
 """
     )
     sch = Schedule(func)
-    with pytest.raises(ScheduleError, match="different elements|same elements"):
+    with pytest.raises(ScheduleError, match=r"different elements|same elements"):
         sch.parallel(sch.get_loops("B")[0])
 
 
@@ -119,7 +119,7 @@ def main(A: T.Buffer((8,), "float32"), P: T.Buffer((8,), "int64"), B: T.Buffer((
 """
     )
     sch = Schedule(func)
-    with pytest.raises(ScheduleError, match="depends on data"):
+    with pytest.raises(ScheduleError, match=r"depends on data"):
         sch.vectorize(sch.get_loops("B")[0])
 
 
@@ -139,9 +139,9 @@ def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")):
     )
     sch = Schedule(func)
     r, i, k = sch.get_loops("B")
-    with pytest.raises(ScheduleError, match="may update the same elements of 'B'"):
+    with pytest.raises(ScheduleError, match=r"may update the same elements of 'B'"):
         sch.parallel(r)
-    with pytest.raises(ScheduleError, match="repeated by loop 'r'"):
+    with pytest.raises(ScheduleError, match=r"repeated by loop 'r'"):
         sch.reorder(i, k, r)
     sch.parallel(i)
 
@@ -171,7 +171,7 @@ def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
 """
     )
     sch = Schedule(func)
-    with pytest.raises(ScheduleError, match="makes in another iteration of loop 'i'"):
+    with pytest.raises(ScheduleError, match=r"makes in another iteration of loop 'i'"):
         sch.parallel(sch.get_loops("B")[0])
 
 
@@ -208,9 +208,9 @@ def test_annotate_and_unannotate():
     sch.annotate(i, "b", True)
     sch.unannotate(i, "b")
     assert sch.get(i).annotations == {}
-    with pytest.raises(ScheduleError, match="there is no annotation 'b'"):
+    with pytest.raises(ScheduleError, match=r"there is no annotation 'b'"):
         sch.unannotate(i, "b")
-    with pytest.raises(ScheduleError, match="argument 'ann_val'"):
+    with pytest.raises(ScheduleError, match=r"argument 'ann_val'"):
         sch.annotate(i, "b", object())
 
 
@@ -226,9 +226,9 @@ def test_set_scope():
     mod = sch.mod
     sch.set_scope("B", 0, "local")
     assert sch.mod is mod
-    with pytest.raises(ScheduleError, match="parameter or a matched buffer"):
+    with pytest.raises(ScheduleError, match=r"parameter or a matched buffer"):
         sch.set_scope("D", 0, "local")
-    with pytest.raises(ScheduleError, match="there is no number 3"):
+    with pytest.raises(ScheduleError, match=r"there is no number 3"):
         sch.set_scope("B", 3, "local")
-    with pytest.raises(ScheduleError, match="does not write 'Q'; it writes 'B'"):
+    with pytest.raises(ScheduleError, match=r"does not write 'Q'; it writes 'B'"):
         sch.set_scope("B", "Q", "local")

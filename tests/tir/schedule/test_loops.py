@@ -116,7 +116,7 @@ def test_split_refuses_marked_loops():
         sch.split(i, [2, 64])
     sch.unannotate(i, "pragma")
     sch.parallel(i)
-    with pytest.raises(ScheduleError, match="is parallel, and would lose that"):
+    with pytest.raises(ScheduleError, match=r"is parallel, and would lose that"):
         sch.split(i, [2, 64])
 
 
@@ -185,9 +185,9 @@ def test_fuse_of_a_split_pair_gives_the_loop_back():
 def test_fuse_refuses_gaps_and_order():
     sch = Schedule(matmul())
     i, j, k = sch.get_loops(sch.get_block("C"))
-    with pytest.raises(ScheduleError, match="not the only statement directly inside"):
+    with pytest.raises(ScheduleError, match=r"not the only statement directly inside"):
         sch.fuse(i, k)
-    with pytest.raises(ScheduleError, match="not the only statement directly inside"):
+    with pytest.raises(ScheduleError, match=r"not the only statement directly inside"):
         sch.fuse(j, i)
 
 
@@ -205,9 +205,9 @@ def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
     )
     sch = Schedule(func)
     i, j = sch.get_loops(sch.get_block("B"))
-    with pytest.raises(ScheduleError, match="depends on a loop to be fused"):
+    with pytest.raises(ScheduleError, match=r"depends on a loop to be fused"):
         sch.fuse(i, j)
-    with pytest.raises(ScheduleError, match="bounds of loop 'j' depend"):
+    with pytest.raises(ScheduleError, match=r"bounds of loop 'j' depend"):
         sch.reorder(j, i)
 
 
@@ -225,9 +225,9 @@ def test_reorder_refuses_loops_of_different_nests():
     sch = Schedule(matmul_relu())
     i = sch.get_loops(sch.get_block("C"))[0]
     other = sch.get_loops(sch.get_block("D"))[0]
-    with pytest.raises(ScheduleError, match="not in one nest"):
+    with pytest.raises(ScheduleError, match=r"not in one nest"):
         sch.reorder(other, i)
-    with pytest.raises(ScheduleError, match="named twice"):
+    with pytest.raises(ScheduleError, match=r"named twice"):
         sch.reorder(i, i)
 
 
@@ -245,7 +245,7 @@ def main(A: T.Buffer((8, 9), "float32")):
     )
     sch = Schedule(func)
     i, j = sch.get_loops(sch.get_block("A"))
-    with pytest.raises(ScheduleError, match="opaque iteration variable"):
+    with pytest.raises(ScheduleError, match=r"opaque iteration variable"):
         sch.reorder(j, i)
 
 
@@ -268,7 +268,7 @@ def main(A: T.Buffer((8, 8), "float32"), C: T.Buffer((8, 8), "float32")):
     )
     sch = Schedule(func)
     i, k = sch.get_loops(sch.get_block("B"))
-    with pytest.raises(ScheduleError, match="shares a buffer with reduction block"):
+    with pytest.raises(ScheduleError, match=r"shares a buffer with reduction block"):
         sch.reorder(k, i)
 
 
@@ -292,7 +292,7 @@ def main(A: T.Buffer((8, 6), "float32"), C: T.Buffer((8, 6), "float32")):
     agree(before, sch.mod["main"])
     sch = Schedule(parse(text.replace("INDEX", "0")))
     i, j = sch.get_loops(sch.get_block("B"))
-    with pytest.raises(ScheduleError, match="makes in another iteration"):
+    with pytest.raises(ScheduleError, match=r"makes in another iteration"):
         sch.reorder(j, i)
 
 
@@ -306,5 +306,5 @@ def test_add_unit_loop():
     sch.add_unit_loop(sch.get_loops(block)[0])
     assert len(sch.get_loops(block)) == 3
     agree(before, sch.mod["main"])
-    with pytest.raises(ScheduleError, match="root block"):
+    with pytest.raises(ScheduleError, match=r"root block"):
         sch.add_unit_loop(sch.get_block("root"))

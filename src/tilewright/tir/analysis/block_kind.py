@@ -135,7 +135,8 @@ def _overlap_of_writes(block: Block) -> str:
 
 def _strided_var(item: Range) -> Var | None:
     """Return ``v`` for the ranges ``[v, v+1)`` and ``[v*c, v*c+e)`` with ``e <= c``."""
-    low, stride = item.min, 1
+    low: Any = item.min
+    stride = 1
     if type(low) is Add and type(low.b) is IntImm:
         low = low.a
     if type(low) is Mul and type(low.b) is IntImm:

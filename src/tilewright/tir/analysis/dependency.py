@@ -1,9 +1,9 @@
-"""Which blocks of a scope depend on which: edges for read-after-write, write-after-write, and
-write-after-read, from the regions that the blocks declare.
+"""Which blocks of a scope depend on which.
 
-Edges go between the direct child blocks of a scope, in program order. They are kept by block, as
-blocks are immutable.
-"""  # noqa: D205
+Edges stand for read-after-write, write-after-write and write-after-read, from the regions that the
+blocks declare. They go between the direct child blocks of a scope, in program order, and are kept
+by block, as blocks are immutable.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ class DependencyGraph:
             self._add(name, realize.block)
 
     def _add(self, name: str, block: Block) -> None:
-        # Two buffers with one pointer alias, so accesses are kept under the pointer's first buffer.
         reads = dict.fromkeys(region.buffer for region in block.reads)
         writes = dict.fromkeys(region.buffer for region in block.writes)
         for buffer in reads:

@@ -125,7 +125,7 @@ def _stmt(stmt: Any, sizes: _Sizes) -> int:
 
 def _expr(expr: Any) -> int:
     kind = type(expr)
-    if kind is BufferLoad or not isinstance(expr, Expr):
+    if kind is BufferLoad or not issubclass(kind, Expr):
         return 0
     if isinstance(expr, CompareExpr) and kind not in (And, Or):
         # Comparing values is counted by what is compared; comparing indices is free.

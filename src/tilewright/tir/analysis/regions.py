@@ -1,7 +1,7 @@
 """Which regions of which buffers a block, or a piece of its body, reads and writes.
 
-The answer is what ``Block.reads`` and ``Block.writes`` hold: boxes in terms of the block's iteration
-variables. Script and ``te`` fill these fields from here; primitives that build blocks do too.
+The answer is what ``Block.reads`` and ``Block.writes`` hold: boxes in terms of the block's
+iteration variables. Script, ``te`` and primitives that build blocks fill these fields from here.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 - every variable and buffer is defined once, and used only where its definition can be seen;
 - a block sees outer loops only through its iteration variables;
 - block names are unique in a function; a realize has one value per iteration variable;
-- accesses have one index per dimension, indices are integers, stored values have the buffer's dtype;
-- conditions and predicates are bool; loop kinds are known and thread loops have a thread tag.
+- accesses have one integer index per dimension, stored values have the buffer's dtype;
+- conditions and predicates are bool; loop kinds are known, and thread loops have a thread tag.
 """
 
 from __future__ import annotations
@@ -57,8 +57,11 @@ class _Verifier:
 
     def fail(self, message: str, culprit: Node) -> VerifyError:
         def render() -> str:
-            text = indent(to_text(self.func, underline=[culprit]))
-            return f"function {self.name!r} is not well formed: {message}\n{text}"
+            try:
+                text = to_text(self.func, underline=[culprit])
+            except Exception as error:  # What is not well formed need not be printable.
+                text = f"(the program can't be printed: {error!r})\nat {culprit!r}"
+            return f"function {self.name!r} is not well formed: {message}\n{indent(text)}"
 
         return VerifyError(render)
 
@@ -91,6 +94,7 @@ class _Verifier:
 
     def expr(self, expr: Any, where: Node) -> None:
         lets: set[Var] = set()
+        item: Any
         for item in pre_order(expr):
             kind = type(item)
             if kind is Var:

@@ -7,7 +7,7 @@ schedule. Handles compare by identity, because a trace numbers them as results o
 
 from __future__ import annotations
 
-from typing import Union
+from typing import Any, Union
 
 from tilewright.ir import Expr, Var
 
@@ -68,7 +68,7 @@ class ExprRV:
         self.value = value
 
     def __int__(self) -> int:
-        value = getattr(self.value, "value", self.value)
+        value: Any = getattr(self.value, "value", self.value)
         return int(value)
 
     def __index__(self) -> int:

@@ -7,10 +7,10 @@
         ...
 
 registers ``split`` and makes it a method of ``Schedule``. The signature is the contract: parameters
-that hold handles are inputs of the recorded instruction, the others its attributes, and ``decision``
-is the choice that replay repeats. Argument checks, the trace, its JSON and its Python text come from
-there. The decorated function itself stays what it was: a primitive that calls another one as a
-function does not record it.
+that hold handles are inputs of the recorded instruction, the others its attributes, and
+``decision`` is the choice that replay repeats. Argument checks, the trace, its JSON and its Python
+text come from there. The decorated function itself stays what it was: a primitive that calls
+another one as a function does not record it.
 
 The method form is a transaction: if the function raises, the schedule is as it was before.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tilewright.ir import Expr
 from tilewright.support.errors import ScheduleError
@@ -29,6 +29,8 @@ from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 PRIMITIVES: Registry[Primitive] = Registry("schedule primitive", ScheduleError)
 """All primitives by name."""
@@ -42,7 +44,7 @@ _receivers: list[type] = []
 class Instruction:
     """One recorded call: a primitive, its arguments, the choice it made and the handles it gave."""
 
-    __slots__ = ("args", "decision", "outputs", "primitive", "replayable")
+    __slots__ = ("args", "decision", "outputs", "primitive")
 
     def __init__(
         self, primitive: Primitive, args: tuple[Any, ...], decision: Any, outputs: tuple[Any, ...]
@@ -219,6 +221,14 @@ class Primitive:
 
     def __repr__(self) -> str:
         return f"Primitive({self.name}{self.signature})"
+
+
+@overload
+def primitive(function: F) -> F: ...
+
+
+@overload
+def primitive(*, pure: bool = False, recorded: bool = True) -> Callable[[F], F]: ...
 
 
 def primitive(

@@ -215,7 +215,7 @@ def check_independent_iterations(
                 if len(graph.writers[edge.buffer]) == 1 or not _raw_between(graph, edge):
                     raise sch.error(
                         f"block {name!r} overwrites {edge.buffer.name!r}, which block "
-                        f"{edge.source!r} reads below the same loop; {what} could change the result",
+                        f"{edge.source!r} reads below the same loop; {what} could change that",
                         realize,
                     )
             elif edge.kind == RAW and not covers(sch.state, source, realize, edge.buffer, loop):
@@ -224,12 +224,12 @@ def check_independent_iterations(
                     f"{edge.source!r} makes in another iteration of loop "
                     f"{loop.loop_var.name!r}; {what} could change the result",
                     realize,
-                    remedy="move the producer out of the loop, or compute all that is needed inside",
+                    remedy="move the producer out of the loop, or compute inside all that is neede",
                 )
 
 
 def _raw_between(graph: Any, edge: Any) -> bool:
-    """Whether the overwritten value was itself made before, in this scope (an init and its update)."""
+    """Whether the overwritten value was made before in this scope (an init and its update)."""
     return any(e.kind == RAW and e.buffer is edge.buffer for e in graph.before(edge.source))
 
 
@@ -300,9 +300,10 @@ def _region_below(
 def covers(
     state: ScheduleState, source: BlockRealize, target: BlockRealize, buffer: Buffer, loop: For
 ) -> bool:
-    """Whether, in each iteration of ``loop``, ``source`` writes all of ``buffer`` that ``target``
-    reads.
-    """  # noqa: D205
+    """Whether each iteration of ``loop`` makes all of ``buffer`` that it uses.
+
+    That is: ``source`` writes, in the same iteration, whatever ``target`` reads.
+    """
     if not trivially_true(source.predicate) and not (
         _guards_domain(source) and _covers_buffer(source, buffer)
     ):

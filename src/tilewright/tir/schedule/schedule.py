@@ -107,7 +107,7 @@ class Schedule:
         return self._working_func
 
     def get(self, rv: BlockRV | LoopRV | ExprRV) -> Any:
-        """Return what a handle stands for now: a ``Block``, a ``For``, a number or an expression."""
+        """Return what a handle stands for: a ``Block``, a ``For``, a number or an expression."""
         if type(rv) is BlockRV:
             return self.state.get_block(rv).block
         if type(rv) is LoopRV:
@@ -117,7 +117,7 @@ class Schedule:
         raise ScheduleError(f"expected a handle, got {type(rv).__name__}")
 
     def note(self, **changes: Any) -> None:
-        """Called by a primitive: record these arguments (or ``decision``) in place of those given."""
+        """Called by a primitive: record these arguments (or ``decision``) for those given."""
         if self.notes is None:
             self.notes = changes
         else:

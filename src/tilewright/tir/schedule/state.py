@@ -380,7 +380,7 @@ class ScheduleState:
         return go(stmt)
 
     def removal(self, stmt: Any) -> tuple[Any, Any]:
-        """Return the replacement ``(old, new)`` that removes ``stmt`` and loops left empty by it."""
+        """Return the replacement ``(old, new)`` that removes ``stmt`` and emptied loops."""
         parents = self.index(self.func_name_of(stmt)).parents
         old = stmt
         while True:

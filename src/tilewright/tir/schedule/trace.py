@@ -1,10 +1,10 @@
 """The trace: the list of instructions that made a schedule.
 
 It prints as Python (``as_python``), travels as JSON (``as_json`` / ``from_json``), replays on any
-structurally equal module (``apply_to_schedule``), with other choices if wanted, and can be pruned of
-what has no effect (``simplified``).
+structurally equal module (``apply_to_schedule``), with other choices if wanted, and can be pruned
+of what has no effect (``simplified``).
 
-JSON form: a list of instructions ``[name, [arguments], [outputs], decision?]``, arguments in order
+JSON form: a list of instructions ``[name, [arguments], [outputs], decision?]``; arguments in order
 of the primitive's parameters with defaults at the end left out. A handle is written ``"$b0"``;
 other text that starts with ``$`` has it doubled.
 """
@@ -28,7 +28,7 @@ DecisionProvider = Callable[[Instruction, Sequence[Any], Any], Any]
 CODECS: dict[
     str, tuple[type, Callable[[Any], Any], Callable[[Any], Any], Callable[[Any], str]]
 ] = {}
-"""Argument types beyond plain data: ``name: (class, to plain data, from plain data, to Python)``."""
+"""Argument types beyond plain data: ``name: (class, to plain, from plain, to Python)``."""
 
 POSTPROC = "enter_postproc"
 
@@ -119,9 +119,10 @@ class Trace:
     # ---- pruning ------------------------------------------------------------------------------
 
     def simplified(self, remove_postproc: bool = False) -> Trace:
-        """Return the trace without instructions that have no effect: questions and samplings whose
-        results nothing uses, and (if asked) post-processing.
-        """  # noqa: D205
+        """Return the trace without instructions that have no effect.
+
+        Those are questions and samplings whose results nothing uses, and post-processing if asked.
+        """
         insts = self.insts
         if remove_postproc:
             names = [inst.name for inst in insts]
@@ -152,7 +153,7 @@ class Trace:
         lines = ["def apply_trace(sch):"]
         for inst in self.insts:
             primitive = inst.primitive
-            parts = []
+            parts: list[str] = []
             for position, (name, value) in enumerate(zip(primitive.parameters, inst.args)):
                 if position == primitive.variadic:
                     parts.extend(_python(item, names) for item in value)

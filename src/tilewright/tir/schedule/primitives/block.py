@@ -271,7 +271,7 @@ def tensorize(
     except VerifyError as error:
         raise ScheduleError(error.message) from error
     if isinstance(block_or_loop, LoopRV):
-        rv = blockize(sch, block_or_loop, preserve_unit_iters)
+        rv: BlockRV = blockize(sch, block_or_loop, preserve_unit_iters)
     else:
         rv = block_or_loop
     realize = sch.state.get_block(rv)

@@ -7,6 +7,8 @@ primitives rewrite nothing inside blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from operator import is_
 from typing import TYPE_CHECKING, Any, Union
 
 from tilewright.ir import (
@@ -76,7 +78,7 @@ def substitute_index(expr: Any, mapping: dict[Var, Expr]) -> Any:
     return go(expr)
 
 
-def scaled(a: Expr, b: Expr) -> Expr:
+def scaled(a: Any, b: Any) -> Expr:
     """Build ``a * b``, multiplied out where ``b`` is a constant and ``a`` a sum or product."""
     if type(b) is IntImm:
         if type(a) is Add:
@@ -102,9 +104,7 @@ def rewrite_outside_blocks(
             predicate = on_expr(node.predicate)
             if guard is not None:
                 predicate = and_(predicate, guard)
-            if predicate is node.predicate and all(
-                [new is old for new, old in zip(values, node.iter_values)]
-            ):
+            if predicate is node.predicate and all(map(is_, values, node.iter_values)):
                 return node
             return BlockRealize(values, predicate, node.block)
         if kind is BufferStore or kind is Evaluate:
@@ -284,13 +284,11 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> Loo
     chain = [sch.state.get_loop(item) for item in loops]
     for item in chain:
         check_plain_loop(sch, item)
-    for outer, inner in zip(chain, chain[1:]):
+    for outer, inner in pairwise(chain):
         if outer.body is not inner:
             raise sch.error(
-                lambda outer=outer, inner=inner: (
-                    f"loop {inner.loop_var.name!r} is not the only statement directly inside "
-                    f"loop {outer.loop_var.name!r}"
-                ),
+                f"loop {inner.loop_var.name!r} is not the only statement directly inside "
+                f"loop {outer.loop_var.name!r}",
                 inner,
                 remedy="give the loops from outer to inner without gaps; reorder brings them there",
             )
@@ -298,9 +296,7 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> Loo
     for item in chain[1:]:
         if type(item.extent) is not IntImm and uses_var(item.extent, variables):
             raise sch.error(
-                lambda item=item: (
-                    f"the extent of loop {item.loop_var.name!r} depends on a loop to be fused"
-                ),
+                f"the extent of loop {item.loop_var.name!r} depends on a loop to be fused",
                 item,
             )
     if len(chain) == 1:
@@ -329,7 +325,7 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> Loo
 
 
 class _Simplifier:
-    """Simplifies bindings that a rewrite made quotients of; makes the analyzer when first needed."""
+    """Simplifies bindings that a rewrite made quotients of."""
 
     def __init__(self, sch: Schedule, at: For, extents: dict[Var, Expr], body: Any) -> None:
         self.sch, self.at, self.extents, self.body = sch, at, extents, body
@@ -415,10 +411,8 @@ def _check_bounds_allow(sch: Schedule, made: list[For]) -> None:
         for bound in (item.min, item.extent):
             if type(bound) is not IntImm and inside and uses_var(bound, inside):
                 raise sch.error(
-                    lambda item=item: (
-                        f"the bounds of loop {item.loop_var.name!r} depend on a loop "
-                        "that would come to be inside it"
-                    ),
+                    f"the bounds of loop {item.loop_var.name!r} depend on a loop "
+                    "that would come to be inside it",
                     item,
                 )
         inside.add(item.loop_var)

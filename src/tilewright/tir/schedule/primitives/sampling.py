@@ -90,9 +90,10 @@ def sample_partitioned_tile(
     *,
     decision: Sequence[int] | None = None,
 ) -> list[ExprRV]:
-    """Choose ``n`` factors of the loop's extent, of which those from ``partition_pos`` on have a
-    product that ``innerpart_factor`` divides; uniformly among all ways.
-    """  # noqa: D205
+    """Choose ``n`` factors of the loop's extent, uniformly, with a divisible inner part.
+
+    ``innerpart_factor`` divides the product of the factors from ``partition_pos`` on.
+    """
     target = sch.state.get_loop(loop)
     extent = _constant_extent(sch, target)
     if not 0 <= partition_pos < n or innerpart_factor < 1:
@@ -141,9 +142,11 @@ def sample_categorical(
 def sample_compute_location(
     sch: Schedule, block: BlockRV, *, decision: int | None = None
 ) -> LoopRV:
-    """Choose where a block is computed: a loop of its consumers, inline (decision -2), or where it
-    is (decision -1). Give the answer to ``compute_at``, which understands all three.
-    """  # noqa: D205
+    """Choose where a block is computed.
+
+    That is a loop of its consumers, inline (decision -2), or where it is (decision -1). Give the
+    answer to ``compute_at``, which understands all three.
+    """
     realize = sch.state.get_block(block)
     loops = consumer_loops(sch, block)
     if decision is None:
