@@ -169,6 +169,22 @@ def test_symbolic_fused_loop():
     assert known.can_prove_equal(solved[k], x * f1 * f2 + y * f2 + z)
 
 
+def test_symbolic_tiles_of_a_known_extent():
+    known = positive()
+    known.assume(f0 * f1 * f2 == 512)
+    domain = {k: rng(512)}
+    indices = [k // (f1 * f2), k // f2 % f1, k % f2]
+    found = detect_iter_map(indices, domain, require_bijective=True, analyzer=known)
+    assert not found.errors
+    assert known.can_prove_equal(found.indices[0].args[0].extent, f0)
+    tiles = {x: rng(f0), y: rng(f1), z: rng(f2)}
+    fused = [x * f1 * f2 + y * f2 + z]
+    found = detect_iter_map(fused, tiles, require_bijective=True, analyzer=known)
+    assert not found.errors
+    assert known.can_prove_equal(found.indices[0].args[0].extent, 512)
+    assert known.can_prove_equal(known.simplify(f0 * 0 + 1024 // f2), f0 * f1 * 2)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_random_maps_agree_with_brute_force(seed):
     """Random splits and fusions: what is called bijective is, and evaluates alike."""

@@ -358,6 +358,11 @@ class Canonical:
         remainder: Poly = {}
         for term, amount in a.items():
             over = mono_divide(term, mono) if mono else term
+            if over is None and self.context.rules:
+                known = self._unreduced(term, amount, mono, by)
+                if known is not None:
+                    quotient[known[0]] = quotient.get(known[0], 0) + known[1]
+                    continue
             if over is not None and (amount % by == 0 or (not term and not 0 <= amount < by)):
                 quotient[over] = quotient.get(over, 0) + amount // by
                 if amount % by:
@@ -368,6 +373,17 @@ class Canonical:
         if not remainder:
             return quotient, remainder, ({}, {})
         return quotient, remainder, self._divide_small(remainder, mono, by, b, dtype)
+
+    def _unreduced(
+        self, term: Monomial, amount: int, mono: Monomial, by: int
+    ) -> tuple[Monomial, int] | None:
+        """Divide with a known product read backwards: ``512 // (f1*f2)`` is ``f0``."""
+        for pattern, result in self.context.rules.items():
+            value = constant_of(result)
+            rest = mono_divide(pattern, mono)
+            if rest is not None and value and amount % value == 0 and amount // value % by == 0:
+                return tuple(sorted(term + rest)), amount // value // by
+        return None
 
     def _has_mod(self, a: Poly) -> bool:
         kinds = self.context.table.kinds
