@@ -268,7 +268,7 @@ class IndexMap(Node):
 
 
 def as_index_map(value: IndexMapLike, ndim: int | None = None) -> IndexMap:
-    """Turn a function or a lambda's text into an index map; check that it takes ``ndim`` indices."""
+    """Turn a function or a lambda's text into an index map that takes ``ndim`` indices."""
     if isinstance(value, str):
         value = _parse(value, ndim)
     elif not isinstance(value, IndexMap):

@@ -156,3 +156,8 @@ def test_reindex_of_a_convolution_input_is_im2col() -> None:
     sch = Schedule(func)
     sch.reindex(sch.get_block("conv"), ("write", 0))
     check(sch, func)
+
+
+def test_reindex_does_not_read_out_of_bounds() -> None:
+    sch = Schedule(conv2d())
+    refuses(sch, lambda: sch.reindex(sch.get_block("pad"), ("read", 0)), "may be outside")

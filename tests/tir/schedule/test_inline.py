@@ -172,3 +172,10 @@ def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
     )
     data = arrays(func)
     run(sch.mod["main"], *data)
+
+
+def test_the_border_of_a_padding_would_be_lost() -> None:
+    func = conv2d()
+    sch = Schedule(func)
+    sch.cache_read(sch.get_block("pad"), 0, "global")
+    refuses(sch, lambda: sch.reverse_compute_inline(sch.get_block("pad")), "would not run")

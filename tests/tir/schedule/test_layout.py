@@ -154,3 +154,14 @@ def test_traces_replay() -> None:
     again = Schedule(func)
     type(sch.trace).from_json(sch.trace.as_json()).apply_to_schedule(again, remove_postproc=False)
     assert again.mod.script() == sch.mod.script()
+
+
+def test_block_layout_keeps_the_predicate() -> None:
+    a = te.placeholder((16,), name="A")
+    b = te.compute((16,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((10,), lambda i: b[i + 3] + 1.0, name="C")
+    func = te.create_prim_func([a, c])
+    sch = Schedule(func)
+    sch.reverse_compute_inline(sch.get_block("C"))
+    sch.transform_block_layout(sch.get_block("B"), lambda i: (i // 4, i % 4))
+    check(sch, func)

@@ -210,7 +210,9 @@ def test_init_with_another_value_than_the_identity() -> None:
 from tilewright.script import tir as T
 
 @T.prim_func
-def main(A: T.Buffer((4, 8), "float32"), b: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+def main(
+    A: T.Buffer((4, 8), "float32"), b: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")
+):
     for i, k in T.grid(4, 8):
         with T.block("C"):
             vi, vk = T.axis.remap("SR", [i, k])

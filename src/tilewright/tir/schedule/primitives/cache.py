@@ -1,4 +1,4 @@
-"""Caches: a copy of a buffer in another memory, filled before it is read or emptied after it is written.
+"""Caches: a copy of a buffer in another memory, filled before reading or emptied after writing.
 
 ``cache_read`` puts a block that copies ``A`` into ``A_<scope>`` ahead of the consumers, which then
 read the copy. ``cache_write`` lets a block write ``C_<scope>`` and puts a block that copies it into
@@ -222,6 +222,8 @@ def reindex(sch: Any, block: BlockRV, buffer: Any) -> BlockRV:
                 f"axis {axis.var.name} of block {realize.block.name!r} doesn't start at zero",
                 realize,
             )
+    if is_read:
+        _check_in_bounds(scope, realize, old, indices)
     names = buffer_names(state, scope.func_name)
     copied = old.with_fresh_data(
         name=fresh_name(f"{old.name}_reindex", names),
@@ -264,6 +266,30 @@ def reindex(sch: Any, block: BlockRV, buffer: Any) -> BlockRV:
     renamed = {realize: realize.replace(block=changed)}
     _insert(scope, anchor, nest, renamed, copied, before=is_read)
     return BlockRV(scope.func_name, block_name)
+
+
+def _check_in_bounds(
+    scope: Scope, realize: BlockRealize, buffer: Buffer, indices: Sequence[Expr]
+) -> None:
+    """Refuse if the block reads outside of the buffer under some condition only."""
+    regions = Regions(scope.state, scope.func_name, ())
+    regions.add_block_axes(scope.block)
+    inner = regions.inner_vars({item.var: item.dom for item in realize.block.iter_vars})
+    for index, size in zip(indices, buffer.shape):
+        span = regions.relax_expr(index, const(1), {}, inner)
+        if span is not None:
+            end = poly_add(span.min, span.extent)
+            inside = regions.surely_at_least(span.min, {}) and regions.surely_at_least(
+                regions.poly(size), end
+            )
+            if inside:
+                continue
+        raise scope.state.error(
+            f"`{index!r}` may be outside of {buffer.name}: block {realize.block.name!r} reads it "
+            "under a condition, which a copy of all of it would not heed",
+            realize,
+            remedy="cache_read copies what is inside the buffer only",
+        )
 
 
 # ---- which buffer, which blocks -----------------------------------------------------------------

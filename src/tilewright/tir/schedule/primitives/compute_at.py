@@ -649,9 +649,9 @@ def _check_all_run(place: _Place, realize: BlockRealize, spans: dict[Var, Span |
             high = regions.difference(
                 poly_add(whole.min, whole.extent), poly_add(dom_min, dom_extent)
             )
-            if low is not None and low >= 0 and high is not None and high >= 0:
-                if iter_var.kind != REDUCE or whole.exact:
-                    continue
+            covered = low is not None and low >= 0 and high is not None and high >= 0
+            if covered and (iter_var.kind != REDUCE or whole.exact):
+                continue
         elif _covers_by_division(regions, span, dom_extent):
             continue
         raise place.state.error(

@@ -3,8 +3,8 @@
 ``compute_inline`` goes forward: ``B[i] = f(i)`` is substituted for every load of ``B``; the load's
 indices replace the block's axes (where the store's indices are not plain axes, they are solved for
 the axes first). ``reverse_compute_inline`` goes backward: the consumer ``C[g(i)] = h(B[p(i)])`` is
-pulled into the block ``B[u] = f(u)`` that produces ``B``, which then stores ``C[g(q(u))] = h(f(u))``
-directly, ``q`` being the inverse of the access ``p``.
+pulled into the block ``B[u] = f(u)`` that produces ``B``, which then stores
+``C[g(q(u))] = h(f(u))`` directly, ``q`` being the inverse of the access ``p``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
+from tilewright.arith.polynomial import poly_add
 from tilewright.ir import (
     TRUE,
     Call,
@@ -22,6 +23,7 @@ from tilewright.ir import (
     Var,
     as_int,
     collect,
+    const,
     dtypes,
     pre_order,
     substitute,
@@ -41,6 +43,7 @@ from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.index_map import solve_indices
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import (
     Scope,
     check_complete,
@@ -214,6 +217,7 @@ def reverse_compute_inline(sch: Any, block: BlockRV) -> None:
     analyzer = state.analyzer(scope.func_name)
     for iter_var in producer.block.iter_vars:
         analyzer.bind(iter_var.var, iter_var.dom)
+    _check_reached(scope, consumer, access, producer, source)
     solved = _solve_axes(state, consumer.block, access, source.indices)
     if solved is None:
         raise state.error(
@@ -393,6 +397,40 @@ def _check_available_early(scope: Scope, consumer: BlockRealize, producer: Block
 
 def _same_nest(scope: Scope, producer: BlockRealize, buffer: Buffer) -> bool:
     return producer in scope.readers(buffer)
+
+
+def _check_reached(
+    scope: Scope,
+    consumer: BlockRealize,
+    access: Sequence[Expr],
+    producer: BlockRealize,
+    source: BufferStore,
+) -> None:
+    """Refuse if the consumer has instances that meet no element that the producer makes.
+
+    Such instances (the border of a padding, say) would have no place to run.
+    """
+    regions = Regions(scope.state, scope.func_name, ())
+    regions.add_block_axes(scope.block)
+    wanted_axes = regions.inner_vars({item.var: item.dom for item in consumer.block.iter_vars})
+    made_axes = regions.inner_vars({item.var: item.dom for item in producer.block.iter_vars})
+    for index, target in zip(access, source.indices):
+        wanted = regions.relax_expr(index, const(1), {}, wanted_axes)
+        made = regions.relax_expr(target, const(1), {}, made_axes)
+        if wanted is not None and made is not None:
+            wanted_end = poly_add(wanted.min, wanted.extent)
+            made_end = poly_add(made.min, made.extent)
+            if regions.surely_at_least(wanted.min, made.min) and regions.surely_at_least(
+                made_end, wanted_end
+            ):
+                continue
+        raise scope.state.error(
+            f"`{index!r}` may be outside of what block {producer.block.name!r} makes: some "
+            f"instances of block {consumer.block.name!r} would not run",
+            consumer,
+            producer,
+            remedy="compute_inline the producer instead",
+        )
 
 
 def _one_access(

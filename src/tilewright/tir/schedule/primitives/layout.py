@@ -1,7 +1,7 @@
 """Layouts: storing a buffer, or iterating a block, in another order of indices.
 
-``transform_layout`` replaces a buffer by one whose indices are mapped by an ``IndexMap``: every load
-and store in the buffer's scope is rewritten. If the map must pad, the padding is reached by no
+``transform_layout`` replaces a buffer by one whose indices are mapped by an ``IndexMap``: every
+load and store in the buffer's scope is rewritten. If the map must pad, the padding is reached by no
 access, because all go through the map; it is filled only if a value is asked for.
 ``transform_block_layout`` maps the axes of a block instead, which gets new loops.
 """
@@ -14,7 +14,6 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.ir import (
     FALSE,
-    TRUE,
     Expr,
     FloatImm,
     IntImm,
@@ -134,7 +133,7 @@ def _owner(state: ScheduleState, realize: BlockRealize, buffer: Buffer) -> Block
                 return item
             if any(match.buffer is buffer for match in item.match_buffers):
                 raise state.error(
-                    f"{buffer.name} is a view of another buffer's region: its layout is not its own",
+                    f"{buffer.name} is a view of another buffer: its layout is not its own",
                     realize,
                 )
     return None
@@ -314,14 +313,17 @@ def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
     reads, writes = block_access_regions(made)
     made = made.replace(reads=tuple(reads), writes=tuple(writes))
     loops = tuple(Var(f"ax{axis}") for axis in range(len(iter_vars)))
-    nest: Stmt = BlockRealize(loops, TRUE, made)
+    # Each old loop is one old axis, so the predicate follows the axes.
+    in_loops = inverse.map_indices(loops, analyzer)
+    old_loops = dict(zip(realize.iter_values, in_loops))
+    nest: Stmt = BlockRealize(loops, substitute(realize.predicate, old_loops), made)
     for var, iter_var in zip(reversed(loops), reversed(iter_vars)):
         nest = For(var, const(0), iter_var.dom.extent, SERIAL, nest)
     state.replace(outermost, nest)
 
 
 def _own_loops(state: ScheduleState, realize: BlockRealize) -> Any:
-    """Return the outermost loop of a nest that binds each axis to one loop and holds nothing else."""
+    """Return the outermost of a block's loops, if each binds one axis and holds nothing else."""
     loops: dict[Var, For] = {}
     current: Any = realize
     for item in state.parents(realize):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import Any
 
 from tilewright.arith import detect_iter_map
@@ -295,7 +295,7 @@ def _nested_radix(realize: BlockRealize, loops: Sequence[For]) -> bool:
             elif uses_var(item, set(extents)):
                 return False
         terms.sort()
-        for (factor, extent), (following, _) in zip(terms, terms[1:]):
+        for (factor, extent), (following, _) in pairwise(terms):
             if following < factor * extent:
                 return False
     return all(var in seen or as_int(extent) == 1 for var, extent in extents.items())
