@@ -108,6 +108,8 @@ def scope_of(state: ScheduleState, realize: BlockRealize) -> Scope:
     found: Scope | None = cache.get(key)
     if found is None:
         found = cache[key] = Scope(state, around, func_name)
+    # Copies of a schedule share the index, and so this scope: it works for whoever asks.
+    found.state = state
     return found
 
 
