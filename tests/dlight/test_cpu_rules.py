@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from tilewright import dlight, te, topi
-from tilewright.dlight.base import IS_SCHEDULED
 from tilewright.dlight.cpu import BlockByBlock, RowWise, TiledReduction
 from tilewright.ir import IRModule, collect
 from tilewright.meta_schedule.arg_info import arg_infos, random_arguments
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
-from tilewright.tir import For, PrimFunc
+from tilewright.tir import IS_SCHEDULED, For, PrimFunc
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
 

@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from tilewright.ir import IRModule, Pass, pre_order
 from tilewright.support.errors import ScheduleError, TilewrightError
 from tilewright.target import Target
-from tilewright.tir import SERIAL, For, PrimFunc
+from tilewright.tir import IS_SCHEDULED, SERIAL, For, PrimFunc
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.stmt import BlockRealize
 
 logger = logging.getLogger("tilewright.dlight")
-
-IS_SCHEDULED = "tir.is_scheduled"
-"""Function attribute: somebody has scheduled this function already."""
-
 
 @dataclass(frozen=True)
 class NotApplicable:

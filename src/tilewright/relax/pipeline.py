@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.dlight import ApplyDefaultSchedule, cpu as dlight_cpu
 from tilewright.ir import IRModule, Pass, Sequential
 from tilewright.relax.transform import (
     AnnotateTIROpPattern,
@@ -66,7 +67,7 @@ def default_schedule(target: Target | None) -> Pass:
 
     This is the one place where untuned functions get their rule-based schedule.
     """
-    return Sequential([], name="DefaultSchedule")
+    return ApplyDefaultSchedule(*dlight_cpu.rules(), target=target)
 
 
 PIPELINES.register("zero", _zero)

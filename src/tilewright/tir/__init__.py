@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype, decl_buffer
-from tilewright.tir.function import PrimFunc
+from tilewright.tir.function import IS_SCHEDULED, PrimFunc
 from tilewright.tir.reducer import REDUCERS, CommReducer, make_reducer
 from tilewright.tir.rewrite import fresh_name, renew_definitions, replace_buffers
 from tilewright.tir.stmt import (

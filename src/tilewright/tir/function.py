@@ -10,6 +10,9 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import Block, BlockRealize, Stmt
 
+IS_SCHEDULED = "tir.is_scheduled"
+"""Function attribute: somebody has scheduled this function already; rules leave it alone."""
+
 
 @node
 class PrimFunc(BaseFunc):

@@ -1,0 +1,148 @@
+"""Tuning and applying as passes: a module goes in, a module comes out."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.ir import IRModule, Pass
+from tilewright.meta_schedule.database import Database, JSONDatabase
+from tilewright.meta_schedule.extracted_task import contexts_of, extract_tasks
+from tilewright.meta_schedule.tune import tune_tasks
+from tilewright.support.errors import ScheduleError, TuneError
+from tilewright.target import Target
+from tilewright.tir import IS_SCHEDULED, PrimFunc
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+
+def current_target(target: Target | str | None) -> Target:
+    """Return the target given, else the current one, else this machine's CPU."""
+    if target is not None:
+        return Target(target)
+    return Target.current() or Target("native")
+
+
+class MetaScheduleTuneIRMod(Pass):
+    """Tune the TensorIR functions of a module into ``work_dir``; the module stays as it is.
+
+    ``op_names`` limits it to functions with one of these words in their name. Other options are
+    those of :func:`tilewright.meta_schedule.tune.tune_tasks`.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, Any] | None = None,
+        work_dir: str | os.PathLike[str] | None = None,
+        max_trials_global: int = 64,
+        max_trials_per_task: int | None = None,
+        op_names: Sequence[str] | None = None,
+        *,
+        target: Target | str | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        if params:
+            raise TuneError(
+                "bind parameters before tuning (relax.transform.BindParams): "
+                "they decide which functions there are"
+            )
+        if work_dir is None and Database.current() is None and "database" not in options:
+            raise TuneError("tuning needs work_dir=, database=, or `with database:` around it")
+        self.work_dir = work_dir
+        self.max_trials_global = max_trials_global
+        self.max_trials_per_task = max_trials_per_task
+        self.op_names = op_names
+        self.target = target
+        self.seed = seed
+        self.options = options
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Tune; return the same module."""
+        target = current_target(self.target)
+        tasks = extract_tasks(mod, target, op_names=self.op_names)
+        if not tasks:
+            wanted = f" matching {list(self.op_names)}" if self.op_names is not None else ""
+            logger.warning("the module has no TensorIR function%s to tune", wanted)
+            return mod
+        contexts, weights = contexts_of(tasks, seed=self.seed)
+        options = dict(self.options)
+        if self.work_dir is None and "database" not in options:
+            options["database"] = Database.current()
+        tune_tasks(
+            contexts,
+            weights,
+            work_dir=self.work_dir,
+            max_trials_global=self.max_trials_global,
+            max_trials_per_task=self.max_trials_per_task,
+            **options,
+        )
+        return mod
+
+
+class MetaScheduleTuneTIR(MetaScheduleTuneIRMod):
+    """Tune every TensorIR function of a module into ``work_dir``; the module stays as it is."""
+
+    def __init__(
+        self,
+        work_dir: str | os.PathLike[str] | None = None,
+        max_trials_global: int = 64,
+        max_trials_per_task: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(None, work_dir, max_trials_global, max_trials_per_task, **options)
+
+
+class MetaScheduleApplyDatabase(Pass):
+    """Rewrite the functions that a database has records for, and leave the rest.
+
+    The database is the one in ``work_dir``, the one given, or the current one (``with database:``).
+    """
+
+    def __init__(
+        self,
+        work_dir: str | os.PathLike[str] | None = None,
+        enable_warning: bool = False,
+        *,
+        database: Database | None = None,
+        target: Target | str | None = None,
+    ) -> None:
+        self.work_dir = work_dir
+        self.enable_warning = enable_warning
+        self.database = database
+        self.target = target
+
+    def _open(self) -> Database:
+        if self.database is not None:
+            return self.database
+        if self.work_dir is not None:
+            return JSONDatabase(work_dir=self.work_dir)
+        current = Database.current()
+        if current is None:
+            raise TuneError(
+                "MetaScheduleApplyDatabase needs work_dir=, database=, or `with database:` around it"
+            )
+        return current
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Apply the best records."""
+        database, target = self._open(), current_target(self.target)
+
+        def apply(name: str, func: PrimFunc) -> PrimFunc:
+            if func.attrs.get(IS_SCHEDULED):
+                return func
+            try:
+                sch = database.query_schedule(func, target)
+            except ScheduleError as error:
+                logger.warning("%s: a record does not replay, it is not used: %s", name, error)
+                return func
+            if sch is None:
+                if self.enable_warning:
+                    logger.warning("%s: the database has no record", name)
+                return func
+            made: PrimFunc = sch.mod["main"]
+            return made.replace(attrs={**func.attrs, **made.attrs, IS_SCHEDULED: 1})
+
+        return mod.map_functions(apply, PrimFunc)
