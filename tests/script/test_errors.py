@@ -146,12 +146,9 @@ def test_error(body, message, culprit):
             "@T.prim_func(root=False)\ndef f():\n    A = T.alloc_buffer((4,))",
             "needs a root block",
         ),
-        ("R.function", "not available"),
     ],
 )
 def test_error_in_the_frame(text, message):
-    if text == "R.function":
-        pytest.skip("the graph dialect is another package's")
     with pytest.raises(ParseError) as info:
         script.parse(text)
     assert message in str(info.value)

@@ -149,6 +149,25 @@ def test_module_printing_works_after_importing_the_core_only():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_programs_that_are_not_well_formed_print_too():
+    realize = example.root.body.body.body
+    for broken in (
+        realize.replace(iter_values=realize.iter_values[:1]),
+        realize.replace(block=realize.block.replace(iter_vars=())),
+    ):
+        assert "B[vi" in script.to_text(broken)
+    loop = example.root.body
+    assert "for i, i_1" in script.to_text(loop.replace(body=loop.replace(body=realize)))
+    assert "T.backwards(16)" in script.to_text(loop.replace(kind="backwards"))
+    store = realize.block.body
+    for value in (IntImm(1), Add(store.value, IntImm(1)), Select(IntImm(1), store.value, INT)):
+        assert "B[vi, vj] = " in script.to_text(store.replace(value=value))
+    assert "B[vi]" in script.to_text(store.replace(indices=store.indices[:1]))
+
+
+INT = Var("i", "int32")
+
+
 # ---- property -----------------------------------------------------------------------------------
 
 BUFFER = decl_buffer((64, 64), "float32", "A")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tilewright import script
+from tilewright import script, te
 from tilewright.ir import (
     EQ,
     OPS,
@@ -391,3 +391,12 @@ def test_pointer_used_before_its_buffer():
     buffer = decl_buffer((4,), "float32", "buf")
     body = Allocate(buffer, BufferStore(buffer, ONE, (const(0),)))
     check(AttrStmt(buffer.data, "storage_scope", const(1), body))
+
+
+def test_programs_from_tensor_expressions():
+    n = te.var("n")
+    a, b = te.placeholder((n, 64), name="a"), te.placeholder((64, 32), name="b")
+    k = te.reduce_axis((0, 64), name="k")
+    c = te.compute((n, 32), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    d = te.compute((n, 32), lambda i, j: c[i, j] + c[i, 0], name="d")
+    check(te.create_prim_func([a, b, d]))

@@ -236,7 +236,7 @@ def _for(p: Printer, node: For) -> None:
     with p.indented():
         write_suite(p, chain[-1].body)
     for loop in chain:
-        del p.context[loop.loop_var]
+        p.context.pop(loop.loop_var, None)
     p.leave(token)
 
 
@@ -250,7 +250,7 @@ def _loop_header(p: Printer, node: For) -> str:
     if node.loop_var.dtype != node.extent.dtype:
         parts.append(f'dtype="{node.loop_var.dtype}"')
     plain = node.kind == SERIAL and len(parts) <= 2 and "=" not in parts[-1]
-    kind = "range" if plain else LOOP_NAMES[node.kind]
+    kind = "range" if plain else LOOP_NAMES.get(node.kind, f"T.{node.kind}")
     return f"for {p.define(node.loop_var)} in {kind}({', '.join(parts)}):"
 
 
@@ -323,6 +323,7 @@ def _remaps(p: Printer, item: IterVar, value: Expr | None) -> bool:
     return (
         type(value) is Var
         and loop is not None
+        and item.kind in _AXIS_LETTERS
         and item.var.dtype == value.dtype
         and expr_equal(item.dom.min, loop.min)
         and expr_equal(item.dom.extent, loop.extent)
@@ -332,7 +333,9 @@ def _remaps(p: Printer, item: IterVar, value: Expr | None) -> bool:
 
 def _write_axes(p: Printer, block: Block, realize: BlockRealize | None) -> None:
     axes = block.iter_vars
-    values = realize.iter_values if realize is not None else (None,) * len(axes)
+    values: list[Expr | None] = list(realize.iter_values) if realize is not None else []
+    # A program that is not well formed is printed too: somebody wants to see what is wrong.
+    values += [None] * (len(axes) - len(values))
     index = 0
     while index < len(axes):
         stop = index
