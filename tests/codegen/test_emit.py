@@ -37,7 +37,8 @@ def main(A: T.Buffer((16,), "float32"), C: T.Buffer((16,), "float32")):
 def test_invariant_arithmetic_and_loads_leave_their_loops():
     text = """
 @T.prim_func
-def main(A: T.Buffer((8, 64), "float32"), B: T.Buffer((8,), "float32"), C: T.Buffer((8, 64), "float32")):
+def main(A: T.Buffer((8, 64), "float32"), B: T.Buffer((8,), "float32"),
+         C: T.Buffer((8, 64), "float32")):
     for i in range(8):
         for j in range(64):
             with T.block("C"):
@@ -111,7 +112,8 @@ def main(C: T.Buffer((8, 8), "float32")):
 def test_register_tiles_become_registers():
     text = """
 @T.prim_func
-def main(A: T.Buffer((4, 32), "float32"), B: T.Buffer((32, 16), "float32"), C: T.Buffer((4, 16), "float32")):
+def main(A: T.Buffer((4, 32), "float32"), B: T.Buffer((32, 16), "float32"),
+         C: T.Buffer((4, 16), "float32")):
     acc = T.alloc_buffer((4, 16), "float32", scope="local")
     for i in range(4):
         for j in T.vectorized(16):
@@ -206,7 +208,7 @@ class Module:
     def main(A: T.Buffer((4,), "float32")):
         T.evaluate(T.call_extern("double", A.data, dtype="int32"))
 """
-    with pytest.raises(CodegenError, match="the kernel takes .ptr A, ptr C"):
+    with pytest.raises(CodegenError, match=r"the kernel takes .ptr A, ptr C"):
         compile(parse(text))
 
 
@@ -244,7 +246,7 @@ def test_unknown_intrinsic_names_the_known_ones():
 def main(A: T.Buffer((4,), "float32")):
     A[0] = T.nextafter(A[1], A[2])
 """
-    with pytest.raises(CodegenError, match="'nextafter'; it knows .*exp"):
+    with pytest.raises(CodegenError, match=r"'nextafter'; it knows .*exp"):
         compile(parse(text))
 
 

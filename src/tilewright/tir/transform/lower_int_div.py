@@ -1,7 +1,7 @@
 """Replace floor division by the cheaper truncating one where both give the same.
 
-They agree where the dividend is not negative and the divisor positive, which the ranges of loops tell.
-Divisions by powers of two stay: they become shifts and masks, which round down anyway.
+They agree where the dividend is not negative and the divisor positive, which the ranges of loops
+tell. Divisions by powers of two stay: they become shifts and masks, which round down anyway.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Replace matched buffers by the buffers that they stand for a region of.
 
-An access ``M[i, j]`` becomes ``B[b0 + i, b1 + j]``; variables in the strides and offset of ``M`` get
-the values that follow from ``B``.
+An access ``M[i, j]`` becomes ``B[b0 + i, b1 + j]``; variables in the strides and offset of ``M``
+get the values that follow from ``B``.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from tilewright.tir.transform.vectorize_loop import VectorizeLoop
 
 
 def block_passes() -> list[Pass]:
-    """Passes that remove blocks: what follows them is plain loops over multi-dimensional buffers."""
+    """Passes that remove blocks; they leave plain loops over multi-dimensional buffers."""
     return [
         LowerInitBlock(),
         PlanBufferAllocation(),

@@ -1,14 +1,15 @@
 """Keep what a loop accumulates in registers instead of memory.
 
 A reduction loop such as ``for k: C[i, j] = C[i, j] + ...`` reads and writes the same elements in
-each iteration. If all accesses of a buffer inside a loop are at places that don't depend on the
-loop, they are copied to a small local buffer before the loop and back after it. LLVM turns the local
+each iteration. If all accesses of a buffer inside a loop are at places that don't depend on
+it, they are copied to a small local buffer before the loop and back after it. LLVM turns the local
 buffer into registers. Runs after unrolling, so that whole tiles can be promoted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -85,6 +86,9 @@ class _Promoter(Mutator):
     def visit_Expr(self, node: Expr) -> Expr:
         return node
 
+    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
+        return node
+
     def visit_Allocate(self, node: Allocate) -> Any:
         if all(isinstance(extent, IntImm) for extent in node.buffer.shape):
             self.tiles.add(node.buffer.data)
@@ -153,13 +157,15 @@ class _Promoter(Mutator):
                 continue
             places.sort(key=lambda item: item[0][1])
             starts = [(key[1], key[2]) for key, _ in places]
-            if all(a + n <= b for (a, n), (b, _) in zip(starts, starts[1:])):
+            if all(a + n <= b for (a, n), (b, _) in pairwise(starts)):
                 made.append((access, places))
         return made
 
     def _accesses(self, loop: For) -> dict[Var, _Access] | None:
         """All accesses below a loop by data variable; ``None`` if something unknown runs there."""
-        stored = {item.buffer.data for item in _statements(loop.body) if type(item) is BufferStore}
+        stored = self._candidates(loop)
+        if not stored:
+            return None
         found: dict[Var, _Access] = {}
         inside: set[Var] = {loop.loop_var}
         stack: list[tuple[Any, bool]] = [(loop.body, True)]
@@ -218,8 +224,14 @@ class _Promoter(Mutator):
             data = store.buffer.data  # type: ignore[attr-defined]
             if data in refused:
                 continue
-            variables = [v for v in pre_order(store.indices[0]) if type(v) is Var]  # type: ignore[attr-defined]
-            if any(var in inside for var in variables) or (not variables and data in self.tiles):
+            index = store.indices[0]  # type: ignore[attr-defined]
+            base = index.base if type(index) is Ramp else index
+            if type(base) is IntImm and data in self.tiles:
+                refused.add(data)
+                wanted.discard(data)
+                continue
+            variables = [v for v in pre_order(index) if type(v) is Var]
+            if any(var in inside for var in variables):
                 refused.add(data)
                 wanted.discard(data)
             else:

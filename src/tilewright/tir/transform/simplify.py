@@ -1,4 +1,4 @@
-"""Simplify expressions, knowing the loops and conditions around them, and drop what does nothing."""
+"""Simplify expressions in the light of the loops and conditions around them; drop no-ops."""
 
 from __future__ import annotations
 
