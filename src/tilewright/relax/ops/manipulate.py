@@ -329,6 +329,23 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None) -> StructInfo:
 
 
 @operator(
+    "gather_elements",
+    legalize=lambda data, indices, axis: topi.gather(data, axis, indices),
+    numpy=lambda data, indices, axis: np.take_along_axis(data, indices, axis),
+)
+def gather_elements(data: Tensor, indices: Tensor, axis: int = 0) -> StructInfo:
+    """Look up one element for each index, which gives the place along ``axis``."""
+    info: Any = data
+    where_: Any = indices
+    if not dtypes.is_integer(where_.dtype):
+        raise InferenceError(f"indices must be integers, got {where_.dtype}")
+    normal_axis(axis, info.ndim)
+    if where_.ndim != info.ndim:
+        raise InferenceError(f"data has {info.ndim} dimensions, indices have {where_.ndim}")
+    return TensorStructInfo(known(where_, "indices"), info.dtype)
+
+
+@operator(
     "where",
     legalize=lambda condition, x, y: topi.where(condition, x, y),
     numpy=np.where,
