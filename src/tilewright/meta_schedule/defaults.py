@@ -1,0 +1,55 @@
+"""What is used by default, for each kind of target: explicit, ordered lists of names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.support.errors import TuneError
+from tilewright.target import Target
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """Names of rules and postprocs in the order of their application; weights of mutators."""
+
+    sch_rules: tuple[str, ...]
+    postprocs: tuple[str, ...]
+    mutator_probs: Mapping[str, float]
+
+
+CPU = Defaults(
+    sch_rules=(
+        "inline-constant-scalars",
+        "auto-inline",
+        "add-rfactor",
+        "multi-level-tiling",
+        "parallelize-vectorize-unroll",
+        "random-compute-location",
+    ),
+    postprocs=(
+        "disallow-dynamic-loop",
+        "rewrite-parallel-vectorize-unroll",
+        "rewrite-reduction-block",
+    ),
+    mutator_probs={
+        "mutate-tile-size": 0.9,
+        "mutate-compute-location": 0.05,
+        "mutate-unroll": 0.03,
+        "mutate-parallel": 0.02,
+        "mutate-choice": 0.02,
+    },
+)
+
+BY_KIND: dict[str, Defaults] = {"llvm": CPU, "c": CPU}
+
+
+def for_target(target: Target) -> Defaults:
+    """Return the defaults of a target's kind."""
+    found = BY_KIND.get(target.kind)
+    if found is None:
+        raise TuneError(
+            f"there are no default rules for target {target.kind!r} (there are for "
+            f"{', '.join(BY_KIND)}); give sch_rules, postprocs and mutator_probs"
+        )
+    return found

@@ -1,0 +1,53 @@
+"""What a mutator is: it changes one decision in each of many candidates at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilewright.support.errors import TuneError
+from tilewright.support.registry import Registry
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tilewright.meta_schedule.search_strategy.design import Column
+
+
+class Mutator:
+    """Base of mutators.
+
+    A population holds, for each decision (``Column``), the number of the chosen option in each
+    candidate. ``applies`` says which decisions are this mutator's; ``mutate`` gets the options of
+    some candidates and returns others. A *structural* mutator moves candidates to another variant
+    of their sketch instead, and has nothing else to do.
+    """
+
+    name = "mutator"
+    structural = False
+
+    def applies(self, column: Column) -> bool:
+        """Whether the mutator changes decisions of this kind."""
+        raise NotImplementedError(f"{type(self).__name__} must define applies")
+
+    def mutate(
+        self, column: Column, chosen: NDArray[np.int64], rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Return other options for the candidates that chose ``chosen``."""
+        return other_option(column, chosen, rng)
+
+
+def other_option(
+    column: Column, chosen: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw an option uniformly among the others."""
+    count = len(column.options)
+    if count < 2:
+        return chosen
+    return (chosen + rng.integers(1, count, chosen.shape)) % count
+
+
+MUTATORS: Registry[Callable[[], Mutator]] = Registry("mutator", TuneError)
+"""Mutators by name; ``defaults.py`` gives the default weights."""

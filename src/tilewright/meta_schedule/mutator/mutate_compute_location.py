@@ -1,0 +1,24 @@
+"""Compute a block somewhere else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.meta_schedule.mutator.base import MUTATORS, Mutator
+
+if TYPE_CHECKING:
+    from tilewright.meta_schedule.search_strategy.design import Column
+
+
+class MutateComputeLocation(Mutator):
+    """Move candidates to a variant of their sketch with another compute location."""
+
+    name = "mutate-compute-location"
+    structural = True
+
+    def applies(self, column: Column) -> bool:
+        """Compute locations are no columns: each has a variant of its own."""
+        return False
+
+
+MUTATORS.register("mutate-compute-location", MutateComputeLocation)

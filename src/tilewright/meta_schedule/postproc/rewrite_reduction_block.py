@@ -1,0 +1,41 @@
+"""Take the init out of every reduction, to before its outermost reduction loop."""
+
+from __future__ import annotations
+
+from tilewright.ir import uses_var
+from tilewright.meta_schedule.postproc.base import POSTPROCS, Postproc, Rejected
+from tilewright.tir import REDUCE
+from tilewright.tir.schedule import Schedule
+
+
+class RewriteReductionBlock(Postproc):
+    """Apply ``decompose_reduction`` wherever there is an init and a loop to put it before."""
+
+    name = "rewrite-reduction-block"
+
+    def apply(self, sch: Schedule) -> Rejected | None:
+        """Decompose all reductions."""
+        for func_name in sch.state.func_names():
+            names = [
+                name
+                for name, realize in sch.state.index(func_name).blocks.items()
+                if realize.block.init is not None
+            ]
+            for name in names:
+                realize = sch.state.index(func_name).blocks[name]
+                reducing = [
+                    value
+                    for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
+                    if iter_var.kind == REDUCE
+                ]
+                for loop in sch.state.loops_above(realize):
+                    if any(uses_var(value, {loop.loop_var}) for value in reducing):
+                        block = sch.get_block(name, func_name)
+                        loops = sch.get_loops(block)
+                        at = next(rv for rv in loops if rv.var is loop.loop_var)
+                        sch.decompose_reduction(block, at)
+                        break
+        return None
+
+
+POSTPROCS.register("rewrite-reduction-block", RewriteReductionBlock)

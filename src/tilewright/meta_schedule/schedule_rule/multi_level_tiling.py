@@ -1,0 +1,278 @@
+"""Tile a reduction for the memory hierarchy and the register file.
+
+The structure is a word of S (all spatial axes) and R (all reduction axes), from the outermost loops
+inwards. The accumulators are a buffer of their own (``cache_write``, or the intermediate buffer when
+an elementwise block consumes it) that lives in registers: it is made before the first R and written
+back after the last one. So on CPUs the default is ``SSSRRS``: parallel tiles, cache tiles, panels,
+then the reduction around a register tile that is kept from its first to its last step. (With the
+``SSRSRS`` of Ansor, accumulators of several register tiles are in flight at once and have to live in
+memory; it remains available.)
+
+Structure forks:
+
+- Which axis becomes vectors: the output's last axis, or one along which an operand can be packed.
+- Whether the operand along the vector axis is packed (``cache_read`` of a panel) before it is used.
+- An axis whose extent has no useful divisors (primes) is first cut into pieces of a fixed size that
+  does not divide it. Lowering separates the last, partial piece.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.ir import dtypes
+from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
+from tilewright.meta_schedule.schedule_rule.patterns import (
+    Operand,
+    Reduction,
+    describe_reduction,
+    elementwise_consumer,
+    lanes_for,
+)
+from tilewright.support.errors import ScheduleError
+from tilewright.target import Target
+from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
+from tilewright.tir.schedule.sampling import divisors
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+TILED = "meta_schedule.tiling_structure"
+"""Annotation of blocks that this rule has tiled."""
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """One way to tile: the vector axis, the operand to pack, fixed inner pieces by axis."""
+
+    vector_axis: int
+    pack: Operand | None = None
+    pieces: dict[int, int] = field(default_factory=dict)
+
+
+class MultiLevelTiling(ScheduleRule):
+    """Tile reductions that reuse data or run along memory; see the module's text.
+
+    ``max_innermost_factor`` limits the innermost factor of each tile, ``pack`` allows packing,
+    ``max_forks`` limits the number of schedules made of one.
+    """
+
+    name = "multi-level-tiling"
+
+    def __init__(
+        self,
+        *,
+        structure: str = "SSSRRS",
+        max_innermost_factor: int = 64,
+        pack: bool = True,
+        max_forks: int = 8,
+    ) -> None:
+        self.structure = structure
+        self.max_innermost_factor = max_innermost_factor
+        self.pack = pack
+        self.max_forks = max_forks
+        self.vector_bits = 256
+
+    def initialize(self, target: Target) -> None:
+        """Learn the vector width."""
+        self.vector_bits = target.vector_bits
+
+    def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
+        """Return one schedule for each way to tile the block."""
+        if TILED in sch.get(block).annotations:
+            return NotApplicable("tiled already")
+        found = describe_reduction(sch, block)
+        if found is None:
+            return NotApplicable("not a reduction with plain loops of constant extents")
+        if not found.output_axes or max(found.extents[a] for a in found.output_axes) == 1:
+            return NotApplicable("the output is a scalar")
+        plans = self.plans(found)
+        if not plans:
+            return NotApplicable("no data is reused and no axis runs along memory")
+        made = []
+        for plan in plans[: self.max_forks]:
+            fork = sch.copy(seed=sch.fork_seed())
+            try:
+                self._tile(fork, block, found, plan)
+            except ScheduleError as error:
+                logger.debug("multi-level-tiling of %s by %s: %s", block, plan, error)
+                continue
+            made.append(fork)
+        return made or NotApplicable("every way to tile it is refused")
+
+    # ---- which ways there are -------------------------------------------------------------
+
+    def lanes(self, found: Reduction) -> int:
+        """Elements of the output in one vector register."""
+        return lanes_for(dtypes.bits_of(found.output.dtype), self.vector_bits)
+
+    def plans(self, found: Reduction) -> list[TilePlan]:
+        """List the ways to tile a reduction, the most promising first."""
+        plans = []
+        for axis, operands in self._vector_axes(found):
+            for operand in operands:
+                for pieces in self._pieces(found, axis):
+                    plans.append(TilePlan(axis, operand, pieces))
+        return plans
+
+    def _vector_axes(self, found: Reduction) -> list[tuple[int, list[Operand | None]]]:
+        """Return the axes worth vectorizing, each with the operands to pack (``None``: no packing)."""
+        ways: list[tuple[int, list[Operand | None]]] = []
+        lanes = self.lanes(found)
+        last = found.output_axes[-1]
+        for axis in dict.fromkeys((last, *reversed(found.output_axes))):
+            if found.extents[axis] == 1:
+                continue
+            along = [item for item in found.operands if axis in item.used]
+            if not along:
+                continue
+            # Other operands are read once for a whole vector, so only these must be in order.
+            in_order = all(item.axes and axis in item.axes[-1] for item in along)
+            packable = (
+                along[0]
+                if self.pack and len(along) == 1 and along[0].plain and self._worth(found, along[0])
+                else None
+            )
+            choices: list[Operand | None] = []
+            if in_order:
+                choices.append(None)
+            if packable is not None:
+                choices.append(packable)
+            if axis != last:
+                # A transposed write-back pays if the last axis is too short for vectors.
+                if found.extents[last] % lanes == 0 or found.extents[axis] % lanes:
+                    continue
+                if len(found.reduce) == 0 or packable is None:
+                    continue
+            if choices:
+                ways.append((axis, choices))
+        return ways
+
+    def _worth(self, found: Reduction, operand: Operand) -> bool:
+        """Whether a packed panel of an operand would be read more than a few times."""
+        times = 1
+        for axis in found.spatial:
+            if axis not in operand.used:
+                times *= found.extents[axis]
+        return times >= 8
+
+    def _pieces(self, found: Reduction, vector_axis: int) -> list[dict[int, int]]:
+        """Return choices of fixed inner pieces for axes without useful divisors."""
+        lanes = self.lanes(found)
+        choices: list[dict[int, int]] = [{}]
+        extent = found.extents[vector_axis]
+        if extent > 4 * lanes and not any(
+            d % lanes == 0 for d in divisors(extent) if d <= self.max_innermost_factor
+        ):
+            sizes = [lanes * n for n in (4, 2, 1, 3) if lanes * n <= self.max_innermost_factor]
+            choices = [{vector_axis: size} for size in _least_waste(extent, sizes, 2)]
+        rows = [axis for axis in found.spatial if axis != vector_axis]
+        row = max(rows, key=lambda axis: found.extents[axis], default=None)
+        if row is not None and found.extents[row] > 16:
+            extent = found.extents[row]
+            if not any(4 <= d <= 14 for d in divisors(extent)):
+                sizes = _least_waste(extent, [6, 8, 4, 5, 7, 10, 12], 2)
+                choices = [{**choice, row: size} for size in sizes for choice in choices]
+        return choices
+
+    # ---- doing it -------------------------------------------------------------------------
+
+    def _tile(self, sch: Schedule, block: BlockRV, found: Reduction, plan: TilePlan) -> None:
+        consumer = elementwise_consumer(sch, block)
+        if consumer is not None:
+            sch.set_scope(block, 0, "local")
+            write_back = sch.get_block(consumer, block.func)
+        else:
+            write_back = sch.cache_write(block, 0, "local")
+        _put_last(sch, block, "write", 0, found.output_axes.index(plan.vector_axis))
+        packed = None
+        if plan.pack is not None:
+            position = _read_position(sch, block, plan.pack)
+            packed = sch.cache_read(block, position, "global", [block])
+            dim = next(n for n, axes in enumerate(plan.pack.axes) if plan.vector_axis in axes)
+            _put_last(sch, packed, "write", 0, dim)
+        levels, vector_loop = self._split(sch, block, found, plan)
+        sch.reorder(*[loop for level in levels for loop in level])
+        first = self.structure.index("R")
+        holder = next(level for level in reversed(levels[:first]) if level)[-1]
+        sch.reverse_compute_at(write_back, holder, preserve_unit_loops=True)
+        if packed is not None:
+            sch.compute_at(packed, vector_loop, preserve_unit_loops=True)
+        sch.annotate(block, TILED, self.structure)
+
+    def _split(
+        self, sch: Schedule, block: BlockRV, found: Reduction, plan: TilePlan
+    ) -> tuple[list[list[LoopRV]], LoopRV]:
+        """Split all loops; returns the loops of each level, and where packing goes.
+
+        The vector axis comes first in the level that holds the register tiles, so that one packed
+        panel serves all of them, and last in the innermost one.
+        """
+        loops = sch.get_loops(block)
+        levels: list[list[LoopRV]] = [[] for _ in self.structure]
+        places = {
+            "S": [n for n, kind in enumerate(self.structure) if kind == "S"],
+            "R": [n for n, kind in enumerate(self.structure) if kind == "R"],
+        }
+        holder = max(n for n in places["S"] if n < self.structure.index("R"))
+        vector_loop: LoopRV | None = None
+        others = [axis for axis in range(len(loops)) if axis != plan.vector_axis]
+        for axis in (*others, plan.vector_axis):
+            slots = places["S" if axis in found.spatial else "R"]
+            for slot, loop in zip(slots, self._factors(sch, loops[axis], axis, found, plan, slots)):
+                if slot == holder and axis == plan.vector_axis:
+                    levels[slot].insert(0, loop)
+                    vector_loop = loop
+                else:
+                    levels[slot].append(loop)
+        assert vector_loop is not None  # the vector axis has an extent above one
+        return levels, vector_loop
+
+    def _factors(
+        self,
+        sch: Schedule,
+        loop: LoopRV,
+        axis: int,
+        found: Reduction,
+        plan: TilePlan,
+        slots: Sequence[int],
+    ) -> list[LoopRV]:
+        if found.extents[axis] == 1:
+            return [loop]
+        piece = plan.pieces.get(axis)
+        if piece is None:
+            factors = sch.sample_perfect_tile(loop, len(slots), self.max_innermost_factor)
+            return list(sch.split(loop, factors))
+        outer, inner = sch.split(loop, [None, piece])
+        factors = sch.sample_perfect_tile(outer, len(slots) - 1, 0)
+        return [*sch.split(outer, factors), inner]
+
+
+def _least_waste(extent: int, sizes: Sequence[int], count: int) -> list[int]:
+    """Return the piece sizes that overshoot an extent least, earlier ones first among equals."""
+    ranked = sorted(
+        range(len(sizes)), key=lambda n: (round(-(-extent // sizes[n]) * sizes[n] / extent, 2), n)
+    )
+    return [sizes[n] for n in ranked[:count]]
+
+
+def _put_last(sch: Schedule, block: BlockRV, side: str, index: int, dim: int) -> None:
+    """Make a dimension of an intermediate buffer its last one."""
+    item = sch.get(block)
+    regions = item.writes if side == "write" else item.reads
+    ndim = regions[index].buffer.ndim
+    if dim == ndim - 1:
+        return
+    names = [f"i{n}" for n in range(ndim)]
+    order = [*names[:dim], *names[dim + 1 :], names[dim]]
+    sch.transform_layout(block, [side, index], f"lambda {', '.join(names)}: ({', '.join(order)})")
+
+
+def _read_position(sch: Schedule, block: BlockRV, operand: Operand) -> int:
+    """Where an operand stands among the block's reads now."""
+    reads = sch.get(block).reads
+    return next(n for n, region in enumerate(reads) if region.buffer is operand.buffer)
+
+
+SCHEDULE_RULES.register("multi-level-tiling", MultiLevelTiling)

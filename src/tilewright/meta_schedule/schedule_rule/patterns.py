@@ -1,0 +1,191 @@
+"""Questions that rules ask about a block: what kind it is, how its loops and accesses relate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir import Call, Var, as_int, collect, free_vars
+from tilewright.tir import (
+    REDUCE,
+    SPATIAL,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+)
+from tilewright.tir.analysis import block_dependencies, is_output_block
+from tilewright.tir.schedule import BlockRV, Schedule
+from tilewright.tir.schedule.state import child_blocks
+
+EXPENSIVE = frozenset(
+    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid erf sin cos tan sinh cosh "
+    "asin acos atan asinh acosh atanh pow atan2 fmod hypot".split()
+)
+"""Intrinsics that cost many instructions: not to be evaluated again and again in a reduction."""
+
+
+def is_spatial(block: Block) -> bool:
+    """Whether a block computes each element by itself: no reduction, nothing opaque."""
+    return (
+        block.init is None
+        and bool(block.iter_vars)
+        and all(iter_var.kind == SPATIAL for iter_var in block.iter_vars)
+    )
+
+
+def has_reduction(block: Block) -> bool:
+    """Whether a block reduces and still holds its init."""
+    return block.init is not None and any(item.kind == REDUCE for item in block.iter_vars)
+
+
+def single_store(block: Block) -> BufferStore | None:
+    """Return a block's body if it is one store and there are no blocks inside."""
+    return block.body if type(block.body) is BufferStore else None
+
+
+def is_expensive(block: Block) -> bool:
+    """Whether a block evaluates intrinsics that cost many instructions."""
+    return any(item.op.name in EXPENSIVE for item in collect(block.body, Call))
+
+
+def has_branch(block: Block) -> bool:
+    """Whether a block chooses between values by a condition (padding does)."""
+    return any(item.op.name == "if_then_else" for item in collect(block.body, Call))
+
+
+def is_output(sch: Schedule, block: BlockRV) -> bool:
+    """Whether a block writes a buffer that its scope doesn't own."""
+    realize = sch.state.get_block(block)
+    return is_output_block(realize, sch.state.scope_block(realize))
+
+
+def own_loops(sch: Schedule, realize: BlockRealize) -> list[For] | None:
+    """Return a block's loops if it has one for each of its axes, in order, and nothing else there."""
+    loops = sch.state.loops_above(realize)
+    if len(loops) != len(realize.iter_values) or not loops:
+        return None
+    for loop, value in zip(loops, realize.iter_values):
+        if value is not loop.loop_var:
+            return None
+    if len(child_blocks(loops[0])) != 1:
+        return None
+    return loops
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A buffer that a reduction reads: its position, and the block axes in each of its indices."""
+
+    position: int
+    buffer: Buffer
+    axes: tuple[frozenset[int], ...]
+    plain: bool
+    """Whether each index is just one axis (or a constant)."""
+
+    @property
+    def used(self) -> frozenset[int]:
+        """All axes that take part."""
+        return frozenset().union(*self.axes) if self.axes else frozenset()
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction block as tiling sees it: extents and kinds of its axes, and its operands."""
+
+    extents: tuple[int, ...]
+    spatial: tuple[int, ...]
+    reduce: tuple[int, ...]
+    output: Buffer
+    output_axes: tuple[int, ...]
+    """The axis that stands in each index of the output."""
+    operands: tuple[Operand, ...]
+
+    def reused(self) -> bool:
+        """Whether an operand is read again for different outputs."""
+        return any(
+            self.extents[axis] > 1 and axis not in operand.used
+            for operand in self.operands
+            for axis in self.spatial
+        )
+
+    def moves_along(self, axis: int) -> bool:
+        """Whether consecutive values of an axis read consecutive elements of some operand."""
+        return any(operand.axes and axis in operand.axes[-1] for operand in self.operands)
+
+
+def describe_reduction(sch: Schedule, block: BlockRV) -> Reduction | None:
+    """Describe a reduction block with loops of its own and constant extents, else ``None``."""
+    realize = sch.state.get_block(block)
+    item = realize.block
+    store = single_store(item)
+    if store is None or not has_reduction(item) or own_loops(sch, realize) is None:
+        return None
+    extents = [as_int(iter_var.dom.extent) for iter_var in item.iter_vars]
+    if any(extent is None for extent in extents) or len(item.writes) != 1:
+        return None
+    place: dict[Var, int] = {iter_var.var: n for n, iter_var in enumerate(item.iter_vars)}
+    output_axes = []
+    for index in store.indices:
+        if type(index) is Var and index in place:
+            output_axes.append(place[index])
+        elif as_int(index) is None:
+            return None
+    loads = [load for load in collect(store.value, BufferLoad) if load.buffer is not store.buffer]
+    operands = []
+    for position, region in enumerate(item.reads):
+        own = [load for load in loads if load.buffer is region.buffer]
+        if not own:
+            continue
+        axes = tuple(
+            frozenset(
+                place[var]
+                for load in own
+                for var in free_vars(load.indices[dim])
+                if var in place
+            )
+            for dim in range(region.buffer.ndim)
+        )
+        plain = len(own) == 1 and all(
+            type(index) is Var or as_int(index) is not None for index in own[0].indices
+        )
+        operands.append(Operand(position, region.buffer, axes, plain))
+    kinds = [iter_var.kind for iter_var in item.iter_vars]
+    return Reduction(
+        tuple(extent for extent in extents if extent is not None),
+        tuple(n for n, kind in enumerate(kinds) if kind == SPATIAL),
+        tuple(n for n, kind in enumerate(kinds) if kind == REDUCE),
+        store.buffer,
+        tuple(output_axes),
+        tuple(operands),
+    )
+
+
+def elementwise_consumer(sch: Schedule, block: BlockRV) -> str | None:
+    """Return the name of the block's only consumer if that reads each of its elements once, in place."""
+    realize = sch.state.get_block(block)
+    scope = sch.state.scope_block(realize)
+    graph = block_dependencies(scope)
+    consumers = graph.consumers(realize.block.name)
+    if len(consumers) != 1 or is_output_block(realize, scope):
+        return None
+    consumer = graph.children[consumers[0]]
+    if not is_spatial(consumer.block) or own_loops(sch, consumer) is None:
+        return None
+    output = realize.block.writes[0].buffer
+    loads = [item for item in collect(consumer.block.body, BufferLoad) if item.buffer is output]
+    axes = {iter_var.var for iter_var in consumer.block.iter_vars}
+    for load in loads:
+        used = [index for index in load.indices if as_int(index) is None]
+        if len(set(used)) != len(used) or any(index not in axes for index in used):
+            return None
+        sizes = {item.var: as_int(item.dom.extent) for item in consumer.block.iter_vars}
+        if any(size != 1 for var, size in sizes.items() if var not in used):
+            return None
+    return consumer.block.name
+
+
+def lanes_for(dtype_bits: int, vector_bits: int) -> int:
+    """Elements in one vector register."""
+    return max(1, vector_bits // dtype_bits)

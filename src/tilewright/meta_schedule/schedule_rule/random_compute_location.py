@@ -1,0 +1,37 @@
+"""Leave open where a block is computed: by itself, inside a loop of its consumers, or inline."""
+
+from __future__ import annotations
+
+from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
+from tilewright.meta_schedule.schedule_rule.multi_level_tiling import TILED
+from tilewright.meta_schedule.schedule_rule.patterns import is_output, is_spatial, own_loops
+from tilewright.support.errors import ScheduleError
+from tilewright.tir.analysis import block_dependencies
+from tilewright.tir.schedule import BlockRV, Schedule
+
+
+class RandomComputeLocation(ScheduleRule):
+    """Sample a compute location for blocks that are in nobody's nest yet (padding, mostly)."""
+
+    name = "random-compute-location"
+
+    def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule] | NotApplicable:
+        """Sample a location and move the block there."""
+        realize = sch.state.get_block(block)
+        if TILED in realize.block.annotations or not is_spatial(realize.block):
+            return NotApplicable("not an elementwise block")
+        if is_output(sch, block) or own_loops(sch, realize) is None:
+            return NotApplicable("an output, or it has no loops of its own")
+        graph = block_dependencies(sch.state.scope_block(realize))
+        if not graph.consumers(realize.block.name):
+            return NotApplicable("nothing consumes it")
+        fork = sch.copy()
+        try:
+            location = fork.sample_compute_location(block)
+            fork.compute_at(block, location, preserve_unit_loops=True)
+        except ScheduleError:
+            return NotApplicable("there is no other place for it")
+        return [fork]
+
+
+SCHEDULE_RULES.register("random-compute-location", RandomComputeLocation)

@@ -1,0 +1,81 @@
+"""Apply every rule to every block, consumers before producers, and keep all forks."""
+
+from __future__ import annotations
+
+import logging
+
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.schedule_rule import NotApplicable, ScheduleRule
+from tilewright.meta_schedule.space_generator.base import SPACE_GENERATORS, SpaceGenerator
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.state import child_blocks
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+
+class PostOrderApply(SpaceGenerator):
+    """Rules in their order, each over all blocks from the last to the first.
+
+    Rules fork; ``max_sketches`` limits how many schedules come out. ``seed`` starts the random
+    decisions that sketches hold before the search changes them.
+    """
+
+    def __init__(self, *, max_sketches: int = 32, seed: int = 0, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]  # the base checks them
+        self.max_sketches = max_sketches
+        self.seed = seed
+
+    def generate_design_space(self, mod: IRModule) -> list[Schedule]:
+        """Return the sketches."""
+        made = [Schedule(mod, seed=self.seed)]
+        for rule in self.sch_rules:
+            made = [fork for sch in made for fork in self._apply(rule, sch)]
+            if len(made) > self.max_sketches:
+                logger.info(
+                    "%s left %d sketches, keeping %d", rule.name, len(made), self.max_sketches
+                )
+                made = made[: self.max_sketches]
+        return made
+
+    @staticmethod
+    def _apply(rule: ScheduleRule, sch: Schedule) -> list[Schedule]:
+        done: list[Schedule] = []
+        stack = [(sch, all_blocks(sch))]
+        while stack:
+            current, blocks = stack.pop()
+            if not blocks:
+                done.append(current)
+                continue
+            name_func, rest = blocks[-1], blocks[:-1]
+            func, name = name_func
+            if not current.has_block(name, func):
+                stack.append((current, rest))
+                continue
+            length = len(current.trace)
+            block = current.get_block(name, func)
+            result = rule.apply(current, block)
+            if isinstance(result, NotApplicable):
+                del current.trace.insts[length:]
+                logger.debug("%s does not apply to %s: %s", rule.name, name, result.reason)
+                result = [current]
+            stack.extend((fork, rest) for fork in reversed(result))
+        return done
+
+
+def all_blocks(sch: Schedule) -> list[tuple[str, str]]:
+    """Return function and name of all blocks, inner ones before those around them."""
+    found: list[tuple[str, str]] = []
+    for func in sch.state.func_names():
+        roots = child_blocks(sch.state.func(func).body)
+        stack = [(realize, False) for realize in reversed(roots)]
+        while stack:
+            realize, entered = stack.pop()
+            if entered:
+                found.append((func, realize.block.name))
+                continue
+            stack.append((realize, True))
+            stack.extend((item, False) for item in reversed(child_blocks(realize.block)))
+    return found
+
+
+SPACE_GENERATORS.register("post-order-apply", PostOrderApply)

@@ -1,0 +1,31 @@
+"""A design space written by hand: a function that schedules, with sampling where it leaves choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.space_generator.base import SpaceGenerator
+from tilewright.support.errors import TuneError
+from tilewright.tir.schedule import Schedule
+
+ScheduleFn = Callable[[Schedule], "Schedule | Sequence[Schedule] | None"]
+
+
+class ScheduleFnSpace(SpaceGenerator):
+    """Call ``sch_fn(sch)``: it changes the schedule it gets, or returns one or several."""
+
+    def __init__(self, sch_fn: ScheduleFn, *, seed: int = 0, **options: Any) -> None:
+        super().__init__(**options)
+        self.sch_fn = sch_fn
+        self.seed = seed
+
+    def generate_design_space(self, mod: IRModule) -> list[Schedule]:
+        """Return what the function makes of the module."""
+        sch = Schedule(mod, seed=self.seed)
+        result = self.sch_fn(sch)
+        made = [sch] if result is None else [result] if isinstance(result, Schedule) else result
+        if not all(isinstance(item, Schedule) for item in made):
+            raise TuneError("sch_fn must return nothing, a Schedule, or a list of them")
+        return list(made)
