@@ -1,0 +1,30 @@
+"""PyTorch models, by way of ``torch.export``. Needs the extra ``tilewright[torch]``.
+
+    import torch
+    from tilewright.relax.frontend.torch import from_exported_program
+
+    exported = torch.export.export(model.eval(), (torch.randn(1, 3, 224, 224),))
+    mod = from_exported_program(exported)
+
+PyTorch is imported when it is first needed, not with this package.
+"""
+
+from __future__ import annotations
+
+from tilewright.relax.frontend.torch.converters import (
+    CONVERTERS,
+    Context,
+    Converter,
+    converts as register_converter,
+)
+from tilewright.relax.frontend.torch.exported import load_exported_program
+from tilewright.relax.frontend.torch.importer import from_exported_program
+
+__all__ = [
+    "CONVERTERS",
+    "Context",
+    "Converter",
+    "from_exported_program",
+    "load_exported_program",
+    "register_converter",
+]

@@ -1,0 +1,152 @@
+"""Exported programs as PyTorch gives them: loading, making functional, taking apart, arrays.
+
+Everything that calls PyTorch's own machinery is here, imported when used.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.relax.expr import numpy_dtype
+from tilewright.relax.frontend.torch.converters import dtype_name
+from tilewright.support.errors import ImportModelError, MissingExtraError
+
+# Rounds of taking apart; each brings simpler operators, so this is only against endless ones.
+_MAX_ROUNDS = 8
+
+
+def require_torch() -> Any:
+    """Import PyTorch, or say how to get it."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("torch", "torch", "importing PyTorch models") from None
+    return torch
+
+
+def load_exported_program(path: str | Path) -> Any:
+    """Load a ``.pt2`` file that ``torch.export.save`` wrote; returns its ``ExportedProgram``."""
+    torch = require_torch()
+    file = Path(path)
+    if not file.is_file():
+        raise ImportModelError(f"there is no file {str(file)!r}")
+    if file.suffix != ".pt2":
+        raise ImportModelError(
+            f"{file.name!r} is no exported program: expected a .pt2 file, written by "
+            "torch.export.save(torch.export.export(model.eval(), example_inputs), path)"
+        )
+    try:
+        with _quiet():
+            return torch.export.load(str(file))
+    except Exception as error:  # PyTorch raises many classes here; all mean an unreadable file
+        raise ImportModelError(
+            f"{str(file)!r} can't be read as an exported program "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no text'}); "
+            f"it may be damaged or written by another version of PyTorch (this is "
+            f"{torch.__version__}): export the model anew with torch.export.save"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep PyTorch's deprecation warnings about itself, and its own logs of errors, from users."""
+    import logging
+
+    logger = logging.getLogger("torch.export")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def functionalize(program: Any) -> Any:
+    """Replace operators that write into their operands; all others stay as they are."""
+    torch = require_torch()
+    operators = {node.target for node in program.graph.nodes if node.op == "call_function"}
+    mutable = any(
+        isinstance(target, torch._ops.HigherOrderOperator)
+        or (isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable)
+        for target in operators
+    )
+    if not mutable:
+        return program
+    with _quiet():
+        return program.run_decompositions({})
+
+
+def take_apart(program: Any, unsupported: Callable[[Any], Collection[Any]]) -> Any:
+    """Decompose the operators that ``unsupported(program)`` names, as far as PyTorch knows how."""
+    torch = require_torch()
+    tables: list[Any] = []
+    for _ in range(_MAX_ROUNDS):
+        missing = unsupported(program)
+        if not missing:
+            break
+        if not tables:
+            from torch._decomp import decomposition_table
+
+            tables = [torch.export.default_decompositions(), decomposition_table]
+        chosen = {}
+        for target in missing:
+            found = next((table[target] for table in tables if target in table), None)
+            if found is not None:
+                chosen[target] = found
+        if not chosen:
+            break
+        with _quiet():
+            program = program.run_decompositions(chosen)
+    return program
+
+
+def to_numpy(tensor: Any) -> NDArray[Any]:
+    """Copy a tensor into an array (a model that is trained on must not change the graph)."""
+    torch = require_torch()
+    value = tensor.detach().cpu().contiguous()
+    name = dtype_name(value.dtype)
+    try:
+        return np.array(value.numpy())
+    except TypeError:  # element types that NumPy lacks: by their bytes
+        raw = value.reshape(-1).view(torch.uint8).numpy()
+        return np.array(raw).view(numpy_dtype(name)).reshape(tuple(value.shape))
+
+
+def location(node: Any) -> str:
+    """Say where in the model's source a node comes from, and in which layer."""
+    torch = require_torch()
+    library = str(Path(torch.__file__).parent)
+    parts = [f"node {node.name!r}"]
+    frame = _user_frame(node.meta.get("stack_trace") or "", library)
+    if frame:
+        parts.append(frame)
+    layers = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
+    if layers:
+        parts.append(f"in layer {layers[-1]!r}")
+    return ", ".join(parts)
+
+
+def _user_frame(trace: str, library: str) -> str:
+    """The innermost frame outside PyTorch: ``file:line: code``."""
+    found = ""
+    lines = trace.splitlines()
+    for number, line in enumerate(lines):
+        text = line.strip()
+        if not text.startswith('File "'):
+            continue
+        path, _, rest = text.removeprefix('File "').partition('", line ')
+        if path.startswith((library, "torch/")):
+            continue
+        code = lines[number + 1].strip() if number + 1 < len(lines) else ""
+        found = f"{path}:{rest.partition(',')[0]}" + (f": {code}" if code else "")
+    return found
