@@ -8,6 +8,7 @@ from tilewright.tir.analysis.block_kind import (
     UPDATE,
     block_facts,
     block_kind,
+    has_division,
     is_affine_binding,
     is_complete_block,
     is_injective_binding,

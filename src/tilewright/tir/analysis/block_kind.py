@@ -256,39 +256,81 @@ def is_injective_binding(
 
     ``analyzer`` makes an analyzer that knows symbolic extents; it is called only if needed.
     """
-    used: set[Var] = set()
+    verdict = _positional(values, loops)
+    return _detected(values, loops, predicate, analyzer) if verdict is None else verdict
+
+
+Digit = tuple[Var, int, int]
+"""A variable, and which part of it: ``var // low % size``."""
+
+
+def _digit(expr: Any, loops: Mapping[Var, Range]) -> Digit | None:
+    """Read ``v``, ``v // a``, ``v % b``, ``v // a % b`` or ``v % b // a`` of a loop from zero."""
+    low, size = 1, None
+    if type(expr) is FloorMod and type(expr.b) is IntImm:
+        size = expr.b.value
+        expr = expr.a
+        if type(expr) is FloorDiv and type(expr.b) is IntImm:
+            low = expr.b.value
+            expr = expr.a
+    elif type(expr) is FloorDiv and type(expr.b) is IntImm:
+        low = expr.b.value
+        expr = expr.a
+        if type(expr) is FloorMod and type(expr.b) is IntImm:
+            if expr.b.value % low:
+                return None
+            size = expr.b.value // low
+            expr = expr.a
+    domain = loops.get(expr) if type(expr) is Var else None
+    if domain is None or type(domain.extent) is not IntImm or not is_const(domain.min, 0):
+        return None
+    left = -(-domain.extent.value // low)
+    return expr, low, left if size is None else min(size, left)
+
+
+def _positional(values: tuple[Expr, ...], loops: Mapping[Var, Range]) -> bool | None:
+    """Decide injectivity of bindings that are numbers in mixed radix, as splits and fusions make.
+
+    ``None`` means that they are not, so this proves nothing. Each value must be a sum of digits of
+    loops in which no digit can reach the next one's weight; each loop must be told by its digits.
+    """
+    pieces: dict[Var, list[tuple[int, int]]] = {}
     for value in values:
-        if type(value) is Var:
-            if value in used and value in loops:
-                break
-            used.add(value)
-            continue
-        linear = linear_terms(value)
-        if linear is None:
-            break
-        terms = (
-            sorted((coefficient, var) for var, coefficient in linear[0].items() if var in loops)
-            if _all_constant(linear[0], loops)
-            else None
-        )
-        if terms is None:
-            break
+        terms: list[tuple[int, int]] = []
+        stack: list[tuple[Any, int]] = [(value, 1)]
+        while stack:
+            item, scale = stack.pop()
+            kind = type(item)
+            if kind is IntImm or (kind is Var and item not in loops):
+                continue
+            if kind is Add:
+                stack += [(item.a, scale), (item.b, scale)]
+            elif kind is Mul and type(item.b) is IntImm:
+                stack.append((item.a, scale * item.b.value))
+            else:
+                digit = _digit(item, loops)
+                if digit is None or scale <= 0:
+                    return None
+                var, low, size = digit
+                pieces.setdefault(var, []).append((low, size))
+                if size > 1:
+                    terms.append((scale, size))
+        terms.sort()
         reach = 0
-        for coefficient, var in terms:
-            if coefficient <= reach or var in used:
-                return _detected(values, loops, predicate, analyzer)
-            reach += coefficient * ((as_int(loops[var].extent) or 1) - 1)
-            used.add(var)
-    else:
-        return True
-    return _detected(values, loops, predicate, analyzer)
-
-
-def _all_constant(terms: dict[Var, int], loops: Mapping[Var, Range]) -> bool:
-    # Sorting needs distinct coefficients; variables have no order.
-    return len(set(terms.values())) == len(terms) and all(
-        var not in loops or as_int(loops[var].extent) is not None for var in terms
-    )
+        for scale, size in terms:
+            if scale <= reach:
+                return None
+            reach += scale * (size - 1)
+    for var, parts in pieces.items():
+        parts.sort()
+        weight = 1
+        for low, size in parts:
+            if low != weight:
+                return None
+            weight = low * size
+        if weight < as_int(loops[var].extent):  # type: ignore[operator]
+            return None
+    return True
 
 
 def _detected(

@@ -13,16 +13,18 @@ The reasoning is by block, from what blocks declare (see ``analysis.block_kind``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import Analyzer, detect_iter_map, simplify
 from tilewright.ir import (
     LT,
     TRUE,
+    Add,
     And,
     Expr,
     IntImm,
+    Mul,
     Range,
     Var,
     add,
@@ -42,6 +44,7 @@ from tilewright.tir import (
     Block,
     BlockRealize,
     Buffer,
+    BufferRegion,
     BufferStore,
     Evaluate,
     For,
@@ -279,13 +282,61 @@ def _loops_between(state: ScheduleState, stmt: Any, above: For) -> list[For]:
     return loops[loops.index(above) + 1 :]
 
 
+class _InnerTerms:
+    """A value as ``rest + sum(factor * loop)`` over the loops inside, with constant factors."""
+
+    __slots__ = ("rest", "terms")
+
+    def __init__(self, value: Expr, inner: dict[Var, For]) -> None:
+        self.terms: list[tuple[int, int]] | None = []
+        rest: list[Expr] = []
+        stack: list[Any] = [value]
+        while stack:
+            item = stack.pop()
+            if type(item) is Add:
+                stack += [item.b, item.a]
+                continue
+            factor = 1
+            var = item
+            if type(item) is Mul and type(item.b) is IntImm:
+                var, factor = item.a, item.b.value
+            loop = inner.get(var) if type(var) is Var else None
+            if loop is None:
+                if not isinstance(item, (Var, IntImm)) and uses_var(item, inner):
+                    self.terms = None
+                    return
+                rest.append(item)
+            elif type(loop.extent) is IntImm and is_const(loop.min, 0) and factor > 0:
+                self.terms.append((factor, loop.extent.value))
+            else:
+                self.terms = None
+                return
+        total: Expr = const(0)
+        for item in rest:
+            total = add(total, item)
+        self.rest = total
+
+    def dense(self) -> bool:
+        """Whether the loops give all integers from 0 to the greatest."""
+        reach = 1
+        for factor, extent in sorted(self.terms or ()):
+            if factor > reach:
+                return False
+            reach += factor * (extent - 1)
+        return True
+
+    def span(self) -> int:
+        """How many integers there are from the least to the greatest."""
+        return 1 + sum(factor * (extent - 1) for factor, extent in self.terms or ())
+
+
 def _region_below(
     ranges: tuple[Range, ...],
     realize: BlockRealize,
     loops: list[For],
     buffer: Buffer,
     guard: Expr,
-    analyzer: Analyzer,
+    analyzer: Callable[[], Analyzer],
 ) -> list[Range]:
     """A block's region in terms of the loops above ``loops``."""
     mapping = {
@@ -294,7 +345,33 @@ def _region_below(
     made = [Range(substitute(r.min, mapping), substitute(r.extent, mapping)) for r in ranges]
     if not loops:
         return made
-    return relax(made, _loop_ranges(loops), guard, buffer, analyzer)
+    inner = {loop.loop_var: loop for loop in loops}
+    quick = []
+    for item in made:
+        terms = _InnerTerms(item.min, inner)
+        if terms.terms is None or type(item.extent) is not IntImm:
+            return relax(made, _loop_ranges(loops), guard, buffer, analyzer())
+        quick.append(Range(terms.rest, const(terms.span() + item.extent.value - 1)))
+    return quick
+
+
+def _writes_densely(region: BufferRegion) -> bool:
+    """Whether a dense box of instances writes a dense box of elements."""
+    seen: set[Var] = set()
+    for item in region.region:
+        used = free_vars(item.min)
+        if not used:
+            continue
+        low: Any = item.min
+        stride: Expr = const(1)
+        if type(low) is Add and not free_vars(low.b):
+            low = low.a
+        if type(low) is Mul:
+            low, stride = low.a, low.b
+        if type(low) is not Var or low in seen or not expr_equal(stride, item.extent):
+            return False
+        seen.add(low)
+    return True
 
 
 def covers(
@@ -308,80 +385,77 @@ def covers(
         _guards_domain(source) and _covers_buffer(source, buffer)
     ):
         return False
-    analyzer = state.analyzer_at(loop)
-    analyzer.bind(loop.loop_var, Range(loop.min, loop.extent))
+    regions = [region for region in source.block.writes if region.buffer is buffer]
+    if len(regions) != 1 or not _writes_densely(regions[0]):
+        return False
+    made: list[Analyzer] = []
+
+    def analyzer() -> Analyzer:
+        if not made:
+            made.append(state.analyzer_at(loop))
+            made[0].bind(loop.loop_var, Range(loop.min, loop.extent))
+        return made[0]
+
     source_loops = _loops_between(state, source, loop)
     target_loops = _loops_between(state, target, loop)
-    written = [
-        _region_below(r.region, source, source_loops, buffer, TRUE, analyzer)
-        for r in source.block.writes
-        if r.buffer is buffer
-    ]
-    read = [
-        _region_below(r.region, target, target_loops, buffer, target.predicate, analyzer)
-        for r in target.block.reads
-        if r.buffer is buffer
-    ]
-    if len(written) != 1:
-        return False
     if not fills_box(source.iter_values, source_loops, analyzer):
         return False
-    return all(_inside(box, written[0], buffer, analyzer) for box in read)
+    written = _region_below(regions[0].region, source, source_loops, buffer, TRUE, analyzer)
+    return all(
+        _inside(
+            _region_below(r.region, target, target_loops, buffer, target.predicate, analyzer),
+            written,
+            buffer,
+            analyzer,
+        )
+        for r in target.block.reads
+        if r.buffer is buffer
+    )
 
 
-def fills_box(values: Sequence[Expr], loops: list[For], analyzer: Analyzer) -> bool:
+def fills_box(values: Sequence[Expr], loops: list[For], analyzer: Callable[[], Analyzer]) -> bool:
     """Whether the values that the loops give fill a box without holes."""
-    inner = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+    inner = {loop.loop_var: loop for loop in loops}
     taken: set[Var] = set()
     for value in values:
         here = {var for var in free_vars(value) if var in inner}
         if here & taken:
             return False  # A loop in two values runs along a diagonal.
         taken |= here
-        if type(value) is IntImm or (type(value) is Var and value not in inner):
+        if not here:
             continue
-        linear = linear_terms(value)
-        if linear is not None and all(
-            var not in inner or as_int(inner[var].extent) is not None for var in linear[0]
-        ):
-            reach = 1
-            for coefficient, extent in sorted(
-                (coefficient, as_int(inner[var].extent) or 1)
-                for var, coefficient in linear[0].items()
-                if var in inner
-            ):
-                if coefficient > reach or coefficient < 0:
-                    return False
-                reach += coefficient * (extent - 1)
-        elif uses_var(value, inner):
-            used = [item for item in values if uses_var(item, inner)]
-            outside = {
-                var: const(0) for item in used for var in free_vars(item) if var not in inner
-            }
-            found = detect_iter_map(
-                [substitute(item, outside) for item in used],
-                inner,
-                TRUE,
-                require_bijective=True,
-                analyzer=analyzer,
-            )
-            return not found.errors
+        terms = _InnerTerms(value, inner)
+        if terms.terms is not None:
+            if not terms.dense():
+                return False
+            continue
+        outside = {var: const(0) for var in free_vars(value) if var not in inner}
+        found = detect_iter_map(
+            [substitute(value, outside)],
+            _loop_ranges([inner[var] for var in here]),
+            TRUE,
+            require_bijective=True,
+            analyzer=analyzer(),
+        )
+        if found.errors:
+            return False
     return True
 
 
-def _inside(box: list[Range], around: list[Range], buffer: Buffer, analyzer: Analyzer) -> bool:
+def _inside(
+    box: list[Range], around: list[Range], buffer: Buffer, analyzer: Callable[[], Analyzer]
+) -> bool:
     for inner, outer, extent in zip(box, around, buffer.shape):
         if expr_equal(inner.min, outer.min) and expr_equal(inner.extent, outer.extent):
             continue
+        known = analyzer()
         low, high = inner.min, add(inner.min, inner.extent)
         outer_high = add(outer.min, outer.extent)
-        if not (
-            analyzer.can_prove(low >= outer.min) or analyzer.can_prove(maximum(low, 0) >= outer.min)
-        ):
+        if not (known.can_prove(low >= outer.min) or known.can_prove(maximum(low, 0) >= outer.min)):
             return False
         if not (
-            analyzer.can_prove(high <= outer_high)
-            or analyzer.can_prove(minimum(high, extent) <= outer_high)
+            known.can_prove(high <= outer_high)
+            or known.can_prove(minimum(high, extent) <= outer_high)
         ):
             return False
     return True

@@ -163,7 +163,7 @@ class _Blockizer:
             or not is_const(remainder, 0)
             or not is_const(iter_var.dom.min, 0)
             or not is_const(simplify(floormod(iter_var.dom.extent, extent)), 0)
-            or not fills_box([inner], loops, self.sch.state.analyzer_at(self.target))
+            or not fills_box([inner], loops, lambda: self.sch.state.analyzer_at(self.target))
         ):
             raise self.sch.error(
                 f"the binding {value!r} of {name!r} is not outer * extent + inner, with the loops "

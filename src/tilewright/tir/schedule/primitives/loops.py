@@ -28,6 +28,7 @@ from tilewright.ir import (
     const,
     floordiv,
     floormod,
+    free_vars,
     is_const,
     mul,
     uses_var,
@@ -41,6 +42,7 @@ from tilewright.tir import (
     IfThenElse,
     Stmt,
 )
+from tilewright.tir.analysis import has_division
 from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_reorder
@@ -315,7 +317,7 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> Loo
     if kept:
         mapping[kept[0].loop_var] = rest
     extent = _product([item.extent for item in chain])
-    simplify = _Simplifier(sch, chain[0], {fused: extent}, chain[-1].body)
+    simplify = _Simplifier(sch, chain[0], variables, {fused: extent}, chain[-1].body)
     body = rewrite_outside_blocks(
         chain[-1].body, lambda expr: simplify(expr, substitute_index(expr, mapping))
     )
@@ -327,12 +329,17 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> Loo
 class _Simplifier:
     """Simplifies bindings that a rewrite made quotients of."""
 
-    def __init__(self, sch: Schedule, at: For, extents: dict[Var, Expr], body: Any) -> None:
-        self.sch, self.at, self.extents, self.body = sch, at, extents, body
+    def __init__(
+        self, sch: Schedule, at: For, fused: set[Var], extents: dict[Var, Expr], body: Any
+    ) -> None:
+        self.sch, self.at, self.fused, self.extents, self.body = sch, at, fused, extents, body
         self.analyzer: Any = None
 
     def __call__(self, old: Expr, new: Expr) -> Expr:
         if new is old or type(new) in (Var, IntImm) or type(old) is Var:
+            return new
+        # Two fused loops in one sum may join again, and quotients may cancel; else nothing can.
+        if not has_division(old) and sum(var in self.fused for var in free_vars(old)) < 2:
             return new
         if self.analyzer is None:
             self.analyzer = loop_analyzer(self.sch, self.at, self.extents, self.body)
