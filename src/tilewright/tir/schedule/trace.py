@@ -215,6 +215,8 @@ def _gives_list(inst: Instruction) -> bool:
 
 
 def _same(value: Any, default: Any) -> bool:
+    if isinstance(value, (list, tuple)) and isinstance(default, (list, tuple)):
+        return not value and not default
     return type(value) is type(default) and (
         value is default or (isinstance(value, (bool, int, str)) and value == default)
     )
