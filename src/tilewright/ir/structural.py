@@ -18,6 +18,7 @@ from typing import Any
 
 from tilewright.ir.dtype import lanes_of
 from tilewright.ir.expr import Expr, Var
+from tilewright.ir.module import BaseFunc
 from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 from tilewright.support.errors import VerifyError
@@ -82,7 +83,12 @@ class _Comparer:
             other = self.left.get(key) if isinstance(key, Node) else key
             if other is None or other not in b:
                 raise _Difference(path, f"{key!r} is on one side only")
-            self.compare(value, b[other], f"{path}[{key!r}]", defining=isinstance(key, Node))
+            where = f"{path}[{key!r}]"
+            if isinstance(value, BaseFunc):
+                # Functions share no variables, even if somebody used one object in two of them.
+                _Comparer(self.ignore_ndarray, self.map_free).compare(value, b[other], where)
+            else:
+                self.compare(value, b[other], where, defining=isinstance(key, Node))
 
     def symbol(self, a: Any, b: Any, path: str, defining: bool) -> None:
         known = self.left.get(a)
@@ -225,7 +231,12 @@ class _Hasher:
             items = sorted(value.items(), key=lambda item: str(item[0]))
         for key, item in items:
             self.walk(key)
-            self.walk(item)
+            if isinstance(item, BaseFunc):
+                outer, self.numbers = self.numbers, {}
+                self.walk(item)
+                self.numbers = outer
+            else:
+                self.walk(item)
 
 
 def structural_hash(value: Any, *, ignore_ndarray: bool = False) -> str:
