@@ -44,6 +44,7 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.pipeline import PIPELINES, get_pipeline
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
+from tilewright.relax import script as _script  # graph functions print and parse from now on
 from tilewright.relax.struct_info import (
     ObjectStructInfo,
     PrimStructInfo,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.dlight import ApplyDefaultSchedule, cpu as dlight_cpu
+from tilewright import dlight
 from tilewright.ir import IRModule, Pass, Sequential
 from tilewright.relax.transform import (
     AnnotateTIROpPattern,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.ir import IRModule, Pass, substitute
+from tilewright.ir import IRModule, Pass, Var, substitute
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import (
     Binding,
     DataflowBlock,
-    DataflowVar,
     Function,
     MatchCast,
     RelaxExpr,
@@ -18,7 +17,12 @@ from tilewright.relax.expr import (
     SeqExpr,
     VarBinding,
 )
-from tilewright.relax.struct_info import StructInfo, same_struct_info, substitute_info
+from tilewright.relax.struct_info import (
+    StructInfo,
+    defined_vars,
+    same_struct_info,
+    substitute_info,
+)
 
 
 class FunctionRewriter:
@@ -144,6 +148,22 @@ class GraphPass(Pass):
         return made_mod
 
 
-def as_outer_var(var: RelaxVar) -> RelaxVar:
-    """A variable like ``var`` that is not local to a dataflow block."""
-    return RelaxVar(var.name, var.struct_info) if isinstance(var, DataflowVar) else var
+class _SymbolRenewer(FunctionRewriter):
+    """Copies a function with symbolic extents of its own."""
+
+    def rewrite_params(self, function: Function) -> list[RelaxVar]:
+        for var in defined_vars([param.struct_info for param in function.params]):
+            self.mapping[var] = Var(var.name, var.dtype)
+        for binding in function.bindings:
+            if isinstance(binding, MatchCast):
+                for var in defined_vars([binding.struct_info]):
+                    self.mapping.setdefault(var, Var(var.name, var.dtype))
+        return [
+            self.renew(param, substitute_info(param.struct_info, self.mapping))
+            for param in function.params
+        ]
+
+
+def renew_symbols(function: Function) -> Function:
+    """Copy a function so that it shares no symbolic extent with another."""
+    return _SymbolRenewer().rewrite(function)

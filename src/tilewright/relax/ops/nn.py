@@ -31,10 +31,14 @@ from tilewright.relax.ops.unary import (
     dropout,
     gelu,
     gelu_tanh,
+    hard_sigmoid,
+    hard_swish,
     leaky_relu,
     relu,
+    relu6,
     rsqrt,
     silu,
+    softplus,
 )
 from tilewright.relax.registry import InferenceError, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
@@ -468,13 +472,17 @@ __all__ = [
     "gelu",
     "gelu_tanh",
     "group_norm",
+    "hard_sigmoid",
+    "hard_swish",
     "layer_norm",
     "leaky_relu",
     "log_softmax",
     "max_pool2d",
     "pad",
     "relu",
+    "relu6",
     "rms_norm",
     "silu",
     "softmax",
+    "softplus",
 ]

@@ -55,6 +55,8 @@ def _erf(x: Any) -> Any:
 exp = _float_only("exp", np.exp, "e to the power of x.")
 log = _float_only("log", np.log, "Natural logarithm.")
 log2 = _float_only("log2", np.log2, "Logarithm to base 2.")
+log1p = _float_only("log1p", np.log1p, "Natural logarithm of 1 + x, accurate near zero.")
+exp2 = _float_only("exp2", np.exp2, "2 to the power of x.")
 sqrt = _float_only("sqrt", np.sqrt, "Square root.")
 rsqrt = _float_only("rsqrt", lambda x: _like(x, 1 / np.sqrt(x)), "1 / sqrt(x).")
 tanh = _float_only("tanh", np.tanh, "Hyperbolic tangent.")
@@ -116,6 +118,14 @@ def _gelu_tanh(x: Any) -> Any:
 relu = _any_number("nn.relu", lambda x: np.maximum(x, _like(x, 0)), "max(x, 0).")
 gelu = _float_only("nn.gelu", _gelu, "x * Phi(x), with the normal distribution's Phi by erf.")
 gelu_tanh = _float_only("nn.gelu_tanh", _gelu_tanh, "GELU by its tanh approximation.")
+relu6 = _float_only("nn.relu6", lambda x: np.clip(x, 0, 6).astype(x.dtype), "x limited to [0, 6].")
+softplus = _float_only("nn.softplus", lambda x: _like(x, np.logaddexp(x, 0)), "log(1 + exp(x)).")
+hard_sigmoid = _float_only(
+    "nn.hard_sigmoid", lambda x: _like(x, np.clip(x + 3, 0, 6) / 6), "x / 6 + 1 / 2 within [0, 1]."
+)
+hard_swish = _float_only(
+    "nn.hard_swish", lambda x: _like(x, x * np.clip(x + 3, 0, 6) / 6), "x * hard_sigmoid(x)."
+)
 silu = _float_only("nn.silu", lambda x: _like(x, x / (1 + np.exp(-x))), "x * sigmoid(x).")
 
 

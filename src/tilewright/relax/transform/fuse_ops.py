@@ -29,7 +29,7 @@ from tilewright.relax.expr import (
     Tuple,
     VarBinding,
 )
-from tilewright.relax.rewriter import FunctionRewriter
+from tilewright.relax.rewriter import FunctionRewriter, renew_symbols
 from tilewright.relax.struct_info import (
     ShapeStructInfo,
     TensorStructInfo,
@@ -295,7 +295,7 @@ class _GroupRewriter(FunctionRewriter):
             return return_var
 
         function = inner.build_function(params, body, {"Primitive": True})
-        gvar = self.builder.add_func(function, _group_name(names))
+        gvar = self.builder.add_func(renew_symbols(function), _group_name(names))
         call = RelaxCall(gvar, tuple(operands), {}, (self.resolve(last.value).struct_info,))
         self.bind(last.var, call)
 

@@ -14,11 +14,12 @@ from tilewright.relax.struct_info import ShapeStructInfo
 
 LegalizeRule = Callable[[BlockBuilder, RelaxCall], RelaxExpr]
 
-IMMEDIATE_OPERANDS = frozenset(
-    "add subtract multiply divide floor_divide floor_mod power maximum minimum equal not_equal less "
-    "less_equal greater greater_equal where".split()
-)
-"""Operators whose scalar constant operands become numbers inside the tensor function."""
+_BINARY = (
+    "add subtract multiply divide floor_divide floor_mod power maximum minimum equal not_equal "
+    "less less_equal greater greater_equal"
+).split()
+IMMEDIATE_OPERANDS = {**dict.fromkeys(_BINARY, ("a", "b")), "where": ("x", "y")}
+"""Operands that become numbers inside the tensor function if they are scalar constants."""
 
 VIEW_OPERATORS = frozenset(("reshape", "expand_dims", "squeeze"))
 """Operators that leave the elements' order: unless fused, they need no copy when memory is planned."""
@@ -81,21 +82,24 @@ class _Legalizer(FunctionRewriter):
             return self.legalize(normal)
         return normal
 
+    def immediates(self, call: RelaxCall, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Scalar constants that become numbers; one value operand must stay a tensor."""
+        names = IMMEDIATE_OPERANDS.get(call.op.name, ())
+        found = {name: scalar_value(arguments[name]) for name in names}
+        numbers = {name: value for name, value in found.items() if value is not None}
+        return numbers if len(numbers) < len(names) else {}
+
     def call_topi(self, call: RelaxCall) -> RelaxExpr:
         op: RelaxOp = call.op
         assert op.legalize is not None
         rule = op.legalize
         arguments: dict[str, Any] = dict(op.arguments(call))
+        numbers = self.immediates(call, arguments)
         for name, arg in arguments.items():
-            if arg is None:
-                continue
-            if isinstance(arg.struct_info, ShapeStructInfo):
+            if name in numbers:
+                arguments[name] = const(numbers[name], arg.dtype)
+            elif arg is not None and isinstance(arg.struct_info, ShapeStructInfo):
                 arguments[name] = ShapeExpr(arg.shape)
-                continue
-            number = scalar_value(arg)
-            # Numbers become immediates; where the result has dimensions, another operand has them.
-            if number is not None and op.name in IMMEDIATE_OPERANDS and call.ndim:
-                arguments[name] = const(number, arg.dtype)
 
         def compute(**operands: Any) -> Any:
             return rule(**operands, **call.attrs)

@@ -1,0 +1,97 @@
+"""The graph dialect: ``from tilewright.script import relax as R``.
+
+    @I.ir_module
+    class Module:
+        @T.prim_func
+        def relu(...): ...
+
+        @R.function
+        def main(x: R.Tensor(("n", 784), "float32"), w: R.Tensor((784, 10), "float32")):
+            with R.dataflow():
+                lv = R.matmul(x, w)
+                gv = R.call_tir(cls.relu, (lv,), out_sinfo=R.Tensor((n, 10), "float32"))
+                R.output(gv)
+            return gv
+
+Every operator of ``relax.op`` is here under its name (``R.matmul``, ``R.nn.softmax``). Constants
+larger than a number print as ``metadata["..."]``; ``metadata_of(mod)`` collects them, and
+``script.parse(text, {"metadata": metadata_of(mod)})`` reads the text back.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from tilewright.ir import IRModule, Node, pre_order
+from tilewright.relax import ops
+from tilewright.relax.expr import Constant, ConstantData
+from tilewright.relax.registry import OPERATORS
+from tilewright.relax.script import printer as _printer
+from tilewright.relax.script.declarations import (
+    DataflowVar,
+    Object,
+    Prim,
+    Shape,
+    Tensor,
+    Tuple,
+    call,
+    call_dps,
+    call_tir,
+    const,
+    dataflow,
+    extern,
+    func_attr,
+    match_cast,
+    output,
+    prim_value,
+    shape,
+    string,
+)
+from tilewright.relax.script.declarations import Var_ as Var
+from tilewright.relax.script.parser import function
+
+nn = ops.nn
+
+
+def metadata_of(node: Node) -> dict[str, Any]:
+    """Constants that the text of a module or function refers to, by their keys in ``metadata``."""
+    found: dict[str, Any] = {}
+    roots = list(node.functions.values()) if isinstance(node, IRModule) else [node]
+    for root in roots:
+        for item in pre_order(root):
+            if isinstance(item, Constant) and item.data.ndim:
+                found[_printer.constant_key(item.value)] = item
+    if isinstance(node, IRModule):
+        for data in node.attrs.get("constants", {}).values():
+            if isinstance(data, ConstantData):
+                found[_printer.constant_key(data)] = data
+    return found
+
+
+def __getattr__(name: str) -> Any:
+    """Return an operator, or a namespace of operators."""
+    if not name.startswith("_"):
+        if name in ops.__all__:
+            return getattr(ops, name)
+        if name in OPERATORS:
+            return OPERATORS.get(name).build
+        inner = {
+            full.partition(".")[2]: op.build
+            for full, op in OPERATORS.items()
+            if full.startswith(name + ".")
+        }
+        if inner:
+            return SimpleNamespace(**inner)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *ops.__all__})
+
+
+__all__ = [
+    "DataflowVar", "Object", "Prim", "Shape", "Tensor", "Tuple", "Var", "call", "call_dps",
+    "call_tir", "const", "dataflow", "extern", "func_attr", "function", "match_cast",
+    "metadata_of", "nn", "output", "prim_value", "shape", "string",
+]  # fmt: skip

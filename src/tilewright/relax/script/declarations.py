@@ -1,0 +1,232 @@
+"""Vocabulary of the dialect ``R`` that is not an operator: struct info, blocks, constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir import GlobalVar, Var
+from tilewright.relax.call_tir import call_dps as make_call_dps
+from tilewright.relax.call_tir import call_tir as make_call_tir
+from tilewright.relax.expr import (
+    ExternFunc,
+    FunctionRef,
+    PrimValue,
+    RelaxCall,
+    RelaxVar,
+    ShapeExpr,
+    StringValue,
+    as_relax,
+)
+from tilewright.relax.expr import DataflowVar as _DataflowVar
+from tilewright.relax.expr import Tuple as _Tuple
+from tilewright.relax.expr import const as const
+from tilewright.relax.struct_info import (
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from tilewright.support.errors import ParseError
+
+Lookup = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Info:
+    """Struct info whose extents may be text still: names or formulas of symbolic extents."""
+
+    kind: str
+    extents: tuple[Any, ...] | None = None
+    dtype: str = ""
+    ndim: int | None = None
+    fields: tuple[Info, ...] = ()
+    known: StructInfo | None = None
+
+    @staticmethod
+    def of(info: StructInfo) -> Info:
+        """Wrap struct info that is known already."""
+        return Info("known", known=info)
+
+    def symbols(self) -> list[str]:
+        """Names of extents that this defines: text that is a plain name."""
+        own = [item for item in self.extents or () if isinstance(item, str) and item.isidentifier()]
+        return own + [name for field in self.fields for name in field.symbols()]
+
+    def resolve(self, lookup: Lookup | None = None) -> StructInfo:
+        """Make the struct info; ``lookup`` gives the extents that are text."""
+        extents = None if self.extents is None else [_extent(e, lookup) for e in self.extents]
+        if self.kind == "known":
+            assert self.known is not None
+            return self.known
+        if self.kind == "tensor":
+            return TensorStructInfo(extents, self.dtype, self.ndim)
+        if self.kind == "shape":
+            return ShapeStructInfo(extents, self.ndim)
+        if self.kind == "tuple":
+            return TupleStructInfo(tuple(field.resolve(lookup) for field in self.fields))
+        if self.kind == "prim":
+            return PrimStructInfo(self.dtype, extents[0] if extents else None)
+        return ObjectStructInfo()
+
+
+def _extent(value: Any, lookup: Lookup | None) -> Any:
+    if not isinstance(value, str):
+        return value
+    if lookup is None:
+        raise ParseError(f"the extent {value!r} is text, which only function headers may have")
+    return lookup(value)
+
+
+def _as_info(value: Any) -> Info:
+    if isinstance(value, Info):
+        return value
+    if isinstance(value, StructInfo):
+        return Info.of(value)
+    raise ParseError(f"expected R.Tensor(...) or the like, got {type(value).__name__}")
+
+
+def as_struct_info(value: Any) -> StructInfo:
+    """Turn a declaration without text into struct info."""
+    return _as_info(value).resolve()
+
+
+def Tensor(shape: Any = None, dtype: str = "float32", *, ndim: int | None = None) -> Info:
+    """Declare a tensor: ``R.Tensor((n, 4), "float32")``; without shape maybe ``ndim``."""
+    extents = None if shape is None else tuple(shape.values if hasattr(shape, "values") else shape)
+    return Info("tensor", extents, dtype, ndim)
+
+
+def Shape(values: Sequence[Any] | None = None, *, ndim: int | None = None) -> Info:
+    """Declare a shape."""
+    return Info("shape", None if values is None else tuple(values), ndim=ndim)
+
+
+def Tuple(*fields: Any) -> Info:
+    """Declare a tuple."""
+    return Info("tuple", fields=tuple(map(_as_info, fields)))
+
+
+def Prim(dtype: str = "int64", value: Any = None) -> Info:
+    """Declare a scalar; ``value`` names it as a symbolic extent."""
+    return Info("prim", None if value is None else (value,), dtype)
+
+
+def Object() -> Info:
+    """Declare something of which nothing is known."""
+    return Info("object")
+
+
+class Dataflow:
+    """What ``R.dataflow()`` gives."""
+
+    def __enter__(self) -> Dataflow:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+def dataflow() -> Dataflow:
+    """Open a dataflow block: ``with R.dataflow():``."""
+    return Dataflow()
+
+
+@dataclass(frozen=True)
+class Output:
+    """What ``R.output(...)`` gives."""
+
+    variables: tuple[Any, ...]
+
+
+def output(*variables: Any) -> Output:
+    """State which variables outlive the dataflow block."""
+    return Output(variables)
+
+
+@dataclass(frozen=True)
+class FunctionAttrs:
+    """What ``R.func_attr(...)`` gives."""
+
+    attrs: Mapping[str, Any]
+
+
+def func_attr(attrs: Mapping[str, Any]) -> FunctionAttrs:
+    """State attributes of the function."""
+    if not isinstance(attrs, Mapping):
+        raise ParseError(f"func_attr takes a dict, got {type(attrs).__name__}")
+    return FunctionAttrs(dict(attrs))
+
+
+@dataclass(frozen=True)
+class MatchCastDecl:
+    """What ``R.match_cast(...)`` gives."""
+
+    value: Any
+    info: Info
+
+
+def match_cast(value: Any, info: Any) -> MatchCastDecl:
+    """State (and check when run) what a value is; new extents are given as text."""
+    return MatchCastDecl(value, _as_info(info))
+
+
+def call_tir(callee: Any, args: Any, out_sinfo: Any, tir_vars: Any = ()) -> RelaxCall:
+    """Call a tensor function: ``R.call_tir(cls.f, (x, y), out_sinfo=R.Tensor(...))``."""
+    several = isinstance(out_sinfo, (list, tuple))
+    infos: Any = (
+        [as_struct_info(item) for item in out_sinfo] if several else as_struct_info(out_sinfo)
+    )
+    operands = args if isinstance(args, (tuple, list)) else as_relax(args)
+    return make_call_tir(callee, operands, infos, tir_vars)
+
+
+def call_dps(callee: Any, args: Any, outputs: Any, tir_vars: Any = None) -> RelaxCall:
+    """Call a tensor function that writes into ``outputs``."""
+    made_args, made_outputs = as_relax(tuple(args)), as_relax(tuple(outputs))
+    assert isinstance(made_args, _Tuple) and isinstance(made_outputs, _Tuple)
+    return make_call_dps(FunctionRef(callee), made_args, made_outputs, tir_vars)
+
+
+def call(callee: GlobalVar, args: Any, out_sinfo: Any) -> RelaxCall:
+    """Call a graph function of the module."""
+    operands = tuple(as_relax(arg) for arg in args)
+    return RelaxCall(callee, operands, {}, (as_struct_info(out_sinfo),))
+
+
+def shape(values: Sequence[Any]) -> ShapeExpr:
+    """A shape as an operand."""
+    return ShapeExpr(tuple(values))
+
+
+def prim_value(value: Any) -> PrimValue:
+    """A scalar as an operand."""
+    return PrimValue(value)
+
+
+def string(value: str) -> StringValue:
+    """A text as an operand."""
+    return StringValue(value)
+
+
+def extern(name: str) -> ExternFunc:
+    """A function of a library, by symbol."""
+    return ExternFunc(name)
+
+
+def Var_(name: str, info: Any) -> RelaxVar:
+    """A variable that nothing in the text binds."""
+    return RelaxVar(name, as_struct_info(info))
+
+
+def DataflowVar(name: str, info: Any) -> RelaxVar:
+    """A dataflow variable that nothing in the text binds."""
+    return _DataflowVar(name, as_struct_info(info))
+
+
+def is_symbol_declaration(value: Any) -> bool:
+    """Whether a value is what ``T.int64()`` gives: a fresh variable."""
+    return type(value) is Var

@@ -1,0 +1,269 @@
+"""Parses ``@R.function``: the statements of the dialect ``R``.
+
+Extents in the header are text: ``R.Tensor(("n", 784), "float32")`` defines the symbolic extent
+``n``, which the body then uses by name; ``"n * 2"`` is computed from such names. ``R.match_cast``
+defines extents likewise.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir import Expr, Var, set_span
+from tilewright.relax.expr import (
+    Binding,
+    BindingBlock,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    MatchCast,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    SeqExpr,
+    Tuple,
+    VarBinding,
+    as_relax,
+    is_atom,
+)
+from tilewright.relax.script.declarations import (
+    Dataflow,
+    FunctionAttrs,
+    Info,
+    MatchCastDecl,
+    Output,
+    is_symbol_declaration,
+)
+from tilewright.relax.struct_info import StructInfo
+from tilewright.script.diagnostics import Source
+from tilewright.script.evaluator import Evaluator, Scope
+from tilewright.script.parser import FunctionDecorator
+
+
+class GraphParser(Evaluator):
+    """Parses one function."""
+
+    def __init__(self, source: Source, scope: Scope) -> None:
+        super().__init__(source, scope)
+        self.blocks: list[BindingBlock] = []
+        self.bindings: list[Binding] = []
+        self.attrs: dict[str, Any] = {}
+        self.outputs: set[str] | None = None
+        self.names: set[str] = set()
+
+    # ---- header -----------------------------------------------------------------------------
+
+    def parse(self, node: ast.FunctionDef) -> Function:
+        """Parse a function definition."""
+        arguments = node.args
+        if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
+            self.fail(node, "a graph function takes plain parameters")
+        infos: list[tuple[ast.arg, Any]] = []
+        for item in arguments.args:
+            if item.annotation is None:
+                self.fail(item, f"parameter {item.arg!r} needs an annotation such as R.Tensor(...)")
+                raise AssertionError
+            infos.append((item, self.annotation(item.annotation)))
+        for item, info in infos:
+            for symbol in info.symbols():
+                self.define_symbol(symbol)
+            del item
+        params = []
+        for item, info in infos:
+            assert item.annotation is not None
+            var = RelaxVar(item.arg, self.resolve(item.annotation, info))
+            self.scope.define(item.arg, var)
+            params.append(var)
+        body = self.suite(node)
+        result: StructInfo | None = None
+        if node.returns is not None:
+            result = self.resolve(node.returns, self.annotation(node.returns))
+        return Function(tuple(params), body, result, self.attrs)
+
+    def annotation(self, node: ast.expr) -> Info:
+        value = self.eval(node)
+        if isinstance(value, Info):
+            return value
+        if isinstance(value, StructInfo):
+            return Info.of(value)
+        return self.fail(node, "expected R.Tensor, R.Shape, R.Tuple, R.Prim or R.Object")  # type: ignore[no-any-return]
+
+    def define_symbol(self, name: str) -> None:
+        try:
+            known = self.scope.lookup(name)
+        except KeyError:
+            known = None
+        if not (isinstance(known, Var) and known.name == name and name in self.names):
+            self.scope.define(name, Var(name))
+            self.names.add(name)
+
+    def resolve(self, node: ast.expr, info: Info) -> StructInfo:
+        """Turn a declaration into struct info, looking up extents given as text."""
+        made: StructInfo = self.guard(node, info.resolve, lambda text: self.extent(node, text))
+        return made
+
+    def extent(self, node: ast.expr, text: str) -> Expr:
+        try:
+            tree = ast.parse(text, mode="eval").body
+        except SyntaxError:
+            return self.fail(node, f"the extent {text!r} is no expression")  # type: ignore[no-any-return]
+        for item in ast.walk(tree):
+            if isinstance(item, ast.expr):
+                ast.copy_location(item, node)
+        return self.eval_expr(tree)
+
+    # ---- body -------------------------------------------------------------------------------
+
+    def suite(self, node: ast.FunctionDef) -> SeqExpr:
+        result: RelaxExpr | None = None
+        for stmt in node.body:
+            if result is not None:
+                self.fail(stmt, "nothing may follow return")
+            if isinstance(stmt, ast.Return):
+                if stmt.value is None:
+                    self.fail(stmt, "a graph function returns a value")
+                    raise AssertionError
+                result = self.value(stmt.value)
+                if not is_atom(result):
+                    result = self.bind("gv", result, None, stmt)
+            elif isinstance(stmt, ast.With):
+                self.dataflow(stmt)
+            else:
+                self.statement(stmt)
+        if result is None:
+            self.fail(node, "a graph function ends with return")
+            raise AssertionError
+        self.close(BindingBlock)
+        return SeqExpr(tuple(self.blocks), result)
+
+    def close(self, kind: type[BindingBlock]) -> None:
+        if self.bindings:
+            self.blocks.append(kind(tuple(self.bindings)))
+            self.bindings = []
+
+    def dataflow(self, node: ast.With) -> None:
+        if len(node.items) != 1 or not isinstance(self.eval(node.items[0].context_expr), Dataflow):
+            self.fail(node, "only R.dataflow() can stand after with")
+        self.close(BindingBlock)
+        self.outputs = set()
+        last = node.body[-1]
+        if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+            # Which variables leave the block is needed before they are bound.
+            self.outputs = {arg.id for arg in last.value.args if isinstance(arg, ast.Name)}
+        for stmt in node.body:
+            self.statement(stmt)
+        self.outputs = None
+        self.close(DataflowBlock)
+
+    def statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Pass):
+            return
+        if isinstance(node, ast.Expr):
+            self.expression(node)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            if node.value is None:
+                self.fail(node, f"{node.target.id} needs a value")
+                raise AssertionError
+            self.assign(node.target, self.annotation(node.annotation), node.value, node)
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target = node.targets[0]
+            if not isinstance(target, ast.Name):
+                self.fail(target, "expected a name; take tuples apart with lv[0]")
+                raise AssertionError
+            self.assign(target, None, node.value, node)
+        else:
+            self.fail(node, f"{type(node).__name__} is not part of the dialect R")
+
+    def expression(self, node: ast.Expr) -> None:
+        value = self.eval(node.value)
+        if isinstance(value, FunctionAttrs):
+            self.attrs.update(value.attrs)
+        elif isinstance(value, Output):
+            if self.outputs is None:
+                self.fail(node, "R.output belongs at the end of a dataflow block")
+        elif isinstance(value, RelaxCall):
+            self.bind("_", value, None, node)
+        elif not isinstance(value, str):
+            self.fail(node, "expected a binding, R.func_attr or R.output")
+
+    def assign(
+        self, target: ast.Name, info: Info | None, value_node: ast.expr, node: ast.stmt
+    ) -> None:
+        value = self.eval(value_node)
+        if is_symbol_declaration(value):
+            # `n = T.int64()`: the header has defined it already, or it is new.
+            if target.id not in self.names:
+                self.scope.define(target.id, Var(target.id))
+                self.names.add(target.id)
+            return
+        if isinstance(value, MatchCastDecl):
+            self.match_cast(target.id, value, value_node, node)
+            return
+        made = self.to_value(value, value_node)
+        declared = None if info is None else self.resolve(value_node, info)
+        self.bind(target.id, made, declared, node)
+
+    def value(self, node: ast.expr) -> RelaxExpr:
+        return self.to_value(self.eval(node), node)
+
+    def to_value(self, value: Any, node: ast.expr) -> RelaxExpr:
+        made: RelaxExpr = self.guard(node, as_relax, value)
+        return self.normal(made, node)
+
+    def normal(self, value: RelaxExpr, node: ast.AST) -> RelaxExpr:
+        """Bind operands that are calls themselves."""
+        if is_atom(value):
+            return value
+        return value.map_children(
+            lambda item: self.atom(item, node) if isinstance(item, RelaxExpr) else item
+        )
+
+    def atom(self, value: RelaxExpr, node: ast.AST) -> RelaxExpr:
+        if is_atom(value):
+            return value
+        if isinstance(value, Tuple):
+            return Tuple(tuple(self.atom(item, node) for item in value.items))
+        return self.bind("lv", self.normal(value, node), None, node)
+
+    def bind(self, name: str, value: RelaxExpr, info: StructInfo | None, node: ast.AST) -> RelaxVar:
+        var = self.variable(name, value.struct_info if info is None else info)
+        binding = VarBinding(value, var)
+        set_span(binding, self.source.span(node))
+        self.bindings.append(binding)
+        return var
+
+    def variable(self, name: str, info: StructInfo) -> RelaxVar:
+        local = self.outputs is not None and name not in self.outputs
+        var = (DataflowVar if local else RelaxVar)(name, info)
+        self.scope.define(name, var)
+        return var
+
+    def match_cast(
+        self, name: str, value: MatchCastDecl, value_node: ast.expr, node: ast.stmt
+    ) -> None:
+        for symbol in value.info.symbols():
+            self.define_symbol(symbol)
+        info = self.resolve(value_node, value.info)
+        operand = self.atom(self.to_value(value.value, value_node), node)
+        binding = MatchCast(operand, info, self.variable(name, info))
+        set_span(binding, self.source.span(node))
+        self.bindings.append(binding)
+
+
+class _GraphFunctionDecorator(FunctionDecorator):
+    """``@R.function``."""
+
+    priority = 1
+
+    def parse_function(
+        self, source: Source, node: ast.FunctionDef, scope: Scope, options: Mapping[str, Any]
+    ) -> Function:
+        unknown = set(options) - {"name"}
+        if unknown:
+            source.fail(node, f"R.function takes name=, got {', '.join(sorted(unknown))}")
+        return GraphParser(source, scope).parse(node)
+
+
+function = _GraphFunctionDecorator()

@@ -1,0 +1,259 @@
+"""Prints graph functions as ``@R.function``; importing this registers all printers of ``R``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilewright.ir import Expr, GlobalVar, Var, structural_equal
+from tilewright.relax.call_tir import CALL_DPS, CALL_TIR
+from tilewright.relax.expr import (
+    Binding,
+    Constant,
+    ConstantData,
+    DataflowBlock,
+    DataflowVar,
+    ExternFunc,
+    Function,
+    FunctionRef,
+    MatchCast,
+    PrimValue,
+    RelaxCall,
+    RelaxVar,
+    ShapeExpr,
+    StringValue,
+    Tuple,
+    TupleGetItem,
+)
+from tilewright.relax.registry import RelaxOp
+from tilewright.relax.struct_info import (
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    defined_vars,
+    extents_of,
+)
+from tilewright.script.printer import ATOM, Printer, quote, register, register_lines
+
+# ---- struct info ------------------------------------------------------------------------------
+
+
+def info_text(p: Printer, info: StructInfo, *, quoted: bool = False) -> str:
+    """Return the text of a struct info; ``quoted`` extents are text, for function headers."""
+    p.use("relax")
+
+    def extent(value: Expr) -> str:
+        text = p.expr(value)
+        return quote(text) if quoted and not text.lstrip("-").isdigit() else text
+
+    if isinstance(info, TensorStructInfo):
+        if info.has_shape:
+            return f"R.Tensor({p.tuple(map(extent, info.shape))}, {quote(info.dtype)})"
+        rank = "" if info.ndim < 0 else f", ndim={info.ndim}"
+        return f"R.Tensor(None, {quote(info.dtype)}{rank})"
+    if isinstance(info, ShapeStructInfo):
+        if info.is_known:
+            return f"R.Shape([{', '.join(map(extent, info.values))}])"
+        return "R.Shape()" if info.ndim < 0 else f"R.Shape(ndim={info.ndim})"
+    if isinstance(info, TupleStructInfo):
+        parts = (info_text(p, field, quoted=quoted) for field in info.fields_)
+        return f"R.Tuple({', '.join(parts)})"
+    if isinstance(info, PrimStructInfo):
+        value = "" if info.value is None else f", {extent(info.value)}"
+        return f"R.Prim({quote(info.dtype)}{value})"
+    assert isinstance(info, ObjectStructInfo)
+    return "R.Object()"
+
+
+@register(TensorStructInfo, ShapeStructInfo, TupleStructInfo, PrimStructInfo, ObjectStructInfo)
+def _info(p: Printer, node: StructInfo, precedence: int) -> str:
+    return info_text(p, node)
+
+
+# ---- values -----------------------------------------------------------------------------------
+
+
+@register(RelaxVar, DataflowVar)
+def _var(p: Printer, node: RelaxVar, precedence: int) -> str:
+    if node not in p.names:
+        p.use("relax")
+        name = p.names[node] = p.fresh(node.name)
+        kind = "DataflowVar" if isinstance(node, DataflowVar) else "Var"
+        p.prelude.append(f"{name} = R.{kind}({quote(name)}, {info_text(p, node.struct_info)})")
+    return p.name(node)
+
+
+def constant_key(data: ConstantData) -> str:
+    """Key under which a constant that is too large for the text is looked up in ``metadata``."""
+    kind, _, digest = data.content_key(False).partition(":")
+    return f"{kind}:{digest[:16]}"
+
+
+@register(Constant)
+def _constant(p: Printer, node: Constant, precedence: int) -> str:
+    p.use("relax")
+    if node.data.ndim == 0:
+        value = node.data.item()
+        if isinstance(value, float) and not math.isfinite(value):
+            text = f'float("{value}")'
+        else:
+            text = repr(value)
+        return f"R.const({text}, {quote(node.dtype)})"
+    return f"metadata[{quote(constant_key(node.value))}]"
+
+
+@register(ConstantData)
+def _data(p: Printer, node: ConstantData, precedence: int) -> str:
+    return f"metadata[{quote(constant_key(node))}]"
+
+
+@register(PrimValue)
+def _prim(p: Printer, node: PrimValue, precedence: int) -> str:
+    p.use("relax")
+    return f"R.prim_value({p.expr(node.value)})"
+
+
+@register(ShapeExpr)
+def _shape(p: Printer, node: ShapeExpr, precedence: int) -> str:
+    p.use("relax")
+    return f"R.shape([{', '.join(map(p.expr, node.values))}])"
+
+
+@register(StringValue)
+def _string(p: Printer, node: StringValue, precedence: int) -> str:
+    p.use("relax")
+    return f"R.string({quote(node.value)})"
+
+
+@register(Tuple)
+def _tuple(p: Printer, node: Tuple, precedence: int) -> str:
+    return p.tuple(p.expr(item) for item in node.items)
+
+
+@register(TupleGetItem)
+def _item(p: Printer, node: TupleGetItem, precedence: int) -> str:
+    return f"{p.expr(node.tuple_value, ATOM)}[{node.index}]"
+
+
+@register(FunctionRef)
+def _reference(p: Printer, node: FunctionRef, precedence: int) -> str:
+    return callee_text(p, node.callee)
+
+
+def callee_text(p: Printer, callee: GlobalVar | ExternFunc) -> str:
+    """Return how a function of the module, or of a library, is named."""
+    if isinstance(callee, ExternFunc):
+        p.use("relax")
+        return f"R.extern({quote(callee.symbol_name)})"
+    if p.context.get("in module") and callee.name.isidentifier():
+        return f"cls.{callee.name}"
+    return p.expr(callee)
+
+
+@register(RelaxCall)
+def _call(p: Printer, node: RelaxCall, precedence: int) -> str:
+    p.use("relax")
+    if node.op is CALL_TIR:
+        return _call_tir(p, node)
+    if node.op is CALL_DPS:
+        return f"R.call_dps({', '.join(map(p.expr, node.args))})"
+    if isinstance(node.op, GlobalVar):
+        args = p.tuple(map(p.expr, node.args))
+        result = info_text(p, node.sinfo_args[0])
+        return f"R.call({callee_text(p, node.op)}, {args}, out_sinfo={result})"
+    op: RelaxOp = node.op
+    parts = [p.expr(arg) for arg in node.args]
+    for name in op.attributes:
+        value = node.attrs[name]
+        default = op.signature.parameters[name].default
+        if type(value) is not type(default) or value != default:
+            parts.append(f"{name}={p.value(value)}")
+    return f"R.{op.name}({', '.join(parts)})"
+
+
+def _call_tir(p: Printer, node: RelaxCall) -> str:
+    parts = [p.expr(node.args[0]), p.expr(node.args[1])]
+    infos = [info_text(p, info) for info in node.sinfo_args]
+    parts.append(f"out_sinfo={infos[0] if len(infos) == 1 else '[' + ', '.join(infos) + ']'}")
+    if len(node.args) > 2:
+        parts.append(f"tir_vars={p.expr(node.args[2])}")
+    return f"R.call_tir({', '.join(parts)})"
+
+
+# ---- functions --------------------------------------------------------------------------------
+
+
+@register_lines(Function)
+def _function(p: Printer, node: Function) -> None:
+    p.use("relax")
+    # Inside a class, functions of the module are reached by `cls`.
+    p.context["in module"] = bool(p.pad)
+    for var in defined_vars([param.struct_info for param in node.params]):
+        p.define(var)
+    params = [
+        f"{p.define(param)}: {info_text(p, param.struct_info, quoted=True)}"
+        for param in node.params
+    ]
+    name = p.option_name or "main"
+    safe = name if name.isidentifier() else Printer().fresh(name)
+    p.line("@R.function" if safe == name else f"@R.function(name={quote(name)})")
+    pad = p.pad
+    with p.captured() as lines, p.indented():
+        if node.attrs:
+            p.line(f"R.func_attr({p.value(dict(node.attrs))})")
+        for block in node.body.blocks:
+            if isinstance(block, DataflowBlock):
+                _dataflow(p, block)
+            else:
+                for binding in block.bindings:
+                    _binding(p, binding)
+        p.line(f"return {p.expr(node.body.body)}")
+        # The result may use extents that the body defines; then it is not stated.
+        declared = not any(isinstance(binding, MatchCast) for binding in node.bindings)
+        inferred = structural_equal(
+            node.ret_struct_info, node.body.struct_info, map_free_vars=False
+        )
+        result = info_text(p, node.ret_struct_info, quoted=True)
+    returns = f" -> {result}" if declared or not inferred else ""
+    p.signature(f"def {safe}", params, f"{returns}:")
+    inner = pad + "    "
+    p.lines.extend(inner + text for text in (*p.prelude, *p.late_prelude))
+    p.lines.extend(lines)
+
+
+def _dataflow(p: Printer, block: DataflowBlock) -> None:
+    p.line("with R.dataflow():")
+    outputs = []
+    pad = p.pad
+    p.pad += "    "
+    for binding in block.bindings:
+        _binding(p, binding)
+        if not isinstance(binding.var, DataflowVar):
+            outputs.append(p.name(binding.var))
+    p.line(f"R.output({', '.join(outputs)})")
+    p.pad = pad
+
+
+def _binding(p: Printer, binding: Binding) -> None:
+    if isinstance(binding, MatchCast):
+        value = p.expr(binding.value)
+        new = [
+            extent
+            for extent in extents_of(binding.struct_info)
+            if type(extent) is Var and extent not in p.names
+        ]
+        for var in dict.fromkeys(new):
+            p.define(var)
+        info = info_text(p, binding.struct_info, quoted=bool(new))
+        line = f"{p.define(binding.var)} = R.match_cast({value}, {info})"
+        same = structural_equal(binding.var.struct_info, binding.struct_info, map_free_vars=False)
+        assert same, "the variable of a match_cast has the struct info that is cast to"
+    else:
+        value = p.expr(binding.value)
+        info = info_text(p, binding.var.struct_info)
+        line = f"{p.define(binding.var)}: {info} = {value}"
+    p.line(line)
+    p.mark(binding, len(p.lines) - 1)
