@@ -203,7 +203,8 @@ class IndexMap(Node):
 
     def map_ndarray(self, array: np.ndarray) -> np.ndarray:
         """Return a NumPy array laid out by the map; padding holds zeros."""
-        shape = [as_int(extent) for extent in self.map_shape(array.shape)]
+        # All extents are constants, as those of the array are.
+        shape = [extent.value for extent in map(_as_const, self.map_shape(array.shape))]
         result = np.zeros(shape, dtype=array.dtype)
         # One array of indices per input axis, evaluated through the expressions at once.
         grids = dict(zip(self.initial_indices, np.ogrid[tuple(map(slice, array.shape))]))
@@ -350,6 +351,11 @@ def _padded_extent(var: Var, extent: Expr, indices: Sequence[Expr]) -> Expr:
     if Analyzer().can_prove_equal(extent % factor, 0):
         return extent
     return ceildiv(extent, factor) * factor
+
+
+def _as_const(expr: Expr) -> IntImm:
+    assert isinstance(expr, IntImm), expr
+    return expr
 
 
 def _is_infinite(bound: Any) -> bool:

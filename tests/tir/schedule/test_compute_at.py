@@ -359,3 +359,29 @@ def test_symbolic_tile_factors_give_clean_products(name: str) -> None:
         made.replace(body=substitute(made.body, {k: const(v) for k, v in sizes.items()}))
     )
     check(concrete, func)
+
+
+def test_nested_remainders_do_not_restrict_a_block() -> None:
+    func = chain(9, 7)
+    sch = Schedule(func)
+    c, d = sch.get_block("C"), sch.get_block("D")
+    fused = sch.fuse(*sch.get_loops(c))
+    outer, _ = sch.split(fused, [None, 16])
+    sch.split(outer, [None, 3])
+    i, _ = sch.get_loops(d)
+    sch.compute_at(c, i)
+    assert loop_extents(sch, "C") == [9, 7]
+    check(sch, func)
+
+
+def test_a_predicate_that_cuts_into_the_domain_is_respected() -> None:
+    a = te.placeholder((6, 8), name="A")
+    b = te.compute((6, 8), lambda i, j: a[i, j] * 2.0, name="B")
+    c = te.compute((48,), lambda i: b[i // 8, i % 8] - 3.0, name="C")
+    d = te.compute((45,), lambda i: c[i + 2] * 2.0, name="D")
+    func = te.create_prim_func([a, d])
+    sch = Schedule(func)
+    sch.reverse_compute_inline(sch.get_block("D"))
+    sch.transform_block_layout(sch.get_block("C"), lambda i: (i // 2, i % 2))
+    refuses(sch, lambda: sch.reverse_compute_inline(sch.get_block("C")), "beyond its domain")
+    check(sch, func)

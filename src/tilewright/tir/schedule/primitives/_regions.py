@@ -205,9 +205,9 @@ class Regions:
 
     def is_outer_free(self, poly: Poly) -> bool:
         """Whether a polynomial depends on no loop."""
-        return all(not self._depends(number, self.outer) for number in poly_atoms(poly))
+        return all(not self.depends(number, self.outer) for number in poly_atoms(poly))
 
-    def _depends(self, number: int, atoms: Iterable[int]) -> bool:
+    def depends(self, number: int, atoms: Iterable[int]) -> bool:
         """Whether an atom is, or contains, one of ``atoms``."""
         if number in atoms:
             return True
@@ -216,10 +216,41 @@ class Regions:
             return False
         parts = self.table.parts[number]
         if parts is not None:
-            return any(self._depends(inner, atoms) for part in parts for inner in poly_atoms(part))
+            return any(self.depends(inner, atoms) for part in parts for inner in poly_atoms(part))
         inside = {self.table.exprs[item] for item in atoms}
         expr = self.table.exprs[number]
         return expr is not None and any(var in inside for var in _vars_of(expr))
+
+    def replace_form(self, poly: Poly, form: Poly, number: int) -> Poly | None:
+        """Write ``poly`` with the variable ``number`` in place of the linear form ``form``.
+
+        Also inside divisions; what isn't a multiple of the form stays. ``None`` if a term of the
+        form has another proportion.
+        """
+        made: Poly = {}
+        for mono, value in poly.items():
+            kinds = [self.table.kinds[atom] for atom in mono]
+            if any(kind in (DIV, MOD) for kind in kinds):
+                if len(mono) != 1:
+                    return None
+                parts = self.table.parts[mono[0]]
+                assert parts is not None
+                inner = self.replace_form(parts[0], form, number)
+                if inner is None:
+                    return None
+                new = self._divide(kinds[0], inner, parts[1])
+                if new is None:
+                    new = {(self.table.compound(kinds[0], inner, parts[1], INDEX),): 1}
+                made = poly_add(made, poly_scale(new, value))
+            else:
+                made = poly_add(made, {mono: value})
+        lead = next((mono for mono in form if mono), None)
+        if lead is None or lead not in made:
+            return made
+        factor, remainder = divmod(made[lead], form[lead])
+        if remainder:
+            return None
+        return poly_add(poly_sub(made, poly_scale(form, factor)), {(number,): factor})
 
     # ---- bounds -------------------------------------------------------------------------------
 
@@ -231,7 +262,7 @@ class Regions:
             if number in self.outer:
                 start, extent = self.outer[number]
                 ends: tuple[Poly, Poly] | None = (start, poly_add(start, poly_sub(extent, ONE)))
-            elif self._depends(number, self.outer):
+            elif self.depends(number, self.outer):
                 ends = self._atom_bounds(number)
             else:
                 continue
@@ -310,29 +341,64 @@ class Regions:
         """
         start, extent = poly, width
         steps: list[tuple[Poly, Poly]] = []
+        seen: set[int] = set()
+        exact = True
         for number in sorted(poly_atoms(poly)):
-            if number in inner:
-                split = linear_in(start, number)
-                if split is None:
+            ends = inner.get(number)
+            if ends is None:
+                if not self.depends(number, inner):
+                    continue
+                ends = self._relaxed_atom(number, inner)
+                if ends is None:
                     return None
-                coefficient, rest = split
-                if any(self._depends(atom, inner) for atom in poly_atoms(coefficient)):
-                    return None
-                sign = self._sign(coefficient)
-                if sign is None:
-                    return None
-                first, count = inner[number]
-                reach = poly_sub(count, ONE)
-                start = poly_add(rest, poly_mul(coefficient, first))
-                if sign < 0:
-                    start = poly_add(start, poly_mul(coefficient, reach))
-                    coefficient = poly_scale(coefficient, -1)
-                extent = poly_add(extent, poly_mul(coefficient, reach))
-                if count != ONE:
-                    steps.append((coefficient, count))
-            elif self._depends(number, inner):
+            split = linear_in(start, number)
+            if split is None:
                 return None
-        return Span(start, extent, self._contiguous(steps, width))
+            coefficient, rest = split
+            if any(self.depends(atom, inner) for atom in poly_atoms(coefficient)):
+                return None
+            sign = self._sign(coefficient)
+            if sign is None:
+                return None
+            # Two atoms of one variable don't take all combinations of their values.
+            mine = {number} if number in inner else {v for v in inner if self.depends(number, {v})}
+            exact = exact and not mine & seen
+            seen |= mine
+            first, count = ends
+            reach = poly_sub(count, ONE)
+            start = poly_add(rest, poly_mul(coefficient, first))
+            if sign < 0:
+                start = poly_add(start, poly_mul(coefficient, reach))
+                coefficient = poly_scale(coefficient, -1)
+            extent = poly_add(extent, poly_mul(coefficient, reach))
+            if count != ONE:
+                steps.append((coefficient, count))
+        return Span(start, extent, exact and self._contiguous(steps, width))
+
+    def _relaxed_atom(
+        self, number: int, inner: Mapping[int, tuple[Poly, Poly]]
+    ) -> tuple[Poly, Poly] | None:
+        """Start and extent of ``a // c`` or ``a % c``, where ``a`` covers constant ends."""
+        kind, parts = self.table.kinds[number], self.table.parts[number]
+        if kind not in (DIV, MOD) or parts is None:
+            return None
+        divisor = constant_of(parts[1])
+        span = self.relax(parts[0], inner)
+        if span is None or not span.exact or divisor is None or divisor <= 0:
+            return None
+        first, count = constant_of(span.min), constant_of(span.extent)
+        if first is None or count is None:
+            return None
+        last = first + count - 1
+        if kind == DIV:
+            low, high = first // divisor, last // divisor
+        elif first // divisor == last // divisor:
+            low, high = first % divisor, last % divisor
+        elif count >= divisor:
+            low, high = 0, divisor - 1
+        else:
+            return None  # the values wrap around: two pieces
+        return poly_const(low), poly_const(high - low + 1)
 
     def _contiguous(self, steps: list[tuple[Poly, Poly]], width: Poly) -> bool:
         """Whether steps of these sizes and counts leave no holes."""
@@ -366,7 +432,7 @@ class Regions:
                     left.discard(number)
                     if inner[number][1] != ONE:
                         steps.append((split[0], inner[number][1]))
-                elif self._depends(number, inner):
+                elif self.depends(number, inner):
                     return False
             covered = ONE
             while steps:
@@ -388,7 +454,7 @@ class Regions:
     ) -> Span | None:
         """Like ``relax`` for an expression; falls back on interval sets for what isn't linear."""
         extent = self.poly(width, env)
-        if any(self._depends(number, inner) for number in poly_atoms(extent)):
+        if any(self.depends(number, inner) for number in poly_atoms(extent)):
             return None
         index = self.poly(expr, env)
         found = self.relax(index, inner, extent)
@@ -411,7 +477,7 @@ class Regions:
             return None
         if not self.is_outer_free(span):
             return None
-        if any(self._depends(n, inner) for part in (low, span) for n in poly_atoms(part)):
+        if any(self.depends(n, inner) for part in (low, span) for n in poly_atoms(part)):
             return None
         return Span(low, poly_add(span, poly_sub(extent, ONE)), exact=False)
 

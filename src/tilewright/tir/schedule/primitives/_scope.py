@@ -7,10 +7,11 @@ buffer. A :class:`Scope` is computed once per version of a function and kept wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, detect_iter_map
+from tilewright.arith.polynomial import constant_of, poly_add, poly_atoms
 from tilewright.ir import (
     GE,
     GT,
@@ -25,6 +26,7 @@ from tilewright.ir import (
     Var,
     and_,
     as_int,
+    const,
     expr_equal,
     pre_order,
 )
@@ -39,6 +41,7 @@ from tilewright.tir import (
     IfThenElse,
     SeqStmt,
 )
+from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.state import ScheduleState, child_blocks
 
 
@@ -264,7 +267,7 @@ def check_predicate_is_domain(scope: Scope, realize: BlockRealize) -> None:
         return
     analyzer = scope.state.analyzer(scope.func_name)
     rest = restricting_conjuncts(realize, analyzer)
-    if rest:
+    if rest and not (_is_bijective(scope, realize, rest) or _covers_domain(scope, realize, rest)):
         raise scope.state.error(
             lambda: (
                 f"the predicate of block {realize.block.name!r} restricts it beyond its domain: "
@@ -273,6 +276,101 @@ def check_predicate_is_domain(scope: Scope, realize: BlockRealize) -> None:
             realize,
             remedy="only predicates that come from splitting with a remainder can be rebuilt",
         )
+
+
+def _is_bijective(scope: Scope, realize: BlockRealize, rest: Sequence[Expr]) -> bool:
+    """Whether loops under the predicate and the block's domain correspond one to one."""
+    loops = loop_ranges(scope.state.loops_above(realize))
+    analyzer = scope.state.analyzer(scope.func_name)
+    whole = list(conjuncts(realize.predicate))
+    if not _maps_onto_domain(realize, loops, whole, analyzer):
+        return False
+    # Each condition must be needed for that, or follow from the others: one that is neither would
+    # cut into the domain unnoticed.
+    for condition in rest:
+        others = [item for item in whole if item is not condition]
+        if _maps_onto_domain(realize, loops, others, analyzer):
+            known = analyzer.copy()
+            known.bind_ranges(loops)
+            for item in others:
+                known.assume(item)
+            if not known.can_prove(condition):
+                return False
+    return True
+
+
+def _maps_onto_domain(
+    realize: BlockRealize,
+    loops: dict[Var, Range],
+    conditions: Sequence[Expr],
+    analyzer: Analyzer,
+) -> bool:
+    found = detect_iter_map(
+        realize.iter_values, loops, and_(*conditions), require_bijective=True, analyzer=analyzer
+    )
+    if found.errors:
+        return False
+    for total, iter_var in zip(found.indices, realize.block.iter_vars):
+        extent: Expr = const(1)
+        if total.args:
+            if len(total.args) > 1 or as_int(total.args[0].scale) != 1:
+                return False
+            extent = total.args[0].extent
+        if not analyzer.can_prove_equal(extent, iter_var.dom.extent):
+            return False
+        if not analyzer.can_prove_equal(total.base, iter_var.dom.min):
+            return False
+    return True
+
+
+def _covers_domain(scope: Scope, realize: BlockRealize, rest: Iterable[Expr]) -> bool:
+    """Whether the block runs its whole domain, some of it repeatedly, in spite of ``rest``.
+
+    A condition ``i0*4 + i1 < 7`` makes one loop over ``[0, 7)`` of the two. With such loops in
+    their place, each axis must be covered by loops that no other axis uses.
+    """
+    regions = Regions(scope.state, scope.func_name, ())
+    regions.add_block_axes(scope.block)
+    loops = regions.inner_loops(scope.state.loops_above(realize))
+    values = [regions.poly(value) for value in realize.iter_values]
+    for number, condition in enumerate(rest):
+        if type(condition) is not LT:
+            return False
+        limit = as_int(condition.b)
+        index = regions.poly(condition.a)
+        mine = {atom: loops[atom] for atom in poly_atoms(index) if atom in loops}
+        span = regions.relax(index, mine)
+        if limit is None or span is None or span.min or not span.exact:
+            return False
+        reach = constant_of(span.extent)
+        if reach is None or reach < limit or any(atom not in loops for atom in mine):
+            return False
+        joint = regions.table.var(Var(f"u{number}"))
+        regions.know_range(joint, {}, {(): limit})
+        made = [regions.replace_form(value, index, joint) for value in values]
+        for atom in mine:
+            del loops[atom]
+        loops[joint] = ({}, {(): limit})
+        if any(value is None for value in made):
+            return False
+        values = [value for value in made if value is not None]
+        if any(regions.depends(atom, mine) for value in values for atom in poly_atoms(value)):
+            return False
+    used: set[int] = set()
+    for value, iter_var in zip(values, realize.block.iter_vars):
+        own = {atom for atom in loops if any(regions.depends(a, {atom}) for a in poly_atoms(value))}
+        if own & used:
+            return False
+        used |= own
+        span = regions.relax(value, loops)
+        if span is None or not span.exact:
+            return False
+        start, extent = regions.poly(iter_var.dom.min), regions.poly(iter_var.dom.extent)
+        below = regions.difference(start, span.min)
+        above = regions.difference(poly_add(span.min, span.extent), poly_add(start, extent))
+        if below is None or below < 0 or above is None or above < 0:
+            return False
+    return True
 
 
 def merge_conditions(*groups: Iterable[Expr]) -> Expr:

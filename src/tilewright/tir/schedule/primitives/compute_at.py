@@ -537,8 +537,8 @@ def _invert(
     if solved is None:
         return None
     offsets = [Var(f"{var.name}_offset") for var in outputs]
-    inner = {}
-    env = {}
+    inner: dict[int, tuple[Poly, Poly]] = {}
+    env: dict[Var, Poly] = {}
     for var, offset, (_, span) in zip(outputs, offsets, hard):
         number = regions.table.var(offset)
         inner[number] = ({}, span.extent)
