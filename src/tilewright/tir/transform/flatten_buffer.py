@@ -22,7 +22,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import Allocate, BufferStore, DeclBuffer
+from tilewright.tir.stmt import Allocate, BufferStore, DeclBuffer, Stmt
 from tilewright.tir.transform.base import FunctionTransform
 from tilewright.tir.transform.lower_match_buffer import buffer_strides
 
@@ -33,7 +33,11 @@ class FlattenBuffer(FunctionTransform):
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
         rewriter = _Flattener(set(func.buffers))
-        return func.map_children(rewriter.visit)
+        body: Stmt = rewriter.visit(func.body)
+        for buffer in reversed(func.buffers):
+            if buffer in rewriter.flat:
+                body = DeclBuffer(rewriter.flat[buffer], body)
+        return func if body is func.body else func.replace(body=body)
 
 
 class _Flattener(Mutator):

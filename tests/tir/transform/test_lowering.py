@@ -1,0 +1,376 @@
+"""Each lowering pass: the program before and after, and that it means the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.ir import IRModule, PassContext, PassInstrument, PassTimingInstrument
+from tilewright.script import parse
+from tilewright.support.errors import LowerError
+from tilewright.target import Target
+from tilewright.tir import transform
+from tilewright.tir.interpreter import run
+
+RNG = np.random.default_rng(0)
+
+
+def module(text):
+    """Parse one function into a module."""
+    return IRModule({"main": parse(text)})
+
+
+def body(mod):
+    """The script text of ``main`` without its header."""
+    return mod["main"].script()
+
+
+def same(before, after, *arrays):
+    """Run both on the interpreter."""
+    first, second = [a.copy() for a in arrays], [a.copy() for a in arrays]
+    run(before, *first)
+    run(after, *second)
+    for a, b in zip(first, second):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+MATMUL = """
+@T.prim_func
+def main(A: T.Buffer((8, 6), "float32"), B: T.Buffer((6, 8), "float32"),
+         C: T.Buffer((8, 8), "float32")):
+    for i, j, k in T.grid(8, 8, 6):
+        with T.block("C"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+"""
+
+
+def matmul_arrays():
+    a, b = RNG.standard_normal((8, 6)), RNG.standard_normal((6, 8))
+    return a.astype("float32"), b.astype("float32"), np.zeros((8, 8), "float32")
+
+
+def test_init_goes_before_loops_that_only_reduce():
+    mod = module(MATMUL)
+    made = transform.LowerInitBlock()(mod)
+    text = body(made)
+    assert "T.init" not in text and "if " not in text
+    assert text.index('T.block("C_init")') < text.index("for k in range(6)")
+    same(mod, made, *matmul_arrays())
+
+
+def test_init_stays_inside_when_a_reduction_loop_is_outside():
+    text = MATMUL.replace("for i, j, k in T.grid(8, 8, 6)", "for k, i, j in T.grid(6, 8, 8)")
+    mod = module(text)
+    made = transform.LowerInitBlock()(mod)
+    assert "if vk == 0" in body(made)
+    same(mod, made, *matmul_arrays())
+
+
+def test_init_before_the_inner_part_of_a_split_reduction():
+    text = MATMUL.replace(
+        "for i, j, k in T.grid(8, 8, 6)", "for k0, i, j, k1 in T.grid(2, 8, 8, 3)"
+    )
+    text = text.replace(
+        'vi, vj, vk = T.axis.remap("SSR", [i, j, k])',
+        'vi, vj = T.axis.remap("SS", [i, j])\n            vk = T.axis.reduce(6, k0 * 3 + k1)',
+    )
+    mod = module(text)
+    made = transform.LowerInitBlock()(mod)
+    assert "if k0 == 0" in body(made)
+    same(mod, made, *matmul_arrays())
+
+
+def test_init_is_not_moved_before_a_reversed_reduction():
+    text = MATMUL.replace(
+        'vi, vj, vk = T.axis.remap("SSR", [i, j, k])',
+        'vi, vj = T.axis.remap("SS", [i, j])\n            vk = T.axis.reduce(6, k)',
+    ).replace("reduce(6, k)", "reduce(6, 5 - k)")
+    made = transform.LowerInitBlock()(module(text))
+    assert "C_init" not in body(made)
+
+
+STAGED = """
+@T.prim_func
+def main(A: T.Buffer((64, 32), "float32"), C: T.Buffer((64, 32), "float32")):
+    B = T.alloc_buffer((64, 32), "float32")
+    for i0 in range(16):
+        for i1, j in T.grid(4, 32):
+            with T.block("B"):
+                vi = T.axis.spatial(64, i0 * 4 + i1)
+                vj = T.axis.spatial(32, j)
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+        for i1, j in T.grid(4, 32):
+            with T.block("C"):
+                vi = T.axis.spatial(64, i0 * 4 + i1)
+                vj = T.axis.spatial(32, j)
+                C[vi, vj] = B[vi, 31 - vj] + T.float32(1)
+"""
+
+
+def staged_arrays():
+    return RNG.standard_normal((64, 32)).astype("float32"), np.zeros((64, 32), "float32")
+
+
+def test_allocation_moves_into_the_loop_that_uses_it():
+    mod = module(STAGED)
+    made = transform.PlanBufferAllocation()(mod)
+    text = body(made)
+    assert text.index("for i0") < text.index("alloc_buffer")
+    same(mod, made, *staged_arrays())
+
+
+def test_allocation_stays_outside_a_reduction_loop():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((8, 4), "float32"), C: T.Buffer((8,), "float32")):
+    acc = T.alloc_buffer((8,), "float32")
+    for k, i in T.grid(4, 8):
+        with T.block("acc"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                acc[vi] = T.float32(0)
+            acc[vi] = acc[vi] + A[vi, vk]
+    for i in range(8):
+        with T.block("C"):
+            vi = T.axis.spatial(8, i)
+            C[vi] = acc[vi]
+"""
+    made = transform.PlanBufferAllocation()(transform.LowerInitBlock()(module(text)))
+    text = body(made)
+    assert text.index("alloc_buffer") < text.index("for k")
+
+
+def test_compaction_shrinks_to_what_one_iteration_touches():
+    mod = module(STAGED)
+    passes = transform.block_passes()
+    made = mod
+    for item in passes:
+        made = item(made)
+    assert 'T.allocate((4, 32), "float32")' in body(made)
+    same(mod, made, *staged_arrays())
+
+
+def test_compaction_of_overlapping_windows():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((34,), "float32"), C: T.Buffer((32,), "float32")):
+    B = T.alloc_buffer((34,), "float32")
+    for i0 in range(4):
+        for i1 in range(10):
+            with T.block("B"):
+                v = T.axis.spatial(34, i0 * 8 + i1)
+                B[v] = A[v] * T.float32(3)
+        for i1 in range(8):
+            with T.block("C"):
+                v = T.axis.spatial(32, i0 * 8 + i1)
+                C[v] = B[v] + B[v + 2]
+"""
+    mod = module(text)
+    made = mod
+    for item in transform.block_passes():
+        made = item(made)
+    assert 'T.allocate((10,), "float32")' in body(made)
+    same(mod, made, RNG.standard_normal(34).astype("float32"), np.zeros(32, "float32"))
+
+
+def test_gathered_buffers_keep_their_size():
+    text = """
+@T.prim_func
+def main(I: T.Buffer((16,), "int64"), A: T.Buffer((16,), "float32"), C: T.Buffer((16,), "float32")):
+    for i in range(4):
+        with T.block("outer"):
+            v = T.axis.spatial(4, i)
+            B = T.alloc_buffer((16,), "float32")
+            for j in range(16):
+                with T.block("B"):
+                    vj = T.axis.spatial(16, j)
+                    B[vj] = A[vj]
+            for j in range(4):
+                with T.block("C"):
+                    vj = T.axis.spatial(4, j)
+                    C[v * 4 + vj] = B[I[v * 4 + vj]]
+"""
+    mod = module(text)
+    made = mod
+    for item in transform.block_passes():
+        made = item(made)
+    assert 'T.allocate((16,), "float32")' in body(made)
+    index = RNG.integers(0, 16, 16)
+    same(mod, made, index, RNG.standard_normal(16).astype("float32"), np.zeros(16, "float32"))
+
+
+def test_matched_buffers_become_their_source():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((16, 16), "float32"), C: T.Buffer((16, 16), "float32")):
+    for i, j in T.grid(4, 4):
+        with T.block("tile"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            T.reads(A[vi * 4:vi * 4 + 4, vj * 4:vj * 4 + 4])
+            T.writes(C[vi * 4:vi * 4 + 4, vj * 4:vj * 4 + 4])
+            s = T.int64()
+            M = T.match_buffer(A[vi * 4:vi * 4 + 4, vj * 4:vj * 4 + 4], (4, 4), strides=(s, 1))
+            for x, y in T.grid(4, 4):
+                C[vi * 4 + x, vj * 4 + y] = M[y, x] + T.Cast("float32", s)
+"""
+    mod = module(text)
+    made = transform.LowerMatchBuffer()(transform.ConvertBlocksToOpaque()(mod))
+    text = body(made)
+    assert "match_buffer" not in text and 'T.Cast("float32", 16)' in text
+    same(mod, made, RNG.standard_normal((16, 16)).astype("float32"), np.zeros((16, 16), "float32"))
+
+
+def test_flat_buffers_have_one_index_and_follow_strides():
+    text = """
+@T.prim_func
+def main(a: T.handle, C: T.Buffer((3, 4), "float32")):
+    A = T.match_buffer(a, (3, 4), "float32", strides=(10, 2))
+    for i, j in T.grid(3, 4):
+        C[i, j] = A[i, j]
+"""
+    mod = transform.LowerOpaqueBlock()(module(text))
+    text = body(transform.FlattenBuffer()(mod))
+    assert "i * 10 + j * 2" in text and "i * 4 + j" in text
+
+
+def test_partition_peels_the_tail_of_a_constant_range():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((125,), "float32"), C: T.Buffer((125,), "float32")):
+    for i0, i1 in T.grid(8, 16):
+        if i0 * 16 + i1 < 125:
+            C[i0 * 16 + i1] = A[i0 * 16 + i1] + T.float32(1)
+"""
+    mod = transform.LowerOpaqueBlock()(module(text))
+    made = transform.LoopPartition()(mod)
+    assert "if " not in body(made) and "T.grid(7, 16)" in body(made)
+    same(mod, made, RNG.standard_normal(125).astype("float32"), np.zeros(125, "float32"))
+
+
+def test_partition_of_a_symbolic_length_tests_once_per_tile():
+    text = """
+@T.prim_func
+def main(a: T.handle, c: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,))
+    C = T.match_buffer(c, (n,))
+    for i0, i1 in T.grid((n + 15) // 16, 16):
+        if i0 * 16 + i1 < n:
+            C[i0 * 16 + i1] = A[i0 * 16 + i1] + T.float32(1)
+"""
+    mod = transform.LowerOpaqueBlock()(module(text))
+    made = transform.LoopPartition()(mod)
+    text = body(made)
+    assert text.count("if ") == 2 and text.index("if ") < text.index("for i1")
+    for n in (1, 16, 17, 47):
+        same(mod, made, RNG.standard_normal(n).astype("float32"), np.zeros(n, "float32"))
+
+
+def test_vectorize_makes_ramps_and_broadcasts():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4, 16), "float32"), B: T.Buffer((4,), "float32"),
+         C: T.Buffer((4, 16), "float32")):
+    for i in range(4):
+        for j in T.vectorized(16):
+            C[i, j] = A[i, j] * B[i]
+"""
+    mod = transform.FlattenBuffer()(transform.LowerOpaqueBlock()(module(text)))
+    made = transform.VectorizeLoop()(mod)
+    assert "vectorized" not in body(made) and "T.Broadcast(B" in body(made)
+    a, b = RNG.standard_normal((4, 16)), RNG.standard_normal(4)
+    same(mod, made, a.astype("float32"), b.astype("float32"), np.zeros((4, 16), "float32"))
+
+
+def test_vectorize_leaves_what_it_cannot_as_a_serial_loop():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((16, 16), "float32"), C: T.Buffer((16,), "float32")):
+    for j in T.vectorized(16):
+        C[j] = T.float32(0)
+        for k in range(j):
+            C[j] = C[j] + A[j, k]
+"""
+    mod = transform.FlattenBuffer()(transform.LowerOpaqueBlock()(module(text)))
+    made = transform.VectorizeLoop()(mod)
+    assert "for j in range(16)" in body(made)
+    a = RNG.standard_normal((16, 16)).astype("float32")
+    same(mod, made, a, np.zeros(16, "float32"))
+
+
+def test_unroll_by_kind_annotation_and_register_tile():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4, 8), "float32"), C: T.Buffer((4, 8), "float32")):
+    for i in T.unroll(2):
+        for j in T.serial(2, annotations={"pragma_auto_unroll_max_step": 16}):
+            for k in range(4):
+                C[i, j * 4 + k] = A[i, j * 4 + k]
+    for i in range(2):
+        for k in range(8):
+            C[2 + i, k] = A[2 + i, k]
+"""
+    mod = transform.FlattenBuffer()(transform.LowerOpaqueBlock()(module(text)))
+    made = transform.UnrollLoop()(mod)
+    assert body(made).count("C_1[") == 17 and "T.grid(2, 8)" in body(made)
+    a = RNG.standard_normal((4, 8)).astype("float32")
+    same(mod, made, a, np.zeros((4, 8), "float32"))
+
+
+def test_accumulators_leave_memory_during_the_loop():
+    mod = transform.cpu_pipeline(Target("llvm -mcpu=x86-64-v3 -num-cores=1"))(module(MATMUL))
+    text = body(mod)
+    inner = text[text.index("for k") :].splitlines()[1]
+    assert "C_acc[0] = C_acc[0] +" in inner
+    same(module(MATMUL), mod, *matmul_arrays())
+
+
+def test_accumulators_that_may_alias_stay():
+    text = """
+@T.prim_func
+def main(I: T.Buffer((8,), "int64"), C: T.Buffer((8,), "float32")):
+    for k in range(8):
+        C[0] = C[0] + C[I[k]]
+"""
+    mod = transform.FlattenBuffer()(transform.LowerOpaqueBlock()(module(text)))
+    assert "allocate" not in body(transform.PromoteAccumulators()(mod))
+
+
+def test_division_of_non_negative_numbers_truncates():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((30,), "int64"), C: T.Buffer((10, 3), "int64"), D: T.Buffer((30,), "int64")):
+    for i in range(30):
+        C[i // 3, i % 3] = A[i]
+        D[i] = A[i] // 3
+"""
+    mod = transform.LowerOpaqueBlock()(module(text))
+    made = transform.LowerIntDiv()(mod)
+    assert "T.truncdiv(i, 3)" in body(made) and "A[i] // 3" in body(made)
+    zeros = np.zeros((10, 3), "int64"), np.zeros(30, "int64")
+    same(mod, made, np.arange(-15, 15), *zeros)
+
+
+def test_passes_in_the_wrong_order_say_which_is_missing():
+    with pytest.raises(LowerError, match="run ConvertBlocksToOpaque first"):
+        transform.LowerOpaqueBlock()(module(MATMUL))
+
+
+def test_instruments_see_the_passes_and_can_disable_them():
+    class Names(PassInstrument):
+        def __init__(self):
+            self.names = []
+
+        def run_after_pass(self, mod, name):
+            self.names.append(name)
+
+    target = Target("llvm -mcpu=x86-64-v3 -num-cores=1")
+    names, timing = Names(), PassTimingInstrument()
+    with PassContext(instruments=[names, timing], disabled_pass=["PromoteAccumulators"]):
+        transform.cpu_pipeline(target)(module(MATMUL))
+    assert names.names[0] == "LowerInitBlock" and names.names[-1] == "LowerForCPU"
+    assert "PromoteAccumulators" not in names.names
+    assert "VectorizeLoop" in timing.render()
