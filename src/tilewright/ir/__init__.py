@@ -94,6 +94,7 @@ from tilewright.ir.structural import (
     structural_hash,
 )
 from tilewright.ir.transform import (
+    PASS_OPTIONS,
     DumpIR,
     FunctionPass,
     Pass,

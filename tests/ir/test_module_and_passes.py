@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilewright import te
+from tilewright.ir import (
+    PASS_OPTIONS,
+    DumpIR,
+    IRModule,
+    PassContext,
+    PassInstrument,
+    PassTimingInstrument,
+    Sequential,
+    module_pass,
+)
+from tilewright.support.errors import TilewrightError, VerifyError
+from tilewright.tir import PrimFunc
+
+
+def function(extent: int = 4) -> PrimFunc:
+    x = te.placeholder((extent,), name="x")
+    return te.create_prim_func([x, te.compute((extent,), lambda i: x[i] + 1.0, name="y")])
+
+
+@module_pass("Mark")
+def mark(mod: IRModule) -> IRModule:
+    return mod.map_functions(lambda _, func: func.with_attr("marked", 1))
+
+
+@module_pass("Nothing")
+def nothing(mod: IRModule) -> IRModule:
+    return mod
+
+
+def test_modules_are_values() -> None:
+    mod = IRModule({"f": function()})
+    more = mod.with_function("g", function(5))
+    assert "g" in more and "g" not in mod
+    assert len(more.without_function("f")) == 1
+    assert mod.map_functions(lambda _, func: func) is mod
+
+
+def test_unknown_function_names_near_matches() -> None:
+    with pytest.raises(VerifyError, match="no function 'man'; did you mean 'main'"):
+        IRModule({"main": function()})["man"]
+
+
+def test_modules_hold_functions_only() -> None:
+    with pytest.raises(VerifyError, match="dict of functions"):
+        IRModule({"f": 3})  # type: ignore[dict-item]
+
+
+def test_passes_compose() -> None:
+    mod = Sequential([nothing, mark])(IRModule({"f": function()}))
+    assert mod["f"].attrs["marked"] == 1
+
+
+def test_a_function_is_taken_for_a_module() -> None:
+    assert mark(function())["main"].attrs["marked"] == 1
+
+
+def test_passes_take_modules() -> None:
+    with pytest.raises(TilewrightError, match="Mark takes an IRModule, got str"):
+        mark("module")  # type: ignore[arg-type]
+
+
+def test_disabled_passes_do_not_run() -> None:
+    with PassContext(disabled_pass=["Mark"]):
+        assert "marked" not in mark(function())["main"].attrs
+
+
+def test_instruments_see_every_pass(tmp_path: Path) -> None:
+    class Log(PassInstrument):
+        def __init__(self) -> None:
+            self.names: list[str] = []
+
+        def should_run(self, mod: IRModule, name: str) -> bool:
+            return name != "Nothing"
+
+        def run_before_pass(self, mod: IRModule, name: str) -> None:
+            self.names.append(name)
+
+    log, timing, dump = Log(), PassTimingInstrument(), DumpIR(tmp_path / "ir")
+    with PassContext(instruments=[log, timing, dump]):
+        Sequential([nothing, mark])(IRModule({"f": function()}))
+    assert log.names == ["Sequential", "Mark"]
+    assert set(timing.seconds) == {"Sequential", "Mark"} and "Mark" in timing.render()
+    assert (tmp_path / "ir" / "000_Mark.py").read_text().startswith("from tilewright.script")
+
+
+def test_contexts_nest_and_end() -> None:
+    outer = PassContext.current()
+    with PassContext(opt_level=3) as context:
+        assert PassContext.current() is context
+    assert PassContext.current().opt_level == outer.opt_level
+
+
+def test_options_are_checked() -> None:
+    PASS_OPTIONS.register("test.flag", bool)
+    with PassContext(config={"test.flag": True}) as context:
+        assert context.option("test.flag", False) is True
+    with pytest.raises(TilewrightError, match=r"'test.flag' takes bool, got 3"):
+        PassContext(config={"test.flag": 3})
+    with pytest.raises(TilewrightError, match="unknown pass option"):
+        PassContext(config={"test.flga": True})

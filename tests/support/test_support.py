@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from tilewright.support.errors import MissingExtraError, ScheduleError, TilewrightError
+from tilewright.support.registry import Registry
+from tilewright.support.settings import setting
+from tilewright.support.text import caret_excerpt, human_time
+
+
+def test_messages_render_lazily() -> None:
+    calls = []
+
+    def render() -> str:
+        calls.append(1)
+        return "what went wrong"
+
+    error = ScheduleError(render)
+    assert not calls
+    assert str(error) == "what went wrong" and str(error) == "what went wrong"
+    assert calls == [1]
+
+
+def test_errors_survive_pickling() -> None:
+    assert str(pickle.loads(pickle.dumps(ScheduleError(lambda: "text")))) == "text"
+
+
+def test_missing_extra_names_the_command() -> None:
+    message = str(MissingExtraError("torch", "torch", "importing models"))
+    assert "torch is needed for importing models" in message
+    assert "pip install 'tilewright[torch]'" in message
+    assert isinstance(MissingExtraError("a", "b"), TilewrightError)
+
+
+def test_registry() -> None:
+    registry: Registry[int] = Registry("number")
+    registry.register("one", 1)
+    assert registry.get("one") == 1 and "one" in registry and list(registry) == ["one"]
+    with pytest.raises(TilewrightError, match="number 'one' is registered twice"):
+        registry.register("one", 2)
+    with pytest.raises(TilewrightError, match="unknown number 'onn'; did you mean 'one'"):
+        registry.get("onn")
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "3")
+    assert setting("num_threads") == 3
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "three")
+    with pytest.raises(TilewrightError, match="TILEWRIGHT_NUM_THREADS='three' is not valid"):
+        setting("num_threads")
+
+
+def test_carets_stand_below_the_culprit() -> None:
+    text = caret_excerpt("a = 1\nb = foo(a)\n", 2, 4, 7, name="f.py")
+    assert "f.py:2:5" in text
+    source, carets = text.splitlines()[-2:]
+    assert source.index("foo") == carets.index("^") and carets.count("^") == 3
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(2.0, "2 s"), (0.0123, "12.3 ms"), (4.56e-6, "4.56 us"), (7e-9, "7 ns")]
+)
+def test_human_time(seconds: float, text: str) -> None:
+    assert human_time(seconds) == text

@@ -1,0 +1,167 @@
+"""The reference interpreter: what programs mean, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright import te, tir
+from tilewright.script import tir as T
+from tilewright.support.errors import RunError, VerifyError
+from tilewright.tir import PrimFunc
+from tilewright.tir.interpreter import run
+
+
+def unary(function: object, dtype: str, size: int = 4) -> PrimFunc:
+    x = te.placeholder((size,), dtype, "x")
+    return te.create_prim_func([x, te.compute((size,), lambda i: function(x[i]), name="y")])  # type: ignore[operator]
+
+
+def test_narrow_integers_wrap() -> None:
+    x = np.array([127, -128, 5, 0], "int8")
+    out = np.zeros(4, "int8")
+    run(unary(lambda v: v + 1, "int8"), x, out)
+    np.testing.assert_array_equal(out, x + np.int8(1))
+
+
+def test_integer_division_rounds_down() -> None:
+    x = np.array([-7, 7, -1, 0])
+    out = np.zeros(4, "int64")
+    run(unary(lambda v: v // 2 * 100 + v % 2, "int64"), x, out)
+    np.testing.assert_array_equal(out, x // 2 * 100 + x % 2)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float64"])
+def test_stores_round_to_the_dtype(dtype: str) -> None:
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    x = np.array([0.1, 1.7, -3.3, 100.0]).astype(kind)
+    out = np.zeros(4, kind)
+    run(unary(lambda v: v * 3, dtype), x, out)
+    expected = (x.astype("float64") * 3).astype(kind)
+    np.testing.assert_array_equal(out.astype("float64"), expected.astype("float64"))
+
+
+def test_casts_truncate_and_wrap() -> None:
+    x = np.array([1.9, -1.9, 300.5, math.nan], "float32")
+    out = np.zeros(4, "uint8")
+    run(unary(lambda v: v.astype("uint8"), "float32"), x, out)
+    np.testing.assert_array_equal(out, [1, 255, 44, 0])
+
+
+def test_special_values() -> None:
+    x = np.array([0.0, -0.0, math.inf, math.nan], "float32")
+    out = np.zeros(4, "float32")
+    run(unary(lambda v: 1.0 / v, "float32"), x, out)
+    np.testing.assert_array_equal(out, [math.inf, -math.inf, 0.0, math.nan])
+
+
+def test_rounding_functions() -> None:
+    x = np.array([0.5, 1.5, -2.5, 0.49999997], "float32")
+    out = np.zeros(4, "float32")
+    run(unary(tir.op.nearbyint, "float32"), x, out)
+    np.testing.assert_array_equal(out, [0, 2, -2, 0])
+    run(unary(tir.op.round, "float32"), x, out)
+    np.testing.assert_array_equal(out, [1, 2, -3, 0])
+
+
+def test_reads_out_of_bounds_are_errors() -> None:
+    x = te.placeholder((4,), name="x")
+    func = te.create_prim_func([x, te.compute((4,), lambda i: x[i + 1], name="y")])
+    with pytest.raises(RunError, match="index 4 is outside dimension 0 of x"):
+        run(func, np.zeros(4, "float32"), np.zeros(4, "float32"))
+
+
+def test_memory_read_before_written_is_not_a_number() -> None:
+    @T.prim_func
+    def func(y: T.Buffer((4,), "float32")):
+        buffer = T.alloc_buffer((4,), "float32")
+        for i in range(4):
+            with T.block("y"):
+                vi = T.axis.spatial(4, i)
+                y[vi] = buffer[vi]
+
+    out = np.zeros(4, "float32")
+    run(func, out)
+    assert np.isnan(out).all()
+
+
+def test_predicates_branches_and_while() -> None:
+    @T.prim_func
+    def func(y: T.Buffer((8,), "int64")):
+        count = T.alloc_buffer((1,), "int64")
+        for i in range(8):
+            with T.block("y"):
+                vi = T.axis.spatial(8, i)
+                T.where(i < 6)
+                T.reads()
+                T.writes(y[vi])
+                count[0] = 0
+                while count[0] < vi:
+                    count[0] = count[0] + 1
+                if vi % 2 == 0:
+                    y[vi] = count[0]
+                else:
+                    y[vi] = -count[0]
+
+    out = np.full(8, 9)
+    run(func, out)
+    np.testing.assert_array_equal(out, [0, -1, 2, -3, 4, -5, 9, 9])
+
+
+def test_matched_buffers_see_their_part() -> None:
+    @T.prim_func
+    def func(x: T.Buffer((4, 6), "float32")):
+        for i in range(4):
+            with T.block("row"):
+                vi = T.axis.spatial(4, i)
+                T.reads()
+                T.writes(x[vi, 2:5])
+                part = T.match_buffer(x[vi, 2:5], (3,), "float32")
+                for j in range(3):
+                    part[j] = T.cast(vi * 10 + j, "float32")
+
+    x = np.zeros((4, 6), "float32")
+    run(func, x)
+    expected = np.zeros((4, 6))
+    expected[:, 2:5] = np.arange(4)[:, None] * 10 + np.arange(3)
+    np.testing.assert_array_equal(x, expected)
+
+
+def test_deep_nests_run() -> None:
+    extents = (1, 2, 1) * 9
+    x = te.placeholder(extents, name="x")
+    func = te.create_prim_func([x, te.compute(extents, lambda *i: x(*i) + 1.0, name="y")])
+    values = np.random.default_rng(0).random(extents, "float32")
+    out = np.zeros(extents, "float32")
+    run(func, values, out)
+    np.testing.assert_array_equal(out, values + 1)
+
+
+def test_arrays_that_are_not_contiguous_are_written_back() -> None:
+    whole = np.zeros((4, 2), "float32")
+    run(unary(lambda v: v + 1, "float32"), np.arange(8, dtype="float32")[::2], whole[:, 1])
+    np.testing.assert_array_equal(whole, [[0, 1], [0, 3], [0, 5], [0, 7]])
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((np.zeros(4, "float32"),), "expected 2 arguments, got 1"),
+        ((np.zeros(4, "float64"), np.zeros(4, "float32")), "'x': expected float32, got float64"),
+        ((np.zeros(5, "float32"), np.zeros(4, "float32")), "'x': expected extent 4"),
+        ((np.zeros((4, 1), "float32"), np.zeros(4, "float32")), "'x': expected 1 dimensions"),
+        (([0.0] * 4, np.zeros(4, "float32")), "'x': expected a NumPy array, got list"),
+    ],
+)
+def test_wrong_arguments(args: tuple[object, ...], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        run(unary(lambda v: v, "float32"), *args)
+
+
+def test_unknown_intrinsics_are_named() -> None:
+    func = unary(lambda v: tir.op.call("call_pure_extern", "sinf", v, dtype="float32"), "float32")
+    with pytest.raises(VerifyError, match="doesn't know the intrinsic call_pure_extern"):
+        run(func, np.zeros(4, "float32"), np.zeros(4, "float32"))
