@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tilewright import te, tir
-from tilewright.driver import compile, lower
+from tilewright.driver import build, compile, lower
 from tilewright.script import parse
+from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import run
 
 RNG = np.random.default_rng(0)
@@ -29,7 +30,9 @@ def check(func, *arrays, rtol=1e-5, atol=1e-5, target="native"):
         func = parse(func)
     mine = [a.copy() if isinstance(a, np.ndarray) else a for a in arrays]
     oracle = [a.copy() if isinstance(a, np.ndarray) else a for a in arrays]
-    module = compile(func, target)
+    lowered = lower(func, target)
+    verify(lowered)
+    module = build(lowered, target)
     module["main"](*mine)
     run(func, *oracle)
     for a, b in zip(mine, oracle):
