@@ -143,3 +143,15 @@ def test_wrong_intrinsics_are_found_out():
 def test_register_checks_signatures():
     with pytest.raises(VerifyError, match=r"same dtype and the same constant shape"):
         TensorIntrin.register("bad", parse(DESC), parse(IMPL.replace("(5, 8)", "(5, 9)")))
+
+
+def test_cache_after_blockize():
+    before = matmul(12, 8, 10)
+    sch = Schedule(before, check=True)
+    _, j, _ = sch.get_loops("C")
+    sch.blockize(j)
+    inner = sch.get(sch.get_block("C"))
+    assert [region.buffer.name for region in inner.reads] == ["C", "A", "B"]
+    with pytest.raises(ScheduleError, match=r"updates C"):
+        sch.cache_write("C", 0, "local")
+    check(sch, before)

@@ -105,6 +105,34 @@ class Driver:
             sch.blockize(loop, preserve_unit_iters=bool(rng.below(2)))
 
 
+class Mover(Driver):
+    """Also moves computations and data."""
+
+    def step(self) -> None:
+        sch, rng = self.sch, self.rng
+        if rng.below(2):
+            super().step()
+            return
+        block, loops, action = self.block(), self.loops(), rng.below(9)
+        if action <= 1 and loops:
+            move = sch.compute_at if action else sch.reverse_compute_at
+            move(block, self.choose(loops))
+        elif action == 2:
+            sch.compute_inline(block)
+        elif action == 3:
+            sch.reverse_compute_inline(block)
+        elif action == 4:
+            sch.cache_write(block, 0, "global")
+        elif action == 5 and sch.get(block).reads:
+            sch.cache_read(block, rng.below(len(sch.get(block).reads)), "global")
+        elif action == 6 and sch.get_loops(block):
+            sch.decompose_reduction(block, self.choose(sch.get_loops(block)))
+        elif action == 7 and loops:
+            sch.rfactor(self.choose(loops), 0)
+        elif action == 8:
+            sch.compute_at(block, sch.sample_compute_location(block))
+
+
 def backwards(func: PrimFunc) -> PrimFunc:
     """Run loops whose iterations may run at the same time from the end: nobody may notice."""
 
@@ -120,11 +148,11 @@ def backwards(func: PrimFunc) -> PrimFunc:
     return func.replace(body=rewrite_bottom_up(func.body, turn))
 
 
-@given(st.sampled_from(sorted(PROGRAMS)), st.integers(0, 2**32))
-def test_random_primitives_preserve_meaning(name: str, seed: int) -> None:
+@given(st.sampled_from(sorted(PROGRAMS)), st.integers(0, 2**32), st.sampled_from([Driver, Mover]))
+def test_random_primitives_preserve_meaning(name: str, seed: int, kind: type[Driver]) -> None:
     before = PROGRAMS[name]()
     sch = Schedule(before, seed=seed)
-    driver = Driver(sch, Rng(seed))
+    driver = kind(sch, Rng(seed))
     for _ in range(10):
         mod, count = sch.mod, len(sch.trace)
         try:

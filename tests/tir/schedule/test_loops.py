@@ -308,3 +308,12 @@ def test_add_unit_loop():
     agree(before, sch.mod["main"])
     with pytest.raises(ScheduleError, match=r"root block"):
         sch.add_unit_loop(sch.get_block("root"))
+
+
+def test_reorder_keeps_init_first_when_loops_are_fused_across_kinds():
+    before = matmul(12, 8, 10)
+    sch = Schedule(before)
+    _, j, k = sch.get_loops(sch.get_block("C"))
+    outer, inner = sch.split(sch.fuse(j, k), [None, 3])
+    with pytest.raises(ScheduleError, match=r"init would not come first"):
+        sch.reorder(inner, outer)

@@ -115,10 +115,14 @@ class _Blockizer:
             self.divide(iter_var, value)
         outer_predicate, inner_predicate = self.divide_predicate()
         block = self.realize.block
+        reads = tuple(substitute(item, self.mapping) for item in block.reads)
+        writes = tuple(substitute(item, self.mapping) for item in block.writes)
+        # Without init the block reads what it reduces into.
+        own = writes if block.init is not None else ()
         inside = block.replace(
             iter_vars=tuple(self.inner_iters),
-            reads=tuple(substitute(item, self.mapping) for item in block.reads),
-            writes=tuple(substitute(item, self.mapping) for item in block.writes),
+            reads=(*own, *reads),
+            writes=writes,
             body=substitute(block.body, self.mapping),
             init=None,
             match_buffers=tuple(substitute(item, self.mapping) for item in block.match_buffers),
@@ -132,8 +136,8 @@ class _Blockizer:
             init = self.outer_init(func_name, substitute(block.init, self.mapping), inside)
         outer = Block(
             tuple(self.outer_iters),
-            _relaxed(inside.reads, domain, self.analyzer),
-            _relaxed(inside.writes, domain, self.analyzer),
+            _relaxed(reads, domain, self.analyzer),
+            _relaxed(writes, domain, self.analyzer),
             name,
             body,
             init,
