@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype, decl_buffer
 from tilewright.tir.function import IS_SCHEDULED, PrimFunc
 from tilewright.tir.reducer import REDUCERS, CommReducer, make_reducer
@@ -42,4 +45,23 @@ from tilewright.tir.stmt import (
 # Last, as it prints and parses what stands above; it also tells modules how to print themselves.
 from tilewright.tir import script  # isort: skip
 
-__all__ = [name for name in dir() if not name.startswith("_") and name != "annotations"]
+__all__ = [
+    name
+    for name in dir()
+    if not name.startswith("_") and name not in ("annotations", "importlib", "Any")
+]
+
+# Parts that stand on this package; they come when they are used first.
+_LATER = {
+    "Schedule": "tilewright.tir.schedule",
+    "TensorIntrin": "tilewright.tir.tensor_intrin",
+    "analysis": "tilewright.tir.analysis",
+    "schedule": "tilewright.tir.schedule",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'tilewright.tir' has no attribute {name!r}")
+    module = importlib.import_module(_LATER[name])
+    return module if name.islower() else getattr(module, name)
