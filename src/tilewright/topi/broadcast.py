@@ -155,7 +155,8 @@ def where(condition: Tensor, x: Any, y: Any) -> Tensor:
         test = read_broadcast(condition, i, shape)
         if not dtypes.is_bool(test.dtype):
             test = compare(NE, test, 0)
-        like = next(item.dtype for item in (x, y) if isinstance(item, Tensor))
+        typed = [item.dtype for item in (x, y) if isinstance(item, (Tensor, Expr))]
+        like = typed[0] if typed else None
         values = [
             read_broadcast(item, i, shape) if isinstance(item, Tensor) else as_expr(item, like)
             for item in (x, y)

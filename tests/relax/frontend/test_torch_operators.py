@@ -108,13 +108,16 @@ def test_unary() -> None:
         "abs ceil cos cosh erf exp floor neg relu round sigmoid sign sin sinh square tanh trunc "
         "atan"
     )
-    positive = "log log2 sqrt rsqrt reciprocal"
+    positive = "log log2 sqrt rsqrt reciprocal log1p expm1"
     cases: dict[str, Case] = {
         name: lambda a, p, i, name=name: getattr(torch, name)(a) for name in names.split()
     }
     cases.update(
         {name: lambda a, p, i, name=name: getattr(torch, name)(p) for name in positive.split()}
     )
+    cases["log1p near zero"] = lambda a, p, i: torch.log1p(a * 1e-6) * 1e6
+    cases["expm1 near zero"] = lambda a, p, i: torch.expm1(a * 1e-6) * 1e6
+    cases["log1p far"] = lambda a, p, i: torch.log1p(p / 0.0)
     cases["exp of ints"] = lambda a, p, i: torch.exp(i)
     cases["floor of ints"] = lambda a, p, i: torch.floor(i)
     check(cases, tensor(3, 5), tensor(3, 5, seed=1, positive=True), integers(4, below=3))

@@ -15,10 +15,12 @@ from tilewright.relax.frontend.torch.converters import (
     CONVERTERS,
     Context,
     Converter,
-    converts as register_converter,
+    converts,
 )
 from tilewright.relax.frontend.torch.exported import load_exported_program
 from tilewright.relax.frontend.torch.importer import from_exported_program
+
+register_converter = converts
 
 __all__ = [
     "CONVERTERS",

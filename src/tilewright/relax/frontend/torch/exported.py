@@ -119,7 +119,13 @@ def to_numpy(tensor: Any) -> NDArray[Any]:
         return np.array(value.numpy())
     except TypeError:  # element types that NumPy lacks: by their bytes
         raw = value.reshape(-1).view(torch.uint8).numpy()
-        return np.array(raw).view(numpy_dtype(name)).reshape(tuple(value.shape))
+        made: NDArray[Any] = np.array(raw).view(numpy_dtype(name))
+        return made.reshape(tuple(value.shape))
+
+
+def written_as(node: Any) -> str:
+    """Name of the operator that a node comes from, before PyTorch took it apart."""
+    return str(node.meta.get("original_aten") or node.target)
 
 
 def location(node: Any) -> str:
@@ -133,6 +139,8 @@ def location(node: Any) -> str:
     layers = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
     if layers:
         parts.append(f"in layer {layers[-1]!r}")
+    if written_as(node) != str(node.target):
+        parts.append(f"decomposed from {written_as(node)}")
     return ", ".join(parts)
 
 

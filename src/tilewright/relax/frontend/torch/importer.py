@@ -129,13 +129,12 @@ class _Support:
         """Raise an error that names all operators that nothing converts."""
         if not self.missing:
             return
-        known = [*self.custom, *CONVERTERS]
         lines = []
         for target in self.missing_targets():
             nodes = [node for node in self.missing if node.target is target]
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             lines.append(f"  {_key(target)}: {location(nodes[0])}{more}")
-            close = difflib.get_close_matches(_key(target), known, n=3, cutoff=0.7)
+            close = _near(_key(target), [*self.custom, *CONVERTERS])
             if close:
                 lines.append(f"    near: {', '.join(close)}")
         raise ImportModelError(
@@ -182,6 +181,19 @@ class _Support:
             return False
         self.static[node] = value
         return True
+
+
+def _near(name: str, known: list[str]) -> list[str]:
+    """Operators whose middle part (``softmax`` of ``aten.softmax.int``) is like that of a name."""
+    by_stem: dict[str, list[str]] = {}
+    for item in known:
+        by_stem.setdefault(_stem(item), []).append(item)
+    close = difflib.get_close_matches(_stem(name), list(by_stem), n=2, cutoff=0.75)
+    return [item for stem in close for item in by_stem[stem]][:4]
+
+
+def _stem(name: str) -> str:
+    return name.split(".")[1] if name.count(".") > 1 else name
 
 
 def _is_scalar(torch: Any, value: Any) -> bool:
@@ -285,15 +297,15 @@ class _Importer:
 
     def _results(self, output: Any) -> list[Any]:
         """Nodes that are returned, in order."""
-        results = []
+        results: list[Any] = []
         for spec, node in zip(self.program.graph_signature.output_specs, output.args[0]):
             kind = spec.kind.name
             if "MUTATION" in kind:
-                what = spec.target or spec.arg.name
+                what = "buffer" if kind == "BUFFER_MUTATION" else "input"
                 raise ImportModelError(
-                    f"the model writes into {what!r}, which is "
-                    f"{'a buffer' if kind == 'BUFFER_MUTATION' else 'an input'}; imported functions "
-                    "are pure: return the new value as an output instead"
+                    f"the model writes into the {what} {spec.target or spec.arg.name!r}, but "
+                    "imported functions are pure: if that is training state, call model.eval() "
+                    "before torch.export; else return the new value as an output"
                 )
             if kind != "USER_OUTPUT":
                 raise ImportModelError(
@@ -397,7 +409,9 @@ class _Importer:
         schema = getattr(node.target, "_schema", None)
         convert = self._deep_value
         if schema is None:
-            return [convert(arg) for arg in node.args], {k: convert(v) for k, v in node.kwargs.items()}
+            return [convert(arg) for arg in node.args], {
+                k: convert(v) for k, v in node.kwargs.items()
+            }
         args, kwargs = [], {}
         for number, argument in enumerate(schema.arguments):
             if number < len(node.args):

@@ -142,7 +142,7 @@ class Context:
 def dtype_name(dtype: Any) -> str:
     """Name of a ``torch.dtype``."""
     name = str(dtype).removeprefix("torch.")
-    if name.startswith("complex") or name.startswith("q"):
+    if name.startswith(("complex", "q")):
         raise ImportModelError(
             f"tensors of {name} are not supported; supported: bool, integers, floats"
         )

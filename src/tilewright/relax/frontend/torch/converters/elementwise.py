@@ -185,6 +185,29 @@ def _pow_scalar(ctx: Context, a: RelaxExpr, exponent: Any) -> Any:
     return op.power(base, ctx.tensor(exponent, ctx.dtype))
 
 
+@converts("aten.log1p.default", "prims.log1p.default")
+def _log1p(ctx: Context, a: RelaxExpr) -> Any:
+    """Kahan's form: what rounding takes from ``1 + x`` is put back by the quotient."""
+    x = ctx.emit(ctx.cast(a, ctx.dtype))
+    one = ctx.tensor(1.0, ctx.dtype)
+    u = ctx.emit(op.add(x, one))
+    step = op.where(op.equal(u, one), one, op.subtract(u, one))
+    corrected = op.multiply(op.log(u), op.divide(x, step))
+    # Far from zero nothing is lost, and infinity would give inf / inf.
+    near = op.where(op.equal(u, one), x, corrected)
+    return op.where(op.less(op.abs(x), one), near, op.log(u))
+
+
+@converts("aten.expm1.default", "prims.expm1.default")
+def _expm1(ctx: Context, a: RelaxExpr) -> Any:
+    """``2 * tanh(x / 2) / (1 - tanh(x / 2))`` near zero, where ``exp(x) - 1`` cancels."""
+    x = ctx.emit(ctx.cast(a, ctx.dtype))
+    half = ctx.emit(op.tanh(op.multiply(x, ctx.tensor(0.5, ctx.dtype))))
+    one = ctx.tensor(1.0, ctx.dtype)
+    near = op.divide(op.multiply(half, ctx.tensor(2.0, ctx.dtype)), op.subtract(one, half))
+    return op.where(op.less(op.abs(x), one), near, op.subtract(op.exp(x), one))
+
+
 # ---- comparison, logic, choice ----------------------------------------------------------------
 
 _COMPARISONS: dict[str, Callable[..., Any]] = {

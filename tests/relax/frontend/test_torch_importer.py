@@ -1,0 +1,306 @@
+"""Importing whole exported programs: parameters, symbolic sizes, errors, files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import relax
+from tilewright.ir import Var
+from tilewright.relax.interpreter import run
+from tilewright.support.errors import ImportModelError, MissingExtraError
+
+torch = pytest.importorskip("torch")
+
+from tilewright.relax.frontend.torch import (  # noqa: E402
+    from_exported_program,
+    load_exported_program,
+)
+
+nn = torch.nn
+Dim = torch.export.Dim
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc = nn.Linear(4, 3)
+        self.register_buffer("scale", torch.tensor([1.0, 2.0, 3.0]))
+        self.offset = torch.full((3,), 0.5)
+
+    def forward(self, x: Any) -> Any:
+        return torch.relu(self.fc(x)) * self.scale + self.offset
+
+
+def lambda_module(function: Any) -> Any:
+    class Wrapped(nn.Module):
+        def forward(self, *inputs: Any) -> Any:
+            return function(*inputs)
+
+    return Wrapped().eval()
+
+
+def export(function: Any, *inputs: Any, **options: Any) -> Any:
+    return torch.export.export(lambda_module(function), inputs, **options)
+
+
+def agree(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+# ---- parameters and results -------------------------------------------------------------------
+
+
+def test_parameters_become_constants() -> None:
+    model, x = Small().eval(), torch.randn(2, 4)
+    mod = from_exported_program(torch.export.export(model, (x,)))
+    relax.verify_graph(mod)
+    assert [param.name for param in mod["main"].params] == ["x"]
+    (found,) = run(mod, x.numpy())
+    agree(found, model(x))
+
+
+def test_parameters_as_inputs() -> None:
+    model, x = Small().eval(), torch.randn(2, 4)
+    exported = torch.export.export(model, (x,))
+    mod, params = from_exported_program(exported, keep_params_as_input=True)
+    names = [param.name for param in mod["main"].params]
+    assert names == ["x", "p_fc_weight", "p_fc_bias", "b_scale"]
+    assert mod["main"].attrs["num_input"] == 1
+    assert list(params) == names[1:]
+    (found,) = run(mod, x.numpy(), *params.values())
+    agree(found, model(x))
+    bound = relax.transform.BindParams("main", params)(mod)
+    agree(run(bound, x.numpy())[0], model(x))
+
+
+def test_constants_do_not_follow_the_model() -> None:
+    model, x = Small().eval(), torch.randn(2, 4)
+    expected = model(x)
+    mod = from_exported_program(torch.export.export(model, (x,)))
+    with torch.no_grad():
+        model.fc.weight.zero_()
+    agree(run(mod, x.numpy())[0], expected)
+
+
+def test_single_result_unwrapped() -> None:
+    exported = export(lambda x: x + 1, torch.ones(3))
+    mod = from_exported_program(exported, unwrap_unit_return_tuple=True)
+    agree(run(mod, np.ones(3, "float32")), torch.full((3,), 2.0))
+
+
+def test_results_that_are_inputs_and_views() -> None:
+    x = torch.randn(2, 3)
+    mod = from_exported_program(export(lambda x: (x, x.contiguous(), x * 2, x * 2), x))
+    relax.verify_graph(mod)
+    found = run(mod, x.numpy())
+    for got, want in zip(found, (x, x, x * 2, x * 2)):
+        agree(got, want)
+
+
+def test_inputs_fixed_by_the_export_are_left_out() -> None:
+    exported = export(lambda x, mask, n: x * n if mask is None else x, torch.ones(2), None, 3)
+    mod = from_exported_program(exported)
+    assert len(mod["main"].params) == 1
+    agree(run(mod, np.ones(2, "float32"))[0], torch.full((2,), 3.0))
+
+
+def test_bfloat16_parameters() -> None:
+    weight = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
+    mod = from_exported_program(export(lambda x: x * weight.float(), torch.ones(2)))
+    agree(run(mod, np.ones(2, "float32"))[0], weight.float())
+
+
+def test_writes_into_intermediate_tensors() -> None:
+    def model(x: Any) -> Any:
+        y = x * 2
+        y[0] = 0
+        y[:, 1:] += 1
+        return y.relu_()
+
+    x = torch.randn(3, 4)
+    mod = from_exported_program(export(model, x))
+    agree(run(mod, x.numpy())[0], model(x))
+
+
+def test_no_grad_inside_the_model() -> None:
+    def model(x: Any) -> Any:
+        with torch.no_grad():
+            y = x.sin()
+        return y + 1
+
+    x = torch.randn(3)
+    agree(run(from_exported_program(export(model, x)), x.numpy())[0], model(x))
+
+
+# ---- symbolic sizes ---------------------------------------------------------------------------
+
+
+def test_symbolic_sizes_keep_their_names() -> None:
+    def model(x: Any) -> Any:
+        heads = x.view(x.shape[0], x.shape[1], 2, -1).transpose(1, 2)
+        made = nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+        return torch.cat([made, made], 0).mean(-1) + torch.arange(x.shape[1]) * x.shape[0]
+
+    sizes = {"inputs": ({0: Dim("batch", min=2, max=64), 1: Dim("tokens", min=2, max=64)},)}
+    exported = export(model, torch.randn(2, 5, 8), dynamic_shapes=sizes)
+    mod = from_exported_program(exported)
+    relax.verify_graph(mod)
+    shape = mod["main"].params[0].shape
+    assert [extent.name for extent in shape if isinstance(extent, Var)] == ["batch", "tokens"]
+    for batch, tokens in ((2, 5), (3, 7)):
+        x = torch.randn(batch, tokens, 8)
+        agree(run(mod, x.numpy())[0], model(x))
+
+
+def test_symbolic_slices_and_sizes_as_results() -> None:
+    def model(x: Any) -> Any:
+        last = x.shape[0] - 2
+        return x[:last], x[last:], x[-1], x.var(0), x.shape[0] * 2
+
+    sizes = {"inputs": ({0: Dim("n", min=4, max=64)},)}
+    mod = from_exported_program(export(model, torch.randn(6, 3), dynamic_shapes=sizes))
+    x = torch.randn(9, 3)
+    found = run(mod, x.numpy())
+    for got, want in zip(found[:4], model(x)):
+        agree(got, want)
+    assert found[4] == 18 and found[4].dtype == "int64"
+
+
+def test_sizes_that_depend_on_data_are_refused() -> None:
+    exported = export(lambda x: torch.nonzero(x) * 2, torch.ones(3))
+    with pytest.raises(ImportModelError, match=r"aten\.nonzero\.default"):
+        from_exported_program(exported)
+
+
+# ---- errors -----------------------------------------------------------------------------------
+
+
+def test_all_unknown_operators_are_named_with_their_place() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, x: Any) -> Any:
+            y = torch.fft.rfft(x).abs()
+            return torch.histc(self.inner(y), 4)
+
+    class Inner(nn.Module):
+        def forward(self, y: Any) -> Any:
+            z = torch.special.i0e(y)
+            return z + torch.special.i0e(z)
+
+    with pytest.raises(ImportModelError) as caught:
+        from_exported_program(torch.export.export(Model().eval(), (torch.randn(4, 4),)))
+    text = str(caught.value)
+    for name in ("aten._fft_r2c.default", "aten.special_i0e.default", "aten.histc.default"):
+        assert name in text
+    assert f"{Path(__file__).name}:" in text
+    assert "z = torch.special.i0e(y)" in text and "in layer 'inner'" in text
+    assert "custom_convert_map" in text
+
+
+def test_near_matches_of_unknown_operators() -> None:
+    with torch.library._scoped_library("aten_like", "DEF") as library:
+        library.define("softmaxx(Tensor x, int dim) -> Tensor")
+        library.impl("softmaxx", lambda x, dim: x.softmax(dim), "CompositeExplicitAutograd")
+        library.impl("softmaxx", lambda x, dim: torch.empty_like(x), "Meta")
+        exported = export(lambda x: torch.ops.aten_like.softmaxx(x, 0), torch.randn(3))
+        with pytest.raises(ImportModelError, match=r"near: .*softmax") as caught:
+            from_exported_program(exported)
+        assert "aten_like.softmaxx.default: node 'softmaxx'" in str(caught.value)
+
+        def convert(ctx: Any, x: Any, dim: int) -> Any:
+            return relax.op.nn.softmax(x, dim)
+
+        converters = {"aten_like.softmaxx.default": convert}
+        mod = from_exported_program(exported, custom_convert_map=converters)
+        x = torch.randn(3)
+        agree(run(mod, x.numpy())[0], x.softmax(0))
+
+
+def test_wrong_converter_is_caught() -> None:
+    converters = {"aten.sin.default": lambda ctx, x: relax.op.sum(x)}
+    with pytest.raises(ImportModelError, match=r"converted to Tensor.*PyTorch has Tensor"):
+        from_exported_program(
+            export(lambda x: x.sin(), torch.ones(3)), custom_convert_map=converters
+        )
+
+
+def test_training_mode_is_refused() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2)).train()
+    exported = torch.export.export(model, (torch.randn(2, 1, 3, 3),))
+    with pytest.raises(ImportModelError, match=r"model\.eval\(\)"):
+        from_exported_program(exported)
+
+
+def test_writing_into_a_buffer_is_refused() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: Any) -> Any:
+            self.count.add_(1)
+            return x + self.count
+
+    exported = torch.export.export(Counter().eval(), (torch.ones(1),))
+    with pytest.raises(ImportModelError, match=r"writes into the buffer 'count'"):
+        from_exported_program(exported)
+
+
+def test_results_that_are_no_tensors_are_refused() -> None:
+    with pytest.raises(ImportModelError, match="output 1 is None, no tensor"):
+        from_exported_program(export(lambda x: (x + 1, None), torch.ones(1)))
+
+
+def test_complex_tensors_are_refused() -> None:
+    with pytest.raises(ImportModelError, match="complex64"):
+        from_exported_program(export(lambda x: x * 2, torch.ones(2, dtype=torch.complex64)))
+
+
+def test_something_else_is_refused() -> None:
+    with pytest.raises(ImportModelError, match=r"got Linear; make one with torch\.export\.export"):
+        from_exported_program(nn.Linear(1, 1))
+
+
+# ---- files ------------------------------------------------------------------------------------
+
+
+def test_file_is_loaded(tmp_path: Path) -> None:
+    model, x = Small().eval(), torch.randn(2, 4)
+    path = tmp_path / "small.pt2"
+    torch.export.save(torch.export.export(model, (x,)), str(path))
+    mod = from_exported_program(load_exported_program(path))
+    agree(run(mod, x.numpy())[0], model(x))
+
+
+def test_files_that_are_no_programs(tmp_path: Path) -> None:
+    with pytest.raises(ImportModelError, match="no file"):
+        load_exported_program(tmp_path / "missing.pt2")
+    other = tmp_path / "weights.bin"
+    other.write_bytes(b"1")
+    with pytest.raises(ImportModelError, match=r"expected a \.pt2 file"):
+        load_exported_program(other)
+    broken = tmp_path / "broken.pt2"
+    broken.write_bytes(b"not an archive")
+    with pytest.raises(ImportModelError, match="can't be read as an exported program"):
+        load_exported_program(broken)
+
+
+def test_pytorch_is_imported_only_when_needed() -> None:
+    code = "import sys, tilewright.relax.frontend.torch; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_missing_pytorch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"tilewright\[torch\]"):
+        from_exported_program(object())

@@ -1,0 +1,105 @@
+"""The example models: their structure after import and legalisation, and small ones in numbers."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import relax
+from tilewright.relax.interpreter import run
+
+torch = pytest.importorskip("torch")
+
+from tilewright.relax.frontend.torch import from_exported_program  # noqa: E402
+
+MODELS = Path(__file__).parents[3] / "examples" / "models"
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, MODELS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def called(mod: Any) -> Counter[str]:
+    calls = [binding.value for binding in mod["main"].bindings]
+    return Counter(call.op_name for call in calls if isinstance(call, relax.Call))
+
+
+def check_numbers(model: Any, x: Any, *passes: Any) -> None:
+    mod = from_exported_program(torch.export.export(model, (x,)))
+    for step in passes:
+        mod = step(mod)
+    (found,) = run(mod, x.numpy())
+    with torch.no_grad():
+        expected = model(x).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_resnet18_imports_whole() -> None:
+    model, inputs = example("resnet18").build()
+    mod = from_exported_program(torch.export.export(model, inputs))
+    relax.verify_graph(mod)
+    operators = called(mod)
+    assert operators["nn.conv2d"] == operators["nn.batch_norm"] == 20
+    assert operators["nn.relu"] == 17 and operators["add"] == 9
+    assert [int(extent) for extent in map(str, mod["main"].ret_struct_info.fields_[0].shape)] == [
+        1,
+        1000,
+    ]
+    legal = relax.transform.LegalizeOps()(mod)
+    assert set(called(legal)) == {"call_tir"}
+
+
+def test_resnet18_batch_norms_fold_into_weights() -> None:
+    model, inputs = example("resnet18").build()
+    mod = from_exported_program(torch.export.export(model, inputs))
+    transform = relax.transform
+    for step in (
+        transform.DecomposeOpsForInference(),
+        transform.FoldConstant(),
+        transform.FoldConvScale(),
+        transform.DeadCodeElimination(),
+    ):
+        mod = step(mod)
+    operators = called(mod)
+    assert operators["multiply"] == 0 and operators["nn.batch_norm"] == 0
+    assert operators["nn.conv2d"] == 20
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_small_resnet_agrees(folded: bool) -> None:
+    torch.manual_seed(1)
+    model = example("resnet18").ResNet((1, 1), width=4, num_classes=5).eval()
+    transform = relax.transform
+    passes = [
+        transform.DecomposeOpsForInference(),
+        transform.FoldConstant(),
+        transform.FoldConvScale(),
+    ]
+    check_numbers(model, torch.randn(1, 3, 16, 16), *(passes if folded else []))
+
+
+def test_bert_layer_imports_whole() -> None:
+    model, inputs = example("bert_layer").build()
+    mod = from_exported_program(torch.export.export(model, inputs))
+    relax.verify_graph(mod)
+    operators = called(mod)
+    assert operators["matmul"] == 8 and operators["nn.layer_norm"] == 2
+    assert operators["nn.gelu"] == operators["nn.softmax"] == 1
+    legal = relax.transform.LegalizeOps()(mod)
+    assert set(called(legal)) == {"call_tir"}
+
+
+def test_small_bert_layer_agrees() -> None:
+    torch.manual_seed(2)
+    model = example("bert_layer").EncoderLayer(16, 2, 32).eval()
+    check_numbers(model, torch.randn(2, 5, 16))
