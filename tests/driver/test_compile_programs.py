@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tilewright import te, tir
 from tilewright.driver import build, compile, lower
+from tilewright.ir import IRModule
 from tilewright.script import parse
+from tilewright.support.errors import BuildError
+from tilewright.target import Target
 from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import run
 
@@ -364,3 +369,40 @@ def test_lowered_program_prints_and_parses_back():
     text = lower(func).script()
     assert "T.block" not in text and "vectorized" not in text
     assert tir.PrimFunc is not None
+
+
+def test_module_travels_by_pickle_with_its_sources():
+    a = te.placeholder((8,), name="A")
+    b = te.compute((8,), lambda i: a[i] * 3.0, "B")
+    module = pickle.loads(pickle.dumps(compile(te.create_prim_func([a, b]))))
+    out = np.zeros(8, "float32")
+    module["main"](np.ones(8, "float32"), out)
+    np.testing.assert_array_equal(out, np.full(8, 3))
+    assert "T.prim_func" in module.get_source("tir")
+
+
+def test_target_of_the_context_is_used():
+    a = te.placeholder((16,), name="A")
+    b = te.compute((16,), lambda i: a[i] * 3.0, "B")
+    with Target("llvm -mcpu=x86-64-v2 -num-cores=1"):
+        module = compile(te.create_prim_func([a, b]))
+    assert "x86-64-v2" in module.target
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        (3, "expected an IRModule or a PrimFunc, got int"),
+        (IRModule({}), "no functions"),
+    ],
+)
+def test_what_cannot_be_compiled(what, message):
+    with pytest.raises(BuildError, match=message):
+        compile(what)
+
+
+def test_target_without_a_backend():
+    a = te.placeholder((16,), name="A")
+    b = te.compute((16,), lambda i: a[i] * 3.0, "B")
+    with pytest.raises(BuildError, match="can be built are: llvm"):
+        compile(te.create_prim_func([a, b]), "c")

@@ -81,10 +81,26 @@ def build(lowered: IRModule, target: TargetLike = None, *, entry_name: str | Non
         cpu=target.mcpu or None,
         features=target.feature_string if own or "mattr" in target.options else None,
         target=str(target),
-        sources={"tir": lambda: lowered.script()},
+        sources={"tir": _ScriptText(lowered)},
         constants={name: data.array for name, data in lowered.attrs.get("constants", {}).items()},
         entry_name=entry_name,
     )
+
+
+class _ScriptText:
+    """Renders a lowered module when somebody asks; pickled as text."""
+
+    def __init__(self, mod: IRModule) -> None:
+        self._mod: IRModule | None = mod
+        self._text = ""
+
+    def __call__(self) -> str:
+        if self._mod is not None:
+            self._text, self._mod = self._mod.script(), None
+        return self._text
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_mod": None, "_text": self()}
 
 
 def compile(
