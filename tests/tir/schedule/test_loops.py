@@ -317,3 +317,19 @@ def test_reorder_keeps_init_first_when_loops_are_fused_across_kinds():
     outer, inner = sch.split(sch.fuse(j, k), [None, 3])
     with pytest.raises(ScheduleError, match=r"init would not come first"):
         sch.reorder(inner, outer)
+
+
+def test_symbolic_multi_level_tiling():
+    sch = Schedule(matmul(64, 32, 16), symbolic=True)
+    block = sch.get_block("C")
+    i, j, k = sch.get_loops(block)
+    i0, i1, i2, i3 = sch.split(i, sch.sample_perfect_tile(i, 4, 16))
+    j0, j1, j2, j3 = sch.split(j, sch.sample_perfect_tile(j, 4, 16))
+    k0, k1 = sch.split(k, sch.sample_perfect_tile(k, 2, 16))
+    sch.reorder(i0, j0, i1, j1, k0, i2, j2, k1, i3, j3)
+    cached = sch.cache_write(block, 0, "global")
+    sch.reverse_compute_at(cached, j1)
+    sch.parallel(sch.fuse(i0, j0))
+    sch.vectorize(j3)
+    assert "T.where" not in sch.mod.script()
+    assert [len(variables) for variables, _, _ in sch.state.symbolic] == [4, 4, 2]

@@ -227,7 +227,7 @@ def check_independent_iterations(
                     f"{edge.source!r} makes in another iteration of loop "
                     f"{loop.loop_var.name!r}; {what} could change the result",
                     realize,
-                    remedy="move the producer out of the loop, or compute inside all that is neede",
+                    remedy="move the producer out, or compute inside all that is needed",
                 )
 
 
@@ -429,7 +429,10 @@ def fills_box(values: Sequence[Expr], loops: list[For], analyzer: Callable[[], A
             if not terms.dense():
                 return False
             continue
-        outside = {var: const(0) for var in free_vars(value) if var not in inner}
+        sizes = {var for loop in loops for var in free_vars(loop.extent)}
+        outside = {
+            var: const(0) for var in free_vars(value) if var not in inner and var not in sizes
+        }
         found = detect_iter_map(
             [substitute(value, outside)],
             _loop_ranges([inner[var] for var in here]),
