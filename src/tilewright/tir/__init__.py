@@ -53,6 +53,7 @@ __all__ = [
 
 # Parts that stand on this package; they come when they are used first.
 _LATER = {
+    "IndexMap": "tilewright.tir.index_map",
     "Schedule": "tilewright.tir.schedule",
     "TensorIntrin": "tilewright.tir.tensor_intrin",
     "analysis": "tilewright.tir.analysis",

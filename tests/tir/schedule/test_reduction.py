@@ -6,8 +6,8 @@ from schedule_cases import check, conv2d, loop_extents, matmul, matmul_relu, pre
 from tilewright import te
 from tilewright.ir import is_const
 from tilewright.tir import PrimFunc
+from tilewright.tir.analysis.reduction import match_reduction
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.primitives.reduction import match_reduction
 
 
 def row(name: str = "sum", n: int = 6, k: int = 24) -> PrimFunc:

@@ -300,11 +300,11 @@ def _implies(scope: Scope, realize: BlockRealize, given: Expr, condition: Expr) 
     """Whether ``k*f + rest < m`` implies ``f < n``, as splitting a split loop gives them."""
     if type(given) is not LT or type(condition) is not LT:
         return False
-    outer, inner = as_int(given.b), as_int(condition.b)
+    outer, inner = as_int(given.b), as_int(condition.b)  # type: ignore[attr-defined]
     if outer is None or inner is None:
         return False
     regions = Regions(scope.state, scope.func_name, scope.state.loops_above(realize))
-    form, total = regions.poly(condition.a), regions.poly(given.a)
+    form, total = regions.poly(condition.a), regions.poly(given.a)  # type: ignore[attr-defined]
     lead = next((mono for mono in form if mono), None)
     if lead is None or lead not in total:
         return False
@@ -351,8 +351,8 @@ def _covers_domain(scope: Scope, realize: BlockRealize, rest: Iterable[Expr]) ->
     for number, condition in enumerate(rest):
         if type(condition) is not LT:
             return False
-        limit = as_int(condition.b)
-        index = regions.poly(condition.a)
+        limit = as_int(condition.b)  # type: ignore[attr-defined]
+        index = regions.poly(condition.a)  # type: ignore[attr-defined]
         mine = {atom: loops[atom] for atom in poly_atoms(index) if atom in loops}
         span = regions.relax(index, mine)
         if limit is None or span is None or span.min or not span.exact:

@@ -19,41 +19,31 @@ from typing import Any
 from tilewright.arith.polynomial import Poly, constant_of, linear_in, poly_add, poly_sub
 from tilewright.ir import (
     Expr,
-    IntImm,
     Range,
     Var,
-    and_,
     as_int,
     free_vars,
     uses_var,
 )
 from tilewright.tir import (
-    NO_OP,
     REDUCE,
-    SERIAL,
     Block,
     BlockRealize,
     Buffer,
     BufferRegion,
-    For,
-    IfThenElse,
-    SeqStmt,
-    Stmt,
 )
 from tilewright.tir.index_map import solve_indices
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives import inline
+from tilewright.tir.schedule.primitives._place import Place, new_nest
 from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
 from tilewright.tir.schedule.primitives._scope import (
-    Scope,
     check_inputs_final,
     check_not_output,
     check_only_writer,
     check_predicate_is_domain,
     regions_buffers,
-    removal_root,
-    scope_of,
 )
 from tilewright.tir.schedule.state import ScheduleState
 
@@ -102,7 +92,7 @@ def compute_at(
         return
     realize = state.get_block(block)
     target = state.get_loop(loop)
-    place = _Place(state, realize, target)
+    place = Place(state, realize, target)
     scope = place.scope
     check_not_output(scope, realize)
     for buffer in regions_buffers(realize.block.writes):
@@ -134,7 +124,7 @@ def compute_at(
                 touched = regions.touched(region, env, inner)
                 required[region.buffer] = regions.unite(required.get(region.buffer), touched)
     spans = _axes_of_outputs(regions, realize.block, required)
-    nest = _new_nest(regions, realize, spans, preserve_unit_loops)
+    nest = new_nest(regions, realize, spans, preserve_unit_loops)
     place.move(nest, position)
 
 
@@ -182,7 +172,7 @@ def reverse_compute_at(
         return
     realize = state.get_block(block)
     target = state.get_loop(loop)
-    place = _Place(state, realize, target)
+    place = Place(state, realize, target)
     scope, regions = place.scope, place.regions
     for buffer in regions_buffers(realize.block.writes):
         check_only_writer(scope, realize, buffer)
@@ -210,148 +200,8 @@ def reverse_compute_at(
                 provided[region.buffer] = regions.unite(provided.get(region.buffer), touched)
     spans = _axes_of_inputs(place, realize, provided)
     _check_all_run(place, realize, spans)
-    nest = _new_nest(regions, realize, spans, preserve_unit_loops, strict=True)
+    nest = new_nest(regions, realize, spans, preserve_unit_loops, strict=True)
     place.move(nest, position)
-
-
-# ---- the place under the loop -------------------------------------------------------------------
-
-
-class _Place:
-    """A loop under which a block shall go: what is there, and how to put something in."""
-
-    def __init__(self, state: ScheduleState, realize: BlockRealize, loop: For) -> None:
-        self.state = state
-        self.realize = realize
-        self.loop = loop
-        self.scope: Scope = scope_of(state, realize)
-        parents = state.index(self.scope.func_name).parents
-        self.parents = parents
-        around: Any = parents.get(loop, None)
-        outer = [loop]
-        while around is not None and type(around) is not Block:
-            if type(around) is For:
-                outer.append(around)
-            around = parents[around]
-        if around is not self.scope.block:
-            raise state.error(
-                f"loop {loop.loop_var.name} is not in the scope of block {realize.block.name!r}",
-                realize,
-                loop,
-                remedy="both must be in the same block; schedule inside or outside of it",
-            )
-        outer.reverse()
-        self.regions = Regions(state, self.scope.func_name, outer)
-        self.regions.add_block_axes(self.scope.block)
-        self.outer = outer
-        body = loop.body
-        self.items: tuple[Stmt, ...] = body.stmts if type(body) is SeqStmt else (body,)
-        # For each block under the loop: which statement of the loop's body it is in.
-        self.paths: dict[BlockRealize, int] = {}
-        self.between: dict[BlockRealize, list[For]] = {}
-        self.branches: dict[BlockRealize, IfThenElse] = {}
-        numbers = {item: number for number, item in enumerate(self.items)}
-        for child in self.scope.blocks:
-            found: list[For] = []
-            current: Any = child
-            branch = None
-            while current is not None and current not in numbers and current is not loop:
-                if type(current) is For:
-                    found.append(current)
-                elif type(current) is IfThenElse:
-                    branch = current
-                current = parents[current]
-                if type(current) is Block:
-                    current = None
-            if current is None or current is loop:
-                continue
-            if type(current) is For:
-                found.append(current)
-            elif type(current) is IfThenElse:
-                branch = current
-            self.paths[child] = numbers[current]
-            self.between[child] = found
-            if branch is not None:
-                self.branches[child] = branch
-        if realize in self.paths:
-            raise state.error(
-                f"block {realize.block.name!r} is under loop {loop.loop_var.name} already",
-                realize,
-                loop,
-                remedy="choose another loop, or reorder its own loops",
-            )
-
-    def relaxed(self, child: BlockRealize) -> tuple[dict[Var, Poly], dict[int, tuple[Poly, Poly]]]:
-        """Bindings of a block under the loop, and the loops between to relax."""
-        inner = self.regions.inner_loops(self.between[child])
-        return self.regions.axis_values(child), inner
-
-    def position(
-        self, before: Sequence[BlockRealize], after: Sequence[BlockRealize], index: int
-    ) -> int:
-        """Resolve ``index`` to a position after all of ``before`` and ahead of all of ``after``."""
-        first = max((self.paths[item] + 1 for item in before), default=0)
-        last = min((self.paths[item] for item in after), default=len(self.items))
-        if first > last:
-            raise self.state.error(
-                f"there is no place under loop {self.loop.loop_var.name} that is after the "
-                f"producers and ahead of the consumers of block {self.realize.block.name!r}",
-                self.realize,
-                self.loop,
-            )
-        if index == -1:
-            return last
-        if index == -2:
-            return first
-        if not first <= index <= last:
-            raise self.state.error(
-                f"index {index} is not between {first} and {last}, the positions under loop "
-                f"{self.loop.loop_var.name} where block {self.realize.block.name!r} may go",
-                self.realize,
-                self.loop,
-            )
-        return index
-
-    def move(self, nest: Stmt, position: int) -> None:
-        """Remove the block from where it is and put ``nest`` under the loop."""
-        items = (*self.items[:position], nest, *self.items[position:])
-        loop = self.loop.replace(body=SeqStmt(items))
-        gone = removal_root(self.state, self.realize)
-        self.state.replace_all({gone: NO_OP, self.loop: loop})
-
-
-def _new_nest(
-    regions: Regions,
-    realize: BlockRealize,
-    spans: dict[Var, Span | None],
-    preserve_unit_loops: bool,
-    *,
-    strict: bool = False,
-) -> Stmt:
-    """Build loops around the block so that its axes run through ``spans`` inside their domains."""
-    block = realize.block
-    loops: list[tuple[Var, Expr]] = []
-    values: list[Expr] = []
-    conditions: list[Expr] = []
-    for iter_var in block.iter_vars:
-        start, extent, ends = regions.place(spans.get(iter_var.var), iter_var.dom, strict=strict)
-        if extent == ONE and not preserve_unit_loops:
-            value = regions.expr(start)
-        else:
-            var = Var(f"ax{len(loops)}")
-            loops.append((var, regions.expr(extent)))
-            value = regions.expr(poly_add(start, {(regions.table.var(var),): 1}))
-        values.append(value)
-        for is_end, limit in ends:
-            bound = regions.expr(limit)
-            conditions.append(value < bound if is_end else value >= bound)
-    stmt: Stmt = BlockRealize(tuple(values), and_(*conditions), block)
-    for var, count in reversed(loops):
-        stmt = For(var, _ZERO, count, SERIAL, stmt)
-    return stmt
-
-
-_ZERO = IntImm(0)
 
 
 # ---- from boxes to axes -------------------------------------------------------------------------
@@ -424,7 +274,7 @@ def _solve_output(
 
 
 def _axes_of_inputs(
-    place: _Place, realize: BlockRealize, provided: dict[Buffer, list[Span | None] | None]
+    place: Place, realize: BlockRealize, provided: dict[Buffer, list[Span | None] | None]
 ) -> dict[Var, Span | None]:
     """Which range of each axis reads only what is provided; refuse if that can't be told."""
     state, regions, block = place.state, place.regions, realize.block
@@ -452,7 +302,7 @@ def _axes_of_inputs(
 
 
 def _solve_inputs(
-    place: _Place, realize: BlockRealize, region: BufferRegion, spans: Sequence[Span | None]
+    place: Place, realize: BlockRealize, region: BufferRegion, spans: Sequence[Span | None]
 ) -> dict[Var, Span]:
     regions, block = place.regions, realize.block
     domain = {iter_var.var: iter_var.dom for iter_var in block.iter_vars}
@@ -567,7 +417,7 @@ def _covers(regions: Regions, span: Span, size: Expr) -> bool:
     return rest is not None and rest >= 0
 
 
-def _unknown(place: _Place, realize: BlockRealize, region: BufferRegion) -> Exception:
+def _unknown(place: Place, realize: BlockRealize, region: BufferRegion) -> Exception:
     return place.state.error(
         f"the part of block {realize.block.name!r} that reads only what loop "
         f"{place.loop.loop_var.name} has made of {region.buffer.name} can't be told from its "
@@ -581,7 +431,7 @@ def _unknown(place: _Place, realize: BlockRealize, region: BufferRegion) -> Exce
 # ---- checks of reverse_compute_at ---------------------------------------------------------------
 
 
-def _check_ready(place: _Place, realize: BlockRealize, producers: Sequence[BlockRealize]) -> None:
+def _check_ready(place: Place, realize: BlockRealize, producers: Sequence[BlockRealize]) -> None:
     """Refuse if the block would run before something it needs, or disturb something before it."""
     state, scope = place.state, place.scope
     inside = set(producers)
@@ -612,7 +462,7 @@ def _check_ready(place: _Place, realize: BlockRealize, producers: Sequence[Block
                 )
 
 
-def _check_finished(place: _Place, producer: BlockRealize) -> None:
+def _check_finished(place: Place, producer: BlockRealize) -> None:
     """Refuse if a reduction of the producer goes on over the loop, or a branch may skip it."""
     outer = {loop.loop_var: loop for loop in place.outer}
     for iter_var, value in zip(producer.block.iter_vars, producer.iter_values):
@@ -635,7 +485,7 @@ def _check_finished(place: _Place, producer: BlockRealize) -> None:
         )
 
 
-def _check_all_run(place: _Place, realize: BlockRealize, spans: dict[Var, Span | None]) -> None:
+def _check_all_run(place: Place, realize: BlockRealize, spans: dict[Var, Span | None]) -> None:
     """Refuse unless all iterations together run the whole block, and reductions only once."""
     regions, block = place.regions, realize.block
     for iter_var in block.iter_vars:
@@ -681,9 +531,7 @@ def _covers_by_division(regions: Regions, span: Span, extent: Poly) -> bool:
     return below is not None and below <= 0 and rest is not None and rest >= 0
 
 
-def _check_reduced_once(
-    place: _Place, realize: BlockRealize, spans: dict[Var, Span | None]
-) -> None:
+def _check_reduced_once(place: Place, realize: BlockRealize, spans: dict[Var, Span | None]) -> None:
     """A reduction cut by outer loops must meet each of its elements once, in one of them."""
     regions = place.regions
     used: set[int] = set()

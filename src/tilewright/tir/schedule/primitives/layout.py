@@ -28,6 +28,7 @@ from tilewright.ir import (
     free_vars,
     substitute,
 )
+from tilewright.support.errors import ScheduleError
 from tilewright.tir import (
     SERIAL,
     SPATIAL,
@@ -101,7 +102,14 @@ def transform_layout(
     padding: Expr = FALSE
     inverse: IndexMap | None = None
     if not assume_injective_transform:
-        inverse, padding = mapping.non_surjective_inverse(old.shape)
+        try:
+            inverse, padding = mapping.non_surjective_inverse(old.shape)
+        except ScheduleError as error:
+            raise state.error(
+                error.message,
+                realize,
+                remedy="if the map is injective all the same, pass assume_injective_transform=True",
+            ) from None
     shape = mapping.map_shape(old.shape, analyzer)
     new = old.with_fresh_data(shape=shape, strides=(), elem_offset=None, axis_separators=())
     around: Any = func.body if owner is None else owner
@@ -285,7 +293,10 @@ def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
     sch.note(index_map=mapping.to_text())
     outermost = _own_loops(state, realize)
     shape = [iter_var.dom.extent for iter_var in old.iter_vars]
-    inverse = mapping.inverse(shape)
+    try:
+        inverse = mapping.inverse(shape)
+    except ScheduleError as error:
+        raise state.error(error.message, realize) from None
     extents = mapping.map_shape(shape, state.analyzer(scope.func_name))
     kinds = {var: iter_var.kind for var, iter_var in zip(mapping.initial_indices, old.iter_vars)}
     iter_vars: list[IterVar] = []

@@ -1,0 +1,156 @@
+"""The place under a loop to which a block is moved, and the new loops of the block there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.arith.polynomial import Poly, poly_add
+from tilewright.ir import Expr, Var, and_, const
+from tilewright.tir import (
+    NO_OP,
+    SERIAL,
+    Block,
+    BlockRealize,
+    For,
+    IfThenElse,
+    SeqStmt,
+    Stmt,
+)
+from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
+from tilewright.tir.schedule.primitives._scope import Scope, removal_root, scope_of
+from tilewright.tir.schedule.state import ScheduleState
+
+
+class Place:
+    """A loop under which a block shall go: what is there, and how to put something in."""
+
+    def __init__(self, state: ScheduleState, realize: BlockRealize, loop: For) -> None:
+        self.state = state
+        self.realize = realize
+        self.loop = loop
+        self.scope: Scope = scope_of(state, realize)
+        parents = state.index(self.scope.func_name).parents
+        self.parents = parents
+        around: Any = parents.get(loop, None)
+        outer = [loop]
+        while around is not None and type(around) is not Block:
+            if type(around) is For:
+                outer.append(around)
+            around = parents[around]
+        if around is not self.scope.block:
+            raise state.error(
+                f"loop {loop.loop_var.name} is not in the scope of block {realize.block.name!r}",
+                realize,
+                loop,
+                remedy="both must be in the same block; schedule inside or outside of it",
+            )
+        outer.reverse()
+        self.regions = Regions(state, self.scope.func_name, outer)
+        self.regions.add_block_axes(self.scope.block)
+        self.outer = outer
+        body = loop.body
+        self.items: tuple[Stmt, ...] = body.stmts if type(body) is SeqStmt else (body,)
+        # For each block under the loop: which statement of the loop's body it is in.
+        self.paths: dict[BlockRealize, int] = {}
+        self.between: dict[BlockRealize, list[For]] = {}
+        self.branches: dict[BlockRealize, IfThenElse] = {}
+        numbers = {item: number for number, item in enumerate(self.items)}
+        for child in self.scope.blocks:
+            found: list[For] = []
+            current: Any = child
+            branch = None
+            while current is not None and current not in numbers and current is not loop:
+                if type(current) is For:
+                    found.append(current)
+                elif type(current) is IfThenElse:
+                    branch = current
+                current = parents[current]
+                if type(current) is Block:
+                    current = None
+            if current is None or current is loop:
+                continue
+            if type(current) is For:
+                found.append(current)
+            elif type(current) is IfThenElse:
+                branch = current
+            self.paths[child] = numbers[current]
+            self.between[child] = found
+            if branch is not None:
+                self.branches[child] = branch
+        if realize in self.paths:
+            raise state.error(
+                f"block {realize.block.name!r} is under loop {loop.loop_var.name} already",
+                realize,
+                loop,
+                remedy="choose another loop, or reorder its own loops",
+            )
+
+    def relaxed(self, child: BlockRealize) -> tuple[dict[Var, Poly], dict[int, tuple[Poly, Poly]]]:
+        """Bindings of a block under the loop, and the loops between to relax."""
+        inner = self.regions.inner_loops(self.between[child])
+        return self.regions.axis_values(child), inner
+
+    def position(
+        self, before: Sequence[BlockRealize], after: Sequence[BlockRealize], index: int
+    ) -> int:
+        """Resolve ``index`` to a position after all of ``before`` and ahead of all of ``after``."""
+        first = max((self.paths[item] + 1 for item in before), default=0)
+        last = min((self.paths[item] for item in after), default=len(self.items))
+        if first > last:
+            raise self.state.error(
+                f"there is no place under loop {self.loop.loop_var.name} that is after the "
+                f"producers and ahead of the consumers of block {self.realize.block.name!r}",
+                self.realize,
+                self.loop,
+            )
+        if index == -1:
+            return last
+        if index == -2:
+            return first
+        if not first <= index <= last:
+            raise self.state.error(
+                f"index {index} is not between {first} and {last}, the positions under loop "
+                f"{self.loop.loop_var.name} where block {self.realize.block.name!r} may go",
+                self.realize,
+                self.loop,
+            )
+        return index
+
+    def move(self, nest: Stmt, position: int) -> None:
+        """Remove the block from where it is and put ``nest`` under the loop."""
+        items = (*self.items[:position], nest, *self.items[position:])
+        loop = self.loop.replace(body=SeqStmt(items))
+        gone = removal_root(self.state, self.realize)
+        self.state.replace_all({gone: NO_OP, self.loop: loop})
+
+
+def new_nest(
+    regions: Regions,
+    realize: BlockRealize,
+    spans: dict[Var, Span | None],
+    preserve_unit_loops: bool,
+    *,
+    strict: bool = False,
+) -> Stmt:
+    """Build loops around the block so that its axes run through ``spans`` inside their domains."""
+    block = realize.block
+    loops: list[tuple[Var, Expr]] = []
+    values: list[Expr] = []
+    conditions: list[Expr] = []
+    for iter_var in block.iter_vars:
+        start, extent, ends = regions.place(spans.get(iter_var.var), iter_var.dom, strict=strict)
+        if extent == ONE and not preserve_unit_loops:
+            value = regions.expr(start)
+        else:
+            var = Var(f"ax{len(loops)}")
+            loops.append((var, regions.expr(extent)))
+            value = regions.expr(poly_add(start, {(regions.table.var(var),): 1}))
+        values.append(value)
+        for is_end, limit in ends:
+            bound = regions.expr(limit)
+            conditions.append(value < bound if is_end else value >= bound)
+    stmt: Stmt = BlockRealize(tuple(values), and_(*conditions), block)
+    for var, count in reversed(loops):
+        stmt = For(var, const(0), count, SERIAL, stmt)
+    return stmt
