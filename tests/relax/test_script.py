@@ -123,7 +123,7 @@ class Written:
     def main(x: R.Tensor(("n", 4), "float32"), w: R.Tensor((4, 3), "float32")):
         n = T.int64()
         with R.dataflow():
-            lv = R.call_tir(cls.double, (x,), out_sinfo=R.Tensor((n, 4), "float32"))
+            lv = R.call_tir(Written.double, (x,), out_sinfo=R.Tensor((n, 4), "float32"))
             gv = R.nn.relu(R.matmul(lv, w) + R.const(1.0, "float32"))
             R.output(gv)
         return gv

@@ -155,6 +155,26 @@ def test_fold_constant_keeps_what_would_grow() -> None:
     assert kernels(t.FoldConstant()(mod)) == ["broadcast_to", "add"]
 
 
+def test_fold_constant_runs_what_numpy_does_not_know() -> None:
+    x, w = random(1, 2, 5, 5), random(3, 2, 3, 3)
+    mod = graph(lambda: op.nn.conv2d(relax.const(x), relax.const(w)))
+    expected = interpreter.run(mod)
+    for made in (t.FoldConstant()(mod), t.FoldConstant()(t.LegalizeOps()(mod))):
+        made = t.CanonicalizeBindings()(made)
+        assert not kernels(made)
+        np.testing.assert_allclose(made["main"].body.body.data, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_graph_that_was_fused_stays_as_it_is() -> None:
+    mod = relax.get_pipeline("zero")(
+        graph(lambda x: op.nn.softmax(op.nn.softmax(x)), tensor((3, 4)))
+    )
+    assert kernels(mod) == ["softmax", "softmax"]
+    scheduled = mod.with_function("softmax", mod["softmax"].with_attr("tir.is_scheduled", 1))
+    assert t.analyze_pattern(scheduled["softmax"]) == t.OpPattern.OPAQUE
+    assert t.FuseOps()(scheduled) is scheduled
+
+
 def test_batch_norm_folds_into_convolution() -> None:
     x = random(1, 3, 6, 6)
     w, stats = random(4, 3, 3, 3), [random(4, seed=s) for s in range(3)]

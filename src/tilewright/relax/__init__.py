@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.relax import interpreter, transform
 from tilewright.relax import ops as op
+from tilewright.relax import script as _script  # graph functions print and parse from now on
 from tilewright.relax.analysis import verify_graph
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.call_tir import call_dps, call_tir
@@ -44,7 +45,6 @@ from tilewright.relax.expr import (
 )
 from tilewright.relax.pipeline import PIPELINES, get_pipeline
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
-from tilewright.relax import script as _script  # graph functions print and parse from now on
 from tilewright.relax.struct_info import (
     ObjectStructInfo,
     PrimStructInfo,
@@ -56,8 +56,10 @@ from tilewright.relax.struct_info import (
 
 __all__ = [
     "Binding", "BindingBlock", "BlockBuilder", "Call", "Constant", "DataflowBlock", "DataflowVar",
-    "Executable", "Expr", "ExternFunc", "Function", "FunctionRef", "FunctionRewriter", "GraphFunction", "GraphPass", "MatchCast",
-    "ObjectStructInfo", "PIPELINES", "PrimStructInfo", "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo",
-    "StringValue", "StructInfo", "TensorStructInfo", "Tuple", "TupleGetItem", "TupleStructInfo",
-    "Var", "VarBinding", "VirtualMachine", "build", "call_dps", "call_tir", "const", "get_pipeline", "interpreter", "load_executable", "op", "transform", "verify_graph",
+    "Executable", "Expr", "ExternFunc", "Function", "FunctionRef", "FunctionRewriter",
+    "GraphFunction", "GraphPass", "MatchCast", "ObjectStructInfo", "PIPELINES", "PrimStructInfo",
+    "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringValue", "StructInfo",
+    "TensorStructInfo", "Tuple", "TupleGetItem", "TupleStructInfo", "Var", "VarBinding",
+    "VirtualMachine", "build", "call_dps", "call_tir", "const", "get_pipeline", "interpreter",
+    "load_executable", "op", "transform", "verify_graph",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from tilewright.relax.expr import (
     RelaxVar,
     is_atom,
 )
+from tilewright.relax.registry import RelaxOp
 from tilewright.relax.struct_info import defined_vars, extents_of, used_vars
 from tilewright.support.errors import VerifyError
 
@@ -46,6 +47,16 @@ def called_functions(node: Node) -> list[str]:
         elif isinstance(item, RelaxCall) and isinstance(item.op, GlobalVar):
             found.setdefault(item.op.name)
     return list(found)
+
+
+def has_operators(function: Node) -> bool:
+    """Whether a function is a graph with operators that are not tensor functions yet."""
+    return isinstance(function, Function) and any(
+        isinstance(item, RelaxCall)
+        and isinstance(item.op, RelaxOp)
+        and (item.op.legalize is not None or item.op.decompose is not None)
+        for item in pre_order(function)
+    )
 
 
 def verify_graph(mod: IRModule) -> None:

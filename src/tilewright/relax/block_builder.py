@@ -135,7 +135,7 @@ class BlockBuilder:
             raise VerifyError(f"function {frame.name!r} has no result: call emit_func_output(...)")
         frame.close_block(BindingBlock)
         body = SeqExpr(tuple(frame.blocks), frame.output)
-        return Function(frame.params, body, None, frame.attrs)
+        return Function(frame.params, body, frame.output.struct_info, frame.attrs)
 
     @contextmanager
     def dataflow(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.driver import compile as compile_module
 from tilewright.driver import resolve_target
 from tilewright.ir import Expr, IRModule, Pass, Var, as_int, free_vars
-from tilewright.relax.analysis import verify_graph
+from tilewright.relax.analysis import has_operators, verify_graph
 from tilewright.relax.expr import Function, RelaxExpr, Tuple
 from tilewright.relax.pipeline import default_schedule, run_pipeline
 from tilewright.relax.struct_info import (
@@ -237,7 +237,7 @@ class VirtualMachine:
     def time_evaluator(
         self, name: str = "main", *, number: int = 10, repeat: int = 3, min_repeat_ms: float = 0.0
     ) -> Callable[..., Any]:
-        """Return a function that takes inputs and measures the native call, results preallocated."""
+        """Return a function that takes inputs and measures the native call, without allocation."""
         function = self[name]
         measure = self.executable.module.time_evaluator(
             name, number=number, repeat=repeat, min_repeat_ms=min_repeat_ms
@@ -263,19 +263,22 @@ def build(
     mod: IRModule | Function,
     target: Target | str | None = None,
     *,
-    pipeline: Pipeline = "zero",
+    pipeline: Pipeline = "default",
     schedule: Pipeline = "default",
 ) -> Executable:
     """Compile a graph.
 
-    ``pipeline`` turns operators into tensor functions (skip with ``None`` if that is done);
-    ``schedule`` schedules what nothing has scheduled: ``"default"`` by rules, ``None`` not at all,
-    or a pass.
+    ``pipeline`` turns operators into fused tensor functions: ``"default"`` is ``"zero"`` unless
+    that is done already. ``schedule`` schedules what nothing has scheduled: ``"default"`` by rules,
+    ``None`` not at all. Both may be passes.
     """
     resolved = resolve_target(target)
     if isinstance(mod, Function):
         mod = IRModule.from_expr(mod)
     verify_graph(mod)
+    if pipeline == "default":
+        # A graph of tensor functions stays as it is: fusing again would undo what was tuned.
+        pipeline = "zero" if any(map(has_operators, mod.functions.values())) else None
     mod = run_pipeline(mod, pipeline, resolved)
     mod = (
         default_schedule(resolved)(mod)

@@ -6,8 +6,8 @@ constants carry it, calls infer it by their operator's rule. So a rewritten call
 shapes, and an ill-shaped graph can't be built.
 
 Class names carry a ``Relax`` where ``tilewright.ir`` has a class of the same name (``RelaxVar``,
-``RelaxCall``), because visitors dispatch by class name; ``tilewright.relax`` exports them as ``Var``
-and ``Call``.
+``RelaxCall``), because visitors dispatch by class name; ``tilewright.relax`` exports them as
+``Var`` and ``Call``.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class ConstantData:
             return kind
         if self._key is None:
             flat = self.array.reshape(-1).view(np.uint8)
-            digest = hashlib.blake2b(memoryview(flat), digest_size=16)
+            digest = hashlib.blake2b(flat.data, digest_size=16)
             self._key = f"{kind}:{digest.hexdigest()}"
         return self._key
 
@@ -431,7 +431,7 @@ def is_atom(expr: RelaxExpr) -> bool:
 
 
 def const(value: Any, dtype: str | None = None) -> Constant:
-    """Make a constant from a number or array; floats are float32 unless ``dtype`` says otherwise."""
+    """Make a constant from a number or array; floats are float32 unless ``dtype`` is given."""
     if isinstance(value, Constant):
         return value
     if dtype is None:

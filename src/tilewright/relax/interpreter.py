@@ -106,6 +106,6 @@ def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, A
         run_tensor_function(mod[ref.callee], *inputs, *outputs, *scalars)
         return outputs[0] if isinstance(value.struct_info, TensorStructInfo) else tuple(outputs)
     if isinstance(value, RelaxCall) and isinstance(value.op, GlobalVar):
-        args = [_evaluate(mod, arg, values, extents) for arg in value.args]
-        return _call(mod, mod[value.op], args)
+        operands = [_evaluate(mod, arg, values, extents) for arg in value.args]
+        return _call(mod, mod[value.op], operands)
     raise RunError(f"the interpreter of graphs can't evaluate {value!r}")

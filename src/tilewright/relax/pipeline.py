@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.dlight import ApplyDefaultSchedule, cpu as dlight_cpu
-from tilewright import dlight
+from tilewright.dlight import ApplyDefaultSchedule
+from tilewright.dlight import cpu as dlight_cpu
 from tilewright.ir import IRModule, Pass, Sequential
 from tilewright.relax.transform import (
     AnnotateTIROpPattern,

@@ -61,7 +61,7 @@ class Prim:
 
 
 class InferenceError(TilewrightError):
-    """Says inside an inference rule what is wrong; the user sees a ``VerifyError`` with the call."""
+    """Says inside an inference rule what is wrong; users see a ``VerifyError`` with the call."""
 
 
 _KINDS = {"Tensor": Tensor, "TensorTuple": TensorTuple, "Shape": Shape, "Prim": Prim}
@@ -156,7 +156,11 @@ class RelaxOp:
                 return value
             return ShapeExpr(shape_values(value))
         made = as_relax(value, like)
-        expected = {Tensor: TensorStructInfo, TensorTuple: TupleStructInfo, Prim: PrimStructInfo}
+        expected: dict[type, type[StructInfo]] = {
+            Tensor: TensorStructInfo,
+            TensorTuple: TupleStructInfo,
+            Prim: PrimStructInfo,
+        }
         if kind is Prim and isinstance(made, Constant) and made.data.ndim == 0:
             return PrimValue(made.data.item())
         if not isinstance(made.struct_info, expected[kind]):

@@ -157,7 +157,7 @@ def prove_equal(a: Expr, b: Expr) -> bool:
 
 
 def prove_different(a: Expr, b: Expr) -> bool:
-    """Whether two extents can never be equal (decided for constants; a variable may be anything)."""
+    """Whether two extents can never be equal (known of constants; a variable may be anything)."""
     x, y = as_int(a), as_int(b)
     return x is not None and y is not None and x != y
 

@@ -6,16 +6,16 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.ir import IRModule, pre_order
+from tilewright.ir import IRModule
 from tilewright.meta_schedule import extracted_task
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.meta_schedule.tune import tune_tasks
+from tilewright.relax.analysis import has_operators
 from tilewright.relax.executable import Executable, build
-from tilewright.relax.expr import Function, RelaxCall
+from tilewright.relax.expr import Function
 from tilewright.relax.pipeline import get_pipeline
-from tilewright.relax.registry import RelaxOp
 from tilewright.relax.transform import BindParams
 from tilewright.target import Target
 
@@ -28,18 +28,9 @@ def to_tensor_functions(
         for name, function in mod.functions.items():
             if isinstance(function, Function):
                 mod = BindParams(name, params)(mod)
-    if any(_has_operators(function) for function in mod.functions.values()):
+    if any(has_operators(function) for function in mod.functions.values()):
         mod = get_pipeline("zero", target)(mod)
     return mod
-
-
-def _has_operators(function: Any) -> bool:
-    return isinstance(function, Function) and any(
-        isinstance(item, RelaxCall)
-        and isinstance(item.op, RelaxOp)
-        and (item.op.legalize is not None or item.op.decompose is not None)
-        for item in pre_order(function)
-    )
 
 
 def extract_tasks(

@@ -16,7 +16,7 @@ from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 def _binary(
     name: str, numpy: Any, doc: str, *, result: str | None = None, kind: str = ""
 ) -> Builder:
-    """Declare one operator; ``result`` is its dtype if not the operands', ``kind`` what it takes."""
+    """Declare one; ``result`` is its dtype if not the operands', ``kind`` what it takes."""
 
     @operator(name, legalize=topi_rule(name), numpy=numpy)
     def rule(a: Tensor, b: Tensor) -> StructInfo:

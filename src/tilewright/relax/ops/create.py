@@ -53,10 +53,14 @@ def ones_like(x: RelaxExpr, dtype: str | None = None) -> Any:
     return full_like(x, 1, dtype)
 
 
+def _number(bound: Any) -> Any:
+    return getattr(bound, "value", bound)
+
+
 @operator(
     "arange",
     legalize=lambda start, stop, step, dtype: topi.arange(
-        *(getattr(bound, "value", bound) for bound in (start, stop, step)), dtype
+        _number(start), _number(stop), _number(step), dtype
     ),
     numpy=lambda start, stop, step, dtype: np.arange(start, stop, step).astype(numpy_dtype(dtype)),
 )
@@ -65,7 +69,7 @@ def _arange(start: Prim, stop: Prim, step: Prim, dtype: str = "int64") -> Struct
     low: Any = start
     high: Any = stop
     by: Any = step
-    values = [getattr(value, "value", None) for value in (low, high, by)]
+    values: list[Any] = [getattr(value, "value", None) for value in (low, high, by)]
     if all(value is not None for value in values):
         if values[2] == 0:
             raise InferenceError("step is zero")

@@ -199,8 +199,8 @@ def split(x: Tensor, indices_or_sections: int | tuple[int, ...], axis: int = 0) 
             raise InferenceError(f"extent {extent!r} does not divide into {sections} sections")
         sizes = [simplify(extent // sections)] * sections
     else:
-        places = [as_expr(0), *map(as_expr, indices_or_sections), extent]
-        sizes = [simplify(b - a) for a, b in zip(places, places[1:])]
+        starts = [as_expr(0), *map(as_expr, indices_or_sections)]
+        sizes = [simplify(b - a) for a, b in zip(starts, [*starts[1:], extent])]
         if any((as_int(size) or 0) < 0 for size in sizes):
             raise InferenceError(f"places {list(indices_or_sections)} do not ascend in {extent!r}")
     parts = [(*shape[:position], size, *shape[position + 1 :]) for size in sizes]

@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.ir import GlobalVar, Var
 from tilewright.relax.call_tir import call_dps as make_call_dps
 from tilewright.relax.call_tir import call_tir as make_call_tir
+from tilewright.relax.expr import DataflowVar as _DataflowVar
 from tilewright.relax.expr import (
     ExternFunc,
     FunctionRef,
@@ -19,7 +20,6 @@ from tilewright.relax.expr import (
     StringValue,
     as_relax,
 )
-from tilewright.relax.expr import DataflowVar as _DataflowVar
 from tilewright.relax.expr import Tuple as _Tuple
 from tilewright.relax.expr import const as const
 from tilewright.relax.struct_info import (

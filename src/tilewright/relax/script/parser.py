@@ -66,10 +66,9 @@ class GraphParser(Evaluator):
                 self.fail(item, f"parameter {item.arg!r} needs an annotation such as R.Tensor(...)")
                 raise AssertionError
             infos.append((item, self.annotation(item.annotation)))
-        for item, info in infos:
+        for _, info in infos:
             for symbol in info.symbols():
                 self.define_symbol(symbol)
-            del item
         params = []
         for item, info in infos:
             assert item.annotation is not None
@@ -80,7 +79,7 @@ class GraphParser(Evaluator):
         result: StructInfo | None = None
         if node.returns is not None:
             result = self.resolve(node.returns, self.annotation(node.returns))
-        return Function(tuple(params), body, result, self.attrs)
+        return Function(tuple(params), body, result or body.struct_info, self.attrs)
 
     def annotation(self, node: ast.expr) -> Info:
         value = self.eval(node)

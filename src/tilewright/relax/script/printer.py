@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tilewright.ir import Expr, GlobalVar, Var, structural_equal
 from tilewright.relax.call_tir import CALL_DPS, CALL_TIR

@@ -1,7 +1,7 @@
 """``AnnotateTIROpPattern``: what kind of access a tensor function makes, for fusion.
 
-Kinds, from the most to the least free: ``elementwise`` (reads where it writes), ``broadcast`` (reads
-a subset of the written axes), ``injective`` (reads anywhere, computes each element once),
+Kinds, from the most to the least free: ``elementwise`` (reads where it writes), ``broadcast``
+(reads a subset of the written axes), ``injective`` (reads anywhere, computes each element once),
 ``reduction``, ``output_fusable`` (a contraction or several stages ending element by element: what
 follows element by element may join it), ``opaque``. The attribute ``op_pattern`` holds the number.
 """
@@ -21,6 +21,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.tir import (
+    IS_SCHEDULED,
     REDUCE,
     SPATIAL,
     Block,
@@ -62,7 +63,7 @@ class AnnotateTIROpPattern(Pass):
 
 def analyze_pattern(func: PrimFunc) -> OpPattern:
     """Classify a tensor function by its blocks."""
-    if not isinstance(func.body, BlockRealize):
+    if not isinstance(func.body, BlockRealize) or func.attrs.get(IS_SCHEDULED):
         return OpPattern.OPAQUE
     blocks = []
     for item in pre_order(func.root.body):

@@ -75,8 +75,8 @@ class _Allocator(FunctionRewriter):
             )
         elif isinstance(value, RelaxCall):
             raise LowerError(
-                f"the call of graph function {value.op!r} can't be lowered: only one graph function "
-                "may be entered, inline it"
+                f"the call of graph function {value.op!r} can't be lowered: inline it "
+                "into its caller"
             )
         else:
             raise LowerError(f"cannot lower the value of {binding.var.name}: {value!r}")

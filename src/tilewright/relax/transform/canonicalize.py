@@ -61,7 +61,7 @@ class _Canonicalizer(FunctionRewriter):
             self.bind(binding.var, value)
 
     def alias(self, var: RelaxVar, value: RelaxExpr) -> bool:
-        """Let uses of ``var`` see ``value``; a dataflow variable may not leave its block by that."""
+        """Let uses of ``var`` see ``value``; a dataflow variable may not leave its block so."""
         if isinstance(value, DataflowVar) and not isinstance(var, DataflowVar):
             self.builder.emit_binding(VarBinding(value, var))
             return True

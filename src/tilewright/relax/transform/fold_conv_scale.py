@@ -45,10 +45,12 @@ class _ScaleFolder(FunctionRewriter):
 
     def fold(self, product: RelaxCall) -> RelaxExpr | None:
         for source, scale in (product.args, reversed(product.args)):
-            conv = self.values.get(source) if isinstance(source, RelaxVar) else None
+            if not isinstance(source, RelaxVar):
+                continue
+            conv = self.values.get(source)
             if not isinstance(scale, Constant) or not isinstance(conv, RelaxCall):
                 continue
-            if conv.op_name not in CONVOLUTIONS or self.uses.get(source, 0) != 1:  # type: ignore[arg-type]
+            if conv.op_name not in CONVOLUTIONS or self.uses.get(source, 0) != 1:
                 continue
             weight = conv.args[1]
             if not isinstance(weight, Constant):

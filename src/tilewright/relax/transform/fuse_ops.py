@@ -261,7 +261,7 @@ class _GroupRewriter(FunctionRewriter):
         self.grouped = True
         inside = {node.binding.var for node in group}
         sources: dict[RelaxExpr, RelaxVar] = {}
-        local: dict[object, object] = {}
+        local: dict[RelaxExpr, RelaxExpr] = {}
         names: list[str] = []
         for node in group:
             value = self.resolve(node.binding.value)
@@ -272,7 +272,7 @@ class _GroupRewriter(FunctionRewriter):
                     continue
                 name = arg.name if isinstance(arg, RelaxVar) else "param"
                 sources[arg] = RelaxVar(_fresh_param(name, sources), arg.struct_info)
-        local.update(sources)
+        local.update(sources.items())
         params = list(sources.values())
         operands = list(sources)
         extra = self._undefined_extents(group, params)
@@ -324,10 +324,10 @@ def _edge(pattern: OpPattern, source: RelaxVar, target: RelaxVar) -> OpPattern:
     return pattern
 
 
-def _replace(value: RelaxCall, mapping: dict[object, object]) -> RelaxCall:
+def _replace(value: RelaxCall, mapping: dict[RelaxExpr, RelaxExpr]) -> RelaxCall:
     args = value.args[1]
     assert isinstance(args, Tuple)
-    made = Tuple(tuple(mapping.get(arg, arg) for arg in args.items))  # type: ignore[arg-type]
+    made = Tuple(tuple(mapping.get(arg, arg) for arg in args.items))
     return value.replace(args=(value.args[0], made, *value.args[2:]))
 
 

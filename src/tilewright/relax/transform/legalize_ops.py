@@ -22,7 +22,7 @@ IMMEDIATE_OPERANDS = {**dict.fromkeys(_BINARY, ("a", "b")), "where": ("x", "y")}
 """Operands that become numbers inside the tensor function if they are scalar constants."""
 
 VIEW_OPERATORS = frozenset(("reshape", "expand_dims", "squeeze"))
-"""Operators that leave the elements' order: unless fused, they need no copy when memory is planned."""
+"""Operators that keep the elements' order: unless fused, they need no copy in planned memory."""
 
 
 class LegalizeOps(GraphPass):
@@ -47,7 +47,10 @@ class LegalizeOps(GraphPass):
 
 class _Legalizer(FunctionRewriter):
     def __init__(
-        self, mod: IRModule, customize: Mapping[str, LegalizeRule], skip: tuple[str, ...]
+        self,
+        mod: IRModule | None,
+        customize: Mapping[str, LegalizeRule],
+        skip: tuple[str, ...],
     ) -> None:
         super().__init__(mod)
         self.customize = customize
@@ -110,3 +113,10 @@ class _Legalizer(FunctionRewriter):
             primfunc_attrs={"relax.reshape": True} if op.name in VIEW_OPERATORS else None,
             **arguments,
         )
+
+
+def legalize_call(builder: BlockBuilder, call: RelaxCall) -> RelaxExpr:
+    """Legalise one call by its operator's own rule; tensor functions go into ``builder``."""
+    legalizer = _Legalizer(None, {}, ())
+    legalizer.builder = builder
+    return legalizer.legalize(call)

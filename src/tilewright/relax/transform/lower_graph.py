@@ -16,6 +16,7 @@ from tilewright.ir import (
     GlobalVar,
     IRModule,
     Pass,
+    StringImm,
     Var,
     as_expr,
     as_int,
@@ -219,7 +220,7 @@ class _GraphLowerer:
 
     def symbolic(self) -> list[Var]:
         """Extents that the parameters define."""
-        found = []
+        found: list[Var] = []
         for param in self.function.params:
             info = param.struct_info
             if isinstance(info, TensorStructInfo):
@@ -243,7 +244,9 @@ class _GraphLowerer:
                 tuple(substitute(extent, self.extents) for extent in item.shape) for item in tensors
             ]
             symbols = symbolic_arguments(self.mod[ref.callee], ref.name, shapes, scalars)
-        target = call("call_extern", ref.name, *pointers, *scalars, *symbols, dtype="int32")
+        target = call(
+            "call_extern", StringImm(ref.name), *pointers, *scalars, *symbols, dtype="int32"
+        )
         return Evaluate(target)
 
     def pointer(self, expr: RelaxExpr) -> Expr:
@@ -261,7 +264,7 @@ class _GraphLowerer:
             symbol = self.symbols[expr.value] = f"tw_constant_{key}"
             self.constants.setdefault(symbol, expr.value)
         nbytes = as_expr(max(1, expr.data.nbytes))
-        return call("constant_data", symbol, nbytes, dtype="handle")
+        return call("constant_data", StringImm(symbol), nbytes, dtype="handle")
 
 
 def symbolic_arguments(

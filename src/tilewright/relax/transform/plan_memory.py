@@ -1,9 +1,9 @@
 """``StaticPlanBlockMemory``: intermediate tensors share one workspace.
 
-Tensors of constant size are placed by greedy best fit, the largest first, where no tensor that lives
-at the same time lies (Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net Inference",
-2020). Tensors of symbolic size follow behind; one takes over the place of another of provably equal
-size that is no longer needed. Results of the function keep memory of their own.
+Tensors of constant size are placed by greedy best fit, the largest first, where no tensor that
+lives at the same time lies (Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net
+Inference", 2020). Tensors of symbolic size follow behind; one takes over the place of another of
+provably equal size that is no longer needed. Results of the function keep memory of their own.
 """
 
 from __future__ import annotations

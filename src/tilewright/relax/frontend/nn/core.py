@@ -73,51 +73,51 @@ class Tensor:
         return self._expr.dtype
 
     def __add__(self, other: Any) -> Tensor:
-        return emit(add(self, other))
+        return emit_tensor(add(self, other))
 
     def __radd__(self, other: Any) -> Tensor:
-        return emit(add(_operand(other, self), self))
+        return emit_tensor(add(_operand(other, self), self))
 
     def __sub__(self, other: Any) -> Tensor:
-        return emit(subtract(self, other))
+        return emit_tensor(subtract(self, other))
 
     def __rsub__(self, other: Any) -> Tensor:
-        return emit(subtract(_operand(other, self), self))
+        return emit_tensor(subtract(_operand(other, self), self))
 
     def __mul__(self, other: Any) -> Tensor:
-        return emit(multiply(self, other))
+        return emit_tensor(multiply(self, other))
 
     def __rmul__(self, other: Any) -> Tensor:
-        return emit(multiply(_operand(other, self), self))
+        return emit_tensor(multiply(_operand(other, self), self))
 
     def __truediv__(self, other: Any) -> Tensor:
-        return emit(divide(self, other))
+        return emit_tensor(divide(self, other))
 
     def __rtruediv__(self, other: Any) -> Tensor:
-        return emit(divide(_operand(other, self), self))
+        return emit_tensor(divide(_operand(other, self), self))
 
     def __pow__(self, other: Any) -> Tensor:
-        return emit(power(self, other))
+        return emit_tensor(power(self, other))
 
     def __matmul__(self, other: Any) -> Tensor:
-        return emit(matmul(self, other))
+        return emit_tensor(matmul(self, other))
 
     def __neg__(self) -> Tensor:
-        return emit(negative(self))
+        return emit_tensor(negative(self))
 
     def reshape(self, *shape: Any) -> Tensor:
         """Give another shape with as many elements; one extent may be -1."""
         target = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        return emit(reshape(self._expr, target))
+        return emit_tensor(reshape(self._expr, target))
 
     def permute_dims(self, *axes: Any) -> Tensor:
         """Reorder dimensions."""
         order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
-        return emit(permute_dims(self, tuple(order) or None))
+        return emit_tensor(permute_dims(self, tuple(order) or None))
 
     def astype(self, dtype: str) -> Tensor:
         """Convert to another dtype."""
-        return emit(astype(self, dtype))
+        return emit_tensor(astype(self, dtype))
 
     def __repr__(self) -> str:
         return f"Tensor({self._expr!r}: {self._expr.struct_info!r})"
@@ -125,6 +125,11 @@ class Tensor:
 
 def _plain(extent: Expr) -> Any:
     return getattr(extent, "value", extent)
+
+
+def emit_tensor(expr: RelaxExpr) -> Tensor:
+    """Emit an expression that is a tensor."""
+    return Tensor(current_builder().emit(expr))
 
 
 def _operand(value: Any, like: Tensor) -> RelaxExpr:
