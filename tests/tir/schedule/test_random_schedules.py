@@ -9,9 +9,10 @@ import pytest
 from schedule_cases import chain, check, conv2d, matmul_relu
 
 from tilewright import te
+from tilewright.ir import assert_structural_equal
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import PrimFunc
-from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
+from tilewright.tir.schedule import BlockRV, LoopRV, Schedule, Trace
 
 
 def softmax() -> PrimFunc:
@@ -139,3 +140,6 @@ def test_random_schedules_keep_the_meaning(name: str, seed: int) -> None:
             continue
         if sch.mod is not before:
             check(sch, func, n=5)
+    again = Schedule(func)
+    Trace.from_json(sch.trace.as_json()).apply_to_schedule(again, remove_postproc=False)
+    assert_structural_equal(again.mod, sch.mod)
