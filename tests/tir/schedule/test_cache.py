@@ -161,3 +161,9 @@ def test_reindex_of_a_convolution_input_is_im2col() -> None:
 def test_reindex_does_not_read_out_of_bounds() -> None:
     sch = Schedule(conv2d())
     refuses(sch, lambda: sch.reindex(sch.get_block("pad"), ("read", 0)), "may be outside")
+
+
+def test_wrong_consumers_are_named() -> None:
+    sch = Schedule(matmul())
+    c = sch.get_block("C")
+    refuses(sch, lambda: sch.cache_read(c, 0, "local", [3]), "consumer_blocks", "int 3")

@@ -285,6 +285,12 @@ def _loops(value: Any) -> Any:
     return [_loop(item) for item in value]
 
 
+def _blocks(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"expected a list of BlockRV, got {_named(value)}")
+    return [_block(item) for item in value]
+
+
 def _int(value: Any) -> Any:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"expected an integer, got {_named(value)}")
@@ -335,6 +341,7 @@ CONVERTERS.update(
         "BlockRV": _block,
         "LoopRV": _loop,
         "BlockRV | LoopRV": _block_or_loop,
+        "Sequence[BlockRV]": _blocks,
         "Sequence[LoopRV]": _loops,
         "list[LoopRV]": _loops,
         "int": _int,
