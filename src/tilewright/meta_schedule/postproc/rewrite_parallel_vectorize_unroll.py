@@ -99,7 +99,7 @@ class RewriteParallelVectorizeUnroll(Postproc):
         count, product = 0, 1
         for loop in loops:
             extent = as_int(loop.extent)
-            if extent is None or loop.kind != SERIAL or (count and product * extent > limit):
+            if extent is None or loop.kind != SERIAL or (product > 1 and product * extent > limit):
                 break
             product *= extent
             count += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from math import prod
 
-from tilewright.ir import dtypes
+from tilewright.ir import dtypes, uses_var
 from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.multi_level_tiling import TILED
 from tilewright.meta_schedule.schedule_rule.patterns import (
@@ -106,19 +106,6 @@ class AddRFactor(ScheduleRule):
     @staticmethod
     def _keep_in_registers(sch: Schedule, block: BlockRV, partial: BlockRV) -> None:
         """Compute the lanes of one output just before they are combined, in registers."""
-        kinds = [item.kind for item in sch.get(partial).iter_vars]
-        loops = sch.get_loops(partial)
-        item = sch.state.get_block(partial)
-        place = {value: n for n, value in enumerate(item.iter_values)}
-        lane = item.block.writes[0].region[-1].min
-        lane_axis = next(
-            n for n, iter_var in enumerate(item.block.iter_vars) if iter_var.var is lane
-        )
-        lane_loop = next(
-            loop for loop in loops if place.get(sch.get(loop).loop_var) == lane_axis
-        )
-        del kinds
-        sch.reorder(*[loop for loop in loops if loop is not lane_loop], lane_loop)
         outer = [
             loop
             for loop, iter_var in zip(sch.get_loops(block), sch.get(block).iter_vars)
@@ -127,6 +114,13 @@ class AddRFactor(ScheduleRule):
         sch.set_scope(partial, 0, "local")
         if outer:
             sch.compute_at(partial, outer[-1], preserve_unit_loops=True)
+        # Lanes innermost, around them only what they combine with.
+        realize = sch.state.get_block(partial)
+        lane = realize.block.writes[0].region[-1].min
+        binding = {item.var: v for item, v in zip(realize.block.iter_vars, realize.iter_values)}
+        loops = sch.get_loops(partial)[len(outer) :]
+        last = [loop for loop in loops if uses_var(binding[lane], {loop.var})]
+        sch.reorder(*[loop for loop in loops if loop not in last], *last)
 
 
 SCHEDULE_RULES.register("add-rfactor", AddRFactor)

@@ -1,0 +1,79 @@
+"""What a cost model is: it rates candidates before they are measured, and learns from those that were.
+
+A score is higher for a better candidate. Scores compare candidates of one task only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.meta_schedule.feature import Evaluation, candidate_evaluation
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.support.errors import TuneError
+from tilewright.support.registry import Registry
+
+if TYPE_CHECKING:
+    from tilewright.meta_schedule.runner import RunnerResult
+    from tilewright.meta_schedule.tune_context import TuneContext
+
+
+class CostModel:
+    """Base of cost models: define ``score`` and, to learn, ``learn``."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether scores rest on measurements."""
+        return False
+
+    def score(self, task: str, evaluation: Evaluation) -> Any:
+        """Return the scores of a population of a task (named by its hash)."""
+        raise NotImplementedError(f"{type(self).__name__} must define score")
+
+    def learn(
+        self, task: str, evaluations: Sequence[Evaluation], seconds: Sequence[float | None]
+    ) -> None:
+        """Learn from measured candidates (each an evaluation of one); ``None`` means it failed."""
+
+    def update(
+        self,
+        context: TuneContext,
+        candidates: Sequence[MeasureCandidate],
+        results: Sequence[RunnerResult],
+    ) -> None:
+        """Learn from a measured batch."""
+        seconds = [median(result.run_secs) for result in results]
+        evaluations = [candidate_evaluation(context, item) for item in candidates]
+        self.learn(context.hash, evaluations, seconds)
+
+    def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> Any:
+        """Return the scores of candidates that are already schedules."""
+        made = [self.score(context.hash, candidate_evaluation(context, c))[0] for c in candidates]
+        return np.array(made)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what was learned to a file."""
+        raise TuneError(f"{type(self).__name__} has nothing to save")
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Read what was saved."""
+        raise TuneError(f"{type(self).__name__} has nothing to load")
+
+    @staticmethod
+    def create(kind: CostModel | str | None) -> CostModel | None:
+        """Make a model by name: ``"xgb"``, ``"analytic"``, ``"random"``; ``"none"`` is none."""
+        if kind is None or kind == "none":
+            return None
+        return COST_MODELS.get(kind)() if isinstance(kind, str) else kind
+
+
+def median(values: Sequence[float] | None) -> float | None:
+    """Return the median of measured times, ``None`` if there are none."""
+    return float(np.median(values)) if values else None
+
+
+COST_MODELS: Registry[Callable[[], CostModel]] = Registry("cost model", TuneError)
+"""Cost models by name."""

@@ -1,0 +1,194 @@
+"""Boosted trees (XGBoost) over the features of stores, on top of a model of the machine.
+
+A candidate's score is what the machine model expects (``-log2`` of cycles) plus the sum of a tree
+model's corrections over its stores; the sum is fitted to measured times as in Ansor (Zheng et al.,
+OSDI 2020, section 5.2). With nothing measured yet the score is the expectation alone. Times count
+relative to their task, so that one model serves all tasks; fast candidates weigh more.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.meta_schedule.cost_model.base import COST_MODELS, CostModel
+from tilewright.meta_schedule.cost_model.simple import analytic_score
+from tilewright.meta_schedule.feature import FEATURE_NAMES, Evaluation
+from tilewright.support.errors import MissingExtraError, TuneError
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+_CLIP = 6.0
+
+
+def _xgboost() -> Any:
+    try:
+        return importlib.import_module("xgboost")
+    except ImportError:
+        raise MissingExtraError("xgboost-cpu", "xgb", "the cost model 'xgb'") from None
+
+
+class XGBModel(CostModel):
+    """``rounds`` boosting rounds over all data after each batch; learns from ``min_data`` on.
+
+    Not more than ``max_data`` candidates are kept per task, the latest ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        rounds: int = 50,
+        max_depth: int = 6,
+        learning_rate: float = 0.15,
+        min_data: int = 12,
+        max_data: int = 1024,
+        seed: int = 0,
+    ) -> None:
+        self.rounds = rounds
+        self.min_data = min_data
+        self.max_data = max_data
+        self.parameters = {
+            "max_depth": max_depth,
+            "eta": learning_rate,
+            "min_child_weight": 0.0,
+            "gamma": 0.001,
+            "lambda": 1.0,
+            "base_score": 0.0,
+            "tree_method": "hist",
+            "max_bin": 64,
+            "seed": seed,
+            "verbosity": 0,
+            # The data are small: threads would only wait for each other.
+            "nthread": 1,
+            "disable_default_eval_metric": 1,
+        }
+        self._features: dict[str, list[Any]] = {}
+        self._times: dict[str, list[float]] = {}
+        self._priors: dict[str, list[float]] = {}
+        self._booster: Any = None
+
+    @property
+    def trained(self) -> bool:
+        """Whether there are corrections."""
+        return self._booster is not None
+
+    def score(self, task: str, evaluation: Evaluation) -> Any:
+        """Return expectation plus corrections."""
+        prior = analytic_score(evaluation)
+        if self._booster is None:
+            return prior
+        features = evaluation.features
+        count, stores, width = features.shape
+        flat = np.ascontiguousarray(features.reshape(count * stores, width))
+        corrections = self._booster.inplace_predict(flat, validate_features=False)
+        return prior + corrections.reshape(count, stores).sum(axis=1)
+
+    def learn(
+        self, task: str, evaluations: Sequence[Evaluation], seconds: Sequence[float | None]
+    ) -> None:
+        """Add measurements and fit the corrections anew."""
+        if not len(evaluations):
+            return
+        features = self._features.setdefault(task, [])
+        times = self._times.setdefault(task, [])
+        priors = self._priors.setdefault(task, [])
+        for evaluation, time in zip(evaluations, seconds):
+            features.append(np.asarray(evaluation.features[0], dtype=np.float32))
+            priors.append(float(analytic_score(evaluation)[0]))
+            times.append(np.inf if time is None else float(time))
+        for values in (features, times, priors):
+            del values[: max(0, len(values) - self.max_data)]
+        self._fit()
+
+    def _targets(self, task: str) -> tuple[Any, Any]:
+        """Return the corrections to learn for a task, and their weights."""
+        times = np.array(self._times[task])
+        good = np.isfinite(times)
+        if not good.any():
+            return np.zeros(len(times)), np.zeros(len(times))
+        score = np.full(len(times), 0.0)
+        score[good] = -np.log2(times[good])
+        score[~good] = score[good].min() - 1.0
+        gap = score - np.array(self._priors[task])
+        # The scale of expectation and time differs by a factor that is the task's own.
+        wanted = np.clip(gap - np.median(gap[good]), -_CLIP, _CLIP)
+        weight = 0.1 + np.exp2(score - score.max())
+        return wanted, weight
+
+    def _fit(self) -> None:
+        tasks = [task for task, times in self._times.items() if len(times)]
+        if sum(len(self._times[task]) for task in tasks) < self.min_data:
+            return
+        xgboost = _xgboost()
+        samples = [item for task in tasks for item in self._features[task]]
+        pairs = [self._targets(task) for task in tasks]
+        wanted = np.concatenate([pair[0] for pair in pairs])
+        weight = np.concatenate([pair[1] for pair in pairs])
+        owner = np.repeat(np.arange(len(samples)), [len(item) for item in samples])
+        data = xgboost.DMatrix(np.concatenate(samples))
+        counts = np.bincount(owner, minlength=len(samples)).astype(np.float64)
+
+        def objective(predicted: Any, _: Any) -> tuple[Any, Any]:
+            total = np.bincount(owner, weights=predicted, minlength=len(samples))
+            gradient = (weight * (total - wanted))[owner]
+            # Each store takes an equal part of the step that its candidate needs.
+            hessian = (weight * counts)[owner]
+            return gradient, hessian
+
+        self._booster = xgboost.train(
+            self.parameters, data, num_boost_round=self.rounds, obj=objective
+        )
+        if logger.isEnabledFor(logging.DEBUG):
+            predicted = self._booster.inplace_predict(np.concatenate(samples))
+            total = np.bincount(owner, weights=predicted, minlength=len(samples))
+            error = float(np.sqrt(np.average((total - wanted) ** 2, weights=weight + 1e-9)))
+            logger.debug("cost model: %d candidates, rmse %.3f", len(samples), error)
+
+    # ---- files --------------------------------------------------------------------------------
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all measurements and the trees to one ``.npz`` file."""
+        tasks = [task for task in self._times if self._times[task]]
+        samples = [item for task in tasks for item in self._features[task]]
+        arrays: dict[str, Any] = {
+            "names": np.array(FEATURE_NAMES),
+            "tasks": np.array(tasks, dtype=str),
+            "sizes": np.array([len(self._times[task]) for task in tasks], dtype=np.int64),
+            "stores": np.array([len(item) for item in samples], dtype=np.int64),
+            "features": np.concatenate(samples)
+            if samples
+            else np.zeros((0, len(FEATURE_NAMES)), dtype=np.float32),
+            "times": np.array([t for task in tasks for t in self._times[task]]),
+            "priors": np.array([p for task in tasks for p in self._priors[task]]),
+        }
+        if self._booster is not None:
+            arrays["trees"] = np.frombuffer(self._booster.save_raw("ubj"), dtype=np.uint8)
+        with open(path, "wb") as file:
+            np.savez(file, **arrays)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Read a file that ``save`` wrote; ``TuneError`` if it has other features."""
+        with np.load(path, allow_pickle=False) as stored:
+            if "names" not in stored or tuple(stored["names"].tolist()) != FEATURE_NAMES:
+                raise TuneError(f"{os.fspath(path)} holds a cost model of other features")
+            ends = np.cumsum(stored["stores"])[:-1]
+            samples = np.split(stored["features"], ends) if len(stored["stores"]) else []
+            self._features, self._times, self._priors = {}, {}, {}
+            start = 0
+            for task, size in zip(stored["tasks"].tolist(), stored["sizes"].tolist()):
+                part = slice(start, start + size)
+                self._features[task] = list(samples[part])
+                self._times[task] = stored["times"][part].tolist()
+                self._priors[task] = stored["priors"][part].tolist()
+                start += size
+            self._booster = None
+            if "trees" in stored:
+                self._booster = _xgboost().Booster()
+                self._booster.load_model(bytearray(stored["trees"].tobytes()))
+
+
+COST_MODELS.register("xgb", XGBModel)

@@ -1,0 +1,30 @@
+"""Features: what the cost model sees of a scheduled program."""
+
+from __future__ import annotations
+
+from tilewright.meta_schedule.feature.candidates import candidate_evaluation, remember
+from tilewright.meta_schedule.feature.per_store import (
+    FEATURE_NAMES,
+    Evaluation,
+    FeatureFunction,
+)
+from tilewright.meta_schedule.feature.program import Program, extract
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+
+
+def features_of(func: PrimFunc, target: Target) -> Evaluation:
+    """Compute the features of one scheduled function (before postprocs)."""
+    return FeatureFunction(extract(func), target)([], 1)
+
+
+__all__ = [
+    "FEATURE_NAMES",
+    "Evaluation",
+    "FeatureFunction",
+    "Program",
+    "candidate_evaluation",
+    "extract",
+    "features_of",
+    "remember",
+]

@@ -1,0 +1,36 @@
+"""Features of candidates that are already schedules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from tilewright.meta_schedule.feature.per_store import Evaluation, FeatureFunction
+from tilewright.meta_schedule.feature.program import extract
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.tir import PrimFunc
+from tilewright.tir.schedule import Schedule
+
+if TYPE_CHECKING:
+    from tilewright.meta_schedule.tune_context import TuneContext
+
+_known: WeakKeyDictionary[MeasureCandidate, Evaluation] = WeakKeyDictionary()
+
+
+def remember(candidate: MeasureCandidate, evaluation: Evaluation) -> None:
+    """Keep a candidate's features, so that they need not be computed from its trace."""
+    _known[candidate] = evaluation
+
+
+def candidate_evaluation(context: TuneContext, candidate: MeasureCandidate) -> Evaluation:
+    """Return a candidate's features, replaying its trace up to the postprocs if they aren't known."""
+    found = _known.get(candidate)
+    if found is None:
+        sch = Schedule(context.mod, record=False)
+        trace = candidate.sch.trace.simplified(remove_postproc=True)
+        trace.apply_to_schedule(sch)
+        func = sch.mod.functions[sch.working_func]
+        assert isinstance(func, PrimFunc)
+        found = FeatureFunction(extract(func), context.target)([], 1)
+        remember(candidate, found)
+    return found

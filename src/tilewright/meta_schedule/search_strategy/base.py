@@ -1,0 +1,175 @@
+"""What a search strategy is: it says which candidates of a design space to measure next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.meta_schedule.cost_model import CostModel
+from tilewright.meta_schedule.cost_model.base import median
+from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.feature import Evaluation, remember
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.search_strategy.design import Variant, make_variants, open_shape
+from tilewright.support.errors import ScheduleError, TilewrightError, TuneError
+from tilewright.support.registry import Registry
+from tilewright.tir.schedule import Schedule
+
+if TYPE_CHECKING:
+    from tilewright.meta_schedule.runner import RunnerResult
+    from tilewright.meta_schedule.tune_context import TuneContext
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+Key = tuple[int, bytes]
+"""A candidate: the number of its variant, its row as bytes."""
+
+
+class SearchStrategy:
+    """Base of search strategies; subclasses define ``generate_measure_candidates``.
+
+    ``seed`` (with the task's) starts the random generator. What was measured, in this run or
+    according to the database, is never measured again.
+    """
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+        self._context: TuneContext | None = None
+        self.variants: list[Variant] = []
+        self.cost_model: CostModel | None = None
+        self.rng = np.random.default_rng(seed)
+        self.times: dict[Key, float] = {}
+        """Seconds of measured candidates; infinity for those that failed."""
+        self._issued: dict[MeasureCandidate, Key] = {}
+
+    @property
+    def context(self) -> TuneContext:
+        """The task; ``TuneError`` before ``pre_tuning``."""
+        if self._context is None:
+            raise TuneError("the search strategy has no task: call pre_tuning first")
+        return self._context
+
+    @property
+    def fallback_share(self) -> float:
+        """The share of variants whose features must be computed candidate by candidate."""
+        if not self.variants:
+            return 0.0
+        return sum(v.function is None for v in self.variants) / len(self.variants)
+
+    def pre_tuning(
+        self,
+        context: TuneContext,
+        spaces: Sequence[Schedule],
+        *,
+        max_trials: int,
+        num_trials_per_iter: int,
+        database: Database | None = None,
+        cost_model: CostModel | None = None,
+    ) -> None:
+        """Take over a task: its sketches, what the database knows of it, a model to rate with."""
+        if max_trials < 0 or num_trials_per_iter < 1:
+            raise TuneError("max_trials must not be negative, num_trials_per_iter positive")
+        self._context = context
+        self.cost_model = cost_model
+        self.rng = np.random.default_rng((self.seed, context.seed))
+        self.times, self._issued = {}, {}
+        self.variants = make_variants(context.mod, spaces, context.target)
+        logger.info(
+            "task %s: %d sketches, %d variants, %.0f%% of them without symbolic replay",
+            context.task_name,
+            len(spaces),
+            len(self.variants),
+            100 * self.fallback_share,
+        )
+        if database is not None:
+            self._warm_start(database)
+
+    def generate_measure_candidates(self, count: int) -> list[MeasureCandidate]:
+        """Return up to ``count`` new candidates; none if the space is exhausted."""
+        raise NotImplementedError(f"{type(self).__name__} must define generate_measure_candidates")
+
+    def notify_runner_results(
+        self, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+    ) -> None:
+        """Take note of what was measured."""
+        for candidate, result in zip(candidates, results):
+            key = self._issued.pop(candidate, None)
+            if key is not None:
+                self.times[key] = median(result.run_secs) or np.inf
+
+    def post_tuning(self) -> None:
+        """Let go of the task."""
+        self._context = None
+        self.variants, self.cost_model = [], None
+        self.times, self._issued = {}, {}
+
+    @staticmethod
+    def create(kind: SearchStrategy | str) -> SearchStrategy:
+        """Make a strategy by name (``"evolutionary"``, ``"replay-trace"``)."""
+        return SEARCH_STRATEGIES.get(kind)() if isinstance(kind, str) else kind
+
+    # ---- for subclasses -----------------------------------------------------------------------
+    def _warm_start(self, database: Database) -> None:
+        """Learn from the records that the database has for the task."""
+        context = self.context
+        if not database.has_workload(context.mod):
+            return
+        workload = database.commit_workload(context.mod)
+        shapes = {variant.shape: number for number, variant in enumerate(self.variants)}
+        evaluations: list[Evaluation] = []
+        seconds: list[float | None] = []
+        for record in database.get_top_k(workload, 2**31, context.target):
+            trace = record.trace.simplified(remove_postproc=True)
+            number = shapes.get(open_shape(trace))
+            row = None if number is None else self.variants[number].row_of(trace)
+            if number is None or row is None:
+                logger.debug("a record of task %s is of another space", context.task_name)
+                continue
+            self.times[(number, row.tobytes())] = record.best_seconds
+            evaluations.append(self.variants[number].evaluate(row[None, :]))
+            seconds.append(record.best_seconds)
+        if self.cost_model is not None and evaluations:
+            self.cost_model.learn(context.hash, evaluations, seconds)
+        logger.info("task %s: %d records to start from", context.task_name, len(seconds))
+
+    def _finish(self, number: int, row: Any, evaluation: Evaluation) -> MeasureCandidate | None:
+        """Replay a candidate and apply postprocs; ``None`` (counted) if something refuses it."""
+        context = self.context
+        key = (number, row.tobytes())
+        self.times[key] = np.inf  # known until the result comes, so not to be issued twice
+        try:
+            sch = self.variants[number].replay(row)
+        except ScheduleError as error:
+            self._reject("schedule", error.message)
+            return None
+        sch.enter_postproc()
+        for postproc in context.space_generator.postprocs:
+            try:
+                refused = postproc.apply(sch)
+            except TilewrightError as error:
+                self._reject(postproc.name, error.message)
+                return None
+            if refused is not None:
+                self._reject(postproc.name, refused.reason)
+                return None
+        candidate = MeasureCandidate(sch, context.args_info)
+        remember(candidate, evaluation)
+        self._issued[candidate] = key
+        return candidate
+
+    def _reject(self, reason: str, message: str) -> None:
+        self.context.rejected[reason] += 1
+        logger.info("task %s: rejected by %s: %s", self.context.task_name, reason, message)
+
+
+def part(evaluation: Evaluation, index: int) -> Evaluation:
+    """Return one candidate of an evaluated population."""
+    at = slice(index, index + 1)
+    return Evaluation(evaluation.features[at], evaluation.cycles[at], evaluation.valid[at])
+
+
+SEARCH_STRATEGIES: Registry[Callable[[], SearchStrategy]] = Registry("search strategy", TuneError)
+"""Search strategies by name."""

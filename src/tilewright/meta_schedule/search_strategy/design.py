@@ -1,0 +1,405 @@
+"""The design space as arrays: the decisions of a sketch as columns of options.
+
+A ``Variant`` is a sketch whose structural choices (compute locations) are fixed. What is left are
+``Column``s: a tile has one option for each way to factor its loop, a categorical choice one for each
+candidate. A candidate is a row of option numbers. The variant is replayed once with symbolic tiles,
+so that features of any number of rows are array arithmetic; if a primitive refuses symbolic tiles,
+features come from replaying each candidate (``fallback``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.ir import IRModule, Var
+from tilewright.meta_schedule.feature import Evaluation, FeatureFunction, extract
+from tilewright.meta_schedule.feature.numbers import Num
+from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import (
+    PARALLEL_KEY,
+    UNROLL_KEY,
+)
+from tilewright.support.errors import ScheduleError, TilewrightError, TuneError
+from tilewright.target import Target
+from tilewright.tir.schedule import ExprRV, Instruction, Schedule, Trace
+from tilewright.tir.schedule.handles import RV_TYPES
+from tilewright.tir.schedule.sampling import (
+    Rng,
+    count_factorizations,
+    divisors,
+    prime_factors,
+    sample_tile,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.int64]
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+MAX_OPTIONS = 20_000
+"""A tile with more factorizations than this is represented by a sample of them."""
+MAX_LOCATIONS = 6
+"""Compute locations tried for each block."""
+
+
+@dataclass(eq=False)
+class Column:
+    """One decision: which instruction it belongs to and what can be chosen.
+
+    ``options`` has one row for each option: the factors of a tile, or one number. ``use`` is
+    ``"tile"``, ``"parallel"``, ``"unroll"`` or ``"choice"``.
+    """
+
+    position: int
+    use: str
+    options: Rows
+    weights: Any = None
+    extent: int = 1
+    _order: Any = field(default=None, repr=False)
+
+    def find(self, rows: Rows) -> Rows:
+        """Return the option number of each row, -1 for rows that are no option."""
+        if self._order is None:
+            rng = np.random.default_rng(7)
+            self._mix = rng.integers(1, 2**62, self.options.shape[1], dtype=np.int64) | 1
+            keys = (self.options * self._mix).sum(axis=1)
+            self._order = np.argsort(keys, kind="stable")
+            self._keys = keys[self._order]
+        keys = (rows * self._mix).sum(axis=1)
+        place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        found = self._order[place]
+        same = (self.options[found] == rows).all(axis=1)
+        made: Rows = np.where(same, found, -1)
+        return made
+
+    def draw(self, count: int, rng: np.random.Generator) -> Rows:
+        """Draw options at random, by weight."""
+        if self.weights is None:
+            return rng.integers(0, len(self.options), count)
+        return rng.choice(len(self.options), size=count, p=self.weights)
+
+    def decision(self, option: int) -> Any:
+        """Return what the instruction records for an option."""
+        row = self.options[option].tolist()
+        return row if self.use == "tile" else int(row[0])
+
+    def option_of(self, decision: Any) -> int:
+        """Return the option of a recorded decision, -1 if it is none."""
+        row = decision if self.use == "tile" else [decision]
+        if not isinstance(row, (list, tuple)) or len(row) != self.options.shape[1]:
+            return -1
+        return int(self.find(np.array([row], dtype=np.int64))[0])
+
+
+def tile_options(extent: int, parts: int, max_innermost: int, multiple: int = 1) -> Rows:
+    """List all perfect tiles whose last factor is within limits, and a multiple if any can be."""
+    limit = max_innermost if max_innermost > 0 else extent
+    inner = [d for d in divisors(extent) if d <= limit] or [1]
+    if multiple > 1:
+        inner = [d for d in inner if d % multiple == 0] or inner
+    if parts == 1:
+        return np.array([[extent]], dtype=np.int64)
+    total = sum(count_factorizations(extent // d, parts - 1) for d in inner)
+    if total > MAX_OPTIONS:
+        rng = Rng(extent)
+        allowed = set(inner)
+        drawn = {
+            tuple(row)
+            for row in (sample_tile(rng, extent, parts, limit) for _ in range(MAX_OPTIONS))
+            if row[-1] in allowed
+        }
+        return np.array(sorted(drawn), dtype=np.int64)
+    rows = [
+        (*outer, d) for d in inner for outer in factorizations(extent // d, parts - 1)
+    ]
+    return np.array(rows, dtype=np.int64)
+
+
+def factorizations(number: int, parts: int) -> list[tuple[int, ...]]:
+    """List all ordered factorizations of ``number`` into ``parts`` factors."""
+    found: list[tuple[int, ...]] = [(1,) * parts]
+    for prime, exponent in prime_factors(number):
+        shares = [
+            split
+            for split in itertools.product(range(exponent + 1), repeat=parts)
+            if sum(split) == exponent
+        ] if (exponent + 1) ** parts <= 5000 else list(_compositions(exponent, parts))
+        powers = [tuple(prime**power for power in split) for split in shares]
+        found = [
+            tuple(a * b for a, b in zip(base, power)) for base in found for power in powers
+        ]
+    return found
+
+
+def _compositions(total: int, parts: int) -> list[tuple[int, ...]]:
+    if parts == 1:
+        return [(total,)]
+    return [
+        (first, *rest)
+        for first in range(total + 1)
+        for rest in _compositions(total - first, parts - 1)
+    ]
+
+
+def make_columns(trace: Trace, multiples: Mapping[int, int] | None = None) -> list[Column]:
+    """Describe the open decisions of a trace; ``multiples`` by instruction restricts tiles."""
+    uses: dict[Any, str] = {}
+    for inst in trace.insts:
+        if inst.name == "annotate":
+            key, value = inst.args[1], inst.args[2]
+            if type(value) is ExprRV:
+                uses[value] = {PARALLEL_KEY: "parallel", UNROLL_KEY: "unroll"}.get(key, "choice")
+    columns = []
+    for position, inst in enumerate(trace.insts):
+        if inst.name == "sample_perfect_tile":
+            args = inst.attrs
+            extent = prod(inst.decision)
+            options = tile_options(
+                extent,
+                int(args["n"]),
+                int(args["max_innermost_factor"]),
+                (multiples or {}).get(position, 1),
+            )
+            columns.append(Column(position, "tile", options, extent=extent))
+        elif inst.name == "sample_partitioned_tile":
+            args = inst.attrs
+            extent = prod(inst.decision)
+            start, inner = int(args["partition_pos"]), int(args["innerpart_factor"])
+            options = tile_options(extent, int(args["n"]), 0)
+            options = options[np.prod(options[:, start:], axis=1) % inner == 0]
+            columns.append(Column(position, "tile", options, extent=extent))
+        elif inst.name == "sample_categorical":
+            probs = np.array([float(p) for p in inst.attrs["probs"]])
+            options = np.arange(len(probs), dtype=np.int64)[:, None]
+            use = uses.get(inst.outputs[0], "choice")
+            columns.append(Column(position, use, options, probs / probs.sum()))
+    return columns
+
+
+def open_shape(trace: Trace) -> str:
+    """Return text that is equal for traces that differ in their open decisions only."""
+    entries = trace.as_json()
+    for entry, inst in zip(entries, trace.insts):
+        if inst.primitive.samples and inst.name != "sample_compute_location":
+            del entry[3:]
+    return repr(entries)
+
+
+class Variant:
+    """A sketch with fixed structure; see the module's text."""
+
+    def __init__(self, mod: IRModule, trace: Trace, family: int, target: Target) -> None:
+        self.mod = mod
+        self.trace = trace
+        self.family = family
+        self.target = target
+        self.shape = open_shape(trace)
+        self.columns = make_columns(trace)
+        self.function: FeatureFunction | None = None
+        self.fallback_reason: str | None = None
+        try:
+            self.function = self._symbolic()
+        except TilewrightError as error:
+            self.fallback_reason = error.message
+            logger.info("a sketch resists symbolic replay: %s", error.message.split("\n")[0])
+
+    @property
+    def size(self) -> int:
+        """Number of candidates."""
+        return prod(len(column.options) for column in self.columns)
+
+    # ---- symbolic replay ----------------------------------------------------------------------
+    def _symbolic(self) -> FeatureFunction:
+        sch = Schedule(self.mod, symbolic=True, record=False)
+        tiles: dict[Var, Num] = {}
+        by_position = {column.position: n for n, column in enumerate(self.columns)}
+        handles: dict[Any, Any] = {}
+        vector_parts: dict[Var, int] = {}
+        for position, inst in enumerate(self.trace.insts):
+            number = by_position.get(position)
+            args = mapped(inst.args, handles)
+            if inst.name == "sample_perfect_tile" and number is not None:
+                result = inst.primitive.run(sch, args, None)
+                for part, rv in enumerate(result):
+                    tiles[rv.value] = f"v[{number}][:,{part}]"
+                vector_parts[result[-1].value] = position
+            elif inst.name == "sample_categorical" and number is not None:
+                var = Var(f"c{number}")
+                tiles[var] = f"v[{number}][:,0]"
+                result = ExprRV(var)
+            elif inst.primitive.samples and inst.name != "sample_compute_location":
+                raise TuneError(f"{inst.name} has no symbolic form")
+            else:
+                result = inst.primitive.run(sch, args, inst.decision)
+            record_outputs(inst, result, handles)
+        func = sch.mod.functions[sch.working_func]
+        program = extract(func, tiles)  # type: ignore[arg-type]  # schedulable, so a PrimFunc
+        self._limit_vectors(sch, vector_parts)
+        return FeatureFunction(program, self.target)
+
+    def _limit_vectors(self, sch: Schedule, parts: Mapping[Var, int]) -> None:
+        """Let factors that become vector loops be whole vectors, where the extent allows."""
+        from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import (
+            vector_loop,
+        )
+
+        multiples: dict[int, int] = {}
+        for realize in sch.state.index(sch.working_func).blocks.values():
+            loops = sch.state.loops_above(realize)
+            place = vector_loop(realize, loops) if loops else None
+            if place is None or realize.block.init is None:
+                continue
+            position = parts.get(loops[place].extent)  # type: ignore[call-overload]
+            if position is not None:
+                bits = int(8 * _bytes(realize.block.writes[0].buffer.dtype))
+                multiples[position] = self.target.vector_bits // bits
+        if multiples:
+            self.columns = make_columns(self.trace, multiples)
+
+    # ---- populations --------------------------------------------------------------------------
+    def draw(self, count: int, rng: np.random.Generator) -> Rows:
+        """Draw candidates at random."""
+        if not self.columns:
+            return np.zeros((count, 0), dtype=np.int64)
+        return np.stack([column.draw(count, rng) for column in self.columns], axis=1)
+
+    def values(self, rows: Rows) -> list[Any]:
+        """Return, per column, the numbers that the options stand for."""
+        made = []
+        for n, column in enumerate(self.columns):
+            options = column.options
+            if column.use != "tile":
+                chosen = self.trace.insts[column.position].attrs["candidates"]
+                options = np.array(chosen, dtype=np.float64)[options[:, :1]]
+            made.append(options[rows[:, n]].astype(np.float64))
+        return made
+
+    def evaluate(self, rows: Rows) -> Evaluation:
+        """Compute features, expected cycles and validity of candidates."""
+        if self.function is not None:
+            return self.function(self.values(rows), len(rows))
+        return self._replayed(rows)
+
+    def _replayed(self, rows: Rows) -> Evaluation:
+        """Features of candidates that must be replayed one by one."""
+        found: list[Evaluation | None] = []
+        for row in rows:
+            try:
+                sch = self.replay(row)
+                func = sch.mod.functions[sch.working_func]
+                function = FeatureFunction(extract(func), self.target)  # type: ignore[arg-type]
+                found.append(function([], 1))
+            except (ScheduleError, TuneError):
+                found.append(None)  # Not valid; counted when somebody tries to measure it.
+        width = next((item.features.shape[1:] for item in found if item is not None), (1, 1))
+        stores = max((item.features.shape[1] for item in found if item is not None), default=1)
+        features = np.zeros((len(rows), stores, width[1]), dtype=np.float32)
+        cycles = np.full(len(rows), np.inf)
+        valid = np.zeros(len(rows), dtype=bool)
+        for n, item in enumerate(found):
+            if item is not None:
+                features[n, : item.features.shape[1]] = item.features[0]
+                cycles[n], valid[n] = item.cycles[0], item.valid[0]
+        return Evaluation(features, cycles, valid)
+
+    # ---- candidates as schedules --------------------------------------------------------------
+    def decisions(self, row: Sequence[int]) -> dict[int, Any]:
+        """Return the decision of each sampling instruction, by position."""
+        return {
+            column.position: column.decision(int(option))
+            for column, option in zip(self.columns, row)
+        }
+
+    def replay(self, row: Sequence[int]) -> Schedule:
+        """Replay the sketch with a candidate's decisions; no postprocs."""
+        chosen = self.decisions(row)
+        sch = Schedule(self.mod, seed=0)
+        handles: dict[Any, Any] = {}
+        for position, inst in enumerate(self.trace.insts):
+            decision = chosen.get(position, inst.decision)
+            result = inst.primitive.run(sch, mapped(inst.args, handles), decision)
+            record_outputs(inst, result, handles)
+        return sch
+
+    def row_of(self, trace: Trace) -> Rows | None:
+        """Return the candidate that a trace (without postprocs) of the same shape stands for."""
+        insts = trace.insts
+        row = [column.option_of(insts[column.position].decision) for column in self.columns]
+        return None if any(option < 0 for option in row) else np.array(row, dtype=np.int64)
+
+
+def make_variants(mod: IRModule, sketches: Sequence[Schedule], target: Target) -> list[Variant]:
+    """Turn sketches into variants: one for each combination of compute locations that works."""
+    made: list[Variant] = []
+    shapes: set[str] = set()
+    for family, sketch in enumerate(sketches):
+        for trace in _located(mod, sketch.trace.simplified(remove_postproc=True)):
+            shape = open_shape(trace)
+            if shape not in shapes:
+                shapes.add(shape)
+                made.append(Variant(mod, trace, family, target))
+    return made
+
+
+def _located(mod: IRModule, trace: Trace) -> list[Trace]:
+    """Fork a trace by compute location, one sampling after the other."""
+    done = [trace]
+    places = [n for n, inst in enumerate(trace.insts) if inst.name == "sample_compute_location"]
+    for place in places:
+        forks = []
+        for item in done:
+            for decision in range(-2, MAX_LOCATIONS * 3):
+                insts = list(item.insts)
+                insts[place] = insts[place].with_decision(decision)
+                fork = Trace(insts)
+                try:
+                    fork.apply_to_schedule(Schedule(mod, record=False))
+                except ScheduleError:
+                    continue
+                forks.append(fork)
+        if len(forks) > MAX_LOCATIONS:
+            step = (len(forks) - 1) / (MAX_LOCATIONS - 1)
+            forks = [forks[round(n * step)] for n in range(MAX_LOCATIONS)]
+        done = forks or done
+    return done
+
+
+def mapped(value: Any, handles: Mapping[Any, Any]) -> Any:
+    """Replace recorded handles by those of a replay."""
+    kind = type(value)
+    if kind in RV_TYPES:
+        return handles[value]
+    if kind is tuple:
+        return tuple([mapped(item, handles) for item in value])
+    if kind is list:
+        return [mapped(item, handles) for item in value]
+    if kind is dict:
+        return {key: mapped(item, handles) for key, item in value.items()}
+    return value
+
+
+def record_outputs(inst: Instruction, result: Any, handles: dict[Any, Any]) -> None:
+    """Remember which handles a replayed instruction gave."""
+    if inst.outputs:
+        given = result if type(result) in (list, tuple) else (result,)
+        if len(given) != len(inst.outputs):
+            raise ScheduleError(
+                f"{inst.name} gives {len(given)} results here, {len(inst.outputs)} were recorded"
+            )
+        handles.update(zip(inst.outputs, given))
+
+
+def _bytes(dtype: str) -> float:
+    from tilewright.ir import dtypes
+
+    return dtypes.bits_of(dtype) / 8
+
+

@@ -1,0 +1,294 @@
+"""Evolutionary search on arrays.
+
+A population is spread over the variants of the design space. Each generation, parents are drawn by
+score; children come from mutation (one decision changes) and crossover (decisions of two parents of
+one variant); validity and scores are computed for whole arrays. Only the few that are measured are
+replayed into programs: the best by score, with a share of random ones against a biased model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.meta_schedule.feature import Evaluation
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.mutator import Mutator
+from tilewright.meta_schedule.search_strategy.base import (
+    SEARCH_STRATEGIES,
+    SearchStrategy,
+    part,
+)
+from tilewright.meta_schedule.search_strategy.design import Variant
+
+Rows = Any
+
+
+@dataclass
+class Group:
+    """Candidates of one variant, with their features and scores."""
+
+    rows: Rows
+    evaluation: Evaluation
+    scores: Any
+
+    def take(self, chosen: Any) -> Group:
+        """Return some of the candidates."""
+        picked = Evaluation(
+            self.evaluation.features[chosen],
+            self.evaluation.cycles[chosen],
+            self.evaluation.valid[chosen],
+        )
+        return Group(self.rows[chosen], picked, self.scores[chosen])
+
+
+class EvolutionarySearch(SearchStrategy):
+    """``population_size`` candidates for ``generations`` generations, per batch.
+
+    ``mutate_share`` of the children are mutants, the others crossovers. ``eps_greedy`` is the share
+    of a batch that is drawn at random. ``fallback_population`` limits variants whose candidates must
+    be replayed one by one.
+    """
+
+    def __init__(
+        self,
+        *,
+        population_size: int = 2048,
+        generations: int = 4,
+        mutate_share: float = 0.85,
+        eps_greedy: float = 0.08,
+        elites: int = 64,
+        focus: int = 8,
+        fallback_population: int = 24,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(seed=seed)
+        self.population_size = population_size
+        self.generations = generations
+        self.mutate_share = mutate_share
+        self.eps_greedy = eps_greedy
+        self.elites = elites
+        self.focus = focus
+        self.fallback_population = fallback_population
+
+    def generate_measure_candidates(self, count: int) -> list[MeasureCandidate]:
+        """Search, and return the most promising candidates that were not measured yet."""
+        if not self.variants or count < 1:
+            return []
+        groups = self._initial()
+        initial = dict(groups)
+        for _ in range(self.generations):
+            groups = self._generation(groups)
+        return self._select(groups, initial, count)
+
+    # ---- populations --------------------------------------------------------------------------
+    def _evaluated(self, variant: Variant, rows: Rows) -> Group:
+        """Evaluate rows, each once, and keep what is valid."""
+        rows = np.unique(rows, axis=0)
+        evaluation = variant.evaluate(rows)
+        task = self.context.hash
+        if self.cost_model is None:
+            scores = self.rng.random(len(rows))
+        else:
+            scores = np.asarray(self.cost_model.score(task, evaluation), dtype=np.float64)
+        group = Group(rows, evaluation, scores)
+        return group if evaluation.valid.all() else group.take(evaluation.valid)
+
+    def _initial(self) -> dict[int, Group]:
+        """Draw candidates of all variants; add the best measured ones."""
+        share = max(64, self.population_size // len(self.variants))
+        best: dict[int, list[Any]] = {}
+        for key, _ in sorted(self.times.items(), key=lambda item: item[1])[: self.elites]:
+            number, data = key
+            if np.isfinite(self.times[key]):
+                best.setdefault(number, []).append(np.frombuffer(data, dtype=np.int64))
+        groups = {}
+        for number, variant in enumerate(self.variants):
+            size = share if variant.function is not None else self.fallback_population
+            rows = variant.draw(size, self.rng)
+            if number in best:
+                rows = np.concatenate([rows, np.stack(best[number])])
+            group = self._evaluated(variant, rows)
+            if not len(group.rows) and variant.function is not None:
+                # Valid candidates are rare here: look harder once.
+                group = self._evaluated(variant, variant.draw(8 * size, self.rng))
+            if len(group.rows):
+                groups[number] = group
+        return groups
+
+    def _generation(self, groups: dict[int, Group]) -> dict[int, Group]:
+        """Return the survivors of parents and children."""
+        evolving = [n for n in groups if self.variants[n].function is not None]
+        evolving.sort(key=lambda n: -float(groups[n].scores.max()))
+        evolving = evolving[: self.focus]
+        if not evolving:
+            return groups
+        weights = self._shares([groups[n] for n in evolving])
+        made = dict(groups)
+        moved: dict[int, list[Rows]] = {}
+        for number, weight in zip(evolving, weights):
+            size = max(16, int(self.population_size * weight))
+            children, strays = self._children(number, groups[number], size)
+            moved.setdefault(number, []).append(children)
+            for other, rows in strays.items():
+                moved.setdefault(other, []).append(rows)
+        for number, parts in moved.items():
+            variant = self.variants[number]
+            if variant.function is None:
+                continue
+            fresh = self._evaluated(variant, np.concatenate(parts))
+            known = made.get(number)
+            together = fresh if known is None else _joined(known, fresh)
+            if len(together.rows):
+                order = np.argsort(-together.scores, kind="stable")[: self.population_size]
+                made[number] = together.take(order)
+        return made
+
+    @staticmethod
+    def _shares(groups: list[Group]) -> Any:
+        """How the population is spread: better variants get more, none gets nothing."""
+        best = np.array([float(group.scores.max()) for group in groups])
+        weights = np.exp2(np.maximum(best - best.max(), -4.0))
+        return weights / weights.sum()
+
+    def _children(
+        self, number: int, group: Group, size: int
+    ) -> tuple[Rows, dict[int, Rows]]:
+        """Make children of one variant's candidates; the second result moved to other variants."""
+        order = np.argsort(-group.scores, kind="stable")
+        chances = 1.0 / (8.0 + np.arange(len(order)))
+        chances /= chances.sum()
+        parents = group.rows[order[self.rng.choice(len(order), size=size, p=chances)]]
+        if not parents.shape[1]:
+            return parents, {}
+        mutants = self.rng.random(size) < self.mutate_share
+        mates = group.rows[order[self.rng.choice(len(order), size=size, p=chances)]]
+        mask = self.rng.random(parents.shape) < 0.5
+        children = np.where(mutants[:, None], parents, np.where(mask, parents, mates))
+        strays: dict[int, Rows] = {}
+        mutators = self.context.space_generator.mutator_probs
+        if not mutators:
+            return children, strays
+        kinds = list(mutators)
+        probs = np.array([mutators[kind] for kind in kinds])
+        chosen = self.rng.choice(len(kinds), size=size, p=probs / probs.sum())
+        for position, mutator in enumerate(kinds):
+            where = np.flatnonzero(mutants & (chosen == position))
+            if not len(where):
+                continue
+            if mutator.structural:
+                strays.update(self._relocated(number, children[where]))
+            else:
+                self._mutate(number, mutator, children, where)
+        return children, strays
+
+    def _mutate(self, number: int, mutator: Mutator, children: Rows, where: Any) -> None:
+        columns = self.variants[number].columns
+        own = [n for n, column in enumerate(columns) if mutator.applies(column)]
+        if not own:
+            return
+        # A second step now and then gets over candidates that are invalid half way.
+        for rows in (where, where[self.rng.random(len(where)) < 0.3]):
+            target = self.rng.integers(0, len(own), len(rows))
+            for place, column in enumerate(own):
+                at = rows[target == place]
+                if len(at):
+                    children[at, column] = mutator.mutate(
+                        columns[column], children[at, column], self.rng
+                    )
+
+    def _relocated(self, number: int, rows: Rows) -> dict[int, Rows]:
+        """Move candidates to variants of the same sketch with other compute locations."""
+        own = self.variants[number]
+        others = [
+            n
+            for n, variant in enumerate(self.variants)
+            if n != number
+            and variant.family == own.family
+            and len(variant.columns) == len(own.columns)
+            and all(
+                np.array_equal(a.options, b.options)
+                for a, b in zip(variant.columns, own.columns)
+            )
+        ]
+        if not others:
+            return {}
+        target = self.rng.integers(0, len(others), len(rows))
+        return {
+            other: rows[target == place]
+            for place, other in enumerate(others)
+            if (target == place).any()
+        }
+
+    # ---- what gets measured -------------------------------------------------------------------
+    def _select(
+        self, groups: dict[int, Group], initial: dict[int, Group], count: int
+    ) -> list[MeasureCandidate]:
+        random_count = max(1, round(count * self.eps_greedy)) if count > 2 else 0
+        trained = self.cost_model is not None and self.cost_model.trained
+        made: list[MeasureCandidate] = []
+        if not trained:
+            # Nothing is known yet: every variant gets a chance with its best candidate.
+            by_best = sorted(groups, key=lambda n: -float(groups[n].scores.max()))
+            for number in by_best[: max(1, count // 2)]:
+                self._measure(made, self._ranked({number: groups[number]}, 0.0), len(made) + 1)
+        # A little noise keeps a batch from being variations of one candidate.
+        ranked = self._ranked(groups, 0.1 if trained else 0.4)
+        self._measure(made, ranked, count - random_count)
+        pool = self._ranked(initial, None)
+        self._measure(made, pool, count)
+        self._measure(made, ranked, count)
+        return made
+
+    def _ranked(
+        self, groups: dict[int, Group], noise: float | None
+    ) -> list[tuple[int, Group, int]]:
+        """Order all candidates by score with some noise, or at random (``None``)."""
+        owners, places, scores = [], [], []
+        for number, group in groups.items():
+            owners.append(np.full(len(group.rows), number))
+            places.append(np.arange(len(group.rows)))
+            scores.append(group.scores)
+        if not owners:
+            return []
+        owner, place, score = map(np.concatenate, (owners, places, scores))
+        if noise is None:
+            order = self.rng.permutation(len(score))
+        else:
+            order = np.argsort(-(score + noise * self.rng.gumbel(size=len(score))), kind="stable")
+        return [(int(owner[n]), groups[int(owner[n])], int(place[n])) for n in order[:4096]]
+
+    def _measure(
+        self, made: list[MeasureCandidate], ranked: list[tuple[int, Group, int]], count: int
+    ) -> None:
+        """Replay candidates in order until there are ``count``."""
+        for number, group, place in ranked:
+            if len(made) >= count:
+                return
+            row = group.rows[place]
+            if (number, row.tobytes()) in self.times:
+                continue
+            candidate = self._finish(number, row, part(group.evaluation, place))
+            if candidate is not None:
+                made.append(candidate)
+
+
+def _joined(a: Group, b: Group) -> Group:
+    """Put two groups together, each candidate once."""
+    rows = np.concatenate([a.rows, b.rows])
+    _, first = np.unique(rows, axis=0, return_index=True)
+    whole = Group(
+        rows,
+        Evaluation(
+            np.concatenate([a.evaluation.features, b.evaluation.features]),
+            np.concatenate([a.evaluation.cycles, b.evaluation.cycles]),
+            np.concatenate([a.evaluation.valid, b.evaluation.valid]),
+        ),
+        np.concatenate([a.scores, b.scores]),
+    )
+    return whole.take(first)
+
+
+SEARCH_STRATEGIES.register("evolutionary", EvolutionarySearch)
