@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,22 @@ def test_bound_parameters_and_library(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     result = torch.from_dlpack(loaded(torch.from_numpy(x)))
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_executables_can_be_sent_to_another_process() -> None:
+    mod, params = MLP().export({"forward": {"x": nn.spec.Tensor((2, 20))}})
+    executable = relax.build(mod)
+    arrays, x = weights(params), random(2, 20)
+    first = executable(x, *arrays)
+    again = pickle.loads(pickle.dumps(executable))
+    np.testing.assert_array_equal(again(x, *arrays), first)
+
+
+def test_time_evaluator() -> None:
+    mod, params = MLP().export({"forward": {"x": nn.spec.Tensor((2, 20))}})
+    vm = relax.VirtualMachine(relax.build(mod))
+    result = vm.time_evaluator("forward", number=2, repeat=3)(random(2, 20), *weights(params))
+    assert result.median > 0
 
 
 def test_wrong_inputs_name_the_argument() -> None:

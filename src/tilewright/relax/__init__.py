@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tilewright.relax import interpreter, transform
 from tilewright.relax import ops as op
 from tilewright.relax import script as _script  # graph functions print and parse from now on
@@ -54,12 +57,34 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
 )
 
+if TYPE_CHECKING:
+    from tilewright.relax import frontend
+    from tilewright.relax.tuning import compile_relax, extract_tasks, tune_relax
+
+# Loaded when first used: frontends, and tuning with all of meta_schedule.
+_LAZY = {
+    "frontend": "tilewright.relax.frontend",
+    "compile_relax": "tilewright.relax.tuning",
+    "extract_tasks": "tilewright.relax.tuning",
+    "tune_relax": "tilewright.relax.tuning",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a lazy part."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(_LAZY[name])
+    return module if name == "frontend" else getattr(module, name)
+
+
 __all__ = [
     "Binding", "BindingBlock", "BlockBuilder", "Call", "Constant", "DataflowBlock", "DataflowVar",
     "Executable", "Expr", "ExternFunc", "Function", "FunctionRef", "FunctionRewriter",
     "GraphFunction", "GraphPass", "MatchCast", "ObjectStructInfo", "PIPELINES", "PrimStructInfo",
     "PrimValue", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringValue", "StructInfo",
     "TensorStructInfo", "Tuple", "TupleGetItem", "TupleStructInfo", "Var", "VarBinding",
-    "VirtualMachine", "build", "call_dps", "call_tir", "const", "get_pipeline", "interpreter",
-    "load_executable", "op", "transform", "verify_graph",
+    "VirtualMachine", "build", "call_dps", "call_tir", "compile_relax", "const", "extract_tasks",
+    "frontend", "get_pipeline", "interpreter", "load_executable", "op", "transform", "tune_relax",
+    "verify_graph",
 ]  # fmt: skip

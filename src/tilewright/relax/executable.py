@@ -127,6 +127,9 @@ class Executable:
         self.target = target
         self._functions: dict[str, GraphFunction] = {}
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.module, list(self.signatures.values()), self.target)
+
     @property
     def mod(self) -> BaseModule:
         """The compiled module under the name that TVM gives it."""

@@ -1,7 +1,21 @@
-"""Where graphs come from: modules written here (``nn``) and models of frameworks."""
+"""Where graphs come from: modules written here (``nn``) and models of frameworks (``torch``)."""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tilewright.relax.frontend import nn
 
-__all__ = ["nn"]
+if TYPE_CHECKING:
+    from tilewright.relax.frontend import torch
+
+
+def __getattr__(name: str) -> Any:
+    """Load the importer of a framework when it is first used."""
+    if name != "torch":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module("tilewright.relax.frontend.torch")
+
+
+__all__ = ["nn", "torch"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tilewright.relax.transform.annotate_pattern import (
     AnnotateTIROpPattern,
     OpPattern,
@@ -21,12 +24,27 @@ from tilewright.relax.transform.legalize_ops import LegalizeOps
 from tilewright.relax.transform.lower_graph import LowerGraph
 from tilewright.relax.transform.plan_memory import StaticPlanBlockMemory
 
+if TYPE_CHECKING:
+    from tilewright.meta_schedule.passes import (
+        MetaScheduleApplyDatabase,
+        MetaScheduleTuneIRMod,
+        MetaScheduleTuneTIR,
+    )
+
+_TUNING = ("MetaScheduleApplyDatabase", "MetaScheduleTuneIRMod", "MetaScheduleTuneTIR")
+
+
+def __getattr__(name: str) -> Any:
+    """Load the passes of ``meta_schedule`` when they are first used."""
+    if name not in _TUNING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("tilewright.meta_schedule.passes"), name)
+
+
 __all__ = [
-    "CallTIRRewrite",
-    "LowerGraph",
-    "StaticPlanBlockMemory",
     "AnnotateTIROpPattern",
     "BindParams",
+    "CallTIRRewrite",
     "CanonicalizeBindings",
     "DeadCodeElimination",
     "DecomposeOpsForInference",
@@ -36,6 +54,11 @@ __all__ = [
     "FuseTIR",
     "FuseTransposeMatmul",
     "LegalizeOps",
+    "LowerGraph",
+    "MetaScheduleApplyDatabase",
+    "MetaScheduleTuneIRMod",
+    "MetaScheduleTuneTIR",
     "OpPattern",
+    "StaticPlanBlockMemory",
     "analyze_pattern",
 ]
