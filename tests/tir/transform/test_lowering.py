@@ -10,6 +10,7 @@ from tilewright.script import parse
 from tilewright.support.errors import LowerError
 from tilewright.target import Target
 from tilewright.tir import transform
+from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import run
 
 RNG = np.random.default_rng(0)
@@ -118,7 +119,8 @@ def test_allocation_moves_into_the_loop_that_uses_it():
     mod = module(STAGED)
     made = transform.PlanBufferAllocation()(mod)
     text = body(made)
-    assert text.index("for i0") < text.index("alloc_buffer")
+    assert text.index("for i0") < text.index("T.allocate((64, 32)")
+    verify(made)
     same(mod, made, *staged_arrays())
 
 
@@ -151,6 +153,30 @@ def test_compaction_shrinks_to_what_one_iteration_touches():
         made = item(made)
     assert 'T.allocate((4, 32), "float32")' in body(made)
     same(mod, made, *staged_arrays())
+
+
+def test_compaction_under_a_predicate_that_pins_an_inner_loop():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((12, 8), "float32"), D: T.Buffer((12, 8), "float32")):
+    C = T.alloc_buffer((12, 8), "float32")
+    for i, j0, j1 in T.grid(12, 8, 2):
+        with T.block("C"):
+            vi = T.axis.spatial(12, i)
+            vj = T.axis.spatial(8, j0 + j1)
+            T.where(j1 < 1)
+            C[vi, vj] = A[vi, vj]
+        with T.block("D"):
+            vi = T.axis.spatial(12, i)
+            vj = T.axis.spatial(8, j0 + j1)
+            T.where(j1 < 1)
+            D[vi, vj] = C[vi, vj]
+"""
+    mod = module(text)
+    made = mod
+    for item in transform.block_passes():
+        made = item(made)
+    same(mod, made, RNG.standard_normal((12, 8)).astype("float32"), np.zeros((12, 8), "float32"))
 
 
 def test_compaction_of_overlapping_windows():
@@ -374,3 +400,17 @@ def test_instruments_see_the_passes_and_can_disable_them():
     assert names.names[0] == "LowerInitBlock" and names.names[-1] == "LowerForCPU"
     assert "PromoteAccumulators" not in names.names
     assert "VectorizeLoop" in timing.render()
+
+
+def test_simplify_puts_the_value_of_a_single_iteration_into_bare_indices():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+    for i, j in T.grid(2, 2):
+        if j < 1 and i < 1:
+            C[j] = A[j + 1]
+"""
+    mod = transform.LowerOpaqueBlock()(module(text))
+    made = transform.LoopPartition()(mod)
+    verify(made)
+    assert "C[0] = A[1]" in body(made) and "attr" not in body(made)

@@ -25,17 +25,20 @@ from tilewright.ir import (
     is_const,
     pre_order,
     substitute,
+    uses_var,
 )
 from tilewright.tir.analysis.regions import union_box
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
+    Allocate,
     Block,
     BlockRealize,
     BufferStore,
     For,
     IfThenElse,
     LetStmt,
+    Stmt,
 )
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer
 
@@ -47,7 +50,10 @@ class CompactBufferAllocation(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        if not any(isinstance(item, Block) and item.alloc_buffers for item in pre_order(func.body)):
+        if not any(
+            type(item) is Allocate or (type(item) is Block and item.alloc_buffers)
+            for item in pre_order(func.body)
+        ):
             return func
         return func.map_children(_Compactor(function_analyzer(func)).visit)
 
@@ -117,8 +123,11 @@ class _Touched:
         box = []
         for bound, extent, index in zip(bounds, buffer.shape, indices):
             whole = Range(const(0), extent)
-            ok = isinstance(bound, Range) and not any(
-                isinstance(item, BufferLoad) for item in pre_order(index)
+            # A bound must make sense outside of the loops, and not read memory that changes.
+            ok = (
+                isinstance(bound, Range)
+                and not uses_var(bound, self.domain)
+                and not any(isinstance(item, BufferLoad) for item in pre_order(index))
             )
             box.append(bound if ok and isinstance(bound, Range) else whole)
         known = self.boxes.get(buffer)
@@ -145,12 +154,22 @@ class _Compactor(Mutator):
         self.outer.add(node.loop_var)
         return self.generic_visit(node)
 
+    def visit_Allocate(self, node: Allocate) -> Any:
+        (buffer,) = self._compact_all((node.buffer,), node.body)
+        body = self.visit(node.body)
+        if buffer is node.buffer and body is node.body:
+            return node
+        return node.replace(buffer=buffer, body=body)
+
+    def _compact_all(self, buffers: tuple[Buffer, ...], body: Stmt) -> tuple[Buffer, ...]:
+        touched = _Touched(set(buffers), self.analyzer)
+        touched.walk(body)
+        return tuple(self._compacted(buffer, touched) for buffer in buffers)
+
     def visit_Block(self, node: Block) -> Any:
         if not node.alloc_buffers:
             return self.generic_visit(node)
-        touched = _Touched(set(node.alloc_buffers), self.analyzer)
-        touched.walk(node.body)
-        buffers = tuple(self._compacted(buffer, touched) for buffer in node.alloc_buffers)
+        buffers = self._compact_all(node.alloc_buffers, node.body)
         made = node.map_children(self.visit)
         if all(a is b for a, b in zip(buffers, node.alloc_buffers)):
             return made

@@ -50,6 +50,7 @@ from tilewright.tir.stmt import (
     IfThenElse,
     SeqStmt,
     Stmt,
+    is_no_op,
     seq,
 )
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer
@@ -82,6 +83,8 @@ def _rarely(stmt: Stmt) -> Stmt:
             return node.replace(annotations=kept, body=rewrite_top_down(node.body, strip))
         return node if isinstance(node, Expr) else None
 
+    if is_no_op(stmt):
+        return stmt
     return AttrStmt(None, AUTO_STEP, const(0), rewrite_top_down(stmt, strip))
 
 

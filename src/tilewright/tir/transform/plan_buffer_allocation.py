@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import TRUE, Expr, Mutator, Var, as_int, pre_order
+from tilewright.ir import Expr, Mutator, Var, as_int, pre_order
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import SPATIAL, Block, BlockRealize, For
+from tilewright.tir.stmt import SPATIAL, Allocate, Block, BlockRealize, For
 from tilewright.tir.transform.base import FunctionTransform
-
-#: Name of the blocks that only hold allocations.
-ALLOCATION_BLOCK = "allocation"
 
 
 class PlanBufferAllocation(FunctionTransform):
@@ -121,7 +118,7 @@ def _enterable(loops: tuple[Any, ...], node: BlockRealize) -> int:
 
 
 class _Mover(Mutator):
-    """Takes the moved buffers out of their blocks and puts them into blocks inside the loops."""
+    """Takes the moved buffers out of their blocks and allocates them inside the loops."""
 
     def __init__(self, sites: dict[For, list[Buffer]], moved: set[Buffer]) -> None:
         self.sites = sites
@@ -135,8 +132,10 @@ class _Mover(Mutator):
         buffers = self.sites.get(node)
         if not buffers:
             return made
-        block = Block((), (), (), ALLOCATION_BLOCK, made.body, None, tuple(buffers))
-        return made.replace(body=BlockRealize((), TRUE, block))
+        body = made.body
+        for buffer in reversed(buffers):
+            body = Allocate(buffer, body)
+        return made.replace(body=body)
 
     def visit_Block(self, node: Block) -> Any:
         made = self.generic_visit(node)

@@ -38,10 +38,6 @@ class StmtSimplifier(Mutator):
 
     def __init__(self, analyzer: Analyzer) -> None:
         self.analyzer = analyzer
-        self.values: dict[Any, Expr] = {}
-
-    def visit_Var(self, node: Any) -> Any:
-        return self.values.get(node, node)
 
     def visit_Expr(self, node: Expr) -> Any:
         return self.analyzer.simplify(node)
