@@ -92,3 +92,13 @@ def test_wrong_number_of_indices() -> None:
     a = te.placeholder((4, 4), name="A")
     with pytest.raises(VerifyError, match="A has 2 dimensions, got 1"):
         te.compute((4,), lambda i: a[i])
+
+
+def test_axes_take_part_in_arithmetic() -> None:
+    a, w = te.placeholder((10,), name="A"), te.placeholder((3,), name="W")
+    r = te.reduce_axis((0, 3), "r")
+    c = te.compute((4,), lambda i: te.sum(a[i * 2 + r] * w[2 - r], axis=r), name="C")
+    x, k = np.arange(10, dtype="float32"), np.array([1, 2, 3], "float32")
+    out = np.zeros(4, "float32")
+    run(te.create_prim_func([a, w, c]), x, k, out)
+    np.testing.assert_array_equal(out, [x[2 * i : 2 * i + 3] @ k[::-1] for i in range(4)])

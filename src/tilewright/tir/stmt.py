@@ -154,8 +154,51 @@ class DeclBuffer(Stmt):
     body: Stmt = child()
 
 
+class _ActsAsVar(Node):
+    """Arithmetic and comparisons of an axis: those of its variable."""
+
+    __slots__ = ()
+    var: Var
+
+    def __add__(self, other: Any) -> Expr:
+        return self.var + other
+
+    def __radd__(self, other: Any) -> Expr:
+        return other + self.var
+
+    def __sub__(self, other: Any) -> Expr:
+        return self.var - other
+
+    def __rsub__(self, other: Any) -> Expr:
+        return other - self.var
+
+    def __mul__(self, other: Any) -> Expr:
+        return self.var * other
+
+    def __rmul__(self, other: Any) -> Expr:
+        return other * self.var
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return self.var // other
+
+    def __mod__(self, other: Any) -> Expr:
+        return self.var % other
+
+    def __lt__(self, other: Any) -> Expr:
+        return self.var < other
+
+    def __le__(self, other: Any) -> Expr:
+        return self.var <= other
+
+    def __gt__(self, other: Any) -> Expr:
+        return self.var > other
+
+    def __ge__(self, other: Any) -> Expr:
+        return self.var >= other
+
+
 @node
-class IterVar(Node):
+class IterVar(_ActsAsVar):
     """An axis of a block's domain: variable, range and kind (spatial, reduce, opaque)."""
 
     var: Var = definition()
