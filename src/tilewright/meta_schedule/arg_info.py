@@ -82,10 +82,12 @@ def arg_infos(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> tuple
 def random_arguments(infos: Sequence[ArgInfo], seed: int = 0) -> list[Any]:
     """Make arguments for a measurement, the same for a seed.
 
-    Floats lie in [-0.5, 1), so that both signs appear and sums are well conditioned; integers are
-    small, so that they can serve as indices.
+    Floats lie in [-0.5, 1), so that both signs appear and sums are well conditioned. Integers are
+    small; those of 32 and 64 bits are what indices are made of, so they are not negative and less
+    than any extent of the other tensors (extents of 1 aside).
     """
     rng = np.random.default_rng(seed)
+    tensors = [info for info in infos if isinstance(info, TensorInfo)]
     made: list[Any] = []
     for info in infos:
         if isinstance(info, ScalarInfo):
@@ -97,6 +99,12 @@ def random_arguments(infos: Sequence[ArgInfo], seed: int = 0) -> list[Any]:
             made.append(np.asarray(rng.random(info.shape) < 0.5))
         else:
             low, high = dtypes.integer_limits(info.dtype)
-            values = rng.integers(max(low, -8) if low < 0 else 0, min(high, 8), info.shape)
+            low, high = max(low, -8), min(high, 8)
+            if dtypes.bits_of(info.dtype) >= 32:
+                extents = [
+                    n for other in tensors if other is not info for n in other.shape if n > 1
+                ]
+                low, high = 0, max(1, min([high, *extents]))
+            values = rng.integers(low, high, info.shape)
             made.append(np.asarray(values, numpy_dtype(info.dtype), order="C"))
     return made

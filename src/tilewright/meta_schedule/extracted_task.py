@@ -11,7 +11,7 @@ from tilewright.meta_schedule.database.record import equality, normalized
 from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.target import Target
-from tilewright.tir import PrimFunc
+from tilewright.tir import IS_SCHEDULED, PrimFunc
 from tilewright.tir.analysis import estimate_flops
 
 
@@ -41,7 +41,7 @@ def extract_tasks(
 
     The weight counts the calls from other functions (1 for a function that nobody calls). Functions
     that are equal under ``module_equality`` are one task. ``op_names`` keeps functions with one of
-    these words in their name.
+    these words in their name. Functions that are scheduled already are no tasks.
     """
     target = Target(target)
     digest, _ = equality(module_equality)
@@ -54,7 +54,7 @@ def extract_tasks(
     )
     found: dict[str, ExtractedTask] = {}
     for name, function in mod.functions.items():
-        if not isinstance(function, PrimFunc):
+        if not isinstance(function, PrimFunc) or function.attrs.get(IS_SCHEDULED):
             continue
         if op_names is not None and not any(word in name for word in op_names):
             continue

@@ -118,11 +118,15 @@ class MetaScheduleApplyDatabase(Pass):
         if self.database is not None:
             return self.database
         if self.work_dir is not None:
-            return JSONDatabase(work_dir=self.work_dir)
+            opened = JSONDatabase(work_dir=self.work_dir)
+            if not opened.path_workload.exists():
+                logger.warning("there is no database in %s, nothing is applied", self.work_dir)
+            return opened
         current = Database.current()
         if current is None:
             raise TuneError(
-                "MetaScheduleApplyDatabase needs work_dir=, database=, or `with database:` around it"
+                "MetaScheduleApplyDatabase needs work_dir=, database=, or `with database:` around "
+                "it"
             )
         return current
 

@@ -81,7 +81,7 @@ class ConsoleProgress(Progress):
         self._total = 0
         self._start = 0.0
         self._doing = ""
-        self._last_line: tuple[str, str] | None = None
+        self._last_task: TaskRecord | None = None
 
     @contextmanager
     def running(self, tasks: Sequence[TaskRecord], max_trials: int) -> Iterator[None]:
@@ -117,15 +117,13 @@ class ConsoleProgress(Progress):
             self._live.update(self._table())
         elif what == "searching":
             self._plain()
-            self._last_line = (task.name, what)
+            self._last_task = task
 
     def _plain(self) -> None:
         """Print one line for the task whose batch has ended."""
-        if self._last_line is None:
+        task, self._last_task = self._last_task, None
+        if task is None:
             return
-        name, _ = self._last_line
-        self._last_line = None
-        task = next(item for item in self._tasks if item.name == name)
         done = sum(item.trials for item in self._tasks)
         self.console.print(
             f"[{done}/{self._total}] {task.name}: best {best_text(task)}, {task.trials} trials, "

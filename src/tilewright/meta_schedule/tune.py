@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-
-from tilewright.meta_schedule.cost_model import CostModel
-from tilewright.meta_schedule.search_strategy import SearchStrategy
-from tilewright.meta_schedule.space_generator import SpaceGenerator
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.builder import Builder, LocalBuilder
+from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase
 from tilewright.meta_schedule.measure_callback import MeasureCallback
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import LocalRunner, Runner
+from tilewright.meta_schedule.search_strategy import SearchStrategy
+from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
@@ -66,8 +66,10 @@ def tune_tasks(
     knows already is the start of the search. Raises ``TuneError`` before anything is measured if
     the work directory can't be written.
     """
-    if max_trials_global < 0 or num_trials_per_iter < 1:
-        raise TuneError("max_trials_global must not be negative, num_trials_per_iter positive")
+    if max_trials_global < 0 or (max_trials_per_task or 0) < 0 or num_trials_per_iter < 1:
+        raise TuneError("numbers of trials must not be negative, num_trials_per_iter positive")
+    if not tasks:
+        raise TuneError("there is nothing to tune: no tasks")
     if builder == "local":
         builder = LocalBuilder()
     if runner == "local":
@@ -76,13 +78,14 @@ def tune_tasks(
         raise TuneError("builder and runner are 'local' or instances")
     opened = open_database(database, work_dir, module_equality)
     scheduler = TaskScheduler.create(task_scheduler)
-    handler = _log_file(work_dir)
-    try:
+    with log_file(work_dir):
         scheduler.tune(
             tasks,
             [1.0] * len(tasks) if task_weights is None else task_weights,
             max_trials_global=max_trials_global,
-            max_trials_per_task=max_trials_per_task or max_trials_global,
+            max_trials_per_task=(
+                max_trials_global if max_trials_per_task is None else max_trials_per_task
+            ),
             num_trials_per_iter=num_trials_per_iter,
             builder=builder,
             runner=runner,
@@ -91,24 +94,35 @@ def tune_tasks(
             measure_callbacks=measure_callbacks,
             progress=progress,
         )
-    finally:
-        if handler is not None:
-            logging.getLogger("tilewright").removeHandler(handler)
-            handler.close()
     return opened
 
 
-def _log_file(work_dir: str | os.PathLike[str] | None) -> logging.Handler | None:
+@contextmanager
+def log_file(work_dir: str | os.PathLike[str] | None) -> Iterator[None]:
     """Keep the details of a run in ``work_dir/tuning.log``."""
     if work_dir is None:
-        return None
-    handler = logging.FileHandler(Path(work_dir) / "tuning.log", delay=True)
+        yield
+        return
+    try:
+        Path(work_dir).mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(Path(work_dir) / "tuning.log")
+    except OSError as error:
+        raise TuneError(
+            f"the work directory {work_dir} can't be written: {error.strerror or error}; "
+            "choose another work_dir or change its permissions"
+        ) from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger("tilewright")
+    level = root.level
     root.addHandler(handler)
     if root.getEffectiveLevel() > logging.INFO:
         root.setLevel(logging.INFO)
-    return handler
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.removeHandler(handler)
+        handler.close()
 
 
 def tune_tir(

@@ -13,7 +13,7 @@ import select
 import signal
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright import driver
@@ -83,8 +83,11 @@ class _Batch:
         self.results: list[BuilderResult | None] = [None] * len(inputs)
         self.workers: dict[int, _Worker] = {}
         self.jobs_read, self.jobs_write = os.pipe()
+        # Processes that may end without a candidate to blame before we give up on new ones.
+        self.spare = builder.max_workers
 
     def run(self) -> list[BuilderResult]:
+        """Build everything."""
         try:
             os.set_blocking(self.jobs_write, False)
             queued = 0
@@ -117,44 +120,59 @@ class _Batch:
         return queued
 
     def fork(self) -> None:
+        """Start a worker."""
         read_end, write_end = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(read_end)
-            if self.jobs_write >= 0:
-                os.close(self.jobs_write)
-            self.child(write_end)
-        os.close(write_end)
-        self.workers[read_end] = _Worker(pid, read_end)
+        # An interrupt between the fork and the child's own handling would run our caller's code in
+        # the child.
+        allowed = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self.child(read_end, write_end, allowed)
+            os.close(write_end)
+            self.workers[read_end] = _Worker(pid, read_end)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, allowed)
 
-    def child(self, pipe: int) -> None:
+    def child(self, read_end: int, pipe: int, allowed: Iterable[int]) -> None:
         """Work until no candidate is left; never returns."""
         status = 1
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+            # If the parent is gone, nobody else ends a compilation that hangs.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, allowed)
+            os.close(read_end)
+            if self.jobs_write >= 0:
+                os.close(self.jobs_write)
             while len(number := os.read(self.jobs_read, _NUMBER.size)) == _NUMBER.size:
                 (index,) = _NUMBER.unpack(number)
                 os.write(pipe, _HEADER.pack(index, _BEGUN))
-                payload = pickle.dumps(self.compile(self.inputs[index]))
+                signal.setitimer(signal.ITIMER_REAL, 2 * self.builder.timeout_sec + 5)
+                payload = self.compile(self.inputs[index])
                 _write_all(pipe, _HEADER.pack(index, len(payload)) + payload)
             status = 0
         finally:
             os._exit(status)
 
-    def compile(self, candidate: BuilderInput) -> BuilderResult:
+    def compile(self, candidate: BuilderInput) -> bytes:
+        """Compile one candidate; returns the pickled result."""
         start = time.perf_counter()
         try:
             module = self.builder.f_build(candidate)
+            return pickle.dumps(BuilderResult(module, None, None, time.perf_counter() - start))
         except TilewrightError as error:
-            return BuilderResult(None, str(error), "build", time.perf_counter() - start)
+            text = str(error)
         except Exception as error:  # a bug: it costs this candidate, and is reported as such
             text = f"{type(error).__name__}: {error}"
-            return BuilderResult(None, text, "build", time.perf_counter() - start)
-        return BuilderResult(module, None, None, time.perf_counter() - start)
+        return pickle.dumps(BuilderResult(None, text, "build", time.perf_counter() - start))
 
     def poll(self) -> None:
-        ready, _, _ = select.select(list(self.workers), [], [], 0.05)
-        for pipe in ready:
+        """Wait for news from the workers; end those that are beyond the deadline."""
+        poller = select.poll()
+        for pipe in self.workers:
+            poller.register(pipe, select.POLLIN)
+        for pipe, _ in poller.poll(50):
             self.receive(self.workers[pipe])
         now = time.monotonic()
         for worker in list(self.workers.values()):
@@ -166,6 +184,7 @@ class _Batch:
                 self.fork()
 
     def receive(self, worker: _Worker) -> None:
+        """Take what a worker says, or its end."""
         data = os.read(worker.pipe, 1 << 20)
         if not data:
             index = worker.busy_with
@@ -173,6 +192,9 @@ class _Batch:
             if index is not None and self.results[index] is None:
                 text = f"the build process died ({_death(status)})"
                 self.results[index] = BuilderResult(None, text, "build-crash")
+                self.fork()
+            elif status != 0 and self.spare > 0:
+                self.spare -= 1
                 self.fork()
             return
         worker.data += data
@@ -191,6 +213,7 @@ class _Batch:
             worker.busy_with = None
 
     def bury(self, worker: _Worker, kill: bool = False) -> int:
+        """Forget a worker; returns its exit status."""
         if kill:
             os.kill(worker.pid, signal.SIGKILL)
         _, status = os.waitpid(worker.pid, 0)

@@ -145,10 +145,10 @@ DATABASE_KINDS: dict[str, Callable[..., Database]] = {}
 
 
 def suits(record: TuningRecord, target: Target | None) -> bool:
-    """Whether a record may be used for a target: valid, and of the same kind and vector width.
+    """Whether a record may be used for a target: valid; same kind, vector width, number of cores.
 
     Times from another machine still order schedules, so the CPU's name need not be the same; code
-    that was shaped for other registers is left alone.
+    that was shaped for other registers or another number of threads is left alone.
     """
     if not record.is_valid():
         return False

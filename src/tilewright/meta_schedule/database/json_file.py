@@ -6,7 +6,8 @@ counts lines of the first file. Appends happen under a file lock, in one write e
 processes may tune into one database and a killed one loses at most the line it was writing.
 
 A line that can't be read is copied to ``<file>.corrupt``, reported in a warning and passed over;
-the files themselves are never rewritten.
+the files themselves are never rewritten. The hash in a file is always the structural one, so that
+databases of any ``module_equality`` can read it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tilewright.ir import IRModule
+from tilewright import script
+from tilewright.ir import IRModule, structural_equal
 from tilewright.meta_schedule.database.base import DATABASE_KINDS
 from tilewright.meta_schedule.database.memory import MemoryDatabase
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
@@ -64,6 +66,7 @@ class JSONDatabase(MemoryDatabase):
         self._workloads: list[Workload | None] = []
         self._index: dict[Workload, int] = {}
         self._offsets = {self.path_workload: 0, self.path_tuning_record: 0}
+        self._torn: set[Path] = set()
         for path in self._offsets:
             if not allow_missing and not path.exists():
                 raise TuneError(f"there is no database file {path}")
@@ -81,43 +84,62 @@ class JSONDatabase(MemoryDatabase):
             self._load_record(line)
 
     def _new_lines(self, path: Path) -> list[bytes]:
-        """Return the lines behind the last one read; a torn one waits unless nobody can finish it.
+        """Return the lines behind the last one read.
 
-        Appends are single writes under a lock that we don't hold here, so a last line without its
-        end was torn by a crash. It is passed on, to be set aside.
+        Appends are single writes under the lock that we share here, so a last line without its end
+        was torn by a crash, and nobody will finish it. The next append starts with the missing end.
         """
         if not path.exists():
             return []
         with self._open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH)
             file.seek(self._offsets[path])
-            data = file.read()
+            data: bytes = file.read()
+        if not data:
+            return []
         self._offsets[path] += len(data)
-        lines: list[bytes] = data.split(b"\n")
-        if lines[-1] == b"":
+        if path in self._torn:
+            data = data.removeprefix(b"\n")
+            self._torn.discard(path)
+        lines = data.split(b"\n")
+        if lines[-1]:
+            self._torn.add(path)
+        else:
             lines.pop()
         return lines
 
     def _load_workload(self, line: bytes) -> None:
         try:
             workload = Workload.from_json(json.loads(line))
-        except (ValueError, TuneError) as error:
+            key = self._key(workload)
+        except (ValueError, RecursionError, TilewrightError) as error:
             self._set_aside(self.path_workload, line, error)
             self._workloads.append(None)  # the index counts lines, readable or not
             return
         self._index[workload] = len(self._workloads)
         self._workloads.append(workload)
-        self._add_workload(workload)
+        self._add_workload(workload, key)
+
+    def _forget_workload(self, workload: Workload, error: Exception) -> None:
+        """Set a workload aside whose text turns out, when it is needed, to be no program."""
+        line = json.dumps(workload.as_json(), separators=(",", ":")).encode()
+        self._set_aside(self.path_workload, line, error)
+        self._workloads[self._index.pop(workload)] = None
+        super()._forget_workload(workload, error)
 
     def _load_record(self, line: bytes) -> None:
+        if not line.strip():
+            return
         try:
             record = TuningRecord.from_json(json.loads(line), self._workloads)
-        except (ValueError, TilewrightError) as error:
+        except (ValueError, RecursionError, TilewrightError) as error:
             self._set_aside(self.path_tuning_record, line, error)
             return
         super().commit_tuning_record(record)
 
     def _set_aside(self, path: Path, line: bytes, error: Exception) -> None:
+        if not line.strip():
+            return
         corrupt = path.with_name(path.name + ".corrupt")
         logger.warning(
             "a line of %s can't be read (%s); it is set aside in %s, the rest is used",
@@ -139,19 +161,18 @@ class JSONDatabase(MemoryDatabase):
         try:
             if "a" in mode:
                 path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open(mode)
+            with path.open(mode) as file:
+                yield file
         except OSError as error:
             verb = "written" if "a" in mode else "read"
             raise TuneError(
-                f"the database file {path} can't be {verb}: {error.strerror}; "
+                f"the database file {path} can't be {verb}: {error.strerror or error}; "
                 "choose another work_dir or change its permissions"
             ) from error
-        with file:
-            yield file
 
     def check_writable(self) -> None:
         """Raise ``TuneError`` now if records could not be saved later."""
-        for path in self._offsets:
+        for path in (*self._offsets, self._lock_path()):
             with self._open(path, "ab"):
                 pass
 
@@ -171,28 +192,35 @@ class JSONDatabase(MemoryDatabase):
     def commit_workload(self, mod: IRModule | PrimFunc) -> Workload:
         """Add a module if it is new, in the file too; return its workload."""
         mod = normalized(mod)
-        hash_ = self._hash(mod)
-        workload = self._find(mod, hash_)
-        if workload is None:
-            with self._locked():
-                self.reload()  # another process may have added it
-                workload = self._find(mod, hash_)
-                if workload is None:
-                    self._append(self.path_workload, Workload(mod, hash_).as_json())
-                    self.reload()
-                    workload = self._find(mod, hash_)
+        workload = self._find(mod)
+        if workload is not None:
+            return workload
+        made = Workload(mod)
+        if not structural_equal(script.parse(made.text), mod):
+            raise TuneError(
+                "the module can't be kept in a database: its script does not parse to itself"
+            )
+        with self._locked():
+            self.reload()  # another process may have added it
+            workload = self._find(mod)
             if workload is None:
-                raise TuneError(
-                    f"the workload written to {self.path_workload} does not read back as itself"
-                )
-            workload._mod = mod  # spares parsing it again
+                self._append(self.path_workload, made.as_json())
+                self.reload()
+                workload = self._find(mod)
+        if workload is None:
+            raise TuneError(
+                f"the workload written to {self.path_workload} can't be read back; "
+                "was the file changed by something else?"
+            )
         return workload
+
+    def _lock_path(self) -> Path:
+        return self.path_workload.with_name(self.path_workload.name + ".lock")
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Keep other processes from adding workloads between our look and our write."""
-        lock = self.path_workload.with_name(self.path_workload.name + ".lock")
-        with self._open(lock, "ab") as file:
+        with self._open(self._lock_path(), "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.ir import IRModule
+from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.database.base import DATABASE_KINDS, Database, suits
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
+from tilewright.support.errors import ParseError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 
@@ -18,29 +19,42 @@ class MemoryDatabase(Database):
         self._records: list[TuningRecord] = []
         self._by_workload: dict[Workload, list[TuningRecord]] = {}
 
-    def _find(self, mod: IRModule, hash_: str) -> Workload | None:
-        for workload in self._buckets.get(hash_, ()):
-            if workload.mod is mod or self._equal(workload.mod, mod):
+    def _key(self, workload: Workload) -> str:
+        """Return what a workload is looked up by; the structural hash needs no parsing."""
+        return workload.hash if self._hash is structural_hash else self._hash(workload.mod)
+
+    def _find(self, mod: IRModule) -> Workload | None:
+        for workload in tuple(self._buckets.get(self._hash(mod), ())):
+            try:
+                known = workload.mod
+            except ParseError as error:
+                self._forget_workload(workload, error)
+                continue
+            if known is mod or self._equal(known, mod):
                 return workload
         return None
 
+    def _forget_workload(self, workload: Workload, error: Exception) -> None:
+        """Drop a workload whose text is no program."""
+        self._buckets[workload.hash].remove(workload)
+        dropped = self._by_workload.pop(workload, [])
+        self._records = [record for record in self._records if record not in dropped]
+
     def has_workload(self, mod: IRModule | PrimFunc) -> bool:
         """Whether the module has been committed."""
-        mod = normalized(mod)
-        return self._find(mod, self._hash(mod)) is not None
+        return self._find(normalized(mod)) is not None
 
     def commit_workload(self, mod: IRModule | PrimFunc) -> Workload:
         """Add a module if it is new; return its workload."""
         mod = normalized(mod)
-        hash_ = self._hash(mod)
-        workload = self._find(mod, hash_)
+        workload = self._find(mod)
         if workload is None:
-            workload = Workload(mod, hash_)
-            self._add_workload(workload)
+            workload = Workload(mod)
+            self._add_workload(workload, self._key(workload))
         return workload
 
-    def _add_workload(self, workload: Workload) -> None:
-        self._buckets.setdefault(workload.hash, []).append(workload)
+    def _add_workload(self, workload: Workload, key: str) -> None:
+        self._buckets.setdefault(key, []).append(workload)
 
     def commit_tuning_record(self, record: TuningRecord) -> None:
         """Add a record."""

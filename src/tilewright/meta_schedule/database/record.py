@@ -13,7 +13,7 @@ import tilewright
 from tilewright import script
 from tilewright.ir import IRModule, Mutator, structural_equal, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo, arg_info_from_json, arg_infos
-from tilewright.support.errors import TuneError
+from tilewright.support.errors import ParseError, TuneError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
 from tilewright.tir import Block, PrimFunc
@@ -84,21 +84,27 @@ def normalized(mod: IRModule | PrimFunc) -> IRModule:
 
 
 class Workload:
-    """A module to be tuned, with its hash under the database's equality."""
+    """A module to be tuned: the module or its script, and its structural hash."""
 
     __slots__ = ("_mod", "_text", "hash")
 
-    def __init__(self, mod: IRModule | None, hash_: str, text: str | None = None) -> None:
+    def __init__(
+        self, mod: IRModule | None, hash_: str | None = None, text: str | None = None
+    ) -> None:
+        assert mod is not None or (hash_ is not None and text is not None)
         self._mod = mod
         self._text = text
-        self.hash = hash_
+        self.hash = structural_hash(mod) if hash_ is None else hash_
 
     @property
     def mod(self) -> IRModule:
         """The module; parsed from its script when first asked for."""
         if self._mod is None:
             assert self._text is not None
-            self._mod = script.parse(self._text)
+            mod = script.parse(self._text)
+            if not isinstance(mod, IRModule):
+                raise ParseError(f"workload {self.hash}: its script is no module")
+            self._mod = mod
         return self._mod
 
     @property
@@ -199,5 +205,5 @@ class TuningRecord:
                 tuple(arg_info_from_json(info) for info in infos),
                 dict(origin),
             )
-        except (TypeError, ValueError, KeyError, IndexError) as error:
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
             raise TuneError(f"not a tuning record: {error}") from error

@@ -34,7 +34,7 @@ class ScheduleFnDatabase(MemoryDatabase):
         sch = Schedule(mod)
         if not self.schedule_fn(sch):
             return None
-        return TuningRecord(sch.trace, Workload(mod, self._hash(mod)), None, target)
+        return TuningRecord(sch.trace, Workload(mod), None, target)
 
 
 DATABASE_KINDS["schedule_fn"] = ScheduleFnDatabase

@@ -64,6 +64,18 @@ class UnionDatabase(Database):
 class OrderedUnionDatabase(UnionDatabase):
     """Answers with the record of the first database that has one."""
 
+    def get_top_k(
+        self, workload: Workload, top_k: int, target: Target | None = None
+    ) -> list[TuningRecord]:
+        """Return the best records of the first database that has any for the workload's module."""
+        for database in self.databases:
+            if database.has_workload(workload.mod):
+                own = database.commit_workload(workload.mod)
+                found = database.get_top_k(own, top_k, target)
+                if found:
+                    return found
+        return []
+
     def query_tuning_record(
         self, mod: IRModule | PrimFunc, target: Target | None = None
     ) -> TuningRecord | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.meta_schedule.runner.base import (
     EvaluatorConfig,
+    NoReferenceError,
     Reference,
     Runner,
     RunnerInput,
@@ -14,6 +15,7 @@ from tilewright.meta_schedule.runner.local import LocalRunner
 __all__ = [
     "EvaluatorConfig",
     "LocalRunner",
+    "NoReferenceError",
     "Reference",
     "Runner",
     "RunnerInput",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.runtime import Module
+from tilewright.support.errors import TuneError
 
 
 @dataclass(frozen=True)
@@ -14,9 +15,10 @@ class EvaluatorConfig:
     """How a candidate is timed.
 
     ``repeat`` values are taken, each the mean over as many calls as last ``min_repeat_ms``. With
-    ``flush_cache_bytes`` caches are emptied before each. A candidate whose first call takes
-    ``race_factor`` times the best known time is not measured further. When the values differ by
-    more than ``max_spread`` (relative), the measurement is taken again, up to ``retries`` times.
+    ``flush_cache_bytes`` caches are emptied before each. A candidate whose first calls all take
+    more than ``race_factor`` times the best known time is not measured further. When the values
+    differ by more than ``max_spread`` (relative), the measurement is taken again, up to ``retries``
+    times.
     """
 
     repeat: int = 3
@@ -68,11 +70,18 @@ class RunnerResult:
     trusted: bool = True
 
 
+class NoReferenceError(TuneError):
+    """The unscheduled program of a task can't be run, so its candidates can't be checked."""
+
+
 class Runner:
     """Base of all runners."""
 
     def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
-        """Check and measure the inputs one at a time; each result comes as soon as it is there."""
+        """Check and measure the inputs one at a time; each result comes as soon as it is there.
+
+        Raises ``NoReferenceError`` if an unscheduled program can't be run.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define run")
 
     def close(self) -> None:

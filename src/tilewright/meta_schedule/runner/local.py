@@ -8,14 +8,17 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import tilewright
+from tilewright.meta_schedule.runner import worker
 from tilewright.meta_schedule.runner.base import (
     EvaluatorConfig,
+    NoReferenceError,
     Reference,
     Runner,
     RunnerInput,
@@ -58,6 +61,7 @@ class LocalRunner(Runner):
         self.reference_timeout_sec = reference_timeout_sec
         self.num_threads = num_threads
         self._process: subprocess.Popen[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
         self._tasks: set[str] = set()
         if timeout_sec <= 0:
             raise TuneError("LocalRunner needs a positive timeout")
@@ -68,55 +72,57 @@ class LocalRunner(Runner):
         for candidate in inputs:
             key = candidate.reference.key
             known = best.get(key, candidate.best_seconds)
+            threads = self._threads(candidate.reference)
+            request = ("measure", candidate.module, key, known, self.evaluator_config)
+            self._set_task(candidate.reference, threads)
             try:
-                self._set_task(candidate.reference)
-                request = ("measure", candidate.module, key, known, self.evaluator_config)
-                result: RunnerResult = self._ask(request, self.timeout_sec)
+                result: RunnerResult = self._ask(request, self.timeout_sec, threads)
             except _Ended as ended:
                 result = RunnerResult(None, str(ended), ended.reason)
             if result.run_secs:
                 best[key] = min(known or result.run_secs[0], *result.run_secs)
             yield result
 
-    def _set_task(self, reference: Reference) -> None:
+    def _threads(self, reference: Reference) -> int:
+        if self.num_threads is not None:
+            return self.num_threads
+        target = reference.module.target
+        return Target(target).num_cores if target else host.core_count()
+
+    def _set_task(self, reference: Reference, threads: int) -> None:
         """Let the worker run the unscheduled program, once per task and process."""
         if reference.key in self._tasks:
             return
         if len(self._tasks) >= _TASKS_KEPT:
-            self._ask(("forget",), self.timeout_sec)
-            self._tasks.clear()
-        target = reference.module.target
-        threads = self.num_threads
-        if threads is None:
-            threads = Target(target).num_cores if target else host.core_count()
+            self.close()
         try:
-            problem = self._ask(("task", reference, threads), self.reference_timeout_sec)
+            problem = self._ask(("task", reference), self.reference_timeout_sec, threads)
         except _Ended as ended:
-            raise TuneError(
-                f"the unscheduled program could not be run as the reference: {ended}"
-            ) from ended
+            raise _no_reference(str(ended)) from ended
         if problem is not None:
-            raise TuneError(f"the unscheduled program could not be run as the reference: {problem}")
+            raise _no_reference(problem)
         self._tasks.add(reference.key)
 
     def _start(self) -> subprocess.Popen[bytes]:
         source = str(Path(tilewright.__file__).parent.parent)
         path = os.pathsep.join(item for item in (source, os.environ.get("PYTHONPATH", "")) if item)
         self._tasks.clear()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tilewright.meta_schedule.runner.worker"],
+            [sys.executable, "-c", f"from {worker.__name__} import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._stderr,
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,  # Ctrl-C is for the parent to handle
         )
         return self._process
 
-    def _ask(self, message: Any, deadline: float) -> Any:
+    def _ask(self, request: tuple[Any, ...], deadline: float, threads: int) -> Any:
         process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
-        data = pickle.dumps(message)
+        kind, *rest = request
+        data = pickle.dumps((kind, deadline, threads, *rest))
         try:
             process.stdin.write(LENGTH.pack(len(data)) + data)
             process.stdin.flush()
@@ -125,21 +131,34 @@ class LocalRunner(Runner):
             return pickle.loads(self._read(length, deadline))
         except (BrokenPipeError, EOFError):
             code = process.wait()
-            self.close()
             death = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            raise _Ended("crash", f"the process that ran it died ({death})") from None
+            text = f"the process that ran it died ({death}){self._last_words()}"
+            self.close()
+            raise _Ended("crash", text) from None
         except TimeoutError:
             self.close()
             raise _Ended("timeout", f"it ran longer than {deadline:g} s") from None
+        except BaseException:  # an interrupt: the answer would be taken for that of another request
+            self.close()
+            raise
+
+    def _last_words(self) -> str:
+        """Return the last line that the dead process wrote to its standard error."""
+        assert self._stderr is not None
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - 400))
+        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+        return f": {lines[-1]}" if lines else ""
 
     def _read(self, size: int, deadline: float) -> bytes:
         assert self._process is not None and self._process.stdout is not None
         stream = self._process.stdout.fileno()
         end = time.monotonic() + deadline
+        poller = select.poll()
+        poller.register(stream, select.POLLIN)
         parts = bytearray()
         while len(parts) < size:
-            ready, _, _ = select.select([stream], [], [], max(0.0, end - time.monotonic()))
-            if not ready:
+            if not poller.poll(max(0.0, end - time.monotonic()) * 1e3):
                 raise TimeoutError
             chunk = os.read(stream, size - len(parts))
             if not chunk:
@@ -150,7 +169,10 @@ class LocalRunner(Runner):
     def close(self) -> None:
         """End the worker process."""
         process, self._process = self._process, None
+        stderr, self._stderr = self._stderr, None
         self._tasks.clear()
+        if stderr is not None:
+            stderr.close()
         if process is not None:
             process.kill()
             process.wait()
@@ -164,3 +186,7 @@ class LocalRunner(Runner):
     def __del__(self) -> None:
         if getattr(self, "_process", None) is not None:
             self.close()
+
+
+def _no_reference(why: str) -> NoReferenceError:
+    return NoReferenceError(f"the unscheduled program could not be run as the reference: {why}")

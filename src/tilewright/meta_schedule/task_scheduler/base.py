@@ -9,15 +9,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.meta_schedule.cost_model import CostModel
-
-from tilewright import driver
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
+from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_callback import MeasureCallback, default_callbacks
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.progress import Progress
-from tilewright.meta_schedule.runner import Reference, Runner, RunnerInput, RunnerResult
+from tilewright.meta_schedule.runner import (
+    NoReferenceError,
+    Reference,
+    Runner,
+    RunnerInput,
+    RunnerResult,
+)
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
@@ -27,7 +31,10 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 @dataclass(eq=False)
 class TaskRecord:
-    """How far a task is: trials, best time (seconds), failures by reason."""
+    """How far a task is: trials, best time (seconds), failures by reason.
+
+    ``error`` says why the task as a whole was given up, if it was.
+    """
 
     context: TuneContext
     weight: float = 1.0
@@ -38,6 +45,8 @@ class TaskRecord:
     finished: bool = False
     spent_seconds: float = 0.0
     reference: Reference | None = None
+    error: str | None = None
+    prepared: bool = False
 
     @property
     def name(self) -> str:
@@ -86,10 +95,13 @@ class TaskScheduler:
         """Spend up to ``max_trials_global`` measurements on the tasks.
 
         Records that the database holds already count as a start, not as trials. Ctrl-C ends the
-        loop cleanly (``interrupted`` is set then); everything measured has been committed.
+        loop cleanly (``interrupted`` is set then); everything measured has been committed. A task
+        that can't be tuned (no design space, or an unscheduled program that can't be built or run)
+        is given up and reported; ``TuneError`` if that befalls every task.
         """
         if len(tasks) != len(task_weights):
             raise TuneError(f"{len(tasks)} tasks but {len(task_weights)} weights")
+        self.interrupted = False
         self.database, self.cost_model = database, cost_model
         callbacks = default_callbacks() if measure_callbacks is None else list(measure_callbacks)
         self.tasks = [TaskRecord(task, weight) for task, weight in zip(tasks, task_weights)]
@@ -98,13 +110,18 @@ class TaskScheduler:
         with progress.running(self.tasks, max_trials_global):
             try:
                 for task in self.tasks:
-                    self._prepare(task, max_trials_per_task, num_trials_per_iter)
+                    if left > 0 and max_trials_per_task > 0:
+                        self._prepare(task, max_trials_per_task, num_trials_per_iter, progress)
+                    else:
+                        self._start_from_records(task)
                 while left > 0:
                     number = self.next_task()
                     if number is None:
                         break
                     task = self.tasks[number]
                     count = min(num_trials_per_iter, left, max_trials_per_task - task.trials)
+                    if not self._set_reference(task, builder, progress):
+                        continue
                     left -= self._batch(task, count, builder, runner, callbacks, progress)
                     if task.trials >= max_trials_per_task:
                         self._finish(task)
@@ -115,17 +132,35 @@ class TaskScheduler:
                 for task in self.tasks:
                     self._finish(task)
                 runner.close()
+        if self.tasks and all(task.error is not None for task in self.tasks):
+            raise TuneError(
+                "no task could be tuned: "
+                + "; ".join(f"{task.name}: {task.error}" for task in self.tasks)
+            )
 
-    def _prepare(self, task: TaskRecord, max_trials: int, per_iter: int) -> None:
-        """Generate the design space, and start from what the database knows."""
-        context = task.context
+    def _start_from_records(self, task: TaskRecord) -> None:
+        """Take the best time from the database."""
         if self.database is not None:
-            known = self.database.query_tuning_record(context.mod, context.target)
+            # Committed now: what can't be kept should be known before anything is measured.
+            self.database.commit_workload(task.context.mod)
+            known = self.database.query_tuning_record(task.context.mod, task.context.target)
             if known is not None:
                 task.best_seconds = known.best_seconds
-        spaces = context.generate_design_space()
+
+    def _prepare(
+        self, task: TaskRecord, max_trials: int, per_iter: int, progress: Progress
+    ) -> None:
+        """Generate the design space, and start from what the database knows."""
+        context = task.context
+        self._start_from_records(task)
+        try:
+            spaces = context.generate_design_space()
+        except TilewrightError as error:
+            self._give_up(task, f"its design space can't be generated: {error}", progress)
+            return
         if not spaces:
-            raise TuneError(f"task {task.name}: the space generator gave no design space")
+            self._give_up(task, "the space generator gave no design space", progress)
+            return
         context.search_strategy.pre_tuning(
             context,
             spaces,
@@ -134,11 +169,29 @@ class TaskScheduler:
             database=self.database,
             cost_model=self.cost_model,
         )
+        task.prepared = True
+
+    def _set_reference(self, task: TaskRecord, builder: Builder, progress: Progress) -> bool:
+        """Compile the unscheduled program, once; false if the task is given up for it."""
+        if task.reference is None:
+            try:
+                task.reference = make_reference(task.context, builder)
+            except TuneError as error:
+                self._give_up(task, str(error), progress)
+                return False
+        return True
+
+    def _give_up(self, task: TaskRecord, why: str, progress: Progress) -> None:
+        task.error = why
+        task.finished = True
+        logger.error("task %s is given up: %s", task.name, why)
+        progress.message(f"task {task.name} is given up: {why}")
 
     def _finish(self, task: TaskRecord) -> None:
         if not task.finished:
             task.finished = True
-            task.context.search_strategy.post_tuning()
+            if task.prepared:
+                task.context.search_strategy.post_tuning()
 
     def _batch(
         self,
@@ -158,31 +211,37 @@ class TaskScheduler:
             logger.info("task %s: the design space is exhausted", task.name)
             self._finish(task)
             return 0
-        if task.reference is None:
-            task.reference = make_reference(context)
         progress.working(task, "building")
         built = builder.build([BuilderInput(c.sch.mod, context.target) for c in candidates])
         progress.working(task, "measuring")
         results: list[RunnerResult] = []
-        for candidate, build, result in self._measured(task, candidates, built, runner):
-            results.append(result)
-            task.trials += 1
-            if result.run_secs is None:
-                task.failures[result.reason or "run"] += 1
-                logger.info("task %s: %s: %s", task.name, result.reason, result.error)
-                logger.debug("its trace:\n%s", candidate.sch.trace.as_python())
-            else:
-                ordered = sorted(result.run_secs)
-                task.best_seconds = min(task.best_seconds, ordered[len(ordered) // 2])
-            for callback in callbacks:
-                callback.on_result(self, task, candidate, build, result)
-            progress.measured(task)
+        try:
+            for candidate, build, result in self._measured(task, candidates, built, runner):
+                results.append(result)
+                self._count(task, candidate, result)
+                for callback in callbacks:
+                    callback.on_result(self, task, candidate, build, result)
+                progress.measured(task)
+        except NoReferenceError as error:
+            self._give_up(task, str(error), progress)
+            candidates = candidates[: len(results)]
         context.search_strategy.notify_runner_results(candidates, results)
         for callback in callbacks:
             callback.on_batch(self, task, candidates, results)
         task.best_history.append(task.best_seconds)
         task.spent_seconds += time.monotonic() - start
         return len(candidates)
+
+    def _count(self, task: TaskRecord, candidate: MeasureCandidate, result: RunnerResult) -> None:
+        task.trials += 1
+        if result.run_secs is not None:
+            ordered = sorted(result.run_secs)
+            task.best_seconds = min(task.best_seconds, ordered[len(ordered) // 2])
+            return
+        task.failures[result.reason or "run"] += 1
+        logger.info("task %s: %s: %s", task.name, result.reason, result.error)
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("its trace:\n%s", candidate.sch.trace.as_python())
 
     def _measured(
         self,
@@ -204,20 +263,22 @@ class TaskScheduler:
             if build.module is None:
                 result = RunnerResult(None, build.error, build.reason)
             else:
-                result = next(runs)
+                answer = next(runs, None)
+                if answer is None:
+                    raise TuneError(f"{type(runner).__name__} gave fewer results than inputs")
+                result = answer
             yield candidate, build, result
 
 
-def make_reference(context: TuneContext) -> Reference:
+def make_reference(context: TuneContext, builder: Builder) -> Reference:
     """Compile a task's unscheduled program."""
-    try:
-        module = driver.compile(context.mod, context.target)
-    except TilewrightError as error:
+    (built,) = builder.build([BuilderInput(context.mod, context.target)])
+    if built.module is None:
         raise TuneError(
-            f"task {context.task_name}: the unscheduled program can't be compiled, so no candidate "
-            f"could be checked: {error}"
-        ) from error
-    return Reference(context.hash, module, context.args_info)
+            "the unscheduled program can't be compiled, so no candidate could be checked: "
+            f"{built.error}"
+        )
+    return Reference(context.hash, built.module, context.args_info)
 
 
 TASK_SCHEDULERS: Registry[Callable[[], TaskScheduler]] = Registry("task scheduler", TuneError)

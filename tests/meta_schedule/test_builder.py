@@ -1,0 +1,149 @@
+"""The local builder: what a candidate does to its process costs that candidate only."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tilewright import driver, te
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.builder import BuilderInput, LocalBuilder
+from tilewright.runtime import Module
+from tilewright.support.errors import LowerError, TuneError
+from tilewright.target import Target
+
+TARGET = Target("native")
+
+
+def add_constant(value: float) -> IRModule:
+    a = te.placeholder((8,), name="A")
+    func = te.create_prim_func([a, te.compute((8,), lambda i: a[i] + value, name="B")])
+    return IRModule({"main": func}, {"value": value})
+
+
+def inputs(count: int) -> list[BuilderInput]:
+    return [BuilderInput(add_constant(float(number)), TARGET) for number in range(count)]
+
+
+def abort() -> None:
+    faulthandler.disable()  # no report of what is meant to happen
+    os.abort()
+
+
+def number_of(candidate: BuilderInput) -> int:
+    return int(candidate.mod.attrs["value"])
+
+
+def check(module: Module | None, number: int) -> None:
+    assert module is not None
+    result = np.zeros(8, "float32")
+    module(np.zeros(8, "float32"), result)
+    assert (result == number).all()
+
+
+def test_candidates_are_built_in_order_by_other_processes() -> None:
+    parent = os.getpid()
+
+    def build(candidate: BuilderInput) -> Module:
+        assert os.getpid() != parent
+        return driver.compile(candidate.mod, candidate.target)
+
+    results = LocalBuilder(max_workers=2, f_build=build).build(inputs(5))
+    assert [result.error for result in results] == [None] * 5
+    for number, result in enumerate(results):
+        check(result.module, number)
+        assert result.seconds > 0
+
+
+def test_nothing_to_build() -> None:
+    assert LocalBuilder().build([]) == []
+
+
+def test_candidates_that_fail_leave_the_others_alone() -> None:
+    def build(candidate: BuilderInput) -> Module:
+        number = number_of(candidate)
+        if number == 1:
+            raise LowerError("no such loop")
+        if number == 2:
+            raise KeyError("a bug")
+        if number == 3:
+            abort()
+        if number == 4:
+            os._exit(7)
+        if number == 5:
+            time.sleep(60)
+        if number == 6:
+            sys.exit(3)
+        if number == 7:
+            return threading.Lock()  # type: ignore[return-value]  # can't be pickled
+        return driver.compile(candidate.mod, candidate.target)
+
+    start = time.monotonic()
+    results = LocalBuilder(max_workers=2, timeout_sec=0.5, f_build=build).build(inputs(10))
+    assert time.monotonic() - start < 10
+    assert [result.reason for result in results] == [
+        None, "build", "build", "build-crash", "build-crash", "build-timeout", "build-crash",
+        "build", None, None,
+    ]  # fmt: skip
+    assert [result.error for result in results[1:6]] == [
+        "no such loop",
+        "KeyError: 'a bug'",
+        "the build process died (SIGABRT)",
+        "the build process died (exit code 7)",
+        "compiling took longer than 0.5 s",
+    ]
+    assert "pickle" in (results[7].error or "")
+    for number in (0, 8, 9):
+        check(results[number].module, number)
+
+
+def test_every_candidate_may_crash() -> None:
+    def build(candidate: BuilderInput) -> Module:
+        abort()
+        raise AssertionError
+
+    results = LocalBuilder(max_workers=2, f_build=build).build(inputs(6))
+    assert [result.reason for result in results] == ["build-crash"] * 6
+
+
+def test_no_process_and_no_file_is_left() -> None:
+    def build(candidate: BuilderInput) -> Module:
+        if number_of(candidate) == 1:
+            abort()
+        if number_of(candidate) == 2:
+            time.sleep(60)
+        return driver.compile(candidate.mod, candidate.target)
+
+    before = sorted(os.listdir("/proc/self/fd"))
+    LocalBuilder(max_workers=2, timeout_sec=0.2, f_build=build).build(inputs(4))
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_an_interrupt_ends_the_workers() -> None:
+    def build(candidate: BuilderInput) -> Module:
+        time.sleep(60)
+        raise AssertionError
+
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), 2))
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        LocalBuilder(max_workers=2, f_build=build).build(inputs(4))
+    timer.join()
+    assert time.monotonic() - start < 10
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.parametrize("options", [{"max_workers": -1}, {"timeout_sec": 0}])
+def test_options_without_sense_are_refused(options: dict[str, int]) -> None:
+    with pytest.raises(TuneError, match="at least one worker and a positive timeout"):
+        LocalBuilder(**options)  # type: ignore[arg-type]

@@ -1,0 +1,271 @@
+"""The local runner: wrong, crashing, hanging and slow candidates are told apart and survived."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tilewright import driver, te
+from tilewright.codegen.llvm.ffi_abi import FunctionSpec, TensorArg
+from tilewright.codegen.llvm.package import build_module
+from tilewright.meta_schedule.arg_info import (
+    ArgInfo,
+    ScalarInfo,
+    TensorInfo,
+    arg_infos,
+    random_arguments,
+)
+from tilewright.meta_schedule.runner import (
+    EvaluatorConfig,
+    LocalRunner,
+    NoReferenceError,
+    Reference,
+    RunnerInput,
+    RunnerResult,
+)
+from tilewright.meta_schedule.runner.worker import _difference
+from tilewright.runtime import Module
+from tilewright.support.errors import TuneError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+
+TARGET = Target("native").with_options(num_cores=1)
+CONFIG = EvaluatorConfig(repeat=2, min_repeat_ms=0.5, retries=0)
+
+
+def double(size: int = 64, factor: float = 2.0) -> PrimFunc:
+    a = te.placeholder((size,), name="A")
+    return te.create_prim_func([a, te.compute((size,), lambda i: a[i] * factor, name="B")])
+
+
+def kernel(body: str) -> Module:
+    """A module with a kernel of the same signature, by its LLVM text."""
+    args = (TensorArg("A", "float32", (64,), written=False), TensorArg("B", "float32", (64,)))
+    text = f"define i32 @kernel(ptr %a, ptr %b) {{\n{body}\n}}"
+    return build_module(text, [FunctionSpec("main", args, "kernel")])
+
+
+def crashing() -> Module:
+    return kernel("store volatile float 1.0, ptr null\nret i32 0")
+
+
+def hanging() -> Module:
+    return kernel("entry:\nbr label %loop\nloop:\nstore volatile float 1.0, ptr %b\nbr label %loop")
+
+
+def failing() -> Module:
+    return kernel("ret i32 5")
+
+
+@pytest.fixture(scope="module")
+def right() -> Module:
+    return driver.compile(double(), TARGET)
+
+
+@pytest.fixture(scope="module")
+def reference(right: Module) -> Reference:
+    return Reference("double", right, arg_infos(double()))
+
+
+@pytest.fixture
+def runner() -> Iterator[LocalRunner]:
+    made = LocalRunner(CONFIG, timeout_sec=20.0, num_threads=1)
+    yield made
+    made.close()
+
+
+def run(runner: LocalRunner, reference: Reference, *modules: Module) -> list[RunnerResult]:
+    return list(runner.run([RunnerInput(module, reference) for module in modules]))
+
+
+def test_a_right_candidate_is_timed(
+    runner: LocalRunner, reference: Reference, right: Module
+) -> None:
+    (result,) = run(runner, reference, right)
+    assert result.run_secs is not None and len(result.run_secs) == 2
+    assert all(0 < seconds < 1e-3 for seconds in result.run_secs)
+    assert result.error is None and result.reason is None and result.error_ratio == 0.0
+
+
+def test_each_failure_costs_its_candidate_only(reference: Reference, right: Module) -> None:
+    wrong = driver.compile(double(factor=2.1), TARGET)
+    runner = LocalRunner(CONFIG, timeout_sec=1.0, num_threads=1)
+    start = time.monotonic()
+    results = run(
+        runner,
+        reference,
+        right,
+        wrong,
+        right,
+        crashing(),
+        right,
+        hanging(),
+        right,
+        failing(),
+        right,
+    )
+    runner.close()
+    assert time.monotonic() - start < 20
+    assert [result.reason for result in results] == [
+        None, "wrong", None, "crash", None, "timeout", None, "run", None,
+    ]  # fmt: skip
+    assert "argument #1 differs from the unscheduled program at (" in (results[1].error or "")
+    assert 0.04 < (results[1].error_ratio or 0) < 0.06
+    assert "the process that ran it died (SIGSEGV)" in (results[3].error or "")
+    assert results[5].error == "it ran longer than 1 s"
+    assert "5" in (results[7].error or "")
+    assert all(results[n].run_secs for n in (0, 2, 4, 6, 8))
+
+
+def test_an_output_that_is_not_written_is_wrong(runner: LocalRunner, reference: Reference) -> None:
+    (result,) = run(runner, reference, kernel("ret i32 0"))
+    assert result.reason == "wrong"
+
+
+def test_not_a_number_is_wrong(runner: LocalRunner, reference: Reference, right: Module) -> None:
+    nan = driver.compile(double(factor=float("nan")), TARGET)
+    (result,) = run(runner, reference, nan)
+    assert result.reason == "wrong" and result.error_ratio == float("inf")
+    # But where the unscheduled program gives it too, it is right.
+    results = run(runner, Reference("nan", nan, reference.args_info), nan, right)
+    assert [item.reason for item in results] == [None, "wrong"]
+
+
+def test_tolerance_can_be_given(runner: LocalRunner, reference: Reference) -> None:
+    near = driver.compile(double(factor=2.02), TARGET)
+    loose = Reference("loose", reference.module, reference.args_info, tolerance=0.02)
+    assert run(runner, loose, near)[0].reason is None
+    assert run(runner, reference, near)[0].reason == "wrong"
+
+
+def test_clearly_slower_candidates_are_given_up_early(runner: LocalRunner) -> None:
+    size = 1 << 16
+    big = driver.compile(double(size), TARGET)
+    reference = Reference("big", big, arg_infos(double(size)))
+    (raced,) = runner.run([RunnerInput(big, reference, best_seconds=1e-8)])
+    assert raced.run_secs is not None and len(raced.run_secs) == 1
+    (measured,) = runner.run([RunnerInput(big, reference, best_seconds=1.0)])
+    assert measured.run_secs is not None and len(measured.run_secs) == 2
+
+
+def test_results_come_one_by_one_and_a_runner_can_be_used_again(
+    runner: LocalRunner, reference: Reference, right: Module
+) -> None:
+    results = runner.run([RunnerInput(right, reference), RunnerInput(right, reference)])
+    assert next(results).run_secs
+    runner.close()
+    assert next(results).run_secs
+    assert run(runner, reference, right)[0].run_secs
+
+
+def test_what_a_candidate_prints_does_not_disturb(
+    runner: LocalRunner, reference: Reference, right: Module
+) -> None:
+    args = (TensorArg("A", "float32", (64,), written=False), TensorArg("B", "float32", (64,)))
+    text = """
+@text = constant [6 x i8] c"hello\\00"
+declare i32 @puts(ptr)
+define i32 @kernel(ptr %a, ptr %b) {
+  %1 = call i32 @puts(ptr @text)
+  ret i32 0
+}"""
+    noisy = build_module(text, [FunctionSpec("main", args, "kernel")])
+    assert [r.reason for r in run(runner, reference, noisy, right)] == ["wrong", None]
+
+
+def test_an_unscheduled_program_that_can_not_run_is_an_error(
+    runner: LocalRunner, reference: Reference, right: Module
+) -> None:
+    for module, why in ((crashing(), "SIGSEGV"), (failing(), "5")):
+        broken = Reference("broken", module, reference.args_info)
+        with pytest.raises(NoReferenceError, match=f"could not be run as the reference: .*{why}"):
+            run(runner, broken, right)
+    assert run(runner, reference, right)[0].run_secs
+
+
+def test_more_tasks_than_are_kept(
+    runner: LocalRunner, right: Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.meta_schedule.runner.local._TASKS_KEPT", 2)
+    for number in range(4):
+        reference = Reference(f"task {number}", right, arg_infos(double()))
+        assert run(runner, reference, right)[0].run_secs
+
+
+def test_an_interrupt_leaves_no_stale_answer(reference: Reference, right: Module) -> None:
+    runner = LocalRunner(CONFIG, timeout_sec=20.0, num_threads=1)
+    assert run(runner, reference, right)[0].run_secs
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(runner, reference, hanging())
+    timer.join()
+    assert run(runner, reference, crashing(), right)[1].run_secs
+    runner.close()
+
+
+def test_closing_leaves_no_process(reference: Reference, right: Module) -> None:
+    runner = LocalRunner(CONFIG, num_threads=1)
+    run(runner, reference, right)
+    runner.close()
+    runner.close()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_timeout_must_be_positive() -> None:
+    with pytest.raises(TuneError, match="LocalRunner needs a positive timeout"):
+        LocalRunner(timeout_sec=0)
+
+
+# ---- comparing, arguments ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "dtype", "ratio"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], "float32", 0.0),
+        ([1.0, 3.0], [1.0, 2.0], "float32", 0.5),
+        ([np.inf, 1.0], [np.inf, 1.0], "float32", 0.0),
+        ([-np.inf, 1.0], [np.inf, 1.0], "float32", np.inf),
+        ([np.nan, 1.0], [np.nan, 1.0], "float32", 0.0),
+        ([1.0, np.nan], [1.0, 2.0], "float32", np.inf),
+        ([1.0, np.inf], [1.0, 2.0], "float32", np.inf),
+        ([], [], "float32", 0.0),
+        ([1, 2], [1, 3], "int32", np.inf),
+        ([1, 2], [1, 2], "int32", 0.0),
+        ([True], [False], "bool", np.inf),
+    ],
+)
+def test_difference(actual: list[float], expected: list[float], dtype: str, ratio: float) -> None:
+    found, _ = _difference(np.array(actual, dtype), np.array(expected, dtype), dtype)
+    assert found == ratio
+
+
+def test_random_arguments_can_be_repeated_and_serve_as_indices() -> None:
+    infos: tuple[ArgInfo, ...] = (
+        TensorInfo("float32", (5, 4)),
+        TensorInfo("int64", (1000,)),
+        TensorInfo("int8", (1000,)),
+        TensorInfo("uint8", (1000,)),
+        TensorInfo("bool", (1000,)),
+        TensorInfo("bfloat16", (7,)),
+        TensorInfo("float32", ()),
+        ScalarInfo("int64", 3),
+    )
+    first, again = random_arguments(infos, 1), random_arguments(infos, 1)
+    other = random_arguments(infos, 2)
+    assert not np.array_equal(first[0], other[0])
+    for info, a, b in zip(infos, first, again):
+        assert np.array_equal(a, b)
+        if isinstance(info, TensorInfo):
+            assert a.shape == info.shape and a.dtype.name == info.dtype
+    assert set(first[1]) == {0, 1, 2, 3}
+    assert first[2].min() < 0 and first[3].max() < 8
+    assert first[-1] == 3
