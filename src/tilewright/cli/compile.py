@@ -47,9 +47,7 @@ def build_model(
 @target_option
 @work_dir_option
 @json_option
-def compile_command(
-    model: str, output: str, target: Target, work_dir: str, as_json: bool
-) -> None:
+def compile_command(model: str, output: str, target: Target, work_dir: str, as_json: bool) -> None:
     """Compile a model into a library, with the tuned schedules where the database has some."""
     executable, functions, tuned = build_model(load_model(model), target, work_dir)
     path = executable.export_library(output)
@@ -107,15 +105,14 @@ def _random_inputs(executable: Executable, entry: str) -> list[Any]:
     rng = np.random.default_rng(0)
     made = []
     for spec in executable.signatures[entry].inputs:
-        if any(not isinstance(extent, int) for extent in spec.shape):
+        shape = [extent for extent in spec.shape if isinstance(extent, int)]
+        if len(shape) != len(spec.shape):
             raise BuildError(
                 f"input {spec.name} has a symbolic shape {list(spec.shape)}; run it from Python"
             )
         dtype = numpy_dtype(spec.dtype)
-        if dtype.kind == "f" or dtype.kind == "V":
-            made.append(rng.random(spec.shape).astype(dtype))
-        else:
-            made.append(rng.integers(0, 2, spec.shape).astype(dtype))
+        values = rng.random(shape) if dtype.kind in "fV" else rng.integers(0, 2, shape)
+        made.append(values.astype(dtype))
     return made
 
 

@@ -81,7 +81,8 @@ def conv_numpy(x: Array, weight: Array, bias: Array, stride: int) -> Array:
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     windows = windows[:, :, ::stride, ::stride]
-    return np.einsum("nchwij,fcij->nfhw", windows, weight, optimize=True) + bias[:, None, None]
+    sums: Array = np.einsum("nchwij,fcij->nfhw", windows, weight, optimize=True)
+    return sums + bias[:, None, None]
 
 
 def conv_net_numpy(state: dict[str, Array], x: Array) -> Array:
@@ -156,14 +157,17 @@ def pytorch_seconds(network: Network, threads: int, folder: Path) -> float | Non
     if importlib.util.find_spec("torch") is None:
         return None
     path = folder / "network.npz"
-    np.savez(path, **network.state, input=network.x)
+    arrays: dict[str, Any] = {**network.state, "input": network.x}
+    np.savez(path, **arrays)
     command = [sys.executable, "-c", _PYTORCH, network.name, str(threads), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     path.unlink()
     return float(json.loads(done.stdout)) if done.returncode == 0 else None
 
 
-def _measure(mod: IRModule, target: Target, x: Array, schedule: Any = "default") -> tuple[Any, float]:
+def _measure(
+    mod: IRModule, target: Target, x: Array, schedule: Any = "default"
+) -> tuple[Any, float]:
     """Build; return the result and the median seconds of a call."""
     machine = VirtualMachine(build(mod, target, pipeline=None, schedule=schedule))
     result = flat_arrays(machine["forward"](x))
@@ -191,7 +195,7 @@ def demo_command(trials: int, again: bool, work_dir: str, target: Target, as_jso
     """Tune, apply and run two small networks; compare with NumPy and PyTorch."""
     console = Console(stderr=as_json)
     start = time.monotonic()
-    say = lambda text: console.print(text, markup=False, highlight=False)  # noqa: E731
+    say = lambda text: console.print(text, markup=False, highlight=False)
     say(f"target: {target}")
     report = []
     folder = Path(work_dir)

@@ -115,7 +115,9 @@ def _show(found: dict[str, Any]) -> None:
     for column in ("package", "version", "for", "how to get it"):
         table.add_column(column)
     for name, version in found["packages"].items():
-        table.add_row(name, version or "missing", "the core", "" if version else f"pip install {name}")
+        table.add_row(
+            name, version or "missing", "the core", "" if version else f"pip install {name}"
+        )
     for item in found["optional"]:
         how = "" if item["version"] else f"pip install 'tilewright[{item['extra']}]'"
         table.add_row(item["package"], item["version"] or "-", item["for"], how)

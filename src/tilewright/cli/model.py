@@ -99,7 +99,9 @@ def _from_object(name: str, model: Any, inputs: list[Any]) -> LoadedModel:
 
 def _from_nn(name: str, model: nn.Module, inputs: list[Any]) -> LoadedModel:
     arrays = [np.asarray(item) for item in inputs]
-    spec = {f"x{n}": nn.spec.Tensor(array.shape, str(array.dtype)) for n, array in enumerate(arrays)}
+    spec = {
+        f"x{n}": nn.spec.Tensor(array.shape, str(array.dtype)) for n, array in enumerate(arrays)
+    }
     mod, parameters = model.export({"forward": spec})
     missing = [key for key, parameter in parameters if parameter.data is None]
     if missing:

@@ -160,40 +160,40 @@ class _ActsAsVar(Node):
     __slots__ = ()
     var: Var
 
-    def __add__(self, other: Any) -> Expr:
+    def __add__(self, other: Any) -> Any:
         return self.var + other
 
-    def __radd__(self, other: Any) -> Expr:
+    def __radd__(self, other: Any) -> Any:
         return other + self.var
 
-    def __sub__(self, other: Any) -> Expr:
+    def __sub__(self, other: Any) -> Any:
         return self.var - other
 
-    def __rsub__(self, other: Any) -> Expr:
+    def __rsub__(self, other: Any) -> Any:
         return other - self.var
 
-    def __mul__(self, other: Any) -> Expr:
+    def __mul__(self, other: Any) -> Any:
         return self.var * other
 
-    def __rmul__(self, other: Any) -> Expr:
+    def __rmul__(self, other: Any) -> Any:
         return other * self.var
 
-    def __floordiv__(self, other: Any) -> Expr:
+    def __floordiv__(self, other: Any) -> Any:
         return self.var // other
 
-    def __mod__(self, other: Any) -> Expr:
+    def __mod__(self, other: Any) -> Any:
         return self.var % other
 
-    def __lt__(self, other: Any) -> Expr:
+    def __lt__(self, other: Any) -> Any:
         return self.var < other
 
-    def __le__(self, other: Any) -> Expr:
+    def __le__(self, other: Any) -> Any:
         return self.var <= other
 
-    def __gt__(self, other: Any) -> Expr:
+    def __gt__(self, other: Any) -> Any:
         return self.var > other
 
-    def __ge__(self, other: Any) -> Expr:
+    def __ge__(self, other: Any) -> Any:
         return self.var >= other
 
 

@@ -90,7 +90,8 @@ def _divide(a: Any, b: Any) -> Expr:
     a = as_expr(a, getattr(b, "dtype", None))
     if not dtypes.is_float(a.dtype):
         return call("truncdiv", a, b)
-    return a / b
+    quotient: Expr = a / b
+    return quotient
 
 
 add = _binary("add", lambda a, b: a + b, "Add.")

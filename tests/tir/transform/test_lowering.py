@@ -414,3 +414,21 @@ def main(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
     made = transform.LoopPartition()(mod)
     verify(made)
     assert "C[0] = A[1]" in body(made) and "attr" not in body(made)
+
+
+def test_compaction_leaves_alone_what_a_callee_sees():
+    func = parse(
+        """
+from tilewright.script import tir as T
+
+@T.prim_func
+def main(x: T.Buffer((64,), "float32")):
+    space = T.alloc_buffer((4096,), "int8")
+    with T.block("call"):
+        T.reads(x[0:64])
+        T.writes(space[0:4096])
+        T.evaluate(T.call_extern("kernel", T.address_of(space[0], dtype="handle"), dtype="int32"))
+"""
+    )
+    lowered = transform.CompactBufferAllocation()(IRModule({"main": func}))
+    assert "space = T.alloc_buffer((4096,)" in lowered.script()

@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.arith import Analyzer, region_bound
 from tilewright.ir import (
     TRUE,
+    Call,
     Expr,
     IntImm,
     Mutator,
@@ -95,6 +96,11 @@ class _Touched:
             self.values[node.var] = substitute(node.value, self.values)
             self.walk(node.body)
             return
+        if kind is Call and node.op.name == "address_of":
+            # Whoever gets the pointer may touch anything behind it.
+            place = node.args[0]
+            if type(place) is BufferLoad and place.buffer.data in self.of_data:
+                self.kept.add(self.of_data[place.buffer.data])
         if kind is BufferLoad or kind is BufferStore:
             self.access(node.buffer, node.indices)
         for item in node.child_nodes():
