@@ -1,10 +1,21 @@
 """Contractions with reuse: matrix products and convolutions.
 
 A tile of the result is kept in registers while the reduction runs: ``rows`` elements of an axis
-that one operand doesn't depend on, times some vectors along the contiguous axis of the result. Each
-step of the reduction loads ``rows`` scalars and the vectors, and does ``rows`` times as many
-multiply-adds, so that arithmetic, not loading, is the limit. The tile's size follows from the
-number of vector registers.
+that one operand doesn't depend on, times some vectors along another axis. Each step of the
+reduction loads ``rows`` scalars and the vectors, and does ``rows`` times as many multiply-adds, so
+that arithmetic, not loading, is the limit.
+
+The vectors may lie along any axis of the result:
+
+- along its contiguous axis, reading an operand that is contiguous there as it is;
+- along any axis that indexes one dimension of an operand, if that operand is packed into panels
+  (``[N / width][...][width]``), so that the reduction reads it from first to last. A constant
+  operand is packed when the program is built (``layout_free_buffers``), another one in the call.
+  If the axis isn't the result's contiguous one (the channels of a convolution), the tile goes
+  through a small buffer, from which it is written in the result's order.
+
+Which axis, and the tile's size, follow from an estimate: registers, loads per multiply-add, cut-off
+tiles, and what the epilogue costs.
 """
 
 from __future__ import annotations
@@ -27,24 +38,44 @@ from tilewright.dlight.cpu.common import (
     stride_of,
     work_of,
 )
+from tilewright.ir import uses_var
 from tilewright.target import Target
-from tilewright.tir import Block, BufferLoad
+from tilewright.tir import Block, BufferLoad, PrimFunc
+from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 # Share of the time that a tile is worth when the last one of an axis is cut off: the remainder has
 # code of its own, which is compiled and runs at lower occupancy.
 _REMAINDER = 0.8
-# With fewer rows than this, packing an operand costs more than it saves.
+# With fewer rows than this, packing an operand in the call costs more than it saves.
 _ROWS_TO_PACK = 8
+# Neighbours at small distances (strided convolutions) are loaded one by one; long ones are packed.
+_SMALL_STRIDE = 4
+_ELEMENT_WISE = 0.35
+# Steps of the reduction that writing one element of the tile through a buffer takes.
+_TRANSPOSE_STEPS = 16
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Extents of the register tile along the row and the vector axis."""
+    """Extents of the register tile along the row and the vector axis, and what it promises."""
 
     rows: int
     columns: int
+    score: float = 0.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which axes make the tile, and what must be done with operand and result for that."""
+
+    row: Axis | None
+    vector: Axis
+    tile: Tile
+    packed: BufferLoad | None
+    constant: bool
+    transposed: bool
 
 
 class TiledReduction(ScheduleRule):
@@ -64,66 +95,100 @@ class TiledReduction(ScheduleRule):
         axes = axes_of(sch, main)
         if axes is None:
             return NotApplicable("the loops are not the axes")
-        block = sch.get(main)
-        chosen = _choose_axes(block, axes)
-        if chosen is None:
-            return NotApplicable("no operand is reused along a contiguous axis")
-        row, vector, packed = chosen
-        lanes = target.vector_lanes(max(16, element_bits(block)))
-        tile = choose_tile(row, vector, lanes, target.vector_registers)
+        plan = choose_plan(sch.mod["main"], sch.get(main), axes, target)
+        if plan is None:
+            return NotApplicable("no operand is reused along an axis that can be vectorised")
         producers = [rv for rv in blocks if rv != main and rv not in consumers]
-        if packed is not None and not _pack(sch, main, packed, vector, tile, target):
-            return NotApplicable("an operand is not contiguous along the result's last axis")
-        _schedule_tile(sch, main, consumers, axes, row, vector, tile, target)
+        if plan.packed is not None:
+            _pack(sch, main, plan, target)
+        _schedule_tile(sch, main, consumers, axes, plan, target)
         for rv in producers:
             schedule_injective(sch, rv, target)
         return sch
 
 
-def _choose_axes(
-    block: Block, axes: Sequence[Axis]
-) -> tuple[Axis | None, Axis, BufferLoad | None] | None:
-    """Return the row axis, the vector axis, and the operand that must be packed, if one must.
+# ---- choosing -------------------------------------------------------------------------------
 
-    The vector axis is contiguous in the result. The row axis is a spatial one that the operand
-    read along the vector axis doesn't depend on; without one (matrix times vector) the tile is one
-    row high.
-    """
-    stores = stores_of(block)
-    loads = loads_of(block)
+
+def choose_plan(
+    func: PrimFunc, block: Block, axes: Sequence[Axis], target: Target
+) -> Plan | None:
+    """Return the best way to tile a reduction; ``None`` if no axis will do."""
+    stores, loads = stores_of(block), loads_of(block)
     if len(stores) != 1 or len({load.buffer for load in loads}) < 2:
         return None
-    store = stores[0]
+    constants = {func.buffer_map.get(func.params[p]) for p in layout_free_positions(func)}
+    lanes = target.vector_lanes(max(16, element_bits(block)))
     spatial = [axis for axis in axes if not axis.is_reduce and axis.extent != 1]
-    vector = next(
-        (a for a in reversed(spatial) if stride_of(store.indices, store.buffer, a.var) == 1), None
-    )
-    if vector is None:
+    steps = work_of([axis for axis in axes if axis.is_reduce])
+    plans = []
+    for vector in spatial:
+        step = stride_of(stores[0].indices, stores[0].buffer, vector.var)
+        made = _plan_along(vector, spatial, loads, constants, step == 1, steps, lanes, target)
+        if made is not None:
+            plans.append(made)
+    # The contiguous axis, which is last, wins a tie.
+    return max(reversed(plans), key=lambda plan: plan.tile.score, default=None)
+
+
+def _plan_along(
+    vector: Axis,
+    spatial: Sequence[Axis],
+    loads: Sequence[BufferLoad],
+    constants: set[object],
+    contiguous: bool,
+    steps: int,
+    lanes: int,
+    target: Target,
+) -> Plan | None:
+    moving = [load for load in loads if any(uses_var(i, {vector.var}) for i in load.indices)]
+    if not moving or len(moving) == len(loads):
         return None
-    along = [(load, stride_of(load.indices, load.buffer, vector.var)) for load in loads]
-    if any(stride is None for _, stride in along):
-        return None
-    # Small steps (strided convolutions) are gathered; long ones are worth a packed copy.
-    strided = [load for load, stride in along if abs(stride or 0) > 4]
-    moving = [load for load, stride in along if stride != 0]
-    if len(strided) > 1 or not moving or len(moving) == len(loads):
-        return None
+    strides = [stride_of(load.indices, load.buffer, vector.var) for load in moving]
     rows = [
         axis
         for axis in spatial
         if axis is not vector
-        and all(stride_of(load.indices, load.buffer, axis.var) == 0 for load in moving)
+        and not any(uses_var(i, {axis.var}) for load in moving for i in load.indices)
     ]
-    row = max(rows, key=lambda axis: axis.extent or 64, default=None)
-    if strided and (row is None or (row.extent is not None and row.extent < _ROWS_TO_PACK)):
-        return None
-    return row, vector, strided[0] if strided else None
+    constant = len(moving) == 1 and moving[0].buffer in constants
+    packed = None
+    if constant or not contiguous or any(s is None or abs(s) > _SMALL_STRIDE for s in strides):
+        if len(moving) > 1 or not _is_packable(moving[0], vector):
+            return None
+        packed = moving[0]
+        if not constant and work_of(rows) < _ROWS_TO_PACK:
+            return None
+    if contiguous:
+        row = max(rows, key=lambda axis: axis.extent or 64, default=None)
+    else:
+        # The tile's rows are written side by side: they are the axis that is stored that way.
+        row = rows[-1] if rows else None
+        if row is None:
+            return None
+    tile = choose_tile(row, vector, lanes, target.vector_registers, transposed=not contiguous)
+    score = tile.score
+    if packed is None and any(s != 1 for s in strides):
+        score *= _ELEMENT_WISE
+    if not contiguous:
+        score *= steps / (steps + _TRANSPOSE_STEPS)
+    tile = Tile(tile.rows, tile.columns, score)
+    return Plan(row, vector, tile, packed, constant, not contiguous)
 
 
-def choose_tile(row: Axis | None, vector: Axis, lanes: int, registers: int) -> Tile:
+def _is_packable(load: BufferLoad, vector: Axis) -> bool:
+    """Whether an axis is one dimension of an operand, by itself."""
+    using = [index for index in load.indices if uses_var(index, {vector.var})]
+    return len(using) == 1 and using[0] is vector.var and vector.extent is not None
+
+
+def choose_tile(
+    row: Axis | None, vector: Axis, lanes: int, registers: int, *, transposed: bool = False
+) -> Tile:
     """Choose the tile with the best ratio of multiply-adds to loads that the registers hold."""
-    best, best_score = Tile(1, lanes), 0.0
-    columns = {n * lanes for n in (1, 2, 3, 4)}
+    best = Tile(1, lanes)
+    # Without rows, only more vectors keep the multiply-add units busy.
+    columns = {n * lanes for n in ((1, 2, 3, 4) if row is not None else (1, 2, 4, 8))}
     if vector.extent is not None:
         columns = {c for c in columns if c <= max(vector.extent, lanes)}
         if vector.extent <= 4 * lanes:
@@ -140,8 +205,8 @@ def choose_tile(row: Axis | None, vector: Axis, lanes: int, registers: int) -> T
             score = (reuse / (reuse + 0.5)) * busy
             score *= _fit(vector.extent, width) * (width / (vectors * lanes))
             score *= 1.0 if row is None else _fit(row.extent, height)
-            if score > best_score + 1e-9:
-                best, best_score = Tile(height, width), score
+            if score > best.score + 1e-9:
+                best = Tile(height, width, score)
     return best
 
 
@@ -152,68 +217,108 @@ def _fit(extent: int | None, size: int) -> float:
     return _REMAINDER * extent / (-(-extent // size) * size)
 
 
+# ---- scheduling -----------------------------------------------------------------------------
+
+
 def _schedule_tile(
     sch: Schedule,
     main: BlockRV,
     consumers: Sequence[BlockRV],
     axes: Sequence[Axis],
-    row: Axis | None,
-    vector: Axis,
-    tile: Tile,
+    plan: Plan,
     target: Target,
 ) -> None:
+    row, vector, tile = plan.row, plan.vector, plan.tile
     # The epilogue, or a copy where there is none, takes the tile from the registers.
-    if consumers:
+    copy = None
+    if plan.transposed:
+        epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
+        copy = sch.cache_write(main, 0, "local")
+        _lay_columns_last(sch, main, copy, vector)
+    elif consumers:
         epilogue = consumers[0]
         sch.set_scope(main, 0, "local")
     else:
         epilogue = sch.cache_write(main, 0, "local")
     outer = [axis.loop for axis in axes if not axis.is_reduce and axis not in (row, vector)]
     reduce = [axis.loop for axis in axes if axis.is_reduce]
-    inner = []
+    inner: list[LoopRV] = []
     column_outer, column_inner = sch.split(vector.loop, [None, tile.columns])
-    outer.append(column_outer)
+    if plan.packed is not None and not _depends_on(plan.packed, axes, outer):
+        outer.insert(0, column_outer)  # a panel stays in the cache for all rows
+    else:
+        outer.append(column_outer)
     if row is not None:
         row_outer, row_inner = sch.split(row.loop, [None, tile.rows])
         outer.append(row_outer)
         inner.append(row_inner)
     sch.reorder(*outer, *reduce, *inner, column_inner)
-    sch.reverse_compute_at(epilogue, outer[-1])
+    at = outer[-1]
+    if copy is not None:
+        sch.reverse_compute_at(copy, at)
+        _columns_innermost(sch, copy, len(outer))
+    sch.reverse_compute_at(epilogue, at)
     init = sch.decompose_reduction(main, reduce[0])
-    for rv in (main, init, epilogue):
-        loops = sch.get_loops(rv)[len(outer) :]
-        if rv is main:
-            loops = loops[len(reduce) :]
-        if loops:
-            sch.vectorize(loops[-1])
-        for loop in loops[:-1]:
-            sch.unroll(loop)
+    depth = len(outer)
+    for rv, skip in ((main, depth + len(reduce)), (init, depth)):
+        _in_registers(sch, sch.get_loops(rv)[skip:])
+    if copy is None:
+        _in_registers(sch, sch.get_loops(epilogue)[depth:])
+    else:
+        _in_registers(sch, sch.get_loops(copy)[depth:])
+        sch.vectorize(sch.get_loops(epilogue)[-1])
     parallelize(sch, outer, target, 2 * work_of(axes))
 
 
-def _pack(
-    sch: Schedule, main: BlockRV, operand: BufferLoad, vector: Axis, tile: Tile, target: Target
-) -> bool:
-    """Copy an operand so that what a tile reads in one step lies together.
+def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:
+    """Vectorise the last loop of a tile and unroll the others."""
+    if loops:
+        sch.vectorize(loops[-1])
+    for loop in loops[:-1]:
+        sch.unroll(loop)
 
-    The dimension that follows the vector axis is cut into tiles whose inner part becomes the last
-    dimension. Returns whether that could be done.
+
+def _depends_on(load: BufferLoad, axes: Sequence[Axis], loops: Sequence[LoopRV]) -> bool:
+    variables = {axis.var for axis in axes if axis.loop in loops}
+    return any(uses_var(index, variables) for index in load.indices)
+
+
+def _lay_columns_last(sch: Schedule, main: BlockRV, copy: BlockRV, vector: Axis) -> None:
+    """Keep the vector axis last in the registers and in the buffer that they are copied to."""
+    store = stores_of(sch.get(main))[0]
+    dim = next(d for d, index in enumerate(store.indices) if uses_var(index, {vector.var}))
+    for rv in (main, copy):
+        sch.transform_layout(rv, ("write", 0), lambda *i: (*i[:dim], *i[dim + 1 :], i[dim]))
+
+
+def _columns_innermost(sch: Schedule, copy: BlockRV, skip: int) -> None:
+    """Let the loop over the last index of what a block writes run innermost."""
+    last = stores_of(sch.get(copy))[0].indices[-1]
+    axes = axes_of(sch, copy, skip) or []
+    columns = [axis.loop for axis in axes if axis.var is last]
+    sch.reorder(*(axis.loop for axis in axes if axis.loop not in columns), *columns)
+
+
+def _pack(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> None:
+    """Copy an operand into panels, so that what the tiles read one after the other lies together.
+
+    The dimension that follows the vector axis is cut into tiles: their number becomes the first
+    dimension, what is within a tile the last.
     """
+    operand, vector, width = plan.packed, plan.vector, plan.tile.columns
+    assert operand is not None and vector.extent is not None
     block = sch.get(main)
-    dims = [d for d, index in enumerate(operand.indices) if index is vector.var]
-    if len(dims) != 1 or vector.extent is None or vector.extent % tile.columns:
-        return False
-    dim, width = dims[0], tile.columns
+    dim = next(d for d, index in enumerate(operand.indices) if index is vector.var)
     buffers = [region.buffer for region in block.reads]
     copy = sch.cache_read(main, buffers.index(operand.buffer), "global")
     sch.transform_layout(
         copy,
         ("write", 0),
-        lambda *i: (*i[:dim], i[dim] // width, *i[dim + 1 :], i[dim] % width),
+        lambda *i: (i[dim] // width, *i[:dim], *i[dim + 1 :], i[dim] % width),
     )
     loops = sch.get_loops(copy)
     outer, inner = sch.split(loops[dim], [None, width])
     rest = [loop for d, loop in enumerate(loops) if d != dim]
     sch.reorder(outer, *rest, inner)
+    sch.annotate(copy, LAYOUT_REWRITE, True)
     parallelize(sch, [outer], target, vector.extent * 1024)
-    return True
