@@ -14,6 +14,7 @@ from tilewright.tir.stmt import BlockRealize
 
 logger = logging.getLogger("tilewright.dlight")
 
+
 @dataclass(frozen=True)
 class NotApplicable:
     """A rule doesn't apply, and why."""

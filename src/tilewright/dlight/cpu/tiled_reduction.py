@@ -110,9 +110,7 @@ class TiledReduction(ScheduleRule):
 # ---- choosing -------------------------------------------------------------------------------
 
 
-def choose_plan(
-    func: PrimFunc, block: Block, axes: Sequence[Axis], target: Target
-) -> Plan | None:
+def choose_plan(func: PrimFunc, block: Block, axes: Sequence[Axis], target: Target) -> Plan | None:
     """Return the best way to tile a reduction; ``None`` if no axis will do."""
     stores, loads = stores_of(block), loads_of(block)
     if len(stores) != 1 or len({load.buffer for load in loads}) < 2:
@@ -188,14 +186,17 @@ def choose_tile(
     """Choose the tile with the best ratio of multiply-adds to loads that the registers hold."""
     best = Tile(1, lanes)
     # Without rows, only more vectors keep the multiply-add units busy.
-    columns = {n * lanes for n in ((1, 2, 3, 4) if row is not None else (1, 2, 4, 8))}
+    widest = (4 if row is not None else 8) * lanes
+    columns = set(range(lanes, widest + 1, lanes))
     if vector.extent is not None:
         columns = {c for c in columns if c <= max(vector.extent, lanes)}
-        if vector.extent <= 4 * lanes:
+        if vector.extent <= widest:
             columns.add(vector.extent)
+        columns |= {c for c in range(8, widest, 4) if vector.extent % c == 0}
     limit = 1 if row is None else min(row.extent or 14, 14)
     for width in sorted(columns):
-        vectors = -(-width // lanes)
+        # What is left of a whole number of vectors is cut into powers of two.
+        vectors = width // lanes + bin(width % lanes).count("1")
         for height in range(1, limit + 1):
             if height * vectors + vectors + 1 > registers:
                 continue
@@ -316,9 +317,10 @@ def _pack(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> None:
         ("write", 0),
         lambda *i: (i[dim] // width, *i[:dim], *i[dim + 1 :], i[dim] % width),
     )
-    loops = sch.get_loops(copy)
-    outer, inner = sch.split(loops[dim], [None, width])
-    rest = [loop for d, loop in enumerate(loops) if d != dim]
-    sch.reorder(outer, *rest, inner)
     sch.annotate(copy, LAYOUT_REWRITE, True)
+    loops = sch.get_loops(copy)
+    outer = loops[0]
+    if vector.extent % width == 0:
+        outer, inner = sch.split(loops[dim], [None, width])
+        sch.reorder(outer, *(loop for d, loop in enumerate(loops) if d != dim), inner)
     parallelize(sch, [outer], target, vector.extent * 1024)
