@@ -33,10 +33,9 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        shortcut = x if self.downsample is None else self.downsample(x)
         out = self.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
-        out += shortcut
+        out += x if self.downsample is None else self.downsample(x)
         return self.relu(out)
 
 

@@ -18,6 +18,11 @@ torch = pytest.importorskip("torch")
 
 from tilewright.relax.frontend.torch import from_exported_program  # noqa: E402
 
+FOLDING = (
+    relax.transform.DecomposeOpsForInference(),
+    relax.transform.FoldConstant(),
+    relax.transform.FoldConvScale(),
+)
 MODELS = Path(__file__).parents[3] / "examples" / "models"
 
 
@@ -62,13 +67,7 @@ def test_resnet18_imports_whole() -> None:
 def test_resnet18_batch_norms_fold_into_weights() -> None:
     model, inputs = example("resnet18").build()
     mod = from_exported_program(torch.export.export(model, inputs))
-    transform = relax.transform
-    for step in (
-        transform.DecomposeOpsForInference(),
-        transform.FoldConstant(),
-        transform.FoldConvScale(),
-        transform.DeadCodeElimination(),
-    ):
+    for step in (*FOLDING, relax.transform.DeadCodeElimination()):
         mod = step(mod)
     operators = called(mod)
     assert operators["multiply"] == 0 and operators["nn.batch_norm"] == 0
@@ -79,13 +78,47 @@ def test_resnet18_batch_norms_fold_into_weights() -> None:
 def test_small_resnet_agrees(folded: bool) -> None:
     torch.manual_seed(1)
     model = example("resnet18").ResNet((1, 1), width=4, num_classes=5).eval()
-    transform = relax.transform
-    passes = [
-        transform.DecomposeOpsForInference(),
-        transform.FoldConstant(),
-        transform.FoldConvScale(),
-    ]
-    check_numbers(model, torch.randn(1, 3, 16, 16), *(passes if folded else []))
+    check_numbers(model, torch.randn(1, 3, 16, 16), *(FOLDING if folded else []))
+
+
+def check_compiled(model: Any, *inputs: Any) -> None:
+    mod = from_exported_program(torch.export.export(model, inputs))
+    machine = relax.VirtualMachine(relax.build(mod, "llvm -num-cores=1"))
+    (found,) = machine["main"](*(value.numpy() for value in inputs))
+    with torch.no_grad():
+        expected = model(*inputs).numpy()
+    error = np.abs(np.asarray(found) - expected).max() / np.abs(expected).max()
+    assert error < 1e-4
+
+
+def test_small_models_compiled() -> None:
+    torch.manual_seed(1)
+    check_compiled(
+        example("resnet18").ResNet((1, 1), width=4, num_classes=5).eval(),
+        torch.randn(1, 3, 16, 16),
+    )
+    check_compiled(example("bert_layer").EncoderLayer(16, 2, 32).eval(), torch.randn(2, 5, 16))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet18", "bert_layer"])
+def test_whole_models_compiled(name: str) -> None:
+    model, inputs = example(name).build()
+    check_compiled(model, *inputs)
+
+
+def test_convolution_with_bias_takes_the_batch_norm() -> None:
+    torch.manual_seed(3)
+    norm = torch.nn.BatchNorm2d(4)
+    for value in (norm.running_mean, norm.running_var, norm.weight, norm.bias):
+        torch.nn.init.uniform_(value, 0.5, 1.5)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), norm, torch.nn.ReLU()).eval()
+    x = torch.randn(1, 3, 6, 6)
+    check_numbers(model, x, *FOLDING)
+    mod = from_exported_program(torch.export.export(model, (x,)))
+    for step in (*FOLDING, relax.transform.DeadCodeElimination()):
+        mod = step(mod)
+    assert called(mod) == {"nn.conv2d": 1, "add": 1, "nn.relu": 1}
 
 
 def test_bert_layer_imports_whole() -> None:

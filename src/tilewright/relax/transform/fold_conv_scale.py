@@ -1,10 +1,12 @@
 """``FoldConvScale``: a per-channel scale after a convolution moves into its constant weights.
 
-    conv2d(x, w) * s  ->  conv2d(x, w * s)
+    conv2d(x, w) * s            ->  conv2d(x, w * s)
+    (conv2d(x, w) + b) * s + t  ->  conv2d(x, w * s) + (b * s + t)
 
-where ``w`` is constant and ``s`` a constant of shape ``[O, 1, 1]`` or ``[1, O, 1, 1]`` (what batch
-normalisation leaves after ``DecomposeOpsForInference`` and ``FoldConstant``). Needs the
-convolution's result to be used nowhere else.
+where ``w``, ``b`` and ``t`` are constant and ``s`` is a constant of shape ``[O, 1, 1]`` or
+``[1, O, 1, 1]`` (what batch normalisation leaves after ``DecomposeOpsForInference`` and
+``FoldConstant``). Needs the values between to be used nowhere else. The constants that are added
+become one only if a scale went past the first of them.
 """
 
 from __future__ import annotations
@@ -34,32 +36,78 @@ class _ScaleFolder(FunctionRewriter):
     def rewrite(self, function: Function) -> Function:
         self.uses = use_counts(function)
         self.values: dict[RelaxVar, RelaxExpr] = {}
+        self.scaled_biases: set[RelaxVar] = set()
         return super().rewrite(function)
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         if is_call_to(value, "multiply"):
             assert isinstance(value, RelaxCall)
-            value = self.fold(value) or value
+            made = self.fold(value)
+            if made is not None:
+                value = made
+                if is_call_to(made, "add"):
+                    self.scaled_biases.add(self.mapping.get(var, var))
+        elif is_call_to(value, "add"):
+            assert isinstance(value, RelaxCall)
+            value = self.join(value) or value
+        # Operands of what is looked up later must be variables or constants.
+        value = self.builder.normalize(value)
         self.values[self.mapping.get(var, var)] = value
         return value
 
     def fold(self, product: RelaxCall) -> RelaxExpr | None:
+        """Scale the weights, and the bias if there is one, in place of the result."""
         for source, scale in (product.args, reversed(product.args)):
-            if not isinstance(source, RelaxVar):
+            if not isinstance(scale, Constant):
                 continue
-            conv = self.values.get(source)
-            if not isinstance(scale, Constant) or not isinstance(conv, RelaxCall):
+            made = self.scaled(source, scale)
+            if made is not None:
+                return made
+            total, bias = self.sum_with_constant(source)
+            if bias is None:
                 continue
-            if conv.op_name not in CONVOLUTIONS or self.uses.get(source, 0) != 1:
-                continue
-            weight = conv.args[1]
-            if not isinstance(weight, Constant):
-                continue
-            factors = _per_channel(scale.data, weight.data.shape[0], weight.data.ndim)
-            if factors is not None:
-                scaled = const((weight.data * factors).astype(weight.data.dtype))
-                return conv.replace(args=(conv.args[0], scaled))
+            made = self.scaled(total, scale)
+            if made is not None:
+                folded: RelaxExpr = made + const((bias.data * scale.data).astype(bias.data.dtype))
+                return folded
         return None
+
+    def join(self, total: RelaxCall) -> RelaxExpr | None:
+        """Make one constant of a scaled bias and what is added after."""
+        for source, shift in (total.args, reversed(total.args)):
+            if not isinstance(shift, Constant) or source not in self.scaled_biases:
+                continue
+            rest, bias = self.sum_with_constant(source)
+            if bias is not None and shift.data.ndim <= bias.data.ndim:
+                made: RelaxExpr = rest + const(bias.data + shift.data)
+                return made
+        return None
+
+    def sum_with_constant(self, source: Any) -> tuple[Any, Constant | None]:
+        """Split a variable used once that is bound to ``value + constant``."""
+        value = self.values.get(source) if isinstance(source, RelaxVar) else None
+        if is_call_to(value, "add") and self.uses.get(source, 0) == 1:
+            assert isinstance(value, RelaxCall)
+            for rest, constant in (value.args, reversed(value.args)):
+                if isinstance(constant, Constant):
+                    return rest, constant
+        return None, None
+
+    def scaled(self, source: Any, scale: Constant) -> RelaxExpr | None:
+        """Return the convolution that ``source`` is bound to, with scaled weights."""
+        conv = self.values.get(source) if isinstance(source, RelaxVar) else None
+        if not isinstance(conv, RelaxCall) or conv.op_name not in CONVOLUTIONS:
+            return None
+        weight = conv.args[1]
+        # A variable made by this pass has no count: it is used by what it was made for.
+        if self.uses.get(source, 1) != 1 or not isinstance(weight, Constant):
+            return None
+        factors = _per_channel(scale.data, weight.data.shape[0], weight.data.ndim)
+        if factors is None:
+            return None
+        weights = const((weight.data * factors).astype(weight.data.dtype))
+        replaced: RelaxExpr = conv.replace(args=(conv.args[0], weights))
+        return replaced
 
 
 def _per_channel(scale: NDArray[Any], channels: int, ndim: int) -> NDArray[Any] | None:
