@@ -36,7 +36,9 @@ def _xgboost() -> Any:
 class XGBModel(CostModel):
     """``rounds`` boosting rounds over all data after each batch; learns from ``min_data`` on.
 
-    Not more than ``max_data`` candidates are kept per task, the latest ones.
+    Not more than ``max_data`` candidates are kept per task, the latest ones. ``members`` models are
+    fitted to different parts of the data; where they disagree the score is lowered, because a search
+    finds the candidates about which a model errs most.
     """
 
     def __init__(
@@ -45,11 +47,14 @@ class XGBModel(CostModel):
         rounds: int = 50,
         max_depth: int = 6,
         learning_rate: float = 0.15,
+        members: int = 3,
         min_data: int = 12,
         max_data: int = 1024,
         seed: int = 0,
     ) -> None:
         self.rounds = rounds
+        self.members = members
+        self.seed = seed
         self.min_data = min_data
         self.max_data = max_data
         self.parameters = {
@@ -61,7 +66,8 @@ class XGBModel(CostModel):
             "base_score": 0.0,
             "tree_method": "hist",
             "max_bin": 64,
-            "seed": seed,
+            "subsample": 0.8,
+            "colsample_bytree": 0.5,
             "verbosity": 0,
             # The data are small: threads would only wait for each other.
             "nthread": 1,
@@ -70,23 +76,30 @@ class XGBModel(CostModel):
         self._features: dict[str, list[Any]] = {}
         self._times: dict[str, list[float]] = {}
         self._priors: dict[str, list[float]] = {}
-        self._booster: Any = None
+        self._boosters: list[Any] = []
 
     @property
     def trained(self) -> bool:
         """Whether there are corrections."""
-        return self._booster is not None
+        return bool(self._boosters)
 
     def score(self, task: str, evaluation: Evaluation) -> Any:
         """Return expectation plus corrections."""
         prior = analytic_score(evaluation)
-        if self._booster is None:
+        if not self._boosters:
             return prior
         features = evaluation.features
         count, stores, width = features.shape
         flat = np.ascontiguousarray(features.reshape(count * stores, width))
-        corrections = self._booster.inplace_predict(flat, validate_features=False)
-        return prior + corrections.reshape(count, stores).sum(axis=1)
+        corrections = np.stack(
+            [
+                booster.inplace_predict(flat, validate_features=False)
+                .reshape(count, stores)
+                .sum(axis=1)
+                for booster in self._boosters
+            ]
+        )
+        return prior + corrections.mean(axis=0) - corrections.std(axis=0)
 
     def learn(
         self, task: str, evaluations: Sequence[Evaluation], seconds: Sequence[float | None]
@@ -117,7 +130,7 @@ class XGBModel(CostModel):
         gap = score - np.array(self._priors[task])
         # The scale of expectation and time differs by a factor that is the task's own.
         wanted = np.clip(gap - np.median(gap[good]), -_CLIP, _CLIP)
-        weight = 0.1 + np.exp2(score - score.max())
+        weight = 0.3 + np.exp2(score - score.max())
         return wanted, weight
 
     def _fit(self) -> None:
@@ -140,14 +153,16 @@ class XGBModel(CostModel):
             hessian = (weight * counts)[owner]
             return gradient, hessian
 
-        self._booster = xgboost.train(
-            self.parameters, data, num_boost_round=self.rounds, obj=objective
-        )
-        if logger.isEnabledFor(logging.DEBUG):
-            predicted = self._booster.inplace_predict(np.concatenate(samples))
-            total = np.bincount(owner, weights=predicted, minlength=len(samples))
-            error = float(np.sqrt(np.average((total - wanted) ** 2, weights=weight + 1e-9)))
-            logger.debug("cost model: %d candidates, rmse %.3f", len(samples), error)
+        self._boosters = [
+            xgboost.train(
+                {**self.parameters, "seed": self.seed + member},
+                data,
+                num_boost_round=self.rounds,
+                obj=objective,
+            )
+            for member in range(self.members)
+        ]
+        logger.debug("cost model: fitted to %d candidates of %d tasks", len(samples), len(tasks))
 
     # ---- files --------------------------------------------------------------------------------
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -165,8 +180,8 @@ class XGBModel(CostModel):
             "times": np.array([t for task in tasks for t in self._times[task]]),
             "priors": np.array([p for task in tasks for p in self._priors[task]]),
         }
-        if self._booster is not None:
-            arrays["trees"] = np.frombuffer(self._booster.save_raw("ubj"), dtype=np.uint8)
+        for number, booster in enumerate(self._boosters):
+            arrays[f"trees{number}"] = np.frombuffer(booster.save_raw("ubj"), dtype=np.uint8)
         with open(path, "wb") as file:
             np.savez(file, **arrays)
 
@@ -185,10 +200,11 @@ class XGBModel(CostModel):
                 self._times[task] = stored["times"][part].tolist()
                 self._priors[task] = stored["priors"][part].tolist()
                 start += size
-            self._booster = None
-            if "trees" in stored:
-                self._booster = _xgboost().Booster()
-                self._booster.load_model(bytearray(stored["trees"].tobytes()))
+            self._boosters = []
+            while f"trees{len(self._boosters)}" in stored:
+                booster = _xgboost().Booster()
+                booster.load_model(bytearray(stored[f"trees{len(self._boosters)}"].tobytes()))
+                self._boosters.append(booster)
 
 
 COST_MODELS.register("xgb", XGBModel)

@@ -4,8 +4,8 @@
   at least one), fused. Loops that a reduction runs over are never among them.
 - Vectorised: the innermost loop around each block, if it is spatial and runs along memory in what
   the block writes. A loop longer than allowed is split first.
-- Unrolled: lowering unrolls loops that index register tiles by itself; what else may be unrolled is
-  passed on as the annotation ``pragma_auto_unroll_max_step``.
+- Unrolled: the innermost loops around each block, from the inside, as long as the copies stay within
+  the allowed number of statements. (Lowering unrolls loops that index register tiles by itself.)
 """
 
 from __future__ import annotations
@@ -13,20 +13,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.ir import Var, as_int, dtypes, uses_var
+from tilewright.ir import as_int, dtypes, uses_var
 from tilewright.meta_schedule.postproc.base import POSTPROCS, Postproc, Rejected
 from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import (
     PARALLEL_KEY,
     UNROLL_KEY,
     VECTORIZE_KEY,
 )
-from tilewright.meta_schedule.schedule_rule.patterns import lanes_for
+from tilewright.meta_schedule.schedule_rule.patterns import is_expensive, lanes_for
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import REDUCE, SERIAL, BlockRealize, For, SeqStmt
+from tilewright.tir import REDUCE, SERIAL, VECTORIZED, BlockRealize, For, SeqStmt
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
 from tilewright.tir.schedule.sampling import divisors
 from tilewright.tir.schedule.state import child_blocks
+
+
+_EXPENSIVE_STEPS = 16
+"""How many plain statements a statement with an expensive intrinsic counts as."""
 
 
 class RewriteParallelVectorizeUnroll(Postproc):
@@ -67,13 +71,8 @@ class RewriteParallelVectorizeUnroll(Postproc):
             for name in leaves:
                 self._parallelize(sch, BlockRV(func, name), wanted[PARALLEL_KEY])
         if wanted[UNROLL_KEY] > 0:
-            done: set[Var] = set()
             for name in leaves:
-                loops = sch.state.loops_above(sch.state.get_block(BlockRV(func, name)))
-                if loops and loops[0].loop_var not in done:
-                    done.add(loops[0].loop_var)
-                    loop = sch.get_loops(sch.get_block(name, func))[0]
-                    sch.annotate(loop, "pragma_auto_unroll_max_step", wanted[UNROLL_KEY])
+                self._unroll(sch, sch.get_block(name, func), wanted[UNROLL_KEY])
 
     def _vectorize(self, sch: Schedule, block: BlockRV, limit: int) -> None:
         realize = sch.state.get_block(block)
@@ -116,6 +115,23 @@ class RewriteParallelVectorizeUnroll(Postproc):
         # Independence may be easier to see before loops are fused.
         widest = max(range(count), key=lambda n: (as_int(loops[n].extent) or 0, -n))
         attempt(sch, lambda: sch.parallel(handles[widest]))
+
+
+    @staticmethod
+    def _unroll(sch: Schedule, block: BlockRV, limit: int) -> None:
+        realize = sch.state.get_block(block)
+        steps = _EXPENSIVE_STEPS if is_expensive(realize.block) else 1
+        loops = sch.state.loops_above(realize)
+        handles = sch.get_loops(block)
+        for loop, handle in zip(reversed(loops), reversed(handles)):
+            extent = as_int(loop.extent)
+            if loop.kind == VECTORIZED or extent == 1:
+                continue
+            alone = type(loop.body) in (For, BlockRealize)
+            if extent is None or loop.kind != SERIAL or not alone or steps * extent > limit:
+                return
+            steps *= extent
+            sch.unroll(handle)
 
 
 def attempt(sch: Schedule, action: Any) -> bool:

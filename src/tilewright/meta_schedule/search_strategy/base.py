@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.ir import structural_hash
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.cost_model.base import median
 from tilewright.meta_schedule.database import Database
@@ -44,6 +45,7 @@ class SearchStrategy:
         self.times: dict[Key, float] = {}
         """Seconds of measured candidates; infinity for those that failed."""
         self._issued: dict[MeasureCandidate, Key] = {}
+        self._programs: set[str] = set()
 
     @property
     def context(self) -> TuneContext:
@@ -75,7 +77,7 @@ class SearchStrategy:
         self._context = context
         self.cost_model = cost_model
         self.rng = np.random.default_rng((self.seed, context.seed))
-        self.times, self._issued = {}, {}
+        self.times, self._issued, self._programs = {}, {}, set()
         self.variants = make_variants(context.mod, spaces, context.target)
         logger.info(
             "task %s: %d sketches, %d variants, %.0f%% of them without symbolic replay",
@@ -104,7 +106,7 @@ class SearchStrategy:
         """Let go of the task."""
         self._context = None
         self.variants, self.cost_model = [], None
-        self.times, self._issued = {}, {}
+        self.times, self._issued, self._programs = {}, {}, set()
 
     @staticmethod
     def create(kind: SearchStrategy | str) -> SearchStrategy:
@@ -136,7 +138,10 @@ class SearchStrategy:
         logger.info("task %s: %d records to start from", context.task_name, len(seconds))
 
     def _finish(self, number: int, row: Any, evaluation: Evaluation) -> MeasureCandidate | None:
-        """Replay a candidate and apply postprocs; ``None`` (counted) if something refuses it."""
+        """Replay a candidate and apply postprocs.
+
+        ``None`` if something refuses it (which is counted), or it is a program that was tried.
+        """
         context = self.context
         key = (number, row.tobytes())
         self.times[key] = np.inf  # known until the result comes, so not to be issued twice
@@ -155,6 +160,11 @@ class SearchStrategy:
             if refused is not None:
                 self._reject(postproc.name, refused.reason)
                 return None
+        # Different decisions may come to the same program (8 jobs are allowed, there are only 4).
+        program = structural_hash(sch.mod)
+        if program in self._programs:
+            return None
+        self._programs.add(program)
         candidate = MeasureCandidate(sch, context.args_info)
         remember(candidate, evaluation)
         self._issued[candidate] = key

@@ -237,9 +237,15 @@ class EvolutionarySearch(SearchStrategy):
         # A little noise keeps a batch from being variations of one candidate.
         ranked = self._ranked(groups, 0.1 if trained else 0.4)
         self._measure(made, ranked, count - random_count)
-        pool = self._ranked(initial, None)
+        # Random ones from the better half: what both models call hopeless costs most to measure.
+        half = {
+            number: group.take(group.scores >= np.median(group.scores))
+            for number, group in initial.items()
+        }
+        pool = self._ranked(half, None)
         self._measure(made, pool, count)
-        self._measure(made, ranked, count)
+        for rest in (ranked, self._ranked(initial, None)):
+            self._measure(made, rest, count)
         return made
 
     def _ranked(

@@ -1,0 +1,98 @@
+"""Cost models: ranking before and after training, files, failures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.meta_schedule.conftest import matmul
+from tilewright.meta_schedule.cost_model import AnalyticModel, CostModel, RandomModel, XGBModel
+from tilewright.meta_schedule.search_strategy.base import part
+from tilewright.meta_schedule.search_strategy.design import make_variants
+from tilewright.meta_schedule.space_generator import SpaceGenerator
+from tilewright.support.errors import TuneError
+from tilewright.tir.schedule import Schedule
+
+
+@pytest.fixture
+def population(target):
+    generator = SpaceGenerator.create("post-order-apply", target)
+    mod = Schedule(matmul(128, 128, 128)).mod
+    variant = make_variants(mod, generator.generate_design_space(mod), target)[0]
+    return variant.evaluate(variant.draw(200, np.random.default_rng(0)))
+
+
+def unlike_the_machine_model(population):
+    """Times that a surprise dominates: what the machine model calls fast is slow for some tiles."""
+    seconds = population.cycles * 1e-9
+    odd = population.features[:, 0, 20] > np.median(population.features[:, 0, 20])
+    return np.where(odd, seconds * 8, seconds)
+
+
+def agreement(scores, seconds):
+    better = scores[:, None] > scores[None, :]
+    faster = seconds[:, None] < seconds[None, :]
+    pairs = ~np.eye(len(scores), dtype=bool)
+    return (better == faster)[pairs].mean()
+
+
+def test_untrained_it_is_the_machine_model(population):
+    model = XGBModel()
+    assert not model.trained
+    np.testing.assert_allclose(model.score("t", population), AnalyticModel().score("t", population))
+
+
+def test_it_learns_what_the_machine_model_gets_wrong(population):
+    seconds = unlike_the_machine_model(population)
+    model = XGBModel()
+    before = agreement(model.score("t", population)[100:], seconds[100:])
+    model.learn("t", [part(population, n) for n in range(100)], list(seconds[:100]))
+    assert model.trained
+    after = agreement(model.score("t", population)[100:], seconds[100:])
+    assert after > max(0.85, before)
+
+
+def test_failures_are_rated_low(population):
+    model = XGBModel()
+    failed = population.features[:, 0, 20] > np.median(population.features[:, 0, 20])
+    seconds = [None if bad else 1e-3 for bad in failed[:100]]
+    model.learn("t", [part(population, n) for n in range(100)], seconds)
+    gap = model.score("t", population) - AnalyticModel().score("t", population)
+    assert gap[~failed].mean() > gap[failed].mean()
+
+
+def test_scores_are_repeatable(population):
+    scores = []
+    for _ in range(2):
+        model = XGBModel(seed=4)
+        seconds = unlike_the_machine_model(population)
+        model.learn("t", [part(population, n) for n in range(50)], list(seconds[:50]))
+        scores.append(model.score("t", population))
+    np.testing.assert_array_equal(*scores)
+
+
+def test_save_and_load(population, tmp_path):
+    model = XGBModel()
+    seconds = unlike_the_machine_model(population)
+    model.learn("t", [part(population, n) for n in range(50)], list(seconds[:50]))
+    model.save(tmp_path / "model.npz")
+    loaded = XGBModel()
+    loaded.load(tmp_path / "model.npz")
+    np.testing.assert_allclose(loaded.score("t", population), model.score("t", population))
+    loaded.learn("t", [part(population, 60)], [1.0])
+
+
+def test_a_file_of_other_features_is_refused(tmp_path):
+    np.savez(tmp_path / "other.npz", names=np.array(["a"]))
+    with pytest.raises(TuneError, match="other features"):
+        XGBModel().load(tmp_path / "other.npz")
+    with pytest.raises(TuneError, match="nothing to save"):
+        RandomModel().save(tmp_path / "x")
+
+
+def test_models_by_name():
+    assert isinstance(CostModel.create("xgb"), XGBModel)
+    assert isinstance(CostModel.create("random"), RandomModel)
+    assert CostModel.create("none") is None
+    with pytest.raises(TuneError, match="analytic"):
+        CostModel.create("analitic")

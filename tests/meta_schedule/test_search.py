@@ -1,0 +1,184 @@
+"""Search strategies: what they propose, how they learn, and that proposals are right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tests.meta_schedule.conftest import matmul, softmax
+from tilewright.meta_schedule.cost_model import CostModel
+from tilewright.meta_schedule.database import MemoryDatabase, TuningRecord
+from tilewright.meta_schedule.feature import candidate_evaluation
+from tilewright.meta_schedule.postproc import Postproc, Rejected
+from tilewright.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
+from tilewright.meta_schedule.space_generator import PostOrderApply, ScheduleFnSpace
+from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.support.errors import TuneError
+
+
+@dataclass
+class Result:
+    run_secs: tuple[float, ...] | None
+
+
+def prepared(func, target, strategy="evolutionary", *, model="xgb", database=None, space=None):
+    context = TuneContext(
+        func,
+        target=target,
+        space_generator=space or PostOrderApply(),
+        search_strategy=strategy,
+    )
+    cost_model = CostModel.create(model)
+    context.search_strategy.pre_tuning(
+        context,
+        context.generate_design_space(),
+        max_trials=100,
+        num_trials_per_iter=16,
+        database=database,
+        cost_model=cost_model,
+    )
+    return context, cost_model
+
+
+def measured(context, candidates, cost_model=None):
+    """Report times as a machine would that does exactly what the machine model expects."""
+    results = [
+        Result((float(candidate_evaluation(context, item).cycles[0]) * 1e-9,))
+        for item in candidates
+    ]
+    if cost_model is not None:
+        cost_model.update(context, candidates, results)
+    context.search_strategy.notify_runner_results(candidates, results)
+    return [result.run_secs[0] for result in results]
+
+
+@pytest.mark.parametrize("strategy", ["evolutionary", "replay-trace"])
+def test_candidates_keep_the_meaning(strategy, task, target, same_result):
+    context, _ = prepared(task, target, strategy)
+    candidates = context.search_strategy.generate_measure_candidates(4)
+    assert len(candidates) == 4
+    for candidate in candidates:
+        same_result(task, candidate.sch.mod)
+
+
+def test_candidates_are_new_each_time(target):
+    context, model = prepared(matmul(64, 64, 64), target)
+    seen = set()
+    for _ in range(4):
+        candidates = context.search_strategy.generate_measure_candidates(8)
+        texts = {item.sch.mod.script() for item in candidates}
+        assert len(texts) == 8 and not texts & seen
+        seen |= texts
+        measured(context, candidates, model)
+
+
+def test_search_beats_chance(target):
+    best = {}
+    for strategy in ("evolutionary", "replay-trace"):
+        context, model = prepared(matmul(256, 256, 256), target, strategy)
+        times = []
+        for _ in range(2):
+            candidates = context.search_strategy.generate_measure_candidates(8)
+            times += measured(context, candidates, model)
+        best[strategy] = min(times)
+    assert best["evolutionary"] < best["replay-trace"]
+
+
+def test_same_seed_same_candidates(target):
+    texts = []
+    for _ in range(2):
+        context, _ = prepared(matmul(64, 64, 64), target, EvolutionarySearch(seed=5))
+        candidates = context.search_strategy.generate_measure_candidates(6)
+        texts.append([item.sch.mod.script() for item in candidates])
+    assert texts[0] == texts[1]
+
+
+def test_small_spaces_are_exhausted(target):
+    def scheduled(sch):
+        i = sch.get_loops(sch.get_block("C"))[0]
+        sch.split(i, sch.sample_perfect_tile(i, 2))
+
+    context, _ = prepared(matmul(6, 8, 8), target, space=ScheduleFnSpace(scheduled, seed=0))
+    found = context.search_strategy.generate_measure_candidates(32)
+    assert len(found) == 4  # 1x6, 2x3, 3x2, 6x1
+    assert context.search_strategy.generate_measure_candidates(32) == []
+
+
+def test_records_of_the_database_are_not_measured_again(target):
+    func = softmax(4, 32)
+    context, model = prepared(func, target)
+    database = MemoryDatabase()
+    workload = database.commit_workload(context.mod)
+    candidates = context.search_strategy.generate_measure_candidates(12)
+    for candidate, seconds in zip(candidates, measured(context, candidates, model)):
+        database.commit_tuning_record(
+            TuningRecord(
+                candidate.sch.trace.simplified(), workload, (seconds,), context.target, None
+            )
+        )
+    again, model = prepared(func, target, database=database)
+    strategy = again.search_strategy
+    assert len(strategy.times) == 12
+    assert model.trained
+    known = set(strategy.times)
+    strategy.generate_measure_candidates(12)
+    assert len(set(strategy.times) - known) >= 12
+    assert all(np.isfinite(strategy.times[key]) for key in known)
+
+
+class Picky(Postproc):
+    name = "picky"
+
+    def apply(self, sch):
+        return Rejected("no reason")
+
+
+def test_rejections_are_counted(target):
+    space = PostOrderApply(postprocs=[Picky()])
+    context, _ = prepared(softmax(2, 32), target, space=space)
+    assert context.search_strategy.generate_measure_candidates(4) == []
+    assert context.rejected["picky"] > 0
+
+
+def test_what_resists_symbolic_replay_is_replayed_and_counted(target):
+    def scheduled(sch):
+        i, j, k = sch.get_loops(sch.get_block("C"))
+        sch.split(k, sch.sample_partitioned_tile(k, 2, 1, 2))
+        sch.split(i, sch.sample_perfect_tile(i, 2))
+
+    context, model = prepared(
+        matmul(16, 16, 16), target, space=ScheduleFnSpace(scheduled, seed=0)
+    )
+    strategy = context.search_strategy
+    assert strategy.fallback_share == 1.0
+    candidates = strategy.generate_measure_candidates(4)
+    assert len(candidates) == 4
+    measured(context, candidates, model)
+
+
+def test_default_sketches_need_no_fallback(task, target):
+    context, _ = prepared(task, target)
+    assert context.search_strategy.fallback_share == 0.0
+
+
+def test_random_and_no_model(target):
+    for name in ("random", "none", "analytic"):
+        context, _ = prepared(matmul(32, 32, 32), target, model=name)
+        assert len(context.search_strategy.generate_measure_candidates(4)) == 4
+
+
+def test_errors_say_what_is_expected(target):
+    with pytest.raises(TuneError, match="evolutionary"):
+        SearchStrategy.create("evolutionery")
+    with pytest.raises(TuneError, match="pre_tuning"):
+        _ = EvolutionarySearch().context
+
+
+def test_times_of_failures_are_infinite(target):
+    context, _ = prepared(matmul(32, 32, 32), target)
+    strategy = context.search_strategy
+    candidates = strategy.generate_measure_candidates(3)
+    strategy.notify_runner_results(candidates, [Result(None)] * 3)
+    assert list(strategy.times.values()) == [np.inf] * 3
