@@ -269,3 +269,26 @@ def test_subspace_predicates():
     assert expr_equal(found.inner_predicate, j < 9)
     assert subspace_divide([i * 16 + j], domain, {j}, i * 16 + j < 50) is None
     assert subspace_divide([j * 4 + i], domain, {j}) is None
+
+
+def test_condition_that_no_index_fuses_is_not_a_box():
+    domain = {i: rng(24), j: rng(2)}
+    found = detect_iter_map([i, j], domain, i * 2 + j < 45, require_bijective=True)
+    assert any("no index fuses" in error for error in found.errors)
+    assert not detect_iter_map([i, j], domain, i * 2 + j < 45).errors
+    fused = detect_iter_map([i * 2 + j], domain, i * 2 + j < 45, require_bijective=True)
+    assert not fused.errors
+    assert evaluate(fused.indices[0].args[0].extent, {}) == 45
+
+
+@pytest.mark.parametrize("first, second", [(10, 78), (10, 80), (9, 78), (10, 64), (9, 72)])
+def test_nested_conditions(first, second):
+    domain = {i: rng(3), j: rng(4), k: rng(8)}
+    predicate = and_(i * 4 + j < first, i * 32 + j * 8 + k < second)
+    extent = min(first * 8, second)
+    whole = [i * 32 + j * 8 + k]
+    found = detect_iter_map(whole, domain, predicate, require_bijective=True)
+    assert not found.errors
+    assert evaluate(found.indices[0].args[0].extent, {}) == extent
+    parts = detect_iter_map([i * 4 + j, k], domain, predicate, require_bijective=True)
+    assert bool(parts.errors) == (extent % 8 != 0 or second < first * 8)

@@ -162,6 +162,7 @@ class _Detector:
         self.marks: dict[Any, IterMark] = {}
         self.var_marks: dict[int, IterMark] = {}
         self.constrained: list[tuple[tuple[IterSplitExpr, ...], IterMark]] = []
+        self.implied: set[IterMark] = set()  # marks whose condition another one implies
         self.serial = 0
         self.inputs = inputs
         self.gaps = False
@@ -260,9 +261,35 @@ class _Detector:
             if self.analyzer.can_prove_ge(bound, span):
                 continue
             unit = tuple(arg.with_scale(self._quotient(arg.scale, scale)) for arg in chain)
-            mark = self._mark(IterSumExpr(unit, _ZERO), bound)
-            self.constrained.append((unit, mark))
+            self._add_constraint(unit, bound)
         return left
+
+    def _add_constraint(self, chain: tuple[IterSplitExpr, ...], bound: Expr) -> None:
+        """Remember that a chain is below ``bound``; of nested conditions keep what counts.
+
+        If an earlier, shorter chain ``v`` is this one without its last pieces, this one is
+        ``v*s + rest`` with ``rest < s``, so ``v < b`` means that it is below ``b*s``: one of the
+        two conditions implies the other.
+        """
+        analyzer = self.analyzer
+        for number, (args, other) in enumerate(self.constrained):
+            if len(args) > len(chain):
+                continue
+            unit = chain[len(args) - 1].scale
+            if not all(
+                _same_piece(analyzer, x, y) and analyzer.can_prove_equal(x.scale, y.scale * unit)
+                for x, y in zip(chain, args)
+            ):
+                continue
+            limit = analyzer.simplify(other.extent * unit)
+            if analyzer.can_prove_ge(bound, limit):
+                return
+            if analyzer.can_prove_le(bound, limit):
+                self.implied.add(other)
+                if len(args) == len(chain):
+                    del self.constrained[number]
+                    break
+        self.constrained.append((chain, self._mark(IterSumExpr(chain, _ZERO), bound)))
 
     # ---- normal form ------------------------------------------------------------------------
 
@@ -546,6 +573,12 @@ class _Detector:
                 if mark not in uses and known_int(mark.extent) != 1:
                     name = self.context.table.expr(number)
                     errors.append(f"the indices do not depend on `{name!r}`")
+            for _, mark in self.constrained:
+                if mark not in uses and mark not in self.implied:
+                    errors.append(
+                        f"no index fuses what the condition `{mark.to_expr()!r} < "
+                        f"{mark.extent!r}` bounds"
+                    )
         return errors, covered, padding
 
     def _check_mark(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer, detect_iter_map
-from tilewright.arith.polynomial import constant_of, poly_add, poly_atoms, poly_scale, poly_sub
+from tilewright.arith.polynomial import constant_of, poly_add, poly_atoms
 from tilewright.ir import (
     GE,
     GT,
@@ -282,46 +282,17 @@ def _is_bijective(scope: Scope, realize: BlockRealize, rest: Sequence[Expr]) -> 
     """Whether loops under the predicate and the block's domain correspond one to one."""
     loops = loop_ranges(scope.state.loops_above(realize))
     analyzer = scope.state.analyzer(scope.func_name)
-    whole = list(conjuncts(realize.predicate))
-    if not _maps_onto_domain(realize, loops, whole, analyzer):
-        return False
-    # Each condition must be needed for that, or follow from the others: one that is neither would
-    # cut into the domain unnoticed.
-    for condition in rest:
-        others = [item for item in whole if item is not condition]
-        if _maps_onto_domain(realize, loops, others, analyzer) and not any(
-            _implies(scope, realize, item, condition) for item in others
-        ):
-            return False
-    return True
-
-
-def _implies(scope: Scope, realize: BlockRealize, given: Expr, condition: Expr) -> bool:
-    """Whether ``k*f + rest < m`` implies ``f < n``, as splitting a split loop gives them."""
-    if type(given) is not LT or type(condition) is not LT:
-        return False
-    outer, inner = as_int(given.b), as_int(condition.b)  # type: ignore[attr-defined]
-    if outer is None or inner is None:
-        return False
-    regions = Regions(scope.state, scope.func_name, scope.state.loops_above(realize))
-    form, total = regions.poly(condition.a), regions.poly(given.a)  # type: ignore[attr-defined]
-    lead = next((mono for mono in form if mono), None)
-    if lead is None or lead not in total:
-        return False
-    factor = total[lead] // form[lead]
-    least, _ = regions.bounds(poly_sub(total, poly_scale(form, factor)))
-    rest = constant_of(least) if least is not None else None
-    return factor > 0 and rest is not None and (outer - 1 - rest) // factor < inner
+    return _maps_onto_domain(realize, loops, realize.predicate, analyzer)
 
 
 def _maps_onto_domain(
     realize: BlockRealize,
     loops: dict[Var, Range],
-    conditions: Sequence[Expr],
+    predicate: Expr,
     analyzer: Analyzer,
 ) -> bool:
     found = detect_iter_map(
-        realize.iter_values, loops, and_(*conditions), require_bijective=True, analyzer=analyzer
+        realize.iter_values, loops, predicate, require_bijective=True, analyzer=analyzer
     )
     if found.errors:
         return False
