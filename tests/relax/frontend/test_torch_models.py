@@ -136,3 +136,76 @@ def test_small_bert_layer_agrees() -> None:
     torch.manual_seed(2)
     model = example("bert_layer").EncoderLayer(16, 2, 32).eval()
     check_numbers(model, torch.randn(2, 5, 16))
+
+
+class DecoderLayer(torch.nn.Module):
+    """What language models are made of: rotary positions, RMS norm, gated unit, tied weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn = torch.nn
+        self.embed = nn.Embedding(11, 8)
+        self.project = nn.Linear(8, 8, bias=False)
+        self.norm = nn.RMSNorm(8)
+        self.gate, self.up, self.down = nn.Linear(8, 16), nn.Linear(8, 16), nn.Linear(16, 8)
+        self.head = nn.Linear(8, 11, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("rates", 10000.0 ** -torch.tensor([0.0, 0.5]), persistent=False)
+
+    def rotate(self, x: Any, angles: Any) -> Any:
+        first, second = x.chunk(2, -1)
+        return x * angles.cos() + torch.cat([-second, first], -1) * angles.sin()
+
+    def forward(self, ids: Any) -> Any:
+        x = self.embed(ids)
+        batch, tokens, width = x.shape
+        rates = torch.outer(torch.arange(tokens).float(), self.rates)
+        angles = torch.cat([rates, rates], -1)
+        q = self.project(self.norm(x)).view(batch, tokens, 2, 4).transpose(1, 2)
+        q = self.rotate(q, angles)
+        later = torch.full((tokens, tokens), float("-inf")).triu(1)
+        weights = torch.softmax(q @ q.transpose(-2, -1) / 2 + later, -1, dtype=torch.float32)
+        x = x + (weights.to(q.dtype) @ q).transpose(1, 2).contiguous().view(batch, tokens, width)
+        x = x + self.down(torch.nn.functional.silu(self.gate(x)) * self.up(x))
+        return self.head(x)[:, -1].log_softmax(-1)
+
+
+def test_decoder_layer_agrees() -> None:
+    torch.manual_seed(4)
+    check_numbers(DecoderLayer().eval(), torch.randint(0, 11, (2, 5)))
+
+
+class First(torch.nn.Module):
+    """The first result of a layer that is given its input ``times`` times."""
+
+    def __init__(self, layer: Any, times: int = 1) -> None:
+        super().__init__()
+        self.layer, self.times = layer, times
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(*[x] * self.times)[0]
+
+
+@pytest.mark.parametrize("name", ["encoder", "attention", "recurrent", "image", "weight norm"])
+def test_layers_of_pytorch_agree(name: str) -> None:
+    torch.manual_seed(5)
+    nn = torch.nn
+    layers: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "encoder": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (2, 4, 8)),
+        "attention": (First(nn.MultiheadAttention(8, 2, batch_first=True), 3), (2, 4, 8)),
+        "recurrent": (First(nn.GRU(4, 3, batch_first=True)), (2, 3, 4)),
+        "image": (
+            nn.Sequential(
+                nn.Conv2d(3, 4, 3, padding=1),
+                nn.GroupNorm(2, 4),
+                nn.Upsample(scale_factor=2, mode="bilinear"),
+                nn.PixelShuffle(2),
+                nn.InstanceNorm2d(1, affine=True),
+                nn.Hardswish(),
+            ),
+            (1, 3, 5, 5),
+        ),
+        "weight norm": (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), (2, 4)),
+    }
+    model, shape = layers[name]
+    check_numbers(model.eval(), torch.randn(*shape))
