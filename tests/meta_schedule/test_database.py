@@ -124,7 +124,7 @@ def test_a_global_name_does_not_matter() -> None:
     database = MemoryDatabase()
     add(database, matmul(), 1e-5)
     func = matmul()
-    named = func.replace(attrs={**func.attrs, "global_symbol": "other"})
+    named = func.replace(attrs={**func.attrs, "global_symbol": "other", "op_pattern": 4})
     assert database.has_workload(IRModule({"fused_matmul": named}))
 
 

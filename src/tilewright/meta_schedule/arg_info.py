@@ -93,8 +93,8 @@ def random_arguments(infos: Sequence[ArgInfo], seed: int = 0) -> list[Any]:
         if isinstance(info, ScalarInfo):
             made.append(info.value)
         elif dtypes.is_float(info.dtype):
-            values = rng.random(info.shape, dtype=np.float32) * np.float32(1.5) - np.float32(0.5)
-            made.append(np.asarray(values, numpy_dtype(info.dtype), order="C"))
+            floats = rng.random(info.shape, dtype=np.float32) * np.float32(1.5) - np.float32(0.5)
+            made.append(np.asarray(floats, numpy_dtype(info.dtype), order="C"))
         elif dtypes.is_bool(info.dtype):
             made.append(np.asarray(rng.random(info.shape) < 0.5))
         else:

@@ -17,19 +17,36 @@ from tilewright.relax.executable import Executable, build
 from tilewright.relax.expr import Function
 from tilewright.relax.pipeline import get_pipeline
 from tilewright.relax.transform import BindParams
+from tilewright.support.errors import TuneError
+from tilewright.support.registry import near_matches
 from tilewright.target import Target
 
 
 def to_tensor_functions(
     mod: IRModule, target: Target | str | None = None, params: Mapping[str, Any] | None = None
 ) -> IRModule:
-    """Bind parameters and run the ``zero`` pipeline, unless the graph calls tensor functions only."""
+    """Bind parameters; run the ``zero`` pipeline unless the graph calls tensor functions only."""
     if params:
-        for name, function in mod.functions.items():
-            if isinstance(function, Function):
-                mod = BindParams(name, params)(mod)
-    if any(has_operators(function) for function in mod.functions.values()):
+        mod = _bound(mod, params)
+    if any(map(has_operators, mod.functions.values())):
         mod = get_pipeline("zero", target)(mod)
+    return mod
+
+
+def _bound(mod: IRModule, params: Mapping[str, Any]) -> IRModule:
+    """Bind parameters by name in every graph that has them."""
+    unknown, known = dict(params), set[str]()
+    for name, function in mod.functions.items():
+        if isinstance(function, Function) and not function.is_primitive:
+            names = {param.name for param in function.params}
+            known |= names
+            own = {key: value for key, value in params.items() if key in names}
+            if own:
+                mod = BindParams(name, own)(mod)
+            unknown = {key: value for key, value in unknown.items() if key not in own}
+    if unknown:
+        first = next(iter(unknown))
+        raise TuneError(f"no graph has a parameter {first!r}; {near_matches(first, sorted(known))}")
     return mod
 
 

@@ -71,14 +71,21 @@ def equality(name: str) -> Equality:
     return found
 
 
+_OF_SURROUNDINGS = {"global_symbol", "op_pattern"}
+
+
 def normalized(mod: IRModule | PrimFunc) -> IRModule:
-    """Return the one-function module ``main`` without its global name: what tasks are keyed by."""
+    """Return the one-function module ``main`` without what only its surroundings care about.
+
+    That is what tasks are keyed by: neither the function's global name nor a graph pass's note of
+    its kind makes another program of it.
+    """
     if isinstance(mod, PrimFunc):
         mod = IRModule({"main": mod})
     if len(mod) == 1:
         (function,) = mod.functions.values()
-        if "global_symbol" in function.attrs:
-            function = function.without_attr("global_symbol")
+        for attr in _OF_SURROUNDINGS & set(function.attrs):
+            function = function.without_attr(attr)
         mod = IRModule({"main": function}, mod.attrs)
     return mod
 

@@ -183,7 +183,7 @@ class TaskScheduler:
 
     def _give_up(self, task: TaskRecord, why: str, progress: Progress) -> None:
         task.error = why
-        task.finished = True
+        self._finish(task)
         logger.error("task %s is given up: %s", task.name, why)
         progress.message(f"task {task.name} is given up: {why}")
 
@@ -215,6 +215,7 @@ class TaskScheduler:
         built = builder.build([BuilderInput(c.sch.mod, context.target) for c in candidates])
         progress.working(task, "measuring")
         results: list[RunnerResult] = []
+        failed = None
         try:
             for candidate, build, result in self._measured(task, candidates, built, runner):
                 results.append(result)
@@ -223,13 +224,15 @@ class TaskScheduler:
                     callback.on_result(self, task, candidate, build, result)
                 progress.measured(task)
         except NoReferenceError as error:
-            self._give_up(task, str(error), progress)
+            failed = str(error)
             candidates = candidates[: len(results)]
         context.search_strategy.notify_runner_results(candidates, results)
         for callback in callbacks:
             callback.on_batch(self, task, candidates, results)
         task.best_history.append(task.best_seconds)
         task.spent_seconds += time.monotonic() - start
+        if failed is not None:
+            self._give_up(task, failed, progress)
         return len(candidates)
 
     def _count(self, task: TaskRecord, candidate: MeasureCandidate, result: RunnerResult) -> None:

@@ -1,0 +1,368 @@
+"""The tuning loop: who gets trials, what is counted, what is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tilewright import te
+from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
+from tilewright.meta_schedule.database import Database, MemoryDatabase
+from tilewright.meta_schedule.measure_callback import MeasureCallback
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.progress import ConsoleProgress, Progress
+from tilewright.meta_schedule.runner import NoReferenceError, Runner, RunnerInput, RunnerResult
+from tilewright.meta_schedule.search_strategy import SearchStrategy
+from tilewright.meta_schedule.task_scheduler import (
+    GradientBased,
+    RoundRobin,
+    TaskRecord,
+    TaskScheduler,
+)
+from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.runtime import Module
+from tilewright.support.errors import ScheduleError, TuneError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.schedule import Schedule
+
+TARGET = Target("llvm -mcpu=znver4 -num-cores=1")
+
+
+def scaled(factor: float) -> PrimFunc:
+    a = te.placeholder((16,), name="A")
+    return te.create_prim_func([a, te.compute((16,), lambda i: a[i] * factor, name="B")])
+
+
+class Listed(SearchStrategy):
+    """Gives a fixed number of candidates."""
+
+    def __init__(self, size: int = 100) -> None:
+        super().__init__()
+        self.size = size
+        self.ended = 0
+        self.heard: list[RunnerResult] = []
+
+    def generate_measure_candidates(self, count: int) -> list[MeasureCandidate]:
+        count = min(count, self.size)
+        self.size -= count
+        made = []
+        for number in range(count):
+            sch = Schedule(self.context.mod)
+            (loop,) = sch.get_loops(sch.get_block("B"))
+            sch.annotate(loop, "number", number)
+            made.append(MeasureCandidate(sch, self.context.args_info))
+        return made
+
+    def notify_runner_results(
+        self, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+    ) -> None:
+        assert len(candidates) == len(results)
+        self.heard += results
+
+    def post_tuning(self) -> None:
+        super().post_tuning()
+        self.ended += 1
+
+
+class FakeBuilder(Builder):
+    """Gives modules that can't be run, or errors for the candidates of some batch numbers."""
+
+    def __init__(self, *fails: int) -> None:
+        self.fails = fails
+        self.batches: list[int] = []
+
+    def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+        self.batches.append(len(inputs))
+        module = Module.__new__(Module)
+        return [
+            BuilderResult(None, "no", "build")
+            if len(inputs) > 1 and number in self.fails
+            else BuilderResult(module)
+            for number in range(len(inputs))
+        ]
+
+
+class FakeRunner(Runner):
+    """Answers from a list, then with the last entry; ``None`` raises an interrupt."""
+
+    def __init__(self, *seconds: float | str | None) -> None:
+        self.seconds = list(seconds) or [1e-3]
+        self.known: list[float | None] = []
+        self.closed = 0
+
+    def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
+        for item in inputs:
+            self.known.append(item.best_seconds)
+            answer = self.seconds.pop(0) if len(self.seconds) > 1 else self.seconds[0]
+            if answer is None:
+                raise KeyboardInterrupt
+            if isinstance(answer, str):
+                yield RunnerResult(None, "something", answer)
+            else:
+                yield RunnerResult((answer,), error_ratio=0.0)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def contexts(*strategies: SearchStrategy) -> list[TuneContext]:
+    return [
+        TuneContext(
+            scaled(number + 2.0),
+            target=TARGET,
+            search_strategy=strategy,
+            task_name=f"task{number}",
+            space_generator="post-order-apply",
+        )
+        for number, strategy in enumerate(strategies)
+    ]
+
+
+def tune(
+    scheduler: TaskScheduler, tasks: list[TuneContext], trials: int, **options: Any
+) -> Database:
+    arguments: dict[str, Any] = {
+        "task_weights": [1.0] * len(tasks),
+        "max_trials_per_task": trials,
+        "num_trials_per_iter": 4,
+        "builder": FakeBuilder(),
+        "runner": FakeRunner(),
+        "database": MemoryDatabase(),
+        "cost_model": None,
+    } | options
+    scheduler.tune(tasks, max_trials_global=trials, **arguments)
+    made: Database = arguments["database"]
+    return made
+
+
+# ---- budgets and counts --------------------------------------------------------------------------
+
+
+def test_round_robin_gives_every_task_its_turn() -> None:
+    scheduler = RoundRobin()
+    strategies = [Listed(), Listed(), Listed()]
+    database = tune(scheduler, contexts(*strategies), 22)
+    assert [task.trials for task in scheduler.tasks] == [8, 8, 6]
+    assert len(database) == 22
+    assert [strategy.ended for strategy in strategies] == [1, 1, 1]
+    assert [len(strategy.heard) for strategy in strategies] == [8, 8, 6]
+
+
+def test_limits_per_task_and_exhausted_spaces_leave_trials_unspent() -> None:
+    scheduler = RoundRobin()
+    tune(scheduler, contexts(Listed(3), Listed()), 50, max_trials_per_task=10)
+    assert [task.trials for task in scheduler.tasks] == [3, 10]
+    assert all(task.finished for task in scheduler.tasks)
+
+
+def test_no_trials_means_nothing_is_done() -> None:
+    runner, builder = FakeRunner(), FakeBuilder()
+    tune(RoundRobin(), contexts(Listed()), 0, runner=runner, builder=builder)
+    assert not runner.known and not builder.batches and runner.closed == 1
+
+
+def test_failures_are_counted_by_reason_and_the_run_goes_on() -> None:
+    scheduler, runner = RoundRobin(), FakeRunner("wrong", 2e-3, "crash", "timeout", 1e-3)
+    database = tune(
+        scheduler, contexts(Listed()), 8, runner=runner, builder=FakeBuilder(1), cost_model=None
+    )
+    (task,) = scheduler.tasks
+    assert task.trials == 8
+    assert task.rejected == {"wrong": 1, "build": 2, "crash": 1, "timeout": 1}
+    assert sorted(r.best_seconds for r in database.get_all_tuning_records()) == [1e-3, 1e-3, 2e-3]
+    assert task.best_seconds == 1e-3 and task.best_history == [2e-3, 1e-3]
+
+
+def test_records_say_how_they_were_verified() -> None:
+    (record, *_) = tune(RoundRobin(), contexts(Listed()), 2).get_all_tuning_records()
+    assert record.provenance["verified"] == {
+        "against": "unscheduled program",
+        "relative_difference": 0.0,
+        "trusted_timing": True,
+    }
+    assert record.target == TARGET and record.args_info is not None
+
+
+def test_the_best_known_time_is_what_candidates_race_against() -> None:
+    database = MemoryDatabase()
+    tune(RoundRobin(), contexts(Listed()), 4, runner=FakeRunner(5e-4), database=database)
+    runner, scheduler = FakeRunner(1e-3), RoundRobin()
+    tune(scheduler, contexts(Listed()), 4, runner=runner, database=database)
+    assert runner.known == [5e-4] * 4
+    assert scheduler.tasks[0].best_seconds == 5e-4
+
+
+def test_callbacks_see_every_result_and_batch() -> None:
+    class Counting(MeasureCallback):
+        results, batches = 0, 0
+
+        def on_result(self, *_: Any) -> None:
+            self.results += 1
+
+        def on_batch(self, *_: Any) -> None:
+            self.batches += 1
+
+    counting = Counting()
+    database = tune(RoundRobin(), contexts(Listed()), 10, measure_callbacks=[counting])
+    assert (counting.results, counting.batches) == (10, 3)
+    assert len(database) == 0  # given callbacks replace the default ones
+
+
+# ---- ends ----------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_keeps_what_was_measured() -> None:
+    scheduler, runner, strategy = RoundRobin(), FakeRunner(1e-3, 2e-3, None), Listed()
+    messages: list[str] = []
+
+    class Noting(Progress):
+        def message(self, text: str) -> None:
+            messages.append(text)
+
+    database = tune(scheduler, contexts(strategy), 8, runner=runner, progress=Noting())
+    assert scheduler.interrupted
+    assert [r.best_seconds for r in database.get_all_tuning_records()] == [1e-3, 2e-3]
+    assert runner.closed == 1 and strategy.ended == 1
+    assert messages == ["interrupted; everything measured so far is kept"]
+
+
+def test_a_task_without_design_space_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = contexts(Listed(), Listed(), Listed())
+
+    def refuse() -> list[Schedule]:
+        raise ScheduleError("no rule fits")
+
+    monkeypatch.setattr(tasks[0], "generate_design_space", refuse)
+    monkeypatch.setattr(tasks[1], "generate_design_space", list)
+    scheduler = RoundRobin()
+    tune(scheduler, tasks, 8)
+    assert [task.trials for task in scheduler.tasks] == [0, 0, 8]
+    assert scheduler.tasks[0].error == "its design space can't be generated: no rule fits"
+    assert scheduler.tasks[1].error == "the space generator gave no design space"
+    with pytest.raises(TuneError, match="no task could be tuned: task0: its design space"):
+        tune(RoundRobin(), tasks[:1], 8)
+
+
+def test_a_task_whose_program_can_not_be_built_or_run_is_given_up() -> None:
+    class Failing(FakeBuilder):
+        def build(self, inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+            if not self.batches:
+                self.batches.append(1)
+                return [BuilderResult(None, "LLVM said no", "build")]
+            return super().build(inputs)
+
+    class Refusing(FakeRunner):
+        def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
+            if not self.known:
+                self.known.append(None)
+                raise NoReferenceError("it died")
+            yield from super().run(inputs)
+
+    scheduler, strategy = RoundRobin(), Listed()
+    tasks = contexts(strategy, Listed(), Listed())
+    tune(scheduler, tasks, 8, builder=Failing(), runner=Refusing(1e-3))
+    assert [task.trials for task in scheduler.tasks] == [0, 0, 8]
+    assert "can't be compiled, so no candidate could be checked: LLVM said no" in str(
+        scheduler.tasks[0].error
+    )
+    assert scheduler.tasks[1].error == "it died"
+    assert strategy.ended == 1
+
+
+def test_a_runner_that_answers_too_little_is_an_error() -> None:
+    class Short(Runner):
+        def run(self, inputs: Sequence[RunnerInput]) -> Iterator[RunnerResult]:
+            yield RunnerResult((1e-3,))
+
+    with pytest.raises(TuneError, match="Short gave fewer results than inputs"):
+        tune(RoundRobin(), contexts(Listed()), 4, runner=Short())
+
+
+def test_numbers_of_tasks_and_weights_must_agree() -> None:
+    with pytest.raises(TuneError, match="1 tasks but 2 weights"):
+        tune(RoundRobin(), contexts(Listed()), 4, task_weights=[1.0, 2.0])
+
+
+# ---- gradient ------------------------------------------------------------------------------------
+
+
+def gradient(*histories: list[float], weights: Sequence[float] = ()) -> GradientBased:
+    scheduler = GradientBased(explore=0.0)
+    scheduler.tasks = [
+        TaskRecord(
+            context,
+            weights[number] if weights else 1.0,
+            best_seconds=history[-1] if history else math.inf,
+            best_history=history,
+        )
+        for number, (context, history) in enumerate(
+            zip(contexts(*(Listed() for _ in histories)), histories)
+        )
+    ]
+    return scheduler
+
+
+def test_gradient_starts_with_a_batch_for_every_task() -> None:
+    assert gradient([1e-3], [], []).next_task() == 1
+
+
+def test_gradient_prefers_what_takes_longest() -> None:
+    assert gradient([1e-3], [9e-3], [2e-3]).next_task() == 1
+    assert gradient([1e-3], [9e-3], [2e-3], weights=[100, 1, 1]).next_task() == 0
+
+
+def test_gradient_prefers_what_still_improves() -> None:
+    flat, falling = [2e-3] * 6, [9e-3, 8e-3, 6e-3, 4e-3, 3e-3, 2e-3]
+    assert gradient(flat, falling).next_task() == 1
+
+
+def test_gradient_leaves_what_never_works() -> None:
+    assert gradient([math.inf] * 4, [1e-3] * 4).next_task() == 1
+    assert gradient([math.inf], [1e-3]).next_task() == 0  # it gets a few batches first
+
+
+def test_finished_tasks_get_nothing() -> None:
+    for scheduler in (gradient([1e-3], [2e-3]), RoundRobin()):
+        scheduler.tasks = gradient([1e-3], [2e-3]).tasks
+        scheduler.tasks[1].finished = True
+        assert [scheduler.next_task() for _ in range(3)] == [0, 0, 0]
+        scheduler.tasks[0].finished = True
+        assert scheduler.next_task() is None
+
+
+def test_schedulers_by_name() -> None:
+    assert isinstance(TaskScheduler.create("gradient"), GradientBased)
+    assert isinstance(TaskScheduler.create("round-robin"), RoundRobin)
+    with pytest.raises(TuneError, match="gradient"):
+        TaskScheduler.create("gradiant")
+
+
+# ---- progress ------------------------------------------------------------------------------------
+
+
+def test_plain_progress_prints_a_line_per_batch() -> None:
+    console = Console(force_terminal=False, record=True, width=120, quiet=False)
+    tune(
+        RoundRobin(),
+        contexts(Listed(), Listed()),
+        8,
+        runner=FakeRunner(1e-3, "wrong", 5e-4),
+        progress=ConsoleProgress(console),
+    )
+    text = console.export_text()
+    assert "[4/8] task0: best 500.00 us, 4 trials, rejected wrong 1" in text.replace(
+        "500 us", "500.00 us"
+    )
+    assert "[8/8] task1: best" in text
+
+
+def test_live_progress_shows_a_table() -> None:
+    console = Console(force_terminal=True, record=True, width=120)
+    tune(RoundRobin(), contexts(Listed()), 4, progress=ConsoleProgress(console))
+    text = console.export_text()
+    assert "4/4 trials" in text and "task0" in text and "GFLOP/s" in text
