@@ -144,13 +144,11 @@ def test_rejections_are_counted(target):
 
 def test_what_resists_symbolic_replay_is_replayed_and_counted(target):
     def scheduled(sch):
-        i, j, k = sch.get_loops(sch.get_block("C"))
+        i, _, k = sch.get_loops(sch.get_block("C"))
         sch.split(k, sch.sample_partitioned_tile(k, 2, 1, 2))
         sch.split(i, sch.sample_perfect_tile(i, 2))
 
-    context, model = prepared(
-        matmul(16, 16, 16), target, space=ScheduleFnSpace(scheduled, seed=0)
-    )
+    context, model = prepared(matmul(16, 16, 16), target, space=ScheduleFnSpace(scheduled, seed=0))
     strategy = context.search_strategy
     assert strategy.fallback_share == 1.0
     candidates = strategy.generate_measure_candidates(4)

@@ -1,4 +1,4 @@
-"""What a cost model is: it rates candidates before they are measured, and learns from those that were.
+"""What a cost model is: it rates candidates unmeasured, and learns from those that were measured.
 
 A score is higher for a better candidate. Scores compare candidates of one task only.
 """

@@ -37,8 +37,8 @@ class XGBModel(CostModel):
     """``rounds`` boosting rounds over all data after each batch; learns from ``min_data`` on.
 
     Not more than ``max_data`` candidates are kept per task, the latest ones. ``members`` models are
-    fitted to different parts of the data; where they disagree the score is lowered, because a search
-    finds the candidates about which a model errs most.
+    fitted to different parts of the data; where they disagree the score is lowered, because a
+    search finds the candidates about which a model errs most.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ def remember(candidate: MeasureCandidate, evaluation: Evaluation) -> None:
 
 
 def candidate_evaluation(context: TuneContext, candidate: MeasureCandidate) -> Evaluation:
-    """Return a candidate's features, replaying its trace up to the postprocs if they aren't known."""
+    """Return a candidate's features; if unknown, replay its trace up to the postprocs."""
     found = _known.get(candidate)
     if found is None:
         sch = Schedule(context.mod, record=False)

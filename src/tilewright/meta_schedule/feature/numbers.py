@@ -1,8 +1,8 @@
 """Numbers that may depend on tile sizes: exact constants, or NumPy text over a decision matrix.
 
-A ``Num`` is a Python number or a string of Python source over ``v``, a function from decision number
-to a column. Extents and strides of a program that was scheduled with symbolic tiles become such
-strings; ``compiled`` turns many of them into one function on whole populations.
+A ``Num`` is a Python number, or Python source over ``v``, the columns of a decision matrix.
+Extents and strides of a program that was scheduled with symbolic tiles become such source;
+``compiled`` turns many of them into one function on whole populations.
 """
 
 from __future__ import annotations

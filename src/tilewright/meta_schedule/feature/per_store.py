@@ -1,7 +1,7 @@
 """Features of stores, for whole populations at once.
 
-For each store statement: operations by kind; lengths of vectorised, parallel and unrolled loops; for
-each of its accesses bytes moved, footprints, reuse and strides; arithmetic intensity at ten points
+For each store statement: operations by kind; lengths of vectorised, parallel and unrolled loops; for each
+of its accesses bytes moved, footprints, reuse and strides; arithmetic intensity at ten points
 of the loop nest; allocation. The groups are those of Ansor (Zheng et al., OSDI 2020, appendix B),
 with what matters on CPUs added: register tiles, cache traffic, row strides that collide in L1, and
 the time that a simple model of the machine expects from all this.
@@ -213,7 +213,7 @@ class _AccessArrays:
         width = self.buffer.bytes
         self.lines = pieces * (1.0 + (run_length - 1.0) * (width / LINE))
         self.depends = ((self.stride + self.other) > 0) & (extents > 1)
-        # Consecutive iterations of loops that an access doesn't depend on find its data still there.
+        # Iterations of loops that an access doesn't depend on find its data still there.
         self.reuse = np.ones((depth + 1, count))
         for level in range(1, depth + 1):
             self.reuse[level] = np.where(
@@ -368,9 +368,7 @@ class _Store:
             steps = np.maximum(steps, np.where(self.reduces, _FMA_LATENCY, 1.0))
         steps = steps + 1.0 / (1.0 + self.run.unroll / np.maximum(vectors, 1.0))
         self.compute = self.pick(self.outer, self.tile) * steps
-        memory: Any = sum(
-            traffic / rate for traffic, rate in zip(self.traffic, _BYTES_PER_CYCLE)
-        )
+        memory: Any = sum(traffic / rate for traffic, rate in zip(self.traffic, _BYTES_PER_CYCLE))
         cycles = np.maximum(self.compute, memory) + 0.2 * np.minimum(self.compute, memory)
         self.expected = cycles / self.speedup + np.where(self.jobs > 1, _LAUNCH_CYCLES, 0.0)
 
@@ -503,9 +501,7 @@ class _Store:
             high, low = self.pick(size, above), self.pick(size, below)
             share = np.where(high > low, (wanted - low) / np.maximum(high - low, 1e-9), 0.0)
             share = np.clip(share, 0.0, 1.0)
-            made.append(
-                self.pick(ratio, below) * (1.0 - share) + self.pick(ratio, above) * share
-            )
+            made.append(self.pick(ratio, below) * (1.0 - share) + self.pick(ratio, above) * share)
         return made
 
 

@@ -88,7 +88,7 @@ class Access:
 
 @dataclass
 class StoreInfo:
-    """A store statement: the loops around it, operations per execution, accesses (written first)."""
+    """A store statement: loops around it, operations per execution, accesses (written first)."""
 
     loops: tuple[int, ...]
     flops: dict[str, float]
@@ -203,9 +203,7 @@ class _Extractor:
         for access in accesses:
             around = access.buffer.around
             access.buffer.around = path if around is None else _common(around, path)
-        self.program.stores.append(
-            StoreInfo(path, flops, accesses, self.guarded, self.instances)
-        )
+        self.program.stores.append(StoreInfo(path, flops, accesses, self.guarded, self.instances))
 
     def access(self, buffer: Buffer, indices: Any, *, write: bool) -> Access:
         info = self.buffers.get(buffer)
@@ -273,11 +271,11 @@ class _Extractor:
 
     def count(self, expr: Any, flops: dict[str, float], loads: list[BufferLoad]) -> None:
         """Count operations by kind, and collect loads."""
-        kind = type(expr)
+        kind: Any = type(expr)
         if kind is BufferLoad:
             loads.append(expr)
             return
-        if not isinstance(expr, Expr) or kind is Var:
+        if kind is Var or not issubclass(kind, Expr):
             return
         floating = dtypes.is_float(dtypes.element_of(expr.dtype))
         if kind is Call:
@@ -288,7 +286,7 @@ class _Extractor:
                 flops["math" if name in EXPENSIVE else "add"] += 1
         elif kind is Select or kind is Not:
             flops["select"] += 1
-        elif isinstance(expr, CompareExpr):
+        elif issubclass(kind, CompareExpr):
             flops["compare"] += 1
         elif kind in (Add, Sub, Mul, Div, FloorDiv, FloorMod, Min, Max):
             if not floating:

@@ -4,8 +4,8 @@
   at least one), fused. Loops that a reduction runs over are never among them.
 - Vectorised: the innermost loop around each block, if it is spatial and runs along memory in what
   the block writes. A loop longer than allowed is split first.
-- Unrolled: the innermost loops around each block, from the inside, as long as the copies stay within
-  the allowed number of statements. (Lowering unrolls loops that index register tiles by itself.)
+- Unrolled: the innermost loops around each block, from the inside, as long as the copies stay
+  within the allowed number of statements. (Lowering unrolls loops that index register tiles by itself.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from tilewright.tir import REDUCE, SERIAL, VECTORIZED, BlockRealize, For, SeqStm
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
 from tilewright.tir.schedule.sampling import divisors
 from tilewright.tir.schedule.state import child_blocks
-
 
 _EXPENSIVE_STEPS = 16
 """How many plain statements a statement with an expensive intrinsic counts as."""
@@ -115,7 +114,6 @@ class RewriteParallelVectorizeUnroll(Postproc):
         # Independence may be easier to see before loops are fused.
         widest = max(range(count), key=lambda n: (as_int(loops[n].extent) or 0, -n))
         attempt(sch, lambda: sch.parallel(handles[widest]))
-
 
     @staticmethod
     def _unroll(sch: Schedule, block: BlockRV, limit: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from math import prod
+from typing import Any
 
 from tilewright.ir import dtypes, uses_var
 from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
@@ -117,7 +118,9 @@ class AddRFactor(ScheduleRule):
         # Lanes innermost, around them only what they combine with.
         realize = sch.state.get_block(partial)
         lane = realize.block.writes[0].region[-1].min
-        binding = {item.var: v for item, v in zip(realize.block.iter_vars, realize.iter_values)}
+        binding: dict[Any, Any] = {
+            item.var: v for item, v in zip(realize.block.iter_vars, realize.iter_values)
+        }
         loops = sch.get_loops(partial)[len(outer) :]
         last = [loop for loop in loops if uses_var(binding[lane], {loop.var})]
         sch.reorder(*[loop for loop in loops if loop not in last], *last)

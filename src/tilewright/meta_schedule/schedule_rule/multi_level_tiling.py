@@ -1,12 +1,12 @@
 """Tile a reduction for the memory hierarchy and the register file.
 
 The structure is a word of S (all spatial axes) and R (all reduction axes), from the outermost loops
-inwards. The accumulators are a buffer of their own (``cache_write``, or the intermediate buffer when
-an elementwise block consumes it) that lives in registers: it is made before the first R and written
+inwards. The accumulators are a buffer of their own (``cache_write``, or the intermediate buffer
+when an elementwise block consumes it) that lives in registers: it is made before the first R and written
 back after the last one. So on CPUs the default is ``SSSRRS``: parallel tiles, cache tiles, panels,
 then the reduction around a register tile that is kept from its first to its last step. (With the
-``SSRSRS`` of Ansor, accumulators of several register tiles are in flight at once and have to live in
-memory; it remains available.)
+``SSRSRS`` of Ansor, accumulators of several register tiles are in flight at once and have to live
+in memory; it remains available.)
 
 Structure forks:
 
@@ -117,7 +117,7 @@ class MultiLevelTiling(ScheduleRule):
         return plans
 
     def _vector_axes(self, found: Reduction) -> list[tuple[int, list[Operand | None]]]:
-        """Return the axes worth vectorizing, each with the operands to pack (``None``: no packing)."""
+        """Return axes worth vectorizing, each with the operands to pack (``None``: no packing)."""
         ways: list[tuple[int, list[Operand | None]]] = []
         lanes = self.lanes(found)
         last = found.output_axes[-1]

@@ -62,7 +62,7 @@ def is_output(sch: Schedule, block: BlockRV) -> bool:
 
 
 def own_loops(sch: Schedule, realize: BlockRealize) -> list[For] | None:
-    """Return a block's loops if it has one for each of its axes, in order, and nothing else there."""
+    """Return a block's loops if there is one for each axis, in order, and nothing else there."""
     loops = sch.state.loops_above(realize)
     if len(loops) != len(realize.iter_values) or not loops:
         return None
@@ -140,10 +140,7 @@ def describe_reduction(sch: Schedule, block: BlockRV) -> Reduction | None:
             continue
         axes = tuple(
             frozenset(
-                place[var]
-                for load in own
-                for var in free_vars(load.indices[dim])
-                if var in place
+                place[var] for load in own for var in free_vars(load.indices[dim]) if var in place
             )
             for dim in range(region.buffer.ndim)
         )
@@ -163,7 +160,7 @@ def describe_reduction(sch: Schedule, block: BlockRV) -> Reduction | None:
 
 
 def elementwise_consumer(sch: Schedule, block: BlockRV) -> str | None:
-    """Return the name of the block's only consumer if that reads each of its elements once, in place."""
+    """Return the name of the only consumer, if that reads each element once, in place."""
     realize = sch.state.get_block(block)
     scope = sch.state.scope_block(realize)
     graph = block_dependencies(scope)

@@ -1,7 +1,7 @@
 """The design space as arrays: the decisions of a sketch as columns of options.
 
 A ``Variant`` is a sketch whose structural choices (compute locations) are fixed. What is left are
-``Column``s: a tile has one option for each way to factor its loop, a categorical choice one for each
+``Column``s: a tile has an option for each way to factor its loop, a categorical choice one for each
 candidate. A candidate is a row of option numbers. The variant is replayed once with symbolic tiles,
 so that features of any number of rows are array arithmetic; if a primitive refuses symbolic tiles,
 features come from replaying each candidate (``fallback``).
@@ -117,9 +117,7 @@ def tile_options(extent: int, parts: int, max_innermost: int, multiple: int = 1)
             if row[-1] in allowed
         }
         return np.array(sorted(drawn), dtype=np.int64)
-    rows = [
-        (*outer, d) for d in inner for outer in factorizations(extent // d, parts - 1)
-    ]
+    rows = [(*outer, d) for d in inner for outer in factorizations(extent // d, parts - 1)]
     return np.array(rows, dtype=np.int64)
 
 
@@ -127,15 +125,17 @@ def factorizations(number: int, parts: int) -> list[tuple[int, ...]]:
     """List all ordered factorizations of ``number`` into ``parts`` factors."""
     found: list[tuple[int, ...]] = [(1,) * parts]
     for prime, exponent in prime_factors(number):
-        shares = [
-            split
-            for split in itertools.product(range(exponent + 1), repeat=parts)
-            if sum(split) == exponent
-        ] if (exponent + 1) ** parts <= 5000 else list(_compositions(exponent, parts))
+        shares = (
+            [
+                split
+                for split in itertools.product(range(exponent + 1), repeat=parts)
+                if sum(split) == exponent
+            ]
+            if (exponent + 1) ** parts <= 5000
+            else list(_compositions(exponent, parts))
+        )
         powers = [tuple(prime**power for power in split) for split in shares]
-        found = [
-            tuple(a * b for a, b in zip(base, power)) for base in found for power in powers
-        ]
+        found = [tuple(a * b for a, b in zip(base, power)) for base in found for power in powers]
     return found
 
 
@@ -275,7 +275,7 @@ class Variant:
         """Return, per column, the numbers that the options stand for."""
         made = []
         for n, column in enumerate(self.columns):
-            options = column.options
+            options: Any = column.options
             if column.use != "tile":
                 chosen = self.trace.insts[column.position].attrs["candidates"]
                 options = np.array(chosen, dtype=np.float64)[options[:, :1]]
@@ -401,5 +401,3 @@ def _bytes(dtype: str) -> float:
     from tilewright.ir import dtypes
 
     return dtypes.bits_of(dtype) / 8
-
-

@@ -48,8 +48,8 @@ class EvolutionarySearch(SearchStrategy):
     """``population_size`` candidates for ``generations`` generations, per batch.
 
     ``mutate_share`` of the children are mutants, the others crossovers. ``eps_greedy`` is the share
-    of a batch that is drawn at random. ``fallback_population`` limits variants whose candidates must
-    be replayed one by one.
+    of a batch that is drawn at random. ``fallback_population`` limits variants whose candidates
+    must be replayed one by one.
     """
 
     def __init__(
@@ -153,9 +153,7 @@ class EvolutionarySearch(SearchStrategy):
         weights = np.exp2(np.maximum(best - best.max(), -4.0))
         return weights / weights.sum()
 
-    def _children(
-        self, number: int, group: Group, size: int
-    ) -> tuple[Rows, dict[int, Rows]]:
+    def _children(self, number: int, group: Group, size: int) -> tuple[Rows, dict[int, Rows]]:
         """Make children of one variant's candidates; the second result moved to other variants."""
         order = np.argsort(-group.scores, kind="stable")
         chances = 1.0 / (8.0 + np.arange(len(order)))
@@ -209,8 +207,7 @@ class EvolutionarySearch(SearchStrategy):
             and variant.family == own.family
             and len(variant.columns) == len(own.columns)
             and all(
-                np.array_equal(a.options, b.options)
-                for a, b in zip(variant.columns, own.columns)
+                np.array_equal(a.options, b.options) for a, b in zip(variant.columns, own.columns)
             )
         ]
         if not others:

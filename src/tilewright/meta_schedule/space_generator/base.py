@@ -50,8 +50,10 @@ class SpaceGenerator:
             (MUTATORS.get(m)() if isinstance(m, str) else m): float(probability)
             for m, probability in mutators.items()
         }
-        for item in (*self.sch_rules, *self.postprocs):
-            item.initialize(target)
+        for rule in self.sch_rules:
+            rule.initialize(target)
+        for postproc in self.postprocs:
+            postproc.initialize(target)
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
         """Return the sketches of a module: schedules whose sampling decisions may be changed."""

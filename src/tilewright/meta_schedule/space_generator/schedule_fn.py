@@ -1,4 +1,4 @@
-"""A design space written by hand: a function that schedules, with sampling where it leaves choices."""
+"""A design space written by hand: a function that schedules, and samples what it leaves open."""
 
 from __future__ import annotations
 
