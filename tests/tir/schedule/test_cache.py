@@ -167,3 +167,17 @@ def test_wrong_consumers_are_named() -> None:
     sch = Schedule(matmul())
     c = sch.get_block("C")
     refuses(sch, lambda: sch.cache_read(c, 0, "local", [3]), "consumer_blocks", "int 3")
+
+
+def test_cache_write_inside_a_block_copies_what_an_instance_writes() -> None:
+    func = chain()
+    sch = Schedule(func)
+    _, j = sch.get_loops(sch.get_block("B"))
+    sch.blockize(j)
+    sch.fuse(*sch.get_loops(sch.get_block("B")))
+    first = sch.cache_write(sch.get_block("B"), 0, "global")
+    check(sch, func)
+    sch.fuse(*sch.get_loops(first))
+    copy = sch.cache_write(first, 0, "global")
+    assert loop_extents(sch, copy) == [12]
+    check(sch, func)

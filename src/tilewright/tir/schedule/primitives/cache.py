@@ -479,14 +479,14 @@ def _accessed(
     regions.add_block_axes(scope.block)
     found: list[Span | None] | None = None
     for realize in blocks:
-        if outer:
+        if outer or scope.block.iter_vars:
             mine = set(outer)
             inner = regions.inner_loops(
                 loop for loop in scope.state.loops_above(realize) if loop not in mine
             )
             env = regions.axis_values(realize)
         else:
-            # Outside of all loops a block runs its whole domain.
+            # Outside of all loops and blocks a block runs its whole domain.
             env = {}
             inner = regions.inner_vars(
                 {iter_var.var: iter_var.dom for iter_var in realize.block.iter_vars}
