@@ -146,7 +146,17 @@ def free_vars(expr: Node) -> list[Var]:
 def uses_var(node: Node, variables: Callable[[Var], bool] | Mapping[Var, Any] | set[Var]) -> bool:
     """Whether any variable for which the predicate holds (or which is in the set) is used."""
     test = variables if callable(variables) else variables.__contains__
-    return any(type(item) is Var and test(item) for item in pre_order(node))
+    if type(node) is Var:
+        return bool(test(node))
+    stack = node.child_nodes()
+    while stack:
+        item = stack.pop()
+        if type(item) is Var:
+            if test(item):
+                return True
+        else:
+            stack.extend(item.child_nodes())
+    return False
 
 
 class ExprMutator(Mutator):
