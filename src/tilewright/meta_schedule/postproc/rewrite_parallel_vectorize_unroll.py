@@ -5,7 +5,8 @@
 - Vectorised: the innermost loop around each block, if it is spatial and runs along memory in what
   the block writes. A loop longer than allowed is split first.
 - Unrolled: the innermost loops around each block, from the inside, as long as the copies stay
-  within the allowed number of statements. (Lowering unrolls loops that index register tiles by itself.)
+  within the allowed number of statements. (Lowering unrolls loops that index register tiles
+  by itself.)
 """
 
 from __future__ import annotations

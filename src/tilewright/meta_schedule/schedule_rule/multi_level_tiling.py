@@ -2,8 +2,8 @@
 
 The structure is a word of S (all spatial axes) and R (all reduction axes), from the outermost loops
 inwards. The accumulators are a buffer of their own (``cache_write``, or the intermediate buffer
-when an elementwise block consumes it) that lives in registers: it is made before the first R and written
-back after the last one. So on CPUs the default is ``SSSRRS``: parallel tiles, cache tiles, panels,
+when an elementwise block consumes it) that lives in registers: it is made before the first R and
+written back after the last one. So on CPUs the default is ``SSSRRS``: parallel tiles, cache tiles, panels,
 then the reduction around a register tile that is kept from its first to its last step. (With the
 ``SSRSRS`` of Ansor, accumulators of several register tiles are in flight at once and have to live
 in memory; it remains available.)
@@ -40,6 +40,10 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 TILED = "meta_schedule.tiling_structure"
 """Annotation of blocks that this rule has tiled."""
+
+
+SHORT_REDUCTION = 4
+"""Reduction axes up to this length (windows of convolutions) are not split: there is no gain."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +224,9 @@ class MultiLevelTiling(ScheduleRule):
         others = [axis for axis in range(len(loops)) if axis != plan.vector_axis]
         for axis in (*others, plan.vector_axis):
             slots = places["S" if axis in found.spatial else "R"]
+            if axis in found.reduce and found.extents[axis] <= SHORT_REDUCTION:
+                levels[slots[-1]].append(loops[axis])
+                continue
             for slot, loop in zip(slots, self._factors(sch, loops[axis], axis, found, plan, slots)):
                 if slot == holder and axis == plan.vector_axis:
                     levels[slot].insert(0, loop)

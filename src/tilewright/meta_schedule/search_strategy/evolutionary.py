@@ -234,12 +234,12 @@ class EvolutionarySearch(SearchStrategy):
         # A little noise keeps a batch from being variations of one candidate.
         ranked = self._ranked(groups, 0.1 if trained else 0.4)
         self._measure(made, ranked, count - random_count)
-        # Random ones from the better half: what both models call hopeless costs most to measure.
-        half = {
-            number: group.take(group.scores >= np.median(group.scores))
+        # Random ones from the better part: what a model calls hopeless costs most to measure.
+        better = {
+            number: group.take(group.scores >= np.quantile(group.scores, 0.75))
             for number, group in initial.items()
         }
-        pool = self._ranked(half, None)
+        pool = self._ranked(better, None)
         self._measure(made, pool, count)
         for rest in (ranked, self._ranked(initial, None)):
             self._measure(made, rest, count)
