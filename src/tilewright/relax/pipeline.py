@@ -14,6 +14,7 @@ from tilewright.dlight import cpu as dlight_cpu
 from tilewright.ir import IRModule, Pass, Sequential
 from tilewright.relax.transform import (
     AnnotateTIROpPattern,
+    AttachAttrLayoutFreeBuffers,
     CallTIRRewrite,
     CanonicalizeBindings,
     DeadCodeElimination,
@@ -25,6 +26,7 @@ from tilewright.relax.transform import (
     FuseTransposeMatmul,
     LegalizeOps,
     LowerGraph,
+    SplitLayoutRewritePreproc,
     StaticPlanBlockMemory,
 )
 from tilewright.support.registry import Registry
@@ -50,13 +52,17 @@ def _zero(target: Target | None) -> Pass:
             FuseOps(),
             FuseTIR(),
             DeadCodeElimination(),
+            AttachAttrLayoutFreeBuffers(),
         ],
         name="zero",
     )
 
 
 def _lower(target: Target | None) -> Pass:
-    return Sequential([CallTIRRewrite(), StaticPlanBlockMemory(), LowerGraph()], name="lower_graph")
+    return Sequential(
+        [SplitLayoutRewritePreproc(), CallTIRRewrite(), StaticPlanBlockMemory(), LowerGraph()],
+        name="lower_graph",
+    )
 
 
 def _default_build(target: Target | None) -> Pass:

@@ -18,7 +18,7 @@ from tilewright.tir.rewrite import renew_definitions
 from tilewright.tir.stmt import Block, BlockRealize, For, SeqStmt, Stmt, make_root_block, seq
 
 LAYOUT_FREE = "layout_free_buffers"
-"""Function attribute: positions of the parameters whose values are known before the function runs."""
+"""Function attribute: positions of the parameters that are known before the function runs."""
 
 LAYOUT_REWRITE = "meta_schedule.layout_rewrite_preproc"
 """Block annotation: the block only brings an operand into the layout that the schedule wants."""

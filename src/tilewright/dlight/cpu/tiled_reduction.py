@@ -40,7 +40,7 @@ from tilewright.dlight.cpu.common import (
 )
 from tilewright.ir import uses_var
 from tilewright.target import Target
-from tilewright.tir import Block, BufferLoad, PrimFunc
+from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
@@ -55,6 +55,8 @@ _SMALL_STRIDE = 4
 _ELEMENT_WISE = 0.35
 # Steps of the reduction that writing one element of the tile through a buffer takes.
 _TRANSPOSE_STEPS = 16
+# Uses of an element that copying it costs, if it is packed in the call.
+_PACK_USES = 32
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def _plan_along(
     vector: Axis,
     spatial: Sequence[Axis],
     loads: Sequence[BufferLoad],
-    constants: set[object],
+    constants: set[Buffer | None],
     contiguous: bool,
     steps: int,
     lanes: int,
@@ -149,13 +151,13 @@ def _plan_along(
         if axis is not vector
         and not any(uses_var(i, {axis.var}) for load in moving for i in load.indices)
     ]
-    constant = len(moving) == 1 and moving[0].buffer in constants
-    packed = None
-    if constant or not contiguous or any(s is None or abs(s) > _SMALL_STRIDE for s in strides):
-        if len(moving) > 1 or not _is_packable(moving[0], vector):
-            return None
-        packed = moving[0]
-        if not constant and work_of(rows) < _ROWS_TO_PACK:
+    packed = moving[0] if len(moving) == 1 and _is_packable(moving[0], vector) else None
+    constant = packed is not None and packed.buffer in constants
+    if not constant:
+        far = any(stride is None or abs(stride) > _SMALL_STRIDE for stride in strides)
+        if contiguous and not far:
+            packed = None  # it is read as it is
+        elif packed is None or work_of(rows) < _ROWS_TO_PACK:
             return None
     if contiguous:
         row = max(rows, key=lambda axis: axis.extent or 64, default=None)
@@ -164,10 +166,13 @@ def _plan_along(
         row = rows[-1] if rows else None
         if row is None:
             return None
-    tile = choose_tile(row, vector, lanes, target.vector_registers, transposed=not contiguous)
+    tile = choose_tile(row, vector, lanes, target.vector_registers)
     score = tile.score
     if packed is None and any(s != 1 for s in strides):
         score *= _ELEMENT_WISE
+    if packed is not None and not constant:
+        uses = work_of([axis for axis in spatial if axis is not vector])
+        score *= uses / (uses + _PACK_USES)
     if not contiguous:
         score *= steps / (steps + _TRANSPOSE_STEPS)
     tile = Tile(tile.rows, tile.columns, score)
@@ -180,9 +185,7 @@ def _is_packable(load: BufferLoad, vector: Axis) -> bool:
     return len(using) == 1 and using[0] is vector.var and vector.extent is not None
 
 
-def choose_tile(
-    row: Axis | None, vector: Axis, lanes: int, registers: int, *, transposed: bool = False
-) -> Tile:
+def choose_tile(row: Axis | None, vector: Axis, lanes: int, registers: int) -> Tile:
     """Choose the tile with the best ratio of multiply-adds to loads that the registers hold."""
     best = Tile(1, lanes)
     # Without rows, only more vectors keep the multiply-add units busy.
@@ -318,9 +321,8 @@ def _pack(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> None:
         lambda *i: (i[dim] // width, *i[:dim], *i[dim + 1 :], i[dim] % width),
     )
     sch.annotate(copy, LAYOUT_REWRITE, True)
-    loops = sch.get_loops(copy)
-    outer = loops[0]
     if vector.extent % width == 0:
+        loops = sch.get_loops(copy)
         outer, inner = sch.split(loops[dim], [None, width])
         sch.reorder(outer, *(loop for d, loop in enumerate(loops) if d != dim), inner)
-    parallelize(sch, [outer], target, vector.extent * 1024)
+        parallelize(sch, [outer], target, vector.extent * 1024)

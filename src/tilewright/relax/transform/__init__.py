@@ -20,6 +20,10 @@ from tilewright.relax.transform.fold_conv_scale import FoldConvScale
 from tilewright.relax.transform.fuse_ops import FuseOps
 from tilewright.relax.transform.fuse_tir import FuseTIR
 from tilewright.relax.transform.fuse_transpose_matmul import FuseTransposeMatmul
+from tilewright.relax.transform.layout_free import (
+    AttachAttrLayoutFreeBuffers,
+    SplitLayoutRewritePreproc,
+)
 from tilewright.relax.transform.legalize_ops import LegalizeOps
 from tilewright.relax.transform.lower_graph import LowerGraph
 from tilewright.relax.transform.plan_memory import StaticPlanBlockMemory
@@ -43,6 +47,8 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AnnotateTIROpPattern",
+    "AttachAttrLayoutFreeBuffers",
+    "SplitLayoutRewritePreproc",
     "BindParams",
     "CallTIRRewrite",
     "CanonicalizeBindings",

@@ -1,0 +1,158 @@
+"""Constants in the layout that the kernels want.
+
+``AttachAttrLayoutFreeBuffers`` tells each tensor function which of its operands are constants in
+every call (``layout_free_buffers``), so that its schedule may ask for another layout of them. After
+scheduling, ``SplitLayoutRewritePreproc`` takes the packing of such operands out of the functions,
+runs it on the constants, and passes the packed constants instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tilewright.driver import compile as compile_module
+from tilewright.ir import GlobalVar, IRModule, Pass, as_int, structural_hash
+from tilewright.relax.call_tir import CALL_DPS, call_tir, call_tir_parts, is_call_tir, output_infos
+from tilewright.relax.expr import (
+    Constant,
+    ConstantData,
+    Function,
+    FunctionRef,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    Tuple,
+    numpy_dtype,
+)
+from tilewright.relax.rewriter import FunctionRewriter
+from tilewright.runtime import Module
+from tilewright.tir import PrimFunc
+from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
+
+
+def _calls(mod: IRModule) -> Iterator[tuple[str, tuple[RelaxExpr, ...]]]:
+    """Names and operands of all calls of tensor functions in graph functions."""
+    for function in mod.functions.values():
+        if not isinstance(function, Function):
+            continue
+        for binding in function.bindings:
+            value = binding.value
+            if not isinstance(value, RelaxCall):
+                continue
+            if is_call_tir(value):
+                ref, args, _ = call_tir_parts(value)
+            elif value.op is CALL_DPS:
+                made, operands = value.args[:2]
+                assert isinstance(made, FunctionRef) and isinstance(operands, Tuple)
+                ref, args = made, operands.items
+            else:
+                continue
+            if isinstance(ref.callee, GlobalVar):
+                yield ref.callee.name, args
+
+
+def constant_positions(mod: IRModule) -> dict[str, tuple[int, ...]]:
+    """For each tensor function that graphs call: the operands that are constants in every call."""
+    found: dict[str, set[int]] = {}
+    for name, args in _calls(mod):
+        here = {position for position, arg in enumerate(args) if isinstance(arg, Constant)}
+        found[name] = found[name] & here if name in found else here
+    return {name: tuple(sorted(positions)) for name, positions in found.items()}
+
+
+class AttachAttrLayoutFreeBuffers(Pass):
+    """Set ``layout_free_buffers`` of every tensor function to the operands that are constants.
+
+    The attribute is part of a function's identity: a function whose weights may be packed is
+    another tuning task than one whose operands come at run time.
+    """
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Annotate the functions."""
+        positions = constant_positions(mod)
+
+        def annotate(name: str, func: PrimFunc) -> PrimFunc:
+            own = list(positions.get(name, ()))
+            if not own or list(func.attrs.get(LAYOUT_FREE, ())) == own:
+                return func
+            made: PrimFunc = func.with_attr(LAYOUT_FREE, own)
+            return made
+
+        return mod.map_functions(annotate, PrimFunc)
+
+
+class SplitLayoutRewritePreproc(Pass):
+    """Pack constants when the graph is compiled instead of in every call.
+
+    A function stays whole, and packs in the call, if one of its calls passes no constant.
+    """
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Split the functions and rewrite their calls."""
+        constant = constant_positions(mod)
+        split: dict[str, tuple[PrimFunc, dict[int, PrimFunc]]] = {}
+        for name, func in mod.functions.items():
+            if not isinstance(func, PrimFunc) or not constant.get(name):
+                continue
+            main, packers = split_layout_rewrite(func)
+            if packers and set(packers) <= set(constant[name]):
+                split[name] = (main, packers)
+        if not split:
+            return mod
+        packed = _PackedConstants([func for _, made in split.values() for func in made.values()])
+        rewriter = _PackedCalls(mod, {name: made for name, (_, made) in split.items()}, packed)
+        for name, function in mod.functions.items():
+            if isinstance(function, Function):
+                rewriter.builder.update_func(name, rewriter.rewrite(function))
+        for name, (main, _) in split.items():
+            rewriter.builder.update_func(name, main)
+        return rewriter.builder.get()
+
+
+class _PackedConstants:
+    """Runs packing functions; each function is compiled once, each constant packed once by it."""
+
+    def __init__(self, packers: list[PrimFunc]) -> None:
+        self.names = {id(func): f"pack_{structural_hash(func)[:16]}" for func in packers}
+        unique = {self.names[id(func)]: func for func in packers}
+        self.module: Module = compile_module(IRModule(unique), "native")
+        self.made: dict[tuple[str, ConstantData], Constant] = {}
+
+    def get(self, packer: PrimFunc, constant: Constant) -> Constant:
+        """Return a constant in the packed layout."""
+        key = self.names[id(packer)], constant.value
+        if key not in self.made:
+            target = packer.buffers[1]
+            shape = [as_int(extent) or 0 for extent in target.shape]
+            # What only fills up the last panel is zero.
+            result = np.zeros(shape, numpy_dtype(target.dtype))
+            self.module[key[0]](constant.data, result)
+            self.made[key] = Constant(ConstantData(result))
+        return self.made[key]
+
+
+class _PackedCalls(FunctionRewriter):
+    def __init__(
+        self, mod: IRModule, packers: dict[str, dict[int, PrimFunc]], packed: _PackedConstants
+    ) -> None:
+        super().__init__(mod)
+        self.packers = packers
+        self.packed = packed
+
+    def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
+        if not is_call_tir(value):
+            return value
+        assert isinstance(value, RelaxCall)
+        ref, args, extra = call_tir_parts(value)
+        packers = self.packers.get(ref.name)
+        if not packers or not isinstance(ref.callee, GlobalVar):
+            return value
+        made = list(args)
+        for position, packer in packers.items():
+            operand = made[position]
+            assert isinstance(operand, Constant)
+            made[position] = self.packed.get(packer, operand)
+        infos = output_infos(value)
+        return call_tir(ref.callee, Tuple(tuple(made)), infos, extra or ())

@@ -1,0 +1,133 @@
+"""Constants reach kernels in the layout that the kernels want, and the numbers stay the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import relax
+from tilewright.ir import IRModule
+from tilewright.relax import transform as t
+from tilewright.relax.expr import Constant
+from tilewright.relax.pipeline import default_schedule
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.layout_rewrite import LAYOUT_FREE
+
+from tests.relax.helpers import graph_of, random
+
+TARGET = Target("native").with_options(num_cores=2)
+
+
+def tensor_functions(mod: IRModule) -> dict[str, PrimFunc]:
+    return {name: func for name, func in mod.functions.items() if isinstance(func, PrimFunc)}
+
+
+def fused(body: Any, *arrays: np.ndarray) -> IRModule:
+    return relax.get_pipeline("zero")(graph_of(body, *arrays))
+
+
+def two_convolutions(x: Any) -> Any:
+    first = relax.op.nn.conv2d(x, relax.const(random(16, 16, 3, 3, seed=1)), padding=1)
+    return relax.op.nn.conv2d(
+        relax.op.nn.relu(first), relax.const(random(16, 16, 3, 3, seed=2)), padding=1
+    )
+
+
+def test_constants_are_layout_free() -> None:
+    weight, x = random(64, 32, seed=1), random(4, 32)
+    mod = fused(lambda x: relax.op.matmul(x, relax.const(weight.T.copy())), x)
+    (func,) = tensor_functions(mod).values()
+    assert list(func.attrs[LAYOUT_FREE]) == [1]
+    assert t.AttachAttrLayoutFreeBuffers()(mod) is mod
+
+
+def test_what_comes_at_run_time_is_not() -> None:
+    mod = fused(relax.op.matmul, random(4, 32), random(32, 64))
+    (func,) = tensor_functions(mod).values()
+    assert LAYOUT_FREE not in func.attrs
+
+
+def test_every_call_must_pass_a_constant() -> None:
+    weight = relax.const(random(32, 32, seed=1))
+
+    def body(x: Any, y: Any) -> Any:
+        return relax.op.matmul(relax.op.matmul(x, weight), y)
+
+    mod = fused(body, random(4, 32), random(32, 32))
+    (func,) = tensor_functions(mod).values()
+    assert LAYOUT_FREE not in func.attrs
+
+
+def constants_of(mod: IRModule) -> list[Constant]:
+    calls = [binding.value for binding in mod["main"].bindings]
+    return [arg for call in calls for arg in call.args[1].items if isinstance(arg, Constant)]
+
+
+def test_functions_take_packed_constants() -> None:
+    x = random(1, 16, 7, 7)
+    mod = default_schedule(TARGET)(fused(two_convolutions, x))
+    made = t.SplitLayoutRewritePreproc()(mod)
+    shapes = {tuple(constant.data.shape) for constant in constants_of(made)}
+    assert all(len(shape) == 5 for shape in shapes)  # panels of output channels
+    for func in tensor_functions(made).values():
+        assert LAYOUT_FREE not in func.attrs
+    # Packing twice changes nothing more.
+    assert t.SplitLayoutRewritePreproc()(made) is made
+
+
+def test_packed_panels_hold_the_weights() -> None:
+    weight, x = random(40, 100, seed=3), random(64, 40)
+    mod = fused(lambda x: relax.op.matmul(x, relax.const(weight)), x)
+    made = t.SplitLayoutRewritePreproc()(default_schedule(TARGET)(mod))
+    (constant,) = constants_of(made)
+    panels = constant.data
+    count, depth, width = panels.shape
+    assert depth == 40 and count * width >= 100
+    flat = panels.transpose(1, 0, 2).reshape(40, -1)
+    np.testing.assert_array_equal(flat[:, :100], weight)
+    assert not flat[:, 100:].any()
+
+
+def test_the_constant_must_be_one_when_packing() -> None:
+    """A call that passes no constant keeps packing in the function."""
+    weight, x = random(40, 128, seed=3), random(64, 40)
+    mod = fused(lambda x: relax.op.matmul(x, relax.const(weight)), x)
+    (name,) = tensor_functions(mod)
+    free = graph_of(relax.op.matmul, x, weight)
+    free = relax.get_pipeline("zero")(free)
+    (other,) = tensor_functions(free)
+    claimed = free.map_functions(
+        lambda n, f: mod[name] if n == other else f, (PrimFunc, relax.Function)
+    )
+    scheduled = default_schedule(TARGET)(claimed)
+    assert t.SplitLayoutRewritePreproc()(scheduled) is scheduled
+    got = relax.build(scheduled, TARGET)["main"](x, weight)
+    np.testing.assert_allclose(np.asarray(got), x @ weight, rtol=1e-4, atol=1e-4)
+
+
+BODIES = {
+    "convolutions": (two_convolutions, (1, 16, 7, 7)),
+    "strided": (
+        lambda x: relax.op.nn.conv2d(x, relax.const(random(24, 8, 3, 3, seed=1)), strides=2),
+        (2, 8, 15, 15),
+    ),
+    "odd": (
+        lambda x: relax.op.nn.conv2d(x, relax.const(random(13, 5, 3, 3, seed=1)), padding=1),
+        (1, 5, 11, 9),
+    ),
+    "dense": (lambda x: relax.op.matmul(x, relax.const(random(40, 101, seed=1))), (17, 40)),
+    "one-row": (lambda x: relax.op.matmul(x, relax.const(random(64, 120, seed=1))), (1, 64)),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_numbers_are_those_of_the_unscheduled_graph(name: str) -> None:
+    body, shape = BODIES[name]
+    x = random(*shape)
+    mod = graph_of(body, x)
+    got = np.asarray(relax.build(mod, TARGET)["main"](x))
+    expected = np.asarray(relax.build(mod, TARGET, schedule=None)["main"](x))
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
