@@ -153,6 +153,13 @@ def test_round_robin_gives_every_task_its_turn() -> None:
     assert [len(strategy.heard) for strategy in strategies] == [8, 8, 6]
 
 
+def test_a_small_budget_reaches_every_task() -> None:
+    for scheduler in (RoundRobin(), GradientBased()):
+        tune(scheduler, contexts(*(Listed() for _ in range(4))), 10, num_trials_per_iter=32)
+        trials = [task.trials for task in scheduler.tasks]
+        assert min(trials) >= 2 and sum(trials) == 10
+
+
 def test_limits_per_task_and_exhausted_spaces_leave_trials_unspent() -> None:
     scheduler = RoundRobin()
     tune(scheduler, contexts(Listed(3), Listed()), 50, max_trials_per_task=10)

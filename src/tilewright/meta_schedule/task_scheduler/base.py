@@ -119,7 +119,11 @@ class TaskScheduler:
                     if number is None:
                         break
                     task = self.tasks[number]
-                    count = min(num_trials_per_iter, left, max_trials_per_task - task.trials)
+                    count = min(
+                        num_trials_per_iter,
+                        self._fair_share(task, left),
+                        max_trials_per_task - task.trials,
+                    )
                     if not self._set_reference(task, builder, progress):
                         continue
                     left -= self._batch(task, count, builder, runner, callbacks, progress)
@@ -137,6 +141,13 @@ class TaskScheduler:
                 "no task could be tuned: "
                 + "; ".join(f"{task.name}: {task.error}" for task in self.tasks)
             )
+
+    def _fair_share(self, task: TaskRecord, left: int) -> int:
+        """Return how many trials a task may take, so that a first batch is left for the others."""
+        waiting = sum(not (item.best_history or item.finished) for item in self.tasks)
+        if waiting == 0:
+            return left
+        return max(1, left // waiting if not task.best_history else left - waiting)
 
     def _start_from_records(self, task: TaskRecord) -> None:
         """Take the best time from the database."""
