@@ -1,10 +1,10 @@
 """Features of stores, for whole populations at once.
 
 For each store statement: operations by kind; lengths of vectorised, parallel and unrolled loops;
-for each of its accesses bytes moved, footprints, reuse and strides; arithmetic intensity at ten points
-of the loop nest; allocation. The groups are those of Ansor (Zheng et al., OSDI 2020, appendix B),
-with what matters on CPUs added: register tiles, cache traffic, row strides that collide in L1, and
-the time that a simple model of the machine expects from all this.
+for each of its accesses bytes moved, footprints, reuse and strides; arithmetic intensity at ten
+points of the loop nest; allocation. The groups are those of Ansor (Zheng et al., OSDI 2020,
+appendix B), with what matters on CPUs added: register tiles, cache traffic, row strides that
+collide in L1, and the time that a simple model of the machine expects from all this.
 
 There is one implementation: every quantity is an array over candidates. A concrete schedule is a
 population of one whose extents happen to be constants.

@@ -1,12 +1,12 @@
 """Tile a reduction for the memory hierarchy and the register file.
 
-The structure is a word of S (all spatial axes) and R (all reduction axes), from the outermost loops
-inwards. The accumulators are a buffer of their own (``cache_write``, or the intermediate buffer
-when an elementwise block consumes it) that lives in registers: it is made before the first R and
-written back after the last one. So on CPUs the default is ``SSSRRS``: parallel tiles, cache tiles, panels,
-then the reduction around a register tile that is kept from its first to its last step. (With the
-``SSRSRS`` of Ansor, accumulators of several register tiles are in flight at once and have to live
-in memory; it remains available.)
+The structure is a word of S (all spatial axes) and R (all reduction axes), from the outermost
+loops inwards. The accumulators are a buffer of their own (``cache_write``, or the intermediate
+buffer when an elementwise block consumes it) that lives in registers: it is made before the first
+R and written back after the last one. So on CPUs the default is ``SSSRRS``: parallel tiles, cache
+tiles, panels, then the reduction around a register tile that is kept from its first to its last
+step. (With the ``SSRSRS`` of Ansor, accumulators of several register tiles are in flight at once
+and have to live in memory; it remains available.)
 
 Structure forks:
 

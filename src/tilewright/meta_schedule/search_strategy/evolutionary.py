@@ -72,6 +72,7 @@ class EvolutionarySearch(SearchStrategy):
         self.elites = elites
         self.focus = focus
         self.fallback_population = fallback_population
+        self._looks: set[bytes] = set()
 
     def generate_measure_candidates(self, count: int) -> list[MeasureCandidate]:
         """Search, and return the most promising candidates that were not measured yet."""
@@ -82,6 +83,11 @@ class EvolutionarySearch(SearchStrategy):
         for _ in range(self.generations):
             groups = self._generation(groups)
         return self._select(groups, initial, count)
+
+    def post_tuning(self) -> None:
+        """Let go of the task."""
+        super().post_tuning()
+        self._looks = set()
 
     # ---- populations --------------------------------------------------------------------------
     def _evaluated(self, variant: Variant, rows: Rows) -> Group:
@@ -242,7 +248,7 @@ class EvolutionarySearch(SearchStrategy):
         pool = self._ranked(better, None)
         self._measure(made, pool, count)
         for rest in (ranked, self._ranked(initial, None)):
-            self._measure(made, rest, count)
+            self._measure(made, rest, count, alike=True)
         return made
 
     def _ranked(
@@ -264,15 +270,28 @@ class EvolutionarySearch(SearchStrategy):
         return [(int(owner[n]), groups[int(owner[n])], int(place[n])) for n in order[:4096]]
 
     def _measure(
-        self, made: list[MeasureCandidate], ranked: list[tuple[int, Group, int]], count: int
+        self,
+        made: list[MeasureCandidate],
+        ranked: list[tuple[int, Group, int]],
+        count: int,
+        *,
+        alike: bool = False,
     ) -> None:
-        """Replay candidates in order until there are ``count``."""
+        """Replay candidates in order until there are ``count``.
+
+        Candidates with the same features are mostly the same program, so unless ``alike`` only one
+        of them is replayed.
+        """
         for number, group, place in ranked:
             if len(made) >= count:
                 return
             row = group.rows[place]
             if (number, row.tobytes()) in self.times:
                 continue
+            look = group.evaluation.features[place].tobytes()
+            if look in self._looks and not alike:
+                continue
+            self._looks.add(look)
             candidate = self._finish(number, row, part(group.evaluation, place))
             if candidate is not None:
                 made.append(candidate)
