@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tilewright.driver.build import build, compile, lower, resolve_target
+from tilewright.driver.build import build, check_target, compile, lower, resolve_target
 
-__all__ = ["build", "compile", "lower", "resolve_target"]
+__all__ = ["build", "check_target", "compile", "lower", "resolve_target"]

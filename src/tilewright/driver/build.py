@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.codegen.llvm.emit import emit_module
+from tilewright.codegen.llvm.jit import target_machine
 from tilewright.codegen.llvm.package import build_module
 from tilewright.ir import IRModule
 from tilewright.runtime import Module
@@ -26,6 +27,14 @@ def resolve_target(target: TargetLike = None) -> Target:
     if target is None:
         return Target.current() or Target("native")
     return target if isinstance(target, Target) else Target(target)
+
+
+def check_target(target: TargetLike) -> Target:
+    """Return a target if code can be generated for it; an error says why it can't."""
+    target = resolve_target(target)
+    _pipeline(target)
+    target_machine(target.triple or None, target.mcpu or None, _features(target))
+    return target
 
 
 def as_module(mod_or_func: IRModule | PrimFunc, name: str | None = None) -> IRModule:
@@ -73,18 +82,22 @@ def build(lowered: IRModule, target: TargetLike = None, *, entry_name: str | Non
     target = resolve_target(target)
     _pipeline(target)
     emitted = emit_module(lowered, target)
-    own = not target.triple
     return build_module(
         emitted.text,
         emitted.specs,
         triple=target.triple or None,
         cpu=target.mcpu or None,
-        features=target.feature_string if own or "mattr" in target.options else None,
+        features=_features(target),
         target=str(target),
         sources={"tir": _ScriptText(lowered)},
         constants={name: data.array for name, data in lowered.attrs.get("constants", {}).items()},
         entry_name=entry_name,
     )
+
+
+def _features(target: Target) -> str | None:
+    own = not target.triple
+    return target.feature_string if own or "mattr" in target.options else None
 
 
 class _ScriptText:

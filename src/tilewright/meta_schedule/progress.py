@@ -72,10 +72,14 @@ class Progress:
 
 
 class ConsoleProgress(Progress):
-    """A live table on a terminal; a plain line per batch elsewhere."""
+    """A live table on a terminal; a plain line per batch elsewhere.
 
-    def __init__(self, console: Console | None = None) -> None:
+    A ``transient`` table disappears at the end, for callers that print the result themselves.
+    """
+
+    def __init__(self, console: Console | None = None, *, transient: bool = False) -> None:
         self.console = console or Console(file=sys.stdout)
+        self.transient = transient
         self._live: Live | None = None
         self._tasks: Sequence[TaskRecord] = ()
         self._total = 0
@@ -87,13 +91,13 @@ class ConsoleProgress(Progress):
     def running(self, tasks: Sequence[TaskRecord], max_trials: int) -> Iterator[None]:
         """Show the run while the block lasts."""
         self._tasks, self._total, self._start = tasks, max_trials, time.monotonic()
-        if not self.console.is_terminal:
+        if not self.console.is_interactive:
             try:
                 yield
             finally:
                 self._plain()
             return
-        with Live(console=self.console, refresh_per_second=4) as live:
+        with Live(console=self.console, refresh_per_second=4, transient=self.transient) as live:
             self._live = live
             try:
                 yield

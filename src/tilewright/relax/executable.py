@@ -187,18 +187,21 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
         raise BuildError(f"no signatures beside {path}: {beside}: {error.strerror}") from None
     except ValueError as error:
         raise BuildError(f"{beside} is damaged: {error}") from None
-    if data.get("format") != "tilewright-executable-1":
+    if not isinstance(data, dict) or data.get("format") != "tilewright-executable-1":
         raise BuildError(f"{beside} is not of format tilewright-executable-1")
-    signatures = [
-        GraphSignature(
-            item["name"],
-            tuple(_spec(spec) for spec in item["inputs"]),
-            tuple(_spec(spec) for spec in item["outputs"]),
-            _structure(item["structure"]),
-            tuple((name, argument, axis) for name, argument, axis in item["symbols"]),
-        )
-        for item in data["functions"]
-    ]
+    try:
+        signatures = [
+            GraphSignature(
+                item["name"],
+                tuple(_spec(spec) for spec in item["inputs"]),
+                tuple(_spec(spec) for spec in item["outputs"]),
+                _structure(item["structure"]),
+                tuple((name, argument, axis) for name, argument, axis in item["symbols"]),
+            )
+            for item in data["functions"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise BuildError(f"{beside} is damaged: {type(error).__name__}: {error}") from None
     return Executable(load_module(path), signatures, data.get("target", ""))
 
 

@@ -59,6 +59,11 @@ class Target:
             kind, options = description.kind, dict(description.options)
         elif isinstance(description, str):
             kind, options = _parse(description)
+        elif not isinstance(description, Mapping):
+            raise TargetError(
+                "a target is text such as 'native' or 'llvm -num-cores=4', or a dictionary, "
+                f"got {type(description).__name__}"
+            )
         else:
             options = {key: value for key, value in description.items() if key != "kind"}
             kind = description.get("kind", "")
@@ -218,7 +223,10 @@ class Target:
 
 def _parse(text: str) -> tuple[str, dict[str, Any]]:
     """Split ``kind -key=value -key value`` into its parts."""
-    words = shlex.split(text)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise TargetError(f"target {text!r} can't be read: {error}") from None
     if not words:
         raise TargetError("an empty target; write 'native' or 'llvm -num-cores=4'")
     options: dict[str, Any] = {}
@@ -245,8 +253,11 @@ def _option(kind: str, known: Mapping[str, type], key: str, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         value = ",".join(value)
     try:
-        return expected(value)
+        made = expected(value)
     except (TypeError, ValueError):
         raise TargetError(
             f"option {key!r} of target {kind!r} takes {expected.__name__}, got {value!r}"
         ) from None
+    if expected is int and made < (0 if key == "opt-level" else 1):
+        raise TargetError(f"option {key!r} of target {kind!r} must be positive, got {value!r}")
+    return made

@@ -7,8 +7,11 @@ symbol; ``runtime.loader`` puts them into the process, ``codegen.elf`` into a sh
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -71,9 +74,37 @@ def _machine(triple: str, cpu: str, features: str, opt_level: int) -> Any:
         target = llvm.Target.from_triple(triple)
     except RuntimeError as err:
         raise CodegenError(f"LLVM has no target for triple {triple!r}: {err}") from err
-    return target.create_target_machine(
-        cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="small"
+    machine, said = _with_messages(
+        lambda: target.create_target_machine(
+            cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="small"
+        )
     )
+    unknown = [line for line in said.splitlines() if " is not a recognized " in line]
+    if unknown:
+        # To go on would generate code for another CPU, or end the process later.
+        names = ", ".join(dict.fromkeys(line.partition(" is not ")[0] for line in unknown))
+        raise CodegenError(
+            f"LLVM {'.'.join(map(str, llvm.llvm_version_info))} knows no CPU or feature {names} "
+            f"for {triple}; -mcpu of this machine is {llvm.get_host_cpu_name()}"
+        )
+    return machine
+
+
+def _with_messages(function: Callable[[], Any]) -> tuple[Any, str]:
+    """Call; return the result and what was written to the error output meanwhile.
+
+    LLVM has no other way to tell that a CPU's name is unknown.
+    """
+    with _lock, tempfile.TemporaryFile() as file:
+        saved = os.dup(2)
+        try:
+            os.dup2(file.fileno(), 2)
+            result = function()
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+        file.seek(0)
+        return result, file.read().decode(errors="replace")
 
 
 def host_machine(cpu: str | None = None, features: str | None = None, *, opt_level: int = 3) -> Any:
