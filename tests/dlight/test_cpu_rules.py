@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from tilewright import dlight, te, topi
-from tilewright.dlight.cpu import BlockByBlock, RowWise, TiledReduction
-from tilewright.ir import IRModule, collect
+from tilewright.dlight.cpu import BlockByBlock, RowWise, SlidingWindow, TiledReduction
+from tilewright.ir import IRModule, as_int, collect
 from tilewright.meta_schedule.arg_info import arg_infos, random_arguments
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, For, PrimFunc
 from tilewright.tir.interpreter import run
+from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
 from tilewright.tir.schedule import Schedule
 
 TARGET = Target("llvm -mcpu=znver4 -num-cores=2")
@@ -40,6 +41,11 @@ def conv(
     return te.create_prim_func([x, w, b, out])
 
 
+def bare_conv(c: int, f: int, size: int) -> PrimFunc:
+    x, w = tensor(1, c, size, size), tensor(f, c, 3, 3, name="w")
+    return te.create_prim_func([x, w, topi.nn.conv2d(x, w, 1, 1)])
+
+
 def one(build: Any, *shape: int) -> PrimFunc:
     x = tensor(*shape)
     return te.create_prim_func([x, build(x)])
@@ -59,7 +65,17 @@ FUNCTIONS = {
     "conv": conv(4, 8, 8, 3, 1, 1),
     "conv-stride-2": conv(3, 8, 9, 3, 2, 1),
     "conv-1x1": conv(8, 16, 7, 1, 1, 0),
+    "conv-odd-channels": conv(5, 13, 9, 3, 1, 1),
+    "conv-channels-just-over-a-tile": conv(3, 33, 8, 3, 1, 1),
+    "conv-no-epilogue": bare_conv(3, 32, 7),
+    "conv-grouped": conv(8, 8, 8, 3, 1, 1, groups=2),
+    "dense-tall": dense(40, 100, 12),
+    "dense-prime-transposed": dense(23, 67, 9, transposed=True),
     "depthwise": conv(4, 4, 10, 3, 1, 1, groups=4),
+    "depthwise-no-padding": conv(3, 3, 9, 3, 1, 0, groups=3),
+    "depthwise-stride-2": conv(3, 3, 35, 3, 2, 1, groups=3),
+    "depthwise-5x5": conv(2, 2, 18, 5, 1, 2, groups=2),
+    "depthwise-7x7": conv(2, 2, 13, 7, 1, 3, groups=2),
     "softmax": one(topi.nn.softmax, 2, 3, 40),
     "softmax-odd": one(topi.nn.softmax, 5, 7),
     "softmax-first-axis": one(lambda x: topi.nn.softmax(x, 0), 6, 32),
@@ -71,6 +87,8 @@ FUNCTIONS = {
     "mean-all": one(topi.mean, 3, 4, 32),
     "argmax": one(lambda x: topi.argmax(x, 1), 5, 20),
     "max-pool": one(lambda x: topi.nn.max_pool2d(x, 3, 2, 1), 1, 3, 9, 9),
+    "max-pool-wide": one(lambda x: topi.nn.max_pool2d(x, 3, 2, 1), 1, 2, 40, 70),
+    "avg-pool-2": one(lambda x: topi.nn.avg_pool2d(x, 2, 2), 2, 3, 12, 12),
     "avg-pool": one(lambda x: topi.nn.adaptive_avg_pool2d(x, 1), 1, 5, 4, 4),
     "concatenate": one(lambda x: topi.concatenate([x, x], 1), 3, 16),
     "scalar": one(lambda x: topi.add(x, 1.0)),
@@ -95,6 +113,52 @@ def test_scheduled_functions_mean_the_same(name: str) -> None:
     np.testing.assert_allclose(actual[-1], expected[-1], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in FUNCTIONS if name.startswith(("dense", "conv", "depthwise"))]
+)
+def test_packed_weights_mean_the_same(name: str) -> None:
+    func = FUNCTIONS[name]
+    made = scheduled(func.with_attr(LAYOUT_FREE, [1]))
+    main, packers = split_layout_rewrite(made)
+    infos = arg_infos(func, {"n": 11})
+    expected, actual, whole = (random_arguments(infos) for _ in range(3))
+    run(func, *expected)
+    run(made, *whole)
+    np.testing.assert_allclose(whole[-1], expected[-1], rtol=1e-5, atol=1e-6)
+    for position, packer in packers.items():
+        packed = np.full([as_int(e) for e in packer.buffers[1].shape], np.nan, "float32")
+        run(packer, actual[position], packed)
+        actual[position] = packed
+    run(main, *actual)
+    np.testing.assert_allclose(actual[-1], expected[-1], rtol=1e-5, atol=1e-6)
+
+
+def packing_of(func: PrimFunc, *free: int) -> list[int]:
+    made = scheduled(func.with_attr(LAYOUT_FREE, list(free)))
+    return sorted(split_layout_rewrite(made)[1])
+
+
+def test_constant_weights_are_packed() -> None:
+    assert packing_of(conv(16, 64, 7, 3, 1, 1), 1) == [1]
+    assert packing_of(dense(128, 256, 64), 1) == [1]
+    assert packing_of(dense(1, 256, 64), 1) == [1]
+    assert packing_of(dense(16, 64, 20, transposed=True), 1, 2) == [1]
+
+
+def test_operands_that_are_not_constant_stay() -> None:
+    assert packing_of(dense(128, 256, 64), 2) == []
+    assert "layout_free_buffers" in scheduled(dense(128, 256, 64).with_attr(LAYOUT_FREE, [2])).attrs
+    whole = scheduled(conv(16, 64, 7, 3, 1, 1))
+    assert split_layout_rewrite(whole) == (whole, {})
+
+
+def test_convolutions_vectorise_channels() -> None:
+    main, _ = split_layout_rewrite(scheduled(conv(16, 64, 7, 3, 1, 1).with_attr(LAYOUT_FREE, [1])))
+    panels = main.buffers[1].shape
+    assert [as_int(extent) for extent in panels[1:4]] == [16, 3, 3]
+    assert as_int(panels[0]) * as_int(panels[4]) == 64 and as_int(panels[4]) % 16 == 0
+
+
 def kinds(func: PrimFunc) -> set[str]:
     return {loop.kind for loop in collect(func.body, For)}
 
@@ -104,6 +168,8 @@ def kinds(func: PrimFunc) -> set[str]:
     [
         (dense(128, 256, 64), TiledReduction),
         (conv(16, 32, 28, 3, 1, 1), TiledReduction),
+        (conv(16, 16, 28, 3, 1, 1, groups=16), SlidingWindow),
+        (one(lambda x: topi.nn.max_pool2d(x, 3, 2, 1), 1, 16, 56, 56), SlidingWindow),
         (one(topi.nn.softmax, 64, 512), RowWise),
         (one(topi.nn.gelu, 128, 512), BlockByBlock),
     ],

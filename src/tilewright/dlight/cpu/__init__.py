@@ -1,6 +1,7 @@
 """Rules for CPUs, most specific first.
 
 - ``TiledReduction``: contractions with reuse (matmul, convolution): register tiles.
+- ``SlidingWindow``: small windows without other reuse (depthwise convolution, pooling).
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
 - ``BlockByBlock``: anything else: every block parallel and vectorised on its own.
 """
@@ -10,11 +11,12 @@ from __future__ import annotations
 from tilewright.dlight.base import ScheduleRule
 from tilewright.dlight.cpu.block_by_block import BlockByBlock
 from tilewright.dlight.cpu.row_wise import RowWise
+from tilewright.dlight.cpu.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.tiled_reduction import TiledReduction
 
-__all__ = ["BlockByBlock", "RowWise", "TiledReduction", "rules"]
+__all__ = ["BlockByBlock", "RowWise", "SlidingWindow", "TiledReduction", "rules"]
 
 
 def rules() -> tuple[ScheduleRule, ...]:
     """All CPU rules in the order in which they are tried."""
-    return TiledReduction(), RowWise(), BlockByBlock()
+    return TiledReduction(), SlidingWindow(), RowWise(), BlockByBlock()

@@ -38,6 +38,7 @@ from tilewright.dlight.cpu.common import (
     stride_of,
     work_of,
 )
+from tilewright.dlight.cpu.sliding_window import window_of
 from tilewright.ir import uses_var
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
@@ -100,6 +101,8 @@ class TiledReduction(ScheduleRule):
         plan = choose_plan(sch.mod["main"], sch.get(main), axes, target)
         if plan is None:
             return NotApplicable("no operand is reused along an axis that can be vectorised")
+        if plan.row is None and window_of(sch.get(main), axes) is not None:
+            return NotApplicable("only a window is reused")
         producers = [rv for rv in blocks if rv != main and rv not in consumers]
         if plan.packed is not None:
             _pack(sch, main, plan, target)
