@@ -663,6 +663,8 @@ class ExprEmitter(Writer, Visitor):
             picks = list(range(lanes - 1, -1, -1))
             return self.shuffle(value, lanes, picks, register_type(buffer.dtype))
         kind = memory_type(dtype)
+        if stride == 2:
+            return self.from_memory(self._every_second(buffer, pointer, kind, lanes), dtype)
         vector = "poison"
         for lane in range(lanes):
             own = pointer
@@ -674,6 +676,21 @@ class ExprEmitter(Writer, Visitor):
             text = f"insertelement {kind} {vector}, {element} {value}, i64 {lane}"
             vector = self.guarded(text, value, vector)
         return self.from_memory(vector, dtype)
+
+    def _every_second(self, buffer: Buffer, pointer: str, kind: str, lanes: int) -> str:
+        """Two loads that reach from the first lane to the last, no further, and one shuffle."""
+        element, align = memory_type(buffer.dtype), memory_bytes(buffer.dtype)
+        text = f"getelementptr {element}, ptr {pointer}, i64 {lanes - 1}"
+        second = self.pure(text, pointer)
+        values = [
+            self.memory_read(f"load {kind}, ptr {at}, align {align}", buffer.data, at)
+            for at in (pointer, second)
+        ]
+        # Element lanes - 1 is the first vector's last and the second one's first.
+        picks = [2 * lane if 2 * lane < lanes else 2 * lane + 1 for lane in range(lanes)]
+        mask = ", ".join(f"i32 {pick}" for pick in picks)
+        text = f"shufflevector {kind} {values[0]}, {kind} {values[1]}, <{lanes} x i32> <{mask}>"
+        return self.guarded(text, *values)
 
     def _addresses(self, buffer: Buffer, index: Expr) -> str:
         offsets = self.visit(index)
