@@ -1,67 +1,89 @@
 """The command line: ``tilewright demo | tune | compile | run | db | doctor``.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage. Commands that report take ``--json``.
+Exit codes: 0 done, 1 failed, 2 wrong usage. Commands that report take ``--json``: then standard
+output is one JSON value and everything else goes to standard error. A command's code is loaded when
+the command runs, so that help is quick.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
+import os
 import sys
+from typing import Any
 
 import click
 
 import tilewright
-from tilewright.cli.compile import compile_command, run_command
-from tilewright.cli.db import db_group
-from tilewright.cli.demo import demo_command
-from tilewright.cli.doctor import doctor_command
-from tilewright.cli.tune import tune_command
+from tilewright.cli.logs import log_options
 from tilewright.support.errors import TilewrightError
 
-__all__ = ["cli", "main"]
+__all__ = ["COMMANDS", "cli", "main"]
+
+logger = logging.getLogger("tilewright.cli")
+
+# Each command: where it is, and a line of help.
+COMMANDS = {
+    "compile": ("tilewright.cli.compile:compile_command", "Compile a model into a library."),
+    "db": ("tilewright.cli.db:db_group", "Look into a database of tuning records."),
+    "demo": ("tilewright.cli.demo:demo_command", "See it all at work on two small networks."),
+    "doctor": ("tilewright.cli.doctor:doctor_command", "Tell what works here and what is missing."),
+    "run": ("tilewright.cli.compile:run_command", "Run a model or a library, and measure it."),
+    "tune": ("tilewright.cli.tune:tune_command", "Search fast schedules for a model."),
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class LazyGroup(click.Group):
+    """A group that imports its commands when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (TilewrightError, OSError):
+            logger.debug("the command failed", exc_info=True)
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(tilewright.__version__, prog_name="tilewright")
-@click.option("--log-file", type=click.Path(dir_okay=False), help="Keep details in this file.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the log on the terminal too.")
-def cli(log_file: str | None, verbose: bool) -> None:
+@log_options
+def cli() -> None:
     """Make tensor programs fast on the hardware at hand."""
-    logger = logging.getLogger("tilewright")
-    if log_file:
-        handler: logging.Handler = logging.FileHandler(log_file)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        logger.addHandler(handler)
-        logger.setLevel(logging.DEBUG)
-    console = logging.StreamHandler(sys.stderr)
-    console.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-    console.setLevel(logging.INFO if verbose else logging.WARNING)
-    logger.addHandler(console)
-
-
-for _command in (
-    compile_command,
-    db_group,
-    demo_command,
-    doctor_command,
-    run_command,
-    tune_command,
-):
-    cli.add_command(_command)
 
 
 def main() -> None:
     """Run the command line; errors that we raise on purpose print as one message."""
     try:
-        cli.main(standalone_mode=False)
+        code = cli.main(standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Exit as request:
         sys.exit(request.exit_code)
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
+        sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         sys.exit(1)
-    except TilewrightError as error:
+    except BrokenPipeError:
+        # Whoever read our output has enough (`tilewright db list | head`).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (TilewrightError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,4 +1,4 @@
-"""``tilewright compile MODEL`` and ``tilewright run``."""
+"""``tilewright compile MODEL`` and ``tilewright run MODEL``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 
-from tilewright.cli.model import LoadedModel, load_model
-from tilewright.cli.options import json_option, print_json, target_option, work_dir_option
+from tilewright.cli.logs import log_options
+from tilewright.cli.model import MODEL_HELP, LoadedModel, load_model
+from tilewright.cli.options import target_option, work_dir_option
+from tilewright.cli.output import given, json_option, make_console, print_json
 from tilewright.meta_schedule.database import JSONDatabase
 from tilewright.meta_schedule.passes import IS_SCHEDULED, MetaScheduleApplyDatabase
 from tilewright.relax import Executable, VirtualMachine, build, load_executable
 from tilewright.relax.tuning import to_tensor_functions
 from tilewright.runtime import numpy_dtype
-from tilewright.support.errors import BuildError
+from tilewright.support.errors import BuildError, RunError
 from tilewright.support.text import human_time
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -29,7 +30,7 @@ def build_model(
     mod = to_tensor_functions(loaded.mod, target)
     functions = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
     tuned = 0
-    if work_dir is not None and Path(work_dir).is_dir():
+    if work_dir is not None:
         database = JSONDatabase(work_dir=work_dir)
         mod = MetaScheduleApplyDatabase(database=database, target=target)(mod)
         tuned = sum(
@@ -40,47 +41,82 @@ def build_model(
     return build(mod, target, pipeline=None), len(functions), tuned
 
 
-@click.command("compile")
+def _known_work_dir(work_dir: str) -> str | None:
+    """Return the folder, or ``None`` if it is the default one and not there."""
+    if Path(work_dir).is_dir():
+        return work_dir
+    if given("work_dir"):
+        raise click.UsageError(f"there is no folder {work_dir}")
+    return None
+
+
+@click.command("compile", epilog=MODEL_HELP)
 @click.argument("model")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True,
               help="The shared library to write (.so); signatures go beside it.")  # fmt: skip
 @target_option
 @work_dir_option
 @json_option
+@log_options
 def compile_command(model: str, output: str, target: Target, work_dir: str, as_json: bool) -> None:
-    """Compile a model into a library, with the tuned schedules where the database has some."""
-    executable, functions, tuned = build_model(load_model(model), target, work_dir)
+    """Compile a model into a shared library.
+
+    Functions that the database has a record for get the tuned schedule, the others one by rules.
+    """
+    folder = _known_work_dir(work_dir)
+    executable, functions, tuned = build_model(load_model(model), target, folder)
     path = executable.export_library(output)
     if as_json:
-        print_json({"library": str(path), "functions": functions, "tuned": tuned})
+        print_json(
+            {"library": str(path), "functions": functions, "tuned": tuned, "target": str(target)}
+        )
     else:
         click.echo(f"wrote {path}: {functions} functions, {tuned} of them tuned")
 
 
-@click.command("run")
+@click.command("run", epilog=MODEL_HELP)
 @click.argument("model")
 @click.option("--repeat", type=click.IntRange(min=1), default=10, show_default=True,
               help="Measurements of the latency.")  # fmt: skip
+@click.option("--tolerance", type=click.FloatRange(min=0), default=1e-2, show_default=True,
+              help="Fail if a result differs by more, relative to the largest value.")  # fmt: skip
 @target_option
 @work_dir_option
 @json_option
-def run_command(model: str, repeat: int, target: Target, work_dir: str, as_json: bool) -> None:
+@log_options
+def run_command(
+    model: str, repeat: int, tolerance: float, target: Target, work_dir: str, as_json: bool
+) -> None:
     """Run a model or a compiled library on example inputs, and measure it.
 
-    MODEL is a library that `tilewright compile` wrote (.so), a .pt2 file, or module:function. Where
-    the model's own framework can compute the result, it is compared.
+    A library that `tilewright compile` wrote (.so) runs on random inputs. The result of a PyTorch
+    model is compared with PyTorch's.
     """
     error: float | None = None
     if model.endswith(".so"):
+        for option in ("target", "work_dir", "tolerance"):
+            if given(option):
+                raise click.UsageError(
+                    f"--{option.replace('_', '-')} says how a model is compiled and compared; "
+                    f"{model} is compiled already"
+                )
+        if not Path(model).is_file():
+            raise click.UsageError(f"there is no file {model}")
         executable, loaded = load_executable(model), None
+        if not executable.signatures:
+            raise BuildError(f"{model} holds no graph function")
         entry = next(iter(executable.signatures))
         inputs = _random_inputs(executable, entry)
     else:
+        folder = _known_work_dir(work_dir)
         loaded = load_model(model)
-        executable, _, _ = build_model(loaded, target, work_dir)
+        executable, _, _ = build_model(loaded, target, folder)
         entry, inputs = loaded.entry, loaded.inputs
     machine = VirtualMachine(executable)
-    outputs = flat_arrays(machine[entry](*inputs))
+    try:
+        outputs = flat_arrays(machine[entry](*inputs))
+    except (TypeError, ValueError) as problem:  # wrong arguments: example inputs don't fit
+        raise RunError(f"{model}: {problem}") from problem
     if loaded is not None and loaded.reference is not None:
         error = relative_error(outputs, loaded.reference())
     timing = machine.time_evaluator(entry, number=1, repeat=repeat, min_repeat_ms=20)(*inputs)
@@ -92,8 +128,17 @@ def run_command(model: str, repeat: int, target: Target, work_dir: str, as_json:
     }
     if as_json:
         print_json(report)
-        return
-    console = Console()
+    else:
+        _show(outputs, timing, error)
+    if error is not None and not error <= tolerance:
+        raise RunError(
+            f"the result differs from the model's own by {error:.1e} (relative), "
+            f"more than {tolerance:g}"
+        )
+
+
+def _show(outputs: list[Any], timing: Any, error: float | None) -> None:
+    console = make_console()
     for number, output in enumerate(outputs):
         console.print(f"output {number}: {output.dtype}{list(output.shape)}", markup=False)
     console.print(f"latency: median {human_time(timing.median)}, least {human_time(timing.min)}")
@@ -112,7 +157,7 @@ def _random_inputs(executable: Executable, entry: str) -> list[Any]:
             )
         dtype = numpy_dtype(spec.dtype)
         values = rng.random(shape) if dtype.kind in "fV" else rng.integers(0, 2, shape)
-        made.append(values.astype(dtype))
+        made.append(np.asarray(values).astype(dtype))
     return made
 
 
@@ -124,11 +169,21 @@ def flat_arrays(result: Any) -> list[np.ndarray[Any, Any]]:
 
 
 def relative_error(actual: list[Any], expected: list[Any]) -> float:
-    """Return the largest difference relative to the largest expected magnitude."""
+    """Return the largest difference relative to the largest expected magnitude.
+
+    Infinity if a result is not a number, or not finite, where the expected one is.
+    """
     if len(actual) != len(expected):
-        raise BuildError(f"{len(actual)} outputs, {len(expected)} were expected")
+        raise RunError(f"{len(actual)} outputs, {len(expected)} were expected")
     worst = 0.0
-    for a, e in zip(actual, expected):
-        scale = max(float(np.abs(e).max(initial=0.0)), 1e-30)
-        worst = max(worst, float(np.abs(a.astype("float64") - e).max(initial=0.0)) / scale)
+    for number, (a, e) in enumerate(zip(actual, expected)):
+        if a.shape != e.shape:
+            raise RunError(f"output {number} has shape {a.shape}, {e.shape} was expected")
+        a, e = a.astype("float64"), e.astype("float64")
+        finite = np.isfinite(e)
+        if not np.array_equal(a[~finite], e[~finite], equal_nan=True):
+            return float("inf")
+        scale = max(float(np.abs(e[finite]).max(initial=0.0)), 1e-30)
+        error = float(np.abs(a[finite] - e[finite]).max(initial=0.0)) / scale
+        worst = max(worst, error if np.isfinite(error) else float("inf"))
     return worst

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tilewright import driver
-from tilewright.cli.options import json_option, print_json
+from tilewright.cli.logs import log_options
+from tilewright.cli.output import json_option, make_console, print_json
+from tilewright.ir import structural_hash
+from tilewright.meta_schedule.arg_info import arg_infos
 from tilewright.meta_schedule.database import JSONDatabase, TuningRecord
-from tilewright.meta_schedule.runner import LocalRunner, Reference, RunnerInput
+from tilewright.meta_schedule.runner import LocalRunner, Reference, Runner, RunnerInput
 from tilewright.support.errors import TilewrightError
 from tilewright.support.text import human_time
 from tilewright.target import Target
+
+# What `verify` says of a record.
+RIGHT, WRONG, SKIPPED = "right", "wrong", "skipped"
 
 
 def _open(work_dir: str) -> JSONDatabase:
     if not Path(work_dir).is_dir():
         raise click.UsageError(f"there is no folder {work_dir}")
-    return JSONDatabase(work_dir=work_dir, allow_missing=False)
+    database = JSONDatabase(work_dir=work_dir)
+    if not database.path_workload.exists():
+        raise click.UsageError(
+            f"there is no database in {work_dir}: no file {database.path_workload.name}"
+        )
+    return database
 
 
 def _row(record: TuningRecord) -> dict[str, Any]:
@@ -29,7 +42,7 @@ def _row(record: TuningRecord) -> dict[str, Any]:
         "workload": record.workload.hash[:12],
         "function": _summary(record),
         "seconds": record.best_seconds if record.is_valid() else None,
-        "target": str(record.target),
+        "target": None if record.target is None else str(record.target),
         "time": record.provenance.get("time"),
         "version": record.provenance.get("version"),
     }
@@ -48,20 +61,22 @@ def db_group() -> None:
     """Look into a database of tuning records."""
 
 
-@db_group.command("list")
+@db_group.command("list", short_help="List all records.")
 @click.argument("work_dir")
 @json_option
+@log_options
 def list_command(work_dir: str, as_json: bool) -> None:
-    """List all records, oldest first."""
+    """List all records of the database in WORK_DIR, oldest first."""
     _print([_row(record) for record in _open(work_dir).get_all_tuning_records()], as_json)
 
 
-@db_group.command("best")
+@db_group.command("best", short_help="Show the fastest record of each workload.")
 @click.argument("work_dir")
 @click.option("--trace", is_flag=True, help="Print the schedules as Python.")
 @json_option
+@log_options
 def best_command(work_dir: str, trace: bool, as_json: bool) -> None:
-    """Show the fastest record of each workload."""
+    """Show the fastest record of each workload and target in WORK_DIR."""
     best = _best(_open(work_dir))
     rows = [_row(record) for record in best]
     if trace:
@@ -81,64 +96,85 @@ def _best(database: JSONDatabase) -> list[TuningRecord]:
     return list(found.values())
 
 
-@db_group.command("verify")
+@db_group.command("verify", short_help="Check records against the unscheduled programs.")
 @click.argument("work_dir")
 @click.option("--all", "every", is_flag=True, help="Every record, not only the best ones.")
 @json_option
+@log_options
 def verify_command(work_dir: str, every: bool, as_json: bool) -> None:
-    """Replay records, run them and compare with the unscheduled programs."""
+    """Replay the records in WORK_DIR, run them and compare with the unscheduled programs.
+
+    The fastest record of each workload, or all. Records for CPU features that this machine doesn't
+    have are skipped. The exit code is 1 if a record is wrong.
+    """
     database = _open(work_dir)
     records = database.get_all_tuning_records() if every else _best(database)
-    runner = LocalRunner()
+    here, runner = Target("native"), LocalRunner()
     rows = []
-    for record in records:
-        row = _row(record)
-        row["problem"] = _problem(record, runner)
-        rows.append(row)
-    runner.close()
-    bad = [row for row in rows if row["problem"]]
+    try:
+        for record in records:
+            verdict, problem = _verdict(record, here, runner)
+            rows.append({**_row(record), "verdict": verdict, "problem": problem})
+    finally:
+        runner.close()
+    count = {key: sum(row["verdict"] == key for row in rows) for key in (RIGHT, WRONG, SKIPPED)}
     if as_json:
-        print_json({"records": rows, "wrong": len(bad)})
+        print_json({"records": rows, **count})
     else:
-        for row in bad:
-            click.echo(f"{row['workload']} {row['function']}: {row['problem']}")
-        click.echo(f"{len(rows) - len(bad)} records are right, {len(bad)} are not")
-    if bad:
+        for row in rows:
+            if row["problem"] is not None:
+                line = f"{row['verdict']}: {row['workload']} {row['function']}: {row['problem']}"
+                click.echo(line)
+        click.echo(", ".join(f"{number} {key}" for key, number in count.items()))
+    if count[WRONG]:
         raise click.exceptions.Exit(1)
 
 
-def _problem(record: TuningRecord, runner: LocalRunner) -> str | None:
-    target = record.target or Target("native")
-    infos = record.args_info or ()
-    try:
-        reference = Reference(
-            record.workload.hash, driver.compile(record.workload.mod, target), tuple(infos)
+def _verdict(record: TuningRecord, here: Target, runner: Runner) -> tuple[str, str | None]:
+    target = record.target or here
+    lacking = sorted(target.features - here.features)
+    if target.kind != here.kind or target.triple not in ("", here.triple) or lacking:
+        return SKIPPED, f"it is for {target.mcpu or target.kind}" + (
+            f", this machine lacks {' '.join(lacking)}" if lacking else ""
         )
+    try:
+        mod = record.workload.mod
+        if structural_hash(mod) != record.workload.hash:
+            return WRONG, "the workload's program does not have the hash it is kept under"
+        infos = record.args_info or arg_infos(mod["main"])
+        reference = Reference(record.workload.hash, driver.compile(mod, target), infos)
         candidate = driver.compile(record.schedule().mod, target)
+        (result,) = runner.run([RunnerInput(candidate, reference)])
     except TilewrightError as error:
-        return str(error)
-    (result,) = runner.run([RunnerInput(candidate, reference)])
-    return result.error
+        return WRONG, str(error)
+    return (RIGHT, None) if result.error is None else (WRONG, result.error)
+
+
+_COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "workload": lambda row: str(row["workload"]),
+    "function": lambda row: str(row["function"]),
+    "best": lambda row: "not measured" if row["seconds"] is None else human_time(row["seconds"]),
+    "cores": lambda row: str(Target(row["target"]).num_cores) if row["target"] else "-",
+    "measured": lambda row: (
+        f"{datetime.fromtimestamp(row['time']):%Y-%m-%d %H:%M}" if row["time"] else "-"
+    ),
+}
 
 
 def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
+    if not rows:
+        click.echo("no records")
+        return
+    console = make_console()
     table = Table()
-    for column in ("workload", "function", "best", "cores"):
-        table.add_column(column)
+    for column in _COLUMNS:
+        table.add_column(column, overflow="fold")
     for row in rows:
-        seconds = row["seconds"]
-        cores = str(Target(row["target"]).num_cores) if row["target"] != "None" else "-"
-        table.add_row(
-            row["workload"],
-            row["function"],
-            human_time(seconds) if seconds is not None else "not measured",
-            cores,
-        )
-    console = Console()
+        table.add_row(*(escape(cell(row)) for cell in _COLUMNS.values()))
     console.print(table)
     for row in rows:
         if "trace" in row:
-            console.print(f"# {row['function']}\n{row['trace']}", markup=False)
+            console.print(f"# {row['function']}\n{row['trace']}", markup=False, highlight=False)

@@ -1,33 +1,40 @@
-"""``tilewright doctor``: what works on this machine, what is missing and how to get it."""
+"""``tilewright doctor``: what works on this machine, what is missing and how to get it.
+
+It imports nothing that may be missing: what needs the compiler runs in ``cli.selftest``.
+"""
 
 from __future__ import annotations
 
+import json
 import platform
 import shutil
+import signal
+import subprocess
 import sys
 from importlib import metadata
 from typing import Any
 
 import click
-import numpy as np
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import tilewright
-from tilewright import driver, te
-from tilewright.cli.options import json_option, print_json
-from tilewright.support.errors import TilewrightError
-from tilewright.target import Target
+from tilewright.cli.logs import log_options
+from tilewright.cli.output import json_option, make_console
 
-CORE = ("numpy", "ml_dtypes", "llvmlite", "apache-tvm-ffi", "xgboost-cpu", "rich", "click")
-# Optional packages: distribution, what it is for, the extra that brings it.
-OPTIONAL = (
-    ("torch", "importing PyTorch models", "torch"),
-    ("onnx", "importing ONNX models", "onnx"),
-    ("cuda-bindings", "NVIDIA GPUs", "cuda"),
-    ("ray", "tuning on several machines", "ray"),
-    ("matplotlib", "pictures in reports", "report"),
+# Distributions that bring each part of the core, the usual one first.
+CORE = (
+    ("numpy",),
+    ("ml_dtypes",),
+    ("llvmlite",),
+    ("apache-tvm-ffi",),
+    ("xgboost-cpu", "xgboost"),
+    ("rich",),
+    ("click",),
 )
+# Optional packages: distribution, what it is for, the extra that brings it. A row comes with the
+# feature that uses it.
+OPTIONAL = (("torch", "importing PyTorch models, comparing with PyTorch", "torch"),)
 
 
 def version_of(distribution: str) -> str | None:
@@ -38,87 +45,96 @@ def version_of(distribution: str) -> str | None:
         return None
 
 
-def self_test() -> str | None:
-    """Compile and run a small kernel; return what went wrong, or ``None``."""
-    x = te.placeholder((100,), name="x")
-    y = te.compute((100,), lambda i: te.exp(x[i]) + 1.0, name="y")
-    values = np.linspace(-1, 1, 100, dtype="float32")
-    out = np.zeros(100, "float32")
+def self_test() -> dict[str, Any]:
+    """Run ``cli.selftest``; ``problem`` says why it ended without a result, if it did."""
+    command = [sys.executable, "-m", "tilewright.cli.selftest"]
     try:
-        driver.compile(te.create_prim_func([x, y]), "native")(values, out)
-    except (TilewrightError, OSError) as error:
-        return str(error)
-    wrong = float(np.abs(out - (np.exp(values) + 1)).max())
-    return None if wrong < 1e-5 else f"a compiled kernel is off by {wrong}"
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    except subprocess.TimeoutExpired:
+        return {"problem": "the self-test hangs"}
+    if done.returncode < 0:
+        return {"problem": f"the self-test died of {signal.Signals(-done.returncode).name}"}
+    if done.returncode > 0:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return {"problem": lines[-1]}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def diagnosis() -> dict[str, Any]:
     """Collect everything that the command prints."""
-    target = Target("native")
-    problem = self_test()
-    packages = {name: version_of(name) for name in CORE}
+    tested = self_test()
+    packages = {names[0]: next(filter(None, map(version_of, names)), None) for names in CORE}
     optional = [
         {"package": name, "version": version_of(name), "for": purpose, "extra": extra}
         for name, purpose, extra in OPTIONAL
     ]
+    checks = tested.get("checks", {})
+    problems = [f"{name}: {problem}" for name, problem in checks.items() if problem]
+    if tested.get("problem"):
+        problems.append(tested["problem"])
+    missing = [name for name, version in packages.items() if version is None]
     return {
         "tilewright": tilewright.__version__,
         "python": sys.version.split()[0],
         "platform": platform.platform(),
+        "cpu": tested.get("cpu"),
+        "target": tested.get("target"),
         "packages": packages,
         "optional": optional,
-        "cpu": {
-            "name": target.mcpu,
-            "cores": target.num_cores,
-            "vector_bits": target.vector_bits,
-            "features": sorted(target.features),
-            "l1": target.l1_bytes,
-            "l2": target.l2_bytes,
-            "l3": target.l3_bytes,
-        },
-        "compiles_and_runs": problem is None,
-        "problem": problem,
-        "missing": [name for name, version in packages.items() if version is None],
+        "checks": checks,
+        "problems": problems,
+        "missing": missing,
         "nvidia_driver": shutil.which("nvidia-smi") is not None,
+        "ok": not problems and not missing,
     }
 
 
 @click.command("doctor")
 @json_option
+@log_options
 def doctor_command(as_json: bool) -> None:
-    """Tell versions, CPU features, what works, what is missing and how to get it."""
+    """Tell versions, CPU features, what works, what is missing and how to get it.
+
+    The exit code is 0 if the core is complete and works.
+    """
     found = diagnosis()
     if as_json:
-        print_json(found)
+        click.echo(json.dumps(found, indent=2))
     else:
         _show(found)
-    if not found["compiles_and_runs"] or found["missing"]:
+    if not found["ok"]:
         raise click.exceptions.Exit(1)
 
 
 def _show(found: dict[str, Any]) -> None:
-    console = Console()
+    console = make_console()
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False)
+
+    say(f"tilewright {found['tilewright']}, Python {found['python']}, {found['platform']}")
     cpu = found["cpu"]
-    console.print(
-        f"tilewright {found['tilewright']}, Python {found['python']}, {found['platform']}",
-        highlight=False,
-    )
-    console.print(
-        f"CPU {cpu['name']}: {cpu['cores']} cores, {cpu['vector_bits']}-bit vectors, "
-        f"caches {cpu['l1'] >> 10} KB / {cpu['l2'] >> 10} KB / {cpu['l3'] >> 10} KB",
-        highlight=False,
-    )
-    console.print("features: " + " ".join(cpu["features"]), highlight=False, markup=False)
-    works = "yes" if found["compiles_and_runs"] else f"NO: {found['problem']}"
-    console.print(f"compiles and runs a kernel: {works}", markup=False, highlight=False)
+    if cpu is not None:
+        say(
+            f"CPU {cpu['name']}: {cpu['cores']} cores, {cpu['vector_bits']}-bit vectors, "
+            f"caches {cpu['l1'] >> 10} KB / {cpu['l2'] >> 10} KB / {cpu['l3'] >> 10} KB"
+        )
+        say("features: " + " ".join(cpu["features"]))
+    for name, problem in found["checks"].items():
+        say(f"{name}: " + ("yes" if problem is None else f"NO: {problem}"))
+    if not found["checks"]:
+        say(f"works: NO: {'; '.join(found['problems'])}")
+    if found["nvidia_driver"]:
+        say("an NVIDIA driver is here, but this version makes code for CPUs only")
     table = Table()
     for column in ("package", "version", "for", "how to get it"):
-        table.add_column(column)
+        # A command must stay in one piece; the purpose may fold.
+        table.add_column(column, no_wrap=column != "for")
     for name, version in found["packages"].items():
-        table.add_row(
-            name, version or "missing", "the core", "" if version else f"pip install {name}"
-        )
+        how = "" if version else f"pip install {name}"
+        table.add_row(name, version or "missing", "the core", escape(how))
     for item in found["optional"]:
         how = "" if item["version"] else f"pip install 'tilewright[{item['extra']}]'"
-        table.add_row(item["package"], item["version"] or "-", item["for"], how)
+        table.add_row(item["package"], item["version"] or "-", item["for"], escape(how))
     console.print(table)

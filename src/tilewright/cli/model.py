@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
+import logging
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +21,29 @@ from tilewright.ir import IRModule
 from tilewright.relax.frontend import nn
 from tilewright.relax.frontend.torch import from_exported_program, load_exported_program
 from tilewright.relax.transform import BindParams
-from tilewright.support.errors import ImportModelError, MissingExtraError
+from tilewright.support.errors import ImportModelError, MissingExtraError, TilewrightError
+
+logger = logging.getLogger("tilewright.cli")
+
+MODEL_HELP = (
+    "MODEL is a .pt2 file that torch.export.save wrote, or module:function or file.py:function: a "
+    "function without arguments that returns a model (torch.nn.Module, "
+    "tilewright.relax.frontend.nn.Module or IRModule) and example inputs."
+)
+
+# What people try, and what to do instead.
+_HINTS = {
+    ".py": "name the function that makes the model, such as {}:make_model",
+    ".so": "that is a compiled library; `tilewright run` takes it",
+    ".pt": "export the model: torch.export.save(torch.export.export(model, inputs), 'model.pt2')",
+    ".pth": "export the model: torch.export.save(torch.export.export(model, inputs), 'model.pt2')",
+    ".onnx": "ONNX files are not supported; export the model from PyTorch as .pt2",
+}
 
 
 @dataclass
 class LoadedModel:
-    """A model as a graph, example inputs, and how to compute its result independently (if known)."""
+    """A model as a graph, example inputs, and how to compute its result otherwise (if known)."""
 
     name: str
     mod: IRModule
@@ -33,20 +54,30 @@ class LoadedModel:
 
 def load_model(text: str) -> LoadedModel:
     """Load what a MODEL argument names; raise ``click.UsageError`` if it names nothing."""
-    if text.endswith(".pt2"):
-        path = Path(text)
+    path = Path(text)
+    if path.suffix == ".pt2":
         if not path.exists():
             raise click.UsageError(f"there is no file {text}")
         return _from_exported(path.stem, load_exported_program(path))
     module_name, colon, function_name = text.rpartition(":")
-    if not colon:
+    if not (colon and module_name and function_name):
+        hint = _HINTS.get(path.suffix, "")
         raise click.UsageError(
-            f"MODEL is a .pt2 file or module:function (or file.py:function), got {text!r}"
+            "MODEL is a .pt2 file, module:function or file.py:function, "
+            f"got {text!r}" + (f": {hint.format(text)}" if hint else "")
         )
-    function = getattr(_import(module_name), function_name, None)
+    # What the model's code prints must not get into our output.
+    with redirect_stdout(sys.stderr):
+        return _from_function(text, module_name, function_name)
+
+
+def _from_function(text: str, module_name: str, function_name: str) -> LoadedModel:
+    module = _import(module_name)
+    function = getattr(module, function_name, None)
     if not callable(function):
         raise click.UsageError(f"{module_name} has no function {function_name!r}")
-    made = function()
+    with _foreign_code(text):
+        made = function()
     if not (isinstance(made, tuple) and len(made) == 2):
         raise ImportModelError(
             f"{text} must return (model, example inputs), it returned {type(made).__name__}"
@@ -56,40 +87,62 @@ def load_model(text: str) -> LoadedModel:
     return _from_object(function_name, model, inputs)
 
 
-def _import(name: str) -> Any:
-    if name.endswith(".py"):
-        path = Path(name)
-        if not path.exists():
-            raise click.UsageError(f"there is no file {name}")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
-        return module
-    sys.path.insert(0, "")  # modules of the current folder, as `python -m` finds them
+@contextmanager
+def _foreign_code(what: str) -> Iterator[None]:
+    """Turn what the user's code raises into one message that says where."""
     try:
-        return importlib.import_module(name)
+        yield
+    except (TilewrightError, click.ClickException):
+        raise
     except ModuleNotFoundError as error:
-        raise click.UsageError(f"module {name!r} can't be imported: {error}") from None
-    finally:
-        sys.path.remove("")
+        if error.name == "torch":
+            raise MissingExtraError("torch", "torch", what) from error
+        raise ImportModelError(f"{what} needs {error.name}, which isn't installed") from error
+    except Exception as error:  # any class may come from code that isn't ours
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+        place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+        raise ImportModelError(f"{what} raised {type(error).__name__}: {error}{place}") from error
+
+
+def _import(name: str) -> Any:
+    if not name.endswith(".py"):
+        sys.path.insert(0, "")  # modules of the current folder, as `python -m` finds them
+        try:
+            with _foreign_code(f"module {name}"):
+                if importlib.util.find_spec(name) is None:
+                    raise click.UsageError(f"there is no module {name!r}")
+                return importlib.import_module(name)
+        finally:
+            sys.path.remove("")
+    path = Path(name).resolve()
+    if not path.is_file():
+        raise click.UsageError(f"there is no file {name}")
+    # Not under its own name: a file called random.py must not stand for the real one.
+    module_name = f"tilewright_model_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    sys.path.append(str(path.parent))  # what lies beside the file can be imported, as by a script
+    with _foreign_code(name):
+        spec.loader.exec_module(module)
+    return module
 
 
 def _from_object(name: str, model: Any, inputs: list[Any]) -> LoadedModel:
     if isinstance(model, IRModule):
-        graphs = [key for key in model.functions if key in ("main", "forward")]
+        if not model.functions:
+            raise ImportModelError(f"the module that {name} returns has no functions")
+        graphs = [key for key in ("main", "forward") if key in model.functions]
         return LoadedModel(name, model, inputs, graphs[0] if graphs else next(iter(model)))
     if isinstance(model, nn.Module):
         return _from_nn(name, model, inputs)
     torch = sys.modules.get("torch")  # whoever made a PyTorch model has imported it
-    if torch is None:
-        raise MissingExtraError("torch", "torch", f"a model of type {type(model).__name__}")
-    if isinstance(model, torch.nn.Module):
-        with torch.no_grad():
+    if torch is not None and isinstance(model, torch.nn.Module):
+        with torch.no_grad(), _foreign_code(f"torch.export.export of {type(model).__name__}"):
             exported = torch.export.export(model.eval(), tuple(inputs))
         return _from_exported(name, exported)
-    if isinstance(model, torch.export.ExportedProgram):
+    if torch is not None and isinstance(model, torch.export.ExportedProgram):
         return _from_exported(name, model)
     raise ImportModelError(
         f"a {type(model).__name__} can't be imported; known are torch.nn.Module, "
@@ -98,28 +151,55 @@ def _from_object(name: str, model: Any, inputs: list[Any]) -> LoadedModel:
 
 
 def _from_nn(name: str, model: nn.Module, inputs: list[Any]) -> LoadedModel:
-    arrays = [np.asarray(item) for item in inputs]
+    kind = type(model).__name__
+    names = [
+        parameter.name
+        for parameter in inspect.signature(model.forward).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(inputs) > len(names):
+        raise ImportModelError(
+            f"{kind}.forward takes {len(names)} inputs ({', '.join(names)}), "
+            f"{len(inputs)} examples were given"
+        )
+    values = [item if isinstance(item, int) else np.asarray(item) for item in inputs]
     spec = {
-        f"x{n}": nn.spec.Tensor(array.shape, str(array.dtype)) for n, array in enumerate(arrays)
+        key: nn.spec.Int()
+        if isinstance(value, int)
+        else nn.spec.Tensor(value.shape, str(value.dtype))
+        for key, value in zip(names, values)
     }
-    mod, parameters = model.export({"forward": spec})
+    with _foreign_code(f"{kind}.forward"):
+        mod, parameters = model.export({"forward": spec})
     missing = [key for key, parameter in parameters if parameter.data is None]
     if missing:
         raise ImportModelError(f"the parameters {', '.join(missing)} have no data")
     mod = BindParams("forward", {key: p.data for key, p in parameters})(mod)
-    return LoadedModel(name, mod, list(arrays), "forward")
+    return LoadedModel(name, mod, values, "forward")
 
 
 def _from_exported(name: str, exported: Any) -> LoadedModel:
     mod = from_exported_program(exported)
+    if exported.example_inputs is None:
+        raise ImportModelError(
+            "the exported program came without example inputs; save it as torch.export.export "
+            "returned it"
+        )
     arguments, keywords = exported.example_inputs
     if keywords:
         raise ImportModelError("example inputs by keyword are not supported; pass them by position")
-    inputs = [item.detach().numpy() for item in arguments]
+    torch = sys.modules["torch"]
+    # Inputs that are no tensors were fixed by the export; the graph doesn't take them.
+    leaves = torch.utils._pytree.tree_leaves(arguments)
+    inputs = [item.detach() for item in leaves if isinstance(item, torch.Tensor)]
 
     def reference() -> list[np.ndarray[Any, Any]]:
-        result = exported.module()(*arguments)
-        items = result if isinstance(result, (tuple, list)) else [result]
-        return [item.detach().numpy() for item in items]
+        with torch.no_grad():
+            results = torch.utils._pytree.tree_leaves(exported.module()(*arguments))
+        return [
+            (item.float() if item.dtype == torch.bfloat16 else item).numpy()
+            for item in results
+            if isinstance(item, torch.Tensor)
+        ]
 
     return LoadedModel(name, mod, inputs, "main", reference)

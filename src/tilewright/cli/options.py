@@ -1,17 +1,15 @@
-"""Options that several commands share, and their output."""
+"""Options about targets and databases."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from tilewright.support.errors import TargetError
+from tilewright.cli.output import Command
+from tilewright.driver import check_target
+from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
-
-Command = Callable[..., Any]
 
 
 class TargetType(click.ParamType):
@@ -20,10 +18,10 @@ class TargetType(click.ParamType):
     name = "target"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Target:
-        """Parse a target; an unknown one is a usage error."""
+        """Parse a target; one that is unknown or can't be built for is a usage error."""
         try:
-            return value if isinstance(value, Target) else Target(value)
-        except TargetError as error:
+            return check_target(value)
+        except TilewrightError as error:
             self.fail(str(error), param, ctx)
 
 
@@ -41,13 +39,3 @@ def work_dir_option(command: Command) -> Command:
         "--work-dir", type=click.Path(file_okay=False), default="tune_logs", show_default=True,
         help="Folder of the database.",
     )(command)  # fmt: skip
-
-
-def json_option(command: Command) -> Command:
-    """Add ``--json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")(command)
-
-
-def print_json(value: Any) -> None:
-    """Print a JSON value."""
-    click.echo(json.dumps(value, indent=2, default=str))

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 from rich.console import Console
 
-from tilewright.cli.model import load_model
-from tilewright.cli.options import json_option, print_json, target_option, work_dir_option
-from tilewright.meta_schedule.extracted_task import contexts_of
-from tilewright.meta_schedule.measure_callback import MeasureCallback, default_callbacks
-from tilewright.meta_schedule.progress import ConsoleProgress, Progress, task_table
+from tilewright.cli.logs import log_options
+from tilewright.cli.model import MODEL_HELP, load_model
+from tilewright.cli.options import target_option, work_dir_option
+from tilewright.cli.output import json_option, make_console, print_json
+from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
+from tilewright.meta_schedule.progress import ConsoleProgress, task_table
 from tilewright.meta_schedule.task_scheduler import TaskRecord, TaskScheduler
 from tilewright.meta_schedule.tune import tune_tasks
 from tilewright.relax.tuning import extract_tasks
+from tilewright.support.errors import TuneError
 from tilewright.target import Target
 
 
-@click.command("tune")
+@click.command("tune", epilog=MODEL_HELP)
 @click.argument("model")
 @click.option("--trials", type=click.IntRange(min=0), default=256, show_default=True,
               help="Candidates to measure in all.")  # fmt: skip
 @click.option("--trials-per-task", type=click.IntRange(min=1), help="At most so many for one task.")
-@click.option("--op", "ops", multiple=True, help="Only functions with this word in their name.")
+@click.option("--op", "ops", multiple=True, metavar="WORD",
+              help="Only functions with this word in their name; may be repeated.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
 @target_option
 @work_dir_option
 @json_option
+@log_options
 def tune_command(
     model: str,
     trials: int,
@@ -41,37 +47,62 @@ def tune_command(
 ) -> None:
     """Search fast schedules for a model's functions, and keep them in a database.
 
-    MODEL is a .pt2 file or module:function that returns a model and example inputs. Ctrl-C stops
-    cleanly; everything measured is kept, and the next run starts from it.
+    Ctrl-C stops cleanly: everything measured is kept, the table is printed, and the exit code is 0.
+    The next run with this folder starts from what is there.
     """
-    console = Console(stderr=as_json)
-    loaded = load_model(model)
-    tasks = extract_tasks(loaded.mod, target, op_names=ops or None)
-    if not tasks:
-        raise click.UsageError("there is nothing to tune" + (f" named {list(ops)}" if ops else ""))
-    records = run_tuning(
+    console = make_console(stderr=as_json)
+    tasks = _tasks(model, target, ops)
+    tuned = run_tuning(
         tasks, console, work_dir=work_dir, trials=trials, trials_per_task=trials_per_task, seed=seed
     )
     if as_json:
-        print_json({"work_dir": work_dir, "target": str(target), "tasks": describe(records)})
+        print_json(
+            {
+                "work_dir": work_dir,
+                "target": str(target),
+                "interrupted": tuned.interrupted,
+                "tasks": describe(tuned.tasks),
+            }
+        )
     else:
-        console.print(task_table(records, f"tuned into {work_dir}"))
+        console.print(task_table(tuned.tasks, f"tuned into {work_dir}"))
+        if tuned.interrupted:
+            console.print("stopped early; run the same command again to go on", markup=False)
+
+
+def _tasks(model: str, target: Target, ops: Sequence[str]) -> list[ExtractedTask]:
+    mod = load_model(model).mod
+    tasks = extract_tasks(mod, target)
+    if not tasks:
+        raise TuneError(f"{model} has nothing to tune: no tensor functions")
+    chosen = [task for task in tasks if not ops or any(word in task.task_name for word in ops)]
+    if not chosen:
+        names = ", ".join(task.task_name for task in tasks)
+        raise click.UsageError(f"no function has {' or '.join(ops)} in its name; there are {names}")
+    return chosen
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """How far each task came, and whether the user stopped it."""
+
+    tasks: list[TaskRecord]
+    interrupted: bool
 
 
 def run_tuning(
-    tasks: Any,
-    console: Console | None,
+    tasks: Sequence[ExtractedTask],
+    console: Console,
     *,
     work_dir: str,
     trials: int,
     trials_per_task: int | None = None,
     seed: int = 0,
     **options: Any,
-) -> list[TaskRecord]:
-    """Tune extracted tasks with progress on a console; return how far each task came."""
+) -> Tuned:
+    """Tune extracted tasks with progress on a console."""
     contexts, weights = contexts_of(tasks, seed=seed)
     scheduler = TaskScheduler.create("gradient")
-    callbacks: list[MeasureCallback] = default_callbacks()
     tune_tasks(
         contexts,
         weights,
@@ -79,14 +110,13 @@ def run_tuning(
         max_trials_global=trials,
         max_trials_per_task=trials_per_task,
         task_scheduler=scheduler,
-        measure_callbacks=callbacks,
-        progress=Progress() if console is None else ConsoleProgress(console),
+        progress=ConsoleProgress(console, transient=True),
         **options,
     )
-    return scheduler.tasks
+    return Tuned(scheduler.tasks, scheduler.interrupted)
 
 
-def describe(records: list[TaskRecord]) -> list[dict[str, Any]]:
+def describe(records: Sequence[TaskRecord]) -> list[dict[str, Any]]:
     """Return tasks as plain data."""
     return [
         {
@@ -96,6 +126,7 @@ def describe(records: list[TaskRecord]) -> list[dict[str, Any]]:
             "best_seconds": record.best_seconds if math.isfinite(record.best_seconds) else None,
             "flops": record.context.flops,
             "rejected": dict(record.rejected),
+            "error": record.error,
         }
         for record in records
     ]
