@@ -183,6 +183,17 @@ def test_rfactor_puts_vector_lanes_innermost(target):
     assert binding[lane] is made.state.loops_above(realize)[-1].loop_var
 
 
+def test_rfactor_of_a_length_that_vectors_do_not_divide(target, same_result):
+    func = softmax(4, 50)
+    sch = Schedule(func, seed=2)
+    rule = AddRFactor()
+    rule.initialize(target)
+    _, whole, made = rule.apply(sch, sch.get_block("softmax_sum"))
+    assert loops_of(made, "softmax_sum_rf") == [4, 4, 16]
+    same_result(func, whole.mod)
+    same_result(func, made.mod)
+
+
 def test_rfactor_parallel_for_few_outputs(target):
     sch = Schedule(softmax(1, 8192), seed=2)
     rule = AddRFactor()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilewright.ir import uses_var
 from tilewright.meta_schedule.postproc.base import POSTPROCS, Postproc, Rejected
+from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import attempt
 from tilewright.tir import REDUCE
 from tilewright.tir.schedule import Schedule
 
 
 class RewriteReductionBlock(Postproc):
-    """Apply ``decompose_reduction`` wherever there is an init and a loop to put it before."""
+    """Apply ``decompose_reduction`` wherever there is an init and a loop to put it before.
+
+    Where the primitive refuses (a guard ties lanes to steps of the reduction), lowering tests for
+    the first step inside the loop instead.
+    """
 
     name = "rewrite-reduction-block"
 
@@ -33,7 +40,7 @@ class RewriteReductionBlock(Postproc):
                         block = sch.get_block(name, func_name)
                         loops = sch.get_loops(block)
                         at = next(rv for rv in loops if rv.var is loop.loop_var)
-                        sch.decompose_reduction(block, at)
+                        attempt(sch, partial(sch.decompose_reduction, block, at))
                         break
         return None
 

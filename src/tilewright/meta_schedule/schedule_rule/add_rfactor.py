@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from math import prod
-from typing import Any
 
 from tilewright.ir import dtypes, uses_var
 from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
@@ -21,6 +20,7 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
+from tilewright.tir import REDUCE
 from tilewright.tir.schedule import BlockRV, Schedule
 from tilewright.tir.schedule.sampling import divisors
 
@@ -60,10 +60,12 @@ class AddRFactor(ScheduleRule):
             return NotApplicable("the reduction is short")
         made = [sch]
         if self._along_memory(found):
-            made += self._fork(sch, block, found, inner=True, lanes=lanes)
+            made += self._fork(sch, block, found, inner=True)
+            if not any(d % lanes == 0 for d in divisors(length) if d <= self.max_innermost_factor):
+                made += self._fork(sch, block, found, inner=True, piece=lanes)
         outputs = prod(found.extents[axis] for axis in found.spatial)
         if self.cores > 1 and outputs < self.cores * self.max_jobs_per_core and length >= 256:
-            made += self._fork(sch, block, found, inner=False, lanes=lanes)
+            made += self._fork(sch, block, found, inner=False)
         return made if len(made) > 1 else NotApplicable("there are outputs enough")
 
     @staticmethod
@@ -78,24 +80,25 @@ class AddRFactor(ScheduleRule):
         )
 
     def _fork(
-        self, sch: Schedule, block: BlockRV, found: Reduction, *, inner: bool, lanes: int
+        self,
+        sch: Schedule,
+        block: BlockRV,
+        found: Reduction,
+        *,
+        inner: bool,
+        piece: int | None = None,
     ) -> list[Schedule]:
+        """Factor the inner or outer part, of sampled size or of a ``piece`` that may not divide."""
         fork = sch.copy(seed=sch.fork_seed())
         try:
             loops = fork.get_loops(block)
             reduction = [loops[axis] for axis in found.reduce]
-            fused = reduction[0]
-            if len(reduction) > 1:
-                fused = fork.fuse(*reduction)
-            length = prod(found.extents[axis] for axis in found.reduce)
-            if inner and not any(
-                d % lanes == 0 for d in divisors(length) if d <= self.max_innermost_factor
-            ):
-                parts = fork.split(fused, [None, lanes])
-            else:
+            fused = fork.fuse(*reduction) if len(reduction) > 1 else reduction[0]
+            if piece is None:
                 limit = self.max_innermost_factor if inner else 0
-                factors = fork.sample_perfect_tile(fused, 2, limit)
-                parts = fork.split(fused, factors)
+                parts = fork.split(fused, fork.sample_perfect_tile(fused, 2, limit))
+            else:
+                parts = fork.split(fused, [None, piece])
             partial = fork.rfactor(parts[1 if inner else 0], -1 if inner else 0)
             if inner:
                 self._keep_in_registers(fork, block, partial)
@@ -106,24 +109,27 @@ class AddRFactor(ScheduleRule):
 
     @staticmethod
     def _keep_in_registers(sch: Schedule, block: BlockRV, partial: BlockRV) -> None:
-        """Compute the lanes of one output just before they are combined, in registers."""
-        outer = [
-            loop
-            for loop, iter_var in zip(sch.get_loops(block), sch.get(block).iter_vars)
-            if iter_var.kind == "spatial"
-        ]
+        """Combine the lanes of an output as soon as they are computed, from registers."""
         sch.set_scope(partial, 0, "local")
-        if outer:
-            sch.compute_at(partial, outer[-1], preserve_unit_loops=True)
-        # Lanes innermost, around them only what they combine with.
         realize = sch.state.get_block(partial)
         lane = realize.block.writes[0].region[-1].min
-        binding: dict[Any, Any] = {
-            item.var: v for item, v in zip(realize.block.iter_vars, realize.iter_values)
-        }
-        loops = sch.get_loops(partial)[len(outer) :]
-        last = [loop for loop in loops if uses_var(binding[lane], {loop.var})]
-        sch.reorder(*[loop for loop in loops if loop not in last], *last)
+        loops = sch.get_loops(partial)
+        outer, inner, lanes = [], [], []
+        for loop in loops:
+            used = [
+                iter_var
+                for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
+                if uses_var(value, {loop.var})
+            ]
+            if any(iter_var.var is lane for iter_var in used):
+                lanes.append(loop)
+            elif any(iter_var.kind == REDUCE for iter_var in used):
+                inner.append(loop)
+            else:
+                outer.append(loop)
+        sch.reorder(*outer, *inner, *lanes)
+        if outer:
+            sch.reverse_compute_at(block, outer[-1], preserve_unit_loops=True)
 
 
 SCHEDULE_RULES.register("add-rfactor", AddRFactor)
