@@ -10,7 +10,7 @@ import pytest
 
 from tilewright import te, tir
 from tilewright.driver import build, compile, lower
-from tilewright.ir import IRModule
+from tilewright.ir import IRModule, dtypes, pre_order
 from tilewright.script import parse
 from tilewright.support.errors import BuildError
 from tilewright.target import Target
@@ -406,3 +406,62 @@ def test_target_without_a_backend():
     b = te.compute((16,), lambda i: a[i] * 3.0, "B")
     with pytest.raises(BuildError, match="can be built are: llvm"):
         compile(te.create_prim_func([a, b]), "c")
+
+
+def test_parallel_loop_below_a_vectorized_one_with_a_guard():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((8, 6), "float32"), C: T.Buffer((8, 6), "float32")):
+    for i_0 in T.vectorized(2):
+        for i_1 in range(5):
+            for j in T.parallel(6):
+                with T.block("C"):
+                    vi = T.axis.spatial(8, i_0 * 5 + i_1)
+                    vj = T.axis.spatial(6, j)
+                    T.where(i_0 * 5 + i_1 < 8)
+                    C[vi, vj] = A[vi, vj] * T.float32(2)
+"""
+    guarded = np.full((16, 6), 7, "float32")  # what lies behind the output must stay as it is
+    module = compile(parse(text), "native")
+    x = random((8, 6))
+    module["main"](x, guarded[:8])
+    np.testing.assert_array_equal(guarded[:8], x * 2)
+    assert (guarded[8:] == 7).all()
+    check(text, x, np.zeros((8, 6), "float32"))
+
+
+def test_tails_compute_whole_register_tiles():
+    a, b = te.placeholder((22, 9), name="A"), te.placeholder((9, 27), name="B")
+    k = te.reduce_axis((0, 9), "k")
+    c = te.compute((22, 27), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "C")
+    func = te.create_prim_func([a, b, c])
+    for fused in (False, True):
+        sch = tir.Schedule(func)
+        block = sch.get_block("C")
+        copy = sch.cache_write(block, 0, "local")
+        i, j, r = sch.get_loops(block)
+        i0, i1 = sch.split(i, [None, 4])
+        j0, j1 = sch.split(j, [None, 8])
+        sch.reorder(i0, j0, r, i1, j1)
+        at = sch.fuse(i0, j0) if fused else j0
+        sch.reverse_compute_at(copy, at)
+        sch.decompose_reduction(block, r)
+        for name in ("C_init", "C_update", "C_local"):
+            *_, rows, columns = sch.get_loops(sch.get_block(name))
+            sch.vectorize(columns)
+            sch.unroll(rows)
+        lowered = lower(sch.mod, "llvm -mcpu=skylake-avx512")
+        stores = [
+            item for item in pre_order(lowered["main"].body) if isinstance(item, tir.IfThenElse)
+        ]
+        tiles = [
+            item
+            for branch in stores
+            for item in pre_order(branch.then_case)
+            if isinstance(item, tir.BufferStore)
+            and item.buffer.scope == "local"
+            and dtypes.lanes_of(branch.condition.dtype) > 1
+        ]
+        assert not tiles
+        x, y = random((22, 9)), random((9, 27))
+        check(sch.mod["main"], x, y, np.zeros((22, 27), "float32"))

@@ -221,7 +221,12 @@ class FunctionEmitter(ExprEmitter):
             )
         if node.kind == THREAD_BINDING:
             raise _thread_error(f"{node.loop_var.name!r} ({node.thread})")
-        if node.kind == PARALLEL and self.parallel_depth == 0 and as_int(node.extent) != 1:
+        if (
+            node.kind == PARALLEL
+            and self.parallel_depth == 0
+            and self.mask is None
+            and as_int(node.extent) != 1
+        ):
             self.module.emit_parallel(self, node)
             return
         begin = self.visit(node.min)

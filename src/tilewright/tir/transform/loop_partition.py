@@ -10,7 +10,7 @@ which the condition holds whatever the inner loops do are found:
   under a test of the range.
 
 In the rest the condition stays, or falls away if it is false throughout. Register tiles keep
-constant indices in both copies.
+constant indices in both copies, and are computed whole (``relax_tile_guards``).
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from tilewright.tir.stmt import (
     seq,
 )
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+from tilewright.tir.transform.relax_tile_guards import relax_tile_guards
 from tilewright.tir.transform.simplify import StmtSimplifier
 from tilewright.tir.transform.unroll_loop import AUTO_STEP
 
@@ -172,10 +173,18 @@ class _Partitioner(Mutator):
             )
             if pieces:
                 piece = renew_definitions(piece)
-            simple = self.visit(StmtSimplifier(self._fresh()).visit(piece))
-            pieces.append(simple if body is not loop.body else _rarely(simple))
+            simple = StmtSimplifier(self._fresh()).visit(piece)
+            if body is loop.body:
+                pieces.append(self._tail(simple))
+            else:
+                pieces.append(self.visit(simple))
         self.left += 1
         return seq(*pieces)
+
+    def _tail(self, stmt: Stmt) -> Stmt:
+        """What runs where conditions don't hold throughout: cut no further if tiles are whole."""
+        relaxed = relax_tile_guards(stmt, self._fresh())
+        return _rarely(self.visit(stmt) if relaxed is stmt else relaxed)
 
     def _doubled(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Stmt:
         """The loop with its body twice, under a test that the conditions hold throughout."""
@@ -189,7 +198,7 @@ class _Partitioner(Mutator):
             self.left += 1
             return made
         fast = self.visit(fast)
-        slow = _rarely(self.visit(renew_definitions(loop.body)))
+        slow = self._tail(renew_definitions(loop.body))
         self.left += 1
         return loop.replace(body=IfThenElse(full, fast, slow))
 

@@ -19,6 +19,7 @@ from tilewright.ir import (
     IntImm,
     Mul,
     Mutator,
+    Ramp,
     Sub,
     Var,
     add,
@@ -27,6 +28,7 @@ from tilewright.ir import (
     dtypes,
     floordiv,
     floormod,
+    is_const,
     mul,
     pre_order,
     sub,
@@ -82,6 +84,7 @@ class _TileLoops:
         self.tile_bytes = tile_bytes
         self.tile_steps = tile_steps
         self.tiles: set[Any] = set()  # data variables
+        self.gathered: set[Any] = set()  # those of tiles that are read or written with a stride
         self.loops: dict[Var, For] = {}
         self.parents: dict[For, list[For]] = {}
         self.of_tile: dict[Any, set[For]] = {}
@@ -95,8 +98,10 @@ class _TileLoops:
         self._walk(body, [])
         steps: dict[For, int] = {}
         chosen: set[For] = set()
-        for loops in self.of_tile.values():
-            if all(self._may_unroll(loop, loops, steps) for loop in loops):
+        for data, loops in self.of_tile.items():
+            if data not in self.gathered and all(
+                self._may_unroll(loop, loops, steps) for loop in loops
+            ):
                 chosen |= loops
         return chosen
 
@@ -119,6 +124,9 @@ class _TileLoops:
         if isinstance(node, (BufferLoad, BufferStore)) and node.buffer.data in self.tiles:
             found = self.of_tile.setdefault(node.buffer.data, set())
             for index in node.indices:
+                if type(index) is Ramp and not is_const(index.stride, 1):
+                    # Lanes from several registers would have to be put together one by one.
+                    self.gathered.add(node.buffer.data)
                 for item in pre_order(index):
                     if type(item) is Var and item in self.loops:
                         found.add(self.loops[item])

@@ -43,6 +43,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
 from tilewright.tir.stmt import (
+    PARALLEL,
     SERIAL,
     UNROLLED,
     VECTORIZED,
@@ -363,7 +364,9 @@ class _Vectorizer(Mutator):
         minimum, extent = self.visit(node.min), self.visit(node.extent)
         if _lanes(minimum) > 1 or _lanes(extent) > 1:
             raise _CannotVectorize
-        return node.replace(min=minimum, extent=extent, body=self.visit(node.body))
+        # Some lanes may be off: threads would not know which.
+        kind = SERIAL if node.kind == PARALLEL else node.kind
+        return node.replace(min=minimum, extent=extent, body=self.visit(node.body), kind=kind)
 
     def visit_LetStmt(self, node: LetStmt) -> Any:
         value = self.visit(node.value)

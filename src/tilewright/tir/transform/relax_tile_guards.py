@@ -1,0 +1,307 @@
+"""Let the tails of tiled loops compute whole register tiles.
+
+Where tiles don't divide an extent, the last ones hold elements that are none, and a guard
+``i0 * 8 + i1 < 500`` keeps each store to the tile from them. In a loop that accumulates, such a
+guard costs more than the arithmetic that it saves: the tile can't stay in registers. Nobody reads
+those elements, so they may be computed from anything, as long as no address outside a buffer is
+touched. Used by ``LoopPartition`` on what remains when whole tiles are dealt with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.arith import Analyzer, conjuncts, detect_linear_equation
+from tilewright.arith.polynomial import poly_atoms
+from tilewright.ir import (
+    Call,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Mutator,
+    Range,
+    Select,
+    Var,
+    and_,
+    as_int,
+    const,
+    dtypes,
+    expr_equal,
+    free_vars,
+    if_then_else,
+    pre_order,
+    substitute,
+    uses_var,
+)
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.stmt import (
+    VECTORIZED,
+    Allocate,
+    BufferStore,
+    For,
+    IfThenElse,
+    SeqStmt,
+    Stmt,
+    seq,
+)
+
+#: Larger buffers don't live in registers.
+MAX_BYTES = 4096
+_DIVISIONS = (FloorDiv, FloorMod)
+
+
+def relax_tile_guards(stmt: Stmt, analyzer: Analyzer) -> Stmt:
+    """Remove guards around stores to register tiles that are allocated inside ``stmt``.
+
+    ``analyzer`` knows the loops around ``stmt``. Returns ``stmt`` itself if there is no such guard.
+    """
+    found = _Finder()
+    found.walk(stmt)
+    tiles = {data for data, tile in found.tiles.items() if tile.relaxable()}
+    if not tiles:
+        return stmt
+    made: Stmt = _Relaxer(tiles, analyzer.copy()).visit(stmt)
+    return made
+
+
+class _Store:
+    """A store to a tile: the loops and conditions between it and the allocation."""
+
+    def __init__(self, node: BufferStore, loops: list[For], conditions: list[Expr]) -> None:
+        self.node = node
+        self.loops = {loop.loop_var: loop for loop in loops}
+        self.conditions = [part for item in conditions for part in conjuncts(item)]
+        self.vector = any(loop.kind == VECTORIZED for loop in loops)
+
+    def places(self) -> dict[int, tuple[Var, int]] | None:
+        """Loops by their stride in the index, if different iterations store different elements."""
+        (index,) = self.node.indices
+        inner = [var for var in free_vars(index) if var in self.loops]
+        linear = detect_linear_equation(index, inner)
+        if linear is None or as_int(linear[-1]) is None or (as_int(linear[-1]) or 0) < 0:
+            return None
+        found: dict[int, tuple[Var, int]] = {}
+        for var, factor in zip(inner, linear):
+            loop = self.loops[var]
+            stride, extent = as_int(factor), as_int(loop.extent)
+            if stride is None or extent is None or as_int(loop.min) != 0 or stride in found:
+                return None
+            found[stride] = (var, extent)
+        reach = 1
+        for stride in sorted(found):
+            if stride < reach:
+                return None
+            reach = stride * found[stride][1]
+        last = (as_int(linear[-1]) or 0) + sum(s * (n - 1) for s, (_, n) in found.items())
+        size = as_int(self.node.buffer.shape[0])
+        return found if size is not None and last < size else None
+
+
+class _Tile:
+    """A small buffer with all that is known about the stores to it."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        self.stores: list[_Store] = []
+        self.ok = True
+
+    def relaxable(self) -> bool:
+        """Whether a condition is always the same one for an element, whatever stores it."""
+        if not self.ok or not any(s.vector for s in self.stores):
+            return False
+        if not all(store.conditions for store in self.stores):
+            return False
+        known: tuple[dict[int, tuple[Var, int]], list[Expr]] | None = None
+        for store in self.stores:
+            places = store.places()
+            if places is None or not _may_run_anyway(store.node.value):
+                return False
+            indexed = {var for var, _ in places.values()}
+            for condition in store.conditions:
+                if any(v in store.loops and v not in indexed for v in free_vars(condition)):
+                    return False
+                if not _may_run_anyway(condition) or any(
+                    isinstance(item, BufferLoad) for item in pre_order(condition)
+                ):
+                    return False
+            if known is None:
+                known = places, store.conditions
+                continue
+            first, conditions = known
+            if {s: n for s, (_, n) in places.items()} != {s: n for s, (_, n) in first.items()}:
+                return False
+            names = {var: first[stride][0] for stride, (var, _) in places.items()}
+            renamed = [substitute(item, names) for item in store.conditions]
+            if not (_subset(renamed, conditions) and _subset(conditions, renamed)):
+                return False
+        return True
+
+
+def _subset(some: list[Expr], others: list[Expr]) -> bool:
+    return all(any(expr_equal(item, other) for other in others) for item in some)
+
+
+def _may_run_anyway(value: Expr) -> bool:
+    """Whether nothing but loads can go wrong where the value isn't wanted."""
+    for item in pre_order(value):
+        if type(item) in _DIVISIONS and not isinstance(item.b, IntImm):  # type: ignore[attr-defined]
+            return False
+        if isinstance(item, Call) and item.op.effect != "pure":
+            return False
+    return True
+
+
+class _Finder:
+    """Collects tiles and the stores to them."""
+
+    def __init__(self) -> None:
+        self.tiles: dict[Var, _Tile] = {}
+        self.loops: list[For] = []
+        self.conditions: list[Expr] = []
+        self.depths: dict[Var, tuple[int, int]] = {}
+
+    def walk(self, node: Any) -> None:
+        kind = type(node)
+        if kind is Allocate:
+            buffer = node.buffer
+            size = as_int(buffer.shape[0]) if len(buffer.shape) == 1 else None
+            if size is not None and size * dtypes.bytes_of(buffer.dtype) <= MAX_BYTES:
+                self.tiles[buffer.data] = _Tile(buffer)
+                self.depths[buffer.data] = len(self.loops), len(self.conditions)
+            self.walk(node.body)
+        elif kind is For:
+            self.loops.append(node)
+            self.walk(node.body)
+            self.loops.pop()
+        elif kind is IfThenElse:
+            self._branch(node)
+        elif kind is BufferStore:
+            tile = self.tiles.get(node.buffer.data)
+            if tile is not None:
+                loops, conditions = self.depths[node.buffer.data]
+                tile.stores.append(_Store(node, self.loops[loops:], self.conditions[conditions:]))
+            self._uses(node)
+        elif kind is SeqStmt:
+            for item in node.child_nodes():
+                self.walk(item)
+        else:
+            self._uses(node)
+            for item in pre_order(node):
+                if isinstance(item, BufferStore):
+                    self._refuse(item.buffer.data)
+
+    def _branch(self, node: IfThenElse) -> None:
+        """The branch may go if it guards stores to one tile and nothing else."""
+        stored = {
+            item.buffer.data if isinstance(item, BufferStore) else None
+            for item in pre_order(node)
+            if isinstance(item, Stmt) and not isinstance(item, (For, IfThenElse, SeqStmt))
+        }
+        if node.else_case is not None or len(stored) != 1:
+            for data in stored:
+                self._refuse(data)
+        self._uses(node.condition)
+        self.conditions.append(node.condition)
+        self.walk(node.then_case)
+        self.conditions.pop()
+        if node.else_case is not None:
+            self.walk(node.else_case)
+
+    def _refuse(self, data: Any) -> None:
+        if data in self.tiles:
+            self.tiles[data].ok = False
+
+    def _uses(self, node: Any) -> None:
+        """Pointers to a tile may be used for anything."""
+        for item in pre_order(node):
+            if isinstance(item, Call):
+                for part in pre_order(item):
+                    if type(part) is Var or (
+                        isinstance(part, BufferLoad) and item.op.effect != "pure"
+                    ):
+                        data = part if type(part) is Var else part.buffer.data
+                        self._refuse(data)
+
+
+class _Relaxer(Mutator):
+    """Removes the guards of chosen tiles."""
+
+    def __init__(self, tiles: set[Var], analyzer: Analyzer) -> None:
+        self.tiles = tiles
+        self.analyzer = analyzer
+        self.conditions: list[Expr] = []
+        self.vectors: set[Var] = set()
+        self.inner: set[Var] = set()
+
+    def visit_Expr(self, node: Expr) -> Expr:
+        return node
+
+    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+        made = node.map_children(self.visit)
+        return node if made is node else seq(made)
+
+    def visit_For(self, node: For) -> Any:
+        from_tile = {node.loop_var}
+        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
+        self.inner |= from_tile
+        if node.kind == VECTORIZED:
+            self.vectors |= from_tile
+        made = self.generic_visit(node)
+        self.inner -= from_tile
+        self.vectors -= from_tile
+        return made
+
+    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+        stores = [item for item in pre_order(node.then_case) if isinstance(item, BufferStore)]
+        if not stores or any(item.buffer.data not in self.tiles for item in stores):
+            return self.generic_visit(node)
+        known = len(self.conditions)
+        self.conditions.extend(conjuncts(node.condition))
+        made = self.visit(node.then_case)
+        del self.conditions[known:]
+        return made
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        if not self.conditions or node.buffer.data not in self.tiles:
+            return node
+        value = _Loads(self, node.buffer.data).visit(node.value)
+        return BufferStore(node.buffer, value, node.indices)
+
+    def atoms(self, expr: Expr) -> set[int]:
+        """What an index depends on: variables, and quotients and remainders of them."""
+        return set(poly_atoms(self.analyzer.poly(expr)))
+
+    def safe(self, load: BufferLoad) -> Expr:
+        """A load that touches no address outside its buffer though the conditions may fail."""
+        (index,) = load.indices
+        atoms = self.atoms(index)
+        related = [c for c in self.conditions if atoms & (self.atoms(c.a) | self.atoms(c.b))]  # type: ignore[attr-defined]
+        if not related:
+            return load
+        condition = and_(*related)
+        if any(uses_var(index, {var}) or uses_var(condition, {var}) for var in self.vectors):
+            # Becomes a masked load.
+            return if_then_else(condition, load, const(0, load.dtype))
+        varying = {v: const(0, v.dtype) for v in free_vars(condition) if v in self.inner}
+        start = self.analyzer.simplify(substitute(index, varying))
+        bound = self.analyzer.const_int_bound(start)
+        size = as_int(load.buffer.shape[0])
+        zero = const(0, index.dtype)
+        if varying and size is not None and bound.min >= 0 and bound.max < size:
+            offset = self.analyzer.simplify(index - start)
+            return BufferLoad(load.buffer, (start + Select(condition, offset, zero),))
+        return BufferLoad(load.buffer, (Select(condition, index, zero),))
+
+
+class _Loads(Mutator):
+    """Makes the loads of a value safe."""
+
+    def __init__(self, relaxer: _Relaxer, own: Var) -> None:
+        self.relaxer = relaxer
+        self.own = own
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        if node.buffer.data is self.own or node.buffer.data in self.relaxer.tiles:
+            return node
+        return self.relaxer.safe(node)
