@@ -1,0 +1,10 @@
+"""How fast Tilewright is: its own steps, operators, models.
+
+    python -m benchmarks                       the quick set
+    python -m benchmarks.core                  compile time, calls, import, search
+    python -m benchmarks.ops --peers torch,numpy --threads 1
+    python -m benchmarks.models resnet18 --threads 1,2 --trials 256
+
+Subjects that are compared run in processes of their own, with threads pinned, and take turns within
+one run, so that all of them meet the same machine.
+"""

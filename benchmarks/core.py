@@ -1,0 +1,253 @@
+"""The steps of Tilewright itself: ``python -m benchmarks.core``.
+
+Compile time per kernel, cost of a call, import time, replay with postprocs per candidate, speed of
+the search. Each has a target, which the table shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks import table
+from benchmarks.race import ROOT
+from benchmarks.workloads import WORKLOADS
+from tilewright import dlight, driver, te
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.cost_model import CostModel
+from tilewright.meta_schedule.database import MemoryDatabase
+from tilewright.meta_schedule.runner import RunnerResult
+from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.runtime import from_numpy
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.schedule import Schedule
+
+#: What `import tilewright` must not load.
+HEAVY = ("torch", "onnx", "xgboost", "cuda", "llvmlite", "rich", "scipy")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure, and what is aimed at."""
+
+    name: str
+    value: float
+    unit: str
+    target: float | None = None
+    note: str = ""
+
+    def row(self) -> list[str]:
+        aim = "-" if self.target is None else f"< {self.target:g} {self.unit}"
+        return [self.name, f"{self.value:,.3g} {self.unit}", aim, self.note]
+
+
+def _median(run: Callable[[], Any], count: int) -> float:
+    times = []
+    for _ in range(count):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def compile_time(target: Target, repeats: int = 5) -> list[Figure]:
+    """Lower and compile each operator's rule-based schedule, several times."""
+    rules = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)
+    both, lowering = {}, {}
+    for workload in WORKLOADS.values():
+        mod = rules(IRModule({"main": workload.prim_func()}))
+        driver.compile(mod, target)
+        both[workload.name] = _median(lambda mod=mod: driver.compile(mod, target), repeats)
+        lowering[workload.name] = _median(lambda mod=mod: driver.lower(mod, target), repeats)
+    slowest = max(both, key=lambda name: both[name])
+    return [
+        Figure(
+            "compile a kernel, median",
+            1e3 * statistics.median(both.values()),
+            "ms",
+            30,
+            f"{len(both)} kernels; lowering {1e3 * statistics.median(lowering.values()):.1f} ms",
+        ),
+        Figure("compile a kernel, slowest", 1e3 * both[slowest], "ms", None, slowest),
+    ]
+
+
+def _add(size: int) -> PrimFunc:
+    a, b = te.placeholder((size,), name="A"), te.placeholder((size,), name="B")
+    return te.create_prim_func([a, b, te.compute((size,), lambda i: a[i] + b[i], name="C")])
+
+
+def call_overhead(target: Target, calls: int = 20_000) -> list[Figure]:
+    """Call a kernel that does nearly nothing with three arrays of each kind."""
+    module = driver.compile(_add(16), target)
+    arrays = [np.zeros(16, "float32") for _ in range(3)]
+    kinds: dict[str, Sequence[Any]] = {
+        "tvm-ffi tensors": [from_numpy(array) for array in arrays],
+        "numpy": arrays,
+    }
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        kinds["torch"] = [torch.zeros(16) for _ in range(3)]
+
+    def per_call(function: Any, args: Sequence[Any]) -> float:
+        best = float("inf")
+        for _ in range(5):
+            start = time.perf_counter()
+            for _ in range(calls // 5):
+                function(*args)
+            best = min(best, (time.perf_counter() - start) / (calls // 5))
+        return best
+
+    figures = [
+        Figure(
+            "call, tvm-ffi function and tensors",
+            1e6 * per_call(module["main"].ffi, kinds["tvm-ffi tensors"]),
+            "us",
+            1,
+        )
+    ]
+    for kind, args in kinds.items():
+        aim = 1 if kind == "tvm-ffi tensors" else None
+        seconds = per_call(module["main"], args)
+        figures.append(Figure(f"call, {kind}", 1e6 * seconds, "us", aim))
+    return figures
+
+
+def import_time(repeats: int = 7) -> list[Figure]:
+    """Import in fresh interpreters; the note says which heavy modules that loads."""
+
+    def measure(statement: str) -> tuple[float, str]:
+        program = (
+            f"import sys, time; start = time.perf_counter(); {statement}; "
+            f"print(time.perf_counter() - start); "
+            f"print(', '.join(name for name in {HEAVY!r} if name in sys.modules))"
+        )
+        times, loaded = [], ""
+        for _ in range(repeats):
+            output = subprocess.run(
+                [sys.executable, "-c", program],
+                capture_output=True,
+                text=True,
+                check=True,
+                env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""},
+            ).stdout.splitlines()
+            times.append(float(output[0]))
+            loaded = output[1] if len(output) > 1 else ""
+        return statistics.median(times), loaded
+
+    figures = []
+    for name, statement, aim in (
+        ("import tilewright", "import tilewright", 300),
+        ("import with te and compile", "import tilewright as t; t.compile, t.te.compute", None),
+        (
+            "import with relax and tuning",
+            "import tilewright as t; t.meta_schedule.tune_tir, t.relax.build",
+            None,
+        ),
+    ):
+        seconds, loaded = measure(statement)
+        note = f"of {', '.join(HEAVY)} loads {loaded or 'none'}"
+        figures.append(Figure(name, 1e3 * seconds, "ms", aim, note))
+    return figures
+
+
+def search(target: Target, count: int = 48) -> list[Figure]:
+    """Search for candidates of a matrix product; replay them with postprocs."""
+    func = WORKLOADS["matmul 512x512x512"].prim_func()
+    start = time.perf_counter()
+    context = TuneContext(func, target=target)
+    spaces = context.generate_design_space()
+    made = time.perf_counter() - start
+    strategy = context.search_strategy
+    start = time.perf_counter()
+    model = CostModel.create("xgb")
+    strategy.pre_tuning(
+        context,
+        spaces,
+        max_trials=4 * count,
+        num_trials_per_iter=count,
+        database=MemoryDatabase(),
+        cost_model=model,
+    )
+    prepared = time.perf_counter() - start
+    rng = np.random.default_rng(0)
+    batches = []
+    for _ in range(3):
+        start = time.perf_counter()
+        candidates = strategy.generate_measure_candidates(count)
+        batches.append(time.perf_counter() - start)
+        results = [RunnerResult((float(s),)) for s in rng.uniform(1e-3, 2e-3, len(candidates))]
+        strategy.notify_runner_results(candidates, results)
+        start = time.perf_counter()
+        model.update(context, candidates, results)
+        learned = time.perf_counter() - start
+
+    def replay(candidate: Any) -> None:
+        sch = Schedule(context.mod)
+        candidate.sch.trace.apply_to_schedule(sch, remove_postproc=True)
+        sch.enter_postproc()
+        for postproc in context.space_generator.postprocs:
+            assert postproc.apply(sch) is None
+
+    each = [_median(lambda c=c: replay(c), 3) for c in candidates]
+    return [
+        Figure(
+            "replay + postprocs per candidate",
+            1e3 * statistics.median(each),
+            "ms",
+            3,
+            f"matmul, {len(each)} candidates of {len(spaces)} sketches",
+        ),
+        Figure("design space, matmul", 1e3 * made, "ms"),
+        Figure("symbolic replay of its sketches", 1e3 * prepared, "ms"),
+        Figure(
+            f"search for {count} candidates",
+            1e3 * statistics.median(batches),
+            "ms",
+            None,
+            "replay and postprocs included",
+        ),
+        Figure("update of the cost model", 1e3 * learned, "ms"),
+    ]
+
+
+def figures() -> list[Figure]:
+    """Measure everything."""
+    target = Target("native").with_options(num_cores=1)
+    return [
+        *import_time(),
+        *call_overhead(target),
+        *compile_time(target),
+        *search(target),
+    ]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.core", description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    found = figures()
+    if options.json:
+        table.dump([figure.__dict__ for figure in found])
+        return
+    table.show(
+        "Tilewright's own steps",
+        ["step", "measured", "target", "note"],
+        [figure.row() for figure in found],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""One subject in a process of its own: ``python -m benchmarks.worker``, one JSON line per request.
+
+``{"prepare": {...}}`` makes a subject ready and answers with what that showed; ``{"run": seconds}``
+calls it for about so long and answers with the seconds per call.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.workloads import WORKLOADS
+
+Call = Callable[[], Any]
+
+
+def _difference(found: Any, expected: Any) -> float:
+    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    return float(np.abs(found - expected).max() / max(float(np.abs(expected).max()), 1e-30))
+
+
+def _torch(threads: int) -> Any:
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    return torch
+
+
+def _prepare_op(way: str, name: str, threads: int, work_dir: str) -> tuple[Call, dict[str, Any]]:
+    workload = WORKLOADS[name]
+    arrays = workload.arrays()
+    expected = workload.reference(*arrays)
+    if way == "numpy":
+        return (lambda: workload.reference(*arrays)), {}
+    if way == "torch":
+        torch = _torch(threads)
+        tensors = [torch.from_numpy(array) for array in arrays]
+        functional = torch.nn.functional
+
+        def call() -> Any:
+            return workload.torch(torch, functional, *tensors)
+
+        return call, {"difference": _difference(call(), expected)}
+
+    from tilewright import dlight, driver
+    from tilewright.ir import IRModule
+    from tilewright.meta_schedule.database import JSONDatabase
+    from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
+    from tilewright.runtime import from_numpy, set_num_threads
+    from tilewright.target import Target
+
+    target = Target("native").with_options(num_cores=threads)
+    set_num_threads(threads)
+    mod = IRModule({"main": workload.prim_func()})
+    if way == "tuned":
+        mod = MetaScheduleApplyDatabase(
+            database=JSONDatabase(work_dir=work_dir), target=target, enable_warning=True
+        )(mod)
+    if way != "none":
+        mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(mod)
+    start = time.perf_counter()
+    module = driver.compile(mod, target)
+    seconds = time.perf_counter() - start
+    result = np.zeros(expected.shape, "float32")
+    module(*arrays, result)
+    tensors = [from_numpy(array) for array in (*arrays, np.zeros_like(result))]
+    function = module["main"].ffi
+    return (lambda: function(*tensors)), {
+        "difference": _difference(result, expected),
+        "compile_seconds": seconds,
+    }
+
+
+def load_model(name: str) -> tuple[Any, tuple[Any, ...]]:
+    """Build a model of ``examples/models``: the module and its example inputs."""
+    path = Path(__file__).parents[1] / "examples" / "models" / f"{name}.py"
+    if not path.exists():
+        known = ", ".join(sorted(p.stem for p in path.parent.glob("*.py")))
+        raise SystemExit(f"no model {name!r} in {path.parent}; there are: {known}")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    model, inputs = module.build()
+    return model, inputs
+
+
+def imported_model(name: str) -> tuple[Any, Any, tuple[Any, ...]]:
+    """Return a model as a graph, as PyTorch has it, and example inputs."""
+    import torch
+
+    from tilewright.relax.frontend.torch import from_exported_program
+
+    model, inputs = load_model(name)
+    with torch.no_grad():
+        mod = from_exported_program(torch.export.export(model, inputs))
+    return mod, model, inputs
+
+
+def _prepare_model(way: str, name: str, threads: int, work_dir: str) -> tuple[Call, dict[str, Any]]:
+    torch = _torch(threads)
+    if way == "torch":
+        model, inputs = load_model(name)
+        return (lambda: model(*inputs)), {}
+
+    from tilewright import relax
+    from tilewright.meta_schedule.database import JSONDatabase
+    from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
+    from tilewright.runtime import set_num_threads
+    from tilewright.target import Target
+
+    target = Target("native").with_options(num_cores=threads)
+    set_num_threads(threads)
+    mod, model, inputs = imported_model(name)
+    start = time.perf_counter()
+    mod = relax.get_pipeline("zero", target)(mod)
+    if way == "tuned":
+        mod = MetaScheduleApplyDatabase(
+            database=JSONDatabase(work_dir=work_dir), target=target, enable_warning=True
+        )(mod)
+    executable = relax.build(mod, target, schedule=None if way == "none" else "default")
+    seconds = time.perf_counter() - start
+    with torch.no_grad():
+        expected = model(*inputs)
+    arrays = [np.ascontiguousarray(tensor.numpy()) for tensor in inputs]
+    found = executable(*arrays)
+    found = found[0] if isinstance(found, (tuple, list)) else found
+    return (lambda: executable(*arrays)), {
+        "difference": _difference(found, expected),
+        "compile_seconds": seconds,
+    }
+
+
+def run_for(call: Call, seconds: float) -> float:
+    """Call for about so long, at least once; returns the mean seconds per call."""
+    start = time.perf_counter()
+    call()
+    first = time.perf_counter() - start
+    if first >= seconds:
+        return first
+    count = max(1, int(seconds / max(first, 1e-7)))
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
+
+
+def main() -> None:
+    """Serve requests until the parent closes the pipe."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not disturb the answers
+    call: Call | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            if "prepare" in request:
+                wanted = request["prepare"]
+                prepare = _prepare_op if wanted.pop("kind") == "op" else _prepare_model
+                call, answer = prepare(**wanted)
+                call()
+            else:
+                assert call is not None
+                answer = {"seconds": run_for(call, request["run"])}
+        except Exception as error:  # told to the parent, which shows it in the table
+            answer = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
