@@ -217,11 +217,10 @@ class _Finder:
         for item in pre_order(node):
             if isinstance(item, Call):
                 for part in pre_order(item):
-                    if type(part) is Var or (
-                        isinstance(part, BufferLoad) and item.op.effect != "pure"
-                    ):
-                        data = part if type(part) is Var else part.buffer.data
-                        self._refuse(data)
+                    if type(part) is Var:
+                        self._refuse(part)
+                    elif isinstance(part, BufferLoad) and item.op.effect != "pure":
+                        self._refuse(part.buffer.data)
 
 
 class _Relaxer(Mutator):
