@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.ir import IRModule, Var
+from tilewright.ir import IRModule, Var, dtypes
 from tilewright.meta_schedule.feature import Evaluation, FeatureFunction, extract
 from tilewright.meta_schedule.feature.numbers import Num
+from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import vector_loop
 from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import (
     PARALLEL_KEY,
     UNROLL_KEY,
@@ -247,10 +248,6 @@ class Variant:
 
     def _limit_vectors(self, sch: Schedule, parts: Mapping[Var, int]) -> None:
         """Let factors that become vector loops be whole vectors, where the extent allows."""
-        from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import (
-            vector_loop,
-        )
-
         multiples: dict[int, int] = {}
         for realize in sch.state.index(sch.working_func).blocks.values():
             loops = sch.state.loops_above(realize)
@@ -259,7 +256,7 @@ class Variant:
                 continue
             position = parts.get(loops[place].extent)  # type: ignore[call-overload]
             if position is not None:
-                bits = int(8 * _bytes(realize.block.writes[0].buffer.dtype))
+                bits = dtypes.bits_of(realize.block.writes[0].buffer.dtype)
                 multiples[position] = self.target.vector_bits // bits
         if multiples:
             self.columns = make_columns(self.trace, multiples)
@@ -395,9 +392,3 @@ def record_outputs(inst: Instruction, result: Any, handles: dict[Any, Any]) -> N
                 f"{inst.name} gives {len(given)} results here, {len(inst.outputs)} were recorded"
             )
         handles.update(zip(inst.outputs, given))
-
-
-def _bytes(dtype: str) -> float:
-    from tilewright.ir import dtypes
-
-    return dtypes.bits_of(dtype) / 8
