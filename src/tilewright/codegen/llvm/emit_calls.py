@@ -205,13 +205,35 @@ def _reduce(emitter: Any, call: Call) -> str:
         text = f"call reassoc {result} @llvm.vector.reduce.fadd.{suffix}({result} {start}, "
         return str(emitter.guarded(f"{text}{vector} {value})", value))
     if kind == "float":
-        op = "f" + name
-    elif name == "add":
+        return _float_extremum(emitter, value, source, "ogt" if name == "max" else "olt")
+    if name == "add":
         op = "add"
     else:
         op = ("s" if kind == "int" else "u") + name
     text = f"call {result} @llvm.vector.reduce.{op}.{suffix}({vector} {value})"
     return str(emitter.guarded(text, value))
+
+
+def _float_extremum(emitter: Any, value: str, source: str, test: str) -> str:
+    """Halve the vector until one lane is left, by the comparison that scalar code uses.
+
+    LLVM's own reduction looks for NaNs at each level, which ``a > b ? a : b`` does not.
+    """
+    lanes, element = dtypes.lanes_of(source), register_type(dtypes.element_of(source))
+    if lanes & (lanes - 1):
+        kind, suffix = register_type(source), intrinsic_suffix(source)
+        name = "fmax" if test == "ogt" else "fmin"
+        text = f"call {element} @llvm.vector.reduce.{name}.{suffix}({kind} {value})"
+        return str(emitter.guarded(text, value))
+    while lanes > 1:
+        half = lanes // 2
+        low = emitter.shuffle(value, lanes, list(range(half)), element)
+        high = emitter.shuffle(value, lanes, list(range(half, lanes)), element)
+        kind, mask = f"<{half} x {element}>", f"<{half} x i1>"
+        larger = emitter.guarded(f"fcmp {test} {kind} {low}, {high}", low, high)
+        text = f"select {mask} {larger}, {kind} {low}, {kind} {high}"
+        value, lanes = emitter.guarded(text, larger, low, high), half
+    return str(emitter.guarded(f"extractelement <1 x {element}> {value}, i64 0", value))
 
 
 # ---- pointers and foreign code

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllocation
 from tilewright.tir.transform.convert_blocks_to_opaque import ConvertBlocksToOpaque
 from tilewright.tir.transform.flatten_buffer import FlattenBuffer
+from tilewright.tir.transform.join_lanes import JoinLanes
 from tilewright.tir.transform.loop_partition import LoopPartition
 from tilewright.tir.transform.lower_init_block import LowerInitBlock
 from tilewright.tir.transform.lower_int_div import LowerIntDiv
@@ -21,6 +22,7 @@ __all__ = [
     "CompactBufferAllocation",
     "ConvertBlocksToOpaque",
     "FlattenBuffer",
+    "JoinLanes",
     "LoopPartition",
     "LowerInitBlock",
     "LowerIntDiv",

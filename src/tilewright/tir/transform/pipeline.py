@@ -7,6 +7,7 @@ from tilewright.target import Target
 from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllocation
 from tilewright.tir.transform.convert_blocks_to_opaque import ConvertBlocksToOpaque
 from tilewright.tir.transform.flatten_buffer import FlattenBuffer
+from tilewright.tir.transform.join_lanes import JoinLanes
 from tilewright.tir.transform.loop_partition import LoopPartition
 from tilewright.tir.transform.lower_init_block import LowerInitBlock
 from tilewright.tir.transform.lower_int_div import LowerIntDiv
@@ -40,6 +41,7 @@ def cpu_pipeline(target: Target) -> Sequential:
             Simplify(),
             LoopPartition(),
             VectorizeLoop(target.vector_bits),
+            JoinLanes(),
             UnrollLoop(),
             PromoteAccumulators(),
             LowerIntDiv(),
