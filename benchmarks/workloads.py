@@ -46,25 +46,25 @@ def _conv(x: Array, w: Array, stride: int, padding: int) -> Array:
     x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], axis=(2, 3))
     windows = windows[:, :, ::stride, ::stride]
-    return np.ascontiguousarray(
-        np.tensordot(windows, w, axes=((1, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2)
-    )
+    made = np.tensordot(windows, w, axes=((1, 4, 5), (1, 2, 3)))
+    return np.ascontiguousarray(made.transpose(0, 3, 1, 2))
 
 
 def _depthwise(x: Array, w: Array, padding: int) -> Array:
     x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], axis=(2, 3))
-    return np.einsum("nchwij,cij->nchw", windows, w[:, 0])
+    return np.asarray(np.einsum("nchwij,cij->nchw", windows, w[:, 0]))
 
 
 def _softmax(x: Array) -> Array:
     e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
+    return np.asarray(e / e.sum(-1, keepdims=True))
 
 
 def _layer_norm(x: Array, w: Array, b: Array) -> Array:
     centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w + b
+    variance = (centred**2).mean(-1, keepdims=True)
+    return np.asarray(centred / np.sqrt(variance + 1e-5) * w + b)
 
 
 def _gelu(x: Array) -> Array:
@@ -74,7 +74,8 @@ def _gelu(x: Array) -> Array:
     poly = t * (
         0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
     )
-    return (0.5 * x * (1 + np.sign(x) * (1 - poly * np.exp(-z * z)))).astype(np.float32)
+    erf = np.sign(x) * (1 - poly * np.exp(-z * z))
+    return np.asarray(0.5 * x * (1 + erf), np.float32)
 
 
 def _max_pool(x: Array) -> Array:

@@ -118,6 +118,7 @@ def contexts(*strategies: SearchStrategy) -> list[TuneContext]:
             search_strategy=strategy,
             task_name=f"task{number}",
             space_generator="post-order-apply",
+            start_from_rules=False,
         )
         for number, strategy in enumerate(strategies)
     ]
@@ -157,7 +158,7 @@ def test_a_small_budget_reaches_every_task() -> None:
     for scheduler in (RoundRobin(), GradientBased()):
         tune(scheduler, contexts(*(Listed() for _ in range(4))), 10, num_trials_per_iter=32)
         trials = [task.trials for task in scheduler.tasks]
-        assert min(trials) >= 2 and sum(trials) == 10
+        assert min(trials) >= 1 and sum(trials) == 10
 
 
 def test_limits_per_task_and_exhausted_spaces_leave_trials_unspent() -> None:
@@ -373,3 +374,19 @@ def test_live_progress_shows_a_table() -> None:
     tune(RoundRobin(), contexts(Listed()), 4, progress=ConsoleProgress(console))
     text = console.export_text()
     assert "4/4 trials" in text and "task0" in text and "GFLOP/s" in text
+
+
+def test_tuning_starts_from_the_rules_and_never_ends_below_them() -> None:
+    (context,) = contexts(Listed(2))
+    context.start_from_rules = True
+    scheduler = RoundRobin()
+    seen: list[str] = []
+
+    class Watch(MeasureCallback):
+        def on_result(self, scheduler, task, candidate, built, result) -> None:  # type: ignore[no-untyped-def]
+            seen.append(candidate.sch.trace.as_python())
+
+    tune(scheduler, [context], 10, measure_callbacks=[Watch()])
+    assert scheduler.tasks[0].trials == 3
+    rule = context.rule_schedule()
+    assert rule is not None and seen[0] == rule.trace.as_python()

@@ -14,6 +14,7 @@ from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_callback import MeasureCallback, default_callbacks
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.packing import split_packing
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import (
     NoReferenceError,
@@ -27,6 +28,9 @@ from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
 
 logger = logging.getLogger("tilewright.meta_schedule")
+
+# Fewer trials than this tell little about a task.
+_FIRST_BATCH = 4
 
 
 @dataclass(eq=False)
@@ -143,11 +147,17 @@ class TaskScheduler:
             )
 
     def _fair_share(self, task: TaskRecord, left: int) -> int:
-        """Return how many trials a task may take, so that a first batch is left for the others."""
+        """Return how many trials a task may take.
+
+        First batches are for finding out where trials pay; together they get half of the budget, or
+        what ``_FIRST_BATCH`` trials for each need.
+        """
         waiting = sum(not (item.best_history or item.finished) for item in self.tasks)
-        if waiting == 0:
+        if waiting == 0 or len(self.tasks) == 1:
             return left
-        return max(1, left // waiting if not task.best_history else left - waiting)
+        if task.best_history:
+            return max(1, left - waiting)
+        return max(1, left // (2 * waiting), min(_FIRST_BATCH, left // waiting))
 
     def _start_from_records(self, task: TaskRecord) -> None:
         """Take the best time from the database."""
@@ -217,7 +227,7 @@ class TaskScheduler:
         start = time.monotonic()
         context = task.context
         progress.working(task, "searching")
-        candidates = context.search_strategy.generate_measure_candidates(count)
+        candidates = self._candidates(task, count)
         if not candidates:
             logger.info("task %s: the design space is exhausted", task.name)
             self._finish(task)
@@ -246,6 +256,21 @@ class TaskScheduler:
             self._give_up(task, failed, progress)
         return len(candidates)
 
+    def _candidates(self, task: TaskRecord, count: int) -> list[MeasureCandidate]:
+        """Return a batch; the very first candidate of a task is what the rules make of it.
+
+        So tuning starts where untuned code stands, and never ends below it.
+        """
+        first = []
+        if task.trials == 0 and not math.isfinite(task.best_seconds):
+            sch = task.context.rule_schedule()
+            if sch is not None:
+                first.append(MeasureCandidate(sch, task.context.args_info))
+        if len(first) == count:
+            return first
+        found = task.context.search_strategy.generate_measure_candidates(count - len(first))
+        return [*first, *(found or ())]
+
     def _count(self, task: TaskRecord, candidate: MeasureCandidate, result: RunnerResult) -> None:
         task.trials += 1
         if result.run_secs is not None:
@@ -268,8 +293,8 @@ class TaskScheduler:
         assert task.reference is not None
         best = task.best_seconds if math.isfinite(task.best_seconds) else None
         inputs = [
-            RunnerInput(build.module, task.reference, best)
-            for build in built
+            RunnerInput(build.module, task.reference, best, split_packing(candidate.sch.mod)[1])
+            for candidate, build in zip(candidates, built)
             if build.module is not None
         ]
         runs = runner.run(inputs)
