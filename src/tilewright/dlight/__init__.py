@@ -7,6 +7,6 @@
 from __future__ import annotations
 
 from tilewright.dlight import cpu
-from tilewright.dlight.base import ApplyDefaultSchedule, NotApplicable, ScheduleRule
+from tilewright.dlight.base import ApplyDefaultSchedule, NotApplicable, ScheduleRule, first_schedule
 
-__all__ = ["ApplyDefaultSchedule", "NotApplicable", "ScheduleRule", "cpu"]
+__all__ = ["ApplyDefaultSchedule", "NotApplicable", "ScheduleRule", "cpu", "first_schedule"]

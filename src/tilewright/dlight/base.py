@@ -82,15 +82,33 @@ def schedule_function(
     """Apply the first rule that fits; the function itself comes back if none does."""
     if is_scheduled(func):
         return func
+    sch = first_schedule(func, rules, target, name=name)
+    if sch is None:
+        return func
+    made: PrimFunc = sch.mod["main"]
+    return made.with_attr(IS_SCHEDULED, 1)  # type: ignore[no-any-return]
+
+
+def first_schedule(
+    func: PrimFunc,
+    rules: tuple[ScheduleRule, ...],
+    target: Target,
+    *,
+    record: bool = False,
+    name: str = "main",
+) -> Schedule | None:
+    """Return the schedule of the first rule that applies, or ``None``.
+
+    With ``record`` it has a trace, so that it can be kept in a database.
+    """
     for rule in rules:
-        sch = Schedule(IRModule({"main": func}), record=False)
+        sch = Schedule(IRModule({"main": func}), record=record)
         try:
             result = rule.apply(sch, target)
         except ScheduleError as error:
             result = NotApplicable(str(error).split("\n")[0])
         if isinstance(result, Schedule):
             logger.debug("%s: scheduled by %s", name, rule.name)
-            made: PrimFunc = result.mod["main"]
-            return made.with_attr(IS_SCHEDULED, 1)  # type: ignore[no-any-return]
+            return result
         logger.debug("%s: %s does not apply: %s", name, rule.name, result.reason)
-    return func
+    return None

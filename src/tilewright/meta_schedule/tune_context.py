@@ -6,11 +6,11 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tilewright.meta_schedule.space_generator import SpaceGenerator
-
+from tilewright import dlight
 from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
 from tilewright.meta_schedule.database.record import normalized
+from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -27,7 +27,8 @@ class TuneContext:
     """A task: a module of one function, a target, a design space and a way to search it.
 
     ``space_generator`` and ``search_strategy`` are instances or names. The same ``seed`` gives the
-    same candidates, as long as measured times order them alike.
+    same candidates, as long as measured times order them alike. ``start_from_rules`` measures the
+    rule-based schedule first.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class TuneContext:
         search_strategy: SearchStrategy | str = "evolutionary",
         task_name: str = "main",
         seed: int = 0,
+        start_from_rules: bool = True,
     ) -> None:
         # The strategies' package builds on this class.
         from tilewright.meta_schedule.search_strategy import SearchStrategy
@@ -49,6 +51,7 @@ class TuneContext:
         self.target = Target(target)
         self.task_name = task_name
         self.seed = seed
+        self.start_from_rules = start_from_rules
         self.space_generator = SpaceGenerator.create(space_generator, self.target)
         self.search_strategy = SearchStrategy.create(search_strategy)
         self.hash = structural_hash(self.mod)
@@ -60,6 +63,14 @@ class TuneContext:
     def generate_design_space(self) -> list[Schedule]:
         """Return the sketches: schedules whose sampling decisions are open."""
         return self.space_generator.generate_design_space(self.mod)
+
+    def rule_schedule(self) -> Schedule | None:
+        """Return what the rules for untuned code make of the task, if one applies."""
+        if not self.start_from_rules or self.target.kind != "llvm":
+            return None
+        return dlight.first_schedule(
+            self.mod["main"], dlight.cpu.rules(), self.target, record=True, name=self.task_name
+        )
 
     def __repr__(self) -> str:
         return f"TuneContext({self.task_name}, {self.target.kind})"

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from tilewright import driver
 from tilewright.meta_schedule.builder.base import Builder, BuilderInput, BuilderResult
+from tilewright.meta_schedule.packing import split_packing
 from tilewright.runtime import Module
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.target import Target, host
@@ -30,8 +31,9 @@ BuildFunction = Callable[[BuilderInput], Module]
 
 
 def default_build(candidate: BuilderInput) -> Module:
-    """Lower and compile one candidate."""
-    return driver.compile(candidate.mod, candidate.target)
+    """Lower and compile one candidate; the packing of constant operands stays apart."""
+    mod, _ = split_packing(candidate.mod)
+    return driver.compile(mod, candidate.target)
 
 
 @dataclass

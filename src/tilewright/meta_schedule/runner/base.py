@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.meta_schedule.arg_info import ArgInfo
+from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.runtime import Module
 from tilewright.support.errors import TuneError
 
@@ -46,11 +47,15 @@ class Reference:
 
 @dataclass(frozen=True)
 class RunnerInput:
-    """A compiled candidate, what it must agree with, and the best time known (seconds)."""
+    """A compiled candidate, what it must agree with, and the best time known (seconds).
+
+    ``packed`` are operands that the candidate's own functions pack before it runs.
+    """
 
     module: Module
     reference: Reference
     best_seconds: float | None = None
+    packed: tuple[PackedOperand, ...] = ()
 
 
 @dataclass(frozen=True)

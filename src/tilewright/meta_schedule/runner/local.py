@@ -73,7 +73,14 @@ class LocalRunner(Runner):
             key = candidate.reference.key
             known = best.get(key, candidate.best_seconds)
             threads = self._threads(candidate.reference)
-            request = ("measure", candidate.module, key, known, self.evaluator_config)
+            request = (
+                "measure",
+                candidate.module,
+                key,
+                known,
+                self.evaluator_config,
+                candidate.packed,
+            )
             self._set_task(candidate.reference, threads)
             try:
                 result: RunnerResult = self._ask(request, self.timeout_sec, threads)

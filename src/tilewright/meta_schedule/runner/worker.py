@@ -13,14 +13,16 @@ import signal
 import struct
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from tilewright.ir import dtypes
 from tilewright.meta_schedule.arg_info import TensorInfo, random_arguments
+from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.base import EvaluatorConfig, Reference, RunnerResult
-from tilewright.runtime import Module, from_numpy, measure, set_num_threads
+from tilewright.runtime import Module, from_numpy, measure, numpy_dtype, set_num_threads
 
 LENGTH = struct.Struct("<q")
 
@@ -73,10 +75,19 @@ class _Task:
             arg.copy() if index in self.written else arg for index, arg in enumerate(self.arguments)
         ]
 
-    def disagreement(self, module: Module) -> tuple[float, str | None]:
+    def pack(self, module: Module, packed: Sequence[PackedOperand]) -> dict[int, Any]:
+        """Let a candidate bring operands into its layout; what only fills up is zero."""
+        made = {}
+        for operand in packed:
+            result = np.zeros(operand.info.shape, numpy_dtype(operand.info.dtype))
+            module[operand.packer](self.arguments[operand.position], result)
+            made[operand.position] = from_numpy(result)
+        return made
+
+    def disagreement(self, module: Module, packed: dict[int, Any]) -> tuple[float, str | None]:
         """Run a candidate once; return the relative difference and what is wrong, if anything."""
         actual = self.fresh_arguments()
-        _entry(module)(*actual)
+        _entry(module)(*_with(actual, packed))
         worst = 0.0
         for index in self.written:
             info = self.reference.args_info[index]
@@ -118,7 +129,12 @@ def _difference(actual: Any, expected: Any, dtype: str) -> tuple[float, str]:
 
 
 def _entry(module: Module) -> Any:
-    return module[module.entry_name]
+    return module["main" if module.implements_function("main") else module.entry_name]
+
+
+def _with(arguments: list[Any], packed: dict[int, Any]) -> list[Any]:
+    """Return arguments with some of them replaced."""
+    return [packed.get(index, argument) for index, argument in enumerate(arguments)]
 
 
 def _fastest_call(function: Any, args: list[Any], limit: float) -> float:
@@ -139,20 +155,20 @@ def _fastest_call(function: Any, args: list[Any], limit: float) -> float:
 
 
 def _time(
-    module: Module, task: _Task, best: float | None, config: EvaluatorConfig
+    module: Module, arguments: list[Any], best: float | None, config: EvaluatorConfig
 ) -> tuple[tuple[float, ...], bool]:
     """Return seconds per repeat, and whether their spread is small enough to be trusted."""
     function = _entry(module).ffi
-    function(*task.timing)
+    function(*arguments)
     if best is not None:
-        fastest = _fastest_call(function, task.timing, config.race_factor * best)
+        fastest = _fastest_call(function, arguments, config.race_factor * best)
         if fastest > config.race_factor * best:
             return (fastest,), True
     found: tuple[float, ...] = ()
     for _ in range(1 + config.retries):
         result = measure(
             function,
-            task.timing,
+            arguments,
             number=1,
             repeat=config.repeat,
             min_repeat_ms=config.min_repeat_ms,
@@ -167,14 +183,19 @@ def _time(
 
 
 def evaluate(
-    module: Module, task: _Task, best: float | None, config: EvaluatorConfig
+    module: Module,
+    task: _Task,
+    best: float | None,
+    config: EvaluatorConfig,
+    packed: Sequence[PackedOperand] = (),
 ) -> RunnerResult:
     """Check one candidate, then time it."""
     try:
-        ratio, wrong = task.disagreement(module)
+        made = task.pack(module, packed)
+        ratio, wrong = task.disagreement(module, made)
         if wrong is not None:
             return RunnerResult(None, wrong, "wrong", ratio)
-        seconds, trusted = _time(module, task, best, config)
+        seconds, trusted = _time(module, _with(task.timing, made), best, config)
     except Exception as error:  # whatever a candidate raises is its result
         return RunnerResult(None, f"{type(error).__name__}: {error}", "run")
     return RunnerResult(seconds, None, None, ratio, trusted)
@@ -203,6 +224,6 @@ def main() -> None:
             except Exception as error:  # reported to the parent, which refuses the task
                 write_message(stdout, f"{type(error).__name__}: {error}")
         else:
-            module, key, best, config = rest
-            write_message(stdout, evaluate(module, tasks[key], best, config))
+            module, key, *options = rest
+            write_message(stdout, evaluate(module, tasks[key], *options))
         signal.setitimer(signal.ITIMER_REAL, 0.0)
