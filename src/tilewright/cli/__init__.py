@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -66,10 +67,10 @@ def cli() -> None:
     """Make tensor programs fast on the hardware at hand."""
 
 
-def main() -> None:
-    """Run the command line; errors that we raise on purpose print as one message."""
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and exit; errors that we raise on purpose print as one message."""
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(args, standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.Exit as request:
         sys.exit(request.exit_code)

@@ -100,6 +100,8 @@ def _foreign_code(what: str) -> Iterator[None]:
         raise ImportModelError(f"{what} needs {error.name}, which isn't installed") from error
     except Exception as error:  # any class may come from code that isn't ours
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+        # The last line of the user's own, rather than of a package that it called.
+        frames = [f for f in frames if "site-packages" not in f.filename] or frames
         place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
         raise ImportModelError(f"{what} raised {type(error).__name__}: {error}{place}") from error
 
@@ -109,9 +111,7 @@ def _import(name: str) -> Any:
         sys.path.insert(0, "")  # modules of the current folder, as `python -m` finds them
         try:
             with _foreign_code(f"module {name}"):
-                if importlib.util.find_spec(name) is None:
-                    raise click.UsageError(f"there is no module {name!r}")
-                return importlib.import_module(name)
+                return _import_module(name)
         finally:
             sys.path.remove("")
     path = Path(name).resolve()
@@ -127,6 +127,15 @@ def _import(name: str) -> Any:
     with _foreign_code(name):
         spec.loader.exec_module(module)
     return module
+
+
+def _import_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise click.UsageError(f"there is no module {name!r}") from None
+        raise  # the module is there, what it imports isn't
 
 
 def _from_object(name: str, model: Any, inputs: list[Any]) -> LoadedModel:

@@ -12,7 +12,7 @@ from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
 
 
-class TargetType(click.ParamType):
+class TargetType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # since click 8.4
     """A target, checked while the command line is read."""
 
     name = "target"
