@@ -175,3 +175,10 @@ def test_replace_and_repr() -> None:
     assert isinstance(node, FloorDiv)
     assert repr(node) == "(x // 3)"
     assert repr(node.replace(b=const(4))) == "(x // 4)"
+
+
+@pytest.mark.parametrize("value", [1.5, float("nan"), float("inf")])
+def test_integer_constants_are_integers(value):
+    with pytest.raises(VerifyError, match="is no integer"):
+        const(value, "int64")
+    assert const(2.0, "int32").value == 2

@@ -407,6 +407,8 @@ def const(value: ExprLike, dtype: str | None = None) -> Expr:
         return FloatImm(float(value), element)
     if is_bool(element):
         return TRUE if value else FALSE
+    if not isinstance(value, int) and not float(value).is_integer():
+        raise VerifyError(f"the constant {value!r} is no integer, so no {element}")
     value = int(value)
     if element == INDEX:
         return _small(value)

@@ -1,6 +1,8 @@
 """Functions that build intrinsic calls: ``tir.exp(x)``, ``tir.all(a, b)``, …
 
-The names are those of the operator table in ``ir.op``.
+The names are those of the operator table in ``ir.op``. Of the functions that give whole numbers
+``round`` takes halves away from zero, ``nearbyint`` to the even neighbour; ``floor``, ``ceil`` and
+``trunc`` round down, up and towards zero.
 """
 
 from __future__ import annotations
@@ -57,6 +59,10 @@ floor = _unary("floor")
 ceil = _unary("ceil")
 trunc = _unary("trunc")
 round = _unary("round")
+round.__doc__ = (
+    "``round(x)``: to the nearest integer, halves away from zero (``round(2.5)`` is 3, "
+    "``round(-2.5)`` is -3); ``nearbyint`` takes halves to the even neighbour. The dtype stays."
+)
 nearbyint = _unary("nearbyint")
 fabs = _unary("fabs")
 popcount = _unary("popcount")

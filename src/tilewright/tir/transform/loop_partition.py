@@ -183,8 +183,8 @@ class _Partitioner(Mutator):
 
     def _tail(self, stmt: Stmt) -> Stmt:
         """What runs where conditions don't hold throughout: cut no further if tiles are whole."""
-        relaxed = relax_tile_guards(stmt, self._fresh())
-        return _rarely(self.visit(stmt) if relaxed is stmt else relaxed)
+        made, whole = relax_tile_guards(stmt, self._fresh())
+        return _rarely(made if whole else self.visit(made))
 
     def _doubled(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Stmt:
         """The loop with its body twice, under a test that the conditions hold throughout."""

@@ -14,6 +14,7 @@ from typing import Any
 from tilewright.arith import Analyzer, conjuncts, detect_linear_equation
 from tilewright.arith.polynomial import poly_atoms
 from tilewright.ir import (
+    LT,
     Call,
     Expr,
     FloorDiv,
@@ -51,18 +52,62 @@ MAX_BYTES = 4096
 _DIVISIONS = (FloorDiv, FloorMod)
 
 
-def relax_tile_guards(stmt: Stmt, analyzer: Analyzer) -> Stmt:
+def relax_tile_guards(stmt: Stmt, analyzer: Analyzer) -> tuple[Stmt, bool]:
     """Remove guards around stores to register tiles that are allocated inside ``stmt``.
 
-    ``analyzer`` knows the loops around ``stmt``. Returns ``stmt`` itself if there is no such guard.
+    Loops that a guard ends early become shorter. ``analyzer`` knows the loops around ``stmt``.
+    Also returns whether guards of tiles were removed.
     """
+    stmt = _Shortener().visit(stmt)
     found = _Finder()
     found.walk(stmt)
     tiles = {data for data, tile in found.tiles.items() if tile.relaxable()}
     if not tiles:
-        return stmt
-    made: Stmt = _Relaxer(tiles, analyzer.copy()).visit(stmt)
-    return made
+        return stmt, False
+    return _Relaxer(tiles, analyzer.copy()).visit(stmt), True
+
+
+class _Shortener(Mutator):
+    """Ends loops where a guard ``i1 < 4`` on their variable alone would do nothing from then on.
+
+    Vectors keep a length that is a power of two, and the guard.
+    """
+
+    def visit_Expr(self, node: Expr) -> Expr:
+        return node
+
+    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+        made = node.map_children(self.visit)
+        return node if made is node else seq(made)
+
+    def visit_For(self, node: For) -> Any:
+        node = self.generic_visit(node)
+        extent, between = as_int(node.extent), []
+        guard: Any = node.body
+        if extent is None or as_int(node.min) != 0:
+            return node
+        while type(guard) is For:
+            between.append(guard)
+            guard = guard.body
+        if type(guard) is not IfThenElse or guard.else_case is not None:
+            return node
+        rest = []
+        part: Any
+        for part in conjuncts(guard.condition):
+            limit = as_int(part.b) if type(part) is LT and part.a is node.loop_var else None
+            if limit is None or not limit > 0:
+                rest.append(part)
+                continue
+            if node.kind == VECTORIZED:
+                limit = 1 << (limit - 1).bit_length()
+                rest.append(part)
+            extent = min(extent, limit)
+        if extent == as_int(node.extent):
+            return node
+        body: Stmt = IfThenElse(and_(*rest), guard.then_case) if rest else guard.then_case
+        for loop in reversed(between):
+            body = loop.replace(body=body)
+        return node.replace(extent=const(extent, node.loop_var.dtype), body=body)
 
 
 class _Store:

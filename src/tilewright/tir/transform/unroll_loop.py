@@ -8,11 +8,21 @@ live in registers, which is what gives tiled kernels their speed.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 from tilewright.ir import (
+    EQ,
+    FALSE,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    TRUE,
     Add,
+    And,
     Expr,
     FloorDiv,
     FloorMod,
@@ -23,6 +33,7 @@ from tilewright.ir import (
     Sub,
     Var,
     add,
+    and_,
     as_int,
     const,
     dtypes,
@@ -37,6 +48,7 @@ from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
 from tilewright.tir.stmt import (
+    NO_OP,
     SERIAL,
     UNROLLED,
     Allocate,
@@ -45,6 +57,7 @@ from tilewright.tir.stmt import (
     DeclBuffer,
     Evaluate,
     For,
+    IfThenElse,
     LetStmt,
     SeqStmt,
     Stmt,
@@ -255,5 +268,35 @@ class _FoldingSubstituter(Mutator):
         build = _FOLD.get(type(node)) if a.dtype == b.dtype else None
         return type(node)(a, b) if build is None else build(a, b)
 
+    def visit_CompareExpr(self, node: Any) -> Any:
+        a, b = self.visit(node.a), self.visit(node.b)
+        if a is node.a and b is node.b:
+            return node
+        if type(a) is IntImm and type(b) is IntImm and type(node) in _COMPARE:
+            return TRUE if _COMPARE[type(node)](a.value, b.value) else FALSE
+        if type(node) is And and a.dtype == "bool":
+            return and_(a, b)
+        return type(node)(a, b)
 
+    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+        condition = self.visit(node.condition)
+        if not isinstance(condition, IntImm):
+            return self.generic_visit(node)
+        if condition.value:
+            return self.visit(node.then_case)
+        return NO_OP if node.else_case is None else self.visit(node.else_case)
+
+    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+        made = node.map_children(self.visit)
+        return node if made is node else seq(made)
+
+
+_COMPARE: dict[Any, Any] = {
+    LT: operator.lt,
+    LE: operator.le,
+    GT: operator.gt,
+    GE: operator.ge,
+    EQ: operator.eq,
+    NE: operator.ne,
+}
 _FOLD: dict[Any, Any] = {Add: add, Sub: sub, Mul: mul, FloorDiv: floordiv, FloorMod: floormod}
