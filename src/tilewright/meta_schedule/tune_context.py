@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from tilewright import dlight
 from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
 from tilewright.meta_schedule.database.record import normalized
+from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import estimate_flops
 from tilewright.tir.schedule import Schedule
-
-if TYPE_CHECKING:
-    from tilewright.meta_schedule.search_strategy import SearchStrategy
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
@@ -42,9 +39,6 @@ class TuneContext:
         seed: int = 0,
         start_from_rules: bool = True,
     ) -> None:
-        # The strategies' package builds on this class.
-        from tilewright.meta_schedule.search_strategy import SearchStrategy
-
         self.mod = normalized(mod)
         if "main" not in self.mod or not isinstance(self.mod["main"], PrimFunc):
             raise TuneError("a task is a module of one TensorIR function")
