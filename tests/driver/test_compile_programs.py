@@ -465,3 +465,23 @@ def test_tails_compute_whole_register_tiles():
         assert not tiles
         x, y = random((22, 9)), random((9, 27))
         check(sch.mod["main"], x, y, np.zeros((22, 27), "float32"))
+
+
+@pytest.mark.parametrize("repeat", ["r, k in T.grid(4, 6)", "f in range(24)"])
+def test_reductions_that_are_repeated_start_anew(repeat):
+    axis = "k" if "k in" in repeat else "f % 6"
+    text = f"""
+@T.prim_func
+def main(A: T.Buffer((5, 6), "float32"), C: T.Buffer((5,), "float32")):
+    for i in range(5):
+        for {repeat}:
+            with T.block("C"):
+                vi = T.axis.spatial(5, i)
+                vk = T.axis.reduce(6, {axis})
+                with T.init():
+                    C[vi] = T.float32(0)
+                C[vi] = C[vi] + A[vi, vk]
+"""
+    x = random((5, 6))
+    *_, out = check(text, x, np.zeros(5, "float32"))
+    np.testing.assert_allclose(out, x.sum(1), rtol=1e-5, atol=1e-5)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import TRUE, Expr, IntImm, Mutator, and_, substitute
+from tilewright.ir import TRUE, Expr, IntImm, Mutator, Range, and_, is_const, substitute
+from tilewright.tir.analysis import is_injective_binding
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import fresh_name, renew_definitions
 from tilewright.tir.stmt import (
@@ -64,6 +65,17 @@ class _Rewriter(Mutator):
         for item in chain:
             bind_loop(analyzer, item)
         first = {item.loop_var: item.min for item in chain}
+        reduced = [
+            value
+            for iter_var, value in zip(block.iter_vars, body.iter_values)
+            if iter_var.kind == REDUCE
+        ]
+        ranges = {item.loop_var: Range(item.min, item.extent) for item in chain}
+        if not all(
+            is_const(item.extent, 1) or any(uses_any(value, [item.loop_var]) for value in reduced)
+            for item in chain
+        ) or not is_injective_binding(tuple(reduced), ranges, analyzer=lambda: analyzer):
+            return None  # a loop repeats the whole reduction: init belongs inside of it
         for iter_var, value in zip(block.iter_vars, body.iter_values):
             if iter_var.kind != REDUCE:
                 if uses_any(value, variables):
