@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -30,6 +32,7 @@ def test_hand_scheduled_gemm() -> None:
     assert float(text.rsplit(":", 1)[1]) > 0.5
 
 
+@pytest.mark.slow
 def test_tutorial_tuning(tmp_path: Path) -> None:
     text = run("tutorial_tuning.py", "8", str(tmp_path))
     assert "the other model: ['fused_matmul_relu'] found in" in text
