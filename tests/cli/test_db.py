@@ -1,0 +1,122 @@
+"""``tilewright db``: looking into databases, damaged ones too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Tilewright
+
+RECORDS, WORKLOADS = "database_tuning_record.json", "database_workload.json"
+
+
+def lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write(path: Path, values: list[Any]) -> None:
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+
+
+def test_list_and_best(tilewright: Tilewright, records: Path) -> None:
+    listed = tilewright("db", "list", records, "--json").json
+    assert len(listed) == len(lines(records / RECORDS))
+    best = tilewright("db", "best", records, "--json").json
+    assert len(best) == 2
+    for row in best:
+        times = [r["seconds"] for r in listed if r["workload"] == row["workload"]]
+        assert row["seconds"] == min(times)
+
+
+def test_tables_are_not_folded_when_piped(tilewright: Tilewright, records: Path) -> None:
+    done = tilewright("db", "best", records, "--trace")
+    assert done.code == 0
+    assert any(
+        "matmul" in line and "2x16" in line and "2x8" in line for line in done.out.split("\n")
+    )
+    assert "sch.get_block(name=" in done.out
+    assert "…" not in done.out
+
+
+@pytest.mark.parametrize("command", ["list", "best", "verify"])
+def test_a_folder_without_a_database(tilewright: Tilewright, tmp_path: Path, command: str) -> None:
+    done = tilewright("db", command, tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert f"there is no database in {tmp_path}" in done.err
+    done = tilewright("db", command, tmp_path / "missing")
+    assert (done.code, done.out) == (2, "")
+    assert "there is no folder" in done.err
+
+
+def test_a_database_without_records(tilewright: Tilewright, records: Path) -> None:
+    (records / RECORDS).write_text("")
+    assert tilewright("db", "list", records).out == "no records\n"
+    assert tilewright("db", "list", records, "--json").json == []
+
+
+@pytest.mark.parametrize("name", [RECORDS, WORKLOADS])
+def test_a_corrupt_line_is_reported_and_the_rest_shown(
+    tilewright: Tilewright, records: Path, name: str
+) -> None:
+    count = len(lines(records / RECORDS))
+    with (records / name).open("a") as file:
+        file.write('{"torn": \n')
+    done = tilewright("db", "list", records, "--json")
+    assert done.code == 0
+    assert len(done.json) == count
+    assert f"a line of {records / name} can't be read" in done.err
+    assert "set aside" in done.err
+    assert (records / f"{name}.corrupt").read_text() == '{"torn": \n'
+
+
+def test_right_records_verify(tilewright: Tilewright, records: Path) -> None:
+    done = tilewright("db", "verify", records, "--all", "--json")
+    assert done.code == 0, done.err
+    count = len(lines(records / RECORDS))
+    assert (done.json["right"], done.json["wrong"], done.json["skipped"]) == (count, 0, 0)
+
+
+def test_a_record_of_another_workload_is_found(tilewright: Tilewright, records: Path) -> None:
+    values = lines(records / RECORDS)
+    values[0][0] = 1 - values[0][0]
+    write(records / RECORDS, values)
+    done = tilewright("db", "verify", records, "--all", "--json")
+    assert done.code == 1
+    assert done.json["wrong"] == 1
+    verdicts = [row["verdict"] for row in done.json["records"]]
+    assert verdicts == ["wrong"] + ["right"] * (len(values) - 1)
+    assert done.json["records"][0]["problem"]
+
+
+def test_a_changed_decision_is_found(tilewright: Tilewright, records: Path) -> None:
+    values = lines(records / RECORDS)
+    tiles = [inst for inst in values[0][1][0] if inst[0] == "sample_perfect_tile"]
+    tiles[0][3] = [3 * factor for factor in tiles[0][3]]  # no tiling of this loop
+    write(records / RECORDS, values)
+    done = tilewright("db", "verify", records, "--all")
+    assert done.code == 1
+    assert f"{len(values) - 1} right, 1 wrong, 0 skipped" in done.out
+    assert "Traceback" not in done.err
+
+
+def test_a_changed_program_is_found(tilewright: Tilewright, records: Path) -> None:
+    values = lines(records / WORKLOADS)
+    for value in values:
+        value[1] = value[1].replace("+", "-")
+    write(records / WORKLOADS, values)
+    done = tilewright("db", "verify", records)
+    assert done.code == 1
+    assert done.out.count("does not have the hash it is kept under") == 2
+
+
+def test_records_for_another_cpu_are_skipped(tilewright: Tilewright, records: Path) -> None:
+    values = lines(records / RECORDS)
+    for value in values:
+        value[1][2].update({"mcpu": "neoverse-v2", "mtriple": "aarch64-linux-gnu"})
+    write(records / RECORDS, values)
+    done = tilewright("db", "verify", records)
+    assert done.code == 0
+    assert "0 right, 0 wrong, " in done.out
+    assert "it is for neoverse-v2" in done.out
