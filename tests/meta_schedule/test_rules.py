@@ -7,6 +7,7 @@ import pytest
 from tests.meta_schedule.conftest import TASKS, conv2d, matmul, softmax
 from tilewright import te
 from tilewright.ir import const
+from tilewright.meta_schedule.feature import extract
 from tilewright.meta_schedule.schedule_rule import (
     SCHEDULE_RULES,
     AddRFactor,
@@ -24,6 +25,7 @@ from tilewright.meta_schedule.space_generator import (
 )
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
+from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.schedule import Schedule
 
 
@@ -148,6 +150,88 @@ def test_tiling_cuts_primes_into_pieces(target):
         extents = loops_of(made, "C")
         assert extents[-1] % 16 == 0
         assert 4 <= extents[-2] <= 14
+
+
+def with_constants(func, *positions):
+    return func.replace(attrs={**func.attrs, "layout_free_buffers": list(positions)})
+
+
+def prepacked(forks):
+    """Return the forks that pack an operand before the program runs, with its packed shape."""
+    found = []
+    for made in forks:
+        _, packers = split_layout_rewrite(made.mod["main"])
+        for packer in packers.values():
+            found.append((made, [extent.value for extent in packer.buffers[1].shape]))
+    return found
+
+
+def test_tiling_packs_constant_operands_before_the_program_runs(target, same_result):
+    func = with_constants(conv2d(4, 14, 64), 1)
+    rule = MultiLevelTiling()
+    rule.initialize(target)
+    sch = Schedule(func, seed=1)
+    forks = rule.apply(sch, sch.get_block("conv2d"))
+    found = prepacked(forks)
+    # As wide as two, four and one vectors; the other fork reads the data along its rows.
+    assert [shape for _, shape in found] == [[2, 4, 3, 3, 32], [1, 4, 3, 3, 64], [4, 4, 3, 3, 16]]
+    assert len(forks) == len(found) + 1
+    for made, shape in found:
+        assert loops_of(made, "conv2d")[-1] == shape[-1]
+        same_result(func, made.mod)
+
+
+def test_tiling_pads_the_panels_of_lengths_that_vectors_do_not_divide(target, same_result):
+    func = with_constants(matmul(6, 71, 12, transposed=True), 1)
+    rule = MultiLevelTiling()
+    rule.initialize(target)
+    sch = Schedule(func, seed=1)
+    forks = rule.apply(sch, sch.get_block("C"))
+    assert [shape for _, shape in prepacked(forks)] == [[5, 12, 16], [3, 12, 32]]
+    for made in forks:
+        same_result(func, made.mod)
+
+
+def test_tiling_packs_in_the_call_what_is_read_elsewhere_too(target):
+    weight = te.placeholder((16, 32), name="B")
+    data = te.placeholder((24, 16), name="A")
+    k = te.reduce_axis((0, 16), name="k")
+    product = te.compute((24, 32), lambda i, j: te.sum(data[i, k] * weight[k, j], axis=k), name="C")
+    doubled = te.compute((16, 32), lambda i, j: weight[i, j] * 2.0, name="D")
+    func = with_constants(te.create_prim_func([data, weight, product, doubled]), 1)
+    rule = MultiLevelTiling()
+    rule.initialize(target)
+    sch = Schedule(func, seed=1)
+    forks = rule.apply(sch, sch.get_block("C"))
+    assert "layout_rewrite" not in "".join(made.mod.script() for made in forks)
+    assert any("B_global" in block_names(made) for made in forks)
+
+
+def test_prepacking_has_no_compute_location_and_no_features(target):
+    func = with_constants(conv2d(4, 14, 64), 1)
+    generator = SpaceGenerator.create("post-order-apply", target)
+    sketches = generator.generate_design_space(Schedule(func).mod)
+    for made, _ in prepacked(sketches):
+        assert len(made.get_loops(made.get_block("weight_global"))) == 5
+        stores = extract(made.mod["main"]).stores
+        # Padding, the reduction's update, both write-backs.
+        assert len(stores) == 4
+
+
+def test_panels_are_contiguous_to_features():
+    func = with_constants(conv2d(4, 14, 64), 1)
+    target = Target("llvm -mcpu=znver4 -mtriple=x86_64-unknown-linux-gnu -num-cores=1")
+    rule = MultiLevelTiling()
+    rule.initialize(target)
+    sch = Schedule(func, seed=1)
+    made, _ = prepacked(rule.apply(sch, sch.get_block("conv2d")))[0]
+    program = extract(made.mod["main"])
+    panel = next(
+        access for store in program.stores for access in store.accesses if len(access.indices) == 5
+    )
+    (lane, stride) = next(iter(panel.indices[-1].items()))
+    assert (len(panel.indices[-1]), stride, program.loops[lane].extent) == (1, 1, 32)
+    assert lane not in panel.indices[0]
 
 
 def test_tiling_does_not_apply_twice(target):

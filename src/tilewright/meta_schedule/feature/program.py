@@ -1,7 +1,8 @@
 """What features are computed from: the stores of a scheduled program, with loops and accesses.
 
 Extraction runs on the program before postprocs, with symbolic or concrete tiles alike. Indices are
-brought into the form ``sum of stride * loop``, strides and extents being ``Num``s.
+brought into the form ``sum of stride * loop``, strides and extents being ``Num``s. The packing of
+constant operands happens before the program runs, so it is left out.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import 
     UNROLL_KEY,
     VECTORIZE_KEY,
 )
-from tilewright.meta_schedule.schedule_rule.patterns import EXPENSIVE
+from tilewright.meta_schedule.schedule_rule.patterns import EXPENSIVE, is_prepacking
 from tilewright.support.errors import TuneError
 from tilewright.tir import (
     REDUCE,
@@ -173,6 +174,9 @@ class _Extractor:
 
     def realize(self, stmt: BlockRealize) -> None:
         block = stmt.block
+        if is_prepacking(block):
+            self.owned.difference_update(region.buffer for region in block.writes)
+            return
         self.owned.update(block.alloc_buffers)
         saved = self.guarded, self.instances
         self.guarded = self.guarded or not is_const(stmt.predicate, 1)
@@ -238,6 +242,10 @@ class _Extractor:
                 else:
                     made[loop] = num_sub(made.get(loop, 0), stride)
             return made
+        if kind is FloorDiv or kind is FloorMod:
+            parts = self.digits(expr)
+            if parts is not None:
+                return parts[0 if kind is FloorDiv else 1]
         if kind is Mul or kind is FloorDiv:
             left, right = self.linear(expr.a), self.linear(expr.b)
             if left and not right:
@@ -262,6 +270,31 @@ class _Extractor:
                     made.update(self.linear(item))
             return made
         return {}
+
+    def digits(self, expr: Any) -> tuple[Linear, Linear] | None:
+        """Return quotient and remainder by a constant, if some loops count through the remainder.
+
+        Such indices come from a loop split by the width of a panel. The strides of other loops are
+        multiples of the width then, also where they depend on tiles.
+        """
+        width = self.scalar(expr.b) if type(expr.b) is IntImm else 0
+        if not isinstance(width, int) or width <= 1:
+            return None
+        high: Linear = {}
+        low: Linear = {}
+        reach = 0
+        for loop, stride in self.linear(expr.a).items():
+            extent = self.program.loops[loop].extent
+            if isinstance(stride, int) and 0 < stride < width and isinstance(extent, int):
+                low[loop] = stride
+                reach += stride * (extent - 1)
+            elif isinstance(stride, str):
+                high[loop] = num_div(stride, width)
+            elif stride % width == 0:
+                high[loop] = stride // width
+            else:
+                return None
+        return (high, low) if low and reach < width else None
 
     def scalar(self, expr: Any) -> Num:
         try:

@@ -6,7 +6,7 @@
   the block writes. A loop longer than allowed is split first.
 - Unrolled: the innermost loops around each block, from the inside, as long as the copies stay
   within the allowed number of statements. (Lowering unrolls loops that index register tiles
-  by itself.)
+  by itself.) The packing of constant operands runs once: it is not worth the code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import 
     UNROLL_KEY,
     VECTORIZE_KEY,
 )
-from tilewright.meta_schedule.schedule_rule.patterns import is_expensive, lanes_for
+from tilewright.meta_schedule.schedule_rule.patterns import (
+    is_expensive,
+    is_prepacking,
+    lanes_for,
+)
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import REDUCE, SERIAL, VECTORIZED, BlockRealize, For, SeqStmt
@@ -119,6 +123,8 @@ class RewriteParallelVectorizeUnroll(Postproc):
     @staticmethod
     def _unroll(sch: Schedule, block: BlockRV, limit: int) -> None:
         realize = sch.state.get_block(block)
+        if is_prepacking(realize.block):
+            return
         steps = _EXPENSIVE_STEPS if is_expensive(realize.block) else 1
         loops = sch.state.loops_above(realize)
         handles = sch.get_loops(block)

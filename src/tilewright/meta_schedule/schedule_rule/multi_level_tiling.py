@@ -12,6 +12,9 @@ Structure forks:
 
 - Which axis becomes vectors: the output's last axis, or one along which an operand can be packed.
 - Whether the operand along the vector axis is packed (``cache_read`` of a panel) before it is used.
+  A constant operand (``layout_free_buffers``) is never packed in the call: it is laid out in panels
+  as wide as the register tile at the root, which is done once, before the program runs
+  (``LAYOUT_REWRITE``). The width is part of the layout, so that each width is a fork of its own.
 - An axis whose extent has no useful divisors (primes) is first cut into pieces of a fixed size that
   does not divide it. Lowering separates the last, partial piece.
 """
@@ -19,10 +22,10 @@ Structure forks:
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.ir import dtypes
+from tilewright.ir import as_int, dtypes
 from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.patterns import (
     Operand,
@@ -30,9 +33,11 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
     describe_reduction,
     elementwise_consumer,
     lanes_for,
+    layout_free_operand,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
+from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
 from tilewright.tir.schedule.sampling import divisors
 
@@ -48,11 +53,15 @@ SHORT_REDUCTION = 4
 
 @dataclass(frozen=True)
 class TilePlan:
-    """One way to tile: the vector axis, the operand to pack, fixed inner pieces by axis."""
+    """One way to tile: the vector axis, the operand to pack, fixed inner pieces by axis.
+
+    A ``prepacked`` operand is packed at the root, into panels of the vector axis' piece.
+    """
 
     vector_axis: int
     pack: Operand | None = None
     pieces: dict[int, int] = field(default_factory=dict)
+    prepacked: bool = False
 
 
 class MultiLevelTiling(ScheduleRule):
@@ -91,7 +100,12 @@ class MultiLevelTiling(ScheduleRule):
             return NotApplicable("not a reduction with plain loops of constant extents")
         if not found.output_axes or max(found.extents[a] for a in found.output_axes) == 1:
             return NotApplicable("the output is a scalar")
-        plans = self.plans(found)
+        constant = {
+            operand.position
+            for operand in found.operands
+            if operand.plain and layout_free_operand(sch, block, operand)
+        }
+        plans = self.plans(found, constant)
         if not plans:
             return NotApplicable("no data is reused and no axis runs along memory")
         made = []
@@ -111,16 +125,23 @@ class MultiLevelTiling(ScheduleRule):
         """Elements of the output in one vector register."""
         return lanes_for(dtypes.bits_of(found.output.dtype), self.vector_bits)
 
-    def plans(self, found: Reduction) -> list[TilePlan]:
-        """List the ways to tile a reduction, the most promising first."""
-        plans = []
-        for axis, operands in self._vector_axes(found):
-            for operand in operands:
-                for pieces in self._pieces(found, axis):
-                    plans.append(TilePlan(axis, operand, pieces))
-        return plans
+    def plans(self, found: Reduction, constant: Collection[int] = ()) -> list[TilePlan]:
+        """List the ways to tile a reduction, the most promising first.
 
-    def _vector_axes(self, found: Reduction) -> list[tuple[int, list[Operand | None]]]:
+        ``constant`` are the positions of operands that can be packed before the program runs.
+        """
+        plans = []
+        for axis, operands in self._vector_axes(found, constant):
+            for operand in operands:
+                prepacked = operand is not None and operand.position in constant
+                for pieces in self._pieces(found, axis, prepacked):
+                    plans.append(TilePlan(axis, operand, pieces, prepacked))
+        # What costs nothing when the program runs comes first.
+        return sorted(plans, key=lambda plan: not plan.prepacked)
+
+    def _vector_axes(
+        self, found: Reduction, constant: Collection[int]
+    ) -> list[tuple[int, list[Operand | None]]]:
         """Return axes worth vectorizing, each with the operands to pack (``None``: no packing)."""
         ways: list[tuple[int, list[Operand | None]]] = []
         lanes = self.lanes(found)
@@ -133,21 +154,22 @@ class MultiLevelTiling(ScheduleRule):
                 continue
             # Other operands are read once for a whole vector, so only these must be in order.
             in_order = all(item.axes and axis in item.axes[-1] for item in along)
-            packable = (
-                along[0]
-                if self.pack and len(along) == 1 and along[0].plain and self._worth(found, along[0])
-                else None
-            )
+            packable = along[0] if self.pack and len(along) == 1 and along[0].plain else None
+            if packable and packable.position not in constant and not self._worth(found, packable):
+                packable = None
             choices: list[Operand | None] = []
             if in_order:
                 choices.append(None)
             if packable is not None:
                 choices.append(packable)
             if axis != last:
-                # A transposed write-back pays if the last axis is too short for vectors.
-                if found.extents[last] % lanes == 0 or found.extents[axis] % lanes:
-                    continue
                 if len(found.reduce) == 0 or packable is None:
+                    continue
+                # A transposed write-back pays if the last axis is too short for vectors, or if
+                # the packing is for nothing.
+                if packable.position in constant:
+                    choices = [packable]
+                elif found.extents[last] % lanes == 0 or found.extents[axis] % lanes:
                     continue
             if choices:
                 ways.append((axis, choices))
@@ -161,12 +183,26 @@ class MultiLevelTiling(ScheduleRule):
                 times *= found.extents[axis]
         return times >= 8
 
-    def _pieces(self, found: Reduction, vector_axis: int) -> list[dict[int, int]]:
-        """Return choices of fixed inner pieces for axes without useful divisors."""
+    def _panels(self, found: Reduction, vector_axis: int) -> list[int]:
+        """Return widths of panels, those that fit the axis with least waste."""
+        lanes, extent = self.lanes(found), found.extents[vector_axis]
+        sizes = [lanes * n for n in (2, 4, 1) if lanes * n <= extent]
+        if extent <= 4 * lanes and extent not in sizes:
+            sizes.append(extent)
+        best = _least_waste(extent, sizes, 3)
+        # Padded panels only where nothing else fits.
+        return [size for size in best if extent % size == 0] or best[:2]
+
+    def _pieces(
+        self, found: Reduction, vector_axis: int, prepacked: bool = False
+    ) -> list[dict[int, int]]:
+        """Return choices of fixed inner pieces: panels, and for axes without useful divisors."""
         lanes = self.lanes(found)
         choices: list[dict[int, int]] = [{}]
         extent = found.extents[vector_axis]
-        if extent > 4 * lanes and not any(
+        if prepacked:
+            choices = [{vector_axis: size} for size in self._panels(found, vector_axis)]
+        elif extent > 4 * lanes and not any(
             d % lanes == 0 for d in divisors(extent) if d <= self.max_innermost_factor
         ):
             sizes = [lanes * n for n in (4, 2, 1, 3) if lanes * n <= self.max_innermost_factor]
@@ -184,22 +220,42 @@ class MultiLevelTiling(ScheduleRule):
 
     def _tile(self, sch: Schedule, block: BlockRV, found: Reduction, plan: TilePlan) -> None:
         consumer = elementwise_consumer(sch, block)
-        if consumer is not None:
+        dim = found.output_axes.index(plan.vector_axis)
+        copy = None
+        if plan.prepacked and plan.vector_axis != found.output_axes[-1]:
+            # Registers hold vectors along one axis, memory wants another: a small buffer between
+            # them takes whole vectors, and is read in the output's order.
+            if consumer is not None:
+                write_back = sch.get_block(consumer, block.func)
+            else:
+                write_back = sch.cache_write(block, 0, "global")
+            copy = sch.cache_write(block, 0, "local")
+            _put_last(sch, copy, "write", 0, dim)
+        elif consumer is not None:
             sch.set_scope(block, 0, "local")
             write_back = sch.get_block(consumer, block.func)
         else:
             write_back = sch.cache_write(block, 0, "local")
-        _put_last(sch, block, "write", 0, found.output_axes.index(plan.vector_axis))
+        _put_last(sch, block, "write", 0, dim)
         packed = None
         if plan.pack is not None:
             position = _read_position(sch, block, plan.pack)
             packed = sch.cache_read(block, position, "global", [block])
-            dim = next(n for n, axes in enumerate(plan.pack.axes) if plan.vector_axis in axes)
-            _put_last(sch, packed, "write", 0, dim)
+            along = next(n for n, axes in enumerate(plan.pack.axes) if plan.vector_axis in axes)
+            if plan.prepacked:
+                _lay_in_panels(sch, packed, along, plan.pieces[plan.vector_axis])
+                packed = None
+            else:
+                _put_last(sch, packed, "write", 0, along)
         levels, vector_loop = self._split(sch, block, found, plan)
         sch.reorder(*[loop for level in levels for loop in level])
         first = self.structure.index("R")
         holder = next(level for level in reversed(levels[:first]) if level)[-1]
+        if copy is not None:
+            depth = len(sch.get_loops(copy))
+            sch.reverse_compute_at(copy, holder, preserve_unit_loops=True)
+            own = sch.get_loops(copy)[-depth:]
+            sch.reorder(*own[:dim], *own[dim + 1 :], own[dim])
         sch.reverse_compute_at(write_back, holder, preserve_unit_loops=True)
         if packed is not None:
             sch.compute_at(packed, vector_loop, preserve_unit_loops=True)
@@ -274,6 +330,20 @@ def _put_last(sch: Schedule, block: BlockRV, side: str, index: int, dim: int) ->
     names = [f"i{n}" for n in range(ndim)]
     order = [*names[:dim], *names[dim + 1 :], names[dim]]
     sch.transform_layout(block, [side, index], f"lambda {', '.join(names)}: ({', '.join(order)})")
+
+
+def _lay_in_panels(sch: Schedule, packed: BlockRV, dim: int, width: int) -> None:
+    """Cut a dimension of an operand's copy into panels: their number is first, the rest last."""
+    buffer = sch.get(packed).writes[0].buffer
+    names = [f"i{n}" for n in range(buffer.ndim)]
+    others = [*names[:dim], *names[dim + 1 :]]
+    order = ", ".join((f"{names[dim]} // {width}", *others, f"{names[dim]} % {width}"))
+    sch.transform_layout(packed, ["write", 0], f"lambda {', '.join(names)}: ({order})")
+    sch.annotate(packed, LAYOUT_REWRITE, True)
+    if (as_int(buffer.shape[dim]) or 0) % width == 0:
+        loops = sch.get_loops(packed)
+        outer, inner = sch.split(loops[dim], [None, width])
+        sch.reorder(outer, *loops[:dim], *loops[dim + 1 :], inner)
 
 
 def _read_position(sch: Schedule, block: BlockRV, operand: Operand) -> int:

@@ -16,6 +16,7 @@ from tilewright.tir import (
     For,
 )
 from tilewright.tir.analysis import block_dependencies, is_output_block
+from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
 from tilewright.tir.schedule import BlockRV, Schedule
 from tilewright.tir.schedule.state import child_blocks
 
@@ -181,6 +182,26 @@ def elementwise_consumer(sch: Schedule, block: BlockRV) -> str | None:
         if any(size != 1 for var, size in sizes.items() if var not in used):
             return None
     return consumer.block.name
+
+
+def layout_free_operand(sch: Schedule, block: BlockRV, operand: Operand) -> bool:
+    """Whether an operand is known before the program runs, and only this block reads it."""
+    func = sch.state.func(block.func)
+    params = [func.buffer_map.get(func.params[n]) for n in layout_free_positions(func)]
+    if operand.buffer not in params:
+        return False
+    readers = [
+        realize.block.name
+        for realize in sch.state.index(block.func).blocks.values()
+        if not child_blocks(realize.block)
+        and any(region.buffer is operand.buffer for region in realize.block.reads)
+    ]
+    return readers == [block.name]
+
+
+def is_prepacking(block: Block) -> bool:
+    """Whether a block packs an operand that is known before the program runs: it costs nothing."""
+    return bool(block.annotations.get(LAYOUT_REWRITE))
 
 
 def lanes_for(dtype_bits: int, vector_bits: int) -> int:

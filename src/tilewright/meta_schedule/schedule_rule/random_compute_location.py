@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.multi_level_tiling import TILED
-from tilewright.meta_schedule.schedule_rule.patterns import is_output, is_spatial, own_loops
+from tilewright.meta_schedule.schedule_rule.patterns import (
+    is_output,
+    is_prepacking,
+    is_spatial,
+    own_loops,
+)
 from tilewright.support.errors import ScheduleError
 from tilewright.tir.analysis import block_dependencies
 from tilewright.tir.schedule import BlockRV, Schedule
@@ -20,6 +25,8 @@ class RandomComputeLocation(ScheduleRule):
         realize = sch.state.get_block(block)
         if TILED in realize.block.annotations or not is_spatial(realize.block):
             return NotApplicable("not an elementwise block")
+        if is_prepacking(realize.block):
+            return NotApplicable("it runs before the program")
         if is_output(sch, block) or own_loops(sch, realize) is None:
             return NotApplicable("an output, or it has no loops of its own")
         graph = block_dependencies(sch.state.scope_block(realize))
