@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright import dlight, te, topi
+from tilewright import dlight, driver, te, topi
 from tilewright.dlight.cpu import BlockByBlock, RowWise, SlidingWindow, TiledReduction
 from tilewright.ir import IRModule, as_int, collect
 from tilewright.meta_schedule.arg_info import arg_infos, random_arguments
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, For, PrimFunc
+from tilewright.tir import IS_SCHEDULED, Block, For, PrimFunc
 from tilewright.tir.interpreter import run
-from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
+from tilewright.tir.layout_rewrite import LAYOUT_FREE, LAYOUT_REWRITE, split_layout_rewrite
 from tilewright.tir.schedule import Schedule
 
 TARGET = Target("llvm -mcpu=znver4 -num-cores=2")
@@ -131,6 +131,19 @@ def test_packed_weights_mean_the_same(name: str) -> None:
         actual[position] = packed
     run(main, *actual)
     np.testing.assert_allclose(actual[-1], expected[-1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_large_operands_are_packed_in_the_call(transposed: bool) -> None:
+    func = dense(192, 320, 128, transposed)
+    native = Target("native").with_options(num_cores=2)
+    made = scheduled(func, native)
+    assert any(block.annotations.get(LAYOUT_REWRITE) for block in collect(made.body, Block))
+    infos = arg_infos(func)
+    expected, actual = random_arguments(infos), random_arguments(infos)
+    driver.compile(func, native)(*expected)
+    driver.compile(made, native)(*actual)
+    np.testing.assert_allclose(actual[-1], expected[-1], rtol=1e-4, atol=1e-5)
 
 
 def packing_of(func: PrimFunc, *free: int) -> list[int]:

@@ -39,7 +39,7 @@ from tilewright.dlight.cpu.common import (
     work_of,
 )
 from tilewright.dlight.cpu.sliding_window import window_of
-from tilewright.ir import uses_var
+from tilewright.ir import as_int, dtypes, uses_var
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
@@ -54,10 +54,15 @@ _ROWS_TO_PACK = 8
 # Neighbours at small distances (strided convolutions) are loaded one by one; long ones are packed.
 _SMALL_STRIDE = 4
 _ELEMENT_WISE = 0.35
+# Bytes between steps of a reduction, number of steps, and rows from which an operand that could be
+# read as it is gets packed all the same.
+_FAR_APART = 1024
+_DEEP = 128
+_ROWS_TO_COPY = 192
 # Steps of the reduction that writing one element of the tile through a buffer takes.
 _TRANSPOSE_STEPS = 16
-# Uses of an element that copying it costs, if it is packed in the call.
-_PACK_USES = 32
+# Uses of an element that copying it costs, if it is packed in the call: side by side, and across.
+_COPY_USES, _TRANSPOSE_USES = 24, 64
 
 
 @dataclass(frozen=True)
@@ -123,11 +128,11 @@ def choose_plan(func: PrimFunc, block: Block, axes: Sequence[Axis], target: Targ
     constants = {func.buffer_map.get(func.params[p]) for p in layout_free_positions(func)}
     lanes = target.vector_lanes(max(16, element_bits(block)))
     spatial = [axis for axis in axes if not axis.is_reduce and axis.extent != 1]
-    steps = work_of([axis for axis in axes if axis.is_reduce])
+    reduce = [axis for axis in axes if axis.is_reduce]
     plans = []
     for vector in spatial:
         step = stride_of(stores[0].indices, stores[0].buffer, vector.var)
-        made = _plan_along(vector, spatial, loads, constants, step == 1, steps, lanes, target)
+        made = _plan_along(vector, spatial, loads, constants, step == 1, reduce, lanes, target)
         if made is not None:
             plans.append(made)
     # The contiguous axis, which is last, wins a tie.
@@ -140,7 +145,7 @@ def _plan_along(
     loads: Sequence[BufferLoad],
     constants: set[Buffer | None],
     contiguous: bool,
-    steps: int,
+    reduce: Sequence[Axis],
     lanes: int,
     target: Target,
 ) -> Plan | None:
@@ -159,7 +164,8 @@ def _plan_along(
     if not constant:
         far = any(stride is None or abs(stride) > _SMALL_STRIDE for stride in strides)
         if contiguous and not far:
-            packed = None  # it is read as it is
+            if packed is not None and not _thrashes(packed, rows, reduce):
+                packed = None  # it is read as it is
         elif packed is None or work_of(rows) < _ROWS_TO_PACK:
             return None
     if contiguous:
@@ -174,12 +180,26 @@ def _plan_along(
     if packed is None and any(s != 1 for s in strides):
         score *= _ELEMENT_WISE
     if packed is not None and not constant:
-        uses = work_of([axis for axis in spatial if axis is not vector])
-        score *= uses / (uses + _PACK_USES)
+        uses = work_of(rows)
+        score *= uses / (uses + (_COPY_USES if strides[0] == 1 else _TRANSPOSE_USES))
     if not contiguous:
+        steps = work_of(reduce)
         score *= steps / (steps + _TRANSPOSE_STEPS)
     tile = Tile(tile.rows, tile.columns, score)
     return Plan(row, vector, tile, packed, constant, not contiguous)
+
+
+def _thrashes(operand: BufferLoad, rows: Sequence[Axis], reduce: Sequence[Axis]) -> bool:
+    """Whether reading an operand as it is costs more than copying it.
+
+    Steps of the reduction that are far apart in memory share few cache sets and touch many pages.
+    """
+    pitch = max(abs(stride_of(operand.indices, operand.buffer, a.var) or 0) for a in reduce)
+    return (
+        pitch * dtypes.bytes_of(operand.buffer.dtype) >= _FAR_APART
+        and work_of(reduce) >= _DEEP
+        and work_of(rows) >= _ROWS_TO_COPY
+    )
 
 
 def _is_packable(load: BufferLoad, vector: Axis) -> bool:
@@ -327,5 +347,19 @@ def _pack(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> None:
     if vector.extent % width == 0:
         loops = sch.get_loops(copy)
         outer, inner = sch.split(loops[dim], [None, width])
-        sch.reorder(outer, *(loop for d, loop in enumerate(loops) if d != dim), inner)
+        rest = [loop for d, loop in enumerate(loops) if d != dim]
+        if dim == len(loops) - 1:
+            sch.reorder(outer, *rest, inner)
+            sch.vectorize(inner)
+        else:
+            # A line of the operand at a time, so that what is read stays in the cache.
+            line, element = sch.split(rest.pop(), [None, _line_of(operand, target)])
+            sch.reorder(outer, *rest, line, inner, element)
         parallelize(sch, [outer], target, vector.extent * 1024)
+
+
+def _line_of(operand: BufferLoad, target: Target) -> int:
+    """Elements of a cache line, or the most below that divide the last dimension."""
+    extent = as_int(operand.buffer.shape[-1]) or 1
+    most = target.vector_lanes(dtypes.bits_of(operand.buffer.dtype))
+    return max(size for size in range(1, most + 1) if extent % size == 0)
