@@ -92,8 +92,8 @@ def test_a_record_of_another_workload_is_found(tilewright: Tilewright, records: 
 
 def test_a_changed_decision_is_found(tilewright: Tilewright, records: Path) -> None:
     values = lines(records / RECORDS)
-    decided = [inst for inst in values[0][1][0] if len(inst) == 4]
-    decided[0][3] = 99 if isinstance(decided[0][3], int) else [99 for _ in decided[0][3]]
+    decided = next(inst for value in values for inst in value[1][0] if len(inst) == 4)
+    decided[3] = 99 if isinstance(decided[3], int) else [99 for _ in decided[3]]
     write(records / RECORDS, values)
     done = tilewright("db", "verify", records, "--all")
     assert done.code == 1

@@ -66,6 +66,9 @@ class CompiledFunction:
         except BufferError:
             # numpy can't export read-only arrays, nor ml_dtypes; we can.
             pass
+        except RuntimeError:
+            self._check_exports(args)
+            raise
         return self._call(*self._exported(args))
 
     @property
@@ -80,8 +83,26 @@ class CompiledFunction:
     def __repr__(self) -> str:
         return f"<compiled function {self.info.name}({', '.join(self.info.arg_names)})>"
 
+    def _place(self, index: int) -> str:
+        names = self.info.arg_names
+        name = f" {names[index]!r}" if index < len(names) else ""
+        return f"{self.info.name}: argument #{index}{name}"
+
+    def _check_exports(self, args: Sequence[Any]) -> None:
+        """Raise for a tensor whose library can't export it (no memory, sparse, lazy)."""
+        for index, arg in enumerate(args):
+            if not hasattr(arg, "__dlpack__"):
+                continue
+            try:
+                tvm_ffi.from_dlpack(arg)
+            except Exception as error:  # any library may have made this tensor
+                raise TypeError(
+                    f"{self._place(index)}: expected a Tensor with memory, but this "
+                    f"{type(arg).__name__} can't be exported: {error}"
+                ) from error
+
     def _exported(self, args: Sequence[Any]) -> Iterator[Any]:
-        written, names = self.info.written, self.info.arg_names
+        written = self.info.written
         for index, arg in enumerate(args):
             if not isinstance(arg, np.ndarray):
                 yield arg
@@ -89,13 +110,19 @@ class CompiledFunction:
             # Without a description any argument may be written.
             writes = written[index] if index < len(written) else True
             if writes and not arg.flags.writeable:
-                name = f" {names[index]!r}" if index < len(names) else ""
                 raise ValueError(
-                    f"{self.info.name}: argument #{index}{name}: the function writes to it, but "
-                    f"the array is read-only"
+                    f"{self._place(index)}: the function writes to it, but the array is read-only"
+                )
+            if not arg.dtype.isnative:
+                raise TypeError(
+                    f"{self._place(index)}: expected native byte order, got dtype {arg.dtype.str}"
                 )
             if arg.dtype.kind not in "biufc":  # of ml_dtypes
-                yield tvm_ffi.from_dlpack(numpy_capsule(arg))
+                try:
+                    capsule = numpy_capsule(arg)
+                except RunError as error:
+                    raise TypeError(f"{self._place(index)}: {error}") from None
+                yield tvm_ffi.from_dlpack(capsule)
             elif arg.flags.writeable:
                 yield arg
             else:
