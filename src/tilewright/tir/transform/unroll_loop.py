@@ -9,7 +9,8 @@ live in registers, which is what gives tiled kernels their speed.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from tilewright.ir import (
@@ -212,15 +213,37 @@ class _Unroller(Mutator):
     def visit_For(self, node: For) -> Any:
         before = self.auto_step
         self.auto_step = _annotated_step(node.annotations, before)
-        wanted = node.kind == UNROLLED or node in self.marked or self._automatic(node)
-        made = self.generic_visit(node)
-        self.auto_step = before
-        extent = as_int(node.extent)
-        if not wanted or extent is None:
+        if not self._wanted(node):
+            made = self.generic_visit(node)
+            self.auto_step = before
             return made
-        if count_steps(made.body) * extent > self.max_steps:
-            return made.replace(kind=SERIAL) if made.kind == UNROLLED else made
-        return unrolled(made, extent)
+        # Directly nested loops are unrolled at once: copies of copies would cost time.
+        chain = [node]
+        while type(chain[-1].body) is For and isinstance(chain[-1].body.min, IntImm):
+            inner: For = chain[-1].body
+            outside = self.auto_step
+            self.auto_step = _annotated_step(inner.annotations, outside)
+            if not self._wanted(inner):
+                self.auto_step = outside
+                break
+            chain.append(inner)
+        made = self.visit(chain[-1].body)
+        self.auto_step = before
+        steps, first = count_steps(made), len(chain)
+        while first and steps * (as_int(chain[first - 1].extent) or 0) <= self.max_steps:
+            first -= 1
+            steps *= as_int(chain[first].extent) or 0
+        if first < len(chain):
+            made = unrolled(chain[first:], made)
+        for loop in reversed(chain[:first]):
+            kind = SERIAL if loop.kind == UNROLLED else loop.kind
+            made = loop.replace(body=made, kind=kind)
+        return made
+
+    def _wanted(self, loop: For) -> bool:
+        if as_int(loop.extent) is None:
+            return False
+        return loop.kind == UNROLLED or loop in self.marked or self._automatic(loop)
 
     def _automatic(self, loop: For) -> bool:
         if not self.auto_step or loop.kind != SERIAL:
@@ -240,26 +263,28 @@ def _annotated_step(annotations: Mapping[str, Any], inherited: int) -> int:
 _DEFINING = (For, LetStmt, Allocate, DeclBuffer)
 
 
-def unrolled(loop: For, extent: int) -> Stmt:
-    """Return the copies of a loop's body."""
-    copies = []
-    renew = any(isinstance(item, _DEFINING) for item in pre_order(loop.body))
-    for number in range(extent):
-        value = loop.min + const(number, loop.loop_var.dtype)
-        body = _FoldingSubstituter(loop.loop_var, value).visit(loop.body)
-        copies.append(renew_definitions(body) if renew and number else body)
+def unrolled(loops: Sequence[For], body: Stmt) -> Stmt:
+    """Return the copies of the body of a nest of loops, one per iteration."""
+    copies: list[Stmt] = []
+    renew = any(isinstance(item, _DEFINING) for item in pre_order(body))
+    for numbers in product(*(range(as_int(loop.extent) or 0) for loop in loops)):
+        values = {
+            loop.loop_var: loop.min + const(number, loop.loop_var.dtype)
+            for loop, number in zip(loops, numbers)
+        }
+        made = _FoldingSubstituter(values).visit(body)
+        copies.append(renew_definitions(made) if renew and copies else made)
     return seq(copies)
 
 
 class _FoldingSubstituter(Mutator):
-    """Puts a value in place of a variable and folds the constants that arise."""
+    """Puts values in place of variables and folds the constants that arise."""
 
-    def __init__(self, var: Var, value: Expr) -> None:
-        self.var = var
-        self.value = value
+    def __init__(self, values: Mapping[Var, Expr]) -> None:
+        self.values = values
 
     def visit_Var(self, node: Var) -> Any:
-        return self.value if node is self.var else node
+        return self.values.get(node, node)
 
     def visit_BinaryExpr(self, node: Any) -> Any:
         a, b = self.visit(node.a), self.visit(node.b)
