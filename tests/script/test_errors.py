@@ -227,3 +227,54 @@ def test_values_that_script_cannot_print():
     func = script.parse("@T.prim_func\ndef f(n: T.int32):\n    pass")
     with pytest.raises(TilewrightError, match="can't print a object"):
         func.with_attr("x", object()).script()
+
+
+MATCH = """with T.block("b"):
+    T.reads(A[0:4, 0:8])
+    T.writes()
+    B = T.match_buffer({source}, {arguments})
+    T.evaluate(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "message"),
+    [
+        ("A[0:2, 0:8]", "(2, 9)", "buffer B has shape (2, 9), the region of A that it stands for"),
+        (
+            "A[0:2, 0:8]",
+            "(8,)",
+            "buffer B has shape (8), the region of A that it stands for (2, 8)",
+        ),
+        ("A[0:2, 0:8]", "(1, 2, 8)", "buffer B has shape (1, 2, 8), the region of A"),
+        ("A[0:2, 0:8]", "(2, 8), 'int8'", "buffer B has dtype int8, A float32"),
+    ],
+)
+def test_a_matched_buffer_that_does_not_fit_its_region(source, arguments, message):
+    text, culprit = failing(MATCH.format(source=source, arguments=arguments))
+    assert message in text
+    assert culprit == f"B = T.match_buffer({source}, {arguments})"
+
+
+@pytest.mark.parametrize("arguments", ["(8,)", "(1, 8)", "(1, n)"])
+def test_a_matched_buffer_may_leave_leading_ones_out(arguments):
+    body = MATCH.format(source="A[2:3, 0:8]", arguments=arguments)
+    script.parse(HEAD + "\n".join("    " + line for line in body.splitlines()) + "\n")
+
+
+def test_a_wrong_number_of_indices_in_full():
+    text = (
+        "@T.prim_func\n"
+        'def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4, 8), "float32")):\n'
+        "    for i, j in T.grid(4, 8):\n"
+        "        B[i, j] = A[i] + 1.0\n"
+    )
+    with pytest.raises(ParseError) as info:
+        script.parse(text, name="kernel.py")
+    assert str(info.value).splitlines() == [
+        "buffer A has 2 dimensions, got 1 indices",
+        "  --> kernel.py:4:19",
+        "  |",
+        "4 |         B[i, j] = A[i] + 1.0",
+        "  |                   ^^^^",
+    ]

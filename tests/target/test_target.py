@@ -52,3 +52,18 @@ def test_current_nests() -> None:
         with Target("llvm -num-cores=1") as inner:
             assert Target.current() is inner
         assert Target.current() is outer
+
+
+@pytest.mark.parametrize("value", ["0", "-2"])
+def test_numbers_are_positive(value: str) -> None:
+    with pytest.raises(TargetError, match=r"'num-cores' of target 'llvm' must be positive"):
+        Target(f"llvm -num-cores={value}")
+
+
+def test_what_is_no_description() -> None:
+    with pytest.raises(TargetError, match=r"a target is text such as 'native' .* got int"):
+        Target(3)  # type: ignore[arg-type]
+    with pytest.raises(TargetError, match="can't be read: No closing quotation"):
+        Target("llvm -mcpu='x")
+    with pytest.raises(TargetError, match="an empty target"):
+        Target("")

@@ -15,6 +15,7 @@ from tilewright.ir import (
     Node,
     Range,
     Var,
+    as_int,
     attr,
     child,
     children,
@@ -219,6 +220,31 @@ class MatchBufferRegion(Node):
 
     buffer: Buffer = definition()
     source: BufferRegion = child()
+
+    def mismatch(self) -> str | None:
+        """Say how the buffer does not fit the region, if that is certain.
+
+        The buffer has the region's extents; leading extents of 1 may be left out.
+        """
+        buffer, region = self.buffer, self.source.region
+        extents = [item.extent for item in region]
+        rest = max(0, len(extents) - len(buffer.shape))
+        left_out, kept = extents[:rest], extents[rest:]
+        pairs: list[tuple[int | None, int | None]] = [(as_int(extent), 1) for extent in left_out]
+        pairs += [(as_int(a), as_int(b)) for a, b in zip(kept, buffer.shape)]
+        differs = any(a is not None and b is not None and a != b for a, b in pairs)
+        if differs or len(buffer.shape) > len(extents):
+            shapes = [", ".join(map(repr, shape)) for shape in (buffer.shape, extents)]
+            return (
+                f"buffer {buffer.name} has shape ({shapes[0]}), the region of "
+                f"{self.source.buffer.name} that it stands for ({shapes[1]})"
+            )
+        if buffer.dtype != self.source.buffer.dtype:
+            return (
+                f"buffer {buffer.name} has dtype {buffer.dtype}, "
+                f"{self.source.buffer.name} {self.source.buffer.dtype}"
+            )
+        return None
 
 
 @node

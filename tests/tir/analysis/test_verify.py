@@ -13,9 +13,11 @@ from tilewright.tir import (
     Block,
     BlockRealize,
     BufferLoad,
+    BufferRegion,
     BufferStore,
     For,
     IterVar,
+    MatchBufferRegion,
     PrimFunc,
     decl_buffer,
     make_root_block,
@@ -132,3 +134,16 @@ def test_message_shows_the_program():
         verify(func(loop(copy_block(), kind="strange")))
     assert "function 'main' is not well formed" in str(caught.value)
     assert i.name in str(caught.value)
+
+
+def test_a_matched_buffer_fits_its_region():
+    def matched(*shape, dtype="float32"):
+        view = decl_buffer(shape, dtype, name="V")
+        match = MatchBufferRegion(view, BufferRegion(A, (Range(const(0), const(4)),)))
+        return loop(copy_block().replace(match_buffers=(match,)))
+
+    accepted = func(matched(4))
+    verify(accepted)
+    refused(matched(5), r"buffer V has shape \(5\), the region of A that it stands for \(4\)")
+    refused(matched(1, 4), r"buffer V has shape \(1, 4\), the region of A")
+    refused(matched(4, dtype="int8"), "buffer V has dtype int8, A float32")

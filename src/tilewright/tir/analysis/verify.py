@@ -244,6 +244,9 @@ class _Verifier:
             self.define_buffer(buffer, realize)
         self.regions((match.source for match in block.match_buffers), block)
         for match in block.match_buffers:
+            mismatch = match.mismatch()
+            if mismatch is not None:
+                raise self.fail(f"block {block.name!r}: {mismatch}", block)
             # Strides and offset of a matched buffer may be variables that the match defines.
             for extent in (*match.buffer.strides, match.buffer.elem_offset):
                 if type(extent) is Var and extent not in self.visible:

@@ -235,7 +235,11 @@ class AssignmentParser(Evaluator):
         if isinstance(value.source, BufferRegion):
             if self.block.declaration is None:
                 self.fail(node, "match_buffer of a region stands inside a block")
-            self.block.matches.append(MatchBufferRegion(value.buffer, value.source))
+            match = MatchBufferRegion(value.buffer, value.source)
+            mismatch = match.mismatch()
+            if mismatch is not None:
+                self.fail(node, mismatch)
+            self.block.matches.append(match)
         elif not isinstance(value.source, Var) or value.source not in self.function.params:
             self.fail(node, "match_buffer takes a handle parameter or a region of a buffer")
         elif value.source in self.function.buffer_map:

@@ -1,0 +1,45 @@
+"""Targets that code can't be generated for are errors, before anything is compiled."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright import driver, te
+from tilewright.support.errors import BuildError, CodegenError, TargetError, TilewrightError
+from tilewright.tir import PrimFunc
+
+BAD = [
+    ("lvm", TargetError, "unknown target 'lvm'; did you mean 'llvm'"),
+    ("cuda", BuildError, "no lowering for target kind 'cuda'; the kinds that can be built are"),
+    ("llvm -mcpu=nosuch", CodegenError, "knows no CPU or feature 'nosuch'"),
+    ("llvm -mattr=+nosuch", CodegenError, "knows no CPU or feature '[+]nosuch'"),
+    ("llvm -mtriple=nosuch", CodegenError, "LLVM has no target for triple 'nosuch'"),
+]
+
+
+def function() -> PrimFunc:
+    x = te.placeholder((8,), name="x")
+    return te.create_prim_func([x, te.compute((8,), lambda i: x[i] + 1.0, name="y")])
+
+
+@pytest.mark.parametrize(("target", "kind", "message"), BAD)
+def test_compile_refuses(target: str, kind: type[TilewrightError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        driver.compile(function(), target)
+
+
+@pytest.mark.parametrize(("target", "kind", "message"), BAD)
+def test_check_target_refuses(target: str, kind: type[TilewrightError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        driver.check_target(target)
+
+
+def test_check_target_gives_the_target() -> None:
+    assert driver.check_target("llvm -mcpu=znver2 -num-cores=3").num_cores == 3
+    assert driver.check_target(None).kind == "llvm"
+
+
+def test_llvm_says_nothing_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(CodegenError):
+        driver.check_target("llvm -mcpu=neither")
+    assert capfd.readouterr() == ("", "")
