@@ -129,18 +129,30 @@ def free_vars(expr: Node) -> list[Var]:
 
     Variables that the tree itself defines are left out.
     """
+    if type(expr) is Var:
+        return [expr]
     found: dict[Var, None] = {}
     defined: set[Var] = set()
     for item in pre_order(expr):
         if type(item) is Var:
             found.setdefault(item)
-        else:
-            for field in item.fields:
-                if field.role == "definition":
-                    defined.add(getattr(item, field.name))
-                elif field.role == "definitions":
-                    defined.update(getattr(item, field.name))
+            continue
+        kind = type(item)
+        fields = _DEFINITIONS.get(kind)
+        if fields is None:
+            fields = _DEFINITIONS[kind] = tuple(
+                (field.name, field.role == "definition")
+                for field in item.fields
+                if field.role in ("definition", "definitions")
+            )
+        for name, single in fields:
+            value = getattr(item, name)
+            defined.update((value,) if single else value)
     return [var for var in found if var not in defined]
+
+
+#: Fields that define symbols, and whether each holds a single one, by class of node.
+_DEFINITIONS: dict[type, tuple[tuple[str, bool], ...]] = {}
 
 
 def uses_var(node: Node, variables: Callable[[Var], bool] | Mapping[Var, Any] | set[Var]) -> bool:

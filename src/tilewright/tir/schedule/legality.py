@@ -137,10 +137,9 @@ def check_reorder(sch: Schedule, chain: list[For], made: list[For]) -> None:
             )
         if block_facts(realize.block).kind == REDUCTION:
             _check_init_first(sch, realize, made)
+            used = {var for value in realize.iter_values for var in free_vars(value)}
             for loop in moved:
-                if not is_const(loop.extent, 1) and not any(
-                    uses_var(value, {loop.loop_var}) for value in realize.iter_values
-                ):
+                if loop.loop_var not in used and not is_const(loop.extent, 1):
                     raise sch.error(
                         f"reduction block {realize.block.name!r} is repeated by loop "
                         f"{loop.loop_var.name!r}, which its bindings don't use",
@@ -173,7 +172,9 @@ def _check_init_first(sch: Schedule, realize: BlockRealize, made: list[For]) -> 
             continue
         used = free_vars(value)
         reduce.update(dict.fromkeys(used))
-        start = simplify(substitute(value, {var: const(0, var.dtype) for var in used}))
+        start: Expr = const(0, value.dtype)
+        if not _is_zero_at_start(value, set(used)):
+            start = simplify(substitute(value, {var: const(0, var.dtype) for var in used}))
         linear = linear_terms(value)
         if not (
             expr_equal(start, iter_var.dom.min) or as_int(start) == as_int(iter_var.dom.min)
@@ -193,6 +194,18 @@ def _check_init_first(sch: Schedule, realize: BlockRealize, made: list[For]) -> 
                 realize,
                 remedy="don't fuse spatial with reduce loops",
             )
+
+
+def _is_zero_at_start(value: Any, variables: set[Var]) -> bool:
+    """Whether a sum of products is evidently zero where all ``variables`` are zero."""
+    kind = type(value)
+    if kind is Var:
+        return value in variables
+    if kind is Add:
+        return _is_zero_at_start(value.a, variables) and _is_zero_at_start(value.b, variables)
+    if kind is Mul:
+        return _is_zero_at_start(value.a, variables) or _is_zero_at_start(value.b, variables)
+    return kind is IntImm and value.value == 0
 
 
 def _share(a: Block, b: Block) -> bool:
