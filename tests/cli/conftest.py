@@ -75,6 +75,14 @@ def empty():
     return IRModule({}), []
 
 
+def tensor_functions():
+    from tilewright import te
+    from tilewright.ir import IRModule
+    x = te.placeholder((16,), name="x")
+    y = te.compute((16,), lambda i: x[i] + 1.0, name="plus_one")
+    return IRModule({"plus": te.create_prim_func([x, y])}), []
+
+
 not_callable = 1
 """
 

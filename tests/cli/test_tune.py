@@ -201,3 +201,31 @@ def test_relative_error() -> None:
         relative_error(one, [np.ones((2, 2))])
     with pytest.raises(RunError, match="1 outputs, 0 were expected"):
         relative_error(one, [])
+
+
+def test_tensor_functions_are_tuned_but_make_no_library(
+    tilewright: Tilewright, folder: Path, tmp_path: Path
+) -> None:
+    model = f"{folder / 'tiny.py'}:tensor_functions"
+    done = tilewright("tune", model, "--trials", "1", "--work-dir", tmp_path, "--json")
+    assert done.code == 0, done.err
+    assert [task["task"] for task in done.json["tasks"]] == ["plus"]
+    done = tilewright("compile", model, "-o", tmp_path / "plus.so")
+    assert done.code == 1
+    assert "tensor_functions gives tensor functions and no graph" in done.err
+
+
+def test_an_interrupted_demo_is_not_done(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tilewright", "demo", "--trials", "1000", "--json",
+         "--work-dir", str(tmp_path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        start_new_session=True,
+    )  # fmt: skip
+    wait_for_records(tmp_path)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert err.endswith("interrupted\n")
+    assert "Traceback" not in err
+    assert stored(tmp_path) > 0

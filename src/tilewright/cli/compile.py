@@ -27,6 +27,11 @@ def build_model(
     loaded: LoadedModel, target: Target, work_dir: str | None
 ) -> tuple[Executable, int, int]:
     """Build a model; return it with the number of functions and of those with a record."""
+    if all(isinstance(function, PrimFunc) for function in loaded.mod.functions.values()):
+        raise BuildError(
+            f"{loaded.name} gives tensor functions and no graph: `tilewright tune` takes that, "
+            "tilewright.compile builds it from Python"
+        )
     mod = to_tensor_functions(loaded.mod, target)
     functions = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
     tuned = 0
