@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.meta_schedule.conftest import matmul, softmax
+from tests.meta_schedule.conftest import conv2d, matmul, softmax
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import MemoryDatabase, TuningRecord
 from tilewright.meta_schedule.feature import candidate_evaluation
 from tilewright.meta_schedule.postproc import Postproc, Rejected
 from tilewright.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
+from tilewright.meta_schedule.search_strategy.design import make_variants
 from tilewright.meta_schedule.space_generator import PostOrderApply, ScheduleFnSpace
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
@@ -180,3 +181,21 @@ def test_times_of_failures_are_infinite(target):
     candidates = strategy.generate_measure_candidates(3)
     strategy.notify_runner_results(candidates, [Result(None)] * 3)
     assert list(strategy.times.values()) == [np.inf] * 3
+
+
+def test_padding_is_tried_at_the_root_and_outside_of_loops_it_does_not_depend_on(target):
+    context = TuneContext(conv2d(8, 14, 64), target=target, start_from_rules=False)
+    sketches = context.generate_design_space()
+    variants = make_variants(context.mod, sketches[:1], context.target)
+    places = []
+    for variant in variants:
+        (inst,) = (i for i in variant.trace.insts if i.name == "sample_compute_location")
+        places.append(inst.decision)
+    assert len(places) == 3
+    assert places[0] == -1
+    sch = sketches[0]
+    names = [
+        loop.loop_var.name
+        for loop in sch.state.loops_above(sch.state.get_block(sch.get_block("conv2d")))
+    ]
+    assert all(names[n][0] in "hw" and names[n + 1][0] == "f" for n in places[1:])

@@ -19,6 +19,7 @@ from tilewright.ir import IRModule
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import JSONDatabase, MemoryDatabase
 from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner
+from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune import compile_tir, tune_tasks, tune_tir
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
@@ -35,7 +36,10 @@ def matmul(n: int = 16) -> PrimFunc:
 
 
 def quick(**options: Any) -> dict[str, Any]:
+    scheduler = TaskScheduler.create("gradient")
+    scheduler.final_rounds = 0
     return {
+        "task_scheduler": scheduler,
         "cost_model": CostModel.create("random"),
         "runner": LocalRunner(EvaluatorConfig(repeat=1, min_repeat_ms=0.2), num_threads=1),
         "num_trials_per_iter": 4,

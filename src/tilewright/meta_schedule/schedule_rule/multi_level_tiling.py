@@ -173,6 +173,10 @@ class MultiLevelTiling(ScheduleRule):
                     continue
             if choices:
                 ways.append((axis, choices))
+        if len(ways) > 1 and ways[0][0] == last and found.extents[last] % lanes:
+            # Rows that don't fill vectors are worse than panels that do.
+            panels = [way for way in ways[1:] if way[1][0] and way[1][0].position in constant]
+            return panels or ways
         return ways
 
     def _worth(self, found: Reduction, operand: Operand) -> bool:
@@ -186,12 +190,13 @@ class MultiLevelTiling(ScheduleRule):
     def _panels(self, found: Reduction, vector_axis: int) -> list[int]:
         """Return widths of panels, those that fit the axis with least waste."""
         lanes, extent = self.lanes(found), found.extents[vector_axis]
-        sizes = [lanes * n for n in (2, 4, 1) if lanes * n <= extent]
+        # Two vectors and many rows are best for two operands; 4 need fewer rows.
+        sizes = [lanes * n for n in (2, 4, 3, 1) if lanes * n <= extent]
         if extent <= 4 * lanes and extent not in sizes:
             sizes.append(extent)
-        best = _least_waste(extent, sizes, 3)
+        best = _least_waste(extent, sizes, 2, digits=1)
         # Padded panels only where nothing else fits.
-        return [size for size in best if extent % size == 0] or best[:2]
+        return [size for size in best if extent % size == 0] or best
 
     def _pieces(
         self, found: Reduction, vector_axis: int, prepacked: bool = False
@@ -312,11 +317,10 @@ class MultiLevelTiling(ScheduleRule):
         return [*sch.split(outer, factors), inner]
 
 
-def _least_waste(extent: int, sizes: Sequence[int], count: int) -> list[int]:
+def _least_waste(extent: int, sizes: Sequence[int], count: int, *, digits: int = 2) -> list[int]:
     """Return the piece sizes that overshoot an extent least, earlier ones first among equals."""
-    ranked = sorted(
-        range(len(sizes)), key=lambda n: (round(-(-extent // sizes[n]) * sizes[n] / extent, 2), n)
-    )
+    waste = [round(-(-extent // size) * size / extent, digits) for size in sizes]
+    ranked = sorted(range(len(sizes)), key=lambda n: (waste[n], n))
     return [sizes[n] for n in ranked[:count]]
 
 

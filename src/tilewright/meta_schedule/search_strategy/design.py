@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.ir import IRModule, Var, dtypes
+from tilewright.ir import IRModule, Var, dtypes, free_vars, uses_var
 from tilewright.meta_schedule.feature import Evaluation, FeatureFunction, extract
 from tilewright.meta_schedule.feature.numbers import Num
 from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import vector_loop
@@ -28,7 +28,8 @@ from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import 
 )
 from tilewright.support.errors import ScheduleError, TilewrightError, TuneError
 from tilewright.target import Target
-from tilewright.tir.schedule import ExprRV, Instruction, Schedule, Trace
+from tilewright.tir import REDUCE
+from tilewright.tir.schedule import BlockRV, ExprRV, Instruction, Schedule, Trace
 from tilewright.tir.schedule.handles import RV_TYPES
 from tilewright.tir.schedule.sampling import (
     Rng,
@@ -47,8 +48,10 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 MAX_OPTIONS = 20_000
 """A tile with more factorizations than this is represented by a sample of them."""
-MAX_LOCATIONS = 6
+MAX_LOCATIONS = 3
 """Compute locations tried for each block."""
+MAX_LOOPS = 18
+"""How far inside compute locations are looked for."""
 
 
 @dataclass(eq=False)
@@ -351,22 +354,70 @@ def _located(mod: IRModule, trace: Trace) -> list[Trace]:
     done = [trace]
     places = [n for n, inst in enumerate(trace.insts) if inst.name == "sample_compute_location"]
     for place in places:
-        forks = []
-        for item in done:
-            for decision in range(-2, MAX_LOCATIONS * 3):
-                insts = list(item.insts)
-                insts[place] = insts[place].with_decision(decision)
-                fork = Trace(insts)
-                try:
-                    fork.apply_to_schedule(Schedule(mod, record=False))
-                except ScheduleError:
-                    continue
-                forks.append(fork)
-        if len(forks) > MAX_LOCATIONS:
-            step = (len(forks) - 1) / (MAX_LOCATIONS - 1)
-            forks = [forks[round(n * step)] for n in range(MAX_LOCATIONS)]
-        done = forks or done
+        done = [fork for item in done for fork in _locations(mod, item, place)]
     return done
+
+
+def _locations(mod: IRModule, trace: Trace, place: int) -> list[Trace]:
+    """Fork a trace by one compute location: where the block is, and some loops of its consumers.
+
+    It pays to compute a block just outside of a loop that its data doesn't depend on. Inside a
+    reduction, or inline in one, it would be computed again and again; that is left out where
+    there is anything else.
+    """
+    stay: list[Trace] = []
+    inside: list[tuple[bool, Trace]] = []
+    repeated: list[Trace] = []
+    block = trace.insts[place].args[0]
+    for decision in range(-2, MAX_LOOPS):
+        insts = list(trace.insts)
+        insts[place] = insts[place].with_decision(decision)
+        fork = Trace(insts)
+        sch = Schedule(mod, record=False)
+        try:
+            fork.apply_to_schedule(sch)
+        except ScheduleError:
+            continue
+        if decision == -1:
+            stay.append(fork)
+        elif decision == -2 or _in_reduction(sch, block):
+            repeated.append(fork)
+        else:
+            inside.append((_follows_location(sch, block), fork))
+    following = [*(follows for follows, _ in inside[1:]), False]
+    ends = [fork for (follows, fork), next_ in zip(inside, following) if follows and not next_]
+    return [*stay, *ends][:MAX_LOCATIONS] or repeated[:MAX_LOCATIONS] or [trace]
+
+
+def _in_reduction(sch: Schedule, block: BlockRV) -> bool:
+    """Whether a loop around a block is one that a reduction runs over."""
+    blocks = sch.state.index(block.func).blocks
+    around = {loop.loop_var for loop in sch.state.loops_above(blocks[block.name])}
+    return any(
+        iter_var.kind == REDUCE and uses_var(value, around)
+        for realize in blocks.values()
+        for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
+    )
+
+
+def _follows_location(sch: Schedule, block: BlockRV) -> bool:
+    """Whether consumers read other data of a block in each step of the loop it was moved to."""
+    blocks = sch.state.index(block.func).blocks
+    own = blocks[block.name]
+    loops = sch.state.loops_above(own)
+    written = {region.buffer for region in own.block.writes}
+    for realize in blocks.values():
+        read = [region for region in realize.block.reads if region.buffer in written]
+        if realize is own or not read or not realize.block.iter_vars:
+            continue
+        shared = [loop for loop in sch.state.loops_above(realize) if loop in loops]
+        indices = [item.min for region in read for item in region.region]
+        used = {var for index in indices for var in free_vars(index)}
+        return bool(shared) and any(
+            iter_var.var in used and uses_var(value, {shared[-1].loop_var})
+            for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
+        )
+    return False
 
 
 def mapped(value: Any, handles: Mapping[Any, Any]) -> Any:

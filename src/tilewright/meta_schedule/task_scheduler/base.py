@@ -31,6 +31,17 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 # Fewer trials than this tell little about a task.
 _FIRST_BATCH = 4
+# When a task ends, so many of its best candidates (and the rule-based one) are measured again.
+_FINALISTS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Finalist:
+    """A measured candidate that may be measured again."""
+
+    seconds: float
+    candidate: MeasureCandidate
+    build: BuilderResult
 
 
 @dataclass(eq=False)
@@ -51,6 +62,7 @@ class TaskRecord:
     reference: Reference | None = None
     error: str | None = None
     prepared: bool = False
+    finalists: list[Finalist] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -64,7 +76,13 @@ class TaskRecord:
 
 
 class TaskScheduler:
-    """Base of task schedulers: subclasses say which task is next."""
+    """Base of task schedulers: subclasses say which task is next.
+
+    When the trials are spent, the best candidates of each task are measured ``final_rounds`` times
+    again, in turn: they were first measured at different times, when other things ran too.
+    """
+
+    final_rounds = 2
 
     def __init__(self) -> None:
         self.tasks: list[TaskRecord] = []
@@ -133,6 +151,8 @@ class TaskScheduler:
                     left -= self._batch(task, count, builder, runner, callbacks, progress)
                     if task.trials >= max_trials_per_task:
                         self._finish(task)
+                for task in self.tasks:
+                    self._play_off(task, runner, callbacks, progress)
             except KeyboardInterrupt:
                 self.interrupted = True
                 progress.message("interrupted; everything measured so far is kept")
@@ -238,9 +258,11 @@ class TaskScheduler:
         results: list[RunnerResult] = []
         failed = None
         try:
-            for candidate, build, result in self._measured(task, candidates, built, runner):
+            best = task.best_seconds if math.isfinite(task.best_seconds) else None
+            for candidate, build, result in self._measured(task, candidates, built, runner, best):
                 results.append(result)
                 self._count(task, candidate, result)
+                self._remember(task, candidate, build, result)
                 for callback in callbacks:
                     callback.on_result(self, task, candidate, build, result)
                 progress.measured(task)
@@ -274,13 +296,53 @@ class TaskScheduler:
     def _count(self, task: TaskRecord, candidate: MeasureCandidate, result: RunnerResult) -> None:
         task.trials += 1
         if result.run_secs is not None:
-            ordered = sorted(result.run_secs)
-            task.best_seconds = min(task.best_seconds, ordered[len(ordered) // 2])
+            task.best_seconds = min(task.best_seconds, _median(result.run_secs))
             return
         task.failures[result.reason or "run"] += 1
         logger.info("task %s: %s: %s", task.name, result.reason, result.error)
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("its trace:\n%s", candidate.sch.trace.as_python())
+
+    def _remember(
+        self,
+        task: TaskRecord,
+        candidate: MeasureCandidate,
+        build: BuilderResult,
+        result: RunnerResult,
+    ) -> None:
+        """Keep the best candidates, and the task's first one."""
+        if result.run_secs is not None:
+            task.finalists.append(Finalist(_median(result.run_secs), candidate, build))
+            first, *others = task.finalists
+            others.sort(key=lambda item: item.seconds)
+            task.finalists = [first, *others[:_FINALISTS]]
+
+    def _play_off(
+        self,
+        task: TaskRecord,
+        runner: Runner,
+        callbacks: Sequence[MeasureCallback],
+        progress: Progress,
+    ) -> None:
+        """Measure the best candidates of a task in turn, so that noise doesn't choose among them.
+
+        A candidate that turns out faster than was known gets a new record; these measurements are
+        no trials.
+        """
+        if len(task.finalists) < 2 or task.error is not None or self.final_rounds < 1:
+            return
+        progress.working(task, "comparing the best")
+        entries = task.finalists * self.final_rounds
+        known = {entry.candidate: entry.seconds for entry in task.finalists}
+        candidates = [entry.candidate for entry in entries]
+        built = [entry.build for entry in entries]
+        for candidate, build, result in self._measured(task, candidates, built, runner, None):
+            if result.run_secs is None or _median(result.run_secs) >= known[candidate]:
+                continue
+            known[candidate] = _median(result.run_secs)
+            task.best_seconds = min(task.best_seconds, known[candidate])
+            for callback in callbacks:
+                callback.on_result(self, task, candidate, build, result)
 
     def _measured(
         self,
@@ -288,10 +350,13 @@ class TaskScheduler:
         candidates: Sequence[MeasureCandidate],
         built: Sequence[BuilderResult],
         runner: Runner,
+        best: float | None,
     ) -> Iterator[tuple[MeasureCandidate, BuilderResult, RunnerResult]]:
-        """Run what could be built; pair every candidate with its result, in order."""
+        """Run what could be built; pair every candidate with its result, in order.
+
+        ``best`` is the time that lets the runner stop early, ``None`` if it must not.
+        """
         assert task.reference is not None
-        best = task.best_seconds if math.isfinite(task.best_seconds) else None
         inputs = [
             RunnerInput(build.module, task.reference, best, split_packing(candidate.sch.mod)[1])
             for candidate, build in zip(candidates, built)
@@ -307,6 +372,10 @@ class TaskScheduler:
                     raise TuneError(f"{type(runner).__name__} gave fewer results than inputs")
                 result = answer
             yield candidate, build, result
+
+
+def _median(seconds: Sequence[float]) -> float:
+    return sorted(seconds)[len(seconds) // 2]
 
 
 def make_reference(context: TuneContext, builder: Builder) -> Reference:
