@@ -232,3 +232,19 @@ def test_set_scope():
         sch.set_scope("B", 3, "local")
     with pytest.raises(ScheduleError, match=r"does not write 'Q'; it writes 'B'"):
         sch.set_scope("B", "Q", "local")
+
+
+def test_parallel_tiles_whose_guards_are_written_otherwise() -> None:
+    func = matmul(11, 13, 5)
+    sch = Schedule(func)
+    block = sch.get_block("C")
+    copy = sch.cache_write(block, 0, "local")
+    i, j, k = sch.get_loops(block)
+    i0, i1 = sch.split(i, [None, 4])
+    j0, j1 = sch.split(j, [None, 8])
+    k0, k1 = sch.split(k, [None, 9])  # the guard becomes k1 < 5, the binding k0 * 9 + k1
+    sch.reorder(i0, j0, k0, k1, i1, j1)
+    at = sch.fuse(i0, j0)
+    sch.reverse_compute_at(copy, at)
+    sch.parallel(at)
+    check(sch, func)

@@ -249,7 +249,7 @@ def _raw_between(graph: Any, edge: Any) -> bool:
     return any(e.kind == RAW and e.buffer is edge.buffer for e in graph.before(edge.source))
 
 
-def _guards_domain(realize: BlockRealize) -> bool:
+def _guards_domain(state: ScheduleState, realize: BlockRealize) -> bool:
     """Whether a predicate only keeps iteration values inside their domains."""
     parts, stack = [], [realize.predicate]
     while stack:
@@ -259,10 +259,11 @@ def _guards_domain(realize: BlockRealize) -> bool:
         else:
             parts.append(item)
     pairs = list(zip(realize.block.iter_vars, realize.iter_values))
+    known: Analyzer | None = None
     for part in parts:
         if type(part) is not LT:
             return False
-        if not any(
+        if any(
             expr_equal(part.a, value)
             and (
                 part.b is iter_var.dom.extent
@@ -270,6 +271,14 @@ def _guards_domain(realize: BlockRealize) -> bool:
                 or as_int(part.b) == as_int(iter_var.dom.extent) is not None
             )
             for iter_var, value in pairs
+        ):
+            continue
+        if known is None:
+            known = state.analyzer_at(realize)
+        room = part.b - part.a
+        if not any(
+            known.can_prove_ge(room - (item.dom.min + item.dom.extent - value), 0)
+            for item, value in pairs
         ):
             return False
     return True
@@ -395,7 +404,7 @@ def covers(
     That is: ``source`` writes, in the same iteration, whatever ``target`` reads.
     """
     if not trivially_true(source.predicate) and not (
-        _guards_domain(source) and _covers_buffer(source, buffer)
+        _guards_domain(state, source) and _covers_buffer(source, buffer)
     ):
         return False
     regions = [region for region in source.block.writes if region.buffer is buffer]
