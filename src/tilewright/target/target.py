@@ -22,7 +22,6 @@ _COMMON_CPU: dict[str, type] = {
     "mtriple": str,
     "mattr": str,
     "num-cores": int,
-    "opt-level": int,
     "l1": int,
     "l2": int,
     "l3": int,
@@ -258,6 +257,6 @@ def _option(kind: str, known: Mapping[str, type], key: str, value: Any) -> Any:
         raise TargetError(
             f"option {key!r} of target {kind!r} takes {expected.__name__}, got {value!r}"
         ) from None
-    if expected is int and made < (0 if key == "opt-level" else 1):
+    if expected is int and made < 1:
         raise TargetError(f"option {key!r} of target {kind!r} must be positive, got {value!r}")
     return made

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Done, Tilewright, environment
+from cli_helpers import Done, Tilewright, environment
 
 from tilewright.cli.compile import relative_error
 from tilewright.support.errors import RunError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Tilewright
+from cli_helpers import Tilewright
 
 RECORDS, WORKLOADS = "database_tuning_record.json", "database_workload.json"
 

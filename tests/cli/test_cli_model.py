@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Done, Tilewright, outside
+from cli_helpers import Done, Tilewright, outside
 
 
 @pytest.mark.parametrize(

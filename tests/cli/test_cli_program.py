@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from conftest import Done, Tilewright, environment, outside
+from cli_helpers import Done, Tilewright, environment, outside
 
 from tilewright.cli import COMMANDS, cli
 
