@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.ir import IRModule, Var, dtypes, free_vars, uses_var
+from tilewright.ir import IRModule, Var, as_int, dtypes, free_vars, uses_var
 from tilewright.meta_schedule.feature import Evaluation, FeatureFunction, extract
 from tilewright.meta_schedule.feature.numbers import Num
 from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import vector_loop
@@ -414,7 +414,9 @@ def _follows_location(sch: Schedule, block: BlockRV) -> bool:
         indices = [item.min for region in read for item in region.region]
         used = {var for index in indices for var in free_vars(index)}
         return bool(shared) and any(
-            iter_var.var in used and uses_var(value, {shared[-1].loop_var})
+            iter_var.var in used
+            and as_int(iter_var.dom.extent) != 1
+            and uses_var(value, {shared[-1].loop_var})
             for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
         )
     return False
