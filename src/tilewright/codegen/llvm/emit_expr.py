@@ -203,7 +203,7 @@ class ExprEmitter(Writer, Visitor):
         """Return (operand, factor) terms, outermost level first, and the constant."""
         factors: dict[str, int] = {}
         constant = 0
-        stack = [(expr, 1)]
+        stack: list[tuple[Any, int]] = [(expr, 1)]
         while stack:
             item, factor = stack.pop()
             kind = type(item)
@@ -472,7 +472,10 @@ class ExprEmitter(Writer, Visitor):
             return value
         lanes = dtypes.lanes_of(dtype)
         wide = register_type(dtypes.vector_dtype("int32", lanes))
-        number = lambda n: constant_text(n, dtypes.vector_dtype("int32", lanes))
+
+        def number(value: int) -> str:
+            return constant_text(value, dtypes.vector_dtype("int32", lanes))
+
         bits = self.guarded(f"bitcast {register_type(dtype)} {value} to {wide}", value)
         high = self.guarded(f"lshr {wide} {bits}, {number(16)}", bits)
         odd = self.guarded(f"and {wide} {high}, {number(1)}", high)
@@ -589,7 +592,7 @@ class ExprEmitter(Writer, Visitor):
             terms, constant = self.linear_terms(index)
         else:
             terms, constant = [(self.convert(self.visit(index), index.dtype, INDEX), 1)], 0
-        level, total = -1, None
+        level, total = -1, ""
         groups: list[str] = []
         for operand, factor in terms:
             if factor != 1:

@@ -210,12 +210,13 @@ class _Promoter(Mutator):
         """Data variables that are stored to at places that may be free of the loop."""
         inside: set[Var] = {loop.loop_var}
         stores = []
+        item: Any
         for item in _statements(loop.body):
             kind = type(item)
             if kind is For:
-                inside.add(item.loop_var)  # type: ignore[attr-defined]
+                inside.add(item.loop_var)
             elif kind is Allocate:
-                inside.add(item.buffer.data)  # type: ignore[attr-defined]
+                inside.add(item.buffer.data)
             elif kind is BufferStore:
                 stores.append(item)
         refused = set(inside)
