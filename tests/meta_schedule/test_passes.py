@@ -27,6 +27,7 @@ from tilewright.meta_schedule.passes import (
     MetaScheduleTuneTIR,
 )
 from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner
+from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.relax.frontend import nn
 from tilewright.relax.tuning import compile_relax, tune_relax
 from tilewright.relax.tuning import extract_tasks as extract_relax_tasks
@@ -62,7 +63,10 @@ def tensor_functions(layers: int = 1) -> IRModule:
 
 
 def quick() -> dict[str, Any]:
+    scheduler = TaskScheduler.create("gradient")
+    scheduler.final_rounds = 0  # the best are not measured again: records are counted
     return {
+        "task_scheduler": scheduler,
         "target": TARGET,
         "cost_model": CostModel.create("random"),
         "runner": LocalRunner(EvaluatorConfig(repeat=1, min_repeat_ms=0.2), num_threads=1),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.relax.helpers import graph_of, random
 from tilewright import relax
 from tilewright.ir import IRModule
 from tilewright.relax import transform as t
@@ -15,8 +16,6 @@ from tilewright.relax.pipeline import default_schedule
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.layout_rewrite import LAYOUT_FREE
-
-from tests.relax.helpers import graph_of, random
 
 TARGET = Target("native").with_options(num_cores=2)
 

@@ -141,6 +141,7 @@ def set_span(node: Node, span: Any) -> None:
 
 N = TypeVar("N", bound=type)
 
+
 @dataclass_transform(
     field_specifiers=(child, children, child_map, definition, definitions, attr, derived),
     eq_default=False,

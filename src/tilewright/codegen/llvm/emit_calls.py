@@ -133,7 +133,10 @@ def _if_then_else(emitter: Any, call: Call) -> str:
 
 def _masked_side(emitter: Any, mask: str, lanes: int, expr: Expr) -> str:
     """Evaluate one side for the lanes of ``mask``; single elements are read behind a branch."""
-    emit = lambda: emitter.under_mask(mask, lanes, lambda: emitter.visit(expr))
+
+    def emit() -> Any:
+        return emitter.under_mask(mask, lanes, lambda: emitter.visit(expr))
+
     if not needs_guard(expr) or not _scalar_accesses(expr):
         return str(emit())
     some = emitter.any_lane(mask, lanes)
@@ -277,7 +280,8 @@ def _prefetch(emitter: Any, call: Call) -> str:
     numbers = [arg.value if isinstance(arg, IntImm) else None for arg in call.args[1:]]
     if None in numbers or len(numbers) > 2:
         raise CodegenError("prefetch(address, rw, locality) takes constants for rw and locality")
-    rw, locality = (*numbers, *(0, 3)[len(numbers) :])
+    rw = numbers[0] if numbers else 0
+    locality = numbers[1] if len(numbers) == 2 else 3
     emitter.effect(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 {rw}, i32 {locality}, i32 1)")
     return "0"
 

@@ -611,7 +611,7 @@ class ExprEmitter(Writer, Visitor):
         if constant:
             text = f"getelementptr {element}, ptr {pointer}, i64 {constant}"
             pointer = self.pure(text, pointer)
-        return pointer
+        return str(pointer)
 
     def visit_BufferLoad(self, node: BufferLoad) -> str:
         buffer = node.buffer
@@ -726,7 +726,7 @@ class ExprEmitter(Writer, Visitor):
         if lanes == 1 or (
             isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1
         ):
-            pointer = self.pointer(buffer, index if lanes == 1 else index.base)
+            pointer = self.pointer(buffer, index.base if isinstance(index, Ramp) else index)
             if masked is None:
                 self.effect(f"store {kind} {stored}, ptr {pointer}, align {align}")
             else:
@@ -749,7 +749,7 @@ class ExprEmitter(Writer, Visitor):
 
     def visit_Let(self, node: Let) -> str:
         self.values[node.var] = self.visit(node.value)
-        return self.visit(node.body)
+        return str(self.visit(node.body))
 
     def visit_Call(self, node: Call) -> str:
         handler = INTRINSICS.get(node.op.name)

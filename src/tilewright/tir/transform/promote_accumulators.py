@@ -188,9 +188,9 @@ class _Promoter(Mutator):
                     return None
                 sure = sure and node.op.name != "if_then_else"
             elif kind not in (SeqStmt, Evaluate) and isinstance(node, Stmt):
-                if kind is LetStmt:
+                if isinstance(node, LetStmt):
                     inside.add(node.var)
-                elif kind is Allocate:
+                elif isinstance(node, Allocate):
                     inside.add(node.buffer.data)
                 else:
                     sure = False
