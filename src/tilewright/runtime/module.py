@@ -146,7 +146,7 @@ class BaseModule:
         self._functions: dict[str, CompiledFunction] = {}
 
     def _lookup(self, name: str) -> CompiledFunction:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define _lookup")
 
     def __getitem__(self, name: str) -> CompiledFunction:
         """Return the function ``name``."""
