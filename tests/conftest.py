@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ.setdefault("TILEWRIGHT_FREEZE_NODES", "1")
 
@@ -15,4 +16,9 @@ settings.register_profile(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+# Some tests send Ctrl-C to programs. Programs started in the background (by a CI, say) inherit that
+# it is ignored; a handler of ours is not inherited, so that they start with the default again.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))

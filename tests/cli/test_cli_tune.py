@@ -134,6 +134,8 @@ def test_a_terminal_shows_a_live_table_and_ctrl_c_stops_it(folder: Path, tmp_pat
             pressed = stored(tmp_path) > 0
             if pressed:
                 os.write(terminal, b"\x03")
+    else:
+        os.kill(child, signal.SIGKILL)  # nobody reads what it shows any more
     _, status = os.waitpid(child, 0)
     text = shown.decode()
     assert os.waitstatus_to_exitcode(status) == 0, text
