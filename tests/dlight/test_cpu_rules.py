@@ -82,6 +82,8 @@ FUNCTIONS = {
     "layer-norm": layer_norm(),
     "gelu": one(topi.nn.gelu, 3, 50),
     "transpose": one(topi.transpose, 17, 20),
+    "transpose-batch": one(lambda x: topi.transpose(x, (0, 2, 1)), 3, 32, 48),
+    "transpose-heads": one(lambda x: topi.transpose(x, (0, 2, 1, 3)), 2, 5, 4, 16),
     "sum-rows": one(lambda x: topi.sum(x, 1), 5, 64),
     "sum-columns": one(lambda x: topi.sum(x, 0), 5, 64),
     "mean-all": one(topi.mean, 3, 4, 32),
