@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread pool per process is enough: tests run in several processes.
 PYTEST_WORKERS ?= 2
 
-.PHONY: demo test lint format bench fuzz clean install install-dev
+.PHONY: demo test lint format bench clean install install-dev
 
 demo: $(VENV)/.installed
 	$(BIN)/tilewright demo
