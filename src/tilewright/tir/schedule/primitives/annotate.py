@@ -33,7 +33,20 @@ def _resolved(value: Any) -> Any:
 def annotate(
     sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: Annotation
 ) -> None:
-    """Attach a value to a block or loop under a key; an older value is replaced."""
+    """Attach a value to a block or loop under a key; an older value is replaced.
+
+    Preconditions: none
+    Before:
+        for i in range(16):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = A[vi] + 1.0
+    After ``annotate(i, "unroll_hint", 4)``:
+        for i in T.serial(16, annotations={"unroll_hint": 4}):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = A[vi] + 1.0
+    """
     value = _resolved(ann_val)
     target: Any
     if isinstance(block_or_loop, BlockRV):
@@ -45,7 +58,21 @@ def annotate(
 
 @primitive
 def unannotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str) -> None:
-    """Remove an annotation from a block or loop."""
+    """Remove an annotation from a block or loop.
+
+    Preconditions:
+        - the block or loop has the annotation
+    Before:
+        for i in T.serial(16, annotations={"unroll_hint": 4}):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = A[vi] + 1.0
+    After ``unannotate(i, "unroll_hint")``:
+        for i in range(16):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = A[vi] + 1.0
+    """
     target: Any
     if isinstance(block_or_loop, BlockRV):
         target = sch.state.get_block(block_or_loop).block

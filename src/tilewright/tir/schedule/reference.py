@@ -1,0 +1,102 @@
+"""What the docstring of a primitive says, as data: the source of the reference page and of tests.
+
+A docstring has a first sentence, more text, and these sections, each at the margin::
+
+    Preconditions:
+        - the loop is serial and carries no annotations
+        - the factors cover the extent
+    Before:
+        <statements of the dialect T>
+    After ``split(i, [None, 16])``:
+        <the same program afterwards>
+
+Each precondition is a sentence that a schedule may break; whoever breaks it gets a
+``ScheduleError``. A primitive that can be called on anything says ``Preconditions: none``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from dataclasses import dataclass
+
+from tilewright.support.errors import ScheduleError
+from tilewright.tir.schedule.instruction import Primitive
+
+_HEADING = re.compile(r"^(Preconditions|Before|After)\b(.*?):(.*)$")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One primitive's page: see the module's text.
+
+    ``action`` is the call that stands between Before and After, if the docstring spells it.
+    ``preconditions`` is ``None`` where the docstring has no such section.
+    """
+
+    name: str
+    signature: str
+    summary: str
+    text: str
+    preconditions: tuple[str, ...] | None
+    before: str
+    action: str
+    after: str
+
+
+def reference(primitive: Primitive) -> Reference:
+    """Read a primitive's docstring.
+
+    Raises ``ScheduleError`` if it has none.
+    """
+    doc = inspect.cleandoc(primitive.function.__doc__ or "")
+    if not doc:
+        raise ScheduleError(f"primitive {primitive.name!r} has no docstring")
+    text: list[str] = []
+    sections: dict[str, list[str]] = {}
+    action = ""
+    current = text
+    for line in doc.split("\n"):
+        heading = _HEADING.match(line)
+        if heading:
+            current = sections.setdefault(heading[1], [])
+            if heading[3].strip():
+                current.append(heading[3].strip())
+            if heading[1] == "After":
+                action = heading[2].strip().strip("`").strip()
+        elif current is not text and line and not line.startswith(" "):
+            # A section ends where text at the margin begins.
+            current = text
+            text.extend(["", line])
+        else:
+            current.append(line)
+    summary, _, rest = "\n".join(text).strip().partition("\n\n")
+    return Reference(
+        primitive.name,
+        f"{primitive.name}{_plain_signature(primitive)}",
+        " ".join(summary.split()),
+        re.sub(r"\n{3,}", "\n\n", rest).strip(),
+        _bullets(sections["Preconditions"]) if "Preconditions" in sections else None,
+        _code(sections.get("Before", [])),
+        action,
+        _code(sections.get("After", [])),
+    )
+
+
+def _plain_signature(primitive: Primitive) -> str:
+    signature = inspect.signature(primitive.function)
+    kept = list(signature.parameters.values())[1:]
+    text = str(signature.replace(parameters=kept))
+    return text.replace("'", "") if "'" in text else text
+
+
+def _bullets(lines: list[str]) -> tuple[str, ...]:
+    joined = " ".join(line.strip() for line in lines if line.strip())
+    if joined.lower().rstrip(".") == "none":
+        return ()
+    return tuple(item.strip().rstrip(".") for item in re.split(r"(?:^|\s)- ", joined) if item)
+
+
+def _code(lines: list[str]) -> str:
+    return textwrap.dedent("\n".join(lines)).strip("\n")
