@@ -15,6 +15,7 @@ from pathlib import Path
 from wrong_schedules import GALLERY
 
 from tilewright.support.errors import ScheduleError
+from tilewright.tir import schedule
 from tilewright.tir.schedule import PRIMITIVES, Schedule
 from tilewright.tir.schedule.reference import Reference, reference
 
@@ -41,12 +42,32 @@ def primitives_page() -> str:
     ]
     for module in sorted(families):
         lines += [_row(about) for about in sorted(families[module], key=lambda item: item.name)]
+    lines += _others()
     for module in sorted(families):
         told = (importlib.import_module(module).__doc__ or module).strip().split("\n\n")[0]
         lines += ["", f"## {' '.join(told.split()).rstrip('.')}"]
         for about in sorted(families[module], key=lambda item: item.name):
             lines += _section(about)
     return "\n".join(lines) + "\n"
+
+
+def _others() -> list[str]:
+    """What a schedule has besides primitives, and functions that help to write schedules."""
+    methods = {
+        f"sch.{name}": item
+        for name, item in vars(Schedule).items()
+        if not name.startswith("_") and name not in PRIMITIVES and inspect.getdoc(item)
+    }
+    functions = {
+        name: getattr(schedule, name)
+        for name in schedule.__all__
+        if inspect.isfunction(getattr(schedule, name))
+    }
+    lines = ["", "Besides primitives:", "", "| name | what it does |", "|---|---|"]
+    for name, item in sorted({**methods, **functions}.items()):
+        told = (inspect.getdoc(item) or "").split("\n\n")[0]
+        lines.append(f"| `{name}` | {' '.join(told.split())} |".replace("||", "\\|\\|"))
+    return lines
 
 
 def _row(about: Reference) -> str:

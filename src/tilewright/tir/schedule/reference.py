@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from tilewright.support.errors import ScheduleError
 from tilewright.tir.schedule.instruction import Primitive
 
-_HEADING = re.compile(r"^(Preconditions|Before|After)\b(.*?):(.*)$")
+_HEADING = re.compile(r"^(?:(Preconditions):(.*)|(Before|After)\b(.*):)$")
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ def reference(primitive: Primitive) -> Reference:
     for line in doc.split("\n"):
         heading = _HEADING.match(line)
         if heading:
-            current = sections.setdefault(heading[1], [])
-            if heading[3].strip():
-                current.append(heading[3].strip())
-            if heading[1] == "After":
-                action = heading[2].strip().strip("`").strip()
+            current = sections.setdefault(heading[1] or heading[3], [])
+            current.append(heading[2] or "")
+            if heading[3] == "After":
+                action = heading[4].strip(" ()`")
+                action += ")" if action else ""
         elif current is not text and line and not line.startswith(" "):
             # A section ends where text at the margin begins.
             current = text
