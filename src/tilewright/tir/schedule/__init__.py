@@ -7,6 +7,7 @@ from tilewright.tir.schedule.handles import RV, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction, Primitive, primitive
 from tilewright.tir.schedule.sampling import Rng
 from tilewright.tir.schedule.schedule import Schedule
+from tilewright.tir.schedule.sref import StmtSRef
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.trace import Trace
 
@@ -21,6 +22,7 @@ __all__ = [
     "Rng",
     "Schedule",
     "ScheduleState",
+    "StmtSRef",
     "Trace",
     "primitive",
     "primitives",

@@ -62,9 +62,7 @@ class Instruction:
     @property
     def inputs(self) -> list[Any]:
         """All handles among the arguments, in order."""
-        found: list[Any] = []
-        _collect_handles(self.args, found)
-        return found
+        return handles_in(self.args)
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -77,6 +75,13 @@ class Instruction:
 
     def __repr__(self) -> str:
         return f"Instruction({self.name}, {self.args!r}, decision={self.decision!r})"
+
+
+def handles_in(value: Any) -> list[Any]:
+    """Return all handles inside a value, in order."""
+    found: list[Any] = []
+    _collect_handles(value, found)
+    return found
 
 
 def _collect_handles(value: Any, found: list[Any]) -> None:
@@ -176,16 +181,19 @@ class Primitive:
 
     def run(self, sch: Schedule, args: tuple[Any, ...], decision: Any) -> Any:
         """Run with arguments in order of the parameters, and record; undo everything on error."""
-        state = sch.state
-        saved = state.snapshot()
+        state, history = sch.state, sch.history
+        saved, drawn, past = state.snapshot(), sch.rng.state, history.past
         outer, state.active = state.active, self.name
         sch.notes = None
         try:
+            if history.dead:
+                history.check_alive(args, self.name)
             result = self.invoke(sch, args, decision)
             if sch.checked:
                 sch.verify()
         except BaseException:
             state.restore(saved)
+            sch.rng.state = drawn
             raise
         finally:
             state.active = outer
@@ -203,7 +211,9 @@ class Primitive:
                 outputs = tuple(result)
             else:
                 outputs = (result,)
-            sch.trace.append(Instruction(self, args, decision, outputs))
+            inst = Instruction(self, args, decision, outputs)
+            sch.trace.append(inst)
+            history.remember(inst, saved, drawn, past)
         return result
 
     def method(self) -> Callable[..., Any]:

@@ -5,18 +5,21 @@ The primitives are functions in ``primitives/``; they become methods here throug
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import IntImm, IRModule
 from tilewright.support.errors import ScheduleError
-from tilewright.tir import PrimFunc
+from tilewright.tir import PrimFunc, Stmt
 from tilewright.tir.analysis import verify
 from tilewright.tir.schedule.error import Text
-from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
-from tilewright.tir.schedule.instruction import receive_primitives
+from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
+from tilewright.tir.schedule.instruction import Instruction, receive_primitives
 from tilewright.tir.schedule.sampling import Rng
+from tilewright.tir.schedule.sref import StmtSRef, sref_of
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.trace import Trace
+from tilewright.tir.schedule.undo import History
 
 
 @receive_primitives
@@ -58,6 +61,7 @@ class Schedule:
         self.checked = check
         self.symbolic = symbolic
         self.rng = Rng(seed)
+        self.history = History()
         # What the running primitive wants recorded in place of the arguments it got.
         self.notes: dict[str, Any] | None = None
         self._working_func: str | None = None
@@ -68,13 +72,18 @@ class Schedule:
         return self.state.mod
 
     def copy(self, *, seed: int | None = None) -> Schedule:
-        """Return an independent schedule with the same program and trace; handles work in both."""
+        """Return an independent schedule with the same program, trace and past.
+
+        Handles work in both; ``undo`` takes back, in either, what was done before the copy as well.
+        Without ``seed`` both draw the same random numbers from here on.
+        """
         made = Schedule.__new__(Schedule)
         made.state = self.state.copy()
         made.trace = self.trace if self.trace is None else self.trace.copy()
         made.checked = self.checked
         made.symbolic = self.symbolic
         made.rng = self.rng.copy() if seed is None else Rng(seed)
+        made.history = self.history.copy()
         made.notes = None
         made._working_func = self._working_func
         return made
@@ -108,6 +117,8 @@ class Schedule:
 
     def get(self, rv: BlockRV | LoopRV | ExprRV) -> Any:
         """Return what a handle stands for: a ``Block``, a ``For``, a number or an expression."""
+        if self.history.dead:
+            self.history.check_alive((rv,))
         if type(rv) is BlockRV:
             return self.state.get_block(rv).block
         if type(rv) is LoopRV:
@@ -115,6 +126,49 @@ class Schedule:
         if type(rv) is ExprRV:
             return rv.value.value if type(rv.value) is IntImm else rv.value
         raise ScheduleError(f"expected a handle, got {type(rv).__name__}")
+
+    def get_sref(self, rv: BlockRV | LoopRV | Stmt) -> StmtSRef:
+        """Return where a block or loop (or a ``Block`` or ``For`` of the program) stands."""
+        if isinstance(rv, Stmt):
+            return sref_of(self.state, rv)
+        if type(rv) not in (BlockRV, LoopRV):
+            raise ScheduleError(
+                f"get_sref takes a BlockRV, a LoopRV or a statement, got {type(rv).__name__}"
+            )
+        return sref_of(self.state, self.get(rv))
+
+    def remove_rv(self, rv: BlockRV | LoopRV | ExprRV) -> None:
+        """Drop a handle: using it from now on is an error. The program stays as it is."""
+        if not isinstance(rv, RV_TYPES):
+            raise ScheduleError(f"remove_rv takes a handle, got {type(rv).__name__}")
+        self.history.check_alive((rv,), "remove_rv")
+        self.history.kill((rv,), "remove_rv dropped it")
+
+    def undo(self, steps: int = 1) -> list[Instruction]:
+        """Take back the last primitive, or the last ``steps``; returns their instructions.
+
+        Program, trace, random generator and handles are as they were before: a handle that a
+        primitive gave which is no more can't be used. Look-ups (``get_block``, ``get_loops``, …)
+        don't count; those after the primitive go with it. What is not recorded stays:
+        ``work_on``, ``remove_rv``. ``redo`` brings back what was taken back.
+        """
+        return self._travel(steps, self.history.undo)
+
+    def redo(self, steps: int = 1) -> list[Instruction]:
+        """Bring back what ``undo`` took back, until another primitive runs."""
+        return self._travel(steps, self.history.redo)
+
+    def _travel(
+        self, steps: int, move: Callable[[Schedule, int], list[Instruction]]
+    ) -> list[Instruction]:
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+            raise ScheduleError(f"the number of primitives must be 1 or more, got {steps!r}")
+        if self.trace is None:
+            raise ScheduleError(
+                "a schedule without a trace (record=False) remembers nothing: "
+                "make it with record=True, or keep a copy()"
+            )
+        return move(self, steps)
 
     def note(self, **changes: Any) -> None:
         """Called by a primitive: record these arguments (or ``decision``) for those given."""

@@ -1,0 +1,106 @@
+"""Where a block or loop stands in the program: what is around it, inside it and beside it.
+
+An ``StmtSRef`` is a view of one version of a function. Programs are persistent, so it goes on
+describing that version after primitives have made another; ask the schedule again for the new one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.tir import Block, BlockRealize, For, SeqStmt, Stmt
+from tilewright.tir.schedule.state import FunctionIndex, ScheduleState
+
+
+class StmtSRef:
+    """A loop or block of one version of a function. Read-only; equal if the statement is."""
+
+    __slots__ = ("_index", "func_name", "stmt")
+
+    stmt: For | Block
+    """The loop or block."""
+    func_name: str
+    """The name of the function."""
+
+    def __init__(self, index: FunctionIndex, func_name: str, stmt: For | Block) -> None:
+        self._index = index
+        self.func_name = func_name
+        self.stmt = stmt
+
+    @property
+    def parent(self) -> StmtSRef | None:
+        """The loop or block around it; ``None`` for the root block."""
+        current = self._index.parents[self.stmt]
+        while current is not None and not isinstance(current, (For, Block)):
+            current = self._index.parents[current]
+        return None if current is None else StmtSRef(self._index, self.func_name, current)
+
+    @property
+    def children(self) -> list[StmtSRef]:
+        """The loops and blocks directly inside it, in program order; those of ``init`` last."""
+        bodies: list[Stmt] = [self.stmt.body]
+        if isinstance(self.stmt, Block) and self.stmt.init is not None:
+            bodies.append(self.stmt.init)
+        return [
+            StmtSRef(self._index, self.func_name, found)
+            for body in bodies
+            for found in _outermost(body)
+        ]
+
+    @property
+    def siblings(self) -> list[StmtSRef]:
+        """The other loops and blocks directly inside its parent, in program order."""
+        parent = self.parent
+        return [] if parent is None else [item for item in parent.children if item != self]
+
+    @property
+    def seq_index(self) -> int:
+        """Its place in the ``SeqStmt`` that it is an item of; -1 if there is none."""
+        item: Any = self.stmt
+        parent = self._index.parents[item]
+        if isinstance(parent, BlockRealize):
+            item, parent = parent, self._index.parents[parent]
+        if not isinstance(parent, SeqStmt):
+            return -1
+        return next(n for n, other in enumerate(parent.stmts) if other is item)
+
+    @property
+    def realize(self) -> BlockRealize | None:
+        """The realize of a block; ``None`` for a loop."""
+        return self._index.parents[self.stmt] if isinstance(self.stmt, Block) else None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StmtSRef) and self.stmt is other.stmt
+
+    def __hash__(self) -> int:
+        return hash(self.stmt)
+
+    def __repr__(self) -> str:
+        stmt = self.stmt
+        inner = stmt.name if isinstance(stmt, Block) else f"for {stmt.loop_var.name}"
+        return f"StmtSRef({self.func_name}: {inner})"
+
+
+def _outermost(body: Stmt) -> list[For | Block]:
+    """The loops and blocks below a statement that are in no other one below it."""
+    found: list[For | Block] = []
+    stack = [body]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, For):
+            found.append(item)
+        elif isinstance(item, BlockRealize):
+            found.append(item.block)
+        else:
+            stack.extend(reversed([part for part in item.child_nodes() if isinstance(part, Stmt)]))
+    return found
+
+
+def sref_of(state: ScheduleState, stmt: Any) -> StmtSRef:
+    """Return the view of a loop or block (a realize stands for its block) of the program."""
+    if isinstance(stmt, BlockRealize):
+        stmt = stmt.block
+    func_name = state.func_name_of(stmt)
+    if not isinstance(stmt, (For, Block)):
+        raise state.error(f"a {type(stmt).__name__} has no sref: loops and blocks have", stmt)
+    return StmtSRef(state.index(func_name), func_name, stmt)
