@@ -248,3 +248,43 @@ def test_parallel_tiles_whose_guards_are_written_otherwise() -> None:
     sch.reverse_compute_at(copy, at)
     sch.parallel(at)
     check(sch, func)
+
+
+TWO_BLOCKS = """
+@T.prim_func
+def main(A: T.Buffer((9,), "float32"), C: T.Buffer((9,), "float32"), X: T.Buffer((9,), "float32")):
+    for i in range(9):
+        with T.block("W"):
+            vi = T.axis.spatial(9, i)
+            X[vi] = A[vi]
+    for i in range(8):
+        with T.block("S"):
+            vi = T.axis.spatial(8, i)
+            FIRST
+        with T.block("U"):
+            vi = T.axis.spatial(8, i)
+            SECOND
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("C[vi] = X[vi]", "X[vi + 1] = A[vi]", "which block 'S' reads below"),
+        ("X[vi] = A[vi]", "X[vi + 1] = C[vi]", "which block 'S' writes below"),
+    ],
+)
+def test_overwriting_what_another_iteration_uses_is_refused(first, second, message):
+    func = parse(TWO_BLOCKS.replace("FIRST", first).replace("SECOND", second))
+    sch = Schedule(func)
+    with pytest.raises(ScheduleError, match=message):
+        sch.parallel(sch.get_loops("S")[0])
+
+
+def test_overwriting_what_the_same_iteration_used_is_allowed():
+    func = parse(
+        TWO_BLOCKS.replace("FIRST", "C[vi] = X[vi]").replace("SECOND", "X[vi] = A[vi] + C[vi]")
+    )
+    sch = Schedule(func)
+    sch.parallel(sch.get_loops("S")[0])
+    check(sch, func)

@@ -13,28 +13,21 @@ The reasoning is by block, from what blocks declare (see ``analysis.block_kind``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.arith import Analyzer, detect_iter_map, simplify
+from tilewright.arith import simplify
 from tilewright.ir import (
-    LT,
-    TRUE,
     Add,
-    And,
     Expr,
     IntImm,
     Mul,
-    Range,
     Var,
-    add,
     as_int,
     const,
     expr_equal,
     free_vars,
     is_const,
-    maximum,
-    minimum,
     substitute,
     uses_var,
 )
@@ -43,8 +36,6 @@ from tilewright.tir import (
     REDUCE,
     Block,
     BlockRealize,
-    Buffer,
-    BufferRegion,
     BufferStore,
     Evaluate,
     For,
@@ -59,9 +50,9 @@ from tilewright.tir.analysis import (
     is_injective_binding,
     linear_terms,
 )
-from tilewright.tir.analysis.dependency import RAW, WAR
-from tilewright.tir.analysis.regions import relax
-from tilewright.tir.schedule.state import child_blocks, statements, trivially_true
+from tilewright.tir.analysis.dependency import RAW, WAR, WAW, Dependency, DependencyGraph
+from tilewright.tir.schedule.footprint import apart, covers, loop_ranges, rewrites_all
+from tilewright.tir.schedule.state import child_blocks, statements
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -82,14 +73,10 @@ def check_only_blocks(sch: Schedule, body: Any, what: str) -> None:
             )
 
 
-def _loop_ranges(loops: list[For]) -> dict[Var, Range]:
-    return {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
-
-
 def _injective(state: ScheduleState, realize: BlockRealize, loops: list[For]) -> bool:
     return is_injective_binding(
         realize.iter_values,
-        _loop_ranges(loops),
+        loop_ranges(loops),
         realize.predicate,
         analyzer=lambda: state.analyzer(state.func_name_of(realize)),
     )
@@ -154,7 +141,7 @@ def check_reorder(sch: Schedule, chain: list[For], made: list[For]) -> None:
                     remedy="decompose or move the blocks apart first",
                 )
     if len(blocks) > 1:
-        check_independent_iterations(sch, chain[-1], blocks, what)
+        check_independent_iterations(sch, moved, blocks, what)
 
 
 def _check_init_first(sch: Schedule, realize: BlockRealize, made: list[For]) -> None:
@@ -216,25 +203,18 @@ def _share(a: Block, b: Block) -> bool:
 
 
 def check_independent_iterations(
-    sch: Schedule, loop: For, blocks: list[BlockRealize], what: str
+    sch: Schedule, loops: Sequence[For], blocks: list[BlockRealize], what: str
 ) -> None:
-    """Refuse if an iteration of ``loop`` may use what another iteration made."""
-    scope = sch.state.scope_block(loop)
-    graph = block_dependencies(scope)
+    """Refuse if an iteration of the nest ``loops`` may use or undo what another iteration made."""
+    loop = loops[-1]
+    graph = block_dependencies(sch.state.scope_block(loop))
     below = {realize.block.name: realize for realize in blocks}
     for name, realize in below.items():
         for edge in graph.before(name):
-            if edge.source not in below:
+            source = below.get(edge.source)
+            if source is None or _stays_inside(sch.state, graph, edge, below, loops):
                 continue
-            source = below[edge.source]
-            if edge.kind == WAR:
-                if len(graph.writers[edge.buffer]) == 1 or not _raw_between(graph, edge):
-                    raise sch.error(
-                        f"block {name!r} overwrites {edge.buffer.name!r}, which block "
-                        f"{edge.source!r} reads below the same loop; {what} could change that",
-                        realize,
-                    )
-            elif edge.kind == RAW and not covers(sch.state, source, realize, edge.buffer, loop):
+            if edge.kind == RAW:
                 raise sch.error(
                     f"block {name!r} may read elements of {edge.buffer.name!r} that block "
                     f"{edge.source!r} makes in another iteration of loop "
@@ -242,248 +222,48 @@ def check_independent_iterations(
                     realize,
                     remedy="move the producer out, or compute inside all that is needed",
                 )
-
-
-def _raw_between(graph: Any, edge: Any) -> bool:
-    """Whether the overwritten value was made before in this scope (an init and its update)."""
-    return any(e.kind == RAW and e.buffer is edge.buffer for e in graph.before(edge.source))
-
-
-def _guards_domain(state: ScheduleState, realize: BlockRealize) -> bool:
-    """Whether a predicate only keeps iteration values inside their domains."""
-    parts, stack = [], [realize.predicate]
-    while stack:
-        item: Any = stack.pop()
-        if type(item) is And:
-            stack += [item.a, item.b]
-        else:
-            parts.append(item)
-    pairs = list(zip(realize.block.iter_vars, realize.iter_values))
-    known: Analyzer | None = None
-    for part in parts:
-        if type(part) is not LT:
-            return False
-        if any(
-            expr_equal(part.a, value)
-            and (
-                part.b is iter_var.dom.extent
-                or expr_equal(part.b, iter_var.dom.extent)
-                or as_int(part.b) == as_int(iter_var.dom.extent) is not None
+            uses = "reads" if edge.kind == WAR else "writes"
+            raise sch.error(
+                f"block {name!r} overwrites {edge.buffer.name!r}, which block "
+                f"{edge.source!r} {uses} below the same loop; {what} could change that",
+                realize,
             )
-            for iter_var, value in pairs
-        ):
-            continue
-        if known is None:
-            known = state.analyzer_at(realize)
-        room = part.b - part.a
-        if not any(
-            known.can_prove_ge(room - (item.dom.min + item.dom.extent - value), 0)
-            for item, value in pairs
-        ):
-            return False
-    return True
 
 
-def _covers_buffer(realize: BlockRealize, buffer: Buffer) -> bool:
-    """Whether the whole domain of a block writes its whole buffer, one element per instance."""
-    domains = {item.var: item.dom for item in realize.block.iter_vars}
-    for region in realize.block.writes:
-        if region.buffer is buffer:
-            return all(
-                type(item.min) is Var
-                and item.min in domains
-                and is_const(item.extent, 1)
-                and expr_equal(domains[item.min].extent, extent)
-                for item, extent in zip(region.region, buffer.shape)
+def _stays_inside(
+    state: ScheduleState,
+    graph: DependencyGraph,
+    edge: Dependency,
+    below: Mapping[str, BlockRealize],
+    loops: Sequence[For],
+) -> bool:
+    """Whether a dependency between two blocks below ``loops`` is one within each iteration."""
+    source, target, buffer, loop = below[edge.source], below[edge.target], edge.buffer, loops[-1]
+    made_here = edge.kind == RAW and covers(state, source, target, buffer, loop)
+    if edge.kind == WAR:
+        # What is overwritten was made in the same iteration too: an init and its update.
+        made_here = any(
+            e.kind == RAW
+            and e.buffer is buffer
+            and e.source in below
+            and covers(state, below[e.source], source, buffer, loop)
+            for e in graph.before(edge.source)
+        )
+    elif edge.kind == WAW:
+        # An init and its update: each iteration starts afresh.
+        made_here = (
+            any(
+                e.kind == RAW and e.buffer is buffer and e.source == edge.source
+                for e in graph.before(edge.target)
             )
-    return False
-
-
-def _loops_between(state: ScheduleState, stmt: Any, above: For) -> list[For]:
-    loops = state.loops_above(stmt)
-    return loops[loops.index(above) + 1 :]
-
-
-class _InnerTerms:
-    """A value as ``rest + sum(factor * loop)`` over the loops inside, with constant factors."""
-
-    __slots__ = ("rest", "terms")
-
-    def __init__(self, value: Expr, inner: dict[Var, For]) -> None:
-        self.terms: list[tuple[int, int]] | None = []
-        rest: list[Expr] = []
-        stack: list[Any] = [value]
-        while stack:
-            item = stack.pop()
-            if type(item) is Add:
-                stack += [item.b, item.a]
-                continue
-            factor = 1
-            var = item
-            if type(item) is Mul and type(item.b) is IntImm:
-                var, factor = item.a, item.b.value
-            loop = inner.get(var) if type(var) is Var else None
-            if loop is None:
-                if not isinstance(item, (Var, IntImm)) and uses_var(item, inner):
-                    self.terms = None
-                    return
-                rest.append(item)
-            elif type(loop.extent) is IntImm and is_const(loop.min, 0) and factor > 0:
-                self.terms.append((factor, loop.extent.value))
-            else:
-                self.terms = None
-                return
-        total: Expr = const(0)
-        for item in rest:
-            total = add(total, item)
-        self.rest = total
-
-    def dense(self) -> bool:
-        """Whether the loops give all integers from 0 to the greatest."""
-        reach = 1
-        for factor, extent in sorted(self.terms or ()):
-            if factor > reach:
-                return False
-            reach += factor * (extent - 1)
+            and covers(state, source, target, buffer, loop)
+            and rewrites_all(state, source, target, buffer, loop)
+        )
+    if made_here:
         return True
-
-    def span(self) -> int:
-        """How many integers there are from the least to the greatest."""
-        return 1 + sum(factor * (extent - 1) for factor, extent in self.terms or ())
-
-
-def _region_below(
-    ranges: tuple[Range, ...],
-    realize: BlockRealize,
-    loops: list[For],
-    buffer: Buffer,
-    guard: Expr,
-    analyzer: Callable[[], Analyzer],
-) -> list[Range]:
-    """A block's region in terms of the loops above ``loops``."""
-    mapping = {
-        iter_var.var: value for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
-    }
-    made = [Range(substitute(r.min, mapping), substitute(r.extent, mapping)) for r in ranges]
-    if not loops:
-        return made
-    inner = {loop.loop_var: loop for loop in loops}
-    quick = []
-    for item in made:
-        terms = _InnerTerms(item.min, inner)
-        if terms.terms is None or type(item.extent) is not IntImm:
-            return relax(made, _loop_ranges(loops), guard, buffer, analyzer())
-        quick.append(Range(terms.rest, const(terms.span() + item.extent.value - 1)))
-    return quick
-
-
-def _writes_densely(region: BufferRegion) -> bool:
-    """Whether a dense box of instances writes a dense box of elements."""
-    seen: set[Var] = set()
-    for item in region.region:
-        used = free_vars(item.min)
-        if not used:
-            continue
-        low: Any = item.min
-        stride: Expr = const(1)
-        if type(low) is Add and not free_vars(low.b):
-            low = low.a
-        if type(low) is Mul:
-            low, stride = low.a, low.b
-        if type(low) is not Var or low in seen or not expr_equal(stride, item.extent):
-            return False
-        seen.add(low)
-    return True
-
-
-def covers(
-    state: ScheduleState, source: BlockRealize, target: BlockRealize, buffer: Buffer, loop: For
-) -> bool:
-    """Whether each iteration of ``loop`` makes all of ``buffer`` that it uses.
-
-    That is: ``source`` writes, in the same iteration, whatever ``target`` reads.
-    """
-    if not trivially_true(source.predicate) and not (
-        _guards_domain(state, source) and _covers_buffer(source, buffer)
-    ):
-        return False
-    regions = [region for region in source.block.writes if region.buffer is buffer]
-    if len(regions) != 1 or not _writes_densely(regions[0]):
-        return False
-    made: list[Analyzer] = []
-
-    def analyzer() -> Analyzer:
-        if not made:
-            made.append(state.analyzer_at(loop))
-            made[0].bind(loop.loop_var, Range(loop.min, loop.extent))
-        return made[0]
-
-    source_loops = _loops_between(state, source, loop)
-    target_loops = _loops_between(state, target, loop)
-    if not fills_box(source.iter_values, source_loops, analyzer):
-        return False
-    written = _region_below(regions[0].region, source, source_loops, buffer, TRUE, analyzer)
-    return all(
-        _inside(
-            _region_below(r.region, target, target_loops, buffer, target.predicate, analyzer),
-            written,
-            buffer,
-            analyzer,
-        )
-        for r in target.block.reads
-        if r.buffer is buffer
-    )
-
-
-def fills_box(values: Sequence[Expr], loops: list[For], analyzer: Callable[[], Analyzer]) -> bool:
-    """Whether the values that the loops give fill a box without holes."""
-    inner = {loop.loop_var: loop for loop in loops}
-    taken: set[Var] = set()
-    for value in values:
-        here = {var for var in free_vars(value) if var in inner}
-        if here & taken:
-            return False  # A loop in two values runs along a diagonal.
-        taken |= here
-        if not here:
-            continue
-        terms = _InnerTerms(value, inner)
-        if terms.terms is not None:
-            if not terms.dense():
-                return False
-            continue
-        sizes = {var for loop in loops for var in free_vars(loop.extent)}
-        outside = {
-            var: const(0) for var in free_vars(value) if var not in inner and var not in sizes
-        }
-        found = detect_iter_map(
-            [substitute(value, outside)],
-            _loop_ranges([inner[var] for var in here]),
-            TRUE,
-            require_bijective=True,
-            analyzer=analyzer(),
-        )
-        if found.errors:
-            return False
-    return True
-
-
-def _inside(
-    box: list[Range], around: list[Range], buffer: Buffer, analyzer: Callable[[], Analyzer]
-) -> bool:
-    for inner, outer, extent in zip(box, around, buffer.shape):
-        if expr_equal(inner.min, outer.min) and expr_equal(inner.extent, outer.extent):
-            continue
-        known = analyzer()
-        low, high = inner.min, add(inner.min, inner.extent)
-        outer_high = add(outer.min, outer.extent)
-        if not (known.can_prove(low >= outer.min) or known.can_prove(maximum(low, 0) >= outer.min)):
-            return False
-        if not (
-            known.can_prove(high <= outer_high)
-            or known.can_prove(minimum(high, extent) <= outer_high)
-        ):
-            return False
-    return True
+    first = source.block.reads if edge.kind == WAR else source.block.writes
+    second = target.block.reads if edge.kind == RAW else target.block.writes
+    return apart(state, (source, first, loops), (target, second, loops), buffer)
 
 
 # ---- at the same time -------------------------------------------------------------------------
@@ -533,4 +313,4 @@ def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = 
                     realize,
                 )
     if len(blocks) > 1:
-        check_independent_iterations(sch, loop, blocks, what)
+        check_independent_iterations(sch, [loop], blocks, what)

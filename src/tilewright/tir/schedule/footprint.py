@@ -1,0 +1,369 @@
+"""What blocks touch in one iteration of a loop, and whether iterations touch different elements.
+
+Two questions decide whether iterations of a loop depend on each other. Does an iteration make all
+that it uses itself (``covers``)? If not: does it touch other elements than any other iteration
+(``apart``)? The answers come from the regions that blocks declare, relaxed over the loops inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.arith import Analyzer, detect_iter_map
+from tilewright.ir import (
+    LT,
+    TRUE,
+    Add,
+    And,
+    Expr,
+    IntImm,
+    Mul,
+    Range,
+    Var,
+    add,
+    as_int,
+    const,
+    expr_equal,
+    free_vars,
+    is_const,
+    maximum,
+    minimum,
+    substitute,
+    uses_var,
+)
+from tilewright.tir import BlockRealize, Buffer, BufferRegion, For
+from tilewright.tir.analysis.regions import relax
+from tilewright.tir.schedule.state import ScheduleState, trivially_true
+
+
+def loop_ranges(loops: list[For]) -> dict[Var, Range]:
+    """Domains of loops by variable."""
+    return {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+
+
+def _guards_domain(state: ScheduleState, realize: BlockRealize) -> bool:
+    """Whether a predicate only keeps iteration values inside their domains."""
+    parts, stack = [], [realize.predicate]
+    while stack:
+        item: Any = stack.pop()
+        if type(item) is And:
+            stack += [item.a, item.b]
+        else:
+            parts.append(item)
+    pairs = list(zip(realize.block.iter_vars, realize.iter_values))
+    known: Analyzer | None = None
+    for part in parts:
+        if type(part) is not LT:
+            return False
+        if any(
+            expr_equal(part.a, value)
+            and (
+                part.b is iter_var.dom.extent
+                or expr_equal(part.b, iter_var.dom.extent)
+                or as_int(part.b) == as_int(iter_var.dom.extent) is not None
+            )
+            for iter_var, value in pairs
+        ):
+            continue
+        if known is None:
+            known = state.analyzer_at(realize)
+        room = part.b - part.a
+        if not any(
+            known.can_prove_ge(room - (item.dom.min + item.dom.extent - value), 0)
+            for item, value in pairs
+        ):
+            return False
+    return True
+
+
+def _covers_buffer(realize: BlockRealize, buffer: Buffer) -> bool:
+    """Whether the whole domain of a block writes its whole buffer, one element per instance."""
+    domains = {item.var: item.dom for item in realize.block.iter_vars}
+    for region in realize.block.writes:
+        if region.buffer is buffer:
+            return all(
+                type(item.min) is Var
+                and item.min in domains
+                and is_const(item.extent, 1)
+                and expr_equal(domains[item.min].extent, extent)
+                for item, extent in zip(region.region, buffer.shape)
+            )
+    return False
+
+
+def _loops_between(state: ScheduleState, stmt: Any, above: For) -> list[For]:
+    loops = state.loops_above(stmt)
+    return loops[loops.index(above) + 1 :]
+
+
+class _InnerTerms:
+    """A value as ``rest + sum(factor * loop)`` over the loops inside, with constant factors."""
+
+    __slots__ = ("rest", "terms")
+
+    def __init__(self, value: Expr, inner: dict[Var, For]) -> None:
+        self.terms: list[tuple[int, int]] | None = []
+        rest: list[Expr] = []
+        stack: list[Any] = [value]
+        while stack:
+            item = stack.pop()
+            if type(item) is Add:
+                stack += [item.b, item.a]
+                continue
+            factor = 1
+            var = item
+            if type(item) is Mul and type(item.b) is IntImm:
+                var, factor = item.a, item.b.value
+            loop = inner.get(var) if type(var) is Var else None
+            if loop is None:
+                if not isinstance(item, (Var, IntImm)) and uses_var(item, inner):
+                    self.terms = None
+                    return
+                rest.append(item)
+            elif type(loop.extent) is IntImm and is_const(loop.min, 0) and factor > 0:
+                self.terms.append((factor, loop.extent.value))
+            else:
+                self.terms = None
+                return
+        total: Expr = const(0)
+        for item in rest:
+            total = add(total, item)
+        self.rest = total
+
+    def dense(self) -> bool:
+        """Whether the loops give all integers from 0 to the greatest."""
+        reach = 1
+        for factor, extent in sorted(self.terms or ()):
+            if factor > reach:
+                return False
+            reach += factor * (extent - 1)
+        return True
+
+    def span(self) -> int:
+        """How many integers there are from the least to the greatest."""
+        return 1 + sum(factor * (extent - 1) for factor, extent in self.terms or ())
+
+
+def _region_below(
+    ranges: tuple[Range, ...],
+    realize: BlockRealize,
+    loops: list[For],
+    buffer: Buffer,
+    guard: Expr,
+    analyzer: Callable[[], Analyzer],
+) -> list[Range]:
+    """A block's region in terms of the loops above ``loops``."""
+    mapping = {
+        iter_var.var: value for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
+    }
+    made = [Range(substitute(r.min, mapping), substitute(r.extent, mapping)) for r in ranges]
+    if not loops:
+        return made
+    inner = {loop.loop_var: loop for loop in loops}
+    quick = []
+    for item in made:
+        terms = _InnerTerms(item.min, inner)
+        if terms.terms is None or type(item.extent) is not IntImm:
+            return relax(made, loop_ranges(loops), guard, buffer, analyzer())
+        quick.append(Range(terms.rest, const(terms.span() + item.extent.value - 1)))
+    return quick
+
+
+def _writes_densely(region: BufferRegion) -> bool:
+    """Whether a dense box of instances writes a dense box of elements."""
+    seen: set[Var] = set()
+    for item in region.region:
+        used = free_vars(item.min)
+        if not used:
+            continue
+        low: Any = item.min
+        stride: Expr = const(1)
+        if type(low) is Add and not free_vars(low.b):
+            low = low.a
+        if type(low) is Mul:
+            low, stride = low.a, low.b
+        if type(low) is not Var or low in seen or not expr_equal(stride, item.extent):
+            return False
+        seen.add(low)
+    return True
+
+
+def covers(
+    state: ScheduleState, source: BlockRealize, target: BlockRealize, buffer: Buffer, loop: For
+) -> bool:
+    """Whether each iteration of ``loop`` makes all of ``buffer`` that it uses.
+
+    That is: ``source`` writes, in the same iteration, whatever ``target`` reads.
+    """
+    return _makes_all(state, source, target, target.block.reads, buffer, loop)
+
+
+def _makes_all(
+    state: ScheduleState,
+    source: BlockRealize,
+    target: BlockRealize,
+    used: Sequence[BufferRegion],
+    buffer: Buffer,
+    loop: For,
+) -> bool:
+    """Whether ``source`` writes all elements of ``buffer`` that are in the regions ``used``."""
+    if not trivially_true(source.predicate) and not (
+        _guards_domain(state, source) and _covers_buffer(source, buffer)
+    ):
+        return False
+    regions = [region for region in source.block.writes if region.buffer is buffer]
+    if len(regions) != 1 or not _writes_densely(regions[0]):
+        return False
+    made: list[Analyzer] = []
+
+    def analyzer() -> Analyzer:
+        if not made:
+            made.append(state.analyzer_at(loop))
+            made[0].bind(loop.loop_var, Range(loop.min, loop.extent))
+        return made[0]
+
+    source_loops = _loops_between(state, source, loop)
+    target_loops = _loops_between(state, target, loop)
+    if not fills_box(source.iter_values, source_loops, analyzer):
+        return False
+    written = _region_below(regions[0].region, source, source_loops, buffer, TRUE, analyzer)
+    return all(
+        _inside(
+            _region_below(r.region, target, target_loops, buffer, target.predicate, analyzer),
+            written,
+            buffer,
+            analyzer,
+        )
+        for r in used
+        if r.buffer is buffer
+    )
+
+
+def rewrites_all(
+    state: ScheduleState, source: BlockRealize, target: BlockRealize, buffer: Buffer, loop: For
+) -> bool:
+    """Whether ``target`` writes, in the same iteration, whatever ``source`` writes."""
+    return _makes_all(state, target, source, source.block.writes, buffer, loop)
+
+
+def fills_box(values: Sequence[Expr], loops: list[For], analyzer: Callable[[], Analyzer]) -> bool:
+    """Whether the values that the loops give fill a box without holes."""
+    inner = {loop.loop_var: loop for loop in loops}
+    taken: set[Var] = set()
+    for value in values:
+        here = {var for var in free_vars(value) if var in inner}
+        if here & taken:
+            return False  # A loop in two values runs along a diagonal.
+        taken |= here
+        if not here:
+            continue
+        terms = _InnerTerms(value, inner)
+        if terms.terms is not None:
+            if not terms.dense():
+                return False
+            continue
+        sizes = {var for loop in loops for var in free_vars(loop.extent)}
+        outside = {
+            var: const(0) for var in free_vars(value) if var not in inner and var not in sizes
+        }
+        found = detect_iter_map(
+            [substitute(value, outside)],
+            loop_ranges([inner[var] for var in here]),
+            TRUE,
+            require_bijective=True,
+            analyzer=analyzer(),
+        )
+        if found.errors:
+            return False
+    return True
+
+
+def _inside(
+    box: list[Range], around: list[Range], buffer: Buffer, analyzer: Callable[[], Analyzer]
+) -> bool:
+    for inner, outer, extent in zip(box, around, buffer.shape):
+        if expr_equal(inner.min, outer.min) and expr_equal(inner.extent, outer.extent):
+            continue
+        known = analyzer()
+        low, high = inner.min, add(inner.min, inner.extent)
+        outer_high = add(outer.min, outer.extent)
+        if not (known.can_prove(low >= outer.min) or known.can_prove(maximum(low, 0) >= outer.min)):
+            return False
+        if not (
+            known.can_prove(high <= outer_high)
+            or known.can_prove(minimum(high, extent) <= outer_high)
+        ):
+            return False
+    return True
+
+
+def apart(
+    state: ScheduleState,
+    first: tuple[BlockRealize, Sequence[BufferRegion], Sequence[For]],
+    second: tuple[BlockRealize, Sequence[BufferRegion], Sequence[For]],
+    buffer: Buffer,
+    *,
+    ordered: bool = False,
+) -> bool:
+    """Whether two blocks touch different elements in different iterations of a nest of loops.
+
+    Each side is a block, the regions in question, and the loops (of both sides equally many, with
+    equal extents: the same loops, or two nests that shall become one). With ``ordered`` it is
+    enough that what ``first`` touches in an iteration, ``second`` does not touch in an earlier one.
+    """
+    top = first[2][0]
+
+    def boxes(side: Any) -> list[list[Range]]:
+        realize, regions, loops = side
+
+        def analyzer() -> Analyzer:
+            made = state.analyzer_at(loops[-1])
+            made.bind(loops[-1].loop_var, Range(loops[-1].min, loops[-1].extent))
+            return made
+
+        inner = _loops_between(state, realize, loops[-1])
+        return [
+            _region_below(r.region, realize, inner, buffer, TRUE, analyzer)
+            for r in regions
+            if r.buffer is buffer
+        ]
+
+    mine, theirs = boxes(first), boxes(second)
+    for level in range(len(first[2])):
+        known = state.analyzer_at(top)
+        earlier: list[Expr] = []
+        later: list[Expr] = []
+        for position, loop in enumerate(first[2]):
+            # Two iterations that agree above ``level`` and differ there.
+            var = Var(f"e{position}", loop.loop_var.dtype)
+            known.bind(var, Range(loop.min, loop.extent))
+            earlier.append(var)
+            other: Expr = var
+            if position >= level:
+                other = Var(f"l{position}", loop.loop_var.dtype)
+                low = add(var, const(1, var.dtype)) if position == level else loop.min
+                known.bind(other, Range(low, add(loop.min, loop.extent) - low))
+            later.append(other)
+        orders = [(later, earlier)] if ordered else [(later, earlier), (earlier, later)]
+        for left, right in orders:
+            renamed = [
+                [_at(box, side[2], values) for box in found]
+                for found, side, values in ((mine, first, left), (theirs, second, right))
+            ]
+            if not all(_disjoint(a, b, known) for a in renamed[0] for b in renamed[1]):
+                return False
+    return True
+
+
+def _at(box: list[Range], loops: Sequence[For], values: Sequence[Expr]) -> list[Range]:
+    mapping = {loop.loop_var: value for loop, value in zip(loops, values)}
+    return [Range(substitute(r.min, mapping), substitute(r.extent, mapping)) for r in box]
+
+
+def _disjoint(a: list[Range], b: list[Range], known: Analyzer) -> bool:
+    """Whether two boxes surely have no element in common."""
+    return any(
+        known.can_prove_ge(y.min - x.min, x.extent) or known.can_prove_ge(x.min - y.min, y.extent)
+        for x, y in zip(a, b)
+    )
