@@ -96,6 +96,8 @@ ONE = const(1, "float32")
         (Add(Y, IntImm(3, "int32")), "y + T.int32(3)"),
         (Add(X, IntImm(3, "int32")), "T.Add(x, T.int32(3))"),
         (EQ(X, X), "x == x"),
+        (EQ(Add(X, Add(X, X)), X), "x + (x + x) == x"),
+        (EQ(Mul(X, Add(X, X)), X), "x * (x + x) == x"),
         (And(And(P, P), P), "p and p and p"),
         (And(P, And(P, P)), "p and (p and p)"),
         (Or(And(P, P), P), "p and p or p"),

@@ -185,17 +185,17 @@ def _infix(p: Printer, node: Any, precedence: int) -> str:
         return _spelled_out(p, node)
     # Chains such as a + b + c are as deep as they are long: go down them without recursion.
     left = own + 1 if own == COMPARE else own
-    chain = [(symbol, node.b)]
+    chain = [(symbol, node.b, own + 1)]
     node = node.a
     while not p.marks:
         found = _INFIX.get(type(node))
         if found is None or found[1] != left or not _is_usual(node, found[2]):
             break
-        chain.append((found[0], node.b))
+        chain.append((found[0], node.b, left + 1))
         node = node.a
     text = p.expr(node, left)
-    for symbol, right in reversed(chain):
-        text = f"{text} {symbol} {p.expr(right, own + 1)}"
+    for symbol, right, needed in reversed(chain):
+        text = f"{text} {symbol} {p.expr(right, needed)}"
     return f"({text})" if precedence > own else text
 
 
