@@ -41,9 +41,9 @@ from tilewright.tir import (
     renew_definitions,
 )
 from tilewright.tir.analysis.regions import relax, same_box, union_box
+from tilewright.tir.schedule.footprint import fills_box
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.footprint import fills_box
 from tilewright.tir.schedule.state import child_blocks, statements
 from tilewright.tir.tensor_intrin import TensorIntrin
 
