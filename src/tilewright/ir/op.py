@@ -88,6 +88,21 @@ register_op(
 )
 register_op("constant_data", 2, "given", "pure", "constant_data(symbol, bytes): address")
 register_op("prefetch", None, "given", "opaque", "prefetch(address, rw, locality)")
-register_op("storage_sync", 1, "given", "opaque", "barrier of the named scope")
+register_op("storage_sync", 1, "given", "opaque", "barrier of the named scope: shared or warp")
+# Exchange between threads. Lanes are those of a warp; `width` cuts warps into segments.
+register_op("warp_shuffle", 4, "given", "opaque", "(mask, value, lane, width): lane's value")
+register_op("warp_shuffle_up", 4, "given", "opaque", "(mask, value, delta, width)")
+register_op("warp_shuffle_down", 4, "given", "opaque", "(mask, value, delta, width)")
+register_op("warp_shuffle_xor", 4, "given", "opaque", "(mask, value, lane_mask, width)")
+register_op("warp_activemask", 0, "given", "opaque", "bit mask of the lanes that are here")
+register_op("warp_ballot", 2, "given", "opaque", "(mask, condition): bit mask where it holds")
+register_op("warp_any", 2, "given", "opaque", "(mask, condition): whether it holds for a lane")
+register_op("warp_all", 2, "given", "opaque", "(mask, condition): whether it holds for all lanes")
+register_op(
+    "thread_allreduce", None, "given", "opaque",
+    "(reducer, values..., addresses..., thread tags...): joins values of the threads along the "
+    "tags by a registered reducer; each of them gets the result",
+)  # fmt: skip
+register_op("atomic_add", 2, "last", "update", "(address, value): adds, gives the value before")
 register_op("assume", 1, "given", "opaque", "promises that a condition holds")
 register_op("ret", 1, "given", "opaque")

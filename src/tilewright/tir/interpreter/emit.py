@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
-from tilewright.ir import Call, Expr, Var, Visitor, as_int, dtypes, is_const
+from tilewright.ir import Call, Expr, StringImm, Var, Visitor, as_int, dtypes, is_const
 from tilewright.ir.expr import CompareExpr
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
 from tilewright.tir.interpreter.values import is_view_dtype
 from tilewright.tir.stmt import Stmt
 
@@ -30,25 +32,33 @@ _INTEGER_CALLS = {
 }
 
 
-def python_source(func: PrimFunc) -> tuple[str, list[str]]:
-    """Return the text of ``def program(memory, symbols, constants)`` and the names it needs.
+def python_source(
+    func: PrimFunc, *, functions: Container[str] = (), check_races: bool = False
+) -> tuple[str, list[str]]:
+    """Return the text of ``def program(memory, symbols)`` and the names it needs.
 
     ``memory`` maps parameter number to flat memory, ``symbols`` maps names of scalars and symbolic
-    extents to numbers.
+    extents to numbers. ``functions`` are those that it may call. ``check_races`` notes what
+    threads access.
     """
-    return _Emitter(func).emit()
+    return Emitter(func, functions, check_races).emit()
 
 
-class _Emitter(Visitor):
-    def __init__(self, func: PrimFunc) -> None:
+class Emitter(Visitor):
+    """Writes a function as Python, one statement per statement."""
+
+    def __init__(self, func: PrimFunc, functions: Container[str], check_races: bool) -> None:
         self.func = func
+        self.functions = functions
         self.lines: list[str] = []
         self.depth = 0
         self.nest = 0
         self.names: dict[Any, str] = {}
         self.taken: set[str] = set()
         self.layouts: dict[Buffer, tuple[str, list[str], str]] = {}
+        self.owners: dict[Var, str] = {}  # dtype of the memory behind a pointer
         self.intrinsics: dict[str, None] = {}
+        self.threads = ThreadEmitter(self, check_races)
 
     # ---- text ---------------------------------------------------------------------------
     def line(self, text: str) -> None:
@@ -93,6 +103,12 @@ class _Emitter(Visitor):
     ) -> None:
         """Note how ``buffer[indices]`` becomes a place in flat memory."""
         memory = self.name(buffer.data)
+        element = dtypes.element_of(buffer.dtype)
+        if self.owners.setdefault(buffer.data, element) != element:
+            # Other elements in the same bytes.
+            source, memory = memory, f"{memory}{element}"
+            self.line(f"{memory}_np = recast({source}_np, {element!r})")
+            self.line(f"{memory} = view({memory}_np, {element!r})")
         if strides is None:
             if buffer.strides:
                 strides = [self.expr(stride) for stride in buffer.strides]
@@ -134,6 +150,10 @@ class _Emitter(Visitor):
             terms.append(text if stride == "1" else f"{text} * {stride}")
         return " + ".join(terms) or "0"
 
+    def memory(self, buffer: Buffer) -> str:
+        """Name of the flat memory that a buffer is a view of."""
+        return self.layouts[buffer][0]
+
     # ---- statements ---------------------------------------------------------------------
     def generic_visit(self, node: Any) -> Any:
         raise VerifyError(f"the interpreter doesn't know {type(node).__name__}")
@@ -152,7 +172,8 @@ class _Emitter(Visitor):
             self.line("pass")
             self.visit(stmt)
             self.depth -= 1
-            self.line("inner()")
+            waits = self.threads.lockstep and self.threads.is_collective(stmt)
+            self.line("yield from inner()" if waits else "inner()")
         else:
             self.line("pass")
             self.visit(stmt)
@@ -160,13 +181,19 @@ class _Emitter(Visitor):
         self.depth -= 1
 
     def visit_For(self, node: Any) -> None:
+        if node.thread is None or not self.threads.loop(node):
+            self.plain_loop(node, node.body)
+
+    def plain_loop(self, node: Any, body: Stmt | None) -> None:
+        """Emit a loop that runs one iteration after the other (``None``: its header only)."""
         var = self.name(node.loop_var)
         if is_const(node.min, 0):
             self.line(f"for {var} in range({self.expr(node.extent)}):")
         else:
             low = self.expr(node.min)
             self.line(f"for {var} in range({low}, {low} + {self.expr(node.extent)}):")
-        self.nested(node.body)
+        if body is not None:
+            self.nested(body)
 
     def visit_While(self, node: Any) -> None:
         self.line(f"while {self.expr(node.condition)}:")
@@ -191,9 +218,14 @@ class _Emitter(Visitor):
 
     def visit_Evaluate(self, node: Any) -> None:
         value = node.value
-        if isinstance(value, Call) and value.op.name in ("prefetch", "assume", "storage_sync"):
-            return  # hints, and barriers of loops that run one thread after the other
-        if as_int(value) is None:
+        name = value.op.name if isinstance(value, Call) else ""
+        if name in ("prefetch", "assume"):
+            return
+        if name == "storage_sync":
+            self.threads.barrier(value)
+        elif name == "thread_allreduce":
+            self.threads.all_reduce(value)
+        elif as_int(value) is None:
             self.line(self.expr(value))
 
     def allocate(self, buffer: Buffer) -> None:
@@ -210,7 +242,7 @@ class _Emitter(Visitor):
         lanes = dtypes.lanes_of(buffer.dtype)
         if lanes > 1:
             raise VerifyError(f"the interpreter allocates scalar elements, not {buffer.dtype}")
-        self.line(f"{memory}_np = allocate({size}, {buffer.dtype!r})")
+        self.line(f"{memory}_np = {self.threads.allocation(buffer, size)}")
         self.line(f"{memory} = view({memory}_np, {buffer.dtype!r})")
         self.declare(buffer, offset="0")
 
@@ -227,6 +259,7 @@ class _Emitter(Visitor):
         value = self.expr(node.value)
         place = self.address(buffer, node.indices)
         memory = self.layouts[buffer][0]
+        place = self.threads.noted(buffer, place, "write")
         if node.value.dtype != "bool" and dtypes.is_bool(buffer.dtype):
             value = f"bool({value})"
         vector = dtypes.lanes_of(node.value.dtype) > 1
@@ -266,6 +299,9 @@ class _Emitter(Visitor):
             raise VerifyError(f"{buffer.name} has more dimensions than what it matches")
         target = self.name(buffer.data)
         self.line(f"{target}, {target}_np = {memory}, {memory}_np")
+        self.owners[buffer.data] = self.owners[source.data]
+        if source.data in self.threads.private:
+            self.threads.private.add(buffer.data)
         start = f"{target}_start"
         self.line(f"{start} = {place}")
         if type(buffer.elem_offset) is Var:
@@ -349,6 +385,7 @@ class _Emitter(Visitor):
     def visit_BufferLoad(self, node: Any) -> str:
         place = self.address(node.buffer, node.indices)
         memory = self.layouts[node.buffer][0]
+        place = self.threads.noted(node.buffer, place, "read")
         if dtypes.lanes_of(node.dtype) > 1:
             wide = ".astype(np.float64)" if dtypes.is_float(node.dtype) else ""
             return f"{memory}_np[{place}]{wide}"
@@ -363,6 +400,10 @@ class _Emitter(Visitor):
             return f"({true_value} if {condition} else {false_value})"
         if name == "likely":
             return self.expr(node.args[0])
+        if name in COLLECTIVES:
+            return self.threads.exchange(node)
+        if name in _MEMORY_CALLS:
+            return _MEMORY_CALLS[name](self, node)
         args = [self.expr(arg) for arg in node.args]
         if name == "reinterpret":
             return f"reinterpret({args[0]}, {node.args[0].dtype!r}, {node.dtype!r})"
@@ -385,6 +426,49 @@ class _Emitter(Visitor):
             self.intrinsics[name] = None
             return f"intrinsic_{name}({', '.join(args)})"
         raise VerifyError(f"the interpreter doesn't know the intrinsic {name} on {node.dtype}")
+
+
+def _atomic_add(emitter: Emitter, node: Call) -> str:
+    address, value = node.args
+    if not (isinstance(address, Call) and address.op.name == "address_of"):
+        raise VerifyError(f"atomic_add takes address_of(buffer[...]), got {address!r}")
+    load: Any = address.args[0]
+    place = emitter.address(load.buffer, load.indices)
+    place = emitter.threads.noted(load.buffer, place, "write", atomic=True)
+    memory = emitter.memory(load.buffer)
+    return f"fetch_add({memory}, {place}, {emitter.expr(value)}, {load.buffer.dtype!r})"
+
+
+def _call_function(emitter: Emitter, node: Call) -> str:
+    """A call of another function of the module: pointers first, then scalars."""
+    name, *args = node.args
+    if not isinstance(name, StringImm):
+        raise VerifyError(f"{node.op.name} takes the function's name first, got {name!r}")
+    if name.value not in emitter.functions:
+        raise VerifyError(
+            f"the interpreter doesn't know the intrinsic {node.op.name} of {name.value!r}: it "
+            "calls functions of the module that it runs only"
+        )
+    pointers, scalars = [], []
+    for arg in args:
+        if type(arg) is Var and arg.dtype == "handle":
+            if arg not in emitter.owners:
+                raise VerifyError(f"{name.value}: no buffer has the pointer {arg.name}")
+            pointers.append(f"{emitter.name(arg)}_np")
+        elif isinstance(arg, Call) and arg.op.name == "address_of":
+            load: Any = arg.args[0]
+            place = emitter.address(load.buffer, load.indices)
+            pointers.append(f"{emitter.memory(load.buffer)}_np[{place}:]")
+        else:
+            scalars.append(emitter.expr(arg))
+    return f"call_function({name.value!r}, [{', '.join(pointers)}], [{', '.join(scalars)}])"
+
+
+_MEMORY_CALLS = {
+    "atomic_add": _atomic_add,
+    "call_extern": _call_function,
+    "call_pure_extern": _call_function,
+}
 
 
 def _float_text(value: float) -> str:

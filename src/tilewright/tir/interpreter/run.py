@@ -1,4 +1,4 @@
-"""Runs TensorIR functions on NumPy arrays."""
+"""Runs TensorIR functions, and the functions of their module that they call, on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from tilewright.support.errors import RunError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import values
 from tilewright.tir.interpreter.emit import python_source
+from tilewright.tir.interpreter.races import Races
+from tilewright.tir.interpreter.threads import run_threads
+
+Program = Callable[[dict[int, Any], dict[int, Any]], None]
 
 
-def compile_function(func: PrimFunc) -> Callable[..., None]:
-    """Return a Python function that runs ``func`` in place on NumPy arrays and numbers."""
-    source, intrinsics = python_source(func)
-    scope: dict[str, Any] = {
-        name: getattr(values, name)
-        for name in (
-            "allocate", "check_vector", "convert", "divide", "floor_divide", "maximum", "minimum",
-            "out_of_bounds", "reinterpret", "select", "trunc_divide", "view", "wrap",
-        )
-    }  # fmt: skip
-    scope.update(np=np, nan=math.nan, inf=math.inf, fail=_fail)
-    for name in intrinsics:
-        scope["intrinsic_" + name] = values.float_intrinsic(name)
-    exec(compile(source, "<interpreter>", "exec"), scope)
-    program = scope["program"]
+def compile_function(
+    func: PrimFunc, mod: IRModule | None = None, *, check_races: bool = False
+) -> Callable[..., None]:
+    """Return a Python function that runs ``func`` in place on NumPy arrays and numbers.
+
+    ``mod`` holds the functions that it may call by name. With ``check_races`` accesses of threads
+    to shared and global memory are followed; see ``run``.
+    """
+    program = _Linker(mod, check_races).compiled(func)
 
     def call(*args: Any) -> None:
         memory, symbols, written_back = _bind(func, args)
@@ -40,18 +38,77 @@ def compile_function(func: PrimFunc) -> Callable[..., None]:
     return call
 
 
-def run(func: PrimFunc | IRModule, *args: Any, name: str = "main") -> None:
+def run(
+    func: PrimFunc | IRModule, *args: Any, name: str = "main", check_races: bool = False
+) -> None:
     """Run a function (or function ``name`` of a module) in place on NumPy arrays and numbers.
 
-    Raises ``RunError`` for arguments that don't fit, accesses out of bounds and failed assertions.
+    ``check_races`` raises an error when two threads use one element of shared or global memory,
+    one of them to write, and no barrier orders them; programs must have been through
+    ``UnifyThreadBinding``. Raises ``RunError`` for arguments that don't fit, accesses out of
+    bounds, failed assertions, races, and barriers that not all threads reach.
     """
     if isinstance(func, IRModule):
         if name not in func and len(func) == 1:
             name = next(iter(func))
-        chosen: PrimFunc = func[name]
+        compile_function(func[name], func, check_races=check_races)(*args)
     else:
-        chosen = func
-    compile_function(chosen)(*args)
+        compile_function(func, check_races=check_races)(*args)
+
+
+class _Linker:
+    """Compiles functions, and those that they call when they are first called."""
+
+    def __init__(self, mod: IRModule | None, check_races: bool) -> None:
+        self.mod = mod
+        self.check_races = check_races
+        self.programs: dict[str, Program] = {}
+
+    def compiled(self, func: PrimFunc) -> Program:
+        source, intrinsics = python_source(
+            func, functions=self.mod or (), check_races=self.check_races
+        )
+        scope: dict[str, Any] = {
+            name: getattr(values, name)
+            for name in (
+                "allocate", "check_vector", "convert", "divide", "fetch_add", "floor_divide",
+                "maximum", "minimum", "out_of_bounds", "recast", "reinterpret", "select",
+                "trunc_divide", "view", "wrap",
+            )
+        }  # fmt: skip
+        scope.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races)
+        scope.update(run_threads=run_threads, call_function=self.call)
+        for name in intrinsics:
+            scope["intrinsic_" + name] = values.float_intrinsic(name)
+        exec(compile(source, "<interpreter>", "exec"), scope)
+        program: Program = scope["program"]
+        return program
+
+    def call(self, name: str, pointers: list[Any], scalars: list[Any]) -> int:
+        """Call a function of the module as kernels are called: see ``codegen``.
+
+        Pointers of tensors come first, then scalars, then symbolic extents.
+        """
+        assert self.mod is not None
+        func: PrimFunc = self.mod[name]
+        if name not in self.programs:
+            self.programs[name] = self.compiled(func)
+        tensors = [index for index, var in enumerate(func.params) if var in func.buffer_map]
+        names = [var for var in func.params if var not in func.buffer_map]
+        names += func.symbolic_vars()
+        if len(pointers) != len(tensors) or len(scalars) != len(names):
+            raise RunError(
+                f"{name!r} takes {len(tensors)} pointers and {len(names)} numbers, "
+                f"it is called with {len(pointers)} and {len(scalars)}"
+            )
+        memory = {}
+        for index, array in zip(tensors, pointers):
+            dtype = func.buffer_map[func.params[index]].dtype
+            if array.dtype != values.numpy_dtype(dtype):
+                array = values.recast(array, dtype)
+            memory[index] = (values.view(array, dtype), array)
+        self.programs[name](memory, {id(var): value for var, value in zip(names, scalars)})
+        return 0
 
 
 def _fail(message: str) -> None:

@@ -74,6 +74,21 @@ def allocate(size: int, dtype: str) -> np.ndarray[Any, Any]:
     return array
 
 
+def recast(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """Return the same bytes as elements of another dtype, as many as fit."""
+    made = numpy_dtype(dtype)
+    raw = array.view(np.uint8)
+    return raw[: raw.size // made.itemsize * made.itemsize].view(made)
+
+
+def fetch_add(memory: Any, place: int, value: Any, dtype: str) -> Any:
+    """Add to an element and return what it was before."""
+    before = memory[place]
+    source = "float64" if dtypes.is_float(dtype) else "int64"
+    memory[place] = convert(before + value, source, dtype)
+    return float(before) if dtypes.is_float(dtype) else int(before)
+
+
 def out_of_bounds(name: str, axis: int, index: Any, extent: Any) -> int:
     """Report an access outside a buffer."""
     raise RunError(f"index {index} is outside dimension {axis} of {name} (extent {extent})")

@@ -1,0 +1,253 @@
+"""Emits thread-bound loops: as plain loops, or as generators that run in lock step.
+
+Threads that never wait for each other run one after the other. Where a nest holds barriers,
+shuffles, votes or all-reduces (or races are to be found), its body becomes a generator function
+that ``threads.run_threads`` runs once per thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import Call, Expr, StringImm, Var, dtypes, post_order, pre_order
+from tilewright.support.errors import VerifyError
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.reducer import REDUCERS
+from tilewright.tir.stmt import (
+    NO_OP,
+    Allocate,
+    AttrStmt,
+    DeclBuffer,
+    For,
+    LetStmt,
+    Stmt,
+)
+
+if TYPE_CHECKING:
+    from tilewright.tir.interpreter.emit import Emitter
+
+SHUFFLES = ("warp_shuffle", "warp_shuffle_up", "warp_shuffle_down", "warp_shuffle_xor")
+VOTES = ("warp_ballot", "warp_any", "warp_all")
+COLLECTIVES = frozenset((*SHUFFLES, *VOTES, "warp_activemask", "thread_allreduce", "storage_sync"))
+_BARRIERS = ("shared", "warp")
+
+
+class ThreadEmitter:
+    """The part of the emitter that knows about threads."""
+
+    def __init__(self, emitter: Emitter, check_races: bool) -> None:
+        self.emitter = emitter
+        self.check_races = check_races
+        self.lockstep = False  # inside a generator
+        self.depth = 0  # thread-bound loops around
+        self.blocks: list[tuple[str, str]] = []  # tag and variable of the block loops around
+        self.private: set[Var] = set()  # pointers of memory of one thread
+        self.sites = 0
+        self._collective: set[Any] | None = None
+        self._mixed: set[Var] | None = None
+
+    # ---- what the program holds -----------------------------------------------------------
+
+    def is_collective(self, node: Any) -> bool:
+        """Whether threads meet somewhere below a node."""
+        if self._collective is None:
+            found: set[Any] = set()
+            for item in post_order(self.emitter.func.body):
+                if (type(item) is Call and item.op.name in COLLECTIVES) or any(
+                    child in found for child in item.child_nodes()
+                ):
+                    found.add(item)
+            self._collective = found
+        return node in self._collective
+
+    def _bytewise(self, data: Var) -> bool:
+        """Whether buffers of several dtypes share the pointer."""
+        if self._mixed is None:
+            kinds: dict[Var, set[str]] = {}
+            for item in pre_order(self.emitter.func.body):
+                if type(item) is Allocate or type(item) is DeclBuffer:
+                    item = item.buffer
+                if isinstance(item, Buffer):
+                    kinds.setdefault(item.data, set()).add(dtypes.element_of(item.dtype))
+            self._mixed = {var for var, names in kinds.items() if len(names) > 1}
+        return data in self._mixed
+
+    def _site(self, what: str) -> str:
+        self.sites += 1
+        return f"{what} (number {self.sites} of the program)"
+
+    # ---- loops ----------------------------------------------------------------------------
+
+    def loop(self, node: For) -> bool:
+        """Emit a thread-bound loop; ``False`` if it is like any other loop."""
+        emitter, tag = self.emitter, node.thread or ""
+        if self.lockstep:
+            if self.check_races or self.is_collective(node):
+                raise VerifyError(
+                    f"the loop on {tag} is not directly below the other thread loops, yet threads "
+                    "meet in it or are checked for races; run LiftThreadBinding and "
+                    "UnifyThreadBinding first"
+                )
+            return False
+        if self.depth == 0 and self.check_races:
+            emitter.line("races = Races()")
+        self.depth += 1
+        if tag.startswith("blockIdx"):
+            self._block_loop(node)
+        elif self.check_races or self.is_collective(node):
+            self._threads(node)
+        else:
+            emitter.plain_loop(node, node.body)
+        self.depth -= 1
+        return True
+
+    def _block_loop(self, node: For) -> None:
+        emitter = self.emitter
+        self.blocks.append((node.thread or "", emitter.name(node.loop_var)))
+        threads_below = any(type(s) is For and s.thread for s in pre_order(node.body))
+        if threads_below or not (self.check_races or self.is_collective(node)):
+            emitter.plain_loop(node, node.body)
+        else:
+            emitter.plain_loop(node, None)
+            emitter.depth += 1
+            self._threads(node.body)
+            emitter.depth -= 1
+        self.blocks.pop()
+
+    def _threads(self, stmt: Stmt) -> None:
+        """Emit a generator for the statement below all thread loops, and run it."""
+        emitter = self.emitter
+        loops: list[For] = []
+        around: list[Any] = []
+        while True:
+            if type(stmt) is For and stmt.thread and not stmt.thread.startswith("blockIdx"):
+                loops.append(stmt)
+            elif type(stmt) in _WRAPPERS and _thread_loop_below(stmt):
+                around.append(stmt)
+            else:
+                break
+            stmt = stmt.body  # type: ignore[attr-defined]
+        self.sites += 1
+        name = f"threads_{self.sites}"
+        variables = ", ".join(["thread", *(emitter.name(loop.loop_var) for loop in loops)])
+        extents = [f"({loop.thread!r}, {emitter.expr(loop.extent)})" for loop in loops]
+        blocks = [f"({tag!r}, {var})" for tag, var in self.blocks]
+        emitter.line(f"def {name}({variables}):")
+        nest, emitter.nest, self.lockstep = emitter.nest, 0, True
+        emitter.depth += 1
+        emitter.line("if False: yield")
+        for wrapper in around:
+            emitter.visit(wrapper.replace(body=NO_OP))
+        emitter.visit(stmt)
+        emitter.depth -= 1
+        emitter.nest, self.lockstep = nest, False
+        races = "races" if self.check_races else "None"
+        emitter.line(f"run_threads({name}, [{', '.join(extents)}], [{', '.join(blocks)}], {races})")
+
+    # ---- memory ---------------------------------------------------------------------------
+
+    def allocation(self, buffer: Buffer, size: str) -> str:
+        """Text that allocates: shared memory once per block, warp memory once per warp."""
+        if self.lockstep and (buffer.scope == "warp" or buffer.scope.startswith("shared")):
+            self.sites += 1
+            return f"thread.allocate({self.sites}, {size}, {buffer.dtype!r}, {buffer.scope!r})"
+        if self.lockstep:
+            self.private.add(buffer.data)
+        return f"allocate({size}, {buffer.dtype!r})"
+
+    def noted(self, buffer: Buffer, place: str, access: str, atomic: bool = False) -> str:
+        """Text of a place whose access is noted, if races are looked for."""
+        if not (self.check_races and self.lockstep):
+            return place
+        if buffer.data in self.private or buffer.scope.split(".")[0] == "local":
+            return place
+        memory, bytewise = self.emitter.memory(buffer), self._bytewise(buffer.data)
+        extra = ", True" if atomic else ""
+        return f"thread.{access}({memory}_np, {place}, {buffer.name!r}, {bytewise}{extra})"
+
+    # ---- where threads meet ---------------------------------------------------------------
+
+    def barrier(self, node: Call) -> None:
+        """Emit a barrier; outside of threads there is nothing to wait for."""
+        scope = _text_of(node.args[0])
+        if scope not in _BARRIERS:
+            raise VerifyError(
+                f"the interpreter has no barrier of scope {scope!r}; it has those of: "
+                f"{', '.join(_BARRIERS)}"
+            )
+        if self.lockstep:
+            site = self._site(f'storage_sync("{scope}")')
+            self.emitter.line(f"yield ('barrier.{scope}', {site!r}, None)")
+
+    def exchange(self, node: Call) -> str:
+        """Return the text of a shuffle, vote or active mask."""
+        name = node.op.name
+        if not self.lockstep:
+            raise VerifyError(f"{name} is outside of threadIdx loops: it has no warp")
+        site = self._site(name)
+        if name == "warp_activemask":
+            return f"(yield ('activemask', {site!r}, None))"
+        args = [self.emitter.expr(arg) for arg in node.args]
+        if name in VOTES:
+            return f"(yield ('vote', {site!r}, ({args[0]}, {args[1]}, {name!r})))"
+        return f"(yield ('shuffle', {site!r}, ({', '.join(args)}, {name!r}, {node.dtype!r})))"
+
+    def all_reduce(self, node: Call) -> None:
+        """Emit an all-reduce: each thread gets the result at its addresses."""
+        emitter = self.emitter
+        if not self.lockstep:
+            raise VerifyError("thread_allreduce is outside of threadIdx loops")
+        name, values, addresses, tags = all_reduce_parts(node)
+        reducer = REDUCERS.get(name)(*(value.dtype for value in values))
+        inputs = ", ".join(emitter.name(var) for var in (*reducer.lhs, *reducer.rhs))
+        joined = ", ".join(emitter.expr(part) for part in reducer.result)
+        brought = ", ".join(emitter.expr(value) for value in values)
+        emitter.line(
+            f"joined = yield ('reduce', {self._site('thread_allreduce')!r}, "
+            f"({tags!r}, lambda {inputs}: ({joined},), ({brought},)))"
+        )
+        for number, address in enumerate(addresses):
+            load = address.args[0]
+            value = f"joined[{number}]"
+            if dtypes.is_bool(load.dtype):
+                value = f"bool({value})"
+            place = self.noted(load.buffer, emitter.address(load.buffer, load.indices), "write")
+            emitter.line(f"{emitter.memory(load.buffer)}[{place}] = {value}")
+
+
+def all_reduce_parts(
+    node: Call,
+) -> tuple[str, tuple[Expr, ...], tuple[Any, ...], tuple[str, ...]]:
+    """Return reducer, values, addresses and thread tags of a ``thread_allreduce``."""
+    name = _text_of(node.args[0])
+    rest = [arg for arg in node.args[1:] if type(arg) is not StringImm]
+    tags = tuple(arg.value for arg in node.args[1:] if type(arg) is StringImm)
+    count = len(rest) // 2
+    values, addresses = tuple(rest[:count]), tuple(rest[count:])
+    if (
+        not values
+        or not tags
+        or len(rest) % 2
+        or any(type(arg) is not Call or arg.op.name != "address_of" for arg in addresses)
+    ):
+        raise VerifyError(
+            "thread_allreduce takes a reducer's name, values, as many address_of(...) for the "
+            "results, and thread tags"
+        )
+    return name, values, addresses, tags
+
+
+_WRAPPERS = (Allocate, DeclBuffer, AttrStmt, LetStmt)
+
+
+def _thread_loop_below(stmt: Any) -> bool:
+    """Whether allocations, lets and the like lead to another thread loop."""
+    while type(stmt) in _WRAPPERS:
+        stmt = stmt.body
+    return type(stmt) is For and stmt.thread is not None
+
+
+def _text_of(arg: Expr) -> str:
+    if type(arg) is not StringImm:
+        raise VerifyError(f"expected a text, got {arg!r}")
+    return arg.value

@@ -1,0 +1,90 @@
+"""Finds races: two threads use one element, one of them writes, and no barrier stands between.
+
+Each element remembers its last write and the reads since. Accesses of threads of one block are
+ordered by the barriers that the block (or the warp) passed between them; accesses of different
+blocks of one kernel are never ordered.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.support.errors import RunError
+
+
+class Access(NamedTuple):
+    """Who accessed, after how many barriers of block and warp; two atomic accesses don't race."""
+
+    thread: Any
+    block_epoch: int
+    warp_epoch: int
+    atomic: bool
+
+    def before(self, other: Access) -> bool:
+        """Whether this access is ordered before a later one."""
+        mine, theirs = self.thread, other.thread
+        if mine is theirs or (self.atomic and other.atomic):
+            return True
+        if mine.block is not theirs.block:
+            return False
+        if self.block_epoch < other.block_epoch:
+            return True
+        return bool(mine.warp == theirs.warp and self.warp_epoch < other.warp_epoch)
+
+
+class _Cell:
+    __slots__ = ("reads", "write")
+
+    def __init__(self) -> None:
+        self.write: Access | None = None
+        self.reads: dict[Any, Access] = {}
+
+
+class Races:
+    """The accesses of one kernel (one outermost thread-bound nest)."""
+
+    def __init__(self) -> None:
+        self._cells: dict[int, _Cell] = {}
+        self._alive: dict[int, Any] = {}  # memory must not be freed and given to others
+
+    def _places(self, memory: Any, place: Any, bytewise: bool) -> list[tuple[int, int]]:
+        """Addresses of the elements (of all their bytes) with the element's number."""
+        base = memory.__array_interface__["data"][0]
+        self._alive.setdefault(base, memory)
+        size = memory.itemsize
+        elements = place.tolist() if isinstance(place, np.ndarray) else [place]
+        width = size if bytewise else 1
+        return [(base + n * size + byte, n) for n in elements for byte in range(width)]
+
+    def read(self, access: Access, memory: Any, place: Any, name: str, bytewise: bool) -> None:
+        """Note a read; raise ``RunError`` if it races with a write."""
+        for address, element in self._places(memory, place, bytewise):
+            cell = self._cells.get(address)
+            if cell is None:
+                cell = self._cells[address] = _Cell()
+            if cell.write is not None and not cell.write.before(access):
+                raise _race(name, element, "reads", access, "wrote", cell.write)
+            cell.reads[access.thread] = access
+
+    def write(self, access: Access, memory: Any, place: Any, name: str, bytewise: bool) -> None:
+        """Note a write; raise ``RunError`` if it races with a read or write."""
+        for address, element in self._places(memory, place, bytewise):
+            cell = self._cells.get(address)
+            if cell is None:
+                cell = self._cells[address] = _Cell()
+            if cell.write is not None and not cell.write.before(access):
+                raise _race(name, element, "writes", access, "wrote", cell.write)
+            for other in cell.reads.values():
+                if not other.before(access):
+                    raise _race(name, element, "writes", access, "read", other)
+            cell.reads = {}
+            cell.write = access
+
+
+def _race(name: str, element: int, does: str, now: Access, did: str, before: Access) -> RunError:
+    return RunError(
+        f"race on element {element} of {name}: thread ({now.thread}) {does} what thread "
+        f"({before.thread}) {did}, with no barrier between them"
+    )

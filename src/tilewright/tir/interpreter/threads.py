@@ -1,0 +1,280 @@
+"""Runs the threads of a block in lock step: barriers, warps, and a check for races.
+
+The emitter turns the body of a thread-bound nest into a generator function that yields a request
+wherever threads meet (barrier, shuffle, vote, all-reduce). ``run_threads`` starts one generator per
+thread and answers the requests of those that have all arrived. Blocks run one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Generator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtypes
+from tilewright.support.errors import RunError
+from tilewright.tir.interpreter.races import Access, Races
+from tilewright.tir.interpreter.values import allocate
+
+WARP_SIZE = 32
+
+Coordinates = Sequence[tuple[str, int]]
+Request = tuple[str, str, Any]
+"""What a thread waits for: kind, the place in the program (as text), and what it brings."""
+
+
+class Block:
+    """What the threads of one block share."""
+
+    def __init__(self, coordinates: Coordinates, races: Races | None) -> None:
+        self.coordinates = coordinates
+        self.races = races
+        self.epoch = 0  # barriers passed
+        self.memory: dict[Any, np.ndarray[Any, Any]] = {}
+        self.warp_epochs: dict[Any, int] = defaultdict(int)
+        self.warps: dict[Any, list[Thread]] = defaultdict(list)
+
+
+class Thread:
+    """One thread: its coordinates, its place in a warp, and what it waits for."""
+
+    def __init__(self, block: Block, coordinates: Coordinates, extents: dict[str, int]) -> None:
+        self.block = block
+        self.coordinates = coordinates
+        place = dict(coordinates)
+        linear, step = 0, 1
+        for tag in ("threadIdx.x", "threadIdx.y", "threadIdx.z"):
+            linear += place.get(tag, 0) * step
+            step *= extents.get(tag, 1)
+        virtual = tuple(value for tag, value in coordinates if tag.startswith("vthread"))
+        self.lane = linear % WARP_SIZE
+        self.warp = (linear // WARP_SIZE, virtual)
+        self.request: Request | None = None
+        self.answer: Any = None
+        self.steps: Generator[Request, Any, None]
+
+    def __str__(self) -> str:
+        return _text((*self.block.coordinates, *self.coordinates))
+
+    def advance(self) -> None:
+        """Run until the thread waits or ends; ``request`` is ``None`` at the end."""
+        try:
+            self.request = self.steps.send(self.answer)
+        except StopIteration:
+            self.request = None
+        self.answer = None
+
+    def allocate(self, site: int, size: int, dtype: str, scope: str) -> np.ndarray[Any, Any]:
+        """Return memory that the block (or the warp) has once for this place in the program."""
+        key = (site, self.warp) if scope == "warp" else site
+        memory = self.block.memory
+        if key not in memory:
+            memory[key] = allocate(size, dtype)
+        return memory[key]
+
+    def _access(self, atomic: bool) -> Access:
+        block = self.block
+        return Access(self, block.epoch, block.warp_epochs[self.warp], atomic)
+
+    def read(self, memory: Any, place: Any, name: str, bytewise: bool) -> Any:
+        """Note that the thread reads; return ``place``."""
+        assert self.block.races is not None
+        self.block.races.read(self._access(False), memory, place, name, bytewise)
+        return place
+
+    def write(
+        self, memory: Any, place: Any, name: str, bytewise: bool, atomic: bool = False
+    ) -> Any:
+        """Note that the thread writes; return ``place``."""
+        assert self.block.races is not None
+        self.block.races.write(self._access(atomic), memory, place, name, bytewise)
+        return place
+
+
+def _text(coordinates: Coordinates) -> str:
+    return ", ".join(f"{tag}={value}" for tag, value in coordinates) or "the only thread"
+
+
+def run_threads(
+    body: Callable[..., Generator[Request, Any, None]],
+    extents: Sequence[tuple[str, int]],
+    block: Coordinates,
+    races: Races | None = None,
+) -> None:
+    """Run ``body(thread, *indices)`` for all threads of a block."""
+    shared = Block(block, races)
+    by_tag = dict(extents)
+    threads = []
+    # The last loop varies slowest, so that the order is that of the warps if x comes first.
+    for indices in product(*(range(extent) for _, extent in reversed(extents))):
+        indices = indices[::-1]
+        thread = Thread(shared, [(tag, i) for (tag, _), i in zip(extents, indices)], by_tag)
+        thread.steps = body(thread, *indices)
+        shared.warps[thread.warp].append(thread)
+        threads.append(thread)
+    running = threads
+    while running:
+        for thread in running:
+            thread.advance()
+        waiting = [thread for thread in threads if thread.request is not None]
+        running = _resolved(shared, threads, waiting) if waiting else []
+
+
+def _resolved(block: Block, threads: list[Thread], waiting: list[Thread]) -> list[Thread]:
+    """Answer the requests that can be answered; return the threads that may go on."""
+    ready: list[Thread] = []
+    for warp, members in block.warps.items():
+        at: dict[tuple[str, str], list[Thread]] = defaultdict(list)
+        for thread in members:
+            if thread.request is not None:
+                at[thread.request[:2]].append(thread)
+        for (kind, _), group in at.items():
+            if kind == "barrier.warp":
+                if len(group) == len(members):
+                    block.warp_epochs[warp] += 1
+                    ready += group
+            elif kind in _WARP_REQUESTS and _WARP_REQUESTS[kind](group, members):
+                ready += group
+    ready += _all_reduce(threads, waiting)
+    if ready:
+        return ready
+    first = waiting[0].request
+    assert first is not None
+    same = all(thread.request is not None and thread.request[:2] == first[:2] for thread in threads)
+    if first[0] == "barrier.shared" and same:
+        block.epoch += 1
+        return waiting
+    raise _stuck(threads, waiting)
+
+
+def _stuck(threads: list[Thread], waiting: list[Thread]) -> RunError:
+    """Say which thread never comes to where another one waits."""
+    one = next((t for t in waiting if t.request and t.request[0] == "barrier.shared"), waiting[0])
+    assert one.request is not None
+    for other in threads:
+        if other.request is None:
+            what = "has ended"
+        elif other.request[:2] != one.request[:2]:
+            what = f"waits at {other.request[1]}"
+        else:
+            continue
+        return RunError(
+            f"thread ({one}) waits at {one.request[1]}, which thread ({other}) does not reach: it "
+            f"{what}; all threads that take part must reach it"
+        )
+    return RunError(f"thread ({one}) waits at {one.request[1]} for lanes that don't exist")
+
+
+# ---- warps ------------------------------------------------------------------------------------
+
+
+def _complete(group: list[Thread], members: list[Thread]) -> bool:
+    """Whether all lanes that the group's masks name (and that exist) have arrived."""
+    here = 0
+    for thread in group:
+        here |= 1 << thread.lane
+    existing = 0
+    for thread in members:
+        existing |= 1 << thread.lane
+    for thread in group:
+        assert thread.request is not None
+        mask = int(thread.request[2][0])
+        if not mask >> thread.lane & 1:
+            raise RunError(
+                f"thread ({thread}) at {thread.request[1]}: mask {mask:#x} leaves out its own "
+                f"lane {thread.lane}"
+            )
+        if mask & existing & ~here:
+            return False
+    return True
+
+
+def _shuffle(group: list[Thread], members: list[Thread]) -> bool:
+    if not _complete(group, members):
+        return False
+    values = {}
+    for thread in group:
+        assert thread.request is not None
+        values[thread.lane] = thread.request[2][1]
+    for thread in group:
+        assert thread.request is not None
+        _, _, operand, width, kind, dtype = thread.request[2]
+        start = thread.lane // width * width
+        lane = {
+            "warp_shuffle": start + operand % width,
+            "warp_shuffle_up": thread.lane - operand,
+            "warp_shuffle_down": thread.lane + operand,
+            "warp_shuffle_xor": thread.lane ^ operand,
+        }[kind]
+        if lane < start or lane >= start + width:
+            lane = thread.lane  # a lane of another segment: the own value comes back
+        thread.answer = values[lane] if lane in values else _undefined(dtype)
+    return True
+
+
+def _undefined(dtype: str) -> Any:
+    """What a lane that takes no part has: a value that shows up."""
+    if dtypes.is_float(dtype):
+        return math.nan
+    return True if dtypes.is_bool(dtype) else dtypes.integer_limits(dtype)[1] - 3
+
+
+def _vote(group: list[Thread], members: list[Thread]) -> bool:
+    if not _complete(group, members):
+        return False
+    ballot = 0
+    for thread in group:
+        assert thread.request is not None
+        ballot |= bool(thread.request[2][1]) << thread.lane
+    for thread in group:
+        assert thread.request is not None
+        mask, _, kind = thread.request[2]
+        present = sum(1 << other.lane for other in group) & int(mask)
+        thread.answer = {
+            "warp_ballot": ballot & present,
+            "warp_any": bool(ballot & present),
+            "warp_all": ballot & present == present,
+        }[kind]
+    return True
+
+
+def _active_mask(group: list[Thread], members: list[Thread]) -> bool:
+    mask = sum(1 << thread.lane for thread in group)
+    for thread in group:
+        thread.answer = mask
+    return True
+
+
+_WARP_REQUESTS: dict[str, Callable[[list[Thread], list[Thread]], bool]] = {
+    "shuffle": _shuffle,
+    "vote": _vote,
+    "activemask": _active_mask,
+}
+
+
+# ---- all-reduce -------------------------------------------------------------------------------
+
+
+def _all_reduce(threads: list[Thread], waiting: list[Thread]) -> list[Thread]:
+    """Answer the all-reduces at which all threads of a group (along the tags) have arrived."""
+    ready: list[Thread] = []
+    sites = {t.request[1]: t.request[2] for t in waiting if t.request and t.request[0] == "reduce"}
+    for site, (tags, combine, _) in sites.items():
+        groups: dict[Any, list[Thread]] = defaultdict(list)
+        for thread in threads:
+            groups[tuple(item for item in thread.coordinates if item[0] not in tags)].append(thread)
+        for group in groups.values():
+            if any(t.request is None or t.request[:2] != ("reduce", site) for t in group):
+                continue
+            values = [t.request[2][2] for t in group if t.request is not None]
+            total = values[0]
+            for value in values[1:]:
+                total = combine(*total, *value)
+            for thread in group:
+                thread.answer = total
+            ready += group
+    return ready
