@@ -44,9 +44,10 @@ from tilewright.ir import (
     Range,
     Sub,
     Var,
+    pre_order,
     substitute,
 )
-from tilewright.tir import Block, BlockRealize, BufferRegion, For
+from tilewright.tir import Block, BlockRealize, BufferLoad, BufferRegion, For
 from tilewright.tir.schedule.state import ScheduleState
 
 ONE: Poly = {(): 1}
@@ -452,7 +453,14 @@ class Regions:
         env: Mapping[Var, Poly],
         inner: Mapping[int, tuple[Poly, Poly]],
     ) -> Span | None:
-        """Like ``relax`` for an expression; falls back on interval sets for what isn't linear."""
+        """Like ``relax`` for an expression; falls back on interval sets for what isn't linear.
+
+        ``None`` for what is read from memory: a loop that starts there would load before any guard.
+        """
+        if type(expr) not in (Var, IntImm) and any(
+            type(item) is BufferLoad for item in pre_order(expr)
+        ):
+            return None
         extent = self.poly(width, env)
         if any(self.depends(number, inner) for number in poly_atoms(extent)):
             return None

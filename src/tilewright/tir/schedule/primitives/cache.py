@@ -53,6 +53,7 @@ from tilewright.tir.schedule.primitives._scope import (
     regions_buffers,
     scope_of,
 )
+from tilewright.tir.schedule.primitives.annotate import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
 
 
@@ -103,7 +104,7 @@ def cache_read(
     regions, spans = _accessed(scope, anchor, consumers, buffer, reads=True)
     cached, name = _cache_buffer(scope, buffer, storage_scope)
     copy = _copy_nest(regions, spans, buffer, cached, buffer.shape, name)
-    renamed = {item: substitute(item, {buffer: cached}) for item in consumers}
+    renamed = {item: change_buffers(item, {buffer: cached}) for item in consumers}
     _insert(scope, anchor, copy, renamed, cached, before=True)
     return BlockRV(scope.func_name, name)
 
@@ -165,7 +166,7 @@ def cache_write(
                 )
     cached, name = _cache_buffer(scope, buffer, storage_scope)
     copy = _copy_nest(regions, spans, cached, buffer, buffer.shape, name)
-    renamed = {item: substitute(item, {buffer: cached}) for item in (realize, *redirected)}
+    renamed = {item: change_buffers(item, {buffer: cached}) for item in (realize, *redirected)}
     _insert(scope, anchor, copy, renamed, cached, before=False)
     return BlockRV(scope.func_name, name)
 
@@ -371,6 +372,14 @@ def _single_access(state: ScheduleState, realize: BlockRealize, buffer: Buffer) 
     if found is None:
         raise state.error(
             f"block {realize.block.name!r} doesn't access {buffer.name} by its elements", realize
+        )
+    known = {*free_vars(realize.block), *(item.var for item in realize.block.iter_vars)}
+    if any(var not in known for index in found for var in free_vars(index)):
+        raise state.error(
+            f"block {realize.block.name!r} accesses {buffer.name} by variables that are defined "
+            "inside of it",
+            realize,
+            remedy="choose the block that has the access in its own body",
         )
     return found
 

@@ -1,0 +1,63 @@
+"""Programs and steps that the fuzzer found wrong, made small; each was a fault once."""
+
+from __future__ import annotations
+
+import pytest
+from schedule_cases import check, refuses
+
+from tilewright.ir import assert_structural_equal
+from tilewright.script import parse
+from tilewright.tir.schedule import Schedule
+
+
+def schedule(text: str) -> Schedule:
+    return Schedule(parse(text))
+
+
+ROWS = """
+@T.prim_func
+def main(A: T.Buffer((4, 6), "float32"), B: T.Buffer((4, 6), "float32")):
+    for i in T.serial(4):
+        with T.block("B"):
+            v = T.axis.spatial(4, i)
+            T.reads(A[v, 0:6])
+            T.writes(B[v, 0:6])
+            X = T.match_buffer(A[v, 0:6], (6,), "float32")
+            for k in T.serial(6):
+                B[v, k] = X[k] * T.float32(2)
+"""
+
+
+def test_reindex_refuses_an_access_by_inner_variables() -> None:
+    sch = schedule(ROWS)
+    refuses(sch, lambda: sch.reindex("B", ("write", 0)), "defined inside")
+
+
+@pytest.mark.parametrize("name", ["cache_read", "cache_write"])
+def test_views_of_a_cached_buffer_have_its_scope(name: str) -> None:
+    func = parse(ROWS)
+    sch = Schedule(func)
+    getattr(sch, name)("B", 0, "local")
+    check(sch, func)
+    assert_structural_equal(parse(sch.mod.script()), sch.mod)
+
+
+def test_compute_at_binds_nothing_to_what_is_in_memory() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((3,), "float32"), I: T.Buffer((3,), "int32"), C: T.Buffer((3,), "float32")):
+    B = T.alloc_buffer((3,), "float32")
+    for i in T.serial(3):
+        with T.block("B"):
+            v = T.axis.spatial(3, i)
+            B[v] = A[v] + T.float32(1)
+    for i in T.serial(3):
+        with T.block("C"):
+            v = T.axis.spatial(3, i)
+            C[v] = B[T.Cast("int64", I[v]) % 3]
+""")
+    sch = Schedule(func)
+    (loop,) = sch.get_loops("C")
+    sch.compute_at("B", loop)
+    sch.split(loop, [2, None])
+    check(sch, func)
