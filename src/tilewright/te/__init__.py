@@ -17,11 +17,17 @@ from tilewright.te.reduction import (
     all_of,
     any_of,
     argmax,
+    argmax_last,
     argmin,
+    argmin_last,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
     comm_reducer,
     max,
     min,
     prod,
+    reducer,
     sum,
 )
 from tilewright.te.tensor import (
@@ -63,9 +69,10 @@ from tilewright.tir.op import (
 
 __all__ = [
     "ComputeOp", "Operation", "PlaceholderOp", "ProducerLoad", "Reduce", "Select", "Tensor", "abs",
-    "all", "all_of", "any", "any_of", "argmax", "argmin", "ceil", "comm_reducer", "compute",
-    "const", "cos", "create_prim_func", "erf", "exp", "floor", "if_then_else", "log", "log1p",
-    "max", "max_value", "maximum", "min", "min_value", "minimum", "nearbyint", "placeholder",
-    "pow", "power", "prod", "reduce_axis", "round", "rsqrt", "select", "sigmoid", "sin",
-    "size_var", "sqrt", "sum", "tan", "tanh", "trunc", "var",
+    "all", "all_of", "any", "any_of", "argmax", "argmax_last", "argmin", "argmin_last",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "comm_reducer", "compute", "const", "cos",
+    "create_prim_func", "erf", "exp", "floor", "if_then_else", "log", "log1p", "max", "max_value",
+    "maximum", "min", "min_value", "minimum", "nearbyint", "placeholder", "pow", "power", "prod",
+    "reduce_axis", "reducer", "round", "rsqrt", "select", "sigmoid", "sin", "size_var", "sqrt",
+    "sum", "tan", "tanh", "trunc", "var",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Reductions for ``te.compute``: sum, prod, min, max, argmin, argmax and custom ones."""
+"""Reductions for ``te.compute``: those of the registry of reducers, and custom ones."""
 
 from __future__ import annotations
 
@@ -29,11 +29,17 @@ def _reduce(reducer: CommReducer, source: tuple[Expr, ...], axis: Any, where: An
     return made[0] if len(made) == 1 else made
 
 
-def _named(name: str) -> Callable[..., Any]:
+def reducer(name: str) -> Callable[..., Any]:
+    """Return the reduction by a registered reducer: ``te.reducer("argmax_last")((i, x), axis=k)``.
+
+    An unknown name raises an error with near matches.
+    """
+    REDUCERS.get(name)
+
     def build(expr: Any, axis: IterVar | Sequence[IterVar], where: Any = None) -> Any:
         source = tuple(map(as_expr, expr)) if isinstance(expr, (tuple, list)) else (as_expr(expr),)
-        reducer = REDUCERS.get(name)(*(item.dtype for item in source))
-        return _reduce(reducer, source, axis, where)
+        made = REDUCERS.get(name)(*(item.dtype for item in source))
+        return _reduce(made, source, axis, where)
 
     build.__name__ = build.__qualname__ = name
     build.__doc__ = (
@@ -43,14 +49,19 @@ def _named(name: str) -> Callable[..., Any]:
     return build
 
 
-sum = _named("sum")
-prod = _named("prod")
-min = _named("min")
-max = _named("max")
-all_of = _named("all")
-any_of = _named("any")
-argmax = _named("argmax")
-argmin = _named("argmin")
+sum = reducer("sum")
+prod = reducer("prod")
+min = reducer("min")
+max = reducer("max")
+all_of = reducer("all")
+any_of = reducer("any")
+argmax = reducer("argmax")
+argmin = reducer("argmin")
+argmax_last = reducer("argmax_last")
+argmin_last = reducer("argmin_last")
+bitwise_and = reducer("bitwise_and")
+bitwise_or = reducer("bitwise_or")
+bitwise_xor = reducer("bitwise_xor")
 
 
 def comm_reducer(
@@ -60,14 +71,15 @@ def comm_reducer(
 
     ``fcombine(x, y)`` and ``fidentity(dtype)`` for one value; for tuples they take and give tuples
     (``fidentity`` takes one dtype per element). The combination must be associative and
-    commutative.
+    commutative. Schedules recognise it in a program (for ``rfactor``) only if it is registered too,
+    by ``tir.register_reducer``.
     """
 
-    def reducer(expr: Any, axis: IterVar | Sequence[IterVar], where: Any = None) -> Any:
+    def build(expr: Any, axis: IterVar | Sequence[IterVar], where: Any = None) -> Any:
         source = tuple(map(as_expr, expr)) if isinstance(expr, (tuple, list)) else (as_expr(expr),)
         made = make_reducer(fcombine, fidentity, *(item.dtype for item in source))
         return _reduce(made, source, axis, where)
 
-    reducer.__name__ = reducer.__qualname__ = name
-    reducer.__doc__ = f"Reduce by the custom combination ``{name}``."
-    return reducer
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = f"Reduce by the custom combination ``{name}``."
+    return build

@@ -1,17 +1,28 @@
-"""Commutative reducers: what a reduction block may combine with, as an extensible registry."""
+"""Commutative reducers: what a reduction block may combine with, as an extensible registry.
+
+A reduction block is recognised by its form (``analysis.reduction``): its update must read like the
+combination of a registered reducer. ``te`` builds such blocks from the same entries. A reducer must
+be associative and commutative and its identity neutral, since schedules regroup and reorder what it
+combines; ``analysis.check_reducer`` tries that out before a schedule relies on it.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
 
 from tilewright.ir import (
     Expr,
     Node,
     Var,
     and_,
+    call,
     children,
     const,
     definitions,
+    dtypes,
     max_value,
     maximum,
     min_value,
@@ -21,6 +32,7 @@ from tilewright.ir import (
     select,
     substitute,
 )
+from tilewright.support.errors import VerifyError
 from tilewright.support.registry import Registry
 
 
@@ -44,7 +56,11 @@ class CommReducer(Node):
 
 ReducerFactory = Callable[..., CommReducer]
 REDUCERS: Registry[ReducerFactory] = Registry("reducer")
-"""Reducers by name: functions of the dtypes of the reduced tuple."""
+"""Reducers by name: functions of the dtypes of the reduced tuple.
+
+A factory takes one dtype per element of its tuple and raises ``VerifyError`` for dtypes that it is
+not for. Add your own with :func:`register_reducer`.
+"""
 
 
 def make_reducer(
@@ -63,35 +79,139 @@ def make_reducer(
         result, neutral = combine(lhs[0], rhs[0]), identity(dtypes[0])
     else:
         result, neutral = combine(lhs, rhs), identity(*dtypes)
-    return CommReducer(lhs, rhs, _as_tuple(result), _as_tuple(neutral))
+    made = CommReducer(lhs, rhs, _as_tuple(result), _as_tuple(neutral))
+    for what, values in (("combination", made.result), ("identity", made.identity)):
+        found = tuple(value.dtype for value in values)
+        if found != dtypes:
+            raise VerifyError(
+                f"the reducer's {what} has dtypes {list(found)}, the tuple has {list(dtypes)}"
+            )
+    return made
 
 
 def _as_tuple(value: Expr | tuple[Expr, ...]) -> tuple[Expr, ...]:
-    return value if isinstance(value, tuple) else (value,)
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
-def _arg_reducer(
-    better: Callable[[Expr, Expr], Expr], worst: Callable[[str], Expr]
+def register_reducer(
+    name: str,
+    combine: Callable[..., Expr | tuple[Expr, ...]],
+    identity: Callable[..., Expr | tuple[Expr, ...]],
+    arity: int = 1,
+    *,
+    accepts: Callable[..., bool] | None = None,
 ) -> ReducerFactory:
-    """Reducer of (index, value) pairs; of equal values the lower index wins."""
+    """Add a reducer of tuples of ``arity`` elements, so that ``rfactor`` and ``te`` know it.
+
+    ``combine`` and ``identity`` are as in :func:`make_reducer`. ``accepts(*dtypes)`` says for which
+    dtypes it is, if not for all. Returns the factory, a function of the dtypes.
+
+    >>> register_reducer("sum_and_max", lambda x, y: (x[0] + y[0], te.maximum(x[1], y[1])),
+    ...                  lambda t0, t1: (te.const(0, t0), te.min_value(t1)), arity=2)
+    """
+    if arity < 1:
+        raise VerifyError(f"a reducer combines tuples of at least one element, not {arity}")
+
+    def make(*dtypes: str) -> CommReducer:
+        if len(dtypes) != arity:
+            raise VerifyError(f"reducer {name!r} is for {arity} values, got {len(dtypes)}")
+        if accepts is not None and not accepts(*dtypes):
+            raise VerifyError(f"reducer {name!r} is not for {', '.join(dtypes)}")
+        return make_reducer(combine, identity, *dtypes)
+
+    return REDUCERS.register(name, make)
+
+
+def known_reducers(*dtypes: str) -> list[tuple[str, CommReducer]]:
+    """Return the registered reducers for a tuple of these dtypes, in order of registration."""
+    found = [
+        (name, _made(factory, dtypes))
+        for name, factory in REDUCERS.items()
+        if _takes(factory, len(dtypes))
+    ]
+    return [(name, made) for name, made in found if made is not None]
+
+
+@cache
+def _takes(factory: ReducerFactory, count: int) -> bool:
+    try:
+        inspect.signature(factory).bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+@cache
+def _made(factory: ReducerFactory, dtypes: tuple[str, ...]) -> CommReducer | None:
+    try:
+        return factory(*dtypes)
+    except VerifyError:
+        return None  # not for tuples of this length, or not for these dtypes
+
+
+# ---- the usual ones -----------------------------------------------------------------------------
+
+Better = Callable[[Any, Any], Expr]
+
+
+def _arg_combine(better: Better, wins: Better) -> Callable[..., tuple[Expr, ...]]:
+    """Combine (index, value) pairs; of equal values the index wins for which ``wins`` holds.
+
+    Comparing the indices, and not only taking the left one, makes it commutative.
+    """
 
     def combine(x: Sequence[Expr], y: Sequence[Expr]) -> tuple[Expr, ...]:
-        keep = or_(better(x[1], y[1]), and_(x[1] == y[1], x[0] < y[0]))
+        keep = or_(better(x[1], y[1]), and_(x[1] == y[1], wins(x[0], y[0])))
         return select(keep, x[0], y[0]), select(better(x[1], y[1]), x[1], y[1])
 
-    def make(index_dtype: str, value_dtype: str) -> CommReducer:
-        return make_reducer(
-            combine, lambda i, v: (max_value(i), worst(v)), index_dtype, value_dtype
+    return combine
+
+
+def _greater(a: Any, b: Any) -> Expr:
+    made: Expr = a > b
+    return made
+
+
+def _less(a: Any, b: Any) -> Expr:
+    made: Expr = a < b
+    return made
+
+
+def _is_bool(dtype: str) -> bool:
+    return dtypes.is_bool(dtype)
+
+
+def _is_integer(dtype: str) -> bool:
+    return not dtypes.is_float(dtype) and not dtypes.is_bool(dtype)
+
+
+def _is_index(index: str, value: str) -> bool:
+    return _is_integer(index)
+
+
+def _ones(dtype: str) -> Expr:
+    return const(-1, dtype) if dtypes.kind_of(dtype) == "int" else max_value(dtype)
+
+
+register_reducer("sum", lambda x, y: x + y, lambda t: const(0, t))
+register_reducer("prod", lambda x, y: x * y, lambda t: const(1, t))
+register_reducer("min", minimum, max_value)
+register_reducer("max", maximum, min_value)
+register_reducer("all", and_, lambda t: const(True, t), accepts=_is_bool)
+register_reducer("any", or_, lambda t: const(False, t), accepts=_is_bool)
+for _name, _neutral in (
+    ("bitwise_and", _ones),
+    ("bitwise_or", lambda t: const(0, t)),
+    ("bitwise_xor", lambda t: const(0, t)),
+):
+    register_reducer(_name, lambda x, y, op=_name: call(op, x, y), _neutral, accepts=_is_integer)
+# "argmax" and "argmin": the first index of equals; "_last": the last one.
+for _name, _better, _worst in (("argmax", _greater, min_value), ("argmin", _less, max_value)):
+    for _suffix, _wins, _index in (("", _less, max_value), ("_last", _greater, min_value)):
+        register_reducer(
+            _name + _suffix,
+            _arg_combine(_better, _wins),
+            lambda i, v, index=_index, worst=_worst: (index(i), worst(v)),
+            2,
+            accepts=_is_index,
         )
-
-    return make
-
-
-REDUCERS.register("sum", lambda t: make_reducer(lambda x, y: x + y, lambda d: const(0, d), t))
-REDUCERS.register("prod", lambda t: make_reducer(lambda x, y: x * y, lambda d: const(1, d), t))
-REDUCERS.register("min", lambda t: make_reducer(minimum, max_value, t))
-REDUCERS.register("max", lambda t: make_reducer(maximum, min_value, t))
-REDUCERS.register("all", lambda t: make_reducer(and_, lambda d: const(True, d), t))
-REDUCERS.register("any", lambda t: make_reducer(or_, lambda d: const(False, d), t))
-REDUCERS.register("argmax", _arg_reducer(lambda a, b: a > b, min_value))
-REDUCERS.register("argmin", _arg_reducer(lambda a, b: a < b, max_value))

@@ -145,17 +145,33 @@ def _arg(
 
 
 def argmax(
-    x: Tensor, axis: int | None = None, keepdims: bool = False, dtype: str = "int64"
+    x: Tensor,
+    axis: int | None = None,
+    keepdims: bool = False,
+    dtype: str = "int64",
+    select_last_index: bool = False,
 ) -> Tensor:
-    """Return the (lowest) index of the greatest element along ``axis``, flat if ``None``."""
-    return _arg(x, axis, keepdims, te.argmax, "argmax", dtype)
+    """Return the index of the greatest element along ``axis``, flat if ``None``.
+
+    Of equal elements the first one counts, or the last one with ``select_last_index``.
+    """
+    reducer = te.argmax_last if select_last_index else te.argmax
+    return _arg(x, axis, keepdims, reducer, "argmax", dtype)
 
 
 def argmin(
-    x: Tensor, axis: int | None = None, keepdims: bool = False, dtype: str = "int64"
+    x: Tensor,
+    axis: int | None = None,
+    keepdims: bool = False,
+    dtype: str = "int64",
+    select_last_index: bool = False,
 ) -> Tensor:
-    """Return the (lowest) index of the least element along ``axis``, flat if ``None``."""
-    return _arg(x, axis, keepdims, te.argmin, "argmin", dtype)
+    """Return the index of the least element along ``axis``, flat if ``None``.
+
+    Of equal elements the first one counts, or the last one with ``select_last_index``.
+    """
+    reducer = te.argmin_last if select_last_index else te.argmin
+    return _arg(x, axis, keepdims, reducer, "argmin", dtype)
 
 
 def is_sum_exact(dtype: str) -> bool:

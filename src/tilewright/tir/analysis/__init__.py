@@ -25,5 +25,6 @@ from tilewright.tir.analysis.dependency import (
     block_dependencies,
 )
 from tilewright.tir.analysis.flops import estimate_bytes, estimate_flops
+from tilewright.tir.analysis.reduction import Reduction, match_reduction, match_update
 from tilewright.tir.analysis.regions import block_access_regions, infer_regions
 from tilewright.tir.analysis.verify import verify

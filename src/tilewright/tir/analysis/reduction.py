@@ -1,18 +1,25 @@
 """Recognising reductions: which registered reducer a block's init and update follow.
 
-``rfactor`` needs to know, as do rules that look for sums or maxima. A block reduces by a reducer
-if its update is ``C[i] = combine(C[i], value)`` for the reducer's ``combine``, in either order of
-commutative operands. Pairs such as (index, value) of ``argmax`` are matched as a whole.
+``rfactor`` needs to know, as does whoever combines partial results of threads. A block reduces by a
+reducer if its update is ``C[i] = combine(C[i], value)`` for the reducer's ``combine``, in either
+order of commutative operands. Tuples such as (index, value) of ``argmax`` are matched as a whole:
+several stores to one place of several buffers, all values computed before the first store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
 from tilewright.ir import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
     Add,
     And,
     Expr,
@@ -26,15 +33,18 @@ from tilewright.ir import (
     pre_order,
     substitute,
 )
-from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.reducer import REDUCERS, CommReducer
+from tilewright.tir.reducer import CommReducer, known_reducers
 from tilewright.tir.stmt import Block, BufferStore, LetStmt, SeqStmt, Stmt
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """A block's update as ``targets[indices] = reducer(targets[indices], values)``."""
+    """A block's update as ``targets[indices] = reducer(targets[indices], values)``.
+
+    ``initial`` is what the block's init stores, empty if it has none. The order of the tuple is the
+    reducer's, whatever the order of the stores.
+    """
 
     reducer: CommReducer
     name: str
@@ -48,36 +58,43 @@ def match_reduction(block: Block) -> Reduction | None:
     """Recognise a registered reducer in a block's init and update, or return ``None``."""
     if block.init is None:
         return None
-    updates, initials = _simultaneous_stores(block.body), _simultaneous_stores(block.init)
-    if not updates or initials is None or len(updates) != len(initials):
+    found = match_update(block)
+    initials = simultaneous_stores(block.init)
+    if found is None or initials is None or len(initials) != len(found.targets):
         return None
     by_buffer = {store.buffer: store for store in initials}
+    for buffer in found.targets:
+        other = by_buffer.get(buffer)
+        if other is None or not _same_indices(other.indices, found.indices):
+            return None
+    return replace(found, initial=tuple(by_buffer[buffer].value for buffer in found.targets))
+
+
+def match_update(block: Block) -> Reduction | None:
+    """Recognise a registered reducer in a block's update, whether or not it has an init."""
+    updates = simultaneous_stores(block.body)
+    if not updates:
+        return None
     indices = updates[0].indices
-    for store in updates:
-        other = by_buffer.get(store.buffer)
-        if other is None or not _same_indices(store.indices, indices):
-            return None
-        if not _same_indices(other.indices, indices):
-            return None
-    orders = permutations(updates) if len(updates) <= 3 else [tuple(updates)]
-    for order in orders:
-        for name, factory in REDUCERS.items():
-            try:
-                reducer = factory(*(store.buffer.dtype for store in order))
-            except (TypeError, VerifyError):
-                continue  # a reducer of tuples of another length, or not for these dtypes
-            if len(reducer.lhs) != len(order):
-                continue
+    buffers = {store.buffer for store in updates}
+    if len(buffers) != len(updates):
+        return None
+    if not all(_same_indices(store.indices, indices) for store in updates):
+        return None
+    for order in permutations(updates):
+        for name, reducer in known_reducers(*(store.buffer.dtype for store in order)):
             values = _match_combine(reducer, order, indices)
             if values is not None:
                 targets = tuple(store.buffer for store in order)
-                initial = tuple(by_buffer[buffer].value for buffer in targets)
-                return Reduction(reducer, name, targets, indices, values, initial)
+                return Reduction(reducer, name, targets, indices, values, ())
     return None
 
 
-def _simultaneous_stores(stmt: Stmt) -> list[BufferStore] | None:
-    """Return stores whose values all see the state before the first; ``None`` for anything else."""
+def simultaneous_stores(stmt: Stmt) -> list[BufferStore] | None:
+    """Return stores whose values all see the state before the first; ``None`` for anything else.
+
+    Variables of ``LetStmt``s around them are replaced by their values.
+    """
     lets: dict[Var, Expr] = {}
     while isinstance(stmt, LetStmt):
         lets[stmt.var] = substitute(stmt.value, lets)
@@ -87,7 +104,8 @@ def _simultaneous_stores(stmt: Stmt) -> list[BufferStore] | None:
     for item in items:
         if not isinstance(item, BufferStore):
             return None
-        if any(_loads_of(item.value, earlier.buffer) for earlier in stores):
+        parts = (item.value, *item.indices)
+        if any(_loads_of(part, earlier.buffer) for part in parts for earlier in stores):
             return None
         stores.append(item)
     return [substitute(store, lets) for store in stores]
@@ -97,69 +115,82 @@ def _same_indices(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
     return len(a) == len(b) and all(x is y or expr_equal(x, y) for x, y in zip(a, b))
 
 
-_COMMUTATIVE = (Add, Mul, Min, Max, And, Or)
+_COMMUTATIVE = (Add, Mul, Min, Max, And, Or, EQ, NE)
+_MIRRORED = {LT: GT, GT: LT, LE: GE, GE: LE}
+_COMMUTATIVE_CALLS = {"bitwise_and", "bitwise_or", "bitwise_xor"}
+
+Found = dict[Var, Expr]
+
+
+class _Combination:
+    """Matches expressions with a reducer's result; all ways of doing so, one after the other."""
+
+    def __init__(
+        self, reducer: CommReducer, stores: Sequence[BufferStore], indices: Sequence[Expr]
+    ) -> None:
+        self.left = {var: store.buffer for var, store in zip(reducer.lhs, stores)}
+        self.right = set(reducer.rhs)
+        self.indices = indices
+
+    def match(self, pattern: Any, expr: Any, found: Found) -> Iterator[Found]:
+        if type(pattern) is Var and pattern in self.left:
+            if (
+                isinstance(expr, BufferLoad)
+                and expr.buffer is self.left[pattern]
+                and _same_indices(expr.indices, self.indices)
+            ):
+                yield found
+            return
+        if type(pattern) is Var and pattern in self.right:
+            known = found.get(pattern)
+            if known is not None:
+                if expr_equal(known, expr):
+                    yield found
+            elif not any(_loads_of(expr, buffer) for buffer in self.left.values()):
+                yield {**found, pattern: expr}
+            return
+        mirrored = _MIRRORED.get(type(expr))
+        if mirrored is not None and mirrored is type(pattern):
+            yield from self.match_all((pattern.b, pattern.a), (expr.a, expr.b), found)
+            return
+        if type(pattern) is not type(expr) or pattern.dtype != expr.dtype:
+            return
+        ours, theirs = pattern.child_nodes(), expr.child_nodes()
+        if not ours:
+            if expr_equal(pattern, expr):
+                yield found
+            return
+        operator = getattr(pattern, "op", None)
+        if operator is not getattr(expr, "op", None):
+            return
+        yield from self.match_all(ours, theirs, found)
+        if isinstance(pattern, _COMMUTATIVE) or (
+            operator is not None and operator.name in _COMMUTATIVE_CALLS
+        ):
+            yield from self.match_all(ours, theirs[::-1], found)
+
+    def match_all(
+        self, patterns: Sequence[Any], exprs: Sequence[Any], found: Found
+    ) -> Iterator[Found]:
+        if len(patterns) != len(exprs):
+            return
+        if not patterns:
+            yield found
+            return
+        for made in self.match(patterns[0], exprs[0], found):
+            yield from self.match_all(patterns[1:], exprs[1:], made)
 
 
 def _match_combine(
     reducer: CommReducer, stores: Sequence[BufferStore], indices: Sequence[Expr]
 ) -> tuple[Expr, ...] | None:
     """Match stored values with the reducer's result; return what its right side stands for."""
-    left = {var: store.buffer for var, store in zip(reducer.lhs, stores)}
-    right = set(reducer.rhs)
-
-    def match(pattern: Any, expr: Any, found: dict[Var, Expr]) -> dict[Var, Expr] | None:
-        if type(pattern) is Var:
-            if pattern in left:
-                same = (
-                    isinstance(expr, BufferLoad)
-                    and expr.buffer is left[pattern]
-                    and _same_indices(expr.indices, indices)
-                )
-                return found if same else None
-            if pattern in right:
-                known = found.get(pattern)
-                if known is None:
-                    return {**found, pattern: expr}
-                return found if expr_equal(known, expr) else None
-        if type(pattern) is not type(expr) or pattern.dtype != expr.dtype:
-            return None
-        ours, theirs = pattern.child_nodes(), expr.child_nodes()
-        if not ours:
-            return found if expr_equal(pattern, expr) else None
-        if getattr(pattern, "op", None) is not getattr(expr, "op", None):
-            return None
-        made = match_all(ours, theirs, found)
-        if made is None and isinstance(pattern, _COMMUTATIVE):
-            made = match_all(ours, theirs[::-1], found)
-        return made
-
-    def match_all(
-        patterns: Sequence[Any], exprs: Sequence[Any], found: dict[Var, Expr]
-    ) -> dict[Var, Expr] | None:
-        if len(patterns) != len(exprs):
-            return None
-        current: dict[Var, Expr] | None = found
-        for pattern, expr in zip(patterns, exprs):
-            current = match(pattern, expr, current or {})
-            if current is None:
-                return None
-        return current
-
-    bound: dict[Var, Expr] | None = {}
-    for pattern, store in zip(reducer.result, stores):
-        bound = match(pattern, store.value, bound or {})
-        if bound is None:
-            return None
-    assert bound is not None
-    if any(var not in bound for var in reducer.rhs):
-        return None
-    values = tuple(bound[var] for var in reducer.rhs)
-    if any(_loads_of(value, store.buffer) for value in values for store in stores):
-        return None
-    return values
+    matcher = _Combination(reducer, stores, indices)
+    for found in matcher.match_all(reducer.result, [store.value for store in stores], {}):
+        if all(var in found for var in reducer.rhs):
+            return tuple(found[var] for var in reducer.rhs)
+    return None
 
 
-def _loads_of(node: Node, buffer: Buffer) -> list[BufferLoad]:
-    return [
-        item for item in pre_order(node) if isinstance(item, BufferLoad) and item.buffer is buffer
-    ]
+def _loads_of(node: Node, buffer: Buffer) -> bool:
+    return any(isinstance(item, BufferLoad) and item.buffer is buffer for item in pre_order(node))
