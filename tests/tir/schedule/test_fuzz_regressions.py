@@ -61,3 +61,21 @@ def main(A: T.Buffer((3,), "float32"), I: T.Buffer((3,), "int32"), C: T.Buffer((
     sch.compute_at("B", loop)
     sch.split(loop, [2, None])
     check(sch, func)
+
+
+@pytest.mark.parametrize("start", [2, -3])
+def test_blockize_loops_that_start_elsewhere(start: int) -> None:
+    func = parse(f"""
+@T.prim_func
+def main(A: T.Buffer((4, 6), "float32"), B: T.Buffer((4, 6), "float32")):
+    for i, j in T.grid(4, 2):
+        for k in T.serial({start}, {start} + 3):
+            with T.block("B"):
+                v = T.axis.spatial(4, i)
+                w = T.axis.spatial(6, j * 3 + k - {start})
+                B[v, w] = A[v, w] * T.float32(2)
+""")
+    sch = Schedule(func)
+    block = sch.blockize(sch.get_loops("B")[2])
+    check(sch, func)
+    assert len(sch.get(block).iter_vars) == 2

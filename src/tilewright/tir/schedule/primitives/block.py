@@ -156,10 +156,14 @@ class _Blockizer:
             return
         zero = const(0, dtype)
         simplify = self.analyzer.simplify
-        inner = simplify(substitute(value, dict.fromkeys(_other(value, self.inner_vars), zero)))
-        outer = simplify(substitute(value, dict.fromkeys(self.inner_vars, zero)))
+        # What the inner loops add to what the value is at their start, which need not be zero.
+        starts = {loop.loop_var: loop.min for loop in self.nest}
+        outer = simplify(substitute(value, starts))
+        alone = substitute(value, dict.fromkeys(_other(value, self.inner_vars), zero))
+        inner = simplify(sub(alone, substitute(alone, starts)))
         loops = [loop for loop in self.nest if uses_var(inner, {loop.loop_var})]
-        top = substitute(inner, {loop.loop_var: sub(loop.extent, 1) for loop in loops})
+        last = {loop.loop_var: sub(add(loop.min, loop.extent), 1) for loop in loops}
+        top = substitute(inner, last)
         extent = simplify(add(top, 1))
         remainder = simplify(floormod(outer, extent))
         if (
