@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
-from tilewright.ir import FALSE, Var, as_int, const, structural_equal
+from tilewright.arith import Analyzer
+from tilewright.ir import FALSE, Range, Var, as_int, const, structural_equal, substitute
 from tilewright.support.errors import ScheduleError
-from tilewright.tir.index_map import IndexMap, as_index_map
+from tilewright.tir.index_map import AXIS_SEPARATOR, IndexMap, as_index_map
 
 
 def shape(exprs: object) -> list[int | None]:
@@ -77,15 +80,11 @@ def test_inverse_undoes_the_map(function: object, sizes: tuple[int, int]) -> Non
 def test_padding_predicate() -> None:
     made, padding = TILED.non_surjective_inverse([20, 3])
     assert padding is not FALSE
-    from tilewright.ir import substitute
-
     found = set()
     for outer in range(2):
         for inner in range(16):
             values = dict(zip(made.initial_indices, (const(outer), const(0), const(inner))))
             where = shape(made.map_indices(list(values.values())))
-            from tilewright.arith import Analyzer
-
             padded = as_int(Analyzer().simplify(substitute(padding, values)))
             assert bool(padded) == (where[0] >= 20)
             if not padded:
@@ -133,3 +132,124 @@ def test_variadic_functions_and_separators() -> None:
         IndexMap.from_func(lambda *i: i)
     with pytest.raises(ScheduleError, match="takes 2 indices"):
         as_index_map(TILED, 3)
+
+
+def _holds(padding: object, values: dict[object, int]) -> bool:
+    known = substitute(padding, {var: const(value) for var, value in values.items()})
+    return bool(as_int(Analyzer().simplify(known)))
+
+
+@pytest.mark.parametrize(
+    "function, sizes",
+    [
+        (lambda i, j: (i // 4, j, i % 4), (10, 3)),
+        (lambda i, j: ((i + 2) // 4, (i + 2) % 4, j), (14, 2)),
+        (lambda i, j: ((i + 2) // 4, (i + 2) % 4, j), (12, 2)),
+        (lambda i, j: (i + 3, j), (5, 2)),
+        (lambda i, j: (2 * i, j), (5, 2)),
+        (lambda i, j: (9 - i, j), (7, 2)),
+        (lambda i, j: (i, 3, j), (3, 2)),
+        (lambda i, j: ((i * 10 + j) // 8, (i * 10 + j) % 8), (3, 10)),
+        (lambda i, j: (i // 4 % 2, i // 8, i % 4, j), (20, 2)),
+        (lambda i, j: (i // 6, j // 4, i % 6 // 2, j % 4, i % 2), (11, 7)),
+    ],
+)
+def test_padding_is_what_no_input_reaches(function: object, sizes: tuple[int, int]) -> None:
+    made = IndexMap.from_func(function)  # type: ignore[arg-type]
+    inverse, padding = made.non_surjective_inverse(sizes)
+    reached = {}
+    for where in np.ndindex(*sizes):
+        point = tuple(shape(made.map_indices(where)))
+        assert point not in reached
+        reached[point] = where
+    for point in np.ndindex(*shape(made.map_shape(sizes))):
+        values = dict(zip(inverse.initial_indices, point))
+        assert _holds(padding, values) == (point not in reached)
+        if point in reached:
+            assert tuple(shape(inverse.map_indices(point))) == reached[point]
+
+
+def _random_map(rng: np.random.Generator, sizes: tuple[int, int]) -> IndexMap:
+    """Fuses or not, shifts, splits each index, and permutes the parts."""
+    first, second = (int(n) for n in rng.integers(2, 6, 2))
+    offset, fused = int(rng.integers(0, 4)), bool(rng.integers(2))
+    i, j = Var("i"), Var("j")
+    total = (i * sizes[1] + j if fused else i) + offset
+    parts = [total // first, total % first]
+    if not fused:
+        parts += [j // second, j % second]
+    return IndexMap((i, j), tuple(parts[n] for n in rng.permutation(len(parts))))
+
+
+def test_random_maps_are_inverted_exactly() -> None:
+    rng = np.random.default_rng(5)
+    inverted = 0
+    for _ in range(60):
+        sizes = (int(rng.integers(1, 14)), int(rng.integers(1, 14)))
+        made = _random_map(rng, sizes)
+        try:
+            inverse, padding = made.non_surjective_inverse(sizes)
+        except ScheduleError:
+            continue
+        inverted += 1
+        reached = {tuple(shape(made.map_indices(where))): where for where in np.ndindex(*sizes)}
+        assert len(reached) == sizes[0] * sizes[1]
+        for point in np.ndindex(*shape(made.map_shape(sizes))):
+            values = dict(zip(inverse.initial_indices, point))
+            assert _holds(padding, values) == (point not in reached), (made, sizes, point)
+            if point in reached:
+                assert tuple(shape(inverse.map_indices(point))) == reached[point]
+    assert inverted >= 50
+
+
+def test_symbolic_maps_have_inverses() -> None:
+    n, m = Var("n"), Var("m")
+    fuse = IndexMap.from_func(lambda i, j: (i * n + j,))
+    inverse = fuse.inverse([m, n])
+    assert inverse.to_text() == "lambda axis0: (axis0 // n, axis0 % n)"
+    split = IndexMap.from_func(lambda i: (i // n, i % n))
+    assert split.inverse([n * m]).to_text() == "lambda axis0, axis1: (axis0 * n + axis1,)"
+    _, padding = split.non_surjective_inverse([m])
+    assert padding is not FALSE
+
+
+def test_a_wrong_inverse_is_not_believed() -> None:
+    made = IndexMap.from_func(lambda i: (i // 2,), inverse_index_map=lambda i: (i * 2,))
+    with pytest.raises(ScheduleError, match="not a bijection"):
+        made.inverse([6])
+
+
+def test_ranges_are_mapped() -> None:
+    ranges = TILED.map_ranges([Range(const(20), const(20)), Range(const(3), const(2))])
+    assert [shape((item.min, item.extent)) for item in ranges] == [[1, 2], [3, 2], [0, 16]]
+    with pytest.raises(ScheduleError, match="may be negative"):
+        IndexMap.from_func(lambda i: (i - 1,)).map_shape([4])
+
+
+def test_json_keeps_inverse_separators_and_symbols() -> None:
+    n = Var("n")
+    made = IndexMap.from_func(
+        lambda i, j: (i, AXIS_SEPARATOR, j + n), inverse_index_map=lambda i, j: (i, j - n)
+    )
+    assert made.axis_separators == (1,)
+    data = json.loads(json.dumps(made.to_json()))
+    assert data["map"] == "lambda i, j: (i, AXIS_SEPARATOR, j + n)"
+    again = IndexMap.from_json(data, {"n": n})
+    assert structural_equal(again, made)
+    assert again.inverse_map is not None
+    assert structural_equal(as_index_map(TILED.to_json()), TILED)  # type: ignore[arg-type]
+    with pytest.raises(ScheduleError, match="is not an index map"):
+        IndexMap.from_json({"map": "lambda i: (i,)"})
+    with pytest.raises(ScheduleError, match="gives 3 indices"):
+        TILED.with_inverse(lambda a, b, c: (a, b, c))
+
+
+def test_variables_are_renamed() -> None:
+    made = TILED.rename_variables(lambda var: {"i": "row"}.get(var.name))
+    assert made.to_text() == "lambda row, j: (row // 16, j, row % 16)"
+    # A parameter never takes the name of a symbolic extent.
+    n = Var("n")
+    assert (
+        IndexMap.from_func(lambda n_: (n_ + n,)).rename_variables(lambda _: "n").to_text()
+        == "lambda n_0: (n_0 + n,)"
+    )

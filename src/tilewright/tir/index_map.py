@@ -4,19 +4,19 @@
 tiled by 16 rows. Schedules use index maps in ``transform_layout`` and ``transform_block_layout``;
 inlining uses :func:`solve_indices` to turn accesses round.
 
-How inversion works: a map made of ``+ * // %`` by constants splits and fuses its inputs; the
-iteration-map analysis of ``arith`` says how, and reads the inverse off. If an input is split by a
-factor that doesn't divide its extent, the extent is first rounded up; the extra points are the
-*padding*, and a predicate over the new indices tells them from the rest.
+How inversion works: a map made of ``+ * // %`` splits and fuses its inputs; the iteration-map
+analysis of ``arith`` says how, and reads off the inverse. If an input is split by a factor that
+doesn't divide its extent, the extent is first rounded up. Points of the mapped shape that no
+input gives are the *padding*: those whose inverse lies outside of the domain, or is mapped
+elsewhere. The predicate that tells them from the rest is built from just that.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Union
 
 import numpy as np
@@ -25,7 +25,6 @@ from tilewright.arith import Analyzer, detect_iter_map, inverse_affine_iter_map
 from tilewright.ir import (
     FALSE,
     TRUE,
-    Add,
     Expr,
     ExprLike,
     FloorDiv,
@@ -33,10 +32,8 @@ from tilewright.ir import (
     IntImm,
     Max,
     Min,
-    Mul,
     Node,
     Range,
-    Sub,
     Var,
     as_expr,
     as_int,
@@ -45,8 +42,7 @@ from tilewright.ir import (
     children,
     const,
     definitions,
-    maximum,
-    minimum,
+    free_vars,
     node,
     or_,
     post_order,
@@ -55,22 +51,31 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.support.errors import ScheduleError
+from tilewright.tir.index_map_text import SYMBOLS, expr_text, map_text, parse_map
 
-IndexMapLike = Union["IndexMap", Callable[..., Any], str]
+IndexMapLike = Union["IndexMap", Callable[..., Any], str, Mapping[str, str]]
+
+AXIS_SEPARATOR = "axis_separator"
+"""Between the results of a map's function: here a new physical axis starts."""
+
+_ENUMERATED = 1 << 16
+"""Maps over at most so many points may be checked by trying them all."""
 
 
 @node
 class IndexMap(Node):
     """``final_indices`` as expressions of the variables ``initial_indices``.
 
-    ``inverse_map`` may be given where it can't be derived.
+    ``inverse_map`` may be given where it can't be derived. ``axis_separators`` are the positions
+    in the result before which a new physical axis starts.
     """
 
-    AXIS_SEPARATOR = "axis_separator"
+    AXIS_SEPARATOR = AXIS_SEPARATOR
 
     initial_indices: tuple[Var, ...] = definitions()
     final_indices: tuple[Expr, ...] = children()
     inverse_map: IndexMap | None = attr(default=None)
+    axis_separators: tuple[int, ...] = attr(default=())
 
     @staticmethod
     def from_func(
@@ -82,18 +87,25 @@ class IndexMap(Node):
         """Make a map from a Python function of index variables.
 
         ``ndim`` is needed when the function takes ``*args``: how many indices they stand for.
+        ``AXIS_SEPARATOR`` among the results starts a physical axis.
 
         >>> IndexMap.from_func(lambda i, j: (j, i))
         IndexMap(lambda i, j: (j, i))
         """
-        made, separators = IndexMap.from_func_with_separators(
-            function, ndim, inverse_index_map=inverse_index_map
-        )
-        if separators:
-            raise ScheduleError(
-                "the index map holds IndexMap.AXIS_SEPARATOR: use from_func_with_separators"
-            )
-        return made
+        variables = _parameter_vars(function, ndim)
+        result = function(*variables)
+        items = list(result) if isinstance(result, (tuple, list)) else [result]
+        final: list[Expr] = []
+        separators: list[int] = []
+        for item in items:
+            if isinstance(item, str) and item == AXIS_SEPARATOR:
+                separators.append(len(final))
+            else:
+                final.append(as_expr(item))
+        inverse = None
+        if inverse_index_map is not None:
+            inverse = as_index_map(inverse_index_map, len(final))
+        return IndexMap(tuple(variables), tuple(final), inverse, tuple(separators))
 
     @staticmethod
     def from_func_with_separators(
@@ -102,26 +114,31 @@ class IndexMap(Node):
         *,
         inverse_index_map: IndexMapLike | None = None,
     ) -> tuple[IndexMap, list[int]]:
-        """Like ``from_func``; ``IndexMap.AXIS_SEPARATOR`` in the result starts a physical axis."""
-        variables = _parameter_vars(function, ndim)
-        result = function(*variables)
-        items = list(result) if isinstance(result, (tuple, list)) else [result]
-        final: list[Expr] = []
-        separators: list[int] = []
-        for item in items:
-            if isinstance(item, str) and item == IndexMap.AXIS_SEPARATOR:
-                separators.append(len(final))
-            else:
-                final.append(as_expr(item))
-        inverse = None
-        if inverse_index_map is not None:
-            inverse = as_index_map(inverse_index_map, len(final))
-        return IndexMap(tuple(variables), tuple(final), inverse), separators
+        """Like ``from_func``, with the axis separators beside the map instead of in it."""
+        made = IndexMap.from_func(function, ndim, inverse_index_map=inverse_index_map)
+        return made.replace(axis_separators=()), list(made.axis_separators)
 
     @staticmethod
-    def from_text(text: str) -> IndexMap:
-        """Parse what ``to_text`` gives: a lambda over integers. Nothing is executed."""
-        return _parse(text)
+    def from_text(text: str, symbols: Mapping[str, Var] | None = None) -> IndexMap:
+        """Parse what ``to_text`` gives: a lambda over integers. Nothing is executed.
+
+        ``symbols`` are the symbolic extents that the text may name.
+        """
+        variables, final, separators = parse_map(text, symbols)
+        return IndexMap(variables, final, None, separators)
+
+    @staticmethod
+    def from_json(data: Any, symbols: Mapping[str, Var] | None = None) -> IndexMap:
+        """Rebuild what ``to_json`` gives."""
+        if isinstance(data, str):
+            return IndexMap.from_text(data, symbols)
+        if not isinstance(data, Mapping) or set(data) != {"map", "inverse"}:
+            raise ScheduleError(f"{data!r} is not an index map")
+        made = IndexMap.from_text(data["map"], symbols)
+        inverse = IndexMap.from_text(data["inverse"], symbols)
+        if len(inverse.initial_indices) != len(made.final_indices):
+            raise ScheduleError(f"{data!r}: the inverse takes another number of indices")
+        return made.with_inverse(inverse)
 
     @staticmethod
     def identity(ndim: int) -> IndexMap:
@@ -131,12 +148,13 @@ class IndexMap(Node):
 
     def to_text(self) -> str:
         """Return the map as a Python lambda; ``from_text`` reads it back."""
-        names = _distinct_names(self.initial_indices)
-        inside = ", ".join(_expr_text(expr, names) for expr in self.final_indices)
-        if len(self.final_indices) == 1:
-            inside += ","
-        arguments = ", ".join(names[var] for var in self.initial_indices)
-        return f"lambda {arguments}: ({inside})"
+        return map_text(self.initial_indices, self.final_indices, self.axis_separators)
+
+    def to_json(self) -> str | dict[str, str]:
+        """Return plain data: the text, or a dict of two texts if an inverse was given."""
+        if self.inverse_map is None:
+            return self.to_text()
+        return {"map": self.to_text(), "inverse": self.inverse_map.to_text()}
 
     def __repr__(self) -> str:
         return f"IndexMap({self.to_text()})"
@@ -149,15 +167,34 @@ class IndexMap(Node):
 
     def is_equivalent_to(self, other: IndexMap) -> bool:
         """Whether both maps give the same results, as far as simplification can tell."""
-        if len(self.initial_indices) != len(other.initial_indices) or len(
-            self.final_indices
-        ) != len(other.final_indices):
+        if (
+            len(self.initial_indices) != len(other.initial_indices)
+            or len(self.final_indices) != len(other.final_indices)
+            or self.axis_separators != other.axis_separators
+        ):
             return False
         if structural_equal(self, other):
             return True
         theirs = other.map_indices(self.initial_indices)
         analyzer = Analyzer()
         return all(analyzer.can_prove_equal(a, b) for a, b in zip(self.final_indices, theirs))
+
+    def with_inverse(self, inverse: IndexMapLike) -> IndexMap:
+        """Return the same map with a known inverse."""
+        made = as_index_map(inverse, len(self.final_indices))
+        if len(made.final_indices) != len(self.initial_indices):
+            raise ScheduleError(
+                f"{made.to_text()} gives {len(made.final_indices)} indices, but {self.to_text()} "
+                f"takes {len(self.initial_indices)}: it is no inverse"
+            )
+        return self.replace(inverse_map=made)
+
+    def rename_variables(self, rename: Callable[[Var], str | None]) -> IndexMap:
+        """Return the same map with other names of its variables (``None`` keeps a name)."""
+        fresh = tuple(Var(rename(var) or var.name, var.dtype) for var in self.initial_indices)
+        mapping = dict(zip(self.initial_indices, fresh))
+        final = tuple(substitute(expr, mapping) for expr in self.final_indices)
+        return self.replace(initial_indices=fresh, final_indices=final)
 
     # ---- applying ---------------------------------------------------------------------------
 
@@ -180,26 +217,51 @@ class IndexMap(Node):
             mapped.append(analyzer.simplify(substitute(expr, mapping)))
         return tuple(mapped)
 
+    def map_ranges(
+        self, ranges: Sequence[Range], analyzer: Analyzer | None = None
+    ) -> tuple[Range, ...]:
+        """Return the least box that holds the images of all indices inside ``ranges``."""
+        self._check_ndim(ranges)
+        domain = dict(zip(self.initial_indices, ranges))
+        known = analyzer or self._analyzer([e for r in ranges for e in (r.min, r.extent)])
+        mapped: list[Range] = []
+        for expr in self.final_indices:
+            if type(expr) is Var and expr in domain:
+                mapped.append(domain[expr])
+                continue
+            bounds = known.int_set(expr, domain)
+            if _is_infinite(bounds.max) or _is_infinite(bounds.min):
+                raise ScheduleError(
+                    f"cannot bound the index `{expr_text(expr, {})}` of {self.to_text()} "
+                    f"over the ranges {tuple(ranges)}"
+                )
+            extent = known.simplify(bounds.max - bounds.min + 1)
+            mapped.append(Range(known.simplify(bounds.min), extent))
+        return tuple(mapped)
+
     def map_shape(
         self, shape: Sequence[ExprLike], analyzer: Analyzer | None = None
     ) -> tuple[Expr, ...]:
         """Return the least shape that holds the images of all indices inside ``shape``."""
         self._check_ndim(shape)
-        domain = self._domain(shape)
-        mapped: list[Expr] = []
-        for expr in self.final_indices:
-            if type(expr) is Var and expr in domain:
-                mapped.append(domain[expr].extent)
-                continue
-            analyzer = analyzer or Analyzer()
-            bounds = analyzer.int_set(expr, domain)
-            if _is_infinite(bounds.max):
+        if all(type(expr) is Var for expr in self.final_indices):
+            sizes = dict(zip(self.initial_indices, map(as_expr, shape)))
+            if all(expr in sizes for expr in self.final_indices):
+                return tuple(sizes[expr] for expr in self.final_indices)  # type: ignore[index]
+        known = analyzer or self._analyzer([as_expr(extent) for extent in shape])
+        ranges = self.map_ranges([Range(const(0), as_expr(extent)) for extent in shape], known)
+        for expr, item in zip(self.final_indices, ranges):
+            if not known.can_prove_ge(item.min, 0):
                 raise ScheduleError(
-                    f"cannot bound the index `{_expr_text(expr, {})}` of {self.to_text()} "
-                    f"over the shape {tuple(shape)}"
+                    f"the index `{expr_text(expr, {})}` of {self.to_text()} may be negative over "
+                    f"the shape {tuple(shape)}: a buffer's indices start at zero"
                 )
-            mapped.append(analyzer.simplify(bounds.max + 1))
-        return tuple(mapped)
+        return tuple(
+            item.extent
+            if as_int(item.min) == 0 or type(expr) is Var
+            else known.simplify(item.min + item.extent)
+            for expr, item in zip(self.final_indices, ranges)
+        )
 
     def map_ndarray(self, array: np.ndarray) -> np.ndarray:
         """Return a NumPy array laid out by the map; padding holds zeros."""
@@ -208,20 +270,21 @@ class IndexMap(Node):
         result = np.zeros(shape, dtype=array.dtype)
         # One array of indices per input axis, evaluated through the expressions at once.
         grids = dict(zip(self.initial_indices, np.ogrid[tuple(map(slice, array.shape))]))
-        result[tuple(_evaluate(expr, grids) for expr in self.final_indices)] = array
+        result[tuple(evaluate(expr, grids) for expr in self.final_indices)] = array
         return result
 
     def compose(self, first: IndexMap) -> IndexMap:
         """Return the map that applies ``first``, then this one."""
         fresh = {var: Var(var.name, var.dtype) for var in first.initial_indices}
         inner = tuple(substitute(expr, fresh) for expr in first.final_indices)
-        return IndexMap(tuple(fresh.values()), self.map_indices(inner, Analyzer()))
+        final = self.map_indices(inner, Analyzer())
+        return IndexMap(tuple(fresh.values()), final, None, self.axis_separators)
 
     # ---- inverting --------------------------------------------------------------------------
 
-    def inverse(self, shape: Sequence[ExprLike]) -> IndexMap:
+    def inverse(self, shape: Sequence[ExprLike], analyzer: Analyzer | None = None) -> IndexMap:
         """Return the inverse over ``shape``; ``ScheduleError`` if the map is no bijection."""
-        made, predicate = self.non_surjective_inverse(shape)
+        made, predicate = self.non_surjective_inverse(shape, analyzer)
         if predicate is not FALSE:
             raise ScheduleError(
                 f"the index map {self.to_text()} adds padding over the shape {tuple(shape)}: "
@@ -229,30 +292,93 @@ class IndexMap(Node):
             )
         return made
 
-    def non_surjective_inverse(self, shape: Sequence[ExprLike]) -> tuple[IndexMap, Expr]:
+    def non_surjective_inverse(
+        self, shape: Sequence[ExprLike], analyzer: Analyzer | None = None
+    ) -> tuple[IndexMap, Expr]:
         """Return the inverse and the predicate (of its inputs) that holds in the padding."""
         self._check_ndim(shape)
-        variables = tuple(Var(f"axis{axis}") for axis in range(len(self.final_indices)))
-        if self.inverse_map is not None:
-            given = self.inverse_map.map_indices(variables)
-            return IndexMap(variables, given), FALSE
         domain = self._domain(shape)
-        padded = {
-            var: Range(as_expr(0), _padded_extent(var, dom.extent, self.final_indices))
-            for var, dom in domain.items()
-        }
-        solved = solve_indices(self.final_indices, padded, variables)
+        known = analyzer or self._analyzer([item.extent for item in domain.values()])
+        variables = tuple(Var(f"axis{axis}") for axis in range(len(self.final_indices)))
+        solved = self._solved(domain, variables, known)
         if solved is None:
             raise ScheduleError(
                 f"the index map {self.to_text()} is not a bijection over the shape {tuple(shape)} "
                 "that can be inverted: it must split, fuse and reorder its indices only"
             )
-        predicate: Expr = FALSE
-        for var in self.initial_indices:
-            if padded[var].extent is not domain[var].extent:
-                predicate = or_(predicate, solved[var] >= domain[var].extent)
-        inverse = tuple(solved[var] for var in self.initial_indices)
-        return IndexMap(variables, inverse), predicate
+        inverse = IndexMap(variables, tuple(solved[var] for var in self.initial_indices))
+        return inverse, self._padding(domain, inverse, known)
+
+    def _solved(
+        self, domain: Mapping[Var, Range], variables: Sequence[Var], known: Analyzer
+    ) -> Mapping[Var, Expr] | None:
+        """Solve for the inputs; ``None`` unless the solution surely undoes the map."""
+        if self.inverse_map is not None:
+            given = self.inverse_map.map_indices(variables)
+            solved: Mapping[Var, Expr] = dict(zip(self.initial_indices, given))
+            return solved if self._undoes(solved, variables, domain, known) else None
+        padded = {
+            var: Range(const(0), _padded_extent(var, dom.extent, self.final_indices, known))
+            for var, dom in domain.items()
+        }
+        found = solve_indices(self.final_indices, padded, variables, analyzer=known)
+        if found is not None:
+            return found
+        # Fused indices that are split again, and maps with holes.
+        result = detect_iter_map(self.final_indices, domain, TRUE, analyzer=known)
+        if result.errors or not result.indices:
+            return None
+        solved = {var: dom.min for var, dom in domain.items() if as_int(dom.extent) == 1}
+        solved = {**solved, **inverse_affine_iter_map(result.indices, variables)}
+        if any(var not in solved for var in domain):
+            return None
+        return solved if self._undoes(solved, variables, domain, known) else None
+
+    def _undoes(
+        self,
+        solved: Mapping[Var, Expr],
+        variables: Sequence[Var],
+        domain: Mapping[Var, Range],
+        known: Analyzer,
+    ) -> bool:
+        """Whether ``solved`` at the map's results gives back each index of the domain."""
+        inside = known.copy()
+        inside.bind_ranges(domain)
+        results = dict(zip(variables, self.final_indices))
+        if all(inside.can_prove_equal(substitute(e, results), v) for v, e in solved.items()):
+            return True
+        sizes = [as_int(dom.extent) for dom in domain.values()]
+        constant = [size for size in sizes if size is not None]
+        if len(constant) < len(sizes) or math.prod(constant) > _ENUMERATED:
+            return False
+        grids = dict(zip(domain, np.ogrid[tuple(map(slice, constant))]))
+        if any(set(free_vars(expr)) - set(domain) for expr in self.final_indices):
+            return False
+        values = {var: evaluate(expr, grids) for var, expr in zip(variables, self.final_indices)}
+        return all(bool(np.all(evaluate(solved[v], values) == grids[v])) for v in domain)
+
+    def _padding(self, domain: Mapping[Var, Range], inverse: IndexMap, known: Analyzer) -> Expr:
+        """Points of the mapped shape whose inverse is outside of the domain or mapped elsewhere."""
+        variables = inverse.initial_indices
+        shape = self.map_shape([dom.extent for dom in domain.values()], known)
+        if known.can_prove_equal(_product(shape), _product(dom.extent for dom in domain.values())):
+            return FALSE  # no two inputs share a point, so every point has its input
+        inside = known.copy()
+        inside.bind_ranges(dict(zip(variables, (Range(const(0), extent) for extent in shape))))
+        padding: Expr = FALSE
+        solved = dict(zip(self.initial_indices, inverse.final_indices))
+        for var, dom in domain.items():
+            value = solved[var]
+            if not inside.can_prove_ge(value, 0):
+                padding = or_(padding, value < 0)
+            if not inside.can_prove_lt(value, dom.extent):
+                padding = or_(padding, value >= dom.extent)
+        # What follows matters only where the inverse is inside of the domain.
+        for var, expr in zip(variables, self.final_indices):
+            again = substitute(expr, solved)
+            if type(expr) is not Var and not inside.can_prove_equal(again, var):
+                padding = or_(padding, (inside.simplify(again) < var) | (again > var))
+        return padding
 
     def _check_ndim(self, shape: Sequence[Any]) -> None:
         if len(shape) != len(self.initial_indices):
@@ -267,11 +393,26 @@ class IndexMap(Node):
             for var, extent in zip(self.initial_indices, shape)
         }
 
+    def _analyzer(self, sizes: Sequence[Expr]) -> Analyzer:
+        """An analyzer that takes symbolic extents to be positive."""
+        made = Analyzer()
+        own = set(self.initial_indices)
+        for expr in (*sizes, *self.final_indices):
+            for var in free_vars(expr):
+                if var not in own:
+                    made.bind_positive(var)
+        return made
 
-def as_index_map(value: IndexMapLike, ndim: int | None = None) -> IndexMap:
-    """Turn a function or a lambda's text into an index map that takes ``ndim`` indices."""
-    if isinstance(value, str):
-        value = _parse(value, ndim)
+
+def as_index_map(
+    value: IndexMapLike, ndim: int | None = None, symbols: Mapping[str, Var] | None = None
+) -> IndexMap:
+    """Turn a function, a lambda's text or ``to_json``'s data into a map of ``ndim`` indices.
+
+    ``symbols`` are the symbolic extents that a text may name.
+    """
+    if isinstance(value, (str, Mapping)):
+        value = IndexMap.from_json(value, symbols)
     elif not isinstance(value, IndexMap):
         if not callable(value):
             raise ScheduleError(
@@ -291,6 +432,8 @@ def solve_indices(
     domain: Mapping[Var, Range],
     outputs: Sequence[Expr],
     predicate: Expr = TRUE,
+    *,
+    analyzer: Analyzer | None = None,
 ) -> dict[Var, Expr] | None:
     """Solve ``indices == outputs`` for the variables of ``domain``; ``None`` if that can't be done.
 
@@ -316,22 +459,24 @@ def solve_indices(
     if rest:
         inner = {var: dom for var, dom in domain.items() if var not in solved}
         fixed = [substitute(index, solved) for index in rest]
-        result = detect_iter_map(fixed, inner, predicate, require_bijective=True)
+        result = detect_iter_map(fixed, inner, predicate, require_bijective=True, analyzer=analyzer)
         if result.errors or not result.indices:
             return None
         solved.update(inverse_affine_iter_map(result.indices, rest_outputs))
     return solved if all(var in solved for var in domain) else None
 
 
-def _padded_extent(var: Var, extent: Expr, indices: Sequence[Expr]) -> Expr:
+def _padded_extent(var: Var, extent: Expr, indices: Sequence[Expr], known: Analyzer) -> Expr:
     """Round ``extent`` up so that the factors by which ``indices`` split ``var`` divide it."""
     factor = 1
     for index in indices:
         for item in post_order(index):
             if isinstance(item, (FloorDiv, FloorMod)):
                 divisor = as_int(item.b)
-                if divisor is not None and item.a is var:
+                if divisor is not None and divisor > 0 and item.a is var:
                     factor = math.lcm(factor, divisor)
+                elif item.a is var and not known.can_prove_equal(extent % item.b, 0):
+                    return ceildiv(extent, item.b) * item.b  # the one symbolic factor
     # (i // 4) % 8 splits i by 4 and by 32: walk the chains of divisions of var.
     for index in indices:
         for item in post_order(index):
@@ -345,12 +490,19 @@ def _padded_extent(var: Var, extent: Expr, indices: Sequence[Expr]) -> Expr:
                     factor = math.lcm(factor, inner * outer)
     if factor == 1:
         return extent
-    known = as_int(extent)
-    if known is not None:
-        return extent if known % factor == 0 else const(-(-known // factor) * factor)
-    if Analyzer().can_prove_equal(extent % factor, 0):
+    size = as_int(extent)
+    if size is not None:
+        return extent if size % factor == 0 else const(-(-size // factor) * factor)
+    if known.can_prove_equal(extent % factor, 0):
         return extent
     return ceildiv(extent, factor) * factor
+
+
+def _product(extents: Iterable[Expr]) -> Expr:
+    total: Expr = const(1)
+    for extent in extents:
+        total = total * extent
+    return total
 
 
 def _as_const(expr: Expr) -> IntImm:
@@ -385,47 +537,6 @@ def _parameter_vars(function: Callable[..., Any], ndim: int | None) -> list[Var]
     return variables
 
 
-# ---- text -------------------------------------------------------------------------------------
-
-_SYMBOLS: dict[type, tuple[str, int]] = {
-    Add: ("+", 1),
-    Sub: ("-", 1),
-    Mul: ("*", 2),
-    FloorDiv: ("//", 2),
-    FloorMod: ("%", 2),
-}
-
-
-def _distinct_names(variables: Sequence[Var]) -> dict[Var, str]:
-    names: dict[Var, str] = {}
-    for position, var in enumerate(variables):
-        name = var.name if var.name.isidentifier() else f"i{position}"
-        names[var] = name if name not in names.values() else f"{name}_{position}"
-    return names
-
-
-def _expr_text(expr: Expr, names: Mapping[Var, str], level: int = 0) -> str:
-    """Render index arithmetic as Python; ``level`` is the binding strength around it."""
-    if isinstance(expr, Var):
-        return names.get(expr, expr.name)
-    if isinstance(expr, IntImm):
-        return str(expr.value) if expr.value >= 0 else f"({expr.value})"
-    if isinstance(expr, (Min, Max)):
-        return (
-            f"{'min' if isinstance(expr, Min) else 'max'}"
-            f"({_expr_text(expr.a, names)}, {_expr_text(expr.b, names)})"
-        )
-    found = _SYMBOLS.get(type(expr))
-    if found is None:
-        raise ScheduleError(f"an index map holds + - * // % min max of integers only, not {expr!r}")
-    symbol, strength = found
-    text = (
-        f"{_expr_text(expr.a, names, strength)} {symbol} "  # type: ignore[attr-defined]
-        f"{_expr_text(expr.b, names, strength + 1)}"  # type: ignore[attr-defined]
-    )
-    return f"({text})" if strength < level else text
-
-
 _NUMERIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -433,71 +544,21 @@ _NUMERIC: dict[str, Callable[[Any, Any], Any]] = {
     "//": operator.floordiv,
     "%": operator.mod,
 }
-_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
 
 
-def _parse(text: str, ndim: int | None = None) -> IndexMap:
-    """Read a lambda's text by its syntax tree, so that text from a stranger is harmless."""
-
-    def fail(reason: str) -> ScheduleError:
-        return ScheduleError(f"{text!r} is not an index map: {reason}")
-
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise fail(f"syntax error, {error.msg}") from error
-    if not isinstance(tree, ast.Lambda):
-        raise fail("expected `lambda i, j: (…)`")
-    arguments = tree.args
-    if arguments.vararg or arguments.kwonlyargs or arguments.kwarg or arguments.defaults:
-        raise fail("only plain parameters are allowed")
-    variables = {item.arg: Var(item.arg) for item in (*arguments.posonlyargs, *arguments.args)}
-
-    def read(item: ast.expr) -> Any:
-        if isinstance(item, ast.Constant) and type(item.value) is int:
-            return const(item.value)
-        if isinstance(item, ast.Name):
-            if item.id not in variables:
-                raise fail(f"unknown name {item.id}")
-            return variables[item.id]
-        if isinstance(item, ast.BinOp) and type(item.op) in _OPERATORS:
-            return _OPERATORS[type(item.op)](read(item.left), read(item.right))
-        if isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub):
-            return -read(item.operand)
-        if (
-            isinstance(item, ast.Call)
-            and isinstance(item.func, ast.Name)
-            and item.func.id in ("min", "max")
-            and len(item.args) == 2
-            and not item.keywords
-        ):
-            make = minimum if item.func.id == "min" else maximum
-            return make(read(item.args[0]), read(item.args[1]))
-        raise fail(f"`{ast.unparse(item)}` is not index arithmetic")
-
-    body = tree.body.elts if isinstance(tree.body, (ast.Tuple, ast.List)) else [tree.body]
-    return IndexMap(tuple(variables.values()), tuple(read(item) for item in body))
-
-
-def _evaluate(expr: Expr, values: Mapping[Any, Any]) -> Any:
+def evaluate(expr: Expr, values: Mapping[Any, Any]) -> Any:
     """Evaluate index arithmetic on NumPy arrays."""
     if isinstance(expr, Var):
         return values[expr]
     if isinstance(expr, IntImm):
         return expr.value
-    a, b = _evaluate(expr.a, values), _evaluate(expr.b, values)  # type: ignore[attr-defined]
+    a, b = evaluate(expr.a, values), evaluate(expr.b, values)  # type: ignore[attr-defined]
     if isinstance(expr, Min):
         return np.minimum(a, b)
     if isinstance(expr, Max):
         return np.maximum(a, b)
-    symbol, _ = _SYMBOLS[type(expr)]
+    symbol, _ = SYMBOLS[type(expr)]
     return _NUMERIC[symbol](a, b)
 
 
-__all__ = ["IndexMap", "IndexMapLike", "as_index_map", "solve_indices"]
+__all__ = ["AXIS_SEPARATOR", "IndexMap", "IndexMapLike", "as_index_map", "solve_indices"]

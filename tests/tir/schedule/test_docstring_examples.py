@@ -72,20 +72,6 @@ CASES: dict[str, Case] = {
         "",
         'C_rf = T.alloc_buffer((4, 16), "float32")',
     ),
-    "transform_layout": (
-        lambda s: s.transform_layout(
-            s.get_block("B"), ("write", 0), lambda i, j: (i // 16, j, i % 16)
-        ),
-        {"A": "(64, 32)"},
-        'B = T.alloc_buffer((64, 32), "float32")',
-        'B = T.alloc_buffer((4, 32, 16), "float32")',
-    ),
-    "transform_block_layout": (
-        lambda s: s.transform_block_layout(s.get_block("B"), lambda i, j: (i * 32 + j,)),
-        {"A": "(64, 32)", "B": "(64, 32)"},
-        "",
-        "",
-    ),
 }
 
 

@@ -3,11 +3,13 @@
 ``transform_layout`` replaces a buffer by one whose indices are mapped by an ``IndexMap``: every
 load and store in the buffer's scope is rewritten. If the map must pad, the padding is reached by no
 access, because all go through the map; it is filled only if a value is asked for.
-``transform_block_layout`` maps the axes of a block instead, which gets new loops.
+``set_axis_separator`` says which dimensions share a physical axis. ``transform_block_layout`` maps
+the axes of a block instead, which gets new loops.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,19 +19,23 @@ from tilewright.ir import (
     Expr,
     FloatImm,
     IntImm,
-    Mutator,
     Range,
     Var,
+    and_,
     as_expr,
     as_int,
     cast,
     const,
     expr_equal,
     free_vars,
+    not_,
+    pre_order,
     substitute,
+    uses_var,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import (
+    OPAQUE,
     SERIAL,
     SPATIAL,
     Block,
@@ -40,16 +46,18 @@ from tilewright.tir import (
     BufferStore,
     For,
     IterVar,
-    MatchBufferRegion,
     PrimFunc,
+    SeqStmt,
     Stmt,
     seq,
 )
-from tilewright.tir.analysis import block_access_regions
+from tilewright.tir.analysis import block_access_regions, block_facts
 from tilewright.tir.index_map import IndexMap, as_index_map
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._layout_rewriter import LayoutRewriter
 from tilewright.tir.schedule.primitives._scope import scope_of
+from tilewright.tir.schedule.primitives.annotate import change_buffers
 from tilewright.tir.schedule.primitives.cache import resolve_buffer
 from tilewright.tir.schedule.state import ScheduleState
 
@@ -63,79 +71,214 @@ def transform_layout(
     buffer: Any,
     index_map: Any,
     pad_value: Any = None,
+    *,
     assume_injective_transform: bool = False,
 ) -> None:
     """Store a buffer in another layout; all its accesses follow.
 
     ``buffer`` is ``("read", 0)``, ``("write", 0)`` … of ``block``, or the buffer's name.
-    ``index_map`` is a function of the indices, an ``IndexMap``, or a lambda's text. Where the map
-    adds elements (16 rows for 10), ``pad_value`` fills them after the buffer has been written.
+    ``index_map`` is a function of the indices, an ``IndexMap``, or a lambda's text, which may name
+    symbolic extents of the function; ``IndexMap.AXIS_SEPARATOR`` among its results separates
+    physical axes. Where the map adds elements (16 rows for 10), no access reaches them. With
+    ``pad_value`` a block fills them once the buffer has been written: a number, or a function of
+    the new indices that gives one. ``assume_injective_transform`` takes on trust what can't be
+    proven: that no two indices are mapped to one.
 
+    Preconditions:
+        - the buffer is one that the block accesses
+        - the index map takes one index per dimension and gives indices that are bounded and not
+          negative
+        - the index map is injective, unless ``assume_injective_transform``
+        - the buffer is allocated in the function, or listed in the function's attribute
+          ``layout_free_buffers``
+        - the buffer is not a view of another one, nor matched by one
+        - the buffer is accessed by its elements only, not through its pointer
+        - ``pad_value`` is a number or a function of the new indices
+        - with ``pad_value``, padding belongs to a buffer that is allocated in the function, by a
+          map whose inverse can be derived
     Before:
         for i, j in T.grid(64, 32):
             with T.block("B"):
                 vi, vj = T.axis.remap("SS", [i, j])
                 B[vi, vj] = A[vi, vj] * T.float32(2)
-    After (``transform_layout(B, ("write", 0), lambda i, j: (i // 16, j, i % 16))``):
+    After ``transform_layout(B, ("write", 0), lambda i, j: (i // 16, j, i % 16))``:
         for i, j in T.grid(64, 32):
             with T.block("B"):
                 vi, vj = T.axis.remap("SS", [i, j])
                 B[vi // 16, vj, vi % 16] = A[vi, vj] * T.float32(2)
-
-    Raises ``ScheduleError`` if the map is not injective (unless ``assume_injective_transform``), if
-    the buffer is used through its pointer, or if it is a parameter: its layout belongs to the
-    caller, unless the function's attribute ``layout_free_buffers`` lists its position.
     """
     state: ScheduleState = sch.state
     realize = state.get_block(block)
     is_read, position = resolve_buffer(state, realize, buffer)
     regions = realize.block.reads if is_read else realize.block.writes
     old = regions[position].buffer
-    mapping = as_index_map(index_map, old.ndim)
-    sch.note(buffer=["read" if is_read else "write", position], index_map=mapping.to_text())
     func_name = state.func_name_of(realize)
+    mapping = _resolved_map(state, func_name, realize, index_map, old.ndim)
+    sch.note(buffer=["read" if is_read else "write", position], index_map=mapping.to_json())
     owner = _owner(state, realize, old)
     func = state.func(func_name)
     if owner is None:
         _check_layout_free(state, realize, func, old)
     analyzer = state.analyzer(func_name)
-    padding: Expr = FALSE
-    inverse: IndexMap | None = None
-    if not assume_injective_transform:
-        try:
-            inverse, padding = mapping.non_surjective_inverse(old.shape)
-        except ScheduleError as error:
-            raise state.error(
-                error.message,
-                realize,
-                remedy="if the map is injective all the same, pass assume_injective_transform=True",
-            ) from None
-    shape = mapping.map_shape(old.shape, analyzer)
-    new = old.with_fresh_data(shape=shape, strides=(), elem_offset=None, axis_separators=())
-    around: Any = func.body if owner is None else owner
-    body = _LayoutRewriter(state, realize, old, new, mapping, analyzer).visit(
-        around.block.body if owner is None else owner.body
+    value = None
+    if pad_value is not None:
+        value = _pad_function(state, func_name, realize, pad_value, len(mapping.final_indices))
+        sch.note(pad_value=value.to_json() if isinstance(value, IndexMap) else value)
+    try:
+        shape = mapping.map_shape(old.shape, analyzer)
+        inverse, padding = _inverse(
+            mapping, old.shape, analyzer, assume_injective_transform and value is None
+        )
+    except ScheduleError as error:
+        raise state.error(
+            error.message,
+            realize,
+            remedy="if the map is injective all the same, pass assume_injective_transform=True",
+        ) from None
+    if value is not None and padding is not FALSE and owner is None:
+        raise state.error(f"{old.name} is a parameter: its padding belongs to the caller", realize)
+    new = old.with_fresh_data(
+        shape=shape, strides=(), elem_offset=None, axis_separators=mapping.axis_separators
     )
-    if pad_value is not None and padding is not FALSE:
-        if owner is None:
-            raise state.error(
-                f"{old.name} is a parameter: its padding belongs to the caller", realize
-            )
-        body = seq(body, _pad_nest(state, func_name, new, padding, inverse, pad_value))
+    rewriter = LayoutRewriter(state, realize, old, new, mapping, analyzer)
     if owner is None:
         buffer_map = {var: new if known is old else known for var, known in func.buffer_map.items()}
         root = func.body
         assert isinstance(root, BlockRealize)
-        made = root.replace(block=root.block.replace(body=body))
+        made = root.replace(block=root.block.replace(body=rewriter.visit(root.block.body)))
         state.set_func(func_name, func.replace(buffer_map=buffer_map, body=made))
         return
+    rewriter.check_not_aliased(owner)
+    body = rewriter.visit(owner.body)
+    if value is not None and padding is not FALSE:
+        assert inverse is not None
+        fill = _pad_nest(state, func_name, new, padding, inverse, value)
+        body = _after_last_write(body, new, fill)
+    init = None if owner.init is None else rewriter.visit(owner.init)
     allocated = tuple(new if item is old else item for item in owner.alloc_buffers)
-    state.replace(owner, owner.replace(body=body, alloc_buffers=allocated))
+    state.replace(owner, owner.replace(body=body, init=init, alloc_buffers=allocated))
+
+
+@primitive
+def set_axis_separator(
+    sch: Any, block: BlockRV, buffer: Any, axis_separators: Sequence[int]
+) -> None:
+    """Group a buffer's dimensions into physical axes.
+
+    ``axis_separators`` are the dimensions before which a new physical axis starts: a buffer
+    ``(4, 8, 16)`` with ``[1]`` is stored in two axes, ``4`` and ``8 * 16``. Memory with one axis
+    (that of a CPU) stores the groups row-major, one after the other. ``buffer`` is ``("read", 0)``,
+    ``("write", 0)`` … of ``block``, or the buffer's name.
+
+    Preconditions:
+        - the buffer is one that the block accesses
+        - the separators ascend and lie between the first and the last dimension
+        - the buffer is not a view of another one
+    Before:
+        B = T.alloc_buffer((64, 32))
+        for i, j in T.grid(64, 32):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+    After ``set_axis_separator(B, ("write", 0), [1])``:
+        B = T.alloc_buffer((64, 32), axis_separators=[1])
+        for i, j in T.grid(64, 32):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+    """
+    state: ScheduleState = sch.state
+    realize = state.get_block(block)
+    is_read, position = resolve_buffer(state, realize, buffer)
+    old = (realize.block.reads if is_read else realize.block.writes)[position].buffer
+    sch.note(buffer=["read" if is_read else "write", position])
+    made = tuple(axis_separators)
+    if list(made) != sorted(set(made)) or any(not 0 < axis < old.ndim for axis in made):
+        raise state.error(
+            f"axis_separators {list(made)} must ascend and lie in [1, {old.ndim - 1}]: "
+            f"{old.name} has {old.ndim} dimensions",
+            realize,
+        )
+    owner = _owner(state, realize, old)
+    if made == old.axis_separators:
+        return
+    new = old.replace(axis_separators=made)
+    if owner is not None:
+        state.replace(owner, change_buffers(owner, {old: new}))
+        return
+    func_name = state.func_name_of(realize)
+    func = state.func(func_name)
+    buffer_map = {var: new if known is old else known for var, known in func.buffer_map.items()}
+    body = change_buffers(func.body, {old: new})
+    state.set_func(func_name, func.replace(buffer_map=buffer_map, body=body))
+
+
+def _resolved_map(
+    state: ScheduleState, func_name: str, realize: BlockRealize, value: Any, ndim: int
+) -> IndexMap:
+    """Make the index map; its text may name the function's symbolic extents."""
+    symbols: dict[str, Var] = {}
+    ambiguous: set[str] = set()
+    for var in state.func(func_name).symbolic_vars():
+        if var.name in symbols:
+            ambiguous.add(var.name)
+        symbols[var.name] = var
+    for name in ambiguous:
+        del symbols[name]
+    try:
+        made = as_index_map(value, ndim, symbols)
+    except ScheduleError as error:
+        raise state.error(error.message, realize) from None
+    own = set(made.initial_indices)
+    for expr in made.final_indices:
+        for var in free_vars(expr):
+            if var not in own and symbols.get(var.name) is not var:
+                raise state.error(
+                    f"the index map {made.to_text()} uses {var.name!r}, which is no symbolic "
+                    "extent of the function",
+                    realize,
+                )
+    return made
+
+
+def _inverse(
+    mapping: IndexMap, shape: Sequence[Expr], analyzer: Analyzer, trusted: bool
+) -> tuple[IndexMap | None, Expr]:
+    if trusted:
+        return None, FALSE
+    return mapping.non_surjective_inverse(shape, analyzer)
+
+
+def _pad_function(
+    state: ScheduleState, func_name: str, realize: BlockRealize, value: Any, ndim: int
+) -> int | float | IndexMap:
+    """Return the padding as a number, or as a map from the new indices to one."""
+    if callable(value) and not isinstance(value, (Expr, IndexMap)):
+        count = sum(
+            item.kind is not inspect.Parameter.VAR_POSITIONAL
+            for item in inspect.signature(value).parameters.values()
+        )
+        constant = value(*(Var(f"i{axis}") for axis in range(count or ndim)))
+        value = constant if isinstance(constant, (bool, int, float, IntImm, FloatImm)) else value
+    number = getattr(value, "value", value)
+    if isinstance(number, (bool, int, float)):
+        return number
+    if not isinstance(value, (str, IndexMap)) and not callable(value):
+        raise state.error(
+            f"pad_value must be a number or a function of the new indices, got {value!r}", realize
+        )
+    made = _resolved_map(state, func_name, realize, value, ndim)
+    if len(made.final_indices) != 1:
+        raise state.error(
+            f"pad_value {made.to_text()} must give one number, it gives {len(made.final_indices)}",
+            realize,
+        )
+    return made
 
 
 def _owner(state: ScheduleState, realize: BlockRealize, buffer: Buffer) -> Block | None:
     """Return the block that allocates ``buffer``; ``None`` for a parameter."""
-    for item in state.parents(realize.block.body):
+    for item in (realize.block, *state.parents(realize.block)):
         if isinstance(item, Block):
             if buffer in item.alloc_buffers:
                 return item
@@ -162,100 +305,22 @@ def _check_layout_free(
     )
 
 
-class _LayoutRewriter(Mutator):
-    """Maps the indices of every access to one buffer and corrects the signatures around."""
-
-    def __init__(
-        self,
-        state: ScheduleState,
-        realize: BlockRealize,
-        old: Buffer,
-        new: Buffer,
-        index_map: IndexMap,
-        analyzer: Analyzer,
-    ) -> None:
-        self.state = state
-        self.realize = realize
-        self.old = old
-        self.new = new
-        self.index_map = index_map
-        self.analyzer = analyzer
-
-    def mapped(self, indices: Sequence[Expr]) -> tuple[Expr, ...]:
-        return self.index_map.map_indices(indices, self.analyzer)
-
-    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
-        made: BufferLoad = self.generic_visit(node) if node.buffer is not self.old else node
-        if made.buffer is not self.old:
-            return made
-        indices = tuple(map(self.visit, node.indices))
-        return BufferLoad(self.new, self.mapped(indices))
-
-    def visit_BufferStore(self, node: BufferStore) -> Stmt:
-        value = self.visit(node.value)
-        indices = tuple(map(self.visit, node.indices))
-        if node.buffer is self.old:
-            return BufferStore(self.new, value, self.mapped(indices))
-        if value is node.value and all(a is b for a, b in zip(indices, node.indices)):
-            return node
-        return BufferStore(node.buffer, value, indices)
-
-    def visit_For(self, node: For) -> Stmt:
-        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
-        return self.generic_visit(node)  # type: ignore[no-any-return]
-
-    def visit_Block(self, node: Block) -> Stmt:
-        accesses = any(region.buffer is self.old for region in (*node.reads, *node.writes))
-        for iter_var in node.iter_vars:
-            self.analyzer.bind(iter_var.var, iter_var.dom, override=True)
-        for match in node.match_buffers:
-            self.visit(match)
-        body = self.visit(node.body)
-        init = None if node.init is None else self.visit(node.init)
-        if body is node.body and init is node.init:
-            if accesses:
-                raise self.refuse(f"is used opaquely by block {node.name!r}")
-            return node
-        made = node.replace(body=body, init=init)
-        if accesses:
-            reads, writes = block_access_regions(made)
-            made = made.replace(reads=tuple(reads), writes=tuple(writes))
-        return made
-
-    def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> Any:
-        if node.source.buffer is self.old:
-            raise self.refuse("is matched by a tensorized block")
-        return node
-
-    def visit_Var(self, node: Var) -> Var:
-        if node is self.old.data:
-            raise self.refuse("is used through its pointer")
-        return node
-
-    def refuse(self, reason: str) -> Exception:
-        return self.state.error(
-            f"{self.old.name} {reason}: its layout can't be changed", self.realize
-        )
-
-
 def _pad_nest(
     state: ScheduleState,
     func_name: str,
     buffer: Buffer,
     padding: Expr,
-    inverse: IndexMap | None,
-    pad_value: Any,
+    inverse: IndexMap,
+    pad_value: int | float | IndexMap,
 ) -> Stmt:
     """Build a block that fills the padding."""
-    assert inverse is not None
-    value = cast(as_expr(getattr(pad_value, "value", pad_value)), buffer.dtype)
-    if not isinstance(value, (IntImm, FloatImm)):
-        raise state.error(f"pad_value must be a number, got {pad_value!r}")
     iter_vars = tuple(
         IterVar(Var(f"v{axis}"), Range(const(0), extent), SPATIAL)
         for axis, extent in enumerate(buffer.shape)
     )
     where = tuple(iter_var.var for iter_var in iter_vars)
+    filled = pad_value.map_indices(where)[0] if isinstance(pad_value, IndexMap) else pad_value
+    value = cast(as_expr(filled), buffer.dtype)
     loops = tuple(Var(f"ax{axis}") for axis in range(buffer.ndim))
     writes = BufferRegion(buffer, tuple(Range(var, const(1)) for var in where))
     name = state.fresh_block_name(func_name, f"{buffer.name}_pad")
@@ -267,56 +332,73 @@ def _pad_nest(
     return nest
 
 
+def _after_last_write(body: Stmt, buffer: Buffer, added: Stmt) -> Stmt:
+    """Put a statement behind the last of a scope's statements that writes ``buffer``."""
+    stmts = list(body.stmts) if isinstance(body, SeqStmt) else [body]
+    last = -1
+    for number, stmt in enumerate(stmts):
+        if any(isinstance(item, BufferStore) and item.buffer is buffer for item in pre_order(stmt)):
+            last = number
+    return seq(*stmts[: last + 1], added, *stmts[last + 1 :])
+
+
 @primitive
 def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
     """Iterate a block over mapped axes, with new loops, one per new axis.
 
+    Where the map adds points (16 iterations for 10), a predicate leaves them out. ``index_map`` is
+    what ``transform_layout`` takes.
+
+    Preconditions:
+        - the block's instances can run in another order
+        - each axis of the block is bound to a serial loop of its own over its whole domain
+        - these loops hold nothing else and carry no annotations
+        - the index map takes one index per axis of the block
+        - the index map is injective, with an inverse that can be derived
+        - no new axis mixes spatial and reduction axes
+        - the new reduction axes of a block with ``init`` are not padded
     Before:
         for i, j in T.grid(64, 32):
             with T.block("B"):
                 vi, vj = T.axis.remap("SS", [i, j])
                 B[vi, vj] = A[vi, vj] * T.float32(2)
-    After (``transform_block_layout(B, lambda i, j: (i * 32 + j,))``):
+    After ``transform_block_layout(B, lambda i, j: (i * 32 + j,))``:
         for ax0 in T.serial(2048):
             with T.block("B"):
                 v0 = T.axis.spatial(2048, ax0)
                 B[v0 // 32, v0 % 32] = A[v0 // 32, v0 % 32] * T.float32(2)
-
-    Raises ``ScheduleError`` unless the map is a bijection that keeps spatial and reduction axes
-    apart, and each axis of the block is bound to a loop of its own that holds nothing else.
     """
     state: ScheduleState = sch.state
     realize = state.get_block(block)
     scope = scope_of(state, realize)
     old = realize.block
-    mapping = as_index_map(index_map, len(old.iter_vars))
-    sch.note(index_map=mapping.to_text())
+    mapping = _resolved_map(state, scope.func_name, realize, index_map, len(old.iter_vars))
+    sch.note(index_map=mapping.to_json())
+    facts = block_facts(old)
+    if facts.kind == OPAQUE:
+        raise state.error(
+            f"the instances of block {old.name!r} can't run in another order: {facts.reason}",
+            realize,
+        )
     outermost = _own_loops(state, realize)
     shape = [iter_var.dom.extent for iter_var in old.iter_vars]
+    analyzer = state.analyzer(scope.func_name)
     try:
-        inverse = mapping.inverse(shape)
+        inverse, padding = mapping.non_surjective_inverse(shape, analyzer)
+        extents = mapping.map_shape(shape, analyzer)
     except ScheduleError as error:
         raise state.error(error.message, realize) from None
-    extents = mapping.map_shape(shape, state.analyzer(scope.func_name))
-    kinds = {var: iter_var.kind for var, iter_var in zip(mapping.initial_indices, old.iter_vars)}
-    iter_vars: list[IterVar] = []
-    for axis, (expr, extent) in enumerate(zip(mapping.final_indices, extents)):
-        used = {kinds[var] for var in free_vars(expr) if var in kinds}
-        if len(used) > 1:
-            raise state.error(
-                f"index {axis} of the map mixes {' and '.join(sorted(used))} axes", realize
-            )
-        kind = used.pop() if used else SPATIAL
-        iter_vars.append(IterVar(Var(f"v{axis}"), Range(const(0), extent), kind))
-    analyzer = state.analyzer(scope.func_name)
+    iter_vars = _mapped_axes(state, realize, mapping, extents)
+    new_vars = [iter_var.var for iter_var in iter_vars]
+    _check_init_not_padded(state, realize, iter_vars, inverse, padding)
     for iter_var in iter_vars:
         analyzer.bind(iter_var.var, iter_var.dom)
-    values = inverse.map_indices([iter_var.var for iter_var in iter_vars], analyzer)
+    values = inverse.map_indices(new_vars, analyzer)
     replaced = {iter_var.var: value for iter_var, value in zip(old.iter_vars, values)}
     body = substitute(old.body, replaced)
     init = None if old.init is None else substitute(old.init, replaced)
     made = old.replace(
-        iter_vars=tuple(iter_vars),
+        iter_vars=iter_vars,
         body=_simplified(body, analyzer),
         init=None if init is None else _simplified(init, analyzer),
         match_buffers=tuple(substitute(match, replaced) for match in old.match_buffers),
@@ -327,10 +409,52 @@ def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
     # Each old loop is one old axis, so the predicate follows the axes.
     in_loops = inverse.map_indices(loops, analyzer)
     old_loops = dict(zip(realize.iter_values, in_loops))
-    nest: Stmt = BlockRealize(loops, substitute(realize.predicate, old_loops), made)
-    for var, iter_var in zip(reversed(loops), reversed(iter_vars)):
-        nest = For(var, const(0), iter_var.dom.extent, SERIAL, nest)
+    predicate = substitute(realize.predicate, old_loops)
+    if padding is not FALSE:
+        inside = substitute(padding, dict(zip(inverse.initial_indices, loops)))
+        predicate = and_(predicate, analyzer.simplify(not_(inside)))
+    nest: Stmt = BlockRealize(loops, predicate, made)
+    for loop_var, iter_var in zip(reversed(loops), reversed(iter_vars)):
+        nest = For(loop_var, const(0), iter_var.dom.extent, SERIAL, nest)
     state.replace(outermost, nest)
+
+
+def _mapped_axes(
+    state: ScheduleState, realize: BlockRealize, mapping: IndexMap, extents: Sequence[Expr]
+) -> tuple[IterVar, ...]:
+    """The new axes, each of the kind of those that it is made of."""
+    axes = realize.block.iter_vars
+    kinds = {var: iter_var.kind for var, iter_var in zip(mapping.initial_indices, axes)}
+    made: list[IterVar] = []
+    for axis, (expr, extent) in enumerate(zip(mapping.final_indices, extents)):
+        used = {kinds[var] for var in free_vars(expr) if var in kinds}
+        if len(used) > 1:
+            raise state.error(
+                f"index {axis} of the map mixes {' and '.join(sorted(used))} axes", realize
+            )
+        kind = used.pop() if used else SPATIAL
+        made.append(IterVar(Var(f"v{axis}"), Range(const(0), extent), kind))
+    return tuple(made)
+
+
+def _check_init_not_padded(
+    state: ScheduleState,
+    realize: BlockRealize,
+    iter_vars: Sequence[IterVar],
+    inverse: IndexMap,
+    padding: Expr,
+) -> None:
+    """Refuse padded reductions with init: the iteration that runs it might be padding."""
+    if realize.block.init is None or padding is FALSE:
+        return
+    reduced = {var for var, axis in zip(inverse.initial_indices, iter_vars) if axis.kind != SPATIAL}
+    if uses_var(padding, reduced):
+        raise state.error(
+            f"the map pads reduction axes of block {realize.block.name!r}, and its init would not "
+            "run where the first iteration is padding",
+            realize,
+            remedy="decompose_reduction first, or choose factors that divide the extents",
+        )
 
 
 def _own_loops(state: ScheduleState, realize: BlockRealize) -> Any:
@@ -340,6 +464,13 @@ def _own_loops(state: ScheduleState, realize: BlockRealize) -> Any:
     for item in state.parents(realize):
         if type(item) is not For:
             break
+        if item.kind != SERIAL or item.annotations:
+            raise state.error(
+                f"loop {item.loop_var.name!r} is {item.kind} or annotated: new loops would lose "
+                "that",
+                item,
+                remedy="transform the block first, then annotate its new loops",
+            )
         loops[item.loop_var] = item
         current = item
     bound: set[Var] = set()
