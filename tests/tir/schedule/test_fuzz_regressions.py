@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from schedule_cases import check, refuses
+from schedule_cases import check, matmul, refuses
 
 from tilewright.ir import assert_structural_equal
 from tilewright.script import parse
@@ -79,3 +79,11 @@ def main(A: T.Buffer((4, 6), "float32"), B: T.Buffer((4, 6), "float32")):
     block = sch.blockize(sch.get_loops("B")[2])
     check(sch, func)
     assert len(sch.get(block).iter_vars) == 2
+
+
+def test_a_block_of_an_init_has_no_producers_or_consumers() -> None:
+    sch = Schedule(matmul(), seed=0)
+    sch.blockize(sch.get_loops("C")[1])
+    (init,) = [name for name in sch.state.index("main").blocks if "init" in name]
+    assert sch.get_producers(init) == sch.get_consumers(init) == []
+    assert sch.sample_compute_location(sch.get_block(init)).is_root

@@ -3,6 +3,9 @@
 Edges stand for read-after-write, write-after-write and write-after-read, from the regions that the
 blocks declare. They go between the direct child blocks of a scope, in program order, and are kept
 by block, as blocks are immutable.
+
+Where nothing more is known than that the order must stay, a dependence is *opaque*: two blocks that
+reach the same memory through different buffers, or that both have effects outside of any buffer.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from tilewright.ir import Call, Var, pre_order
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import (
     Block,
@@ -24,6 +28,10 @@ from tilewright.tir.stmt import (
 RAW = "RAW"
 WAW = "WAW"
 WAR = "WAR"
+OPAQUE_DEPENDENCE = "opaque"
+
+# Calls that are called opaque so that nothing moves them, but have no effect outside of buffers.
+_KNOWN_EFFECTS = ("access_ptr", "assume", "prefetch")
 
 
 @dataclass(frozen=True)
@@ -36,16 +44,28 @@ class Dependency:
     buffer: Buffer
 
 
+@dataclass(frozen=True)
+class OpaqueDependency:
+    """``target`` must come after ``source``, nothing more is known; ``reason`` says why."""
+
+    source: str
+    target: str
+    reason: str
+
+
 class DependencyGraph:
     """The dependencies among the child blocks of one scope, by block name."""
 
     def __init__(self, children: list[BlockRealize]) -> None:
         self.children = {realize.block.name: realize for realize in children}
         self.edges: list[Dependency] = []
+        self.opaque: list[OpaqueDependency] = []
         self.writers: dict[Buffer, list[str]] = {}
         self.readers: dict[Buffer, list[str]] = {}
         self._before: dict[str, list[Dependency]] = {name: [] for name in self.children}
         self._after: dict[str, list[Dependency]] = {name: [] for name in self.children}
+        self._views: dict[Var, dict[Buffer, None]] = {}
+        self._outside: list[str] = []
         for name, realize in self.children.items():
             self._add(name, realize.block)
 
@@ -64,6 +84,36 @@ class DependencyGraph:
             self.readers.setdefault(buffer, []).append(name)
         for buffer in writes:
             self.writers.setdefault(buffer, []).append(name)
+        self._add_opaque(name, block, dict.fromkeys([*reads, *writes]), set(writes))
+
+    def _add_opaque(
+        self, name: str, block: Block, used: dict[Buffer, None], written: set[Buffer]
+    ) -> None:
+        for buffer in used:
+            for other in self._views.get(buffer.data, ()):
+                if other is buffer:
+                    continue
+                earlier = list(self.writers.get(other, ()))
+                if buffer in written:
+                    earlier += self.readers.get(other, ())
+                for source in dict.fromkeys(earlier):
+                    if source != name:
+                        why = f"{other.name!r} and {buffer.name!r} are views of the same memory"
+                        self.opaque.append(OpaqueDependency(source, name, why))
+            self._views.setdefault(buffer.data, {})[buffer] = None
+        if _has_outside_effect(block):
+            for source in self._outside:
+                self.opaque.append(
+                    OpaqueDependency(source, name, "both have effects outside of any buffer")
+                )
+            self._outside.append(name)
+
+    def kinds(self, source: str, target: str) -> set[str]:
+        """How ``target`` depends on ``source``: a subset of RAW, WAW, WAR, opaque."""
+        found = {edge.kind for edge in self._before[target] if edge.source == source}
+        if any(edge.source == source and edge.target == target for edge in self.opaque):
+            found.add(OPAQUE_DEPENDENCE)
+        return found
 
     def _edge(self, source: str, target: str, kind: str, buffer: Buffer) -> None:
         edge = Dependency(source, target, kind, buffer)
@@ -80,14 +130,32 @@ class DependencyGraph:
         return self._after[name]
 
     def producers(self, name: str) -> list[str]:
-        """Blocks that write, before ``name``, what it reads or writes; in program order."""
-        found = {edge.source for edge in self._before[name] if edge.kind != WAR}
+        """Blocks that write, before ``name``, what it reads or writes; in program order.
+
+        A block inside of an ``init`` is no child of the scope and has none.
+        """
+        found = {edge.source for edge in self._before.get(name, ()) if edge.kind != WAR}
         return [item for item in self.children if item in found]
 
     def consumers(self, name: str) -> list[str]:
         """Blocks that read or write, after ``name``, what it writes; in program order."""
-        found = {edge.target for edge in self._after[name] if edge.kind != WAR}
+        found = {edge.target for edge in self._after.get(name, ()) if edge.kind != WAR}
         return [item for item in self.children if item in found]
+
+
+def _has_outside_effect(block: Block) -> bool:
+    """Whether a block calls something whose effects its regions can't tell."""
+    for item in pre_order(block.body):
+        if type(item) is Call and item.op.effect == "opaque" and item.op.name not in _KNOWN_EFFECTS:
+            if not any(_is_pointer(part) for part in pre_order(item) if part is not item):
+                return True
+    return False
+
+
+def _is_pointer(node: Any) -> bool:
+    if type(node) is Call:
+        return node.op.name in ("access_ptr", "address_of")
+    return type(node) is Var and bool(node.dtype == "handle")
 
 
 def _child_blocks(body: Any) -> Iterator[BlockRealize]:
