@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.arith.polynomial import Poly, poly_add
-from tilewright.ir import Expr, Var, and_, const
+from tilewright.ir import Expr, Var, and_, as_int, const
 from tilewright.tir import (
     NO_OP,
     SERIAL,
@@ -49,6 +49,8 @@ class Place:
         self.regions = Regions(state, self.scope.func_name, outer)
         self.regions.add_block_axes(self.scope.block)
         self.outer = outer
+        # Those with more than one iteration.
+        self.counted = [item for item in outer if as_int(item.extent) != 1]
         body = loop.body
         self.items: tuple[Stmt, ...] = body.stmts if type(body) is SeqStmt else (body,)
         # For each block under the loop: which statement of the loop's body it is in.

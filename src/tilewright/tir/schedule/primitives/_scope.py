@@ -7,7 +7,7 @@ buffer. A :class:`Scope` is computed once per version of a function and kept wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tilewright.arith import Analyzer, detect_iter_map
@@ -28,10 +28,14 @@ from tilewright.ir import (
     as_int,
     const,
     expr_equal,
+    free_vars,
     pre_order,
+    uses_var,
 )
 from tilewright.tir import (
     NO_OP,
+    OPAQUE,
+    REDUCE,
     SPATIAL,
     Block,
     BlockRealize,
@@ -41,6 +45,9 @@ from tilewright.tir import (
     IfThenElse,
     SeqStmt,
 )
+from tilewright.tir.analysis import COMPLETE, REDUCTION, block_facts
+from tilewright.tir.analysis.block_kind import UPDATE
+from tilewright.tir.schedule.legality import covers
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.state import ScheduleState, child_blocks
 
@@ -55,6 +62,8 @@ class Scope:
         self.block: Block = realize.block
         self.blocks = child_blocks(realize.block)
         self.position = {child: number for number, child in enumerate(self.blocks)}
+        self._loops: dict[BlockRealize, list[For]] = {}
+        self._whole: dict[BlockRealize, bool] = {}
         self._readers: dict[Buffer, list[BlockRealize]] = {}
         self._writers: dict[Buffer, list[BlockRealize]] = {}
         for child in self.blocks:
@@ -70,6 +79,24 @@ class Scope:
     def writers(self, buffer: Buffer) -> list[BlockRealize]:
         """Blocks that write ``buffer``, in program order."""
         return self._writers.get(buffer, [])
+
+    def loops(self, realize: BlockRealize) -> list[For]:
+        """Loops around a block of this scope, the outermost first."""
+        found = self._loops.get(realize)
+        if found is None:
+            found = self._loops[realize] = self.state.loops_above(realize)
+        return found
+
+    def shared_loops(self, a: BlockRealize, b: BlockRealize) -> list[For]:
+        """Loops that are around both of two blocks and have more than one iteration."""
+        return [x for x, y in zip(self.loops(a), self.loops(b)) if x is y and as_int(x.extent) != 1]
+
+    def is_whole(self, realize: BlockRealize) -> bool:
+        """Whether the loops around a block and its predicate run all of its domain."""
+        found = self._whole.get(realize)
+        if found is None:
+            found = self._whole[realize] = _runs_whole_domain(self, realize)
+        return found
 
     def is_visible_outside(self, buffer: Buffer) -> bool:
         """Whether ``buffer`` outlives the scope: it is allocated elsewhere, or a parameter."""
@@ -197,6 +224,88 @@ def check_inputs_final(scope: Scope, realize: BlockRealize) -> None:
                 )
 
 
+def check_movable(scope: Scope, realize: BlockRealize) -> None:
+    """Refuse unless a block may run in other places: it is complete or a reduction."""
+    facts = block_facts(realize.block)
+    if facts.kind in (COMPLETE, REDUCTION):
+        return
+    why = facts.reason or "it updates what was there before"
+    raise scope.state.error(
+        f"block {realize.block.name!r} is neither complete nor a reduction: {why}",
+        realize,
+        remedy="only a block that makes each element anew, whenever it runs, can be moved",
+    )
+
+
+def check_inputs_settled(scope: Scope, realize: BlockRealize) -> None:
+    """Refuse if other iterations of a loop around the block change what it reads.
+
+    Such a block may be computed only where it is. Writers that share no loop with it have finished.
+    """
+    for buffer in regions_buffers(realize.block.reads):
+        writers = [item for item in scope.writers(buffer) if item is not realize]
+        for writer in writers:
+            shared = scope.shared_loops(writer, realize)
+            if shared and not _is_settled(scope, writer, realize, buffer, shared, len(writers)):
+                raise scope.state.error(
+                    f"block {realize.block.name!r} reads {buffer.name}, which block "
+                    f"{writer.block.name!r} may change in later iterations of loop "
+                    f"{shared[0].loop_var.name}: its value depends on when it runs",
+                    realize,
+                    writer,
+                )
+
+
+def _is_settled(
+    scope: Scope,
+    writer: BlockRealize,
+    reader: BlockRealize,
+    buffer: Buffer,
+    shared: list[For],
+    count: int,
+) -> bool:
+    """Whether what ``reader`` finds is final: one iteration of ``shared`` makes it all."""
+    if not finishes_inside(writer, shared) or count > 2:
+        return False
+    if count == 2 and block_facts(writer.block).kind == COMPLETE and not _runs_once(writer, shared):
+        return False  # The init of a reduction, repeated.
+    # Of a buffer of the scope, what is read has been written: before that, it has no value.
+    return not scope.is_visible_outside(buffer) or covers(
+        scope.state, writer, reader, buffer, shared[-1]
+    )
+
+
+def finishes_inside(writer: BlockRealize, loops: list[For]) -> bool:
+    """Whether each element that a block makes is complete in one iteration of ``loops``."""
+    kind = block_facts(writer.block).kind
+    if kind == OPAQUE:
+        return False
+    variables = {loop.loop_var for loop in loops}
+    for iter_var, value in zip(writer.block.iter_vars, writer.iter_values):
+        if iter_var.kind == REDUCE and uses_var(value, variables):
+            return False
+    return kind != UPDATE or _runs_once(writer, loops)
+
+
+def _runs_once(realize: BlockRealize, loops: list[For]) -> bool:
+    """Whether each of ``loops`` takes part in a spatial axis of the block."""
+    used = {
+        var
+        for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
+        if iter_var.kind == SPATIAL
+        for var in free_vars(value)
+    }
+    return all(loop.loop_var in used for loop in loops)
+
+
+def check_not_by_pointer(scope: Scope, realize: BlockRealize, buffer: Buffer) -> None:
+    """Refuse if a block uses a buffer's pointer, which goes past any rewriting of its accesses."""
+    if any(item is buffer.data for item in pre_order(realize.block)):
+        raise scope.state.error(
+            f"block {realize.block.name!r} uses {buffer.name} through its pointer", realize
+        )
+
+
 # ---- predicates ---------------------------------------------------------------------------------
 
 
@@ -265,9 +374,8 @@ def check_predicate_is_domain(scope: Scope, realize: BlockRealize) -> None:
     """Refuse if a block's predicate does more than keep its axes inside their domains."""
     if realize.predicate is TRUE:
         return
-    analyzer = scope.state.analyzer(scope.func_name)
-    rest = restricting_conjuncts(realize, analyzer)
-    if rest and not (_is_bijective(scope, realize, rest) or _covers_domain(scope, realize, rest)):
+    rest = restricting_conjuncts(realize, scope.state.analyzer(scope.func_name))
+    if rest and not scope.is_whole(realize):
         raise scope.state.error(
             lambda: (
                 f"the predicate of block {realize.block.name!r} restricts it beyond its domain: "
@@ -278,7 +386,43 @@ def check_predicate_is_domain(scope: Scope, realize: BlockRealize) -> None:
         )
 
 
-def _is_bijective(scope: Scope, realize: BlockRealize, rest: Sequence[Expr]) -> bool:
+def check_runs_whole(scope: Scope, realize: BlockRealize) -> None:
+    """Refuse if the loops around a block leave out a part of its domain."""
+    check_predicate_is_domain(scope, realize)
+    if not scope.is_whole(realize):
+        raise scope.state.error(
+            f"the loops around block {realize.block.name!r} don't run all of its domain",
+            realize,
+            remedy="an axis that runs over a part of a buffer must have that part as its range",
+        )
+
+
+def _runs_whole_domain(scope: Scope, realize: BlockRealize) -> bool:
+    rest: list[Expr] = []
+    if realize.predicate is not TRUE:
+        rest = restricting_conjuncts(realize, scope.state.analyzer(scope.func_name))
+    elif _is_plain(scope, realize):
+        return True
+    return _covers_domain(scope, realize, rest) or _is_bijective(scope, realize)
+
+
+def _is_plain(scope: Scope, realize: BlockRealize) -> bool:
+    """Whether each axis is bound to a loop of its own with the axis's range."""
+    loops = {loop.loop_var: loop for loop in scope.loops(realize)}
+    for value, iter_var in zip(realize.iter_values, realize.block.iter_vars):
+        dom = iter_var.dom
+        if type(value) is Var:
+            loop = loops.pop(value, None)
+            if loop is None or not (
+                expr_equal(loop.extent, dom.extent) and expr_equal(loop.min, dom.min)
+            ):
+                return False
+        elif as_int(dom.extent) != 1:
+            return False
+    return True
+
+
+def _is_bijective(scope: Scope, realize: BlockRealize) -> bool:
     """Whether loops under the predicate and the block's domain correspond one to one."""
     loops = loop_ranges(scope.state.loops_above(realize))
     analyzer = scope.state.analyzer(scope.func_name)

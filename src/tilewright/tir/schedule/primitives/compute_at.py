@@ -35,14 +35,19 @@ from tilewright.tir import (
 from tilewright.tir.index_map import solve_indices
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.legality import covers
 from tilewright.tir.schedule.primitives import inline
 from tilewright.tir.schedule.primitives._place import Place, new_nest
 from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
 from tilewright.tir.schedule.primitives._scope import (
     check_inputs_final,
+    check_inputs_settled,
+    check_movable,
     check_not_output,
     check_only_writer,
     check_predicate_is_domain,
+    check_runs_whole,
+    finishes_inside,
     regions_buffers,
 )
 from tilewright.tir.schedule.state import ScheduleState
@@ -61,6 +66,17 @@ def compute_at(
     ``index`` says where among the statements of the loop: a position, -1 for the last possible,
     -2 for the first possible. ``preserve_unit_loops`` makes loops of extent one too.
 
+    Preconditions:
+        - the block is complete or a reduction, and the only writer of what it writes
+        - what the block writes is allocated in its scope
+        - nothing that the block reads is changed after it, nor by other iterations of a loop that
+          it shares with the writer
+        - the predicate of the block does no more than keep its axes inside their domains
+        - the loop is in the scope of the block, and not around the block already
+        - the block has consumers, and all are under the loop
+        - there is a place under the loop after what the block needs and ahead of its consumers, and
+          ``index`` is such a place
+        - the block is inside another block, in which it is not the only statement
     Before:
         for i in T.serial(128):
             with T.block("B"):
@@ -70,7 +86,7 @@ def compute_at(
             with T.block("C"):
                 vi = T.axis.spatial(128, i0 * 8 + i1)
                 C[vi] = B[vi] + T.float32(1)
-    After (``compute_at(B, i0)``):
+    After ``compute_at(B, i0)``:
         for i0 in T.serial(16):
             for ax0 in T.serial(8):
                 with T.block("B"):
@@ -80,9 +96,6 @@ def compute_at(
                 with T.block("C"):
                     vi = T.axis.spatial(128, i0 * 8 + i1)
                     C[vi] = B[vi] + T.float32(1)
-
-    Raises ``ScheduleError`` unless the block alone writes a buffer of its scope, all its consumers
-    are under ``loop``, and nothing it reads is changed after it.
     """
     state: ScheduleState = sch.state
     if loop.is_root:
@@ -97,7 +110,9 @@ def compute_at(
     check_not_output(scope, realize)
     for buffer in regions_buffers(realize.block.writes):
         check_only_writer(scope, realize, buffer)
+    check_movable(scope, realize)
     check_inputs_final(scope, realize)
+    check_inputs_settled(scope, realize)
     check_predicate_is_domain(scope, realize)
     consumers = scope.consumers(realize)
     if not consumers:
@@ -140,6 +155,21 @@ def reverse_compute_at(
 
     ``index`` and ``preserve_unit_loops`` as in ``compute_at``.
 
+    Preconditions:
+        - the block is complete or a reduction, and the only writer of what it writes
+        - the loops around the block run all of its domain, under no further condition
+        - the loop is in the scope of the block, and not around the block already
+        - a producer of the block is under the loop
+        - all else that the block reads is made before the loop
+        - nobody reads what the block writes before that is written
+        - one iteration of the loop completes what the producers make in it: their reductions are
+          inside, they run under no branch, and change nothing later
+        - what one iteration makes has no holes, and tells the range of each axis of the block; all
+          inputs ask for the same range
+        - all iterations together run the whole block, and each part of a reduction once
+        - there is a place under the loop after the producers and ahead of the consumers, and
+          ``index`` is such a place
+        - the block is inside another block
     Before:
         for i0, i1 in T.grid(16, 8):
             with T.block("B"):
@@ -149,7 +179,7 @@ def reverse_compute_at(
             with T.block("C"):
                 vi = T.axis.spatial(128, i)
                 C[vi] = B[vi] + T.float32(1)
-    After (``reverse_compute_at(C, i0)``):
+    After ``reverse_compute_at(C, i0)``:
         for i0 in T.serial(16):
             for i1 in T.serial(8):
                 with T.block("B"):
@@ -159,10 +189,6 @@ def reverse_compute_at(
                 with T.block("C"):
                     vi = T.axis.spatial(128, i0 * 8 + ax0)
                     C[vi] = B[vi] + T.float32(1)
-
-    Raises ``ScheduleError`` unless each element is complete when it is consumed: the loops of the
-    producers' reductions must be inside ``loop``, all else that the block reads must be made before
-    the loop, and its accesses must be solvable for its axes.
     """
     state: ScheduleState = sch.state
     if loop.is_root:
@@ -176,7 +202,8 @@ def reverse_compute_at(
     scope, regions = place.scope, place.regions
     for buffer in regions_buffers(realize.block.writes):
         check_only_writer(scope, realize, buffer)
-    check_predicate_is_domain(scope, realize)
+    check_movable(scope, realize)
+    check_runs_whole(scope, realize)
     producers = [item for item in scope.producers(realize) if item in place.paths]
     if not producers:
         raise state.error(
@@ -460,6 +487,18 @@ def _check_ready(place: Place, realize: BlockRealize, producers: Sequence[BlockR
                     realize,
                     reader,
                 )
+            if (
+                reader is not realize
+                and scope.is_visible_outside(buffer)
+                and (shared := scope.shared_loops(realize, reader))
+                and not covers(state, realize, reader, buffer, shared[-1])
+            ):
+                raise state.error(
+                    f"block {reader.block.name!r} may read {buffer.name} in an iteration of loop "
+                    f"{shared[-1].loop_var.name} before block {realize.block.name!r} writes it",
+                    realize,
+                    reader,
+                )
 
 
 def _check_finished(place: Place, producer: BlockRealize) -> None:
@@ -477,6 +516,13 @@ def _check_finished(place: Place, producer: BlockRealize) -> None:
                     outer[var],
                     remedy="choose a loop outside of the reduction",
                 )
+    if not finishes_inside(producer, place.counted):
+        raise place.state.error(
+            f"block {producer.block.name!r} may change in later iterations of loop "
+            f"{place.loop.loop_var.name} what it has made: it is neither complete nor a reduction",
+            producer,
+            place.loop,
+        )
     if producer in place.branches:
         raise place.state.error(
             f"block {producer.block.name!r} runs under a branch inside loop "

@@ -48,8 +48,10 @@ from tilewright.tir.schedule.primitives._scope import (
     Scope,
     check_complete,
     check_inputs_final,
+    check_inputs_settled,
     check_not_output,
     check_predicate_is_domain,
+    check_runs_whole,
     conjuncts,
     loads_of,
     merge_conditions,
@@ -64,6 +66,17 @@ from tilewright.tir.schedule.state import ScheduleState
 def compute_inline(sch: Any, block: BlockRV) -> None:
     """Substitute a block's formula for every use of its result, and drop the block.
 
+    Preconditions:
+        - the block is complete: its axes are spatial, it alone writes its output, has no init, and
+          doesn't read what it writes
+        - what the block writes is allocated in its scope
+        - nothing that the block reads is changed after it, nor by other iterations of a loop that
+          it shares with the writer
+        - the predicate of the block does no more than keep its axes inside their domains
+        - the block consists of one store of a scalar, whose value has no effects
+        - the indices of the store can be solved for the axes of the block
+        - nobody uses the block's output as a vector, through its pointer, or in a tensorized block
+        - the block is inside another block, in which it is not the only statement
     Before:
         for i in T.serial(128):
             with T.block("B"):
@@ -73,14 +86,11 @@ def compute_inline(sch: Any, block: BlockRV) -> None:
             with T.block("C"):
                 vi = T.axis.spatial(128, i)
                 C[vi] = B[vi] + T.float32(1)
-    After:
+    After ``compute_inline(B)``:
         for i in T.serial(128):
             with T.block("C"):
                 vi = T.axis.spatial(128, i)
                 C[vi] = A[vi] * T.float32(2) + T.float32(1)
-
-    Raises ``ScheduleError`` unless the block is complete, stores one element of a buffer that lives
-    inside the scope only, and reads nothing that is changed later.
     """
     state: ScheduleState = sch.state
     realize = state.get_block(block)
@@ -88,6 +98,7 @@ def compute_inline(sch: Any, block: BlockRV) -> None:
     check_complete(scope, realize)
     check_not_output(scope, realize)
     check_inputs_final(scope, realize)
+    check_inputs_settled(scope, realize)
     check_predicate_is_domain(scope, realize)
     store = _single_store(state, realize)
     _check_pure(state, realize, store.value)
@@ -173,6 +184,20 @@ class _Inliner(Mutator):
 def reverse_compute_inline(sch: Any, block: BlockRV) -> None:
     """Pull a consumer into the one block that produces its input, and drop the consumer.
 
+    Preconditions:
+        - consumer and producer are complete: their axes are spatial, they alone write their output,
+          have no init, and don't read what they write
+        - the loops around the consumer run all of its domain, under no further condition
+        - the consumer has a producer in its scope, a single one for what it takes from there
+        - what the producer writes is allocated in the scope, and the consumer alone reads it
+        - consumer and producer consist of one store of a scalar each, and the value that the
+          consumer stores has no effects
+        - all else that the consumer reads is there when the producer runs
+        - nobody needs what the consumer overwrites, and nobody reads its output before it
+        - the consumer reads one element of the producer's output, by indices that can be solved for
+          its axes (they permute, split, fuse or crop them)
+        - all that the consumer reads has been made by the producer
+        - the block is inside another block
     Before:
         for i in T.serial(128):
             with T.block("B"):
@@ -182,20 +207,17 @@ def reverse_compute_inline(sch: Any, block: BlockRV) -> None:
             with T.block("C"):
                 vi = T.axis.spatial(128, i)
                 C[vi] = B[vi] + T.float32(1)
-    After:
+    After ``reverse_compute_inline(C)``:
         for i in T.serial(128):
             with T.block("B"):
                 vi = T.axis.spatial(128, i)
                 C[vi] = A[vi] * T.float32(2) + T.float32(1)
-
-    Raises ``ScheduleError`` unless producer and consumer are complete, the consumer is the only one
-    of that buffer, and its access can be inverted (it permutes, splits, fuses or crops the axes).
     """
     state: ScheduleState = sch.state
     consumer = state.get_block(block)
     scope = scope_of(state, consumer)
     check_complete(scope, consumer)
-    check_predicate_is_domain(scope, consumer)
+    check_runs_whole(scope, consumer)
     target = _single_store(state, consumer)
     producer = _only_producer(scope, consumer)
     check_complete(scope, producer)
@@ -373,6 +395,15 @@ def _check_available_early(scope: Scope, consumer: BlockRealize, producer: Block
                     f"block {consumer.block.name!r} also reads {buffer.name}, which block "
                     f"{writer.block.name!r} writes only after its producer "
                     f"{producer.block.name!r} has run",
+                    consumer,
+                    writer,
+                )
+            shared = [] if writer is producer else scope.shared_loops(writer, producer)
+            if shared and shared[-1] not in scope.loops(consumer):
+                raise scope.state.error(
+                    f"block {consumer.block.name!r} also reads {buffer.name}, which block "
+                    f"{writer.block.name!r} makes in the same loop {shared[-1].loop_var.name} as "
+                    f"its producer {producer.block.name!r}: not all of it may be there yet",
                     consumer,
                     writer,
                 )

@@ -1,0 +1,458 @@
+"""Blocks that copy a buffer into another memory: where they go, and what they copy.
+
+Used by the primitives that put a copy between those who write a buffer and those who read it
+(``cache_read``, ``cache_write``, ``cache_inplace``, ``reindex``, ``read_at`` …).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.arith.polynomial import poly_add
+from tilewright.ir import (
+    TRUE,
+    Expr,
+    Range,
+    Var,
+    and_,
+    as_int,
+    const,
+    expr_equal,
+    free_vars,
+    pre_order,
+)
+from tilewright.tir import (
+    SERIAL,
+    SPATIAL,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    For,
+    IfThenElse,
+    IterVar,
+    SeqStmt,
+    Stmt,
+    While,
+    fresh_name,
+    seq,
+)
+from tilewright.tir.index_map import solve_indices
+from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
+from tilewright.tir.schedule.primitives._scope import (
+    Scope,
+    buffer_names,
+    loop_ranges,
+    restricting_conjuncts,
+)
+from tilewright.tir.schedule.state import ScheduleState
+
+# ---- which buffer, which blocks -----------------------------------------------------------------
+
+
+def resolve_buffer(state: ScheduleState, realize: BlockRealize, buffer: Any) -> tuple[bool, int]:
+    """Resolve ``("read", 0)``, ``("write", 1)`` or a buffer's name; returns (is_read, position)."""
+    block = realize.block
+    if isinstance(buffer, str):
+        for is_read, regions in ((False, block.writes), (True, block.reads)):
+            for position, region in enumerate(regions):
+                if region.buffer.name == buffer:
+                    return is_read, position
+        raise state.error(f"block {block.name!r} doesn't access a buffer {buffer!r}", realize)
+    if isinstance(buffer, Buffer):
+        return resolve_buffer(state, realize, buffer.name)
+    if not (
+        isinstance(buffer, (tuple, list)) and len(buffer) == 2 and buffer[0] in ("read", "write")
+    ):
+        raise state.error(
+            f'expected ("read", index), ("write", index) or a buffer\'s name, got {buffer!r}'
+        )
+    is_read = buffer[0] == "read"
+    regions = block.reads if is_read else block.writes
+    buffer_at(state, realize, regions, buffer[1], "reads" if is_read else "writes")
+    return is_read, int(buffer[1])
+
+
+def buffer_at(
+    state: ScheduleState,
+    realize: BlockRealize,
+    regions: Sequence[BufferRegion],
+    index: int,
+    what: str,
+) -> Buffer:
+    """Return the buffer of a block's read or write region by its position."""
+    if not 0 <= index < len(regions):
+        names = ", ".join(f"{n}: {region.buffer.name}" for n, region in enumerate(regions))
+        raise state.error(
+            f"block {realize.block.name!r} {what} {len(regions)} buffers ({names}), "
+            f"there is no buffer {index}",
+            realize,
+        )
+    return regions[index].buffer
+
+
+def consumers_of(
+    scope: Scope, realize: BlockRealize, buffer: Buffer, chosen: Sequence[BlockRV]
+) -> list[BlockRealize]:
+    """Return the readers of a buffer in the scope, or the ``chosen`` ones of them."""
+    readers = scope.readers(buffer)
+    if not chosen:
+        return readers
+    found = []
+    for handle in chosen:
+        consumer = scope.state.get_block(handle)
+        if consumer not in readers:
+            raise scope.state.error(
+                f"block {consumer.block.name!r} in consumer_blocks doesn't read {buffer.name} in "
+                f"the scope of block {realize.block.name!r}",
+                consumer,
+            )
+        found.append(consumer)
+    return sorted(dict.fromkeys(found), key=scope.position.__getitem__)
+
+
+def single_access(state: ScheduleState, realize: BlockRealize, buffer: Buffer) -> tuple[Expr, ...]:
+    """Return the indices by which the block accesses ``buffer``, the same everywhere."""
+    found: tuple[Expr, ...] | None = None
+    for root in (realize.block.body, realize.block.init):
+        if root is None:
+            continue
+        for item in pre_order(root):
+            if isinstance(item, (BufferLoad, BufferStore)) and item.buffer is buffer:
+                if found is not None and not all(map(expr_equal, found, item.indices)):
+                    raise state.error(
+                        f"block {realize.block.name!r} accesses {buffer.name} by different indices",
+                        realize,
+                    )
+                found = item.indices
+    if found is None:
+        raise state.error(
+            f"block {realize.block.name!r} doesn't access {buffer.name} by its elements", realize
+        )
+    known = {*free_vars(realize.block), *(item.var for item in realize.block.iter_vars)}
+    if any(var not in known for index in found for var in free_vars(index)):
+        raise state.error(
+            f"block {realize.block.name!r} accesses {buffer.name} by variables that are defined "
+            "inside of it",
+            realize,
+            remedy="choose the block that has the access in its own body",
+        )
+    return found
+
+
+# ---- where the copy goes ------------------------------------------------------------------------
+
+
+def anchor_of(
+    scope: Scope, writers: Sequence[BlockRealize], readers: Sequence[BlockRealize], *, before: bool
+) -> Any:
+    """Return the statement next to which a copy goes: after the writers, ahead of the readers.
+
+    It goes ahead of the returned statement if ``before`` (then that holds the first reader), else
+    behind it (then it holds the last writer).
+    """
+    state = scope.state
+    parents = state.index(scope.func_name).parents
+    around = readers if before else writers
+    other = writers if before else readers
+
+    def path(item: Any) -> list[Any]:
+        found = [item]
+        while parents[found[-1]] is not scope.block:
+            found.append(parents[found[-1]])
+        return found[::-1]
+
+    paths = [path(item) for item in around]
+    others = [path(item) for item in other]
+    # Where no block on the other side shares a statement, the outermost place will do.
+    depth = 0
+    if others:
+        everything = paths + others
+        shortest = min(map(len, everything))
+        while depth < shortest and all(p[depth] is everything[0][depth] for p in everything):
+            depth += 1
+        depth = max(depth - 1, 0)
+        holder = everything[0][depth]
+        if depth < shortest - 1 and type(holder) is SeqStmt:
+            order = {stmt: number for number, stmt in enumerate(holder.stmts)}
+            mine = [order[p[depth + 1]] for p in paths]
+            theirs = [order[p[depth + 1]] for p in others]
+            if before and max(theirs) < min(mine):
+                return holder.stmts[min(mine)]
+            if not before and max(mine) < min(theirs):
+                return holder.stmts[max(mine)]
+        raise state.error(
+            "there is no place between the blocks that write the buffer and those that read it",
+            *around[:1],
+            *other[:1],
+        )
+    body = scope.block.body
+    if type(body) is SeqStmt:
+        order = {stmt: number for number, stmt in enumerate(body.stmts)}
+        numbers = [order[p[1]] for p in paths]
+        return body.stmts[min(numbers) if before else max(numbers)]
+    return body
+
+
+def outer_loops(scope: Scope, anchor: Any) -> list[For]:
+    """Loops of the scope around a statement, the outermost first."""
+    parents = scope.state.index(scope.func_name).parents
+    found = []
+    current = parents[anchor]
+    while current is not scope.block:
+        if type(current) is For:
+            found.append(current)
+        current = parents[current]
+    return found[::-1]
+
+
+def insert(
+    scope: Scope,
+    anchor: Any,
+    before: Stmt,
+    after: Stmt,
+    renamed: Mapping[BlockRealize, BlockRealize],
+    cached: Sequence[Buffer],
+) -> None:
+    """Put copies around ``anchor``, exchange blocks, allocate the buffers: the one edit."""
+    state = scope.state
+    parents = state.index(scope.func_name).parents
+
+    def is_inside(item: Any) -> bool:
+        while item is not None and item is not anchor:
+            item = parents[item]
+        return item is anchor
+
+    inside = {old: new for old, new in renamed.items() if is_inside(old)}
+    mapping: dict[Any, Any] = {old: new for old, new in renamed.items() if old not in inside}
+    changed = state.rebuilt(anchor, inside)
+    mapping[anchor] = seq(before, changed, after)
+    body = state.rebuilt(scope.block.body, mapping)
+    made = scope.block.replace(body=body, alloc_buffers=(*scope.block.alloc_buffers, *cached))
+    state.replace(scope.block, made)
+
+
+# ---- what is copied -----------------------------------------------------------------------------
+
+
+class Box:
+    """What blocks touch of one buffer in one execution of a statement under the loops ``outer``."""
+
+    def __init__(self, scope: Scope, outer: Sequence[For]) -> None:
+        self.scope = scope
+        self.outer = outer
+        self.regions = Regions(scope.state, scope.func_name, outer)
+        self.regions.add_block_axes(scope.block)
+        self.spans: list[Span | None] | None = None
+        # What the blocks touch in all executions together, if that is known to be less than what
+        # their loops reach (a predicate keeps their axes inside the domain).
+        self.limits: list[Span | None] | None = None
+
+    def add(self, realize: BlockRealize, declared: Sequence[BufferRegion], buffer: Buffer) -> None:
+        """Take in what one block touches of ``buffer`` by the regions it declares."""
+        regions, axes = self.regions, realize.block.iter_vars
+        domain = {iter_var.var: iter_var.dom for iter_var in axes}
+        if self.outer or self.scope.block.iter_vars or not self.scope.is_whole(realize):
+            mine = set(self.outer)
+            inner = regions.inner_loops(
+                loop for loop in self.scope.loops(realize) if loop not in mine
+            )
+            env = regions.axis_values(realize)
+        else:
+            # Its whole domain, whatever its loops look like.
+            env, inner = {}, regions.inner_vars(domain)
+        whole = regions.inner_vars(domain) if env else inner
+        for region in declared:
+            if region.buffer is buffer:
+                self.spans = regions.unite(self.spans, regions.touched(region, env, inner))
+                if env:
+                    touched = regions.touched(region, {}, whole)
+                    self.limits = regions.unite(self.limits, touched)
+
+    def domains(self, shape: Sequence[Expr]) -> list[Range]:
+        """Inside of what the copied box must stay, for copies that write where others did not."""
+        found = []
+        for axis, size in enumerate(shape):
+            span = self.limits[axis] if self.limits is not None else None
+            if span is None:
+                found.append(Range(const(0), size))
+            else:
+                found.append(Range(self.regions.expr(span.min), self.regions.expr(span.extent)))
+        return found
+
+
+def accessed(
+    scope: Scope, anchor: Any, blocks: Sequence[BlockRealize], buffer: Buffer, *, reads: bool
+) -> Box:
+    """Return the box of ``buffer`` that ``blocks`` access in one execution of ``anchor``."""
+    box = Box(scope, outer_loops(scope, anchor))
+    for realize in blocks:
+        box.add(realize, realize.block.reads if reads else realize.block.writes, buffer)
+    return box
+
+
+def cache_buffer(scope: Scope, buffer: Buffer, storage_scope: str) -> tuple[Buffer, str]:
+    """Make the buffer to copy into, and a name for the block that copies."""
+    suffix = storage_scope.replace(".", "_")
+    name = fresh_name(f"{buffer.name}_{suffix}", buffer_names(scope.state, scope.func_name))
+    cached = buffer.with_fresh_data(name=name, scope=storage_scope, strides=(), elem_offset=None)
+    return cached, scope.state.fresh_block_name(scope.func_name, name)
+
+
+def copy_nest(
+    box: Box, source: Buffer, target: Buffer, name: str, domains: Sequence[Range]
+) -> Stmt:
+    """Build loops around a block that copies a box, as far as it is in ``domains``."""
+    regions = box.regions
+    assert box.spans is not None
+    iter_vars: list[IterVar] = []
+    values: list[Expr] = []
+    loops: list[tuple[Var, Expr]] = []
+    conditions: list[Expr] = []
+    for axis, (span, dom) in enumerate(zip(box.spans, domains)):
+        start, extent, ends = regions.place(span, dom)
+        var = Var(f"ax{axis}")
+        if extent == ONE and as_int(source.shape[axis]) != 1:
+            value = regions.expr(start)
+        else:
+            loops.append((var, regions.expr(extent)))
+            value = regions.expr(poly_add(start, {(regions.table.var(var),): 1}))
+        for is_end, limit in ends:
+            bound = regions.expr(limit)
+            conditions.append(value < bound if is_end else value >= bound)
+        whole = Range(const(0), source.shape[axis])
+        iter_vars.append(IterVar(Var(f"v{axis}"), whole, SPATIAL))
+        values.append(value)
+    where = tuple(iter_var.var for iter_var in iter_vars)
+    block = Block(
+        tuple(iter_vars),
+        (element(source, where),),
+        (element(target, where),),
+        name,
+        BufferStore(target, BufferLoad(source, where), where),
+    )
+    nest: Stmt = BlockRealize(tuple(values), and_(*conditions), block)
+    for var, extent_expr in reversed(loops):
+        nest = For(var, const(0), extent_expr, SERIAL, nest)
+    return nest
+
+
+def element(buffer: Buffer, where: Sequence[Expr]) -> BufferRegion:
+    """The region of one element."""
+    return BufferRegion(buffer, tuple(Range(index, const(1)) for index in where))
+
+
+# ---- is all of a box written? -------------------------------------------------------------------
+
+
+def why_not_filled(box: Box, blocks: Sequence[BlockRealize], buffer: Buffer) -> str:
+    """Say why ``blocks`` may leave elements of the box unwritten; empty if they write it all.
+
+    A copy of the box would put garbage where nothing was written.
+    """
+    assert box.spans is not None
+    if any(span is None or not span.exact for span in box.spans):
+        return "what it writes has holes"
+    scope = box.scope
+    for realize in blocks:
+        if restricting_conjuncts(realize, scope.state.analyzer(scope.func_name)):
+            return "its predicate leaves elements out"
+        regions = [region for region in realize.block.writes if region.buffer is buffer]
+        if len(regions) != 1:
+            return f"it declares {len(regions)} regions of {buffer.name}"
+        if not _fills_box([item.min for item in regions[0].region], _domain(realize.block)):
+            return "its indices share an axis, so it may write a part of the box only"
+        why = _skips(scope, realize.block, regions[0])
+        if why:
+            return why
+    return ""
+
+
+def _fills_box(indices: Sequence[Expr], domain: Mapping[Var, Range]) -> bool:
+    """Whether indices, each without holes, reach all combinations of their values."""
+    used = [[var for var in free_vars(index) if var in domain] for index in indices]
+    axes = {var: domain[var] for variables in used for var in variables}
+    if len(axes) == sum(map(len, used)):
+        return True
+    # Indices that share axes must be a bijection, with as many values as the axes have.
+    outputs = [Var(f"u{axis}") for axis in range(len(indices))]
+    if solve_indices(indices, axes, outputs) is None:
+        return False
+    analyzer = Analyzer()
+    bounds = [analyzer.int_set(index, axes) for index in indices]
+    counts = [analyzer.simplify(item.max - item.min + 1) for item in bounds]
+    reached = math.prod(as_int(count) or 0 for count in counts)
+    return reached == math.prod(as_int(dom.extent) or -1 for dom in axes.values())
+
+
+def _skips(scope: Scope, block: Block, region: BufferRegion) -> str:
+    """Say why one instance may write less than the region it declares."""
+    regions = Regions(scope.state, scope.func_name, ())
+    regions.add_block_axes(scope.block)
+    regions.add_block_axes(block)
+    found: list[Span | None] | None = None
+    stack: list[tuple[Any, tuple[For, ...]]] = [(block.body, ())]
+    while stack:
+        item, loops = stack.pop()
+        kind = type(item)
+        if not any(
+            type(node) is BufferStore and node.buffer is region.buffer for node in pre_order(item)
+        ):
+            continue
+        if kind is IfThenElse or kind is While:
+            return "it writes under a condition"
+        if kind is BufferStore:
+            inner = regions.inner_loops(loops)
+            touched = regions.touched(element(region.buffer, item.indices), {}, inner)
+            if not _fills_box(item.indices, loop_ranges(loops)):
+                return "it writes a part of what it declares"
+        elif kind is BlockRealize:
+            inner = regions.inner_loops(loops)
+            own = [part for part in item.block.writes if part.buffer is region.buffer]
+            if item.predicate is not TRUE or len(own) != 1:
+                return "a block inside writes under a condition"
+            why = _skips(scope, item.block, own[0])
+            if why or not _fills_box([part.min for part in own[0].region], _domain(item.block)):
+                return why or "a block inside writes a part of the box only"
+            touched = regions.touched(own[0], regions.axis_values(item), inner)
+        else:
+            loops = (*loops, item) if kind is For else loops
+            stack.extend((node, loops) for node in item.child_nodes() if isinstance(node, Stmt))
+            continue
+        found = regions.unite(found, touched)
+    if found is None:
+        return ""  # Intrinsics keep what they declare.
+    for span, item in zip(found, region.region):
+        if span is None or not span.exact:
+            return "it writes a part of what it declares"
+        declared = Span(regions.poly(item.min), regions.poly(item.extent))
+        if not (
+            regions.same(span.min, declared.min) and regions.same(span.extent, declared.extent)
+        ):
+            return "it writes a part of what it declares"
+    return ""
+
+
+def _domain(block: Block) -> dict[Var, Range]:
+    return {iter_var.var: iter_var.dom for iter_var in block.iter_vars}
+
+
+def why_conditional(block: Block, buffer: Buffer) -> str:
+    """Say under what an instance of a block may not write ``buffer``; empty if it surely does."""
+    stack: list[Any] = [block.body]
+    while stack:
+        item = stack.pop()
+        kind = type(item)
+        guarded = kind is IfThenElse or kind is While
+        if guarded or (kind is BlockRealize and item.predicate is not TRUE):
+            if any(type(node) is BufferStore and node.buffer is buffer for node in pre_order(item)):
+                return "it writes under a condition"
+        else:
+            stack.extend(node for node in item.child_nodes() if isinstance(node, Stmt))
+    return ""

@@ -1,0 +1,395 @@
+"""Caches with a layout of their own: what a block reads or writes, laid out by its axes.
+
+``reindex`` takes the axes that an access uses, in order; ``reindex_cache_read`` and
+``reindex_cache_write`` take a map from all axes of the block. The copying block has an instance for
+each element that the block accesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.arith.polynomial import poly_add
+from tilewright.ir import Expr, Var, and_, as_int, const, free_vars, substitute
+from tilewright.tir import (
+    NO_OP,
+    SERIAL,
+    SPATIAL,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    For,
+    IterVar,
+    Stmt,
+    fresh_name,
+)
+from tilewright.tir.analysis import is_injective_binding
+from tilewright.tir.index_map import as_index_map
+from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._copy import (
+    anchor_of,
+    buffer_at,
+    element,
+    insert,
+    outer_loops,
+    resolve_buffer,
+    single_access,
+    why_conditional,
+)
+from tilewright.tir.schedule.primitives._regions import Regions
+from tilewright.tir.schedule.primitives._scope import (
+    Scope,
+    buffer_names,
+    check_movable,
+    check_not_by_pointer,
+    check_only_writer,
+    check_predicate_is_domain,
+    check_runs_whole,
+    regions_buffers,
+    scope_of,
+)
+from tilewright.tir.schedule.state import ScheduleState
+
+
+@primitive
+def reindex(sch: Any, block: BlockRV, buffer: Any) -> BlockRV:
+    """Lay a copy of an accessed buffer out by the axes of ``block`` that its access uses.
+
+    ``buffer`` is ``("read", 0)``, ``("write", 0)`` … or the buffer's name. Returns the block that
+    copies.
+
+    Preconditions:
+        - ``buffer`` names one of the buffers that the block accesses
+        - the block accesses the buffer element by element, by the same indices everywhere, not
+          through its pointer
+        - a block that is to read the copy doesn't write the buffer
+        - a block that is to write the copy is the only writer of the buffer, and complete or a
+          reduction
+        - a block that is to write the copy writes under no condition
+        - the predicate of the block does no more than keep its axes inside their domains
+        - the axes that the access uses start at zero
+        - what is read is inside the buffer for all values of the axes
+        - the block shares no loop with the producers of what it reads, or consumers of what it
+          writes
+        - the block is inside another block
+    Before:
+        for i, j in T.grid(128, 64):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vj, vi] * T.float32(2)
+    After ``reindex(B, ("read", 0))``:
+        for ax0, ax1 in T.grid(128, 64):
+            with T.block("A_reindex"):
+                v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                A_reindex[v0, v1] = A[v1, v0]
+        for i, j in T.grid(128, 64):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A_reindex[vi, vj] * T.float32(2)
+    """
+    state: ScheduleState = sch.state
+    realize = state.get_block(block)
+    scope = scope_of(state, realize)
+    is_read, position = resolve_buffer(state, realize, buffer)
+    sch.note(buffer=["read" if is_read else "write", position])
+    regions_of = realize.block.reads if is_read else realize.block.writes
+    work = _Reindex(scope, realize, regions_of[position].buffer, is_read)
+    return work.run(tuple(axis.var for axis in work.axes), "reindex", "global")
+
+
+@primitive
+def reindex_cache_read(
+    sch: Any, block: BlockRV, read_buffer_index: int, storage_scope: str, index_map: Any
+) -> BlockRV:
+    """Copy what ``block`` reads into a buffer laid out by a map of the block's axes.
+
+    ``index_map`` takes all axes of the block and gives the indices into the copy: a function, an
+    ``IndexMap`` or a lambda's text. Returns the block that copies.
+
+    Preconditions:
+        - ``read_buffer_index`` is the position of one of the buffers that the block reads
+        - the block reads the buffer element by element, by the same indices everywhere, not
+          through its pointer
+        - the block doesn't write the buffer
+        - the map takes as many indices as the block has axes, and gives no negative index
+        - the map uses each axis that the access uses, and tells all values of the axes it uses
+          apart
+        - the axes that the map uses start at zero
+        - the predicate of the block does no more than keep its axes inside their domains
+        - what is read is inside the buffer for all values of the axes
+        - the block shares no loop with the producers of what it reads
+        - the block is inside another block
+    Before:
+        for i, j in T.grid(8, 16):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi + vj * 8] * T.float32(2)
+    After ``reindex_cache_read(B, 0, "shared", lambda i, j: (j, i))``:
+        for ax0, ax1 in T.grid(8, 16):
+            with T.block("A_shared"):
+                v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                A_shared[v1, v0] = A[v0 + v1 * 8]
+        for i, j in T.grid(8, 16):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A_shared[vj, vi] * T.float32(2)
+    """
+    state: ScheduleState = sch.state
+    realize = state.get_block(block)
+    scope = scope_of(state, realize)
+    buffer = buffer_at(state, realize, realize.block.reads, read_buffer_index, "reads")
+    where = _mapped_axes(sch, realize, index_map)
+    return _Reindex(scope, realize, buffer, is_read=True).run(where, None, storage_scope)
+
+
+@primitive
+def reindex_cache_write(
+    sch: Any, block: BlockRV, write_buffer_index: int, storage_scope: str, index_map: Any
+) -> BlockRV:
+    """Let ``block`` write into a buffer laid out by a map of its axes, and copy from there.
+
+    ``index_map`` takes all axes of the block and gives the indices into the copy: a function, an
+    ``IndexMap`` or a lambda's text. Returns the block that copies.
+
+    Preconditions:
+        - ``write_buffer_index`` is the position of one of the buffers that the block writes
+        - the block accesses the buffer element by element, by the same indices everywhere, not
+          through its pointer
+        - the block is the only writer of the buffer, and complete or a reduction
+        - the block writes under no condition
+        - the map takes as many indices as the block has axes, and gives no negative index
+        - the map uses exactly the axes that the access uses, and tells all their values apart
+        - the axes that the map uses start at zero
+        - the predicate of the block does no more than keep its axes inside their domains
+        - the block shares no loop with the consumers of what it writes
+        - the block is inside another block
+    Before:
+        for i, j in T.grid(8, 16):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi + vj * 8] = A[vi, vj] * T.float32(2)
+    After ``reindex_cache_write(B, 0, "local", lambda i, j: (j, i))``:
+        for i, j in T.grid(8, 16):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B_local[vj, vi] = A[vi, vj] * T.float32(2)
+        for ax0, ax1 in T.grid(8, 16):
+            with T.block("B_local"):
+                v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                B[v0 + v1 * 8] = B_local[v1, v0]
+    """
+    state: ScheduleState = sch.state
+    realize = state.get_block(block)
+    scope = scope_of(state, realize)
+    buffer = buffer_at(state, realize, realize.block.writes, write_buffer_index, "writes")
+    where = _mapped_axes(sch, realize, index_map)
+    return _Reindex(scope, realize, buffer, is_read=False).run(where, None, storage_scope)
+
+
+def _mapped_axes(sch: Any, realize: BlockRealize, index_map: Any) -> tuple[Expr, ...]:
+    """Return the map's indices in terms of the block's axes, and have the map recorded."""
+    block = realize.block
+    mapping = as_index_map(index_map)
+    if len(mapping.initial_indices) != len(block.iter_vars):
+        raise sch.error(
+            f"the map takes {len(mapping.initial_indices)} indices, block {block.name!r} has "
+            f"{len(block.iter_vars)} axes",
+            realize,
+        )
+    sch.note(index_map=mapping.to_text())
+    return mapping.map_indices([iter_var.var for iter_var in block.iter_vars])
+
+
+class _Reindex:
+    """One access of a block, to go through a copy that is laid out otherwise."""
+
+    def __init__(self, scope: Scope, realize: BlockRealize, buffer: Buffer, is_read: bool) -> None:
+        self.scope, self.state = scope, scope.state
+        self.realize, self.buffer, self.is_read = realize, buffer, is_read
+        self._check_role()
+        check_not_by_pointer(scope, realize, buffer)
+        if is_read:
+            check_predicate_is_domain(scope, realize)
+        else:
+            check_runs_whole(scope, realize)
+        self.indices = single_access(self.state, realize, buffer)
+        self.domain = {iter_var.var: iter_var for iter_var in realize.block.iter_vars}
+        self.used = {var for index in self.indices for var in free_vars(index)}
+        self.axes = [item for item in realize.block.iter_vars if item.var in self.used]
+
+    def _check_role(self) -> None:
+        realize, buffer, state = self.realize, self.buffer, self.state
+        if self.is_read:
+            if buffer in regions_buffers(realize.block.writes):
+                raise state.error(
+                    f"block {realize.block.name!r} also writes {buffer.name}", realize
+                )
+            return
+        check_only_writer(self.scope, realize, buffer)
+        check_movable(self.scope, realize)
+        why = why_conditional(realize.block, buffer)
+        if why:
+            raise state.error(
+                f"block {realize.block.name!r} may not write all elements of {buffer.name}: {why}; "
+                "copying would overwrite the others",
+                realize,
+            )
+
+    def run(self, where: tuple[Expr, ...], suffix: str | None, storage_scope: str) -> BlockRV:
+        """Make the copy, indexed by ``where`` (of the block's axes), and go through it."""
+        scope, state, old = self.scope, self.state, self.buffer
+        mapped = {var for index in where for var in free_vars(index)}
+        axes = [item for item in self.realize.block.iter_vars if item.var in mapped | self.used]
+        shape = self._shape(axes, where, mapped)
+        if self.is_read:
+            self._check_in_bounds(axes)
+        tag = suffix or storage_scope.replace(".", "_")
+        copied = old.with_fresh_data(
+            name=fresh_name(f"{old.name}_{tag}", buffer_names(state, scope.func_name)),
+            shape=shape,
+            strides=(),
+            elem_offset=None,
+            axis_separators=(),
+            scope=storage_scope if suffix is None else old.scope,
+        )
+        name = state.fresh_block_name(scope.func_name, copied.name)
+        nest = self._copy_nest(axes, copied, where, name)
+        anchor = self._anchor()
+        changed = _exchanged(self.realize.block, old, copied, where)
+        renamed = {self.realize: self.realize.replace(block=changed)}
+        before, after = (nest, NO_OP) if self.is_read else (NO_OP, nest)
+        insert(scope, anchor, before, after, renamed, [copied])
+        return BlockRV(scope.func_name, name)
+
+    def _anchor(self) -> Any:
+        scope, realize, old = self.scope, self.realize, self.buffer
+        if self.is_read:
+            anchor = anchor_of(scope, scope.writers(old), [realize], before=True)
+        else:
+            others = [item for item in scope.readers(old) if item is not realize]
+            anchor = anchor_of(scope, [realize], others, before=False)
+        if outer_loops(scope, anchor):
+            raise self.state.error(
+                f"{old.name} is written and read inside one loop nest: all of it would be copied "
+                "in each iteration",
+                realize,
+                remedy="reindex before compute_at",
+            )
+        return anchor
+
+    def _shape(
+        self, axes: Sequence[IterVar], where: Sequence[Expr], mapped: set[Var]
+    ) -> tuple[Expr, ...]:
+        """Check that ``where`` tells all accessed elements apart; return the extents it reaches."""
+        state, realize, name = self.state, self.realize, self.realize.block.name
+        for axis in axes:
+            if as_int(axis.dom.min) != 0:
+                raise state.error(
+                    f"axis {axis.var.name} of block {name!r} doesn't start at zero", realize
+                )
+            trivial = as_int(axis.dom.extent) == 1
+            if axis.var not in mapped and not trivial:
+                raise state.error(
+                    f"the map doesn't use axis {axis.var.name} of block {name!r}, which the access "
+                    f"to {self.buffer.name} does",
+                    realize,
+                )
+            if not self.is_read and axis.var not in self.used and not trivial:
+                raise state.error(
+                    f"the map uses axis {axis.var.name} of block {name!r}, which the access to "
+                    f"{self.buffer.name} doesn't: one element would have several places",
+                    realize,
+                )
+        regions = Regions(state, self.scope.func_name, ())
+        regions.add_block_axes(self.scope.block)
+        domain = {axis.var: axis.dom for axis in axes}
+        inner = regions.inner_vars(domain)
+        if not regions.is_injective([regions.poly(index) for index in where], inner) and not (
+            is_injective_binding(
+                tuple(where), domain, analyzer=lambda: state.analyzer(self.scope.func_name)
+            )
+        ):
+            raise state.error(
+                f"the map {', '.join(map(repr, where))} may give one place to several elements",
+                realize,
+                remedy="split, fuse and permute the axes only",
+            )
+        shape = []
+        for index in where:
+            span = regions.relax_expr(index, const(1), {}, inner)
+            if span is None or not regions.surely_at_least(span.min, {}):
+                raise state.error(
+                    f"`{index!r}` of the map may be negative, or has no known bound", realize
+                )
+            shape.append(regions.expr(poly_add(span.min, span.extent)))
+        return tuple(shape)
+
+    def _check_in_bounds(self, axes: Sequence[IterVar]) -> None:
+        """Refuse if the block reads outside of the buffer under some condition only."""
+        regions = Regions(self.state, self.scope.func_name, ())
+        regions.add_block_axes(self.scope.block)
+        inner = regions.inner_vars({item.var: item.dom for item in axes})
+        for index, size in zip(self.indices, self.buffer.shape):
+            span = regions.relax_expr(index, const(1), {}, inner)
+            if span is not None:
+                end = poly_add(span.min, span.extent)
+                if regions.surely_at_least(span.min, {}) and regions.surely_at_least(
+                    regions.poly(size), end
+                ):
+                    continue
+            raise self.state.error(
+                f"`{index!r}` may be outside of {self.buffer.name}: block "
+                f"{self.realize.block.name!r} reads it under a condition, which a copy of all of "
+                "it would not heed",
+                self.realize,
+                remedy="cache_read copies what is inside the buffer only",
+            )
+
+    def _copy_nest(
+        self, axes: Sequence[IterVar], copied: Buffer, where: Sequence[Expr], name: str
+    ) -> Stmt:
+        """Build the block that copies, with one loop for each axis."""
+        fresh = {axis.var: Var(f"v{number}") for number, axis in enumerate(axes)}
+        here = tuple(substitute(index, fresh) for index in self.indices)
+        there = tuple(substitute(index, fresh) for index in where)
+        source, target = ((self.buffer, here), (copied, there))
+        if not self.is_read:
+            source, target = target, source
+        block = Block(
+            tuple(IterVar(fresh[axis.var], axis.dom, SPATIAL) for axis in axes),
+            (element(*source),),
+            (element(*target),),
+            name,
+            BufferStore(target[0], BufferLoad(*source), target[1]),
+        )
+        loops = tuple(Var(f"ax{number}") for number in range(len(axes)))
+        nest: Stmt = BlockRealize(loops, and_(), block)
+        for var, axis in zip(reversed(loops), reversed(axes)):
+            nest = For(var, const(0), axis.dom.extent, SERIAL, nest)
+        return nest
+
+
+def _exchanged(block: Block, old: Buffer, new: Buffer, where: tuple[Expr, ...]) -> Block:
+    """Replace every access to one buffer by an access to another at fixed indices."""
+
+    def go(node: Any) -> Any:
+        kind = type(node)
+        if getattr(node, "buffer", None) is old:
+            if kind is BufferLoad:
+                return BufferLoad(new, where)
+            if kind is BufferStore:
+                return BufferStore(new, go(node.value), where)
+            if kind is BufferRegion:
+                return element(new, where)
+        return node.map_children(go)
+
+    made: Block = go(block)
+    return made
+
+
+__all__ = ["reindex", "reindex_cache_read", "reindex_cache_write"]
