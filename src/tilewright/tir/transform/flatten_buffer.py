@@ -1,8 +1,10 @@
-"""Give every buffer access one index.
+"""Give every buffer access one index per physical axis.
 
-Buffers become one-dimensional views of the same memory. Physical layout is row-major, or follows
-the buffer's strides; the parameters' own declarations stay as they are, since they describe the
-function's arguments.
+Buffers become views of the same memory with one dimension, or one per group of dimensions where a
+buffer has axis separators. Inside a group the layout is row-major, or follows the buffer's strides;
+the parameters' own declarations stay as they are, since they describe the function's arguments.
+Memory that has one axis only (a CPU's) stores the groups row-major, one after the other: there
+``keep_separators=False`` flattens them all, which is what ``set_axis_separator`` promises.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from tilewright.ir import (
     dtypes,
     is_const,
 )
+from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Allocate, BufferStore, DeclBuffer, Stmt
@@ -28,11 +31,14 @@ from tilewright.tir.transform.lower_match_buffer import buffer_strides
 
 
 class FlattenBuffer(FunctionTransform):
-    """Flatten all buffers of a function."""
+    """Flatten all buffers of a function; see the module's text."""
+
+    def __init__(self, keep_separators: bool = True) -> None:
+        self.keep_separators = keep_separators
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        rewriter = _Flattener(set(func.buffers))
+        rewriter = _Flattener(set(func.buffers), self.keep_separators)
         body: Stmt = rewriter.visit(func.body)
         for buffer in reversed(func.buffers):
             if buffer in rewriter.flat:
@@ -41,59 +47,85 @@ class FlattenBuffer(FunctionTransform):
 
 
 class _Flattener(Mutator):
-    def __init__(self, parameters: set[Buffer]) -> None:
+    def __init__(self, parameters: set[Buffer], keep_separators: bool) -> None:
         self.flat: dict[Buffer, Buffer] = {}
         self.parameters = parameters
+        self.keep_separators = keep_separators
         self.analyzer = Analyzer()
 
+    def groups(self, buffer: Buffer) -> list[range]:
+        """The dimensions of each physical axis."""
+        inner = buffer.axis_separators if self.keep_separators else ()
+        starts, ends = (0, *inner), (*inner, buffer.ndim)
+        return [range(start, end) for start, end in zip(starts, ends)]
+
     def flattened(self, buffer: Buffer) -> Buffer:
-        """The one-dimensional buffer of the same memory."""
+        """The buffer of the same memory with one dimension per physical axis."""
         made = self.flat.get(buffer)
         if made is None:
-            if buffer.strides and buffer.shape:
-                # The last element's position, plus one.
-                size: Expr = const(1)
-                for extent, stride in zip(buffer.shape, buffer.strides):
-                    size = size + (extent - 1) * stride
-            else:
-                size = const(1)
-                for extent in buffer.shape:
-                    size = size * extent
+            groups = self.groups(buffer)
             made = buffer.replace(
-                shape=(self.analyzer.simplify(size),),
+                shape=tuple(self.analyzer.simplify(self.size(buffer, axes)) for axes in groups),
                 strides=(),
                 elem_offset=None,
-                axis_separators=(),
+                axis_separators=tuple(range(1, len(groups))),
                 data=buffer.data,
             )
             self.flat[buffer] = made
         return made
 
-    def index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-        """The position of an element in the flat buffer."""
-        lanes = max((dtypes.lanes_of(index.dtype) for index in indices), default=1)
-        total: Expr = const(0)
-        for index, stride in zip(indices, buffer_strides(buffer)):
-            total = _add_scaled(total, index, stride, lanes)
-        offset = buffer.elem_offset
-        if offset is not None and not (buffer in self.parameters and type(offset) is Var):
-            total = _add_scaled(total, offset, const(1), lanes)
-        return total
+    def size(self, buffer: Buffer, axes: range) -> Expr:
+        """Number of elements of one physical axis."""
+        size: Expr = const(1)
+        for axis in axes:
+            if buffer.strides:
+                # The last element's position, plus one.
+                size = size + (buffer.shape[axis] - 1) * buffer.strides[axis]
+            else:
+                size = size * buffer.shape[axis]
+        return size
+
+    def indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The position of an element in each physical axis."""
+        groups = self.groups(buffer)
+        if len(groups) > 1 and (buffer.strides or buffer.elem_offset is not None):
+            raise LowerError(
+                f"buffer {buffer.name} has axis separators as well as strides or an offset: "
+                "its physical axes are row-major and start at zero"
+            )
+        made: list[Expr] = []
+        for axes in groups:
+            inside = buffer if len(groups) == 1 else buffer.replace(shape=_part(buffer, axes))
+            here = indices[axes.start : axes.stop]
+            lanes = max((dtypes.lanes_of(index.dtype) for index in here), default=1)
+            total: Expr = const(0)
+            for index, stride in zip(here, buffer_strides(inside)):
+                total = _add_scaled(total, index, stride, lanes)
+            offset = buffer.elem_offset
+            if offset is not None and not (buffer in self.parameters and type(offset) is Var):
+                total = _add_scaled(total, offset, const(1), lanes)
+            made.append(total)
+        return tuple(made)
 
     def visit_BufferLoad(self, node: BufferLoad) -> Any:
         indices = tuple(map(self.visit, node.indices))
-        return BufferLoad(self.flattened(node.buffer), (self.index(node.buffer, indices),))
+        return BufferLoad(self.flattened(node.buffer), self.indices(node.buffer, indices))
 
     def visit_BufferStore(self, node: BufferStore) -> Any:
         indices = tuple(map(self.visit, node.indices))
-        index = self.index(node.buffer, indices)
-        return BufferStore(self.flattened(node.buffer), self.visit(node.value), (index,))
+        made = self.indices(node.buffer, indices)
+        return BufferStore(self.flattened(node.buffer), self.visit(node.value), made)
 
     def visit_Allocate(self, node: Allocate) -> Any:
         return node.replace(buffer=self.flattened(node.buffer), body=self.visit(node.body))
 
     def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
         return node.replace(buffer=self.flattened(node.buffer), body=self.visit(node.body))
+
+
+def _part(buffer: Buffer, axes: range) -> tuple[Expr, ...]:
+    """Extents of the dimensions of one physical axis."""
+    return buffer.shape[axes.start : axes.stop]
 
 
 def _add_scaled(total: Expr, index: Expr, stride: Expr, lanes: int) -> Expr:

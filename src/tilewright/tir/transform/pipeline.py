@@ -37,7 +37,7 @@ def cpu_pipeline(target: Target) -> Sequential:
     return Sequential(
         [
             *block_passes(),
-            FlattenBuffer(),
+            FlattenBuffer(keep_separators=False),
             Simplify(),
             LoopPartition(),
             VectorizeLoop(target.vector_bits),
