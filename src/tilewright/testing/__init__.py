@@ -1,0 +1,1 @@
+"""Helpers that prove things: the fuzzer of the schedule language."""

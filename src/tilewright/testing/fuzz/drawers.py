@@ -1,0 +1,490 @@
+"""How to draw the arguments of each primitive.
+
+``DRAWERS`` has a row per primitive: how often it is tried, and a function that looks at the
+schedule and returns a step. Arguments are plausible most of the time; now and then they are wrong
+on purpose, since a refusal is checked too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir import as_int
+from tilewright.testing.fuzz.steps import BlockRef, LoopRef, Made, Step
+from tilewright.tir import BlockRealize, For
+from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
+
+Drawer = Callable[["Draw"], "Step | None"]
+
+
+class Draw:
+    """What drawers use: the schedule, the generator, and handles that earlier steps returned."""
+
+    def __init__(self, sch: Schedule, rng: random.Random, made: dict[int, Any]) -> None:
+        self.sch = sch
+        self.rng = rng
+        self.made = made
+        self.realize: BlockRealize | None = None
+        """The block that was drawn last."""
+
+    def chance(self, probability: float) -> bool:
+        """Return true that often."""
+        return self.rng.random() < probability
+
+    @property
+    def blocks(self) -> dict[str, BlockRealize]:
+        """Blocks by name, without the root."""
+        found = self.sch.state.index(self.sch.working_func).blocks
+        return {name: item for name, item in found.items() if name != "root"}
+
+    def block(self, names: Sequence[str] = ()) -> Any:
+        """Draw a block."""
+        blocks = self.blocks
+        if self.chance(0.01):
+            self.realize = self.sch.state.index(self.sch.working_func).blocks["root"]
+            return BlockRef("root")
+        if self.chance(0.08):
+            handle = self._old_handle(BlockRV)
+            if handle is not None:
+                return handle
+        name = self.rng.choice([item for item in names if item in blocks] or list(blocks))
+        self.realize = blocks[name]
+        return BlockRef(name)
+
+    def _old_handle(self, kind: type) -> Any:
+        """Return a handle that an earlier step gave, which may be gone by now."""
+        found = [
+            Made(number, place)
+            for number, results in self.made.items()
+            for place, item in enumerate(results)
+            if type(item) is kind
+        ]
+        if not found:
+            return None
+        chosen = self.rng.choice(found[-6:])
+        if kind is BlockRV:
+            name = self.made[chosen.step][chosen.place].name
+            self.realize = self.blocks.get(name, self.realize)
+            if self.realize is None:
+                return None
+        return chosen
+
+    def loops_of(self, realize: BlockRealize) -> list[For]:
+        """Return the loops around a block."""
+        return self.sch.state.loops_above(realize)
+
+    def loop(self, realize: BlockRealize | None = None) -> Any:
+        """Draw a loop around a block, any block if none is given."""
+        if self.chance(0.08):
+            handle = self._old_handle(LoopRV)
+            if handle is not None:
+                return handle
+        if realize is None:
+            candidates = [item for item in self.blocks.values() if self.loops_of(item)]
+            if not candidates:
+                return None
+            realize = self.rng.choice(candidates)
+        count = len(self.loops_of(realize))
+        if not count:
+            return None
+        self.realize = realize
+        return LoopRef(realize.block.name, self.rng.randrange(count))
+
+    def nest(self) -> list[LoopRef]:
+        """Return references to all loops around a block that has some."""
+        candidates = [item for item in self.blocks.values() if self.loops_of(item)]
+        if not candidates:
+            return []
+        realize = self.realize = self.rng.choice(candidates)
+        return [LoopRef(realize.block.name, n) for n in range(len(self.loops_of(realize)))]
+
+    def extent(self, loop: Any) -> int | None:
+        """Return a loop's extent if it is a number."""
+        if isinstance(loop, LoopRef):
+            return as_int(self.loops_of(self.blocks[loop.block])[loop.place].extent)
+        return None
+
+    def flag(self) -> bool:
+        """Draw true or false."""
+        return self.chance(0.5)
+
+    def position(self, count: int) -> int:
+        """Draw a position in a list, now and then one that is not there."""
+        if self.chance(0.03) or not count:
+            return self.rng.choice([count, -1, 5])
+        return self.rng.randrange(count)
+
+    def read_position(self) -> int:
+        """Draw which buffer that the last block reads."""
+        return self.position(len(self.realize.block.reads) if self.realize else 0)
+
+    def write_position(self) -> int:
+        """Draw which buffer that the last block writes."""
+        return self.position(len(self.realize.block.writes) if self.realize else 0)
+
+    def buffer(self) -> Any:
+        """Draw a buffer of the last block: ``("read", 0)`` or a name."""
+        if self.realize is None:
+            return ("write", 0)
+        kind = self.rng.choice(["read", "write"])
+        regions = self.realize.block.reads if kind == "read" else self.realize.block.writes
+        if regions and self.chance(0.2):
+            return self.rng.choice(regions).buffer.name
+        return (kind, self.position(len(regions)))
+
+    def buffer_ndim(self, buffer: Any) -> int:
+        """Return the number of dimensions of what ``buffer`` draws."""
+        assert self.realize is not None
+        block = self.realize.block
+        regions = [*block.reads, *block.writes]
+        if isinstance(buffer, tuple):
+            regions = list(block.reads if buffer[0] == "read" else block.writes)
+            regions = regions[buffer[1] : buffer[1] + 1] if buffer[1] >= 0 else []
+        else:
+            regions = [item for item in regions if item.buffer.name == buffer]
+        return regions[0].buffer.ndim if regions else 2
+
+    def scope(self) -> str:
+        """Draw a storage scope."""
+        return self.rng.choice(["global", "global", "local", "shared"])
+
+    def neighbours(self, consumers: bool) -> list[str]:
+        """Return blocks that read (or write) what the last block writes (or reads)."""
+        if self.realize is None:
+            return []
+        own = self.realize.block
+        mine = {r.buffer for r in (own.writes if consumers else own.reads)}
+        return [
+            name
+            for name, item in self.blocks.items()
+            if item.block is not own
+            and any(
+                r.buffer in mine for r in (item.block.reads if consumers else item.block.writes)
+            )
+        ]
+
+    def index_map(self, ndim: int) -> str:
+        """Draw a map of indices: permuted, tiled, fused; rarely one that loses elements."""
+        names = [f"x{n}" for n in range(ndim)]
+        results = list(names)
+        if ndim and self.chance(0.45):
+            at = self.rng.randrange(ndim)
+            factor = self.rng.choice([2, 2, 3, 4])
+            results[at : at + 1] = [f"{names[at]} // {factor}", f"{names[at]} % {factor}"]
+        elif ndim > 1 and self.chance(0.3):
+            at = self.rng.randrange(ndim - 1)
+            extent = self.rng.choice([4, 6, 8])
+            results[at : at + 2] = [f"{names[at]} * {extent} + {names[at + 1]}"]
+        if self.chance(0.5):
+            self.rng.shuffle(results)
+        if self.chance(0.04) and results:
+            results[0] = self.rng.choice(["x0 // 2", "0", "x0 + x0", "7 - x0", "x0 + 1"])
+        return f"lambda {', '.join(names)}: ({''.join(item + ', ' for item in results)})"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A primitive's drawer and how often it is tried."""
+
+    weight: float
+    draw: Drawer
+
+
+def args(*kinds: Callable[[Draw], Any], **options: Callable[[Draw], Any]) -> Drawer:
+    """Make a drawer of one function per argument; options are left out half of the time."""
+
+    def draw_named(name: str) -> Drawer:
+        def draw(d: Draw) -> Step | None:
+            values = []
+            for kind in kinds:
+                value = kind(d)
+                if value is None:
+                    return None
+                values.append(value)
+            named = {key: kind(d) for key, kind in options.items() if d.chance(0.5)}
+            return Step(name, tuple(values), named)
+
+        return draw
+
+    return _Named(draw_named)  # type: ignore[return-value]
+
+
+class _Named:
+    """A drawer that still has to be told its primitive's name."""
+
+    def __init__(self, make: Callable[[str], Drawer]) -> None:
+        self.make = make
+
+
+# ---- kinds of arguments ---------------------------------------------------------------------
+
+
+def block(d: Draw) -> Any:
+    """A block."""
+    return d.block()
+
+
+def loop(d: Draw) -> Any:
+    """A loop."""
+    return d.loop()
+
+
+def flag(d: Draw) -> bool:
+    """True or false."""
+    return d.flag()
+
+
+def factors(d: Draw, loop: Any) -> Any:
+    """Tile factors for a loop: with a None, exact, not dividing, sampled or wrong."""
+    rng, extent = d.rng, d.extent(loop)
+    count = rng.choice([1, 2, 2, 2, 3, 3])
+    draw = rng.random()
+    if extent is not None and draw < 0.2:
+        return Step("sample_perfect_tile", (loop, count, rng.choice([0, 4, 16])))
+    if extent is not None and draw < 0.25:
+        return Step("sample_partitioned_tile", (loop, count, rng.randrange(count), 1))
+    if d.chance(0.03):
+        return rng.choice([[0, 4], [-1, None], [None, None], [], [100, 2], [1]])
+    numbers: list[Any] = [rng.choice([1, 2, 2, 3, 4, 4, 5, 8]) for _ in range(count)]
+    if d.chance(0.85) or extent is None:
+        numbers[rng.randrange(count)] = None
+    return numbers
+
+
+def draw_split(d: Draw) -> Step | None:
+    """Split a loop."""
+    loop = d.loop()
+    if loop is None:
+        return None
+    options: dict[str, Any] = {}
+    if d.chance(0.3):
+        options["preserve_unit_iters"] = d.flag()
+    return Step("split", (loop, factors(d, loop)), options)
+
+
+def draw_fuse(d: Draw) -> Step | None:
+    """Fuse neighbours of a nest, now and then loops that don't fit."""
+    loops = d.nest()
+    if not loops:
+        return None
+    start = d.rng.randrange(len(loops))
+    chosen = loops[start : start + d.rng.choice([1, 2, 2, 2, 3])]
+    if d.chance(0.05):
+        d.rng.shuffle(loops)
+        chosen = loops[:2]
+    options = {"preserve_unit_iters": d.flag()} if d.chance(0.3) else {}
+    return Step("fuse", tuple(chosen), options)
+
+
+def draw_reorder(d: Draw) -> Step | None:
+    """Give some loops of a nest another order."""
+    loops = d.nest()
+    if len(loops) < 2 and d.chance(0.9):
+        return None
+    chosen = d.rng.sample(loops, d.rng.randint(min(2, len(loops)), len(loops)))
+    if d.chance(0.02):
+        other = d.loop()
+        if other is not None:
+            chosen.append(other)
+    return Step("reorder", tuple(chosen))
+
+
+def draw_add_unit_loop(d: Draw) -> Step | None:
+    """Add a loop around a loop or a block."""
+    target = d.loop() if d.flag() else d.block()
+    return None if target is None else Step("add_unit_loop", (target,))
+
+
+def draw_bind(d: Draw) -> Step | None:
+    """Bind a loop to a thread axis."""
+    loop = d.loop()
+    tags = ["blockIdx.x", "blockIdx.y", "threadIdx.x", "threadIdx.y", "vthread.x", "vthread"]
+    tag = d.rng.choice(tags) if d.chance(0.97) else "threadIdx.w"
+    return None if loop is None else Step("bind", (loop, tag))
+
+
+def _move(name: str, consumers: bool) -> Drawer:
+    def draw(d: Draw) -> Step | None:
+        block = d.block()
+        near = d.neighbours(consumers)
+        realize = d.realize
+        if d.chance(0.05) and name == "compute_at":
+            return Step(name, (block, Step("sample_compute_location", (block,))))
+        target = None
+        if near and d.chance(0.95):
+            target = d.loop(d.blocks[d.rng.choice(near)])
+        elif d.chance(0.3):
+            target = d.loop()
+        d.realize = realize
+        if target is None:
+            return None
+        options: dict[str, Any] = {}
+        if d.chance(0.3):
+            options["preserve_unit_loops"] = d.flag()
+        if d.chance(0.3):
+            options["index"] = d.rng.choice([-1, -1, -2, -2, 0, 1, 7])
+        return Step(name, (block, target), options)
+
+    return draw
+
+
+def draw_cache(name: str) -> Drawer:
+    """Cache a buffer that a block reads or writes, for some of the consumers or all."""
+
+    def draw(d: Draw) -> Step | None:
+        block = d.block()
+        position = d.read_position() if name == "cache_read" else d.write_position()
+        step = Step(name, (block, position, d.scope()))
+        if d.chance(0.2):
+            near = d.neighbours(True) or list(d.blocks)
+            chosen = [BlockRef(item) for item in near if d.flag()]
+            step.kwargs["consumer_blocks"] = chosen
+        return step
+
+    return draw
+
+
+def draw_layout(d: Draw) -> Step | None:
+    """Give a buffer another layout."""
+    block, buffer = d.block(), d.buffer()
+    if d.realize is None:
+        return None
+    step = Step("transform_layout", (block, buffer, d.index_map(d.buffer_ndim(buffer))))
+    if d.chance(0.4):
+        step.kwargs["pad_value"] = d.rng.choice([0, 0, 1])
+    return step
+
+
+def draw_block_layout(d: Draw) -> Step | None:
+    """Iterate over a block in another order."""
+    block = d.block()
+    if d.realize is None:
+        return None
+    return Step("transform_block_layout", (block, d.index_map(len(d.realize.block.iter_vars))))
+
+
+def draw_loop_of_block(name: str) -> Drawer:
+    """Take a block and one of its own loops."""
+
+    def draw(d: Draw) -> Step | None:
+        block = d.block()
+        loop = d.loop(d.realize) if d.chance(0.95) else d.loop()
+        return None if loop is None else Step(name, (block, loop))
+
+    return draw
+
+
+def draw_rfactor(d: Draw) -> Step | None:
+    """Factor a reduction along a loop."""
+    reducing = [
+        item for item in d.blocks.values() if any(v.kind == "reduce" for v in item.block.iter_vars)
+    ]
+    loop = d.loop(d.rng.choice(reducing) if reducing and d.chance(0.9) else None)
+    if loop is None:
+        return None
+    return Step("rfactor", (loop, d.rng.choice([0, 0, 0, 1, -1, 2])))
+
+
+ANNOTATIONS = [1, 0, -3, 2.5, "text", True, [1, 2], {"a": [1.5, "x"]}, None]
+
+
+def draw_annotate(d: Draw) -> Step | None:
+    """Attach something that no pass gives a meaning to."""
+    target = d.loop() if d.flag() else d.block()
+    if target is None:
+        return None
+    value: Any = d.rng.choice(ANNOTATIONS)
+    if d.chance(0.2):
+        value = Step("sample_categorical", ([1, 2, 4], [0.5, 0.25, 0.25]))
+    return Step("annotate", (target, d.rng.choice(["fuzz_a", "fuzz_b"]), value))
+
+
+def draw_unannotate(d: Draw) -> Step | None:
+    """Remove an annotation that is there, most of the time."""
+    found: list[tuple[Any, str]] = []
+    for name, item in d.blocks.items():
+        found += [(BlockRef(name), key) for key in item.block.annotations]
+        for place, outer in enumerate(d.loops_of(item)):
+            found += [(LoopRef(name, place), key) for key in outer.annotations]
+    if found:
+        return Step("unannotate", d.rng.choice(found))
+    return Step("unannotate", (d.block(), "fuzz_a")) if d.chance(0.1) else None
+
+
+def draw_set_scope(d: Draw) -> Step | None:
+    """Move a buffer into another memory."""
+    return Step("set_scope", (d.block(), d.write_position(), d.scope()))
+
+
+def draw_blockize(d: Draw) -> Step | None:
+    """Make a block of a nest."""
+    loop = d.loop()
+    if loop is None:
+        return None
+    options = {"preserve_unit_iters": d.flag()} if d.chance(0.3) else {}
+    return Step("blockize", (loop,), options)
+
+
+def draw_tensorize(d: Draw) -> Step | None:
+    """Put an intrinsic in the place of a nest that may or may not be what it describes."""
+    loop = d.loop()
+    name = d.rng.choice(sorted(INTRINSICS))
+    return None if loop is None else Step("tensorize", (loop, name))
+
+
+INTRINSICS: dict[str, tuple[str, str]] = {}
+
+DRAWERS: dict[str, Row] = {
+    "add_unit_loop": Row(0.5, draw_add_unit_loop),
+    "annotate": Row(0.6, draw_annotate),
+    "bind": Row(0.6, draw_bind),
+    "blockize": Row(1, draw_blockize),
+    "cache_read": Row(1.5, draw_cache("cache_read")),
+    "cache_write": Row(1.5, draw_cache("cache_write")),
+    "compute_at": Row(3, _move("compute_at", True)),
+    "compute_inline": Row(1, args(block)),
+    "decompose_reduction": Row(1.5, draw_loop_of_block("decompose_reduction")),
+    "enter_postproc": Row(0.05, args()),
+    "fuse": Row(2, draw_fuse),
+    "get_block": Row(0.05, lambda d: Step("get_block", (d.rng.choice([*d.blocks, "none"]),))),
+    "get_child_blocks": Row(0.05, args(block)),
+    "get_consumers": Row(0.05, args(block)),
+    "get_loops": Row(0.05, args(block)),
+    "get_output_blocks": Row(0.05, lambda d: Step("get_output_blocks", (BlockRef("root"),))),
+    "get_producers": Row(0.05, args(block)),
+    "has_block": Row(0.05, lambda d: Step("has_block", (d.rng.choice([*d.blocks, "none"]),))),
+    "parallel": Row(0.7, args(loop)),
+    "reindex": Row(1, args(block, Draw.buffer)),
+    "reorder": Row(2.5, draw_reorder),
+    "reverse_compute_at": Row(2.5, _move("reverse_compute_at", False)),
+    "reverse_compute_inline": Row(1, args(block)),
+    "rfactor": Row(1.5, draw_rfactor),
+    "sample_categorical": Row(
+        0.05, lambda d: Step("sample_categorical", ([1, 2], [0.5, d.rng.choice([0.5, -1.0])]))
+    ),
+    "sample_compute_location": Row(0.1, args(block)),
+    "sample_partitioned_tile": Row(0.05, args(loop, lambda d: 2, lambda d: 1, lambda d: 2)),
+    "sample_perfect_tile": Row(0.05, args(loop, lambda d: d.rng.choice([0, 1, 2, 3]))),
+    "set_scope": Row(0.5, draw_set_scope),
+    "split": Row(4, draw_split),
+    "transform_block_layout": Row(0.7, draw_block_layout),
+    "transform_layout": Row(1.2, draw_layout),
+    "unannotate": Row(0.3, draw_unannotate),
+    "unroll": Row(0.5, args(loop)),
+    "vectorize": Row(0.7, args(loop)),
+}
+"""Every primitive that is fuzzed."""
+
+EXCLUDED: dict[str, str] = {
+    "tensorize": "needs intrinsics that fit the program; its own tests have them",
+}
+"""Primitives that are not fuzzed, and why."""
+
+
+def drawer(name: str) -> Drawer:
+    """Return the drawer of a primitive."""
+    draw = DRAWERS[name].draw
+    return draw.make(name) if isinstance(draw, _Named) else draw

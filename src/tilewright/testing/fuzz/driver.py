@@ -1,0 +1,208 @@
+"""The random driver: programs, sequences of primitives, counts of what happened."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.testing.fuzz.drawers import DRAWERS, EXCLUDED, Draw, drawer
+from tilewright.testing.fuzz.programs import Program
+from tilewright.testing.fuzz.session import ACCEPTED, REFUSED, Fault, Session
+from tilewright.testing.fuzz.stages import generate
+from tilewright.testing.fuzz.steps import Step
+from tilewright.tir.schedule import PRIMITIVES
+
+_SLOW_PROGRAM = 0.02
+"""A program that takes longer to interpret (in seconds) has grown enough; its sequence ends."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to try, and how often to compile."""
+
+    seed: int = 0
+    only: tuple[str, ...] = ()
+    attempts: int = 36
+    accepted: int = 18
+    compile_every: int = 4
+    """Compile at the end of every so many sequences; 0 never."""
+    compile_each: bool = False
+    """Compile after every accepted step."""
+    render: float = 0.1
+    """Share of refusals whose message is rendered."""
+    limit: float = 20.0
+    """Seconds that one step may take."""
+
+
+@dataclass
+class Counts:
+    """What happened."""
+
+    accepted: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    forms: Counter[str] = field(default_factory=Counter)
+    programs: int = 0
+    symbolic: int = 0
+    compiled: int = 0
+    not_compiled: Counter[str] = field(default_factory=Counter)
+    interpreted: int = 0
+    undone: int = 0
+    replays: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add the counts of another process."""
+        for name in ("accepted", "refused", "forms", "not_compiled"):
+            getattr(self, name).update(getattr(other, name))
+        for name in (
+            "programs", "symbolic", "compiled", "interpreted", "undone", "replays",
+        ):  # fmt: skip
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def clear(self) -> None:
+        """Start from zero again."""
+        self.__init__()  # type: ignore[misc]
+
+    @property
+    def applications(self) -> int:
+        """Accepted applications of primitives that change programs; look-ups don't count."""
+        return sum(n for name, n in self.accepted.items() if counts_as_application(name))
+
+    @property
+    def refusals(self) -> int:
+        """Refused applications of such primitives."""
+        return sum(n for name, n in self.refused.items() if counts_as_application(name))
+
+
+def counts_as_application(name: str) -> bool:
+    """Whether a primitive is one that changes programs: no question, no choice."""
+    found = PRIMITIVES.get(name)
+    return found.recorded and not found.pure
+
+
+@dataclass
+class Finding:
+    """A fault, with what leads to it."""
+
+    fault: Fault
+    program: Program
+    steps: list[Step]
+    case: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Faults with one key are likely one fault."""
+        return self.fault.kind, self.fault.primitive
+
+
+class Chooser:
+    """Draws steps by the weights of the table."""
+
+    def __init__(self, only: Sequence[str] = ()) -> None:
+        for name in only:
+            PRIMITIVES.get(name)  # an unknown name answers with near matches
+        names = [name for name in DRAWERS if name in PRIMITIVES]
+        if only:
+            # The primitives asked for, most of the time; others prepare programs for them.
+            boost = dict.fromkeys(only, 20.0)
+        else:
+            boost = {}
+        self.names = names
+        self.weights = [DRAWERS[name].weight * boost.get(name, 1.0) for name in names]
+        self.drawers = {name: drawer(name) for name in names}
+
+    def step(self, session: Session, rng: random.Random, number: int) -> Step | None:
+        """Draw a step for the program as it is now, or nothing if what was drawn has no place."""
+        name = rng.choices(self.names, self.weights)[0]
+        step = self.drawers[name](Draw(session.sch, rng, session.made))
+        if step is not None:
+            step.number = number
+        return step
+
+
+def run_case(case: str, options: Options, chooser: Chooser, counts: Counts) -> Finding | None:
+    """Run one program with one random sequence; returns the fault that it shows."""
+    rng = random.Random(f"steps {case}")
+    program = generate(case)
+    steps: list[Step] = []
+    try:
+        session = Session(program, seed=rng.getrandbits(32), limit=options.limit)
+    except Exception as error:
+        fault = Fault("program", "", f"{type(error).__name__}: {error}")
+        return Finding(fault, program, steps, case)
+    counts.programs += 1
+    counts.symbolic += bool(program.symbolic)
+    counts.forms.update(stage.form for stage in program.stages)
+    try:
+        _walk(session, rng, options, chooser, counts, steps)
+    except Fault as fault:
+        return Finding(fault, program, steps, case)
+    finally:
+        counts.interpreted += session.runs
+    return None
+
+
+def _walk(
+    session: Session,
+    rng: random.Random,
+    options: Options,
+    chooser: Chooser,
+    counts: Counts,
+    steps: list[Step],
+) -> None:
+    for number in range(options.attempts):
+        step = chooser.step(session, rng, number)
+        if step is None:
+            continue
+        steps.append(step)
+        outcome = session.apply(step, render=rng.random() < options.render)
+        if outcome == ACCEPTED:
+            counts.accepted[step.primitive] += 1
+            if rng.random() < 0.05:
+                session.check_undo()
+                counts.undone += 1
+            if options.compile_each:
+                _compile(session, counts)
+        else:
+            steps.pop()
+            if outcome == REFUSED:
+                counts.refused[step.primitive] += 1
+        if session.seconds > _SLOW_PROGRAM or len(session.steps) >= options.accepted:
+            break
+    session.finish()
+    counts.replays += 3
+    if options.compile_every and rng.randrange(options.compile_every) == 0:
+        _compile(session, counts)
+
+
+def _compile(session: Session, counts: Counts) -> None:
+    reason = session.check_compiled()
+    if reason:
+        counts.not_compiled[reason] += 1
+    else:
+        counts.compiled += 1
+
+
+def run_cases(
+    cases: Iterable[str],
+    options: Options,
+    *,
+    counts: Counts,
+    enough: Callable[[], bool],
+    found: Callable[[Finding], Any],
+) -> None:
+    """Run cases until it is enough, reporting faults as they come."""
+    chooser = Chooser(options.only)
+    for case in cases:
+        if enough():
+            break
+        finding = run_case(case, options, chooser, counts)
+        if finding is not None:
+            found(finding)
+
+
+def primitives_without_drawer() -> list[str]:
+    """Names of primitives that are neither fuzzed nor excluded with a reason."""
+    return [name for name, _ in PRIMITIVES.items() if name not in DRAWERS and name not in EXCLUDED]

@@ -1,0 +1,341 @@
+"""One program under one sequence of primitives, watched.
+
+After each primitive that was accepted the program verifies and computes what it did before; after
+each that was refused the module is the same object and the error says why. At the end the trace
+replays from JSON and from Python text, the program prints and parses back, and compiled code
+agrees. What goes wrong is raised as ``Fault``.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tilewright.driver import compile as compile_module
+from tilewright.ir import IRModule, rewrite_bottom_up, structural_equal, substitute
+from tilewright.script import parse
+from tilewright.support.errors import BuildError, CodegenError, LowerError, ScheduleError
+from tilewright.testing.fuzz.programs import Program
+from tilewright.testing.fuzz.steps import Step, Unresolved, results_of
+from tilewright.tir import For, PrimFunc
+from tilewright.tir.analysis import verify
+from tilewright.tir.interpreter import compile_function, python_source
+from tilewright.tir.schedule import PRIMITIVES, Schedule, Trace
+from tilewright.tir.schedule.primitives.loops import rewrite_outside_blocks
+
+ACCEPTED, REFUSED, SKIPPED = "accepted", "refused", "skipped"
+UNSUPPORTED = (LowerError, CodegenError, BuildError)
+"""What a lowering pass or code generator says of what it does not support."""
+
+
+class Fault(Exception):
+    """Something that must not happen: ``kind`` groups faults, ``detail`` tells about this one."""
+
+    def __init__(self, kind: str, primitive: str, detail: str) -> None:
+        super().__init__(f"{kind} ({primitive}): {detail}")
+        self.kind = kind
+        self.primitive = primitive
+        self.detail = detail
+
+    def __reduce__(self) -> Any:
+        return Fault, (self.kind, self.primitive, self.detail)
+
+
+class TooSlow(BaseException):
+    """A step ran past its time; no ``Exception``, so that nothing on the way catches it."""
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Raise ``TooSlow`` in the body when the time is over."""
+
+    def ring(*_: Any) -> None:
+        raise TooSlow
+
+    old = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+class Session:
+    """A program, its schedule, and what it computed when it was not yet scheduled."""
+
+    def __init__(self, program: Program, *, seed: int = 0, limit: float = 20.0) -> None:
+        self.program = program
+        self.func = program.build()
+        self.sch = Schedule(self.func, seed=seed)
+        self.made: dict[int, Any] = {}
+        self.steps: list[Step] = []
+        """Steps that were accepted."""
+        self.limit = limit
+        self.data_seed = seed % 10007
+        self.sizes = program.sizes()
+        self.expected: dict[int, list[np.ndarray[Any, Any]]] = {}
+        self.seen = ""
+        self.seconds = 0.0
+        """How long the program took when it was last interpreted."""
+        self.runs = 0
+        self.last = ""
+
+    # ---- steps ----------------------------------------------------------------------------------
+
+    def apply(self, step: Step, *, render: bool = True) -> str:
+        """Apply a step and check; says whether it was accepted."""
+        sch = self.sch
+        before, recorded = sch.mod, len(sch.trace)
+        name = self.last = step.primitive
+        try:
+            with deadline(self.limit):
+                result = step.apply(sch, self.made)
+        except Unresolved:
+            return SKIPPED
+        except ScheduleError as error:
+            self.check_refusal(name, before, recorded, error, render)
+            return REFUSED
+        except TooSlow:
+            raise Fault("slow", name, f"{step} took more than {self.limit:g} s") from None
+        except RecursionError as error:
+            raise Fault("crash", name, f"{step}: {error!r}") from error
+        except Exception as error:
+            raise Fault("crash", name, f"{step}: {type(error).__name__}: {error}") from error
+        self.made[step.number] = results_of(result)
+        self.steps.append(step)
+        if sch.mod is not before:
+            self.check_program(step)
+        return ACCEPTED
+
+    def check_refusal(
+        self, name: str, before: IRModule, recorded: int, error: ScheduleError, render: bool
+    ) -> None:
+        """A refusal changes nothing, records nothing and says why."""
+        if self.sch.mod is not before:
+            raise Fault("refusal changed the program", name, str(error))
+        if any(not inst.primitive.pure for inst in self.sch.trace.insts[recorded:]):
+            raise Fault("refusal was recorded", name, str(error))
+        if not render:
+            return
+        try:
+            text = str(error)
+        except Exception as problem:
+            raise Fault("message", name, f"rendering failed: {problem!r}") from problem
+        if len(text) < 10:
+            raise Fault("message", name, f"the message says nothing: {text!r}")
+
+    def check_program(self, step: Step) -> None:
+        """The program is well formed and computes the same."""
+        try:
+            verify(self.sch.mod)
+        except Exception as error:
+            raise Fault("not well formed", step.primitive, f"after {step}: {error}") from error
+        func = self.sch.mod[self.sch.working_func]
+        assert isinstance(func, PrimFunc)
+        self.compare(func, step.primitive)
+
+    # ---- running --------------------------------------------------------------------------------
+
+    def reference(self, which: int) -> list[np.ndarray[Any, Any]]:
+        """Return what the unscheduled program makes of the data."""
+        found = self.expected.get(which)
+        if found is None:
+            found = self.program.arrays(self.data_seed, self.sizes[which])
+            compile_function(self.func)(*found)
+            self.expected[which] = found
+        return found
+
+    def compare(self, func: PrimFunc, primitive: str, *, every: bool = False) -> None:
+        """Interpret a version of the program and compare with the unscheduled one."""
+        try:
+            text, _ = python_source(func)
+        except Exception as error:
+            raise Fault("interpreter", primitive, f"{type(error).__name__}: {error}") from error
+        if text != self.seen or every:
+            self.run(compile_function(func), primitive, every)
+            self.seen = text
+        if any(word in text_of_kinds(func) for word in ("parallel", "vectorized")):
+            self.run(compile_function(backwards(func)), f"{primitive}", every, "backwards, ")
+
+    def run(self, program: Any, primitive: str, every: bool, how: str = "") -> None:
+        """Run on one set of extents, or on all, and compare."""
+        self.runs += 1
+        chosen = range(len(self.sizes)) if every else [self.runs % len(self.sizes)]
+        for which in chosen:
+            expected = self.reference(which)
+            actual = self.program.arrays(self.data_seed, self.sizes[which])
+            start = time.perf_counter()
+            try:
+                with deadline(self.limit):
+                    program(*actual)
+            except TooSlow:
+                raise Fault("slow", primitive, f"{how}the program ran too long") from None
+            except Exception as error:
+                raise Fault(
+                    "program fails", primitive, f"{how}{type(error).__name__}: {error}"
+                ) from error
+            self.seconds = time.perf_counter() - start
+            self.agree("meaning", primitive, expected, actual, how)
+
+    def agree(
+        self, kind: str, primitive: str, expected: list[Any], actual: list[Any], how: str = ""
+    ) -> None:
+        """Compare arguments after two runs."""
+        for tensor, a, b in zip(self.program.params, expected, actual):
+            if self.program.exact:
+                same = a.tobytes() == b.tobytes() or np.array_equal(a, b, equal_nan=True)
+            else:
+                tolerance = 1e-9 if a.dtype == np.float64 and kind == "meaning" else 2e-4
+                same = a.dtype.kind != "f" and np.array_equal(a, b)
+                same = same or np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+            if not same:
+                where = np.argwhere(~(a == b))
+                first = tuple(int(item) for item in where[0]) if len(where) else ()
+                raise Fault(
+                    kind, primitive,
+                    f"{how}{tensor.name} differs in {len(where)} of {a.size} places, first at "
+                    f"{list(first)}: expected {a[first]}, got {b[first]}",
+                )  # fmt: skip
+
+    # ---- the end --------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Check what holds of the sequence as a whole."""
+        self.check_replay()
+        self.check_script()
+        if self.program.symbolic:
+            func = self.sch.mod[self.sch.working_func]
+            assert isinstance(func, PrimFunc)
+            self.compare(func, self.last, every=True)
+
+    def check_replay(self) -> None:
+        """The trace gives the same program from JSON, from Python, and without its dead code."""
+        trace, mod = self.sch.trace, self.sch.mod
+        data = text = ""
+
+        def from_json(sch: Schedule) -> None:
+            nonlocal data
+            data = json.dumps(trace.as_json())
+            Trace.from_json(json.loads(data)).apply_to_schedule(sch, remove_postproc=False)
+
+        def from_python(sch: Schedule) -> None:
+            nonlocal text
+            text = trace.as_python()
+            scope: dict[str, Any] = {}
+            exec(text, scope)
+            scope["apply_trace"](sch)
+            if json.dumps(sch.trace.as_json()) != data:
+                raise ValueError("the replayed schedule has another trace")
+
+        def pruned(sch: Schedule) -> None:
+            trace.simplified().apply_to_schedule(sch, remove_postproc=False)
+
+        for how, replay in (("JSON", from_json), ("Python", from_python), ("pruned", pruned)):
+            again = Schedule(self.program.build())
+            try:
+                replay(again)
+            except Exception as error:
+                detail = f"{how}: {type(error).__name__}: {error}\n{text}"
+                raise Fault("replay", self.culprit(error), detail) from error
+            if not structural_equal(again.mod, mod):
+                raise Fault(
+                    "replay", self.last, f"{how} gives another program\n{trace.as_python()}"
+                )
+
+    def culprit(self, error: Exception) -> str:
+        """Name the primitive that a replay stopped at."""
+        words = str(error).partition("(")[2].partition(")")[0]
+        return words if words in PRIMITIVES else self.last
+
+    def check_script(self) -> None:
+        """The program prints and parses back."""
+        mod = self.sch.mod
+        try:
+            text = mod.script()
+            back = parse(text)
+        except Exception as error:
+            raise Fault("script", self.last, f"{type(error).__name__}: {error}") from error
+        if not structural_equal(back, mod):
+            raise Fault("script", self.last, f"the text parses to another program:\n{text}")
+
+    def check_undo(self) -> None:
+        """``undo`` brings back the program before the last primitive, ``redo`` the one after."""
+        sch = self.sch
+        if not any(not inst.primitive.pure for inst in sch.trace.insts):
+            return
+        mod, count, state = sch.mod, len(sch.trace), sch.rng.state
+        try:
+            taken = sch.undo()
+            if not taken or len(sch.trace) >= count:
+                raise Fault("undo", self.last, "the trace is as long as before")
+            verify(sch.mod)
+            sch.redo()
+        except (Fault, TooSlow):
+            raise
+        except Exception as error:
+            raise Fault("undo", self.last, f"{type(error).__name__}: {error}") from error
+        if not structural_equal(sch.mod, mod) or sch.rng.state != state:
+            raise Fault("undo", self.last, "redo gives another program or another generator")
+
+    def check_compiled(self) -> str:
+        """Compile and compare; returns why it can't be compiled, or nothing."""
+        try:
+            with deadline(4 * self.limit):
+                module = compile_module(self.sch.mod)
+        except UNSUPPORTED as error:
+            return f"{type(error).__name__}: {_gist(str(error))}"
+        except TooSlow:
+            raise Fault("slow", "compile", "compiling took too long") from None
+        except Exception as error:
+            raise Fault("compile", self.last, f"{type(error).__name__}: {error}") from error
+        for which in range(len(self.sizes)):
+            actual = self.program.arrays(self.data_seed, self.sizes[which])
+            try:
+                module[self.sch.working_func](*actual)
+            except Exception as error:
+                raise Fault(
+                    "compiled code fails", self.last, f"{type(error).__name__}: {error}"
+                ) from error
+            self.agree("compiled code differs", self.last, self.reference(which), actual)
+        return ""
+
+
+def _gist(message: str) -> str:
+    """Return the first line of a message without names and numbers, to group by."""
+    words = message.strip().split("\n")[0].split()
+    return " ".join(w for w in words if not any(c.isdigit() or c in "'\"`" for c in w))[:90]
+
+
+def text_of_kinds(func: PrimFunc) -> set[str]:
+    """Return the kinds of all loops of a function."""
+    kinds: set[str] = set()
+
+    def look(node: Any) -> Any:
+        if type(node) is For:
+            kinds.add(node.kind)
+        return node
+
+    rewrite_bottom_up(func.body, look)
+    return kinds
+
+
+def backwards(func: PrimFunc) -> PrimFunc:
+    """Run loops whose iterations may run at the same time from the end: nobody may notice."""
+
+    def turn(node: Any) -> Any:
+        if type(node) is For and node.kind in ("parallel", "vectorized"):
+            last = node.min * 2 + node.extent - 1
+            body = rewrite_outside_blocks(
+                node.body, lambda expr: substitute(expr, {node.loop_var: last - node.loop_var})
+            )
+            return node.replace(body=body)
+        return node
+
+    return func.replace(body=rewrite_bottom_up(func.body, turn))
