@@ -372,7 +372,9 @@ class Emitter(Visitor):
         return f"({self.expr(node.base)} + {self.expr(node.stride)} * np.arange({node.lanes}))"
 
     def visit_Broadcast(self, node: Any) -> str:
-        return f"np.full({node.lanes}, {self.expr(node.value)})"
+        # NumPy shifts no unsigned numbers by signed ones.
+        kind = ", np.uint64" if dtypes.kind_of(node.dtype) == "uint" else ""
+        return f"np.full({node.lanes}, {self.expr(node.value)}{kind})"
 
     def visit_Shuffle(self, node: Any) -> str:
         parts = ", ".join(f"np.atleast_1d({self.expr(vector)})" for vector in node.vectors)
