@@ -1,12 +1,26 @@
 from __future__ import annotations
 
-import pytest
-from schedule_cases import check, conv2d, loop_extents, matmul, matmul_relu, predicate_of, refuses
+import random
 
+import numpy as np
+import pytest
+from schedule_cases import (
+    arrays,
+    check,
+    conv2d,
+    loop_extents,
+    matmul,
+    matmul_relu,
+    predicate_of,
+    refuses,
+)
+
+import tilewright
 from tilewright import te
 from tilewright.ir import is_const
 from tilewright.tir import PrimFunc
 from tilewright.tir.analysis.reduction import match_reduction
+from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
 
 
@@ -245,3 +259,142 @@ def test_what_rfactor_refuses() -> None:
     c = te.compute((4,), lambda i: odd(a[i, r], axis=r), name="C")
     sch = Schedule(te.create_prim_func([a, c]))
     refuses(sch, lambda: sch.rfactor(sch.get_loops(sch.get_block("C"))[1], 0), "known reducer")
+
+
+def compiled_agrees(sch: Schedule, original: PrimFunc, **sizes: int) -> None:
+    inputs = arrays(original, **sizes)
+    expected, actual = [a.copy() for a in inputs], [a.copy() for a in inputs]
+    run(original, *expected)
+    tilewright.compile(sch.mod, target="llvm")["main"](*actual)
+    for left, right in zip(expected, actual):
+        np.testing.assert_allclose(right, left, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin", "argmax_last", "argmin_last"])
+def test_pairs_are_exact_however_they_are_scheduled(name: str) -> None:
+    """Ties are many, and every factor, axis and order gives the same index."""
+    rng = random.Random(name)
+    func = arg_row(name, 3, 26)
+    for _ in range(6):
+        sch = Schedule(func, check=True)
+        c = sch.get_block("C")
+        _i, k = sch.get_loops(c)
+        loops = sch.split(k, [None, rng.randint(1, 9)])
+        if rng.random() < 0.5:
+            sch.reorder(*reversed(loops))
+        partial = sch.rfactor(rng.choice(loops), rng.choice([0, 1, -1]))
+        if rng.random() < 0.5:
+            sch.decompose_reduction(c, sch.get_loops(c)[1])
+        if rng.random() < 0.5 and sch.get(partial).init is not None:
+            sch.decompose_reduction(partial, sch.get_loops(partial)[0])
+        inputs = arrays(func)
+        inputs[0][:] = np.arange(26)
+        inputs[1][:] = np.random.default_rng(1).integers(0, 3, (3, 26))
+        expected, actual = [a.copy() for a in inputs], [a.copy() for a in inputs]
+        run(func, *expected)
+        run(sch.mod["main"], *actual)
+        np.testing.assert_array_equal(actual[2], expected[2])
+        compiled = [a.copy() for a in inputs]
+        tilewright.compile(sch.mod, target="llvm")["main"](*compiled)
+        np.testing.assert_array_equal(compiled[2], expected[2])
+        np.testing.assert_array_equal(compiled[3], expected[3])
+
+
+def symbolic_rows(name: str) -> PrimFunc:
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((n, m), "int32", name="A")
+    axis = te.reduce_axis((0, m), "k")
+    c = te.compute((n,), lambda i: te.reducer(name)(a[i, axis], axis=axis), name="C")
+    return te.create_prim_func([a, c])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_reductions_of_symbolic_shapes(seed: int) -> None:
+    rng = random.Random(seed)
+    name = rng.choice(["sum", "max", "min", "prod", "bitwise_xor", "bitwise_and"])
+    func = symbolic_rows(name)
+    sch = Schedule(func, check=True)
+    c = sch.get_block("C")
+    i, k = sch.get_loops(c)
+    loops = sch.split(k, [None, *(rng.randint(2, 5) for _ in range(rng.randint(1, 2)))])
+    if rng.random() < 0.5:
+        order = [*loops, i]
+        rng.shuffle(order)
+        sch.reorder(*order)
+    partial = sch.rfactor(rng.choice(loops), rng.choice([0, 1]))
+    for block in (partial, c):
+        if rng.random() < 0.6 and sch.get(block).init is not None:
+            outer = next(
+                loop
+                for loop in sch.get_loops(block)
+                if sch.get(loop).loop_var.name.startswith("k") or rng.random() < 0.3
+            )
+            sch.decompose_reduction(block, outer)
+    for n, m in ((1, 1), (3, 7), (2, 40)):
+        check(sch, func, n=n, m=m)
+    compiled_agrees(sch, func, n=3, m=17)
+
+
+# ---- fuse_reduction_epilogue --------------------------------------------------------------------
+
+
+def with_bias(reduce: str = "sum", dtype: str = "int32", n: int = 9, k: int = 14) -> PrimFunc:
+    a = te.placeholder((n, k), dtype, name="A")
+    b = te.placeholder((n,), dtype, name="bias")
+    axis = te.reduce_axis((0, k), "k")
+    c = te.compute((n,), lambda i: te.reducer(reduce)(a[i, axis], axis=axis), name="C")
+    ops = {"sum": lambda x, y: x + y, "max": te.maximum, "min": te.minimum}
+    d = te.compute((n,), lambda i: ops[reduce](b[i], c[i]), name="D")
+    return te.create_prim_func([a, b, d])
+
+
+@pytest.mark.parametrize("reduce", ["sum", "max", "min"])
+@pytest.mark.parametrize("seed", range(4))
+def test_fused_epilogues_schedule_on(reduce: str, seed: int) -> None:
+    rng = random.Random(seed)
+    func = with_bias(reduce)
+    sch = Schedule(func, check=True)
+    c = sch.get_block("C")
+    if seed % 2:
+        sch.reverse_compute_at("D", sch.get_loops(c)[0])
+    sch.fuse_reduction_epilogue(c, "D")
+    assert not sch.get(sch.get_block("root")).alloc_buffers
+    check(sch, func)
+    _, k = sch.get_loops(c)
+    _, k1 = sch.split(k, [None, rng.randint(2, 6)])
+    if rng.random() < 0.5:
+        sch.rfactor(k1, 0)
+        sch.decompose_reduction("C_rf", sch.get_loops("C_rf")[0])
+    sch.decompose_reduction(c, sch.get_loops(c)[0])
+    check(sch, func)
+    compiled_agrees(sch, func)
+
+
+def test_an_epilogue_after_another() -> None:
+    """Bias and residual: the init becomes their sum."""
+    a = te.placeholder((6, 8), "int32", name="A")
+    b, r = (te.placeholder((6,), "int32", name=name) for name in ("bias", "rest"))
+    axis = te.reduce_axis((0, 8), "k")
+    c = te.compute((6,), lambda i: te.sum(a[i, axis], axis=axis), name="C")
+    d = te.compute((6,), lambda i: c[i] + b[i], name="D")
+    e = te.compute((6,), lambda i: r[i] + d[i], name="E")
+    func = te.create_prim_func([a, b, r, e])
+    sch = Schedule(func, check=True)
+    sch.fuse_reduction_epilogue("C", "D")
+    sch.fuse_reduction_epilogue("C", "E")
+    check(sch, func)
+
+
+def test_relu_after_a_sum_is_no_start() -> None:
+    func = matmul_relu()
+    sch = Schedule(func)
+    c, d = sch.get_block("C"), sch.get_block("D")
+    refuses(sch, lambda: sch.fuse_reduction_epilogue(c, d), "combined with another", "final value")
+    # A sum that uses the result twice is no bias either.
+    a = te.placeholder((6, 8), name="A")
+    axis = te.reduce_axis((0, 8), "k")
+    s = te.compute((6,), lambda i: te.sum(a[i, axis], axis=axis), name="C")
+    t = te.compute((6,), lambda i: s[i] + s[i], name="D")
+    sch = Schedule(te.create_prim_func([a, t]))
+    c, d = sch.get_block("C"), sch.get_block("D")
+    refuses(sch, lambda: sch.fuse_reduction_epilogue(c, d), "exactly once")

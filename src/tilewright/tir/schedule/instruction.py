@@ -164,20 +164,31 @@ class Primitive:
         except TypeError as error:
             # Python's own text says which argument is missing or unknown.
             raise ScheduleError(f"{error}; the signature is {self.name}{self.signature}") from None
-        if self.converters:
-            made = list(values)
-            for position, name, convert in self.converters:
-                value = made[position]
-                if value is None and self.defaults[position] is None:
-                    continue
-                if type(value) is str and convert is _block:
-                    value = sch.get_block(value)
-                try:
-                    made[position] = convert(value)
-                except TypeError as error:
-                    raise ScheduleError(f"{self.name}: argument {name!r}: {error}") from None
-            values = tuple(made)
-        return self.run(sch, values, decision)
+        if not any(type(value) is str for value in values):
+            return self.run(sch, self._converted(sch, values), decision)
+        # Names of blocks are looked up, which is recorded; not so if the primitive then refuses.
+        recorded, past = len(sch.trace or ()), sch.history.past
+        try:
+            return self.run(sch, self._converted(sch, values), decision)
+        except BaseException:
+            if sch.trace is not None:
+                del sch.trace.insts[recorded:]
+            sch.history.past = past
+            raise
+
+    def _converted(self, sch: Schedule, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        made = list(values)
+        for position, name, convert in self.converters:
+            value = made[position]
+            if value is None and self.defaults[position] is None:
+                continue
+            if type(value) is str and (convert is _block or convert is _block_or_loop):
+                value = sch.get_block(value)
+            try:
+                made[position] = convert(value)
+            except TypeError as error:
+                raise ScheduleError(f"{self.name}: argument {name!r}: {error}") from None
+        return tuple(made)
 
     def run(self, sch: Schedule, args: tuple[Any, ...], decision: Any) -> Any:
         """Run with arguments in order of the parameters, and record; undo everything on error."""

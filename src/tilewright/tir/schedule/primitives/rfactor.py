@@ -1,0 +1,407 @@
+"""``rfactor``: splitting a reduction into partial ones.
+
+Each iteration of one reduction loop accumulates into an element of its own in a new buffer
+(``<block>_rf``), which the old block then combines: the loop becomes spatial and may be
+parallelised or vectorised. It rests on the block's update being ``C = combine(C, value)`` of a
+registered reducer, whose identity starts the partial results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir import (
+    Expr,
+    Range,
+    Var,
+    and_,
+    as_int,
+    const,
+    free_vars,
+    if_then_else,
+    substitute,
+    uses_var,
+)
+from tilewright.tir import (
+    REDUCE,
+    REDUCERS,
+    SERIAL,
+    SPATIAL,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    CommReducer,
+    For,
+    IterVar,
+    LetStmt,
+    Stmt,
+    decl_buffer,
+    fresh_name,
+    loop_nest,
+    renew_definitions,
+    seq,
+)
+from tilewright.tir.analysis import block_access_regions
+from tilewright.tir.analysis.reducer_laws import check_reducer
+from tilewright.tir.analysis.reduction import Reduction, match_reduction
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._scope import (
+    buffer_names,
+    check_only_writer,
+    conjuncts,
+    scope_of,
+)
+from tilewright.tir.schedule.primitives.reduction import (
+    check_each_once,
+    check_init_comes_first,
+    loops_by_kind,
+)
+from tilewright.tir.schedule.state import ScheduleState
+
+
+@primitive
+def rfactor(sch: Any, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
+    """Let each iteration of a reduction loop accumulate by itself; combine the results after.
+
+    The new buffer has ``loop`` as dimension ``factor_axis``. Returns the block ``<name>_rf`` that
+    computes the partial results; the old block combines them. Tuples are reduced as a whole, into
+    one new buffer for each element. What is combined is regrouped: that is exact for integers and
+    for selections (min, max, argmax); for sums and products of floats rounding may differ.
+
+    Preconditions:
+        - there is one block below the loop, and nothing else
+        - the block is a reduction with init by a registered reducer
+        - the reducer is associative and commutative and its identity neutral
+        - the block alone writes its results
+        - the block allocates and matches no buffers of its own
+        - no loop serves both spatial and reduction axes of the block
+        - the loop is part of the reduction
+        - all loops of the reduction hold this block alone
+        - the loops of the reduction are serial
+        - the loop starts at zero, and no extent of the reduction depends on another loop
+        - the reduction axes start where their loops start, so that the init runs there
+        - the loops visit each element of the block's domain at most once
+        - the block's conditions hold where its reduction starts, or don't depend on the reduction
+        - conditions that leave out iterations of the loop can be written with the block's axes
+        - ``factor_axis`` is a position in the shape of the new buffer
+    Before:
+        for i, k0, k1 in T.grid(16, 8, 4):
+            with T.block("C"):
+                vi = T.axis.spatial(16, i)
+                vk = T.axis.reduce(32, k0 * 4 + k1)
+                with T.init():
+                    C[vi] = T.float32(0)
+                C[vi] = C[vi] + A[vi, vk]
+    After ``rfactor(k1, 0)``:
+        for i, k0, k1 in T.grid(16, 8, 4):
+            with T.block("C_rf"):
+                vk1, vi, vk0 = T.axis.remap("SSR", [k1, i, k0])
+                with T.init():
+                    C_rf[vk1, vi] = T.float32(0)
+                C_rf[vk1, vi] = C_rf[vk1, vi] + A[vi, vk0 * 4 + vk1]
+        for i, k1 in T.grid(16, 4):
+            with T.block("C"):
+                vi, vk1 = T.axis.remap("SR", [i, k1])
+                with T.init():
+                    C[vi] = T.float32(0)
+                C[vi] = C[vi] + C_rf[vk1, vi]
+    """
+    state: ScheduleState = sch.state
+    target = state.get_loop(loop)
+    realize, chain = _lone_block(state, target)
+    old = realize.block
+    scope = scope_of(state, realize)
+    matched = match_reduction(old)
+    if matched is None:
+        raise state.error(
+            f"block {old.name!r} is not a reduction by a known reducer",
+            realize,
+            remedy="its update must be written like the combination of a reducer ("
+            + ", ".join(REDUCERS)
+            + "); add your own with tir.register_reducer",
+        )
+    broken = check_reducer(matched.reducer)
+    if broken:
+        raise state.error(
+            f"reducer {matched.name!r} can't be regrouped: {broken[0]}",
+            realize,
+            remedy="let its combination decide ties by something both sides have, as an index",
+        )
+    if old.match_buffers or old.alloc_buffers:
+        raise state.error(
+            f"block {old.name!r} has buffers of its own",
+            realize,
+            remedy="apply rfactor before the block is tensorized or gets local buffers",
+        )
+    for buffer in matched.targets:
+        check_only_writer(scope, realize, buffer)
+    loops = state.loops_above(realize)
+    _, reducing = loops_by_kind(state, realize, loops)
+    _check_factorable(state, realize, target, loops, chain, reducing)
+    ndim = len(matched.indices)
+    if not -(ndim + 1) <= factor_axis <= ndim:
+        raise state.error(
+            f"factor_axis {factor_axis} is outside [{-(ndim + 1)}, {ndim}]", realize, target
+        )
+    axis = factor_axis if factor_axis >= 0 else factor_axis + ndim + 1
+
+    func_name = scope.func_name
+    names = buffer_names(state, func_name)
+    partials = tuple(
+        decl_buffer(
+            (*buffer.shape[:axis], target.extent, *buffer.shape[axis:]),
+            buffer.dtype,
+            fresh_name(f"{buffer.name}_rf", names),
+            scope=buffer.scope,
+        )
+        for buffer in matched.targets
+    )
+    rf_name = state.fresh_block_name(func_name, f"{old.name}_rf")
+    outermost = chain[0]
+    partial = _partial_nest(
+        state, realize, matched, target, chain, reducing, partials, axis, rf_name
+    )
+    final = _final_nest(state, realize, matched, target, chain, reducing, partials, axis)
+    body = state.rebuilt(scope.block.body, {outermost: seq(partial, final)})
+    made = scope.block.replace(body=body, alloc_buffers=(*scope.block.alloc_buffers, *partials))
+    state.replace(scope.block, made)
+    return BlockRV(func_name, rf_name)
+
+
+def _lone_block(state: ScheduleState, loop: For) -> tuple[BlockRealize, list[For]]:
+    """Return the only block under ``loop`` and the loops around both that hold nothing else."""
+    current: Any = loop
+    while type(current) is For:
+        current = current.body
+    if type(current) is not BlockRealize:
+        raise state.error(
+            f"loop {loop.loop_var.name} holds more than one block",
+            loop,
+            remedy="rfactor needs a loop with one reduction block inside and nothing else",
+        )
+    chain: list[For] = []
+    for item in state.parents(current):
+        if type(item) is not For:
+            break
+        chain.append(item)
+    chain.reverse()
+    return current, chain
+
+
+def _check_factorable(
+    state: ScheduleState,
+    realize: BlockRealize,
+    target: For,
+    loops: Sequence[For],
+    chain: Sequence[For],
+    reducing: set[Var],
+) -> None:
+    name = realize.block.name
+    if target.loop_var not in reducing:
+        raise state.error(
+            f"loop {target.loop_var.name} is not part of the reduction of block {name!r}",
+            realize,
+            target,
+            remedy="give a loop that a reduction axis is bound to",
+        )
+    for item in loops:
+        if item.loop_var not in reducing:
+            continue
+        if item not in chain:
+            raise state.error(
+                f"loop {item.loop_var.name} of the reduction holds other statements too",
+                realize,
+                item,
+            )
+        if item.kind != SERIAL:
+            raise state.error(
+                f"loop {item.loop_var.name} of the reduction is {item.kind}, not serial",
+                realize,
+                item,
+                remedy="apply rfactor before binding, vectorizing or unrolling",
+            )
+    inside = {item.loop_var for item in loops}
+    for item in loops:
+        if (item is target and as_int(item.min) != 0) or (
+            item.loop_var in reducing
+            and (uses_var(item.extent, inside) or uses_var(item.min, inside))
+        ):
+            raise state.error(
+                f"loop {item.loop_var.name} must start at zero and have an extent that doesn't "
+                "depend on other loops",
+                item,
+            )
+    check_init_comes_first(state, realize, loops, reducing)
+    first = min(loops.index(item) for item in loops if item.loop_var in reducing)
+    check_each_once(state, realize, loops[first:])
+    _check_runs_at_start(state, realize, loops, reducing)
+
+
+def _check_runs_at_start(
+    state: ScheduleState, realize: BlockRealize, loops: Sequence[For], reducing: set[Var]
+) -> None:
+    """Refuse if a condition might skip the init of an element that is updated later."""
+    start = {item.loop_var: item.min for item in loops if item.loop_var in reducing}
+    for condition in conjuncts(realize.predicate):
+        if uses_var(condition, reducing) and not state.analyzer_at(realize).can_prove(
+            substitute(condition, start)
+        ):
+            raise state.error(
+                lambda condition=condition: (  # type: ignore[misc]
+                    f"the condition `{condition!r}` may not hold where the reduction starts"
+                ),
+                realize,
+                remedy="only conditions that leave out a remainder can be regrouped",
+            )
+
+
+def _partial_nest(
+    state: ScheduleState,
+    realize: BlockRealize,
+    matched: Reduction,
+    target: For,
+    chain: Sequence[For],
+    reducing: set[Var],
+    partials: tuple[Buffer, ...],
+    axis: int,
+    name: str,
+) -> Stmt:
+    """Build the nest that computes one partial result per iteration of ``target``."""
+    old = realize.block
+    factor = IterVar(Var(f"v{target.loop_var.name}"), Range(const(0), target.extent), SPATIAL)
+    iter_vars = [factor]
+    values: list[Expr] = [target.loop_var]
+    inside: dict[Var, Expr] = {target.loop_var: factor.var}
+    replaced: dict[Var, Expr] = {}
+    for iter_var, value in zip(old.iter_vars, realize.iter_values):
+        if iter_var.kind != REDUCE or not uses_var(value, {target.loop_var}):
+            iter_vars.append(iter_var)
+            values.append(value)
+            continue
+        # The axis is cut by the loop: its other loops become axes of their own.
+        for item in chain:
+            var = item.loop_var
+            if var in reducing and var not in inside and uses_var(value, {var}):
+                made = IterVar(Var(f"v{var.name}"), Range(item.min, item.extent), REDUCE)
+                inside[var] = made.var
+                iter_vars.append(made)
+                values.append(var)
+        replaced[iter_var.var] = substitute(value, inside)
+    conditions, guards = _split_predicate(state, realize, target, chain, reducing)
+    as_axes = {**{v: iv.var for iv, v in zip(iter_vars, values) if type(v) is Var}, **inside}
+    # Inside the block a condition may use axes only, not the loops they are made of.
+    loop_vars = {item.loop_var for item in state.loops_above(realize)}
+    guard = substitute(and_(*guards), as_axes)
+    if any(var in loop_vars for var in free_vars(guard)):
+        raise state.error(
+            lambda: (
+                f"some iterations of {target.loop_var.name} may have nothing to reduce: the "
+                f"condition `{guard!r}` can't be moved into the block"
+            ),
+            realize,
+            target,
+            remedy="split the reduction without a remainder, or by one loop less",
+        )
+    rhs = tuple(substitute(value, replaced) for value in matched.values)
+    if guards:
+        # An element without iterations must still get the neutral element.
+        neutral = matched.reducer.identity
+        rhs = tuple(if_then_else(guard, value, other) for value, other in zip(rhs, neutral))
+    where = (*matched.indices[:axis], factor.var, *matched.indices[axis:])
+    init: Stmt | None = None
+    if any(iter_var.kind == REDUCE for iter_var in iter_vars):
+        init = seq(
+            *(BufferStore(b, value, where) for b, value in zip(partials, matched.reducer.identity))
+        )
+        update = _update(matched.reducer, partials, where, rhs)
+    else:
+        update = seq(*(BufferStore(buffer, value, where) for buffer, value in zip(partials, rhs)))
+    block = Block(tuple(iter_vars), (), (), name, update, init, annotations=old.annotations)
+    reads, writes = block_access_regions(block)
+    block = block.replace(reads=tuple(reads), writes=tuple(writes))
+    nest = loop_nest(chain, BlockRealize(tuple(values), and_(*conditions), block))
+    return renew_definitions(nest)  # type: ignore[no-any-return]
+
+
+def _split_predicate(
+    state: ScheduleState,
+    realize: BlockRealize,
+    target: For,
+    chain: Sequence[For],
+    reducing: set[Var],
+) -> tuple[list[Expr], list[Expr]]:
+    """Split the predicate into what may stay one, and what must guard values instead.
+
+    A condition on the reduction may stay if every partial result has its first iteration, where
+    its init runs.
+    """
+    kept: list[Expr] = []
+    guards: list[Expr] = []
+    first = {
+        item.loop_var: item.min
+        for item in chain
+        if item.loop_var in reducing and item is not target
+    }
+    for condition in conjuncts(realize.predicate):
+        if not uses_var(condition, reducing) or state.analyzer_at(realize).can_prove(
+            substitute(condition, first)
+        ):
+            kept.append(condition)
+        else:
+            guards.append(condition)
+    return kept, guards
+
+
+def _final_nest(
+    state: ScheduleState,
+    realize: BlockRealize,
+    matched: Reduction,
+    target: For,
+    chain: Sequence[For],
+    reducing: set[Var],
+    partials: tuple[Buffer, ...],
+    axis: int,
+) -> Stmt:
+    """Build the nest that combines the partial results into the old buffers."""
+    old = realize.block
+    factor = IterVar(Var(f"v{target.loop_var.name}"), Range(const(0), target.extent), REDUCE)
+    kept = [
+        (iter_var, value)
+        for iter_var, value in zip(old.iter_vars, realize.iter_values)
+        if iter_var.kind != REDUCE
+    ]
+    iter_vars = (*(iter_var for iter_var, _ in kept), factor)
+    values = (*(value for _, value in kept), target.loop_var)
+    where = (*matched.indices[:axis], factor.var, *matched.indices[axis:])
+    rhs = tuple(BufferLoad(buffer, where) for buffer in partials)
+    update = _update(matched.reducer, matched.targets, matched.indices, rhs)
+    block = Block(iter_vars, (), (), old.name, update, old.init, annotations=old.annotations)
+    reads, writes = block_access_regions(block)
+    block = block.replace(reads=tuple(reads), writes=tuple(writes))
+    predicate = and_(
+        *(item for item in conjuncts(realize.predicate) if not uses_var(item, reducing))
+    )
+    loops = [item for item in chain if item.loop_var not in reducing or item is target]
+    return loop_nest(loops, BlockRealize(values, predicate, block))
+
+
+def _update(
+    reducer: CommReducer,
+    buffers: Sequence[Buffer],
+    where: tuple[Expr, ...],
+    rhs: Sequence[Expr],
+) -> Stmt:
+    """Build ``buffers[where] = reducer(buffers[where], rhs)``."""
+    new = reducer.combine(tuple(BufferLoad(buffer, where) for buffer in buffers), rhs)
+    if len(new) == 1:
+        return BufferStore(buffers[0], new[0], where)
+    # All new values are computed before the first is stored.
+    names = [Var(f"v_{buffer.name}", value.dtype) for buffer, value in zip(buffers, new)]
+    stmt = seq(*(BufferStore(buffer, var, where) for buffer, var in zip(buffers, names)))
+    for var, value in zip(reversed(names), reversed(new)):
+        stmt = LetStmt(var, value, stmt)
+    return stmt
