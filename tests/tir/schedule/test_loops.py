@@ -152,10 +152,11 @@ def test_split_by_symbolic_tile_has_no_predicate():
     loops = sch.split(i, tile)
     assert [sch.get(loop).extent for loop in loops] == [v.value for v in tile]
     assert "T.where" not in sch.mod.script()
-    ((variables, extent, limit),) = sch.state.symbolic
+    ((variables, extent, limit, exact),) = sch.state.symbolic
     assert len(variables) == 4
     assert extent.value == 64
     assert limit == 16
+    assert exact
     j0, j1 = sch.split(j, sch.sample_perfect_tile(j, 2, 16))
     sch.reorder(loops[0], j0, loops[1], loops[2], k, loops[3], j1)
     sch.parallel(sch.fuse(loops[0], j0))
@@ -332,4 +333,4 @@ def test_symbolic_multi_level_tiling():
     sch.parallel(sch.fuse(i0, j0))
     sch.vectorize(j3)
     assert "T.where" not in sch.mod.script()
-    assert [len(variables) for variables, _, _ in sch.state.symbolic] == [4, 4, 2]
+    assert [len(tile.variables) for tile in sch.state.symbolic] == [4, 4, 2]

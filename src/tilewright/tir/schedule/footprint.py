@@ -42,7 +42,7 @@ def loop_ranges(loops: list[For]) -> dict[Var, Range]:
     return {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
 
 
-def _guards_domain(state: ScheduleState, realize: BlockRealize) -> bool:
+def guards_domain(state: ScheduleState, realize: BlockRealize) -> bool:
     """Whether a predicate only keeps iteration values inside their domains."""
     parts, stack = [], [realize.predicate]
     while stack:
@@ -209,7 +209,7 @@ def _makes_all(
 ) -> bool:
     """Whether ``source`` writes all elements of ``buffer`` that are in the regions ``used``."""
     if not trivially_true(source.predicate) and not (
-        _guards_domain(state, source) and _covers_buffer(source, buffer)
+        guards_domain(state, source) and _covers_buffer(source, buffer)
     ):
         return False
     regions = [region for region in source.block.writes if region.buffer is buffer]

@@ -45,14 +45,21 @@ from tilewright.tir import (
 from tilewright.tir.analysis import (
     COMPLETE,
     REDUCTION,
+    UPDATE,
     block_dependencies,
     block_facts,
     is_injective_binding,
     linear_terms,
 )
 from tilewright.tir.analysis.dependency import RAW, WAR, WAW, Dependency, DependencyGraph
-from tilewright.tir.schedule.footprint import apart, covers, loop_ranges, rewrites_all
-from tilewright.tir.schedule.state import child_blocks, statements
+from tilewright.tir.schedule.footprint import (
+    apart,
+    covers,
+    guards_domain,
+    loop_ranges,
+    rewrites_all,
+)
+from tilewright.tir.schedule.state import child_blocks, statements, trivially_true
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -203,16 +210,23 @@ def _share(a: Block, b: Block) -> bool:
 
 
 def check_independent_iterations(
-    sch: Schedule, loops: Sequence[For], blocks: list[BlockRealize], what: str
+    sch: Schedule,
+    loops: Sequence[For],
+    blocks: list[BlockRealize],
+    what: str,
+    repeated: bool = False,
 ) -> None:
-    """Refuse if an iteration of the nest ``loops`` may use or undo what another iteration made."""
+    """Refuse if an iteration of the nest ``loops`` may use or undo what another iteration made.
+
+    If iterations may be ``repeated``, that other iteration may be the same one, run before.
+    """
     loop = loops[-1]
     graph = block_dependencies(sch.state.scope_block(loop))
     below = {realize.block.name: realize for realize in blocks}
     for name, realize in below.items():
         for edge in graph.before(name):
             source = below.get(edge.source)
-            if source is None or _stays_inside(sch.state, graph, edge, below, loops):
+            if source is None or _stays_inside(sch.state, graph, edge, below, loops, repeated):
                 continue
             if edge.kind == RAW:
                 raise sch.error(
@@ -236,8 +250,12 @@ def _stays_inside(
     edge: Dependency,
     below: Mapping[str, BlockRealize],
     loops: Sequence[For],
+    repeated: bool = False,
 ) -> bool:
-    """Whether a dependency between two blocks below ``loops`` is one within each iteration."""
+    """Whether a dependency between two blocks below ``loops`` is one within each iteration.
+
+    If iterations may be ``repeated``, an iteration may not see what its first run left behind.
+    """
     source, target, buffer, loop = below[edge.source], below[edge.target], edge.buffer, loops[-1]
     made_here = edge.kind == RAW and covers(state, source, target, buffer, loop)
     if edge.kind == WAR:
@@ -261,6 +279,8 @@ def _stays_inside(
         )
     if made_here:
         return True
+    if repeated and edge.kind == WAR:
+        return False
     first = source.block.reads if edge.kind == WAR else source.block.writes
     second = target.block.reads if edge.kind == RAW else target.block.writes
     return apart(state, (source, first, loops), (target, second, loops), buffer)
@@ -314,3 +334,70 @@ def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = 
                 )
     if len(blocks) > 1:
         check_independent_iterations(sch, [loop], blocks, what)
+
+
+# ---- once more --------------------------------------------------------------------------------
+
+
+def check_repeatable(sch: Schedule, loop: For, what: str) -> None:
+    """Refuse a loop whose iterations can't run again after others have run.
+
+    An iteration that runs again must leave what it left the first time.
+    """
+    state = sch.state
+    check_only_blocks(sch, loop.body, what)
+    blocks = child_blocks(loop.body)
+    graph = block_dependencies(state.scope_block(loop))
+    below = {realize.block.name: realize for realize in blocks}
+    outside = {loop.loop_var, *(item.loop_var for item in state.loops_above(loop))}
+    for realize in blocks:
+        _refuse_opaque(sch, realize, what)
+        block = realize.block
+        kind = block_facts(block).kind
+        if _feeds_reduction(realize, {loop.loop_var} if kind == UPDATE else outside):
+            raise sch.error(
+                f"loop {loop.loop_var.name!r} or a loop around it feeds a reduce iteration "
+                f"variable of block {block.name!r}; {what} would add to it more than once",
+                realize,
+                remedy="choose a spatial loop, and reorder reduce loops to inside of it",
+            )
+        if kind == REDUCTION and not _starts_afresh(state, realize):
+            raise sch.error(
+                f"it is not shown that each iteration initialises what block {block.name!r} "
+                f"reduces; {what} would add to it more than once",
+                realize,
+            )
+        if kind == UPDATE and not all(
+            any(
+                edge.kind == RAW
+                and edge.buffer is region.buffer
+                and edge.source in below
+                and covers(state, below[edge.source], realize, region.buffer, loop)
+                for edge in graph.before(block.name)
+            )
+            for region in block.writes
+        ):
+            raise sch.error(
+                f"block {block.name!r} updates what was there before; {what} would do that twice",
+                realize,
+            )
+    if len(blocks) > 1:
+        check_independent_iterations(sch, [loop], blocks, what, repeated=True)
+
+
+def _starts_afresh(state: ScheduleState, realize: BlockRealize) -> bool:
+    """Whether the loops of a reduction begin with the instance that has ``init``."""
+    if not trivially_true(realize.predicate) and not guards_domain(state, realize):
+        return False
+    for iter_var, value in zip(realize.block.iter_vars, realize.iter_values):
+        if iter_var.kind == REDUCE:
+            zero = {var: const(0, var.dtype) for var in free_vars(value)}
+            start = simplify(substitute(value, zero))
+            linear = linear_terms(value)
+            if not (
+                expr_equal(start, iter_var.dom.min) or as_int(start) == as_int(iter_var.dom.min)
+            ):
+                return False
+            if linear is not None and any(factor < 0 for factor in linear[0].values()):
+                return False
+    return True

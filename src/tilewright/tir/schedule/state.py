@@ -9,7 +9,7 @@ a statement to the root, and shares all the rest.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.arith import Analyzer
 from tilewright.ir import BaseFunc, Expr, IRModule, Node, Range, Var, is_const
@@ -111,11 +111,20 @@ def _with_child(parent: Any, old: Any, new: Any) -> Any:
     return parent.replace(body=new)
 
 
+class SymbolicTile(NamedTuple):
+    """Positive variables whose product is ``extent``, or if not ``exact``, at least that."""
+
+    variables: tuple[Var, ...]
+    extent: Expr
+    max_innermost: int
+    exact: bool = True
+
+
 class ScheduleState:
     """Functions by name, an index for each, and the constraints of symbolic sampling.
 
-    ``symbolic`` holds ``(variables, extent, max_innermost)`` for each symbolic tile: positive
-    variables whose product is ``extent``. ``active`` is the name of the primitive that runs now.
+    ``symbolic`` holds what is known of each symbolic tile. ``active`` is the name of the primitive
+    that runs now.
     """
 
     def __init__(self, mod: IRModule) -> None:
@@ -126,7 +135,7 @@ class ScheduleState:
         # Versions of functions before each change: who removed a loop is found out only when asked.
         self._history: tuple[Any, ...] | None = None
         self._renamed: dict[tuple[str, str], str] = {}
-        self.symbolic: list[tuple[tuple[Var, ...], Expr, int]] = []
+        self.symbolic: list[SymbolicTile] = []
         self.active: str | None = None
 
     @property
@@ -304,8 +313,8 @@ class ScheduleState:
 
     def know_symbolic(self, analyzer: Analyzer) -> None:
         """Tell an analyzer what is known about symbolic tile variables."""
-        for variables, _, _ in self.symbolic:
-            for var in variables:
+        for tile in self.symbolic:
+            for var in tile.variables:
                 analyzer.bind_positive(var)
 
     def analyzer_at(self, stmt: Node) -> Analyzer:

@@ -74,9 +74,10 @@ class Regions:
         self.outer_vars: dict[Var, Range] = {}
         self._ranges: dict[int, tuple[int, int]] = {}
         self._rules: list[tuple[tuple[int, ...], Poly]] = []
-        for variables, extent, _ in state.symbolic:
-            product = tuple(sorted(self.table.var(var) for var in variables))
-            self._rules.append((product, self.poly(extent)))
+        for tile in state.symbolic:
+            if tile.exact:
+                product = tuple(sorted(self.table.var(var) for var in tile.variables))
+                self._rules.append((product, self.poly(tile.extent)))
         for loop in outer:
             self.add_outer(loop.loop_var, Range(loop.min, loop.extent))
 

@@ -6,23 +6,17 @@ primitives rewrite nothing inside blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from operator import is_
+from math import prod
 from typing import TYPE_CHECKING, Any, Union
 
 from tilewright.ir import (
     INDEX,
-    Add,
     Expr,
-    FloorDiv,
-    FloorMod,
     IntImm,
-    Mul,
     Range,
     Var,
-    add,
-    and_,
     as_int,
     ceildiv,
     const,
@@ -30,91 +24,33 @@ from tilewright.ir import (
     floormod,
     free_vars,
     is_const,
-    mul,
     uses_var,
 )
-from tilewright.tir import (
-    SERIAL,
-    BlockRealize,
-    BufferStore,
-    Evaluate,
-    For,
-    IfThenElse,
-    Stmt,
-)
+from tilewright.tir import SERIAL, For
 from tilewright.tir.analysis import has_division
 from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_reorder
+from tilewright.tir.schedule.primitives._rewrite import (
+    flattened,
+    nest,
+    product,
+    rewrite_outside_blocks,
+    substitute_index,
+)
+from tilewright.tir.schedule.primitives._tails import (
+    TAILS,
+    check_guard_unneeded,
+    overlap,
+    pad,
+    peel,
+)
 from tilewright.tir.schedule.state import statements
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
 
 Factor = Union[int, ExprRV, Expr, None]
-
-
-def substitute_index(expr: Any, mapping: dict[Var, Expr]) -> Any:
-    """Replace variables in an index expression, multiplying constants out over sums.
-
-    So ``i * 4`` with ``i = i0 * 8 + i1`` becomes ``i0 * 32 + i1 * 4``: repeated splits stay sums of
-    products. The same object comes back if no variable is used.
-    """
-
-    def go(node: Any) -> Any:
-        kind = type(node)
-        if kind is Var:
-            return mapping.get(node, node)
-        if kind is IntImm:
-            return node
-        if kind is Add or kind is Mul:
-            a, b = go(node.a), go(node.b)
-            if a is node.a and b is node.b:
-                return node
-            return add(a, b) if kind is Add else scaled(a, b)
-        made = node.map_children(go)
-        if made is not node and (kind is FloorDiv or kind is FloorMod):
-            return floordiv(made.a, made.b) if kind is FloorDiv else floormod(made.a, made.b)
-        return made
-
-    return go(expr)
-
-
-def scaled(a: Any, b: Any) -> Expr:
-    """Build ``a * b``, multiplied out where ``b`` is a constant and ``a`` a sum or product."""
-    if type(b) is IntImm:
-        if type(a) is Add:
-            return add(scaled(a.a, b), scaled(a.b, b))
-        if type(a) is Mul and type(a.b) is IntImm:
-            return mul(a.a, const(a.b.value * b.value, b.dtype))
-    return mul(a, b)
-
-
-def rewrite_outside_blocks(
-    stmt: Any, on_expr: Callable[[Any], Any], guard: Expr | None = None
-) -> Any:
-    """Rewrite the expressions of loops, branches and block bindings below ``stmt``.
-
-    ``guard`` is added to the predicate of each block; statements outside blocks are wrapped in a
-    branch on it.
-    """
-
-    def go(node: Any) -> Any:
-        kind = type(node)
-        if kind is BlockRealize:
-            values = tuple([on_expr(value) for value in node.iter_values])
-            predicate = on_expr(node.predicate)
-            if guard is not None:
-                predicate = and_(predicate, guard)
-            if predicate is node.predicate and all(map(is_, values, node.iter_values)):
-                return node
-            return BlockRealize(values, predicate, node.block)
-        if kind is BufferStore or kind is Evaluate:
-            made = node.map_children(on_expr)
-            return made if guard is None else IfThenElse(guard, made)
-        return node.map_children(lambda item: go(item) if isinstance(item, Stmt) else on_expr(item))
-
-    return go(stmt)
 
 
 def check_plain_loop(sch: Schedule, loop: For) -> None:
@@ -153,22 +89,16 @@ def resolve_factor(sch: Schedule, factor: Factor, loop: For) -> Expr:
     return value
 
 
-def _product(factors: Sequence[Expr]) -> Expr:
-    result: Expr = const(1)
-    for factor in factors:
-        result = mul(result, factor)
-    return result
-
-
-def known_product(sch: Schedule, factors: Sequence[Expr], extent: Expr) -> bool:
-    """Whether symbolic tile factors were drawn to multiply to exactly ``extent``."""
-    for variables, total, _ in sch.state.symbolic:
-        if len(variables) == len(factors) and all(
-            any(var is factor for factor in factors) for var in variables
+def drawn_for(sch: Schedule, factors: Sequence[Expr], extent: Expr) -> bool | None:
+    """Whether symbolic tile factors multiply to exactly ``extent``, if they were drawn for it."""
+    for tile in sch.state.symbolic:
+        if len(tile.variables) == len(factors) and all(
+            any(var is factor for factor in factors) for var in tile.variables
         ):
-            left, right = as_int(total), as_int(extent)
-            return total is extent or (left is not None and left == right)
-    return False
+            left, right = as_int(tile.extent), as_int(extent)
+            if tile.extent is extent or (left is not None and left == right):
+                return tile.exact
+    return None
 
 
 @primitive
@@ -178,17 +108,53 @@ def split(
     factors: Sequence[Factor],
     *,
     preserve_unit_iters: bool = True,
+    disable_predication: bool = False,
+    tail: str = "predicate",
 ) -> list[LoopRV]:
     """Split one loop into a nest of loops, one per factor, the first outermost.
 
-    One factor may be ``None``: it becomes what is needed to cover the loop. If the product of the
-    factors exceeds the extent, blocks below get a predicate. With ``preserve_unit_iters=False``
-    constant factors of 1 get no place in the blocks' bindings.
+    One factor may be ``None``: it becomes what is needed to cover the loop. With
+    ``preserve_unit_iters=False`` constant factors of 1 get no place in the blocks' bindings.
 
+    ``tail`` says what becomes of the last tile if the factors don't divide the extent:
+
+    - ``"predicate"``: it runs as a whole, and blocks below get a predicate. With
+      ``disable_predication=True`` they get none; that is for loops whose blocks have predicates
+      which imply it.
+    - ``"peel"``: only full tiles run in the nest that is returned; a loop over what is left comes
+      after it. Blocks there are copies, named with ``_tail``: ``get_loops("B_tail")``. The factor
+      that is ``None``, else the first, becomes the number of full tiles.
+    - ``"pad"``: it runs as a whole without a predicate, and the intermediate buffers that blocks
+      below write are enlarged.
+    - ``"overlap"``: it begins earlier, so that it ends where the loop did and computes some
+      elements a second time.
+
+    Preconditions:
+        - the loop is serial, starts at 0 and carries no annotations
+        - there is at least one factor, at most one is None, and numbers are positive
+        - the factors provably cover the extent
+        - ``tail`` is one of the four, and disable_predication goes with none but "predicate"
+        - without predication, the factors divide the extent or the blocks have predicates that
+          keep them inside the loop
+        - to peel, there is a full tile
+        - to pad, each block below has the loop itself as a spatial iteration variable
+        - to pad, each block writes buffers of its scope, plainly along that variable, and nothing
+          relies on their layout
+        - to pad, each block reads inside of buffers all the same, and does nothing but store
+        - to overlap, the loop is provably no shorter than a tile
+        - to overlap, only blocks are below the loop, and each iteration can run again: it does not
+          update what it finds, and all of a reduction is inside
     Before:
-        for i in T.serial(1024): ...
+        for i in range(100):
+            with T.block("B"):
+                vi = T.axis.spatial(100, i)
+                B[vi] = A[vi] * T.float32(2)
     After ``split(i, [None, 16])``:
-        for i_0, i_1 in T.grid(64, 16): ...
+        for i_0, i_1 in T.grid(7, 16):
+            with T.block("B"):
+                vi = T.axis.spatial(100, i_0 * 16 + i_1)
+                T.where(i_0 * 16 + i_1 < 100)
+                B[vi] = A[vi] * T.float32(2)
     """
     target = sch.state.get_loop(loop)
     check_plain_loop(sch, target)
@@ -196,78 +162,76 @@ def split(
         raise sch.error("split needs at least one factor", target)
     if sum(factor is None for factor in factors) > 1:
         raise sch.error("at most one factor may be None", target)
-    dtype = target.loop_var.dtype
-    extents: list[Any] = [
-        None if factor is None else resolve_factor(sch, factor, target) for factor in factors
-    ]
-    extent = target.extent
-    given = [item for item in extents if item is not None]
-    numbers = [as_int(item) for item in given]
+    if tail not in TAILS:
+        raise sch.error(f"unknown tail {tail!r}; there are {', '.join(map(repr, TAILS))}", target)
+    if disable_predication and tail != TAILS[0]:
+        raise sch.error(f"disable_predication makes no sense with tail={tail!r}", target)
+    given = [None if factor is None else resolve_factor(sch, factor, target) for factor in factors]
+    extents, perfect = _covering(sch, target, given)
+    name = target.loop_var.name
+    variables = [Var(f"{name}_{n}", target.loop_var.dtype) for n in range(len(extents))]
+    if perfect or tail == TAILS[0]:
+        value = flattened(variables, extents, preserve_unit_iters)
+        guard = None if perfect else value < target.extent
+        if guard is not None and disable_predication:
+            check_guard_unneeded(sch, target)
+            guard = None
+        mapping = {target.loop_var: value}
+        body = rewrite_outside_blocks(
+            target.body, lambda expr: substitute_index(expr, mapping), guard
+        )
+        old, new = target, nest(variables, extents, body)
+    elif tail == "peel":
+        old, new = peel(sch, target, given, variables, preserve_unit_iters)
+    elif tail == "pad":
+        old, new = pad(sch, target, extents, variables, preserve_unit_iters)
+    else:
+        old, new = overlap(sch, target, extents, variables, preserve_unit_iters)
+    sch.state.replace(old, new)
+    return [LoopRV(loop.func, var) for var in variables]
+
+
+def _covering(sch: Schedule, loop: For, given: Sequence[Expr | None]) -> tuple[list[Expr], bool]:
+    """Return the extents of the new loops, and whether their product is the loop's extent."""
+    extent, dtype = loop.extent, loop.loop_var.dtype
+    there = [item for item in given if item is not None]
+    numbers = [as_int(item) for item in there]
     size = as_int(extent)
-    perfect = False
-    if len(given) < len(extents):
-        product = _product(given)
-        number = as_int(product)
+    if len(there) < len(given):
+        total = product(there)
+        number = as_int(total)
         if size is not None and number is not None:
             inferred: Expr = const(-(-size // number), dtype)
             perfect = size % number == 0
         else:
-            analyzer = sch.state.analyzer_at(target)
-            perfect = analyzer.can_prove_equal(floormod(extent, product), 0)
+            analyzer = sch.state.analyzer_at(loop)
+            perfect = analyzer.can_prove_equal(floormod(extent, total), 0)
             inferred = analyzer.simplify(
-                floordiv(extent, product) if perfect else ceildiv(extent, product)
+                floordiv(extent, total) if perfect else ceildiv(extent, total)
             )
-        extents = [inferred if item is None else item for item in extents]
-    elif size is not None and None not in numbers:
-        product_value = 1
-        for number in numbers:
-            product_value *= number  # type: ignore[operator]
-        perfect = product_value == size
-        if product_value < size:
+        return [inferred if item is None else item for item in given], perfect
+    if size is not None and None not in numbers:
+        number = prod(numbers)  # type: ignore[arg-type]
+        if number < size:
             raise sch.error(
-                f"the factors multiply to {product_value}, which does not cover the extent {size}",
-                target,
+                f"the factors multiply to {number}, which does not cover the extent {size}",
+                loop,
                 remedy="give None for one factor",
             )
-    elif known_product(sch, given, extent):
-        perfect = True
-    else:
-        analyzer = sch.state.analyzer_at(target)
-        product = _product(given)
-        perfect = analyzer.can_prove_equal(product, extent)
-        if not perfect and not analyzer.can_prove(product >= extent):
-            raise sch.error(
-                lambda: f"the factors are not known to cover the extent {extent!r}",
-                target,
-                remedy="give None for one factor",
-            )
-    base = target.loop_var.name
-    variables = [Var(f"{base}_{n}", dtype) for n in range(len(extents))]
-    value = _flattened(variables, extents, preserve_unit_iters)
-    guard = None if perfect else value < extent
-    mapping = {target.loop_var: value}
-    body: Any = rewrite_outside_blocks(
-        target.body, lambda expr: substitute_index(expr, mapping), guard
-    )
-    zero = const(0, dtype)
-    for var, size_expr in zip(reversed(variables), reversed(extents)):
-        body = For(var, zero, size_expr, SERIAL, body)
-    sch.state.replace(target, body)
-    return [LoopRV(loop.func, var) for var in variables]
-
-
-def _flattened(variables: Sequence[Var], extents: Sequence[Expr], keep_unit: bool) -> Expr:
-    """Row-major index of a nest: ``v0*(e1*e2) + v1*e2 + v2``."""
-    terms: list[Expr] = []
-    stride: Expr = const(1)
-    for var, extent in zip(reversed(variables), reversed(extents)):
-        if keep_unit or not is_const(extent, 1):
-            terms.append(mul(var, stride))
-        stride = mul(extent, stride)
-    result: Expr = const(0)
-    for term in reversed(terms):
-        result = add(result, term)
-    return result
+        return there, number == size
+    known = drawn_for(sch, there, extent)
+    if known is not None:
+        return there, known
+    analyzer = sch.state.analyzer_at(loop)
+    total = product(there)
+    perfect = analyzer.can_prove_equal(total, extent)
+    if not perfect and not analyzer.can_prove(total >= extent):
+        raise sch.error(
+            lambda: f"the factors are not known to cover the extent {extent!r}",
+            loop,
+            remedy="give None for one factor",
+        )
+    return there, perfect
 
 
 @primitive
@@ -316,7 +280,7 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> Loo
         rest = floordiv(rest, item.extent)
     if kept:
         mapping[kept[0].loop_var] = rest
-    extent = _product([item.extent for item in chain])
+    extent = product([item.extent for item in chain])
     simplify = _Simplifier(sch, chain[0], variables, {fused: extent}, chain[-1].body)
     body = rewrite_outside_blocks(
         chain[-1].body, lambda expr: simplify(expr, substitute_index(expr, mapping))

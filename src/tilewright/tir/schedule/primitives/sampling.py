@@ -17,6 +17,7 @@ from tilewright.tir.analysis import block_dependencies
 from tilewright.tir.schedule.handles import INLINE, ROOT, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import PRIMITIVES, primitive
 from tilewright.tir.schedule.sampling import sample_partitioned, sample_tile
+from tilewright.tir.schedule.state import SymbolicTile
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -46,9 +47,9 @@ def _checked_tile(
 
 
 def _symbolic_tile(sch: Schedule, extent: Expr, n: int, max_innermost: int) -> list[ExprRV]:
-    count = sum(len(variables) for variables, _, _ in sch.state.symbolic)
+    count = sum(len(tile.variables) for tile in sch.state.symbolic)
     variables = tuple(Var(f"v{count + position}", extent.dtype) for position in range(n))
-    sch.state.symbolic.append((variables, extent, max_innermost))
+    sch.state.symbolic.append(SymbolicTile(variables, extent, max_innermost))
     return [ExprRV(var) for var in variables]
 
 
