@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir import Pass, Sequential
 from tilewright.target import Target
+from tilewright.tir.transform.align_storage import AlignStorage
 from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllocation
 from tilewright.tir.transform.convert_blocks_to_opaque import ConvertBlocksToOpaque
 from tilewright.tir.transform.flatten_buffer import FlattenBuffer
@@ -26,8 +27,10 @@ def block_passes() -> list[Pass]:
         LowerInitBlock(),
         PlanBufferAllocation(),
         ConvertBlocksToOpaque(),
+        AlignStorage(pointers=True),
         LowerMatchBuffer(),
         CompactBufferAllocation(),
+        AlignStorage(),
         LowerOpaqueBlock(),
     ]
 

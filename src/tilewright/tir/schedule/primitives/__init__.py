@@ -8,6 +8,7 @@ from __future__ import annotations
 from tilewright.tir.schedule.primitives import (
     annotate,
     block,
+    buffer_access,
     cache,
     cache_reindex,
     compute_at,
@@ -21,4 +22,5 @@ from tilewright.tir.schedule.primitives import (
     reduction,
     rfactor,
     sampling,
+    storage,
 )

@@ -38,7 +38,7 @@ from tilewright.tir.schedule.primitives._scope import (
     regions_buffers,
     scope_of,
 )
-from tilewright.tir.schedule.primitives.annotate import change_buffers
+from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
 
 

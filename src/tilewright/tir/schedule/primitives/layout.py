@@ -57,7 +57,7 @@ from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._layout_rewriter import LayoutRewriter
 from tilewright.tir.schedule.primitives._scope import scope_of
-from tilewright.tir.schedule.primitives.annotate import change_buffers
+from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.primitives.cache import resolve_buffer
 from tilewright.tir.schedule.state import ScheduleState
 

@@ -1,0 +1,293 @@
+"""How an intermediate buffer is stored: its memory, the alignment of its rows, its element type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import Call, Expr, Mutator, Var, cast, dtypes
+from tilewright.support.errors import TilewrightError
+from tilewright.tir import (
+    Block,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    DeclBuffer,
+    MatchBufferRegion,
+    Stmt,
+    access_dtype,
+)
+from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.transform.align_storage import BUFFER_DIM_ALIGN
+
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
+_SCOPE = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_]+)*")
+
+
+class _BufferChanger(Mutator):
+    """Replaces buffers where they are defined by blocks and where they are used."""
+
+    def __init__(self, mapping: Mapping[Buffer, Buffer]) -> None:
+        self.mapping = dict(mapping)
+
+    def visit_Buffer(self, node: Buffer) -> Any:
+        return self.mapping.get(node, node)
+
+    def visit_Block(self, node: Block) -> Any:
+        for match in node.match_buffers:
+            made = self.mapping.get(match.source.buffer)
+            if made is not None and match.buffer.scope != made.scope:
+                self.mapping[match.buffer] = match.buffer.replace(scope=made.scope)
+        made_block = self.generic_visit(node)
+        if any(buffer in self.mapping for buffer in node.alloc_buffers):
+            made_block = made_block.replace(
+                alloc_buffers=tuple(self.mapping.get(item, item) for item in node.alloc_buffers)
+            )
+        if any(match.buffer in self.mapping for match in node.match_buffers):
+            made_block = made_block.replace(
+                match_buffers=tuple(
+                    match.replace(buffer=self.mapping.get(match.buffer, match.buffer))
+                    for match in made_block.match_buffers
+                )
+            )
+        return made_block
+
+
+def change_buffers(node: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
+    """Replace buffers everywhere below ``node``, their definitions by blocks included."""
+    return _BufferChanger(mapping).visit(node)
+
+
+def allocating_block(sch: Schedule, stmt: Any, buffer: Buffer) -> Block:
+    """Return the block around ``stmt`` (or ``stmt``) that allocates ``buffer``."""
+    for item in (stmt, *sch.state.parents(stmt)):
+        if isinstance(item, Block) and any(buffer is own for own in item.alloc_buffers):
+            return item
+    raise sch.error(
+        f"buffer {buffer.name!r} is a parameter or a matched buffer, not an intermediate one",
+        stmt,
+        remedy="cache_write the buffer, and apply the primitive to the copy",
+    )
+
+
+def written_buffer(sch: Schedule, block: Block, buffer_index: int | str) -> tuple[int, Buffer]:
+    """Return position and buffer of what a block writes, by position or name."""
+    if isinstance(buffer_index, str):
+        for position, region in enumerate(block.writes):
+            if region.buffer.name == buffer_index:
+                return position, region.buffer
+        names = ", ".join(repr(region.buffer.name) for region in block.writes)
+        raise sch.error(f"the block does not write {buffer_index!r}; it writes {names}", block)
+    if not 0 <= buffer_index < len(block.writes):
+        raise sch.error(
+            f"the block writes {len(block.writes)} buffers; there is no number {buffer_index}",
+            block,
+        )
+    return buffer_index, block.writes[buffer_index].buffer
+
+
+@primitive
+def set_scope(sch: Schedule, block: BlockRV, buffer_index: int | str, storage_scope: str) -> None:
+    """Put the intermediate buffer that a block writes into another memory.
+
+    ``buffer_index`` counts the buffers that the block writes, or is a buffer's name. Memories are
+    ``global``, ``local``, ``shared``, ``shared.dyn``, ``warp``, ``wmma.accumulator`` and what else
+    the target has.
+
+    Preconditions:
+        - the block writes the buffer
+        - the buffer is allocated in the function
+        - ``storage_scope`` is the name of a memory
+    Before:
+        B = T.alloc_buffer((16,))
+        for i in range(16):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = A[vi] + 1.0
+    After ``set_scope(B, 0, "local")``:
+        B = T.alloc_buffer((16,), scope="local")
+        for i in range(16):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = A[vi] + 1.0
+    """
+    realize = sch.state.get_block(block)
+    _, buffer = written_buffer(sch, realize.block, buffer_index)
+    if not _SCOPE.fullmatch(storage_scope):
+        raise sch.error(
+            f"{storage_scope!r} is no name of a memory",
+            realize,
+            remedy='name it like "global", "shared.dyn" or "wmma.accumulator"',
+        )
+    owner = allocating_block(sch, realize.block, buffer)
+    if buffer.scope == storage_scope:
+        return
+    made = change_buffers(owner, {buffer: buffer.replace(scope=storage_scope)})
+    sch.state.replace(owner, made)
+
+
+@primitive
+def storage_align(
+    sch: Schedule, block: BlockRV, buffer_index: int | str, axis: int, factor: int, offset: int
+) -> None:
+    """Ask for ``stride[axis] % factor == offset`` when the buffer that a block writes is allocated.
+
+    Padding between rows keeps threads that go down a column in different memory banks. A negative
+    ``axis`` counts from the end; for one axis of a buffer, the last call holds.
+
+    Preconditions:
+        - the block writes the buffer
+        - the buffer is allocated in the function
+        - ``axis`` is a dimension of the buffer
+        - ``factor`` is positive and ``offset`` lies in ``[0, factor)``
+    Before:
+        B = T.alloc_buffer((16, 32))
+        for i, j in T.grid(16, 32):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] + 1.0
+    After ``storage_align(B, 0, 0, 32, 1)``:
+        B = T.alloc_buffer((16, 32))
+        for i, j in T.grid(16, 32):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                T.block_attr({"buffer_dim_align": [[0, 0, 32, 1]]})
+                B[vi, vj] = A[vi, vj] + 1.0
+    """
+    realize = sch.state.get_block(block)
+    position, buffer = written_buffer(sch, realize.block, buffer_index)
+    allocating_block(sch, realize.block, buffer)
+    if not -buffer.ndim <= axis < buffer.ndim:
+        raise sch.error(
+            f"{buffer.name} has {buffer.ndim} dimensions; there is no axis {axis}", realize
+        )
+    if factor <= 0 or not 0 <= offset < factor:
+        raise sch.error(
+            f"factor {factor} must be positive and offset {offset} lie in [0, factor): no stride "
+            "has another remainder",
+            realize,
+        )
+    axis %= buffer.ndim
+    known = realize.block.annotations.get(BUFFER_DIM_ALIGN, ())
+    kept = [list(entry) for entry in known if list(entry[:2]) != [position, axis]]
+    annotations = {
+        **realize.block.annotations,
+        BUFFER_DIM_ALIGN: [*kept, [position, axis, factor, offset]],
+    }
+    sch.state.replace(realize.block, realize.block.replace(annotations=annotations))
+
+
+@primitive
+def unsafe_set_dtype(sch: Schedule, block: BlockRV, buffer_index: int | str, dtype: str) -> None:
+    """Store the intermediate buffer that a block writes with another element type.
+
+    Values are cast when they are stored and cast back when they are loaded. Unsafe: the narrower
+    type may not hold them, and results differ by its rounding.
+
+    Preconditions:
+        - the block writes the buffer
+        - the buffer is allocated in the function
+        - the buffer is accessed by its elements only: not matched by another, nor used through
+          its pointer
+        - ``dtype`` is the type of one number
+    Before:
+        B = T.alloc_buffer((16,))
+        for i in range(16):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = A[vi] + 1.0
+        for i in range(16):
+            with T.block("C"):
+                vi = T.axis.spatial(16, i)
+                C[vi] = B[vi] * 2.0
+    After ``unsafe_set_dtype(B, 0, "float16")``:
+        B = T.alloc_buffer((16,), "float16")
+        for i in range(16):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = T.Cast("float16", A[vi] + 1.0)
+        for i in range(16):
+            with T.block("C"):
+                vi = T.axis.spatial(16, i)
+                C[vi] = T.Cast("float32", B[vi]) * 2.0
+    """
+    realize = sch.state.get_block(block)
+    _, buffer = written_buffer(sch, realize.block, buffer_index)
+    try:
+        element, lanes = dtypes.split_dtype(dtype)
+    except TilewrightError as error:
+        raise sch.error(f"{dtype!r} is no element type: {error.message}", realize) from None
+    if lanes != 1 or element in ("handle", "void"):
+        raise sch.error(f"{dtype!r} is not the type of one number", realize)
+    owner = allocating_block(sch, realize.block, buffer)
+    if buffer.dtype == dtype:
+        return
+    made = _DtypeChanger(sch, realize, buffer, buffer.with_fresh_data(dtype=dtype)).visit(owner)
+    sch.state.replace(owner, made)
+
+
+class _DtypeChanger(Mutator):
+    """Exchanges a buffer for one of another element type, with casts around each access."""
+
+    def __init__(self, sch: Schedule, realize: Any, old: Buffer, new: Buffer) -> None:
+        self.sch = sch
+        self.realize = realize
+        self.old = old
+        self.new = new
+
+    def refuse(self, reason: str) -> Exception:
+        return self.sch.error(
+            f"{self.old.name} {reason}: its type can't be changed in all places", self.realize
+        )
+
+    def visit_Buffer(self, node: Buffer) -> Any:
+        return self.new if node is self.old else node
+
+    def visit_Var(self, node: Var) -> Any:
+        if node is self.old.data:
+            raise self.refuse("is used through its pointer")
+        return node
+
+    def visit_Call(self, node: Call) -> Any:
+        if node.op.name == "address_of" and any(
+            isinstance(arg, BufferLoad) and arg.buffer is self.old for arg in node.args
+        ):
+            raise self.refuse("is used through its pointer")
+        return self.generic_visit(node)
+
+    def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
+        if node.buffer.data is self.old.data:
+            raise self.refuse(f"shares its memory with {node.buffer.name}")
+        return self.generic_visit(node)
+
+    def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> Any:
+        if node.source.buffer is self.old:
+            raise self.refuse(f"is matched by {node.buffer.name}")
+        return self.generic_visit(node)
+
+    def visit_Block(self, node: Block) -> Any:
+        made = self.generic_visit(node)
+        for buffer in node.alloc_buffers:
+            if buffer is not self.old and buffer.data is self.old.data:
+                raise self.refuse(f"shares its memory with {buffer.name}")
+        if self.old not in node.alloc_buffers:
+            return made
+        swapped = tuple(self.new if item is self.old else item for item in node.alloc_buffers)
+        return made.replace(alloc_buffers=swapped)
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
+        indices = tuple(map(self.visit, node.indices))
+        if node.buffer is not self.old:
+            return node.replace(indices=indices) if indices != node.indices else node
+        return cast(BufferLoad(self.new, indices), node.dtype)
+
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
+        made: BufferStore = self.generic_visit(node)
+        if node.buffer is not self.old:
+            return made
+        wanted = access_dtype(self.new, made.indices)
+        return BufferStore(self.new, cast(made.value, wanted), made.indices)
