@@ -1,9 +1,10 @@
-"""Cases of annotations, storage scopes and the start of post-processing."""
+"""Cases of annotations and the start of post-processing."""
 
 from __future__ import annotations
 
 from conformance_cases import Accept, Example, Refuse, chain, symbolic_chain
 
+from tilewright.ir import const
 from tilewright.tir.schedule import Schedule
 
 
@@ -17,7 +18,15 @@ def _annotated(sch: Schedule) -> object:
     return loop
 
 
+def _sampled(sch: Schedule) -> object:
+    loop = _first_loop(sch)
+    value = sch.sample_categorical([4], [1.0], decision=0)
+    return sch.annotate(loop, "hint", {"depth": value, "list": [value, None, True]})
+
+
 CASES = [
+    Accept("annotate", chain, _sampled),
+    Accept("annotate", chain, lambda s: s.annotate(_first_loop(s), "hint", const(3))),
     Accept("annotate", chain, lambda s: s.annotate(_first_loop(s), "hint", [1, "two", 3.0])),
     Accept(
         "annotate",
@@ -49,4 +58,7 @@ CASES = [
         lambda s: s.unannotate(_first_loop(s), "unroll_hint"),
         {"A": "(16,)", "B": "(16,)"},
     ),
+    Accept("enter_postproc", chain, lambda s: s.enter_postproc()),
+    Accept("enter_postproc", symbolic_chain, lambda s: s.enter_postproc(), sizes=({"n": 5},)),
+    Example("enter_postproc", lambda s: s.enter_postproc(), {"A": "(16,)", "B": "(16,)"}),
 ]
