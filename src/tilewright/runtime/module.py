@@ -117,7 +117,7 @@ class CompiledFunction:
                 raise TypeError(
                     f"{self._place(index)}: expected native byte order, got dtype {arg.dtype.str}"
                 )
-            if arg.dtype.kind not in "biufc":  # of ml_dtypes
+            if arg.dtype.kind not in "biufc" or arg.dtype.isbuiltin != 1:  # of ml_dtypes
                 try:
                     capsule = numpy_capsule(arg)
                 except RunError as error:
