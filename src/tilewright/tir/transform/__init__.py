@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
+from tilewright.tir.transform.align_storage import AlignStorage
+from tilewright.tir.transform.canonicalize_loop import CanonicalizeLoops
+from tilewright.tir.transform.common_subexpr import CommonSubexpressionElimination
 from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllocation
 from tilewright.tir.transform.convert_blocks_to_opaque import ConvertBlocksToOpaque
 from tilewright.tir.transform.flatten_buffer import FlattenBuffer
+from tilewright.tir.transform.hoist import HoistInvariants
 from tilewright.tir.transform.join_lanes import JoinLanes
+from tilewright.tir.transform.legalize_float import FloatComputeLegalize, FloatStorageLegalize
 from tilewright.tir.transform.loop_partition import LoopPartition
 from tilewright.tir.transform.lower_init_block import LowerInitBlock
 from tilewright.tir.transform.lower_int_div import LowerIntDiv
 from tilewright.tir.transform.lower_match_buffer import LowerMatchBuffer
 from tilewright.tir.transform.lower_opaque_block import LowerOpaqueBlock
+from tilewright.tir.transform.narrow_dtype import NarrowDataType
 from tilewright.tir.transform.pipeline import block_passes, cpu_pipeline
 from tilewright.tir.transform.plan_buffer_allocation import PlanBufferAllocation
 from tilewright.tir.transform.promote_accumulators import PromoteAccumulators
+from tilewright.tir.transform.remove_no_op import RemoveNoOp
+from tilewright.tir.transform.renormalize_split import RenormalizeSplitPattern
 from tilewright.tir.transform.simplify import Simplify
+from tilewright.tir.transform.storage_rewrite import (
+    SharedStorage,
+    StoragePlan,
+    StorageRewrite,
+    storage_plan,
+)
 from tilewright.tir.transform.unroll_loop import UnrollLoop
 from tilewright.tir.transform.vectorize_loop import VectorizeLoop
 
 __all__ = [
+    "AlignStorage",
+    "CanonicalizeLoops",
+    "CommonSubexpressionElimination",
     "CompactBufferAllocation",
     "ConvertBlocksToOpaque",
     "FlattenBuffer",
+    "FloatComputeLegalize",
+    "FloatStorageLegalize",
+    "HoistInvariants",
     "JoinLanes",
     "LoopPartition",
     "LowerInitBlock",
     "LowerIntDiv",
     "LowerMatchBuffer",
     "LowerOpaqueBlock",
+    "NarrowDataType",
     "PlanBufferAllocation",
     "PromoteAccumulators",
+    "RemoveNoOp",
+    "RenormalizeSplitPattern",
+    "SharedStorage",
     "Simplify",
+    "StoragePlan",
+    "StorageRewrite",
     "UnrollLoop",
     "VectorizeLoop",
     "block_passes",
     "cpu_pipeline",
+    "storage_plan",
 ]

@@ -1,0 +1,313 @@
+"""What passes ask about expressions and statements before they move or drop them.
+
+Moving an expression is safe if it has no effects (``is_pure``), nothing it reads is written in
+between (``memory_read`` against ``EffectTable``), and evaluating it where it might not have been
+evaluated can't stop the program (``may_trap``). ``ExprTable`` numbers expressions by structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import (
+    INDEX,
+    And,
+    Broadcast,
+    Call,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    Mutator,
+    Node,
+    Or,
+    Ramp,
+    Range,
+    Var,
+    const,
+    dtypes,
+    not_,
+    pre_order,
+)
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import (
+    Allocate,
+    Block,
+    BufferStore,
+    DeclBuffer,
+    MatchBufferRegion,
+    Stmt,
+)
+
+_EFFECTS = ("update", "opaque")
+#: Calls marked opaque that neither write nor order memory.
+_HARMLESS = ("prefetch", "assume")
+_DIVISIONS = ("truncdiv", "truncmod")
+
+
+def is_pure(expr: Node) -> bool:
+    """Whether evaluating an expression does nothing but give its value."""
+    return not any(type(item) is Call and item.op.effect in _EFFECTS for item in pre_order(expr))
+
+
+def memory_read(expr: Node) -> set[Var]:
+    """Pointers of what an expression reads, or hands to calls."""
+    found: set[Var] = set()
+    for item in pre_order(expr):
+        if type(item) is BufferLoad:
+            found.add(item.buffer.data)
+        elif type(item) is Var and item.dtype == "handle":
+            found.add(item)
+    return found
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What a statement writes (by pointer), and whether it also does unknown things."""
+
+    writes: frozenset[Var]
+    opaque: bool
+
+    def disturbs(self, read: set[Var]) -> bool:
+        """Whether a value read before may differ after."""
+        return (self.opaque and bool(read)) or not self.writes.isdisjoint(read)
+
+
+class EffectTable:
+    """Effects of statements, remembered by statement.
+
+    Parameters don't overlap unless the function says so with ``tir.noalias = False``.
+    """
+
+    def __init__(self, func: PrimFunc) -> None:
+        self._known: dict[Stmt, Effects] = {}
+        aliases = not func.attrs.get("tir.noalias", True)
+        self._together = frozenset(buffer.data for buffer in func.buffers) if aliases else None
+
+    def of(self, stmt: Stmt) -> Effects:
+        """Return the effects of a statement with all below it."""
+        found = self._known.get(stmt)
+        if found is not None:
+            return found
+        writes: set[Var] = set()
+        opaque = False
+        for item in stmt.child_nodes():
+            if isinstance(item, Stmt):
+                inner = self.of(item)
+                writes |= inner.writes
+                opaque = opaque or inner.opaque
+            elif not opaque:
+                opaque = any(
+                    type(part) is Call
+                    and part.op.effect in _EFFECTS
+                    and part.op.name not in _HARMLESS
+                    for part in pre_order(item)
+                )
+        if isinstance(stmt, BufferStore):
+            writes.add(stmt.buffer.data)
+        if self._together is not None and not self._together.isdisjoint(writes):
+            writes |= self._together
+        made = self._known[stmt] = Effects(frozenset(writes), opaque)
+        return made
+
+
+def may_trap(expr: Expr, analyzer: Analyzer) -> bool:
+    """Whether evaluating could stop the program: a zero divisor, an index out of bounds, a call.
+
+    ``False`` means that it is proven harmless, with what the analyzer knows.
+    """
+    kind = type(expr)
+    if kind is FloorDiv or kind is FloorMod:
+        if not _divides(expr.b, analyzer):  # type: ignore[attr-defined]
+            return True
+    elif kind is BufferLoad:
+        if not in_bounds(expr.buffer, expr.indices, analyzer):  # type: ignore[attr-defined]
+            return True
+    elif kind is And or kind is Or:
+        a, b = expr.a, expr.b  # type: ignore[attr-defined]
+        if dtypes.lanes_of(expr.dtype) == 1:
+            if may_trap(a, analyzer):
+                return True
+            with analyzer.constraint(a if kind is And else not_(a)):
+                return may_trap(b, analyzer)
+    elif type(expr) is Call:
+        name = expr.op.name
+        if name == "if_then_else" and dtypes.lanes_of(expr.args[0].dtype) == 1:
+            return _choice_traps(expr, analyzer)
+        if name.startswith("call_") or (
+            name in _DIVISIONS and not _divides(expr.args[1], analyzer)
+        ):
+            return True
+    return any(may_trap(item, analyzer) for item in expr.child_nodes() if isinstance(item, Expr))
+
+
+def _choice_traps(expr: Call, analyzer: Analyzer) -> bool:
+    condition, yes, no = expr.args
+    if may_trap(condition, analyzer):
+        return True
+    with analyzer.constraint(condition):
+        if may_trap(yes, analyzer):
+            return True
+    with analyzer.constraint(not_(condition)):
+        return may_trap(no, analyzer)
+
+
+def _divides(divisor: Expr, analyzer: Analyzer) -> bool:
+    """Whether a divisor is proven to be neither zero nor minus one (which can overflow)."""
+    bound = lane_bound(divisor, analyzer)
+    return bool(bound[0] >= 1 or bound[1] <= -2)
+
+
+def in_bounds(buffer: Buffer, indices: tuple[Expr, ...], analyzer: Analyzer) -> bool:
+    """Whether an access is proven to stay inside its buffer."""
+    for index, extent in zip(indices, buffer.shape):
+        if dtypes.lanes_of(index.dtype) > 1:
+            lane = Var("lane", INDEX)
+            scalar = scalarized(index, lane)
+            if scalar is None:
+                return False
+            known = analyzer.copy()
+            known.bind(lane, Range(const(0), const(dtypes.lanes_of(index.dtype))))
+        else:
+            scalar, known = index, analyzer
+        if not (known.can_prove_ge(scalar, 0) and known.can_prove_lt(scalar, extent)):
+            return False
+    return True
+
+
+def lane_bound(expr: Expr, analyzer: Analyzer) -> tuple[Any, Any]:
+    """Constant bounds of an integer value, over all lanes if it is a vector."""
+    lanes = dtypes.lanes_of(expr.dtype)
+    if lanes > 1:
+        lane = Var("lane", INDEX)
+        scalar = scalarized(expr, lane)
+        if scalar is None:
+            return float("-inf"), float("inf")
+        analyzer = analyzer.copy()
+        analyzer.bind(lane, Range(const(0), const(lanes)))
+        expr = scalar
+    bound = analyzer.const_int_bound(expr)
+    return bound.min, bound.max
+
+
+def scalarized(expr: Expr, lane: Var) -> Expr | None:
+    """Return lane number ``lane`` of a vector expression of integers, if it can be written down."""
+    try:
+        made: Expr = _Scalarizer(lane).visit(expr)
+    except _NoScalar:
+        return None
+    return made
+
+
+class _NoScalar(Exception):
+    pass
+
+
+class _Scalarizer(Mutator):
+    def __init__(self, lane: Var) -> None:
+        self.lane = lane
+
+    def visit_Expr(self, node: Expr) -> Any:
+        if dtypes.lanes_of(node.dtype) == 1:
+            return node
+        if type(node) in (BufferLoad, Call, Var) or not node.child_nodes():
+            raise _NoScalar
+        return self.generic_visit(node)
+
+    def visit_Ramp(self, node: Ramp) -> Any:
+        return node.base + node.stride * self.lane.astype(node.base.dtype)
+
+    def visit_Broadcast(self, node: Broadcast) -> Any:
+        return node.value
+
+    def visit_Shuffle(self, node: Any) -> Any:
+        raise _NoScalar
+
+    def visit_Cast(self, node: Any) -> Any:
+        if dtypes.lanes_of(node.dtype) == 1:
+            return node
+        return self.visit(node.value).astype(dtypes.element_of(node.dtype))
+
+
+class ExprTable:
+    """Gives expressions numbers, equal ones (up to nothing but identity of nodes) the same."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+        self._known: dict[Node, int] = {}
+
+    def number(self, node: Node) -> int:
+        """The number of an expression."""
+        found = self._known.get(node)
+        if found is not None:
+            return found
+        kind = type(node)
+        key: Any = node
+        if kind is not Var and kind is not Buffer:
+            key = (
+                kind,
+                *(
+                    self.key(getattr(node, field.name))
+                    for field in node.fields
+                    if field.role != "derived"
+                ),
+            )
+        made = self._numbers.setdefault(key, len(self._numbers))
+        self._known[node] = made
+        return made
+
+    def key(self, value: Any) -> Any:
+        """What an expression, or a tuple of them, is recognised by."""
+        if isinstance(value, Node):
+            return ("node", self.number(value))
+        if isinstance(value, tuple):
+            return tuple(map(self.key, value))
+        # 0.0 equals -0.0, and NaN nothing.
+        return repr(value) if isinstance(value, float) else value
+
+
+class BufferMutator(Mutator):
+    """A mutator that rewrites buffers too: what their shapes say, at definition and all uses."""
+
+    def __init__(self, buffers: Mapping[Buffer, Buffer] | None = None) -> None:
+        self.buffers: dict[Buffer, Buffer] = dict(buffers or {})
+
+    def rewrite_buffer(self, buffer: Buffer) -> Buffer:
+        """Return what a buffer becomes; the same object if it stays."""
+        shape = tuple(map(self.visit, buffer.shape))
+        strides = tuple(map(self.visit, buffer.strides))
+        offset = None if buffer.elem_offset is None else self.visit(buffer.elem_offset)
+        old = (*buffer.shape, *buffer.strides, buffer.elem_offset)
+        if all(a is b for a, b in zip((*shape, *strides, offset), old)):
+            return buffer
+        return buffer.replace(shape=shape, strides=strides, elem_offset=offset)
+
+    def visit_Buffer(self, node: Buffer) -> Buffer:
+        made = self.buffers.get(node)
+        if made is None:
+            made = self.buffers[node] = self.rewrite_buffer(node)
+        return made
+
+    def _definition(self, node: Any) -> Any:
+        buffer = self.visit(node.buffer)
+        made = node.map_children(self.visit)
+        return made if buffer is node.buffer else made.replace(buffer=buffer)
+
+    def visit_Allocate(self, node: Allocate) -> Any:
+        return self._definition(node)
+
+    def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
+        return self._definition(node)
+
+    def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> Any:
+        return self._definition(node)
+
+    def visit_Block(self, node: Block) -> Any:
+        allocated = tuple(map(self.visit, node.alloc_buffers))
+        made = node.map_children(self.visit)
+        if all(a is b for a, b in zip(allocated, node.alloc_buffers)):
+            return made
+        return made.replace(alloc_buffers=allocated)

@@ -1,0 +1,378 @@
+"""Let programs with small floating-point types run on hardware that lacks them.
+
+``FloatComputeLegalize`` computes in ``float32``: an operation on a type that isn't native takes
+operands widened to ``float32`` and gives a ``float32``, which is rounded where it is stored, or
+where the program casts. ``FloatStorageLegalize``, to be run after it, then takes the types away
+altogether: buffers of them become buffers of ``uint8``/``uint16``, and conversions become integer
+arithmetic on bits. Rounding is to nearest, ties to even; what is too large becomes an infinity, or
+NaN in ``float8_e4m3fn``, which has none.
+
+``native`` names the types that the hardware computes with (for the storage pass: that it can load,
+store and convert). Parameters keep their dtypes, since they say what a caller passes; the body sees
+their memory through views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.ir import (
+    Call,
+    Cast,
+    Expr,
+    FloatImm,
+    Let,
+    Var,
+    call,
+    cast,
+    const,
+    dtypes,
+    maximum,
+    minimum,
+    pre_order,
+    select,
+)
+from tilewright.support.errors import LowerError
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import BufferStore, DeclBuffer, LetStmt
+from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.effects import BufferMutator
+
+WIDE = "float32"
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """Bits of a small format; ``finite`` ones have no infinities, and one NaN per sign."""
+
+    exponent_bits: int
+    mantissa_bits: int
+    finite: bool = False
+
+    @property
+    def bias(self) -> int:
+        """What is added to an exponent to store it."""
+        return (1 << (self.exponent_bits - 1)) - 1
+
+    @property
+    def bits(self) -> int:
+        """Width with the sign."""
+        return 1 + self.exponent_bits + self.mantissa_bits
+
+    @property
+    def overflow(self) -> int:
+        """The bits of what stands for numbers that are too large."""
+        ones = (1 << (self.bits - 1)) - 1
+        return ones if self.finite else ones & ~((1 << self.mantissa_bits) - 1)
+
+    @property
+    def nan(self) -> int:
+        """The bits of a quiet NaN."""
+        return self.overflow | (1 << (self.mantissa_bits - 1)) if not self.finite else self.overflow
+
+
+FORMATS = {
+    "bfloat16": FloatFormat(8, 7),
+    "float16": FloatFormat(5, 10),
+    "float8_e4m3fn": FloatFormat(4, 3, finite=True),
+    "float8_e5m2": FloatFormat(5, 2),
+}
+
+
+class _FloatPass(FunctionTransform):
+    def __init__(self, native: Sequence[str] = ("float16",)) -> None:
+        for dtype in native:
+            if not dtypes.is_float(dtype):
+                raise LowerError(f"{self.name}: native types are floats, got {dtype!r}")
+        self.native = tuple(native)
+
+    def is_foreign(self, dtype: str) -> bool:
+        """Whether the hardware lacks a type (or the type of a vector's lanes)."""
+        element = dtypes.element_of(dtype)
+        return element in FORMATS and element not in self.native
+
+    def concerns(self, func: PrimFunc) -> bool:
+        """Whether a function has anything of a type that the hardware lacks."""
+        dtype_of = (getattr(item, "dtype", None) for item in pre_order(func.body))
+        return any(self.is_foreign(b.dtype) for b in func.buffers) or any(
+            dtype is not None and self.is_foreign(dtype) for dtype in dtype_of
+        )
+
+
+def _like(element: str, dtype: str) -> str:
+    return dtypes.vector_dtype(element, dtypes.lanes_of(dtype))
+
+
+# ---- computing ----------------------------------------------------------------------------------
+
+
+class FloatComputeLegalize(_FloatPass):
+    """Do arithmetic on types other than ``native`` in ``float32``."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        return func.map_children(_Widener(self).visit) if self.concerns(func) else func
+
+
+class _Widener(BufferMutator):
+    """Gives each expression of a foreign type as a ``float32``; ``narrow`` brings it back."""
+
+    def __init__(self, owner: _FloatPass) -> None:
+        super().__init__()
+        self.foreign = owner.is_foreign
+        self.variables: dict[Var, Var] = {}
+
+    def wide(self, expr: Expr) -> Expr:
+        """An operand, as ``float32`` if its type is foreign."""
+        made: Expr = self.visit(expr)
+        return cast(made, _like(WIDE, made.dtype)) if self.foreign(made.dtype) else made
+
+    def exact(self, expr: Expr) -> Expr:
+        """An operand in its own dtype, rounded if it was computed."""
+        if type(expr) is FloatImm:
+            return expr
+        made: Expr = self.visit(expr)
+        if made.dtype == expr.dtype:
+            return made
+        if type(made) is Cast and made.value.dtype == expr.dtype:
+            return made.value  # only widened
+        return Cast(made, expr.dtype)
+
+    def visit_Expr(self, node: Expr) -> Any:
+        return node.map_children(self.wide)
+
+    def visit_Var(self, node: Var) -> Any:
+        made = self.variables.get(node)
+        return node if made is None else made
+
+    def visit_FloatImm(self, node: FloatImm) -> Any:
+        if not self.foreign(node.dtype):
+            return node
+        return FloatImm(round_to(node.value, node.dtype), WIDE)
+
+    def visit_Cast(self, node: Cast) -> Any:
+        value = self.wide(node.value) if self.foreign(node.value.dtype) else self.visit(node.value)
+        if not self.foreign(node.dtype):
+            return node if value is node.value else cast(value, node.dtype)
+        if type(value) is Cast and value.value.dtype == node.dtype:
+            return value
+        # The program rounds here.
+        return Cast(Cast(value, node.dtype), _like(WIDE, node.dtype))
+
+    def visit_Call(self, node: Call) -> Any:
+        name = node.op.name
+        # Others see bits (reinterpret, calls of foreign code): they get the type they ask for.
+        computes = node.op.result in ("same", "bool", "last") or name.startswith("vector_")
+        args = tuple(map(self.wide if computes else self.exact, node.args))
+        if not self.foreign(node.dtype):
+            same = all(a is b for a, b in zip(args, node.args))
+            return node if same else Call(node.op, args, node.dtype)
+        if name in ("reinterpret", "min_value", "max_value") or name.startswith("call_"):
+            return Cast(Call(node.op, args, node.dtype), _like(WIDE, node.dtype))
+        return Call(node.op, args, _like(WIDE, node.dtype))
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        made = node.map_children(self.visit)
+        return Cast(made, _like(WIDE, made.dtype)) if self.foreign(made.dtype) else made
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        indices = tuple(map(self.visit, node.indices))
+        return BufferStore(self.visit(node.buffer), self.exact(node.value), indices)
+
+    def visit_LetStmt(self, node: LetStmt) -> Any:
+        return self._let(node)
+
+    def visit_Let(self, node: Let) -> Any:
+        return self._let(node)
+
+    def _let(self, node: Any) -> Any:
+        if not self.foreign(node.var.dtype):
+            return node.map_children(self.visit)
+        value = self.wide(node.value)
+        var = self.variables[node.var] = Var(node.var.name, value.dtype)
+        return node.replace(var=var, value=value, body=self.visit(node.body))
+
+
+# ---- storing ------------------------------------------------------------------------------------
+
+
+class FloatStorageLegalize(_FloatPass):
+    """Keep types other than ``native`` as unsigned integers, and convert by bit arithmetic."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        if not self.concerns(func):
+            return func
+        rewriter = _BitRewriter(self)
+        for buffer in func.buffers:
+            if self.is_foreign(buffer.dtype):
+                rewriter.view(buffer)
+        body = rewriter.visit(func.body)
+        for buffer in reversed(func.buffers):
+            made = rewriter.views.get(buffer)
+            if made is not None and any(item is made for item in pre_order(body)):
+                body = DeclBuffer(made, body)
+        return func.replace(body=body)
+
+
+class _BitRewriter(BufferMutator):
+    def __init__(self, owner: _FloatPass) -> None:
+        super().__init__()
+        self.owner = owner
+        self.foreign = owner.is_foreign
+        self.views: dict[Buffer, Buffer] = {}
+        self.variables: dict[Var, Var] = {}
+
+    def _bits(self, dtype: str) -> str:
+        element, lanes = dtypes.split_dtype(dtype)
+        return dtypes.vector_dtype(f"uint{FORMATS[element].bits}", lanes)
+
+    def view(self, buffer: Buffer) -> None:
+        """Let a parameter's memory be seen as integers."""
+        made = buffer.replace(dtype=self._bits(buffer.dtype), data=buffer.data)
+        self.buffers[buffer] = self.views[buffer] = made
+
+    def rewrite_buffer(self, buffer: Buffer) -> Buffer:
+        made = super().rewrite_buffer(buffer)
+        if not self.foreign(buffer.dtype):
+            return made
+        return made.replace(dtype=self._bits(buffer.dtype), data=buffer.data)
+
+    def visit_Expr(self, node: Expr) -> Any:
+        if self.foreign(node.dtype):
+            raise LowerError(
+                f"{self.owner.name}: {node!r} computes with {node.dtype}; "
+                "run FloatComputeLegalize first"
+            )
+        return node.map_children(self.visit)
+
+    def visit_FloatImm(self, node: FloatImm) -> Any:
+        if not self.foreign(node.dtype):
+            return node
+        return const(number_bits(node.value, node.dtype), self._bits(node.dtype))
+
+    def visit_Var(self, node: Var) -> Any:
+        if self.foreign(node.dtype):
+            raise LowerError(
+                f"{self.owner.name}: {node.name!r} is a scalar of type {node.dtype}, which has no "
+                "form without it; pass a buffer, or a float32"
+            )
+        return self.variables.get(node, node)
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        return node.map_children(self.visit)  # as bits
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        return node.map_children(self.visit)
+
+    def visit_Cast(self, node: Cast) -> Any:
+        value = self.visit(node.value)
+        if self.foreign(node.value.dtype):
+            value = bits_to_float32(value, dtypes.element_of(node.value.dtype))
+        if not self.foreign(node.dtype):
+            return node if value is node.value else cast(value, node.dtype)
+        return float32_to_bits(cast(value, _like(WIDE, node.dtype)), dtypes.element_of(node.dtype))
+
+    def visit_Call(self, node: Call) -> Any:
+        if node.op.name != "reinterpret":
+            foreign = [arg.dtype for arg in node.args if self.foreign(arg.dtype)]
+            if foreign or self.foreign(node.dtype):
+                raise LowerError(
+                    f"{self.owner.name}: {node.op.name} takes or gives "
+                    f"{(*foreign, node.dtype)[0]}, which has no form without the type"
+                )
+            return node.map_children(self.visit)
+        dtype = self._bits(node.dtype) if self.foreign(node.dtype) else node.dtype
+        value = self.visit(node.args[0])
+        return value if value.dtype == dtype else call("reinterpret", value, dtype=dtype)
+
+
+def _constant(value: int, dtype: str) -> Expr:
+    return const(value, _like("uint32", dtype))
+
+
+def bits_to_float32(bits: Expr, dtype: str) -> Expr:
+    """Widen a small float given by its bits to ``float32``; exact."""
+    form = FORMATS[dtype]
+    wide = _like("uint32", bits.dtype)
+
+    def number(value: int) -> Expr:
+        return _constant(value, bits.dtype)
+
+    value = Var("bits", wide)
+    moved = 23 - form.mantissa_bits
+    if form.exponent_bits == 8:
+        return call("reinterpret", cast(bits, wide) << number(moved), dtype=_like(WIDE, wide))
+    sign = (value >> number(form.bits - 1)) << number(31)
+    rest = value & number((1 << (form.bits - 1)) - 1)
+    normal = (rest << number(moved)) + number((127 - form.bias) << 23)
+    scale = const(2.0 ** (1 - form.bias - form.mantissa_bits), _like(WIDE, wide))
+    subnormal = call("reinterpret", cast(rest, _like(WIDE, wide)) * scale, dtype=wide)
+    made = select(rest < number(1 << form.mantissa_bits), subnormal, normal)
+    if form.finite:
+        made = select(rest.__eq__(number(form.overflow)), number(0x7FC00000), made)
+    else:
+        # Infinities keep a zero mantissa, NaNs theirs.
+        special = number(0x7F800000) | (rest << number(moved))
+        made = select(rest >= number(form.overflow), special, made)
+    return Let(value, cast(bits, wide), call("reinterpret", made | sign, dtype=_like(WIDE, wide)))
+
+
+def float32_to_bits(value: Expr, dtype: str) -> Expr:
+    """Round a ``float32`` to a small format, given by its bits: to nearest, ties to even."""
+    form = FORMATS[dtype]
+    wide = _like("uint32", value.dtype)
+
+    def number(constant: int) -> Expr:
+        return _constant(constant, value.dtype)
+
+    bits = Var("bits", wide)
+    moved = 23 - form.mantissa_bits
+    size = bits & number(0x7FFFFFFF)
+    sign = (bits >> number(31)) << number(form.bits - 1)
+    odd = (size >> number(moved)) & number(1)
+    rounded = (size + number((1 << (moved - 1)) - 1) + odd) >> number(moved)
+    if form.exponent_bits == 8:
+        made = rounded
+    else:
+        normal = rounded - number((127 - form.bias) << form.mantissa_bits)
+        least = number((127 + 1 - form.bias) << 23)  # the smallest normal number
+        made = select(size < least, _subnormal(size, form, number), normal)
+    made = minimum(made, number(form.overflow))
+    made = select(size > number(0x7F800000), number(form.nan), made)
+    source = call("reinterpret", value, dtype=wide)
+    return Let(bits, source, cast(made | sign, _like(f"uint{form.bits}", wide)))
+
+
+def _subnormal(size: Expr, form: FloatFormat, number: Any) -> Expr:
+    """The bits of a number below the format's normal range: its mantissa shifted into place."""
+    mantissa = (size & number(0x7FFFFF)) | number(0x800000)
+    # The last bit of the format is worth 2 ** (1 - bias - mantissa_bits).
+    shift = number(127 + 1 - form.bias + 23 - form.mantissa_bits) - (size >> number(23))
+    # Other numbers get some shift too, which must be one: their result is not used.
+    shift = maximum(minimum(shift, number(31)), number(1))
+    odd = (mantissa >> shift) & number(1)
+    half = (number(1) << (shift - number(1))) - number(1)
+    made: Expr = (mantissa + half + odd) >> shift
+    return made
+
+
+def _numpy(value: float, dtype: str) -> Any:
+    known: dict[str, Any] = {"float16": np.float16}
+    return np.asarray(value, np.float64).astype(known.get(dtype) or getattr(ml_dtypes, dtype))
+
+
+def round_to(value: float, dtype: str) -> float:
+    """Round a Python number to a small format."""
+    return float(_numpy(value, dtype))
+
+
+def number_bits(value: float, dtype: str) -> int:
+    """The bits of a Python number in a small format."""
+    return int(_numpy(value, dtype).view(f"uint{FORMATS[dtype].bits}"))

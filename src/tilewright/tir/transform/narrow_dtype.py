@@ -1,0 +1,232 @@
+"""Compute indices in 32 bits where that is proven to give the same.
+
+The index dtype of the IR is ``int64``: a program's loop variables, shapes and strides are, before
+this pass. Afterwards each loop or let variable whose values fit is ``int32``, and so is each
+expression on them *of which every intermediate value fits*; where such a value meets one that
+stays ``int64``, there is a cast. Shapes of buffers stay ``int64``: they are declarations. No node
+mixes widths, so that narrowed programs verify, print and run like any other.
+
+Sizes that are symbolic have no upper bound, and what depends on them isn't narrowed. Parallel
+loops keep 64 bits, since the thread pool counts so. GPUs, whose 64-bit integer arithmetic is slow,
+run this by default; CPUs don't, where it is as fast as 32-bit arithmetic and needs no extension
+before an address.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import (
+    INDEX,
+    TRUE,
+    Add,
+    Broadcast,
+    Call,
+    Cast,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Let,
+    Max,
+    Min,
+    Mul,
+    Ramp,
+    Select,
+    Sub,
+    Var,
+    as_int,
+    cast,
+    const,
+    dtypes,
+    not_,
+)
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import PARALLEL, For, IfThenElse, LetStmt
+from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
+from tilewright.tir.transform.effects import BufferMutator, lane_bound
+
+NARROW = "int32"
+_ARITHMETIC = (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)
+_CALLS = ("truncdiv", "truncmod", "bitwise_and", "bitwise_or", "bitwise_xor", "if_then_else")
+
+
+class NarrowDataType(FunctionTransform):
+    """Use ``int32`` for loop variables and index arithmetic where every value fits."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        return func.map_children(_Narrower(func).visit)
+
+
+def _is_wide(expr: Any) -> bool:
+    return isinstance(expr, Expr) and dtypes.element_of(expr.dtype) == INDEX
+
+
+def _narrow_dtype(dtype: str) -> str:
+    return dtypes.vector_dtype(NARROW, dtypes.lanes_of(dtype))
+
+
+class _Narrower(BufferMutator):
+    def __init__(self, func: PrimFunc) -> None:
+        super().__init__()
+        self.analyzer = function_analyzer(func)
+        self.variables: dict[Var, Var] = {}
+
+    # ---- 64-bit expressions: the parts that fit are computed in 32 bits
+
+    def visit_Expr(self, node: Expr) -> Any:
+        if _is_wide(node) and not isinstance(node, IntImm):
+            made = self.narrow(node)
+            if made is not None:
+                return cast_like(made, node.dtype)
+        return node.map_children(self.visit)
+
+    def visit_Var(self, node: Var) -> Any:
+        made = self.variables.get(node)
+        return node if made is None else Cast(made, node.dtype)
+
+    def visit_CompareExpr(self, node: Any) -> Any:
+        if _is_wide(node.a):
+            a, b = self.narrow(node.a), self.narrow(node.b)
+            if a is not None and b is not None and not (_is_const(a) and _is_const(b)):
+                return type(node)(a, b)
+        return node.map_children(self.visit)
+
+    def visit_Cast(self, node: Cast) -> Any:
+        # What converts an index takes either width, unless it looks at its bits.
+        if _is_wide(node.value) and not _is_const(node.value):
+            value = self.narrow(node.value)
+            if value is not None:
+                return value if value.dtype == node.dtype else Cast(value, node.dtype)
+        return self.visit_Expr(node) if _is_wide(node) else node.map_children(self.visit)
+
+    def visit_BufferLoad(self, node: Any) -> Any:
+        return node.replace(buffer=self.visit(node.buffer), indices=self._indices(node.indices))
+
+    def visit_BufferStore(self, node: Any) -> Any:
+        return node.replace(
+            buffer=self.visit(node.buffer),
+            value=self.visit(node.value),
+            indices=self._indices(node.indices),
+        )
+
+    def _indices(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Indices may have any integer dtype: no cast back."""
+        made = []
+        for index in indices:
+            small = self.narrow(index) if _is_wide(index) and not _is_const(index) else None
+            made.append(self.visit(index) if small is None else small)
+        return tuple(made)
+
+    # ---- narrowing
+
+    def narrow(self, expr: Expr) -> Expr | None:
+        """The ``int32`` form of an ``int64`` expression, or ``None`` if something may not fit."""
+        if not self._fits(expr):
+            return None
+        kind = type(expr)
+        dtype = _narrow_dtype(expr.dtype)
+        if kind is IntImm:
+            return const(as_int(expr) or 0, NARROW)
+        if kind is Var:
+            # A variable of a parallel loop stays wide, but what is computed from it needn't.
+            return self._narrow_var(expr, dtype)  # type: ignore[arg-type]
+        if kind is Cast:
+            return self._narrow_cast(expr, dtype)
+        if kind is Ramp:
+            last = expr.base + expr.stride * (expr.lanes - 1)  # type: ignore[attr-defined]
+            return self._parts(expr, "base", "stride") if self._fits(last) else None
+        if kind is Broadcast:
+            return self._parts(expr, "value")
+        if kind in _ARITHMETIC:
+            return self._parts(expr, "a", "b")
+        if kind is Select:
+            return self._parts(expr, "true_value", "false_value", also=("condition",))
+        if type(expr) is Call and expr.op.name in _CALLS:
+            chosen = expr.op.name == "if_then_else"
+            args = [
+                self.visit(arg) if chosen and position == 0 else self.narrow(arg)
+                for position, arg in enumerate(expr.args)
+            ]
+            return None if any(arg is None for arg in args) else Call(expr.op, args, dtype)  # type: ignore[arg-type]
+        return None
+
+    def _parts(self, expr: Expr, *names: str, also: tuple[str, ...] = ()) -> Expr | None:
+        changes: dict[str, Any] = {}
+        for name in names:
+            changes[name] = self.narrow(getattr(expr, name))
+            if changes[name] is None:
+                return None
+        changes.update({name: self.visit(getattr(expr, name)) for name in also})
+        return expr.replace(**changes)
+
+    def _narrow_var(self, var: Var, dtype: str) -> Expr:
+        made = self.variables.get(var)
+        return Cast(var, dtype) if made is None else made
+
+    def _narrow_cast(self, expr: Any, dtype: str) -> Expr | None:
+        value = self.visit(expr.value)
+        kind, bits = dtypes.kind_of(value.dtype), dtypes.bits_of(value.dtype)
+        if kind == "bool" or (kind == "int" and bits <= 32) or (kind == "uint" and bits < 32):
+            return cast(value, dtype)
+        return None
+
+    def _fits(self, expr: Expr) -> bool:
+        low, high = dtypes.integer_limits(NARROW)
+        bound = lane_bound(expr, self.analyzer)
+        return bool(bound[0] >= low and bound[1] <= high)
+
+    # ---- statements
+
+    def visit_For(self, node: For) -> Any:
+        wide = node.loop_var.dtype == INDEX and node.kind != PARALLEL
+        with self.analyzer.constraint(TRUE):  # forget the range afterwards
+            minimum, extent = self.narrow(node.min), self.narrow(node.extent)
+            end = self._fits(node.min + node.extent) if wide else False
+            bind_loop(self.analyzer, node)
+            if not wide or minimum is None or extent is None or not end:
+                return node.replace(
+                    min=self.visit(node.min),
+                    extent=self.visit(node.extent),
+                    body=self.visit(node.body),
+                )
+            var = self.variables[node.loop_var] = Var(node.loop_var.name, NARROW)
+            body = self.visit(node.body)
+        return node.replace(loop_var=var, min=minimum, extent=extent, body=body)
+
+    def visit_LetStmt(self, node: LetStmt) -> Any:
+        return self._let(node)
+
+    def visit_Let(self, node: Let) -> Any:
+        return self._let(node)
+
+    def _let(self, node: Any) -> Any:
+        value = self.narrow(node.value) if _is_wide(node.value) else None
+        if value is None:
+            return node.map_children(self.visit)
+        if node.var.dtype == INDEX:
+            self.analyzer.bind(node.var, node.value, override=True)
+        var = self.variables[node.var] = Var(node.var.name, value.dtype)
+        return node.replace(var=var, value=value, body=self.visit(node.body))
+
+    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+        condition = self.visit(node.condition)
+        if dtypes.lanes_of(condition.dtype) > 1:
+            return node.map_children(self.visit)
+        with self.analyzer.constraint(node.condition):
+            then_case = self.visit(node.then_case)
+        else_case = None
+        if node.else_case is not None:
+            with self.analyzer.constraint(not_(node.condition)):
+                else_case = self.visit(node.else_case)
+        return IfThenElse(condition, then_case, else_case)
+
+
+def _is_const(expr: Expr) -> bool:
+    return isinstance(expr, IntImm)
+
+
+def cast_like(expr: Expr, dtype: str) -> Expr:
+    """Convert to a dtype; constants are converted here."""
+    return expr if expr.dtype == dtype else cast(expr, dtype)
