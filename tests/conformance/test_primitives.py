@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 from conformance_cases import Accept, Example, Refuse
 
-from tilewright.ir import IRModule, assert_structural_equal
+from tilewright.arith import simplify
+from tilewright.ir import (
+    IRModule,
+    as_int,
+    assert_structural_equal,
+    const,
+    free_vars,
+    substitute,
+)
 from tilewright.script import parse
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import PrimFunc
@@ -105,7 +113,10 @@ def _check_meaning(original: Any, scheduled: IRModule, sizes: dict[str, int]) ->
 
 
 def _extent(extent: Any, sizes: dict[str, int]) -> int:
-    return sizes[extent.name] if hasattr(extent, "name") else int(extent.value)
+    values = {var: const(sizes[var.name]) for var in free_vars(extent)}
+    known = as_int(simplify(substitute(extent, values)))
+    assert known is not None
+    return known
 
 
 @pytest.mark.parametrize("case", _numbered(REFUSED))

@@ -63,8 +63,10 @@ def reference(primitive: Primitive) -> Reference:
             current = sections.setdefault(heading[1] or heading[3], [])
             current.append(heading[2] or "")
             if heading[3] == "After":
-                action = heading[4].strip(" ()`")
-                action += ")" if action else ""
+                action = heading[4].strip()
+                if action.startswith("("):
+                    action = action[1:-1]
+                action = action.strip("`")
         elif current is not text and line and not line.startswith(" "):
             # A section ends where text at the margin begins.
             current = text

@@ -14,6 +14,7 @@ from tilewright.arith import Analyzer
 from tilewright.arith.polynomial import poly_add
 from tilewright.ir import (
     TRUE,
+    Call,
     Expr,
     Range,
     Var,
@@ -131,6 +132,12 @@ def single_access(state: ScheduleState, realize: BlockRealize, buffer: Buffer) -
                         realize,
                     )
                 found = item.indices
+            elif type(item) is Call and item.op.name in ("address_of", "access_ptr"):
+                if any(getattr(part, "buffer", None) is buffer for part in item.args):
+                    raise state.error(
+                        f"block {realize.block.name!r} uses {buffer.name} through its pointer",
+                        realize,
+                    )
     if found is None:
         raise state.error(
             f"block {realize.block.name!r} doesn't access {buffer.name} by its elements", realize
