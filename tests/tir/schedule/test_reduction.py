@@ -19,6 +19,7 @@ import tilewright
 from tilewright import te
 from tilewright.ir import is_const
 from tilewright.tir import PrimFunc
+from tilewright.tir.analysis import UPDATE, block_facts
 from tilewright.tir.analysis.reduction import match_reduction
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
@@ -86,6 +87,20 @@ def test_decompose_argmax() -> None:
     sch = Schedule(func)
     c = sch.get_block("C")
     sch.decompose_reduction(c, sch.get_loops(c)[1])
+    check(sch, func)
+
+
+def test_decomposed_pairs_are_still_an_update() -> None:
+    """What is stored is in variables, which must be looked through."""
+    func = arg_row()
+    sch = Schedule(func, check=True)
+    c = sch.get_block("C")
+    i, k = sch.get_loops(c)
+    sch.decompose_reduction(c, i)
+    assert block_facts(sch.get(c)).kind == UPDATE
+    i, k = sch.get_loops(c)
+    sch.reorder(k, i)
+    sch.vectorize(i)
     check(sch, func)
 
 

@@ -26,6 +26,7 @@ from tilewright.ir import (
     FloorDiv,
     FloorMod,
     IntImm,
+    Let,
     Mul,
     Range,
     Var,
@@ -33,11 +34,12 @@ from tilewright.ir import (
     expr_equal,
     is_const,
     pre_order,
+    substitute,
     uses_var,
 )
 from tilewright.tir.analysis.dependency import DependencyGraph, block_dependencies
 from tilewright.tir.buffer import BufferLoad
-from tilewright.tir.stmt import OPAQUE, REDUCE, SPATIAL, Block, BlockRealize, BufferStore
+from tilewright.tir.stmt import OPAQUE, REDUCE, SPATIAL, Block, BlockRealize, BufferStore, LetStmt
 
 COMPLETE = "complete"
 REDUCTION = "reduction"
@@ -151,9 +153,18 @@ def _strided_var(item: Range) -> Var | None:
 
 def _updates_in_place(block: Block) -> bool:
     """Whether the body is ``X[i] = f(X[i], ...)`` with ``X`` read at ``i`` only, at any depth."""
-    stores = [item for item in pre_order(block.body) if type(item) is BufferStore]
+    stores: list[BufferStore] = []
+    lets: dict[Var, Expr] = {}
+    for item in pre_order(block.body):
+        if type(item) is BufferStore:
+            stores.append(item)
+        elif isinstance(item, (LetStmt, Let)):
+            lets[item.var] = substitute(item.value, lets)  # type: ignore[attr-defined]
     if not stores:
         return False
+    if lets:
+        # Tuples are combined into variables first, then stored.
+        stores = [store.replace(value=substitute(store.value, lets)) for store in stores]
     written = {store.buffer: store.indices for store in stores}
     if len(written) != len(stores):
         return False
@@ -212,6 +223,68 @@ def is_complete_block(block: Block | BlockRealize, scope: Block | None = None) -
 def is_reduction_block(block: Block | BlockRealize, scope: Block | None = None) -> bool:
     """Whether a block is a reduction with ``init`` (in ``scope``, if given)."""
     return block_kind(_block_of(block), scope)[0] == REDUCTION
+
+
+def check_dominant_block(block: Block | BlockRealize, scope: Block) -> str:
+    """Say why a block is not *dominant* in its scope, or return ``""`` if it is.
+
+    A dominant block alone writes its outputs, and comes before all that read them.
+    """
+    block = _block_of(block)
+    graph = block_dependencies(scope)
+    if block.name not in graph.children:
+        return f"it is not a child block of {scope.name!r}"
+    order = list(graph.children)
+    for region in block.writes:
+        buffer = region.buffer
+        for other in graph.writers.get(buffer, ()):
+            if other != block.name:
+                return f"block {other!r} writes {buffer.name!r} too"
+        for other in graph.readers.get(buffer, ()):
+            if order.index(other) < order.index(block.name):
+                return f"block {other!r} reads {buffer.name!r} before it is written"
+    return ""
+
+
+def check_complete_block(block: Block | BlockRealize, scope: Block | None = None) -> str:
+    """Say why a block is not complete (and dominant in ``scope``), or return ``""`` if it is."""
+    block = _block_of(block)
+    kind, why = block_kind(block, scope)
+    if kind == REDUCTION:
+        return "it is a reduction with init"
+    if kind == UPDATE:
+        return "it updates elements that it reads, so each may be written more than once"
+    if kind != COMPLETE:
+        return why
+    return "" if scope is None else check_dominant_block(block, scope)
+
+
+def check_reduction_block(block: Block | BlockRealize, scope: Block | None = None) -> str:
+    """Say why a block is not a reduction (dominant in ``scope``), or return ``""`` if it is."""
+    block = _block_of(block)
+    kind, why = block_kind(block, scope)
+    if kind in (COMPLETE, UPDATE):
+        return "it has no init"
+    if kind != REDUCTION:
+        return why
+    return "" if scope is None else check_dominant_block(block, scope)
+
+
+def check_affine_binding(
+    realize: BlockRealize, loops: Mapping[Var, Range], *, analyzer: Analyzer | None = None
+) -> str:
+    """Say why the bindings of a block are not affine, or return ``""`` if they are."""
+    if is_affine_binding(realize, loops, analyzer=analyzer):
+        return ""
+    found = detect_iter_map(
+        list(realize.iter_values), dict(loops), realize.predicate, analyzer=analyzer
+    )
+    return "; ".join(found.errors)
+
+
+def is_dominant_block(block: Block | BlockRealize, scope: Block) -> bool:
+    """Whether a block alone writes its outputs, and before they are read."""
+    return not check_dominant_block(block, scope)
 
 
 def is_output_block(block: Block | BlockRealize, scope: Block) -> bool:
@@ -374,9 +447,14 @@ __all__ = [
     "DependencyGraph",
     "block_facts",
     "block_kind",
+    "check_affine_binding",
+    "check_complete_block",
+    "check_dominant_block",
+    "check_reduction_block",
     "has_division",
     "is_affine_binding",
     "is_complete_block",
+    "is_dominant_block",
     "is_injective_binding",
     "is_output_block",
     "is_reduction_block",
