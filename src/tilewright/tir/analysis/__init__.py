@@ -2,29 +2,63 @@
 
 from __future__ import annotations
 
+from tilewright.tir.analysis.accesses import Access, detect_accesses
 from tilewright.tir.analysis.block_kind import (
     COMPLETE,
     REDUCTION,
     UPDATE,
     block_facts,
     block_kind,
+    check_affine_binding,
+    check_complete_block,
+    check_dominant_block,
+    check_reduction_block,
     has_division,
     is_affine_binding,
     is_complete_block,
+    is_dominant_block,
     is_injective_binding,
     is_output_block,
     is_reduction_block,
     linear_terms,
 )
+from tilewright.tir.analysis.bounds import OutOfBounds, check_out_of_bounds, verify_in_bounds
+from tilewright.tir.analysis.counting import Count, count_instances
 from tilewright.tir.analysis.dependency import (
+    OPAQUE_DEPENDENCE,
     RAW,
     WAR,
     WAW,
     Dependency,
     DependencyGraph,
+    OpaqueDependency,
     block_dependencies,
 )
-from tilewright.tir.analysis.flops import estimate_bytes, estimate_flops
-from tilewright.tir.analysis.reduction import Reduction, match_reduction, match_update
-from tilewright.tir.analysis.regions import block_access_regions, infer_regions
+from tilewright.tir.analysis.flops import count_flops, estimate_bytes, estimate_flops
+from tilewright.tir.analysis.lca import lca_of_buffer_accesses
+from tilewright.tir.analysis.memory import (
+    allocated_memory,
+    buffer_bytes,
+    calculate_allocated_bytes,
+)
+from tilewright.tir.analysis.purity import (
+    SideEffect,
+    check_purity,
+    is_pure_function,
+    side_effect,
+)
+from tilewright.tir.analysis.reduction import Reduction, match_reduction
+from tilewright.tir.analysis.region_cover import (
+    Uncovered,
+    check_region_cover,
+    check_stage_pipeline,
+    is_stage_pipeline,
+)
+from tilewright.tir.analysis.regions import (
+    block_access_regions,
+    get_block_access_region,
+    get_block_read_write_region,
+    infer_regions,
+)
+from tilewright.tir.analysis.traffic import Traffic, estimate_block_traffic, estimate_traffic
 from tilewright.tir.analysis.verify import verify

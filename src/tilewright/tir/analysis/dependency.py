@@ -146,9 +146,10 @@ class DependencyGraph:
 def _has_outside_effect(block: Block) -> bool:
     """Whether a block calls something whose effects its regions can't tell."""
     for item in pre_order(block.body):
-        if type(item) is Call and item.op.effect == "opaque" and item.op.name not in _KNOWN_EFFECTS:
-            if not any(_is_pointer(part) for part in pre_order(item) if part is not item):
-                return True
+        if type(item) is not Call or item.op.effect != "opaque" or item.op.name in _KNOWN_EFFECTS:
+            continue
+        if not any(_is_pointer(part) for part in pre_order(item) if part is not item):
+            return True
     return False
 
 

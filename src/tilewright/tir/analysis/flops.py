@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.arith import simplify
+from tilewright.arith import Analyzer, simplify
 from tilewright.ir import (
     Add,
     And,
@@ -27,9 +27,20 @@ from tilewright.ir import (
     substitute,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.analysis.accesses import detect_accesses
+from tilewright.tir.analysis.counting import ZERO, Count, count_instances
+from tilewright.tir.analysis.traffic import sizes_known
+from tilewright.tir.buffer import BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import BlockRealize, BufferStore, Evaluate, For, IfThenElse, SeqStmt
+from tilewright.tir.stmt import (
+    BlockRealize,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    SeqStmt,
+    Stmt,
+)
 
 _ONE_OPERATION = (Add, Sub, Mul, Div, Min, Max, FloorDiv, FloorMod)
 _FREE_CALLS = ("reinterpret", "if_then_else", "likely", "min_value", "max_value", "infinity")
@@ -46,6 +57,26 @@ def estimate_flops(target: IRModule | PrimFunc, sizes: Sizes | None = None) -> i
         funcs = [func for func in target.functions.values() if isinstance(func, PrimFunc)]
         return sum(estimate_flops(func, sizes) for func in funcs)
     return _stmt(target.body, _Sizes(sizes))
+
+
+def count_flops(program: PrimFunc | Stmt, *, analyzer: Analyzer | None = None) -> Count:
+    """Count arithmetic operations as an expression of symbolic sizes.
+
+    Operations count as for ``estimate_flops``, as often as conditions let them run. The count is
+    an upper bound where that is not known, and where intrinsics do the work, which count nothing.
+    """
+    known = sizes_known(program, analyzer)
+    total = ZERO
+    for access in detect_accesses(program):
+        if type(access.node) is BufferRegion and access.is_write:
+            total = total.bound()
+        operations = 0
+        if type(access.node) is BufferStore and not access.in_init:
+            operations = _expr(access.node.value)
+        if operations:
+            found = count_instances(access.domain, access.conditions, analyzer=known)
+            total = total + (found.bound() if access.repeats else found).scaled(operations)
+    return Count(known.simplify(total.value), total.exact)
 
 
 def estimate_bytes(func: PrimFunc, sizes: Sizes | None = None) -> int:

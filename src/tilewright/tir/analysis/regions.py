@@ -61,6 +61,10 @@ class _Accesses:
         self.hidden: set[Buffer] = set()
         self.matched: dict[Buffer, BufferRegion] = {}
         self.iter_vars: tuple[IterVar, ...] = ()
+        # Buffers whose pointer may be passed on as it is.
+        self.of_data: dict[Var, Buffer] = {}
+        # Where accesses through pointers go, if not to reads and writes.
+        self.opaque: dict[Buffer, list[tuple[Range, ...]]] | None = None
         self._analyzer = analyzer
 
     @property
@@ -75,9 +79,9 @@ class _Accesses:
     def walk(self, node: Any) -> None:
         kind = type(node)
         if kind is BufferLoad:
-            self.access(self.reads, node.buffer, [_point(index) for index in node.indices])
+            self.access(self.reads, node.buffer, [index_range(index) for index in node.indices])
         elif kind is BufferStore:
-            self.access(self.writes, node.buffer, [_point(index) for index in node.indices])
+            self.access(self.writes, node.buffer, [index_range(index) for index in node.indices])
         elif kind is For:
             self.walk(node.min)
             self.walk(node.extent)
@@ -107,7 +111,11 @@ class _Accesses:
         elif kind is Call and node.op.name in ("address_of", "access_ptr"):
             self.pointer(node)
             return
-        elif kind is Var or kind is IntImm:
+        elif kind is Var:
+            if node in self.of_data:
+                self.whole(self.of_data[node])
+            return
+        elif kind is IntImm:
             return
         for item in node.child_nodes():
             if type(item) is not Buffer:
@@ -122,15 +130,29 @@ class _Accesses:
 
     def pointer(self, node: Call) -> None:
         """A pointer may be read and written anywhere in its buffer."""
+        if node.op.name == "access_ptr" and node.args[0] in self.of_data:
+            mask = as_int(node.args[3]) if len(node.args) > 3 else None
+            self.whole(self.of_data[node.args[0]], 3 if mask is None else mask)  # type: ignore[index]
+            for item in node.args[1:]:
+                self.walk(item)
+            return
         for arg in node.args:
             if isinstance(arg, BufferLoad):
-                whole = [Range(const(0), extent) for extent in arg.buffer.shape]
-                self.access(self.reads, arg.buffer, whole)
-                self.access(self.writes, arg.buffer, whole)
+                self.whole(arg.buffer)
                 for index in arg.indices:
                     self.walk(index)
             else:
                 self.walk(arg)
+
+    def whole(self, buffer: Buffer, mask: int = 3) -> None:
+        """All of a buffer is accessed, through a pointer; ``mask`` is 1 to read, 2 to write."""
+        ranges = [Range(const(0), extent) for extent in buffer.shape]
+        if self.opaque is not None:
+            self.access(self.opaque, buffer, ranges)
+            return
+        for bit, table in ((1, self.reads), (2, self.writes)):
+            if mask & bit:
+                self.access(table, buffer, ranges)
 
     def realize(self, node: BlockRealize) -> None:
         """An inner block is known by its regions, at the values of its iteration variables."""
@@ -164,7 +186,7 @@ class _Accesses:
             return
         source = self.matched.get(buffer)
         if source is not None:
-            buffer, ranges = source.buffer, list(_in_source(source, ranges))
+            buffer, ranges = source.buffer, list(range_in_source(source, ranges))
         if self.values:
             ranges = [Range(self.resolved(r.min), self.resolved(r.extent)) for r in ranges]
         if self.domain and any(
@@ -177,7 +199,8 @@ class _Accesses:
             known.append(box)
 
 
-def _point(index: Expr) -> Range:
+def index_range(index: Expr) -> Range:
+    """Return the range that an index covers: one element, or what a vector of them spans."""
     if type(index) is Ramp:
         stride = as_int(index.stride)
         lanes = index.lanes
@@ -189,7 +212,7 @@ def _point(index: Expr) -> Range:
     return Range(index, _ONE)
 
 
-def _in_source(source: BufferRegion, ranges: list[Range]) -> Iterable[Range]:
+def range_in_source(source: BufferRegion, ranges: list[Range]) -> Iterable[Range]:
     """Translate a box in a matched buffer into the buffer that it stands for."""
     skipped = len(source.region) - len(ranges)
     for position, item in enumerate(source.region):
@@ -296,25 +319,74 @@ def block_access_regions(
     Buffers that the block allocates are left out; matched ones are named by their source. What a
     reduction block reads of its own result is no read: ``init`` defines it.
     """
+    accesses = _block_accesses(block, analyzer, (), None)
+    return _merged(accesses.reads, accesses), _merged(accesses.writes, accesses)
+
+
+def get_block_access_region(
+    block: Block, buffers: Iterable[Buffer] = (), *, analyzer: Analyzer | None = None
+) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
+    """Infer what one instance of a block reads, writes, and accesses in a way that can't be seen.
+
+    The last are buffers whose address something is called with: all of each may be read and
+    written. ``buffers`` are those whose pointer (``buffer.data``) may be passed on.
+    """
+    opaque: dict[Buffer, list[tuple[Range, ...]]] = {}
+    accesses = _block_accesses(block, analyzer, buffers, opaque)
+    return (
+        _merged(accesses.reads, accesses),
+        _merged(accesses.writes, accesses),
+        _merged(opaque, accesses),
+    )
+
+
+def get_block_read_write_region(
+    block: Block, buffers: Iterable[Buffer] = (), *, analyzer: Analyzer | None = None
+) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
+    """Infer what one instance of a block reads and writes, taking pointers to be used for both.
+
+    ``access_ptr`` says by its mask which it is.
+    """
+    accesses = _block_accesses(block, analyzer, buffers, None)
+    return _merged(accesses.reads, accesses), _merged(accesses.writes, accesses)
+
+
+def _block_accesses(
+    block: Block,
+    analyzer: Analyzer | None,
+    buffers: Iterable[Buffer],
+    opaque: dict[Buffer, list[tuple[Range, ...]]] | None,
+) -> _Accesses:
     accesses = _Accesses(analyzer)
     accesses.iter_vars = block.iter_vars
+    accesses.opaque = opaque
+    accesses.of_data = {buffer.data: buffer for buffer in buffers}
     accesses.hidden.update(block.alloc_buffers)
     for match in block.match_buffers:
         accesses.matched[match.buffer] = match.source
+        if accesses.of_data:
+            accesses.of_data[match.buffer.data] = match.buffer
     accesses.walk(block.body)
     if block.init is not None:
         initial = _Accesses(analyzer)
         initial.matched = accesses.matched
         initial.hidden = accesses.hidden
+        initial.opaque = opaque
+        initial.of_data = accesses.of_data
         initial.walk(block.init)
         for buffer, boxes in initial.writes.items():
             accesses.reads.pop(buffer, None)
-            known = accesses.writes.setdefault(buffer, [])
-            known.extend(b for b in boxes if not any(same_box(b, other) for other in known))
+            _add_boxes(accesses.writes, buffer, boxes)
         for buffer, boxes in initial.reads.items():
-            known = accesses.reads.setdefault(buffer, [])
-            known.extend(b for b in boxes if not any(same_box(b, other) for other in known))
-    return _merged(accesses.reads, accesses), _merged(accesses.writes, accesses)
+            _add_boxes(accesses.reads, buffer, boxes)
+    return accesses
+
+
+def _add_boxes(
+    table: dict[Buffer, list[tuple[Range, ...]]], buffer: Buffer, boxes: list[tuple[Range, ...]]
+) -> None:
+    known = table.setdefault(buffer, [])
+    known.extend(box for box in boxes if not any(same_box(box, other) for other in known))
 
 
 def infer_regions(
