@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import as_int
+from tilewright.ir import as_int, free_vars
 from tilewright.testing.fuzz.steps import BlockRef, LoopRef, Made, Step
 from tilewright.tir import BlockRealize, For
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
@@ -262,7 +262,36 @@ def draw_split(d: Draw) -> Step | None:
     options: dict[str, Any] = {}
     if d.chance(0.3):
         options["preserve_unit_iters"] = d.flag()
+    if d.chance(0.3):
+        options["tail"] = d.rng.choice(["predicate", "peel", "peel", "pad", "overlap", "overlap"])
+    elif d.chance(0.03):
+        options["disable_predication"] = True
     return Step("split", (loop, factors(d, loop)), options)
+
+
+def draw_loop_partition(d: Draw) -> Step | None:
+    """Cut a loop into parts."""
+    loop = d.loop()
+    if loop is None:
+        return None
+    parts: list[Any] = [d.rng.choice([1, 1, 2, 3]) for _ in range(d.rng.choice([1, 1, 2]))]
+    if d.chance(0.7):
+        parts.insert(d.rng.randint(0, len(parts)), None)
+    if d.chance(0.03):
+        parts = d.rng.choice([[], [0, None], [None, None], [99]])
+    options = {"preserve_unit_iters": d.flag()} if d.chance(0.3) else {}
+    return Step("loop_partition", (loop, parts), options)
+
+
+def draw_merge(d: Draw) -> Step | None:
+    """Make one nest of neighbouring nests: of loops at one depth around blocks in a row."""
+    names = [name for name, item in d.blocks.items() if d.loops_of(item)]
+    if len(names) < 2:
+        return None
+    at = d.rng.randrange(len(names) - 1)
+    chosen = names[at : at + d.rng.choice([2, 2, 2, 3])]
+    depth = d.rng.randrange(min(len(d.loops_of(d.blocks[name])) for name in chosen))
+    return Step("merge", tuple(LoopRef(name, depth) for name in chosen))
 
 
 def draw_fuse(d: Draw) -> Step | None:
@@ -358,6 +387,152 @@ def draw_layout(d: Draw) -> Step | None:
     return step
 
 
+def draw_reindex_cache(name: str) -> Drawer:
+    """Cache a buffer in a layout made of the block's axes."""
+
+    def draw(d: Draw) -> Step | None:
+        block = d.block()
+        position = d.read_position() if name == "reindex_cache_read" else d.write_position()
+        if d.realize is None:
+            return None
+        axes = [item.var.name for item in d.realize.block.iter_vars]
+        regions = d.realize.block.reads if name == "reindex_cache_read" else d.realize.block.writes
+        used = axes
+        if 0 <= position < len(regions) and d.chance(0.9):
+            region = regions[position].region
+            found = {var.name for item in region for var in free_vars(item.min)}
+            used = [axis for axis in axes if axis in found]
+        results = [f"x{axes.index(axis)}" for axis in used]
+        if d.chance(0.5):
+            d.rng.shuffle(results)
+        if results and d.chance(0.2):
+            at, factor = d.rng.randrange(len(results)), d.rng.choice([2, 4])
+            results[at : at + 1] = [f"{results[at]} // {factor}", f"{results[at]} % {factor}"]
+        names = ", ".join(f"x{number}" for number in range(len(axes)))
+        text = f"lambda {names}: ({''.join(item + ', ' for item in results)})"
+        return Step(name, (block, position, d.scope(), text))
+
+    return draw
+
+
+def draw_cache_inplace(d: Draw) -> Step | None:
+    """Cache a buffer that a block updates."""
+    names = [
+        name
+        for name, item in d.blocks.items()
+        if {r.buffer for r in item.block.reads} & {r.buffer for r in item.block.writes}
+    ]
+    if not names and d.chance(0.9):
+        return None
+    return Step("cache_inplace", (d.block(names), d.read_position(), d.scope()))
+
+
+def draw_axis_separator(d: Draw) -> Step | None:
+    """Group the dimensions of a buffer."""
+    block, buffer = d.block(), d.buffer()
+    if d.realize is None:
+        return None
+    between = range(1, max(2, d.buffer_ndim(buffer)))
+    chosen = [n for n in between if d.flag()]
+    return Step("set_axis_separator", (block, buffer, chosen if d.chance(0.97) else [0, 0]))
+
+
+def draw_storage_align(d: Draw) -> Step | None:
+    """Ask for padding between rows."""
+    axis, factor = d.rng.choice([0, 0, -1, -2, 1]), d.rng.choice([4, 8, 32, 0])
+    return Step(
+        "storage_align", (d.block(), d.write_position(), axis, factor, d.rng.choice([0, 1, 3]))
+    )
+
+
+WIDER = {"float32": ["float64"], "int8": ["int32", "int64"], "uint8": ["int32"], "int32": ["int64"]}
+
+
+def draw_set_dtype(d: Draw) -> Step | None:
+    """Store a buffer with a wider element type: the one promise that the user makes."""
+    block, position = d.block(), d.write_position()
+    if d.realize is None or not 0 <= position < len(d.realize.block.writes):
+        return None
+    dtype = d.realize.block.writes[position].buffer.dtype
+    return Step("unsafe_set_dtype", (block, position, d.rng.choice(WIDER.get(dtype, [dtype]))))
+
+
+def draw_hide_access(d: Draw) -> Step | None:
+    """Hide what is read of a parameter that nobody writes: no dependence goes through it."""
+    func = d.sch.state.func(d.sch.working_func)
+    written = {r.buffer for item in d.blocks.values() for r in item.block.writes}
+    block = d.block()
+    if d.realize is None:
+        return None
+    hidden = [
+        number
+        for number, region in enumerate(d.realize.block.reads)
+        if region.buffer in func.buffers and region.buffer not in written and d.flag()
+    ]
+    return Step("unsafe_hide_buffer_access", (block, "read", hidden)) if hidden else None
+
+
+def draw_annotate_access(d: Draw) -> Step | None:
+    """Say that a block reads all of a buffer, or writes what it writes; or something wrong."""
+    block, kind = d.block(), d.rng.choice(["read", "write"])
+    if d.realize is None:
+        return None
+    regions = d.realize.block.reads if kind == "read" else d.realize.block.writes
+    position = d.read_position() if kind == "read" else d.write_position()
+    if not 0 <= position < len(regions):
+        return Step("annotate_buffer_access", (block, position, kind, "lambda *x: (0, 1)"))
+    axes = [item.var for item in d.realize.block.iter_vars]
+    parts = []
+    for extent, item in zip(regions[position].buffer.shape, regions[position].region):
+        size = as_int(extent)
+        if kind == "read" and size is not None:
+            parts.append(f"0, {size}")
+        elif item.min in axes and as_int(item.extent) == 1:
+            at = next(n for n, axis in enumerate(axes) if axis is item.min)
+            parts.append(f"x{at}, x{at} + {1 if d.chance(0.9) else 2}")
+        else:
+            return None
+    names = ", ".join(f"x{number}" for number in range(len(axes)))
+    text = f"lambda {names}: ({', '.join(parts)}{',' if parts else ''})"
+    return Step("annotate_buffer_access", (block, position, kind, text))
+
+
+def draw_epilogue(d: Draw) -> Step | None:
+    """Take a reduction and one of those that read its result."""
+    reducing = [name for name, item in d.blocks.items() if item.block.init is not None]
+    block = d.block(reducing)
+    near = d.neighbours(True)
+    other = d.rng.choice(near) if near else d.rng.choice(list(d.blocks))
+    return Step("fuse_reduction_epilogue", (block, BlockRef(other)))
+
+
+def draw_at(name: str) -> Drawer:
+    """Copy what a loop's body reads or writes of a buffer in one go."""
+
+    def draw(d: Draw) -> Step | None:
+        block = d.block()
+        position = d.read_position() if name == "read_at" else d.write_position()
+        loop = d.loop(d.realize)
+        return None if loop is None else Step(name, (loop, block, position, d.scope()))
+
+    return draw
+
+
+def draw_reorder_axes(d: Draw) -> Step | None:
+    """Give the axes of a block another order."""
+    block = d.block()
+    order = list(range(len(d.realize.block.iter_vars) if d.realize else 0))
+    d.rng.shuffle(order)
+    return Step("reorder_block_iter_var", (block, order if d.chance(0.95) else [*order, 0]))
+
+
+def draw_pad_einsum(d: Draw) -> Step | None:
+    """Pad the axes of a block to multiples."""
+    block = d.block()
+    count = len(d.realize.block.iter_vars) if d.realize else 0
+    return Step("pad_einsum", (block, [d.rng.choice([1, 1, 2, 4]) for _ in range(count)]))
+
+
 def draw_block_layout(d: Draw) -> Step | None:
     """Iterate over a block in another order."""
     block = d.block()
@@ -438,6 +613,24 @@ def draw_tensorize(d: Draw) -> Step | None:
 INTRINSICS: dict[str, tuple[str, str]] = {}
 
 DRAWERS: dict[str, Row] = {
+    "annotate_buffer_access": Row(0.5, draw_annotate_access),
+    "cache_inplace": Row(0.4, draw_cache_inplace),
+    "cache_index": Row(0.5, args(block, Draw.scope)),
+    "decompose_padding": Row(0.5, draw_loop_of_block("decompose_padding")),
+    "fuse_reduction_epilogue": Row(0.6, draw_epilogue),
+    "loop_partition": Row(0.7, draw_loop_partition),
+    "merge": Row(0.7, draw_merge),
+    "pad_einsum": Row(0.7, draw_pad_einsum),
+    "read_at": Row(0.6, draw_at("read_at")),
+    "reindex_cache_read": Row(0.6, draw_reindex_cache("reindex_cache_read")),
+    "reindex_cache_write": Row(0.6, draw_reindex_cache("reindex_cache_write")),
+    "reorder_block_iter_var": Row(0.4, draw_reorder_axes),
+    "rolling_buffer": Row(0.6, args(block, Draw.write_position)),
+    "set_axis_separator": Row(0.3, draw_axis_separator),
+    "storage_align": Row(0.3, draw_storage_align),
+    "unsafe_hide_buffer_access": Row(0.15, draw_hide_access),
+    "unsafe_set_dtype": Row(0.5, draw_set_dtype),
+    "write_at": Row(0.6, draw_at("write_at")),
     "add_unit_loop": Row(0.5, draw_add_unit_loop),
     "annotate": Row(0.6, draw_annotate),
     "bind": Row(0.6, draw_bind),
