@@ -1,0 +1,540 @@
+"""Cases of moving computation: under loops, and into its producers and consumers."""
+
+from __future__ import annotations
+
+from conformance_cases import (
+    Accept,
+    Example,
+    Refuse,
+    chain,
+    matmul,
+    script,
+    symbolic_chain,
+)
+from programs_of_scopes import partial, rewritten, scan, shapes, symbolic_window
+
+from tilewright.tir.schedule import Schedule
+
+FIVE = ({"n": 5}, {"n": 3})
+VECTORS = {"A": "(128,)", "C": "(128,)"}
+ALLOCATED = 'B = T.alloc_buffer((128,), "float32")'
+ROOT = "the root block"
+
+windows = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((10, 6)), D: T.Buffer((8, 6)), F: T.Buffer((8, 6))):
+    B = T.alloc_buffer((10, 6))
+    C = T.alloc_buffer((8, 6))
+    E = T.alloc_buffer((8, 6))
+    for i, j in T.grid(10, 6):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] * T.float32(2)
+    for i, j in T.grid(8, 6):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = B[vi, vj] + B[vi + 2, vj]
+    for i, j in T.grid(8, 6):
+        with T.block("E"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            E[7 - vi, vj] = A[vi, vj]
+    for i, j in T.grid(8, 6):
+        with T.block("D"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = C[vi, vj] + E[vi, vj]
+    for i, j in T.grid(8, 6):
+        with T.block("F"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            F[vi, vj] = D[vi, vj] + T.float32(1)
+"""
+)
+
+branches = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((8,)), C: T.Buffer((8,))):
+    B = T.alloc_buffer((8,))
+    for i in range(8):
+        if i >= 0:
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi] = A[vi]
+    for i in range(8):
+        with T.block("C"):
+            vi = T.axis.spatial(8, i)
+            C[vi] = B[vi]
+"""
+)
+
+strided = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((16,)), C: T.Buffer((16,)), D: T.Buffer((4,))):
+    B = T.alloc_buffer((16,))
+    for i in range(4):
+        for j in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(16, j * 4 + i)
+                B[vi] = A[vi]
+    for i in range(16):
+        with T.block("C"):
+            vi = T.axis.spatial(16, i)
+            C[vi] = B[vi]
+    for i, j in T.grid(4, 4):
+        with T.block("D"):
+            vi = T.axis.spatial(4, i)
+            vj = T.axis.reduce(4, j)
+            with T.init():
+                D[vi] = T.float32(0)
+            D[vi] = D[vi] + B[vj]
+"""
+)
+
+row_sums = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((8, 6)), D: T.Buffer((8,))):
+    C = T.alloc_buffer((8,))
+    for i, k in T.grid(8, 6):
+        with T.block("C"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[vi] = T.float32(0)
+            C[vi] = C[vi] + A[vi, vk]
+    for i in range(8):
+        with T.block("D"):
+            vi = T.axis.spatial(8, i)
+            D[vi] = C[vi] * T.float32(2)
+"""
+)
+
+half_made = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((8,)), C: T.Buffer((16,))):
+    B = T.alloc_buffer((16,))
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[vi] = A[vi]
+    for i in range(16):
+        with T.block("C"):
+            vi = T.axis.spatial(16, i)
+            C[vi] = B[vi]
+"""
+)
+
+early = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((8,)), C: T.Buffer((8,)), D: T.Buffer((8,))):
+    B = T.alloc_buffer((8,))
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[vi] = A[vi] * T.float32(2)
+    for i in range(8):
+        with T.block("D"):
+            vi = T.axis.spatial(8, i)
+            D[vi] = C[vi] + T.float32(1)
+    for i in range(8):
+        with T.block("C"):
+            vi = T.axis.spatial(8, i)
+            C[vi] = B[vi] + T.float32(1)
+"""
+)
+
+vectors = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((8,)), C: T.Buffer((8,))):
+    B = T.alloc_buffer((8,))
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[vi] = A[vi]
+    for i in range(2):
+        with T.block("C"):
+            vi = T.axis.spatial(2, i)
+            C[T.Ramp(vi * 4, 1, 4)] = B[T.Ramp(vi * 4, 1, 4)]
+"""
+)
+
+bordered = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((8,)), C: T.Buffer((10,))):
+    B = T.alloc_buffer((8,))
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[vi] = A[vi] * T.float32(2)
+    for i in range(10):
+        with T.block("C"):
+            vi = T.axis.spatial(10, i)
+            C[vi] = T.if_then_else(vi >= 1 and vi < 9, B[vi - 1], T.float32(0))
+"""
+)
+
+
+def _under(move: str, block: str, other: str, depth: int = 0, **options: object) -> object:
+    def apply(sch: Schedule) -> object:
+        return getattr(sch, move)(block, sch.get_loops(other)[depth], **options)
+
+    return apply
+
+
+def _at(block: str, other: str, depth: int = 0, **options: object) -> object:
+    return _under("compute_at", block, other, depth, **options)
+
+
+def _reverse(block: str, other: str, depth: int = 0, **options: object) -> object:
+    return _under("reverse_compute_at", block, other, depth, **options)
+
+
+def _inside(sch: Schedule) -> object:
+    """C and its loops are in a block of their own."""
+    sch.blockize(sch.get_loops("C")[1])
+    return sch.get_loops("C")[0]
+
+
+CASES = [
+    # ---- compute_at
+    Accept("compute_at", chain, _at("B", "C", 1)),
+    Accept("compute_at", windows, _at("B", "C", 0, preserve_unit_loops=True)),
+    Accept("compute_at", windows, _at("C", "D", 0, index=-2)),
+    Accept("compute_at", windows, _at("C", "D", 0, index=0)),
+    Accept("compute_at", symbolic_chain, _at("C", "D"), sizes=FIVE),
+    Accept(
+        "compute_at",
+        symbolic_window,
+        lambda s: s.compute_at("B", s.split(s.get_loops("C")[0], [None, 4])[0]),
+        sizes=FIVE,
+    ),
+    Refuse("compute_at", "complete or a reduction", scan, _at("E", "D"), "an output block"),
+    Refuse(
+        "compute_at", "complete or a reduction", rewritten, _at("B_low", "C"), "not the only writer"
+    ),
+    Refuse("compute_at", "allocated in its scope", windows, _at("D", "F"), "an output block"),
+    Refuse("compute_at", "changed after it", rewritten, _at("E", "C"), "changes later"),
+    Refuse("compute_at", "changed after it", scan, _at("D", "E"), "in later iterations of loop k"),
+    Refuse(
+        "compute_at",
+        "the predicate of the block",
+        partial,
+        _at("B", "C"),
+        "restricts it beyond its domain",
+    ),
+    Refuse("compute_at", "loop is in the scope", chain, _at("B", "B"), "is under loop i already"),
+    Refuse(
+        "compute_at",
+        "loop is in the scope",
+        chain,
+        lambda s: s.compute_at("B", _inside(s)),
+        "is not in the scope",
+    ),
+    Refuse("compute_at", "has consumers", chain, _at("B", "D"), "is not under loop"),
+    Refuse(
+        "compute_at",
+        "there is a place under",
+        windows,
+        _at("C", "D", index=3),
+        "index 3 is not between 0 and 0",
+    ),
+    Refuse(
+        "compute_at",
+        "inside another block",
+        chain,
+        lambda s: s.compute_at("root", s.get_loops("B")[0]),
+        ROOT,
+    ),
+    Example("compute_at", _at("B", "C"), VECTORS, ALLOCATED, ALLOCATED),
+    # ---- reverse_compute_at
+    Accept("reverse_compute_at", chain, _reverse("D", "C", 1)),
+    Accept("reverse_compute_at", chain, _reverse("D", "C", 0, preserve_unit_loops=True)),
+    Accept("reverse_compute_at", windows, _reverse("F", "D", 0, index=-2)),
+    Accept("reverse_compute_at", symbolic_chain, _reverse("C", "B"), sizes=FIVE),
+    Refuse(
+        "reverse_compute_at",
+        "complete or a reduction",
+        rewritten,
+        _reverse("B_high", "B_low"),
+        "not the only writer",
+    ),
+    Refuse(
+        "reverse_compute_at", "run all of its domain", partial, _reverse("C", "B"), "don't run all"
+    ),
+    Refuse(
+        "reverse_compute_at", "loop is in the scope", chain, _reverse("C", "C"), "is under loop i"
+    ),
+    Refuse(
+        "reverse_compute_at",
+        "a producer of the block",
+        windows,
+        _reverse("C", "E"),
+        "no producer of block 'C' is under",
+    ),
+    Refuse(
+        "reverse_compute_at",
+        "all else that the block reads",
+        windows,
+        _reverse("D", "C"),
+        "which block 'E' outside of loop i writes",
+    ),
+    Refuse(
+        "reverse_compute_at",
+        "nobody reads what the block writes",
+        early,
+        _reverse("C", "B"),
+        "reads C before block 'C' writes it",
+    ),
+    Refuse(
+        "reverse_compute_at",
+        "one iteration of the loop completes",
+        row_sums,
+        _reverse("D", "C", 1),
+        "is part of the reduction of block 'C'",
+    ),
+    Refuse(
+        "reverse_compute_at",
+        "one iteration of the loop completes",
+        branches,
+        _reverse("C", "B"),
+        "runs under a branch",
+    ),
+    Refuse(
+        "reverse_compute_at", "has no holes", windows, _reverse("C", "B"), "can't be told from its"
+    ),
+    Refuse("reverse_compute_at", "has no holes", strided, _reverse("C", "B"), "has holes"),
+    Refuse(
+        "reverse_compute_at",
+        "all iterations together",
+        half_made,
+        _reverse("C", "B"),
+        "would not run all of its axis vi",
+    ),
+    Refuse(
+        "reverse_compute_at",
+        "there is a place under",
+        chain,
+        _reverse("D", "C", index=0),
+        "index 0 is not between 1 and 1",
+    ),
+    Refuse(
+        "reverse_compute_at",
+        "inside another block",
+        chain,
+        lambda s: s.reverse_compute_at("root", s.get_loops("B")[0]),
+        ROOT,
+    ),
+    Example("reverse_compute_at", _reverse("C", "B"), VECTORS, ALLOCATED, ALLOCATED),
+    # ---- compute_inline
+    Accept("compute_inline", chain, lambda s: s.compute_inline("C")),
+    Accept("compute_inline", windows, lambda s: s.compute_inline("B")),
+    Accept("compute_inline", symbolic_chain, lambda s: s.compute_inline("B"), sizes=FIVE),
+    Refuse(
+        "compute_inline",
+        "its axes are spatial",
+        row_sums,
+        lambda s: s.compute_inline("C"),
+        "is not complete",
+    ),
+    Refuse(
+        "compute_inline",
+        "allocated in its scope",
+        windows,
+        lambda s: s.compute_inline("D"),
+        "an output block",
+    ),
+    Refuse(
+        "compute_inline",
+        "changed after it",
+        scan,
+        lambda s: s.compute_inline("D"),
+        "in later iterations",
+    ),
+    Refuse(
+        "compute_inline",
+        "the predicate of the block",
+        partial,
+        lambda s: s.compute_inline("B"),
+        "restricts it beyond its domain",
+    ),
+    Refuse(
+        "compute_inline",
+        "consists of one store",
+        script(
+            """
+@T.prim_func
+def main(A: T.Buffer((8,)), D: T.Buffer((8,))):
+    B = T.alloc_buffer((8,))
+    C = T.alloc_buffer((8,))
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[vi] = A[vi]
+            C[vi] = A[vi] + T.float32(1)
+    for i in range(8):
+        with T.block("D"):
+            vi = T.axis.spatial(8, i)
+            D[vi] = B[vi] + C[vi]
+"""
+        ),
+        lambda s: s.compute_inline("B"),
+        "more than one store",
+    ),
+    Refuse(
+        "compute_inline",
+        "can be solved",
+        script(
+            """
+@T.prim_func
+def main(A: T.Buffer((8,)), D: T.Buffer((8,))):
+    B = T.alloc_buffer((8, 8))
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[vi, vi] = A[vi]
+    for i in range(8):
+        with T.block("D"):
+            vi = T.axis.spatial(8, i)
+            D[vi] = B[vi, vi]
+"""
+        ),
+        lambda s: s.compute_inline("B"),
+        "can't be solved",
+    ),
+    Refuse(
+        "compute_inline",
+        "as a vector",
+        vectors,
+        lambda s: s.compute_inline("B"),
+        "is read as a vector",
+    ),
+    Refuse(
+        "compute_inline",
+        "as a vector",
+        shapes,
+        lambda s: s.compute_inline("P"),
+        "through its pointer",
+    ),
+    Refuse("compute_inline", "another block", chain, lambda s: s.compute_inline("root"), ROOT),
+    Example("compute_inline", lambda s: s.compute_inline("B"), VECTORS, ALLOCATED),
+    # ---- reverse_compute_inline
+    Accept("reverse_compute_inline", chain, lambda s: s.reverse_compute_inline("D")),
+    Accept("reverse_compute_inline", windows, lambda s: s.reverse_compute_inline("D")),
+    Accept(
+        "reverse_compute_inline",
+        symbolic_chain,
+        lambda s: s.reverse_compute_inline("C"),
+        sizes=FIVE,
+    ),
+    Refuse(
+        "reverse_compute_inline",
+        "are complete",
+        matmul,
+        lambda s: s.reverse_compute_inline("C"),
+        "is not complete",
+    ),
+    Refuse(
+        "reverse_compute_inline",
+        "run all of its domain",
+        partial,
+        lambda s: s.reverse_compute_inline("C"),
+        "don't run all",
+    ),
+    Refuse(
+        "reverse_compute_inline",
+        "has a producer",
+        rewritten,
+        lambda s: s.reverse_compute_inline("E"),
+        "has no producer",
+    ),
+    Refuse(
+        "reverse_compute_inline",
+        "the consumer alone reads it",
+        script(
+            """
+@T.prim_func
+def main(A: T.Buffer((8,)), D: T.Buffer((8,)), E: T.Buffer((8,))):
+    B = T.alloc_buffer((8,))
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[vi] = A[vi]
+    for i in range(8):
+        with T.block("D"):
+            vi = T.axis.spatial(8, i)
+            D[vi] = B[vi]
+    for i in range(8):
+        with T.block("E"):
+            vi = T.axis.spatial(8, i)
+            E[vi] = B[vi]
+"""
+        ),
+        lambda s: s.reverse_compute_inline("D"),
+        "not the only consumer of B",
+    ),
+    Refuse(
+        "reverse_compute_inline",
+        "one store of a scalar each",
+        vectors,
+        lambda s: s.reverse_compute_inline("C"),
+        "stores a vector",
+    ),
+    Refuse(
+        "reverse_compute_inline",
+        "when the producer runs",
+        script(
+            """
+@T.prim_func
+def main(A: T.Buffer((8,)), E: T.Buffer((8,))):
+    C = T.alloc_buffer((8,))
+    D = T.alloc_buffer((8,))
+    for k in range(8):
+        with T.block("C"):
+            vk = T.axis.spatial(8, k)
+            C[7 - vk] = A[vk] * T.float32(2)
+        with T.block("D"):
+            vk = T.axis.spatial(8, k)
+            D[vk] = A[vk] * T.float32(2)
+    for k in range(8):
+        with T.block("E"):
+            vk = T.axis.spatial(8, k)
+            E[vk] = D[vk] + C[vk]
+"""
+        ),
+        lambda s: s.reverse_compute_inline("E"),
+        "not all of it may be there",
+    ),
+    Refuse(
+        "reverse_compute_inline",
+        "nobody needs what",
+        early,
+        lambda s: s.reverse_compute_inline("C"),
+        "reads C before block 'C' writes it",
+    ),
+    Refuse(
+        "reverse_compute_inline",
+        "reads one element",
+        windows,
+        lambda s: s.reverse_compute_inline("C"),
+        "several elements of B",
+    ),
+    Refuse(
+        "reverse_compute_inline",
+        "made by the producer",
+        bordered,
+        lambda s: s.reverse_compute_inline("C"),
+        "may be outside of what block 'B' makes",
+    ),
+    Refuse(
+        "reverse_compute_inline",
+        "inside another block",
+        chain,
+        lambda s: s.reverse_compute_inline("root"),
+        ROOT,
+    ),
+    Example("reverse_compute_inline", lambda s: s.reverse_compute_inline("C"), VECTORS, ALLOCATED),
+]
