@@ -87,3 +87,54 @@ def test_a_block_of_an_init_has_no_producers_or_consumers() -> None:
     (init,) = [name for name in sch.state.index("main").blocks if "init" in name]
     assert sch.get_producers(init) == sch.get_consumers(init) == []
     assert sch.sample_compute_location(sch.get_block(init)).is_root
+
+
+def test_compute_at_of_a_reduction_that_runs_a_part_of_its_domain() -> None:
+    sch = schedule("""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+    B = T.alloc_buffer((4,), "float32")
+    for i in T.serial(4):
+        for k in T.serial(i + 1):
+            with T.block("B"):
+                v = T.axis.spatial(4, i)
+                r = T.axis.reduce(4, k)
+                with T.init():
+                    B[v] = T.float32(0)
+                B[v] = B[v] + A[r]
+    for i in T.serial(4):
+        with T.block("C"):
+            v = T.axis.spatial(4, i)
+            C[v] = B[v]
+""")
+    refuses(sch, lambda: sch.compute_at("B", sch.get_loops("C")[0]), "don't run all of its domain")
+
+
+@pytest.mark.parametrize("kind", ["vectorize", "parallel"])
+def test_reverse_compute_at_makes_no_race(kind: str) -> None:
+    sch = schedule("""
+@T.prim_func
+def main(A: T.Buffer((4, 3), "float32"), C: T.Buffer((3,), "float32")):
+    B = T.alloc_buffer((4, 3), "float32")
+    for i, j in T.grid(4, 3):
+        with T.block("B"):
+            v, w = T.axis.remap("SS", [i, j])
+            B[v, w] = A[v, w] * T.float32(2)
+    for i, j in T.grid(4, 3):
+        with T.block("C"):
+            v, w = T.axis.remap("RS", [i, j])
+            with T.init():
+                C[w] = T.float32(0)
+            C[w] = C[w] + B[v, w]
+""")
+    i, j = sch.get_loops("B")
+    getattr(sch, kind)(i)
+    refuses(sch, lambda: sch.reverse_compute_at("C", j), "the same elements")
+
+
+def test_merge_of_loops_that_are_in_no_common_sequence() -> None:
+    sch = Schedule(matmul(), seed=0)
+    sch.blockize(sch.get_loops("C")[1])
+    init = next(name for name in sch.state.index("main").blocks if "init" in name)
+    one, other = sch.get_loops(init)[0], sch.get_loops("C")[0]
+    refuses(sch, lambda: sch.merge(one, other), "one after the other")

@@ -16,7 +16,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.arith.polynomial import Poly, constant_of, linear_in, poly_add, poly_sub
+from tilewright.arith.polynomial import (
+    Poly,
+    constant_of,
+    linear_in,
+    poly_add,
+    poly_atoms,
+    poly_sub,
+)
 from tilewright.ir import (
     Expr,
     Range,
@@ -26,7 +33,10 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.tir import (
+    PARALLEL,
     REDUCE,
+    THREAD_BINDING,
+    VECTORIZED,
     Block,
     BlockRealize,
     Buffer,
@@ -113,7 +123,10 @@ def compute_at(
     check_movable(scope, realize)
     check_inputs_final(scope, realize)
     check_inputs_settled(scope, realize)
-    check_predicate_is_domain(scope, realize)
+    if any(iter_var.kind == REDUCE for iter_var in realize.block.iter_vars):
+        check_runs_whole(scope, realize)
+    else:
+        check_predicate_is_domain(scope, realize)
     consumers = scope.consumers(realize)
     if not consumers:
         raise state.error(f"block {realize.block.name!r} has no consumer", realize)
@@ -227,6 +240,7 @@ def reverse_compute_at(
                 provided[region.buffer] = regions.unite(provided.get(region.buffer), touched)
     spans = _axes_of_inputs(place, realize, provided)
     _check_all_run(place, realize, spans)
+    _check_no_race(place, realize, spans)
     nest = new_nest(regions, realize, spans, preserve_unit_loops, strict=True)
     place.move(nest, position)
 
@@ -565,6 +579,30 @@ def _check_all_run(place: Place, realize: BlockRealize, spans: dict[Var, Span | 
     ]
     if reduced:
         _check_reduced_once(place, realize, spans)
+
+
+def _check_no_race(place: Place, realize: BlockRealize, spans: dict[Var, Span | None]) -> None:
+    """Refuse if iterations that run at the same time would update the same elements."""
+    regions = place.regions
+    marked = {
+        regions.table.var(loop.loop_var): loop
+        for loop in place.counted
+        if loop.kind in (PARALLEL, VECTORIZED)
+        or (loop.kind == THREAD_BINDING and not (loop.thread or "").startswith("threadIdx"))
+    }
+    for iter_var in realize.block.iter_vars:
+        span = spans.get(iter_var.var)
+        if iter_var.kind != REDUCE or span is None:
+            continue
+        for number, loop in marked.items():
+            if any(regions.depends(atom, {number}) for atom in poly_atoms(span.min)):
+                raise place.state.error(
+                    f"loop {loop.loop_var.name} is {loop.kind}: its iterations would update the "
+                    f"same elements in block {realize.block.name!r}",
+                    realize,
+                    loop,
+                    remedy="move the block first, and mark the loop afterwards if that is allowed",
+                )
 
 
 def _covers_by_division(regions: Regions, span: Span, extent: Poly) -> bool:

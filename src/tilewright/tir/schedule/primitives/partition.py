@@ -163,6 +163,8 @@ def merge(sch: Schedule, *loops: LoopRV) -> LoopRV:
     _check_equal_extents(sch, nests)
     parents = sch.state.index(loops[0].func).parents
     sequence = parents[nests[0][0]]
+    if type(sequence) is not SeqStmt:
+        raise sch.error("the loops don't come one after the other in one sequence", *targets)
     _check_adjacent(sch, sequence, nests)
     order = sorted(nests, key=lambda around: sequence.stmts.index(around[0]))
     for position, later in enumerate(order):
