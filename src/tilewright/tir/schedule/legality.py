@@ -223,6 +223,14 @@ def check_independent_iterations(
     loop = loops[-1]
     graph = block_dependencies(sch.state.scope_block(loop))
     below = {realize.block.name: realize for realize in blocks}
+    for opaque in graph.opaque:
+        if opaque.source in below and opaque.target in below:
+            raise sch.error(
+                f"block {opaque.target!r} must stay after block {opaque.source!r} in each "
+                f"iteration of loop {loop.loop_var.name!r}: {opaque.reason}; {what} could change "
+                "the result",
+                below[opaque.target],
+            )
     for name, realize in below.items():
         for edge in graph.before(name):
             source = below.get(edge.source)
