@@ -90,6 +90,7 @@ from tilewright.ir.structural import (
     assert_structural_equal,
     expr_equal,
     first_difference,
+    node_at,
     structural_equal,
     structural_hash,
 )

@@ -20,6 +20,10 @@ use, structural equality and hash, and the default representation. Each field ha
 
 A field declared with ``derived()`` is a slot which ``__post_init__`` fills; it is neither
 compared nor traversed.
+
+Two class attributes say how symbols behave: ``symbol = True`` makes a node one that equality
+matches by position; ``own_scope = True`` makes its definitions parameters that only its own fields
+know, so that one object may stand in several places of a program.
 """
 
 from __future__ import annotations

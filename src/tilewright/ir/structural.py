@@ -12,6 +12,7 @@ across processes, machines and versions of Python, and fit for a database key.
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -29,6 +30,15 @@ _HASH_VERSION = b"tilewright-structural-1"
 def is_symbol(value: Any) -> bool:
     """Whether a node is matched by position rather than by content (variables, buffers)."""
     return getattr(type(value), "symbol", None) is True or type(value) is Var
+
+
+def _parameters(value: Node) -> list[Any]:
+    return [
+        var
+        for field in value.fields
+        if field.role == "definitions"
+        for var in getattr(value, field.name)
+    ]
 
 
 class _Difference(Exception):
@@ -51,6 +61,9 @@ class _Comparer:
                 return
             if type(a) is not type(b):
                 raise _Difference(path, f"{_kind(a)} against {_kind(b)}")
+            own_scope = getattr(type(a), "own_scope", False)
+            if own_scope:
+                self.forget(a, b)
             for field in a.fields:
                 if field.role != "derived":
                     self.compare(
@@ -59,6 +72,8 @@ class _Comparer:
                         f"{path}.{field.name}",
                         field.role in ("definition", "definitions"),
                     )
+            if own_scope:
+                self.forget(a, b)
         elif isinstance(a, (tuple, list)):
             if not isinstance(b, (tuple, list)):
                 raise _Difference(path, f"{_kind(a)} against {_kind(b)}")
@@ -75,6 +90,13 @@ class _Comparer:
                 raise _Difference(path, "constants differ")
         elif (type(a) is not type(b) or a != b) and not (a != a and b != b):  # NaN equals NaN
             raise _Difference(path, f"{a!r} against {b!r}")
+
+    def forget(self, a: Node, b: Node) -> None:
+        """Drop what is known of the parameters of two functions: one may stand in two places."""
+        for var in _parameters(a):
+            self.left.pop(var, None)
+        for var in _parameters(b):
+            self.right.pop(var, None)
 
     def mapping(self, a: Mapping[Any, Any], b: Any, path: str) -> None:
         if not isinstance(b, Mapping) or len(a) != len(b):
@@ -146,6 +168,36 @@ def assert_structural_equal(a: Any, b: Any, **options: Any) -> None:
         raise VerifyError(f"the programs differ at {difference}\n--- left\n{a!s}\n--- right\n{b!s}")
 
 
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[('[^']*'|\"[^\"]*\")\]")
+
+
+def node_at(root: Any, path: str) -> Any:
+    """Return what stands at a path, in the notation of :func:`first_difference`.
+
+    >>> node_at(func, "<root>.body.block.body")
+    """
+    value, rest = root, path.removeprefix("<root>")
+    if rest and rest[0] not in ".[":
+        rest = "." + rest
+    while rest:
+        step = _STEP.match(rest)
+        if step is None:
+            raise VerifyError(f"{path!r} is no path: can't read {rest!r}")
+        name, index, key = step.groups()
+        try:
+            if name is not None:
+                value = getattr(value, name)
+            else:
+                value = value[int(index) if index is not None else key[1:-1]]
+        except (AttributeError, KeyError, IndexError, TypeError):
+            raise VerifyError(
+                f"path {path!r} ends at {path[: len(path) - len(rest)] or '<root>'}: "
+                f"a {type(value).__name__} has no {step[0]}"
+            ) from None
+        rest = rest[step.end() :]
+    return value
+
+
 def expr_equal(a: Expr, b: Expr) -> bool:
     """Whether two expressions are the same tree over the same variables (fast, no mapping)."""
     if a is b:
@@ -192,9 +244,14 @@ class _Hasher:
                         self.walk(getattr(value, field.name))
                 return
             out.append("(" + kind.__name__)
+            outer = self.numbers
+            if getattr(kind, "own_scope", False):
+                parameters = _parameters(value)
+                self.numbers = {var: n for var, n in outer.items() if var not in parameters}
             for field in value.fields:
                 if field.role != "derived":
                     self.walk(getattr(value, field.name))
+            self.numbers = outer
             out.append(")")
         elif isinstance(value, str):
             out.append(f"s{len(value)}:{value}")

@@ -29,6 +29,7 @@ from tilewright.ir import (
     IRModule,
     Node,
     StringImm,
+    node_at,
     structural_hash,
 )
 from tilewright.script.evaluator import DIALECTS
@@ -403,11 +404,14 @@ def to_text(
     ``name`` is the name of the class or function. ``header`` puts the imports in front, which make
     the text a Python file. ``show_meta`` adds a comment with the structural hash of each function.
     ``underline`` are nodes (statements, expressions, variables, buffers) that get carets below
-    them, ``annotate`` maps nodes to comments; such text is for reading.
+    them, ``annotate`` maps nodes to comments; such text is for reading. Instead of a node its path
+    may be given, as ``first_difference`` writes it: ``"<root>.body.block.body"``.
 
     >>> print(to_text(func, underline=[loop], annotate={loop: "not a serial loop"}))
     """
-    printer = Printer(name=name, line_length=line_length, underline=underline, annotate=annotate)
+    marked = [_marked(node, item) for item in underline]
+    comments = {_marked(node, item): text for item, text in (annotate or {}).items()}
+    printer = Printer(name=name, line_length=line_length, underline=marked, annotate=comments)
     if isinstance(node, BaseFunc):
         printer.function(node, name or str(node.attrs.get("global_symbol", "main")))
     else:
@@ -423,6 +427,10 @@ def to_text(
     if show_meta:
         text += "\n\n" + "\n".join(_meta(node, name))
     return text
+
+
+def _marked(root: Any, item: Any) -> Any:
+    return node_at(root, item) if isinstance(item, str) else item
 
 
 def _meta(node: Any, name: str | None) -> Iterator[str]:

@@ -72,6 +72,8 @@ class IndexMap(Node):
 
     AXIS_SEPARATOR = AXIS_SEPARATOR
 
+    own_scope = True
+
     initial_indices: tuple[Var, ...] = definitions()
     final_indices: tuple[Expr, ...] = children()
     inverse_map: IndexMap | None = attr(default=None)

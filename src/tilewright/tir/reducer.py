@@ -43,6 +43,8 @@ class CommReducer(Node):
     Associative and commutative (for floats: up to rounding), with ``identity`` as neutral element.
     """
 
+    own_scope = True
+
     lhs: tuple[Var, ...] = definitions()
     rhs: tuple[Var, ...] = definitions()
     result: tuple[Expr, ...] = children()

@@ -29,6 +29,7 @@ from tilewright.ir import StringImm as StringImm
 from tilewright.ir import and_ as all
 from tilewright.ir import or_ as any
 from tilewright.support.errors import VerifyError
+from tilewright.tir.index_map import AXIS_SEPARATOR
 from tilewright.tir.script import printer as _printer
 from tilewright.tir.script.declarations import (
     alloc_buffer,
@@ -58,6 +59,7 @@ from tilewright.tir.script.declarations import buffer_type as Buffer
 from tilewright.tir.script.declarations import let_stmt as LetStmt
 from tilewright.tir.script.declarations import seq_stmt as seq
 from tilewright.tir.script.frames import Macro, macro
+from tilewright.tir.script.functions import comm_reducer, index_map, iter_var
 from tilewright.tir.script.parser import parse_fragment, prim_func
 from tilewright.tir.script.scalars import (
     EQ,
@@ -146,6 +148,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "AXIS_SEPARATOR",
     "Add",
     "And",
     "Broadcast",
@@ -191,6 +194,7 @@ __all__ = [
     "bool",
     "cast",
     "ceildiv",
+    "comm_reducer",
     "decl_buffer",
     "evaluate",
     "float16",
@@ -204,6 +208,7 @@ __all__ = [
     "grid",
     "handle",
     "if_then_else",
+    "index_map",
     "infinity",
     "init",
     "int16",
@@ -211,6 +216,7 @@ __all__ = [
     "int4",
     "int64",
     "int8",
+    "iter_var",
     "let",
     "macro",
     "match_buffer",
