@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.ir import Mutator, Var, substitute
+from tilewright.ir import Mutator, Var, pre_order, substitute
 from tilewright.ir.dtype import INDEX
 from tilewright.tir.buffer import Buffer
 
@@ -13,8 +13,9 @@ from tilewright.tir.buffer import Buffer
 class _Renewer(Mutator):
     """Copies a tree, giving every variable and buffer that it defines a fresh identity."""
 
-    def __init__(self, mapping: Mapping[Any, Any]) -> None:
+    def __init__(self, mapping: Mapping[Any, Any], root: Any) -> None:
         self.mapping: dict[Any, Any] = dict(mapping)
+        self.root = root
 
     def define(self, symbol: Any) -> Any:
         made: Any
@@ -51,6 +52,10 @@ class _Renewer(Mutator):
     def visit_Block(self, node: Any) -> Any:
         # What a block defines is in scope in all of it, whatever the order of the fields.
         allocations = tuple(map(self.define, node.alloc_buffers))
+        for var in _view_vars(node):
+            # A match defines its strides and offset, unless something around has done so.
+            if var not in self.mapping and _uses(self.root, var) == _uses(node, var):
+                self.define(var)
         iter_vars = tuple(map(self.visit, node.iter_vars))
         match_buffers = tuple(map(self.visit, node.match_buffers))
         return node.replace(
@@ -84,7 +89,21 @@ def renew_definitions(node: Any, mapping: Mapping[Any, Any] | None = None) -> An
 
     ``mapping`` says what free variables and buffers become.
     """
-    return _Renewer(mapping or {}).visit(node)
+    return _Renewer(mapping or {}, node).visit(node)
+
+
+def _view_vars(block: Any) -> list[Var]:
+    """Return the variables that are strides or offsets of a block's matched buffers."""
+    places = (
+        place
+        for match in block.match_buffers
+        for place in (*match.buffer.strides, match.buffer.elem_offset)
+    )
+    return [place for place in places if type(place) is Var]
+
+
+def _uses(node: Any, var: Var) -> int:
+    return sum(item is var for item in pre_order(node))
 
 
 def replace_buffers(node: Any, mapping: Mapping[Buffer, Buffer]) -> Any:

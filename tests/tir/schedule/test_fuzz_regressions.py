@@ -138,3 +138,51 @@ def test_merge_of_loops_that_are_in_no_common_sequence() -> None:
     init = next(name for name in sch.state.index("main").blocks if "init" in name)
     one, other = sch.get_loops(init)[0], sch.get_loops("C")[0]
     refuses(sch, lambda: sch.merge(one, other), "one after the other")
+
+
+TRIANGLE = """
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+    for i in T.serial(4):
+        for k in T.serial(i + 1):
+            with T.block("B"):
+                v = T.axis.spatial(4, i)
+                r = T.axis.reduce(4, k)
+                with T.init():
+                    B[v] = T.float32(0)
+                B[v] = B[v] + A[r]
+"""
+
+
+def test_cache_read_under_loops_whose_ranges_depend_on_each_other() -> None:
+    func = parse(TRIANGLE)
+    sch = Schedule(func)
+    sch.cache_read("B", 0, "global")
+    check(sch, func)
+
+
+@pytest.mark.parametrize("how", ["partition", "peel"])
+def test_copies_of_views_define_their_own_strides(how: str) -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((5, 6), "float32"), B: T.Buffer((5, 6), "float32")):
+    for i in T.serial(5):
+        with T.block("B"):
+            v = T.axis.spatial(5, i)
+            T.reads(A[v, 0:6])
+            T.writes(B[v, 0:6])
+            stride = T.int64()
+            offset = T.int64()
+            X = T.match_buffer(
+                A[v, 0:6], (6,), "float32", strides=(stride,), elem_offset=offset
+            )
+            for k in T.serial(6):
+                B[v, k] = X[k] * T.float32(2)
+""")
+    sch = Schedule(func)
+    (i,) = sch.get_loops("B")
+    if how == "peel":
+        sch.split(i, [None, 2], tail="peel")
+    else:
+        sch.loop_partition(i, [2, None])
+    check(sch, func)

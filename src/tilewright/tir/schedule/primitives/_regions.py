@@ -375,6 +375,8 @@ class Regions:
             extent = poly_add(extent, poly_mul(coefficient, reach))
             if count != ONE:
                 steps.append((coefficient, count))
+        if any(self.depends(n, inner) for part in (start, extent) for n in poly_atoms(part)):
+            return None  # a loop's range depends on another inner loop
         return Span(start, extent, exact and self._contiguous(steps, width))
 
     def _relaxed_atom(
