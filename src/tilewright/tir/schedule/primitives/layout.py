@@ -57,8 +57,8 @@ from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._layout_rewriter import LayoutRewriter
 from tilewright.tir.schedule.primitives._scope import scope_of
-from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.primitives.cache import resolve_buffer
+from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
 
 LAYOUT_FREE = "layout_free_buffers"
@@ -380,7 +380,7 @@ def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
             f"the instances of block {old.name!r} can't run in another order: {facts.reason}",
             realize,
         )
-    outermost = _own_loops(state, realize)
+    outermost = own_loops(state, realize)
     shape = [iter_var.dom.extent for iter_var in old.iter_vars]
     analyzer = state.analyzer(scope.func_name)
     try:
@@ -457,14 +457,17 @@ def _check_init_not_padded(
         )
 
 
-def _own_loops(state: ScheduleState, realize: BlockRealize) -> Any:
-    """Return the outermost of a block's loops, if each binds one axis and holds nothing else."""
+def own_loops(state: ScheduleState, realize: BlockRealize, *, replaced: bool = True) -> Any:
+    """Return the outermost of a block's loops, if each binds one axis and holds nothing else.
+
+    Loops that are ``replaced`` must be serial and carry no annotations, which would be lost.
+    """
     loops: dict[Var, For] = {}
     current: Any = realize
     for item in state.parents(realize):
         if type(item) is not For:
             break
-        if item.kind != SERIAL or item.annotations:
+        if replaced and (item.kind != SERIAL or item.annotations):
             raise state.error(
                 f"loop {item.loop_var.name!r} is {item.kind} or annotated: new loops would lose "
                 "that",

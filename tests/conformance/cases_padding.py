@@ -1,0 +1,269 @@
+"""Cases of padding: taken apart, and added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cases_layout import idle_loop, scan
+from conformance_cases import (
+    Accept,
+    Example,
+    Refuse,
+    chain,
+    matmul,
+    script,
+    symbolic_matmul,
+)
+
+from tilewright import te
+from tilewright.tir import PrimFunc
+from tilewright.tir.schedule import Schedule
+
+
+def pad2d(n: int = 9, m: int = 5) -> PrimFunc:
+    """Zeros around ``A`` (one row above, two below, two columns each side), then a sum of rows."""
+    a = te.placeholder((n, m), name="A")
+    b = te.compute(
+        (n + 3, m + 4),
+        lambda i, j: te.if_then_else(
+            te.all(i >= 1, i < n + 1, j >= 2, j < m + 2), a[i - 1, j - 2], 0.0
+        ),
+        name="B",
+    )
+    c = te.compute((n + 2, m + 4), lambda i, j: b[i, j] + b[i + 1, j], name="C")
+    return te.create_prim_func([a, c])
+
+
+def symbolic_pad() -> PrimFunc:
+    """Two zeros before and one behind a vector of ``n`` elements."""
+    n = te.var("n")
+    a = te.placeholder((n,), name="A")
+    b = te.compute(
+        (n + 3,),
+        lambda i: te.if_then_else(te.all(i >= 2, i < n + 2), a[i - 2], 1.0),
+        name="B",
+    )
+    return te.create_prim_func([a, b])
+
+
+pad_by_data = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((16,)), N: T.Buffer((1,), "int64"), B: T.Buffer((16,))):
+    for i in range(16):
+        with T.block("B"):
+            vi = T.axis.spatial(16, i)
+            B[vi] = T.if_then_else(vi < N[0], A[vi], T.float32(0))
+"""
+)
+
+guarded = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((16,)), B: T.Buffer((16,))):
+    for i in range(16):
+        if i < 12:
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = T.if_then_else(vi < 8, A[vi], T.float32(0))
+"""
+)
+
+stale = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((16,)), B: T.Buffer((16,)), C: T.Buffer((16,))):
+    for i in range(16):
+        with T.block("C"):
+            vi = T.axis.spatial(16, i)
+            C[vi] = B[15 - vi]
+        with T.block("B"):
+            vi = T.axis.spatial(16, i)
+            B[vi] = T.if_then_else(vi < 8, A[vi], T.float32(0))
+"""
+)
+
+
+def weighted_sums() -> PrimFunc:
+    """Sums of ``A[i, k] * s[i]``: one factor knows nothing of the reduction."""
+    a, s = te.placeholder((5, 7), name="A"), te.placeholder((5,), name="s")
+    k = te.reduce_axis((0, 7), "k")
+    c = te.compute((5,), lambda i: te.sum(a[i, k] * s[i], axis=k), name="C")
+    return te.create_prim_func([a, s, c])
+
+
+def int_dot() -> PrimFunc:
+    """A product of int8 matrices in int32."""
+    a, b = te.placeholder((5, 7), "int8", name="A"), te.placeholder((6, 7), "int8", name="B")
+    k = te.reduce_axis((0, 7), "k")
+    c = te.compute(
+        (5, 6),
+        lambda i, j: te.sum(a[i, k].astype("int32") * b[j, k].astype("int32"), axis=k),
+        name="C",
+    )
+    return te.create_prim_func([a, b, c])
+
+
+def row_maxima() -> PrimFunc:
+    """Maxima of rows."""
+    a = te.placeholder((5, 7), name="A")
+    k = te.reduce_axis((0, 7), "k")
+    return te.create_prim_func([a, te.compute((5,), lambda i: te.max(a[i, k], axis=k), name="C")])
+
+
+def windows() -> PrimFunc:
+    """Sums over windows of three."""
+    a = te.placeholder((10,), name="A")
+    k = te.reduce_axis((0, 3), "k")
+    return te.create_prim_func([a, te.compute((8,), lambda i: te.sum(a[i + k], axis=k), name="C")])
+
+
+def _decompose(block: str, loop: int) -> Callable[[Schedule], object]:
+    return lambda s: s.decompose_padding(s.get_block(block), s.get_loops(block)[loop])
+
+
+def _pad(*padding: int) -> Callable[[Schedule], object]:
+    return lambda s: s.pad_einsum(s.get_block("C"), list(padding))
+
+
+def _decompose_below_consumer(sch: Schedule) -> object:
+    block, consumer = sch.get_block("B"), sch.get_block("C")
+    sch.compute_at(block, sch.get_loops(consumer)[0])
+    return sch.decompose_padding(block, sch.get_loops(block)[1])
+
+
+def _decompose_around_consumer(sch: Schedule) -> object:
+    block, consumer = sch.get_block("B"), sch.get_block("C")
+    sch.compute_at(block, sch.get_loops(consumer)[0])
+    return sch.decompose_padding(block, sch.get_loops(block)[0])
+
+
+def _split_first(sch: Schedule) -> object:
+    block = sch.get_block("B")
+    sch.split(sch.get_loops(block)[1], [None, 4])
+    return sch.decompose_padding(block, sch.get_loops(block)[1])
+
+
+def _reversed_branches() -> PrimFunc:
+    a = te.placeholder((8,), name="A")
+    b = te.compute(
+        (12,), lambda i: te.if_then_else(te.any(i < 2, i >= 10), 3.0, a[i - 2]), name="B"
+    )
+    return te.create_prim_func([a, b])
+
+
+def _every_second() -> PrimFunc:
+    a = te.placeholder((8,), name="A")
+    b = te.compute((16,), lambda i: te.if_then_else(i % 2 == 0, a[i // 2], 0.0), name="B")
+    return te.create_prim_func([a, b])
+
+
+def _ask_twice(sch: Schedule) -> object:
+    block = sch.get_block("B")
+    assert sch.can_decompose_padding(block, sch.get_loops(block)[0])
+    block = sch.get_block("C")
+    assert not sch.can_decompose_padding(block, sch.get_loops(block)[0])
+    return None
+
+
+def _ask(sch: Schedule) -> object:
+    block = sch.get_block("B")
+    assert sch.can_decompose_padding(block, sch.get_loops(block)[0])
+    return None
+
+
+CASES = [
+    Example("decompose_padding", _decompose("B", 0), {"A": "(16,)", "B": "(20,)"}),
+    Accept("decompose_padding", pad2d, _decompose("B", 0)),
+    Accept("decompose_padding", pad2d, _decompose("B", 1)),
+    Accept("decompose_padding", pad2d, _decompose_below_consumer),
+    Accept("decompose_padding", pad2d, _decompose_around_consumer),
+    Accept("decompose_padding", pad2d, _split_first),
+    Accept("decompose_padding", _reversed_branches, _decompose("B", 0)),
+    Accept("decompose_padding", _every_second, _decompose("B", 0)),
+    Accept(
+        "decompose_padding",
+        symbolic_pad,
+        _decompose("B", 0),
+        sizes=({"n": 5}, {"n": 1}),
+    ),
+    Refuse(
+        "decompose_padding",
+        "nothing but loops",
+        guarded,
+        _decompose("B", 0),
+        "there is more than loops",
+    ),
+    Refuse(
+        "decompose_padding",
+        "chooses between a value and a constant",
+        chain,
+        _decompose("B", 0),
+        "must store if_then_else",
+    ),
+    Refuse(
+        "decompose_padding",
+        "chooses between a value and a constant",
+        matmul,
+        _decompose("C", 0),
+        "must be complete",
+    ),
+    Refuse(
+        "decompose_padding",
+        "not on memory",
+        pad_by_data,
+        _decompose("B", 0),
+        "depends on what memory",
+    ),
+    Refuse(
+        "decompose_padding",
+        "in the same iteration",
+        stale,
+        _decompose("B", 0),
+        "would find the padding",
+    ),
+    Accept("can_decompose_padding", pad2d, _ask_twice),
+    Accept("can_decompose_padding", symbolic_pad, _ask, sizes=({"n": 5},)),
+    Example(
+        "pad_einsum",
+        _pad(4, 1, 1),
+        {"A": "(5, 3)", "B": "(3, 4)", "C": "(5, 4)"},
+        after="A_pad = T.alloc_buffer((8, 3))\nC_pad = T.alloc_buffer((8, 4))",
+    ),
+    Accept("pad_einsum", matmul, _pad(8, 16, 16)),
+    Accept("pad_einsum", matmul, _pad(12, 8, 7)),
+    Accept("pad_einsum", matmul, _pad(4, 4, 5)),
+    Accept("pad_einsum", int_dot, _pad(4, 8, 4)),
+    Accept("pad_einsum", row_maxima, _pad(4, 1)),
+    Accept("pad_einsum", windows, _pad(1, 1)),
+    Accept(
+        "pad_einsum",
+        symbolic_matmul,
+        _pad(4, 4, 16),
+        sizes=({"n": 5}, {"n": 8}),
+    ),
+    Refuse(
+        "pad_einsum",
+        "one positive number per axis",
+        matmul,
+        _pad(4, 4),
+        "one positive number for each of the 3 axes",
+    ),
+    Refuse(
+        "pad_einsum",
+        "loop of its own",
+        idle_loop,
+        lambda s: s.pad_einsum(s.get_block("B"), [4, 4]),
+        "has loops that bind no axis",
+    ),
+    Refuse(
+        "pad_einsum",
+        "adds and multiplies",
+        scan,
+        lambda s: s.pad_einsum(s.get_block("scan"), [5, 4]),
+        "is no sum of products",
+    ),
+    Refuse("pad_einsum", "indices by themselves", windows, _pad(5, 1), "what to pad"),
+    Refuse("pad_einsum", "belong to a sum", row_maxima, _pad(1, 4), "is no sum"),
+    Refuse("pad_einsum", "belong to a sum", weighted_sums, _pad(1, 4), "not surely zero"),
+]
