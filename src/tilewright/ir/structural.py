@@ -222,6 +222,27 @@ def expr_equal(a: Expr, b: Expr) -> bool:
     return True
 
 
+_Layout = tuple[str, tuple[str, ...], bool, bool]
+_NO_NODE: _Layout = ("", (), False, False)
+_LAYOUTS: dict[type, _Layout] = {}
+
+
+def _layout_of(kind: type) -> _Layout:
+    """How the hasher writes a class: what opens it, names of fields, symbol, scope of its own."""
+    found = _NO_NODE
+    if issubclass(kind, Node):
+        symbol = kind is Var or getattr(kind, "symbol", None) is True
+        names = tuple(
+            field.name
+            for field in kind.fields
+            if field.role != "derived" and not (symbol and field.name == "name")
+        )
+        opening = ("@" if symbol else "(") + kind.__name__
+        found = (opening, names, symbol, bool(getattr(kind, "own_scope", False)))
+    _LAYOUTS[kind] = found
+    return found
+
+
 class _Hasher:
     def __init__(self, ignore_ndarray: bool) -> None:
         self.numbers: dict[Any, int] = {}
@@ -230,28 +251,28 @@ class _Hasher:
 
     def walk(self, value: Any) -> None:
         out = self.out
-        if isinstance(value, Node):
-            kind = type(value)
-            if kind is Var or getattr(kind, "symbol", None) is True:
-                number = self.numbers.get(value)
+        kind = type(value)
+        layout = _LAYOUTS.get(kind) or _layout_of(kind)
+        if layout is not _NO_NODE:
+            opening, names, symbol, own_scope = layout
+            numbers = self.numbers
+            if symbol:
+                number = numbers.get(value)
                 if number is not None:
                     out.append(f"%{number}")
                     return
-                self.numbers[value] = len(self.numbers)
-                out.append("@" + kind.__name__)
-                for field in value.fields:
-                    if field.name != "name" and field.role != "derived":
-                        self.walk(getattr(value, field.name))
+                numbers[value] = len(numbers)
+                out.append(opening)
+                for name in names:
+                    self.walk(getattr(value, name))
                 return
-            out.append("(" + kind.__name__)
-            outer = self.numbers
-            if getattr(kind, "own_scope", False):
+            out.append(opening)
+            if own_scope:
                 parameters = _parameters(value)
-                self.numbers = {var: n for var, n in outer.items() if var not in parameters}
-            for field in value.fields:
-                if field.role != "derived":
-                    self.walk(getattr(value, field.name))
-            self.numbers = outer
+                self.numbers = {var: n for var, n in numbers.items() if var not in parameters}
+            for name in names:
+                self.walk(getattr(value, name))
+            self.numbers = numbers
             out.append(")")
         elif isinstance(value, str):
             out.append(f"s{len(value)}:{value}")
