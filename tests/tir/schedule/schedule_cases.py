@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright
 from tilewright import te
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import PrimFunc
@@ -89,6 +90,16 @@ def check(sch: Schedule, original: PrimFunc, **sizes: int) -> PrimFunc:
     for a, b in zip(expected, actual):
         np.testing.assert_allclose(b, a, rtol=1e-6)
     return func
+
+
+def compiled_agrees(sch: Schedule, original: PrimFunc, **sizes: int) -> None:
+    """Compare a scheduled program, compiled for the CPU, with the original on the interpreter."""
+    inputs = arrays(original, **sizes)
+    expected, actual = [a.copy() for a in inputs], [a.copy() for a in inputs]
+    run(original, *expected)
+    tilewright.compile(sch.mod, target="llvm")["main"](*actual)
+    for left, right in zip(expected, actual):
+        np.testing.assert_allclose(right, left, rtol=1e-5)
 
 
 def refuses(sch: Schedule, call: Any, *words: str) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from schedule_cases import chain, check, matmul
+import random
 
+import pytest
+from schedule_cases import chain, check, compiled_agrees, matmul
+
+from tilewright import te
 from tilewright.script import parse
 from tilewright.support.errors import ScheduleError, VerifyError
+from tilewright.tir.analysis import REDUCTION, block_facts
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.tensor_intrin import TensorIntrin
 
@@ -94,19 +98,111 @@ def test_blockize_reduction_moves_init_outside():
     check(sch, before)
 
 
+def test_blockize_with_a_remainder():
+    """What the last piece lacks stays a condition, and is no part of the regions."""
+    before = matmul(12, 16, 10)
+    sch = Schedule(before, check=True)
+    i, j, k = sch.get_loops("C")
+    i0, i1 = sch.split(i, [None, 5])
+    k0, k1 = sch.split(k, [None, 4])
+    sch.reorder(i0, k0, i1, j, k1)
+    block = sch.blockize(i1)
+    made = sch.get(block)
+    assert [item.dom.extent.value for item in made.iter_vars] == [3, 1, 3]
+    assert "T.min(5, 12 - v_i_o * 5)" in sch.mod["main"].script()
+    check(sch, before)
+    assert block_facts(made).kind == REDUCTION
+    i0, k0 = sch.get_loops(block)
+    sch.reorder(k0, i0)
+    sch.parallel(i0)
+    check(sch, before)
+    compiled_agrees(sch, before)
+
+
 def test_blockize_refusals():
     before = matmul(12, 16, 10)
-    sch = Schedule(before)
-    i, _, _ = sch.get_loops("C")
-    i0, i1 = sch.split(i, [None, 5])
-    with pytest.raises(ScheduleError, match=r"mixes loops inside and outside|outer . extent"):
-        sch.blockize(i1)
     sch = Schedule(before)
     i, _, _ = sch.get_loops("C")
     i0, i1 = sch.split(i, [3, 4])
     sch.reorder(i1, i0)
     with pytest.raises(ScheduleError, match=r"is not outer"):
         sch.blockize(i0)
+
+
+def tiled_chain(factor: int):
+    before = chain(16, 12)
+    sch = Schedule(before, check=True)
+    i, _ = sch.get_loops("D")
+    i0, _ = sch.split(i, [None, factor])
+    sch.compute_at("C", i0)
+    sch.compute_at("B", i0)
+    return before, sch, i0
+
+
+@pytest.mark.parametrize("factor", [4, 5])
+def test_blockize_several_blocks(factor):
+    before, sch, i0 = tiled_chain(factor)
+    block = sch.blockize([sch.get_block(name) for name in "CD"])
+    made = sch.get(block)
+    assert [item.name for item in sch.get_child_blocks(block)] == ["C", "D"]
+    # C is made inside: the new block reads B only.
+    assert [region.buffer.name for region in made.reads] == ["B"]
+    assert [region.buffer.name for region in made.writes] == ["C", "D"]
+    assert len(made.iter_vars) == 2
+    sch.parallel(i0)
+    check(sch, before)
+    compiled_agrees(sch, before)
+
+
+def test_blockize_a_loop_with_several_blocks():
+    before, sch, i0 = tiled_chain(4)
+    block = sch.blockize(i0, preserve_unit_iters=False)
+    assert sch.get(block).iter_vars == ()
+    assert [item.name for item in sch.get_child_blocks(block)] == ["B", "C", "D"]
+    check(sch, before)
+
+
+def test_blockize_one_block_of_no_loops():
+    before = chain(16, 12)
+    sch = Schedule(before, check=True)
+    block = sch.blockize([sch.get_block("C")])
+    assert [item.dom.extent.value for item in sch.get(block).iter_vars] == [16, 12]
+    assert sch.get(sch.get_block("C")).iter_vars == ()
+    check(sch, before)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_blockize(seed):
+    rng = random.Random(seed)
+    n, m, k = te.var("n"), rng.randint(1, 9), te.var("k")
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
+    axis = te.reduce_axis((0, k), "r")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="C")
+    before = te.create_prim_func([a, b, c])
+    sch = Schedule(before, check=True)
+    outer, inner = [], []
+    for loop in sch.get_loops("C"):
+        how = rng.randrange(3)
+        if how == 0:
+            x, y = sch.split(loop, [None, rng.randint(2, 5)])
+            outer.append(x)
+            inner.append(y)
+        else:
+            (outer if how == 1 else inner).append(loop)
+    inner = inner or [outer.pop()]
+    rng.shuffle(outer)
+    rng.shuffle(inner)
+    sch.reorder(*outer, *inner)
+    block = sch.blockize(inner[0], preserve_unit_iters=rng.random() < 0.5)
+    for sizes in ({"n": 1, "k": 1}, {"n": 7, "k": 5}, {"n": 6, "k": 8}):
+        check(sch, before, **sizes)
+    loops = sch.get_loops(block)
+    rng.shuffle(loops)
+    if len(loops) > 1:
+        sch.reorder(*loops)
+    for sizes in ({"n": 2, "k": 3}, {"n": 7, "k": 5}):
+        check(sch, before, **sizes)
+    compiled_agrees(sch, before, n=7, k=5)
 
 
 def test_tensorize():

@@ -7,6 +7,7 @@ import pytest
 from schedule_cases import (
     arrays,
     check,
+    compiled_agrees,
     conv2d,
     loop_extents,
     matmul,
@@ -274,15 +275,6 @@ def test_what_rfactor_refuses() -> None:
     c = te.compute((4,), lambda i: odd(a[i, r], axis=r), name="C")
     sch = Schedule(te.create_prim_func([a, c]))
     refuses(sch, lambda: sch.rfactor(sch.get_loops(sch.get_block("C"))[1], 0), "known reducer")
-
-
-def compiled_agrees(sch: Schedule, original: PrimFunc, **sizes: int) -> None:
-    inputs = arrays(original, **sizes)
-    expected, actual = [a.copy() for a in inputs], [a.copy() for a in inputs]
-    run(original, *expected)
-    tilewright.compile(sch.mod, target="llvm")["main"](*actual)
-    for left, right in zip(expected, actual):
-        np.testing.assert_allclose(right, left, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin", "argmax_last", "argmin_last"])

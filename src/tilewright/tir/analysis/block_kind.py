@@ -27,6 +27,7 @@ from tilewright.ir import (
     FloorMod,
     IntImm,
     Let,
+    Min,
     Mul,
     Range,
     Var,
@@ -147,8 +148,14 @@ def _strided_var(item: Range) -> Var | None:
         return low.a
     if type(low) is not Var:
         return None
-    extent = as_int(item.extent)
-    return low if extent is not None and extent <= stride else None
+    # The last piece may be cut short: ``min(c, n - v*c)``.
+    bounds = [item.extent]
+    if type(item.extent) is Min:
+        bounds = [item.extent.a, item.extent.b]
+    for bound in map(as_int, bounds):
+        if bound is not None and bound <= stride:
+            return low
+    return None
 
 
 def _updates_in_place(block: Block) -> bool:

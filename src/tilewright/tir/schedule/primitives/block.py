@@ -1,20 +1,26 @@
-"""Primitives that make blocks of loop nests: blockize, tensorize."""
+"""``blockize``: making a nest, or several blocks that follow one another, a block of its own.
+
+Each iteration variable inside is divided into a part over the loops outside, which the new block
+gets, and a part over the loops inside, which the old block keeps: ``value = outer * extent +
+inner``. The last of the outer parts may be cut short; what cuts it stays a condition of the inner
+block, written with the iteration variables of the outer one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
-    TRUE,
-    And,
+    LT,
     Expr,
-    IntImm,
     Range,
     Var,
     add,
     and_,
     const,
+    expr_equal,
     floordiv,
     floormod,
     free_vars,
@@ -24,41 +30,64 @@ from tilewright.ir import (
     substitute,
     uses_var,
 )
-from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.tir import (
     REDUCE,
     SERIAL,
     Block,
     BlockRealize,
     Buffer,
-    BufferLoad,
     BufferRegion,
-    BufferStore,
     For,
     IterVar,
-    MatchBufferRegion,
-    PrimFunc,
-    renew_definitions,
+    SeqStmt,
+    seq,
 )
 from tilewright.tir.analysis.regions import relax, same_box, union_box
 from tilewright.tir.schedule.footprint import fills_box
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
-from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.instruction import CONVERTERS, primitive
+from tilewright.tir.schedule.primitives._scope import conjuncts
 from tilewright.tir.schedule.state import child_blocks, statements
-from tilewright.tir.tensor_intrin import TensorIntrin
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
 
 
-@primitive
-def blockize(sch: Schedule, loop: LoopRV, preserve_unit_iters: bool = True) -> BlockRV:
-    """Make the nest at ``loop``, with the one block in it, a block of its own.
+def _target(value: Any) -> Any:
+    if type(value) is LoopRV:
+        return value
+    return CONVERTERS["Sequence[BlockRV]"](value)
 
+
+CONVERTERS["LoopRV | Sequence[BlockRV]"] = _target
+
+
+@primitive
+def blockize(
+    sch: Schedule, target: LoopRV | Sequence[BlockRV], preserve_unit_iters: bool = True
+) -> BlockRV:
+    """Make a nest, or several blocks that follow one another, one block of a level above.
+
+    ``target`` is a loop, whose nest is taken with all blocks in it, or a list of blocks: the
+    statements from the first to the last of them are taken. ``preserve_unit_iters=False`` leaves
+    out iteration variables of the new block that have one value only. Returns the new block, named
+    after the first one inside. The init of a single reduction goes to the new block.
+
+    Preconditions:
+        - the statements taken contain the blocks given and no others
+        - there are only loops and blocks among them, whose extents don't depend on loops outside
+        - blocks that are given are different and in one scope
+        - each binding is ``outer * extent + inner``: over loops outside, and over loops inside that
+          together fill the box from zero to their extents
+        - conditions on loops inside only keep bindings inside their domains
+        - a reduction is alone, or all its loops are inside
+        - all loops inside a reduction are used by its bindings
+        - what is a reduction axis of one block is no spatial axis of another
     Before:
         for i0, i1 in T.grid(8, 16):
             with T.block("B"):
                 vi = T.axis.spatial(128, i0 * 16 + i1)
+                B[vi] = A[vi] * T.float32(2)
     After ``blockize(i1)``:
         for i0 in range(8):
             with T.block("B_o"):
@@ -66,428 +95,453 @@ def blockize(sch: Schedule, loop: LoopRV, preserve_unit_iters: bool = True) -> B
                 for i1 in range(16):
                     with T.block("B"):
                         vi_i = T.axis.spatial(16, i1)
+                        B[vi_o * 16 + vi_i] = A[vi_o * 16 + vi_i] * T.float32(2)
     """
-    target = sch.state.get_loop(loop)
-    nest, realize = _nest(sch, target)
-    name = sch.state.fresh_block_name(loop.func, f"{realize.block.name}_o")
-    outer = _Blockizer(sch, target, nest, realize, preserve_unit_iters).build(loop.func, name)
-    sch.state.replace(target, outer)
-    return BlockRV(loop.func, name)
-
-
-def _nest(sch: Schedule, loop: For) -> tuple[list[For], BlockRealize]:
-    """Return the loops from ``loop`` down to the only block below it."""
-    loops: list[For] = []
-    current: Any = loop
-    while type(current) is For:
-        loops.append(current)
-        current = current.body
-    if type(current) is not BlockRealize:
+    if isinstance(target, LoopRV):
+        func_name, loop = target.func, sch.state.get_loop(target)
+        run: list[Any] = [loop]
         blocks = child_blocks(loop)
+    else:
+        func_name, blocks, run = _run_of(sch, target)
+    for stmt in (item for top in run for item in statements(top)):
+        if type(stmt) not in (For, SeqStmt, BlockRealize):
+            raise sch.error(
+                f"a {type(stmt).__name__} outside of blocks is among the statements taken",
+                stmt,
+                remedy="only loops and blocks can be taken into a block",
+            )
+    parts = [_Division(sch, run, realize, preserve_unit_iters) for realize in blocks]
+    name = sch.state.fresh_block_name(func_name, f"{blocks[0].block.name}_o")
+    outer = _Outer(sch, func_name, run, parts).build(name)
+    if len(run) == 1:
+        sch.state.replace(run[0], outer)
+    else:
+        parent = sch.state.parent(run[0])
+        first = parent.stmts.index(run[0])
+        rest = parent.stmts[first + len(run) :]
+        sch.state.replace(parent, seq(*parent.stmts[:first], outer, *rest))
+    return BlockRV(func_name, name)
+
+
+def _run_of(sch: Schedule, handles: Sequence[BlockRV]) -> tuple[str, list[BlockRealize], list[Any]]:
+    """Return the statements, side by side, that contain the blocks given and no others."""
+    state = sch.state
+    if not handles:
+        raise sch.error("there is no block to take", remedy="give a loop, or at least one block")
+    given = [state.get_block(handle) for handle in handles]
+    func_name = handles[0].func
+    scopes = {state.scope_realize(realize) for realize in given}
+    if len(set(given)) < len(given) or len(scopes) > 1 or None in scopes:
+        raise sch.error("the blocks must be different and in one scope", *given)
+    paths = []
+    for realize in given:
+        around = list(state.parents(realize))
+        paths.append([*reversed(around), realize])
+    depth = 0
+    while all(len(path) > depth + 1 for path in paths) and len({p[depth] for p in paths}) == 1:
+        depth += 1
+    tops = [path[depth] for path in paths]
+    parent = paths[0][depth - 1]
+    if type(parent) is SeqStmt and len(set(tops)) > 1:
+        places = [next(n for n, s in enumerate(parent.stmts) if s is top) for top in tops]
+        run = list(parent.stmts[min(places) : max(places) + 1])
+    else:
+        run = [tops[0]]
+    inside = [realize for stmt in run for realize in child_blocks(stmt)]
+    if set(inside) != set(given):
+        others = [realize for realize in inside if realize not in given]
         raise sch.error(
-            f"below the loop there must be nothing but loops and one block; there are "
-            f"{len(blocks)} blocks, or other statements",
-            loop,
+            f"block {others[0].block.name!r} is between the blocks given",
+            others[0],
+            remedy="give it too, or move it away",
         )
-    return loops, current
+    return func_name, inside, run
 
 
-class _Blockizer:
-    """Divides the iteration of one block into a part outside and a part inside a nest."""
+class _Division:
+    """Divides the iteration of one block into a part outside and a part inside a nest.
 
-    def __init__(
-        self, sch: Schedule, target: For, nest: list[For], realize: BlockRealize, keep_unit: bool
-    ) -> None:
-        self.sch, self.target, self.nest, self.realize = sch, target, nest, realize
+    ``outer`` holds (iteration variable, value) pairs for the new block, ``inner`` those that the
+    old one keeps. ``conditions`` are of the inner block, over its and the outer iteration
+    variables; ``outer_conditions`` are over loops outside.
+    """
+
+    def __init__(self, sch: Schedule, run: Any, realize: BlockRealize, keep_unit: bool) -> None:
+        self.sch, self.realize, self.block = sch, realize, realize.block
         self.keep_unit = keep_unit
-        self.inner_vars = {loop.loop_var for loop in nest}
-        self.analyzer: Analyzer = sch.state.analyzer_at(target)
-        for loop in nest:
-            self.analyzer.bind(loop.loop_var, Range(loop.min, loop.extent))
-        self.outer_iters: list[IterVar] = []
-        self.outer_values: list[Expr] = []
-        self.inner_iters: list[IterVar] = []
-        self.inner_values: list[Expr] = []
+        state = sch.state
+        top = next(item for item in (realize, *state.parents(realize)) if item in run)
+        loops = state.loops_above(realize)
+        above = state.loops_above(top)
+        self.nest: list[For] = loops[len(above) :]
+        self.inner_vars = {loop.loop_var for loop in self.nest}
+        self.outer_vars = {loop.loop_var for loop in above}
+        self.analyzer: Analyzer = state.analyzer_at(realize)
+        func_name = state.func_name_of(realize)
+        self.sizes = {*state.func(func_name).symbolic_vars()}
+        for variables, _, _ in state.symbolic:
+            self.sizes.update(variables)
+        self.outer: list[tuple[IterVar, Expr]] = []
+        self.inner: list[tuple[IterVar, Expr]] = []
         self.mapping: dict[Var, Expr] = {}
+        self.conditions: list[Expr] = []
+        self.outer_conditions: list[Expr] = []
+        limits = [
+            item
+            for item in conjuncts(realize.predicate)
+            if type(item) is LT and not uses_var(item, self.outer_vars)
+        ]
+        for iter_var, value in zip(self.block.iter_vars, realize.iter_values):
+            self._divide(iter_var, value, limits)
+        self._check_box()
+        for condition in conjuncts(realize.predicate):
+            self._place_condition(condition)
 
-    def build(self, func_name: str, name: str) -> BlockRealize:
-        for iter_var, value in zip(self.realize.block.iter_vars, self.realize.iter_values):
-            self.divide(iter_var, value)
-        outer_predicate, inner_predicate = self.divide_predicate()
-        block = self.realize.block
-        reads = tuple(substitute(item, self.mapping) for item in block.reads)
-        writes = tuple(substitute(item, self.mapping) for item in block.writes)
-        # Without init the block reads what it reduces into.
-        own = writes if block.init is not None else ()
-        inside = block.replace(
-            iter_vars=tuple(self.inner_iters),
-            reads=(*own, *reads),
-            writes=writes,
-            body=substitute(block.body, self.mapping),
-            init=None,
-            match_buffers=tuple(substitute(item, self.mapping) for item in block.match_buffers),
-        )
-        body: Any = BlockRealize(tuple(self.inner_values), inner_predicate, inside)
-        for loop in reversed(self.nest):
-            body = loop.replace(body=body)
-        domain = {item.var: item.dom for item in self.inner_iters}
-        init = None
-        if block.init is not None:
-            init = self.outer_init(func_name, substitute(block.init, self.mapping), inside)
-        outer = Block(
-            tuple(self.outer_iters),
-            _relaxed(reads, domain, self.analyzer),
-            _relaxed(writes, domain, self.analyzer),
-            name,
-            body,
-            init,
-        )
-        return BlockRealize(tuple(self.outer_values), outer_predicate, outer)
-
-    def divide(self, iter_var: IterVar, value: Expr) -> None:
+    def _divide(self, iter_var: IterVar, value: Expr, limits: list[Any]) -> None:
         """Write ``value`` as ``outer * extent + inner``."""
         name, dtype = iter_var.var.name, iter_var.var.dtype
-        uses_inner = uses_var(value, self.inner_vars)
-        if not uses_inner:
+        if not uses_var(value, self.inner_vars):
             made = Var(name + "_o", dtype)
-            self.outer_iters.append(IterVar(made, iter_var.dom, iter_var.kind))
-            self.outer_values.append(value)
+            self.outer.append((IterVar(made, iter_var.dom, iter_var.kind), value))
             self.mapping[iter_var.var] = made
             return
         zero = const(0, dtype)
         simplify = self.analyzer.simplify
-        # What the inner loops add to what the value is at their start, which need not be zero.
-        starts = {loop.loop_var: loop.min for loop in self.nest}
-        outer = simplify(substitute(value, starts))
-        alone = substitute(value, dict.fromkeys(_other(value, self.inner_vars), zero))
-        inner = simplify(sub(alone, substitute(alone, starts)))
+        others = [v for v in free_vars(value) if v not in self.inner_vars and v not in self.sizes]
+        inner = simplify(substitute(value, dict.fromkeys(others, zero)))
+        outer = simplify(substitute(value, dict.fromkeys(self.inner_vars, zero)))
         loops = [loop for loop in self.nest if uses_var(inner, {loop.loop_var})]
-        last = {loop.loop_var: sub(add(loop.min, loop.extent), 1) for loop in loops}
-        top = substitute(inner, last)
+        top = substitute(inner, {loop.loop_var: sub(loop.extent, 1) for loop in loops})
         extent = simplify(add(top, 1))
-        remainder = simplify(floormod(outer, extent))
+        for limit in limits:
+            if self.analyzer.can_prove_equal(limit.a, inner) and self.analyzer.can_prove(
+                limit.b <= extent
+            ):
+                extent = limit.b
         if (
-            not self.analyzer.can_prove_equal(value, add(outer, inner))
-            or not is_const(remainder, 0)
+            not all(is_const(loop.min, 0) for loop in loops)
+            or not is_const(simplify(substitute(inner, dict.fromkeys(self.inner_vars, zero))), 0)
+            or not self.analyzer.can_prove_equal(value, add(outer, inner))
+            or not is_const(simplify(floormod(outer, extent)), 0)
             or not is_const(iter_var.dom.min, 0)
-            or not is_const(simplify(floormod(iter_var.dom.extent, extent)), 0)
-            or not fills_box([inner], loops, lambda: self.sch.state.analyzer_at(self.target))
         ):
-            raise self.sch.error(
-                f"the binding {value!r} of {name!r} is not outer * extent + inner, with the loops "
-                "of the nest as inner part and the extent dividing the domain",
-                self.realize,
-                remedy="split loops by factors that divide, and reorder inner parts inside",
-            )
+            raise self._refuse(iter_var, value)
         inner_var = Var(name + "_i", dtype)
-        self.inner_iters.append(IterVar(inner_var, Range(zero, extent), iter_var.kind))
-        self.inner_values.append(inner)
-        count = simplify(floordiv(iter_var.dom.extent, extent))
-        if is_const(count, 1) and not self.keep_unit:
-            self.mapping[iter_var.var] = inner_var
-            return
+        self.inner.append((IterVar(inner_var, Range(zero, extent), iter_var.kind), inner))
+        whole = self.analyzer.can_prove_equal(iter_var.dom.extent, extent)
+        count = simplify(floordiv(add(iter_var.dom.extent, sub(extent, 1)), extent))
+        if whole or is_const(count, 1):
+            count = const(1, dtype)
+            if not self.keep_unit:
+                self.mapping[iter_var.var] = inner_var
+                return
         outer_var = Var(name + "_o", dtype)
-        self.outer_iters.append(IterVar(outer_var, Range(zero, count), iter_var.kind))
-        self.outer_values.append(simplify(floordiv(outer, extent)))
+        outer_iter = IterVar(outer_var, Range(zero, count), iter_var.kind)
+        self.outer.append((outer_iter, simplify(floordiv(outer, extent))))
         self.mapping[iter_var.var] = add(mul(outer_var, extent), inner_var)
 
-    def divide_predicate(self) -> tuple[Expr, Expr]:
-        outer: Expr = TRUE
-        inner: Expr = TRUE
-        stack: list[Any] = [self.realize.predicate]
-        while stack:
-            item = stack.pop()
-            if type(item) is And:
-                stack += [item.b, item.a]
-            elif not uses_var(item, self.inner_vars):
-                outer = and_(outer, item)
-            elif not _other(item, self.inner_vars):
-                inner = and_(inner, item)
-            else:
-                raise self.sch.error(
-                    f"the predicate {item!r} mixes loops inside and outside of the new block",
-                    self.realize,
-                    remedy="use factors that divide the extent",
-                )
-        return outer, inner
+    def _refuse(self, iter_var: IterVar, value: Expr) -> Exception:
+        return self.sch.error(
+            lambda: (
+                f"the binding {value!r} of {iter_var.var.name!r} is not outer * extent + inner, "
+                "with loops of the nest that fill the range as inner part"
+            ),
+            self.realize,
+            remedy="reorder the loops that vary fastest inside, and split by factors that nest",
+        )
 
-    def outer_init(self, func_name: str, init: Any, inside: Block) -> Any:
+    def _check_box(self) -> None:
+        """Refuse unless the loops inside give all combinations of inner values."""
+        values = [value for _, value in self.inner]
+        if not fills_box(values, self.nest, lambda: self.analyzer):
+            culprit = next(
+                n
+                for n in range(len(values))
+                if not fills_box(values[: n + 1], self.nest, lambda: self.analyzer)
+            )
+            raise self._refuse(*self.inner[culprit])
+        if any(iter_var.kind == REDUCE for iter_var in self.block.iter_vars):
+            for loop in self.nest:
+                if not is_const(loop.extent, 1) and not any(
+                    uses_var(value, {loop.loop_var}) for _, value in self.inner
+                ):
+                    raise self.sch.error(
+                        f"loop {loop.loop_var.name!r} repeats reduction block {self.block.name!r}: "
+                        "no binding uses it",
+                        loop,
+                    )
+
+    def _place_condition(self, condition: Any) -> None:
+        if not uses_var(condition, self.inner_vars):
+            self.outer_conditions.append(condition)
+            return
+        found = self.over_axes(condition)
+        if found is None:
+            raise self.sch.error(
+                lambda: (
+                    f"the condition `{condition!r}` is not one that keeps an iteration variable "
+                    "inside its domain"
+                ),
+                self.realize,
+                remedy="use factors that divide the extent",
+            )
+        self.conditions.append(found)
+
+    def over_axes(self, condition: Any) -> Expr | None:
+        """Write ``value + rest < bound`` with iteration variables for the value, if it is that."""
+        if type(condition) is not LT or uses_var(condition.b, {*self.inner_vars, *self.outer_vars}):
+            return None
+        for iter_var, value in zip(self.block.iter_vars, self.realize.iter_values):
+            rest = self.analyzer.simplify(sub(condition.a, value))
+            if uses_var(rest, {*self.inner_vars, *self.outer_vars}):
+                continue
+            limit = sub(condition.b, rest) if not is_const(rest, 0) else condition.b
+            if not self.analyzer.can_prove(limit >= iter_var.dom.extent):
+                continue
+            made: Expr = self.mapping[iter_var.var] < limit
+            return made
+        # The inner part alone may be cut to its extent.
+        for iter_var, value in self.inner:
+            if expr_equal(condition.b, iter_var.dom.extent) and self.analyzer.can_prove_equal(
+                condition.a, value
+            ):
+                made = iter_var.var < condition.b
+                return made
+        return None
+
+    def inner_realize(self, init: Any) -> BlockRealize:
+        """The old block, over its inner part; ``init`` is what it keeps of its init."""
+        block = self.block
+        writes = tuple(substitute(item, self.mapping) for item in block.writes)
+        # Without init the block reads what it reduces into.
+        own = writes if block.init is not None and init is None else ()
+        made = block.replace(
+            iter_vars=tuple(item for item, _ in self.inner),
+            reads=(*own, *(substitute(item, self.mapping) for item in block.reads)),
+            writes=writes,
+            body=substitute(block.body, self.mapping),
+            init=None if init is None else substitute(init, self.mapping),
+            match_buffers=tuple(substitute(item, self.mapping) for item in block.match_buffers),
+        )
+        bound = {item.var: value for item, value in self.inner}
+        predicate = substitute(and_(*self.conditions), bound)
+        return BlockRealize(tuple(value for _, value in self.inner), predicate, made)
+
+    def relaxed(self, regions: Iterable[BufferRegion]) -> dict[Buffer, tuple[Range, ...]]:
+        """What all instances inside touch, over the outer iteration variables."""
+        domain = {item.var: item.dom for item, _ in self.inner}
+        known = self.analyzer
+        for item, _ in (*self.outer, *self.inner):
+            known.bind(item.var, item.dom)
+        guard = and_(*self.conditions)
+        found: dict[Buffer, tuple[Range, ...]] = {}
+        for region in regions:
+            ranges = [substitute(item, self.mapping) for item in region.region]
+            box = tuple(relax(ranges, domain, guard, region.buffer, known))
+            before = found.get(region.buffer)
+            if before is not None and not same_box(before, box):
+                box = union_box(before, box, known)
+            found[region.buffer] = box
+        return found
+
+    def init_nest(self, func_name: str) -> Any:
         """Initialise all that one instance of the new block reduces into."""
-        spatial = [
-            (item, value)
-            for item, value in zip(self.inner_iters, self.inner_values)
-            if item.kind != REDUCE
-        ]
+        spatial = [(item, value) for item, value in self.inner if item.kind != REDUCE]
         loops = [
             loop
             for loop in self.nest
             if any(uses_var(value, {loop.loop_var}) for _, value in spatial)
         ]
-        renamed: dict[Any, Any] = {loop.loop_var: Var(loop.loop_var.name) for loop in loops}
-        name = self.sch.state.fresh_block_name(func_name, f"{inside.name}_init")
-        fresh = [(Var(item.var.name, item.var.dtype), item, value) for item, value in spatial]
-        iters: dict[Any, Any] = {item.var: var for var, item, _ in fresh}
+        loop_vars: dict[Any, Any] = {loop.loop_var: Var(loop.loop_var.name) for loop in loops}
+        fresh: dict[Any, Any] = {
+            item.var: Var(item.var.name, item.var.dtype) for item, _ in spatial
+        }
+        values = tuple(substitute(value, loop_vars) for _, value in spatial)
+        mapping = {var: substitute(expr, fresh) for var, expr in self.mapping.items()}
+        name = self.sch.state.fresh_block_name(func_name, f"{self.block.name}_init")
         block = Block(
-            tuple(IterVar(var, item.dom, item.kind) for var, item, _ in fresh),
+            tuple(IterVar(fresh[item.var], item.dom, item.kind) for item, _ in spatial),
             (),
-            tuple(substitute(item, iters) for item in inside.writes),
+            tuple(substitute(item, mapping) for item in self.block.writes),
             name,
-            substitute(init, iters),
+            substitute(self.block.init, mapping),
         )
-        values = tuple(substitute(value, renamed) for _, _, value in fresh)
-        body: Any = BlockRealize(values, TRUE, block)
+        bound = dict(zip((item.var for item, _ in spatial), values))
+        body: Any = BlockRealize(values, substitute(self._condition_at_start(), bound), block)
         for loop in reversed(loops):
-            body = For(renamed[loop.loop_var], loop.min, loop.extent, SERIAL, body)
+            body = For(loop_vars[loop.loop_var], loop.min, loop.extent, SERIAL, body)
         return body
 
-
-def _other(expr: Expr, inner: set[Var]) -> list[Var]:
-    return [var for var in free_vars(expr) if var not in inner]
-
-
-def _relaxed(
-    regions: tuple[BufferRegion, ...], domain: dict[Var, Range], analyzer: Analyzer
-) -> tuple[BufferRegion, ...]:
-    found: dict[Buffer, tuple[Range, ...]] = {}
-    for region in regions:
-        box = tuple(relax(list(region.region), domain, TRUE, region.buffer, analyzer))
-        known = found.get(region.buffer)
-        if known is not None and not same_box(known, box):
-            box = union_box(known, box, analyzer)
-        found[region.buffer] = box
-    return tuple(BufferRegion(buffer, box) for buffer, box in found.items())
+    def _condition_at_start(self) -> Expr:
+        """The conditions where the reduction starts."""
+        zeros = {
+            item.var: const(0, item.var.dtype)
+            for item, _ in (*self.outer, *self.inner)
+            if item.kind == REDUCE
+        }
+        made = [substitute(condition, zeros) for condition in self.conditions]
+        return and_(*(item for item in made if not self.analyzer.can_prove(item)))
 
 
-# ---- tensorize ----------------------------------------------------------------------------------
+class _Outer:
+    """Puts divided blocks together into one."""
 
+    def __init__(
+        self, sch: Schedule, func_name: str, run: list[Any], parts: list[_Division]
+    ) -> None:
+        self.sch, self.func_name, self.run, self.parts = sch, func_name, run, parts
+        self.iters: list[tuple[IterVar, Expr]] = []
+        self.reads: dict[Buffer, tuple[Range, ...]] = {}
+        self.writes: dict[Buffer, tuple[Range, ...]] = {}
+        # What is surely written before the block at hand, per buffer.
+        self.made: dict[Buffer, tuple[Range, ...]] = {}
 
-@primitive
-def tensorize(
-    sch: Schedule,
-    block_or_loop: BlockRV | LoopRV,
-    tensor_intrin: str,
-    preserve_unit_iters: bool = True,
-) -> BlockRV:
-    """Put a tensor intrinsic in the place of a nest that computes what the intrinsic describes.
-
-    Given a loop, the nest at the loop is made a block first. The program must have the loops of the
-    description, in its order and with its extents. Returns the block.
-    """
-    intrin = TensorIntrin.get(tensor_intrin)
-    try:
-        intrin.verify()
-    except VerifyError as error:
-        raise ScheduleError(error.message) from error
-    if isinstance(block_or_loop, LoopRV):
-        rv: BlockRV = blockize(sch, block_or_loop, preserve_unit_iters)
-    else:
-        rv = block_or_loop
-    realize = sch.state.get_block(rv)
-    matcher = _Matcher(sch, realize, intrin)
-    block = _implemented(sch, rv.func, realize.block, intrin, matcher.match())
-    sch.state.replace(realize.block, block)
-    return rv
-
-
-class _Matcher:
-    """Compares a block's nest with a description's, up to where the buffers start.
-
-    Both sides are brought to one form: the innermost body over loop variables, iteration variables
-    replaced by their bindings. Each buffer of the description must lie in one buffer of the program
-    at a place that is the same for all its accesses.
-    """
-
-    def __init__(self, sch: Schedule, realize: BlockRealize, intrin: TensorIntrin) -> None:
-        self.sch, self.realize, self.intrin = sch, realize, intrin
-        self.buffers: dict[Buffer, Buffer] = {}
-        self.starts: dict[Buffer, list[Expr]] = {}
-        self.loops: dict[Var, Expr] = {}
-        self.inner: set[Var] = set()
-        self.analyzer = sch.state.analyzer_at(realize)
-        for iter_var in realize.block.iter_vars:
-            self.analyzer.bind(iter_var.var, iter_var.dom)
-        self.why = ""
-
-    def fail(self, why: str) -> ScheduleError:
-        return self.sch.error(
-            f"the program does not do what tensor intrinsic {self.intrin.name!r} describes: {why}",
-            self.realize,
-            remedy="compare the block with the description, tensor_intrin.desc",
+    def build(self, name: str) -> BlockRealize:
+        """Return the new block, named ``name``."""
+        for part in self.parts:
+            self._check_reduction(part)
+        renamed = [self._join_axes(part) for part in self.parts]
+        predicate = self._outer_predicate()
+        replaced: dict[Any, Any] = {}
+        for part, axes in zip(self.parts, renamed):
+            keeps = part.block.init if len(self.parts) > 1 else None
+            self._touch(part, axes)
+            replaced[part.realize] = substitute(part.inner_realize(keeps), axes)
+        body = seq(*(self._rebuilt(stmt, replaced) for stmt in self.run))
+        init = None
+        if len(self.parts) == 1 and self.parts[0].block.init is not None:
+            init = self.parts[0].init_nest(self.func_name)
+        block = Block(
+            tuple(item for item, _ in self.iters),
+            tuple(BufferRegion(buffer, box) for buffer, box in self.reads.items()),
+            tuple(BufferRegion(buffer, box) for buffer, box in self.writes.items()),
+            name,
+            body,
+            init,
         )
-
-    def match(self) -> tuple[dict[Buffer, Buffer], dict[Buffer, list[Expr]]]:
-        found_loops, found_body = self.flattened(self.realize.block.body)
-        desc_root: Any = self.intrin.desc.root
-        # The description's body may sit in one more block (the root block of script functions).
-        body = desc_root.body
-        if type(body) is BlockRealize and any(
-            type(item) is For for item in statements(body.block.body)
-        ):
-            if body.block.iter_vars:
-                raise self.fail("the description's outer block has iteration variables")
-            body = body.block.body
-        wanted_loops, wanted_body = self.flattened(body)
-        found_loops = [loop for loop in found_loops if not is_const(loop.extent, 1)]
-        wanted = [loop for loop in wanted_loops if not is_const(loop.extent, 1)]
-        sizes = [loop.extent for loop in found_loops], [loop.extent for loop in wanted]
-        if len(sizes[0]) != len(sizes[1]) or not all(
-            self.analyzer.can_prove_equal(a, b) for a, b in zip(*sizes)
-        ):
-            raise self.fail(f"its loops are {sizes[0]}, the description has {sizes[1]}")
-        for mine, theirs in zip(found_loops, wanted):
-            self.loops[theirs.loop_var] = mine.loop_var
-            self.inner.add(mine.loop_var)
-            self.analyzer.bind(mine.loop_var, Range(mine.min, mine.extent))
-        for theirs in wanted_loops:
-            if theirs.loop_var not in self.loops:
-                self.loops[theirs.loop_var] = const(0)
-        if not self.same(found_body, wanted_body):
-            raise self.fail(self.why or "the computations differ")
-        return self.buffers, self.starts
-
-    def flattened(self, body: Any) -> tuple[list[For], Any]:
-        loops: list[For] = []
-        mapping: dict[Any, Any] = {}
-        while True:
-            if type(body) is For:
-                loops.append(body)
-                body = body.body
-            elif type(body) is BlockRealize:
-                block = body.block
-                if block.init is not None:
-                    raise self.fail(
-                        f"block {block.name!r} has init: decompose the reduction, or give the loop "
-                        "so that init stays outside"
-                    )
-                for iter_var, value in zip(block.iter_vars, body.iter_values):
-                    mapping[iter_var.var] = substitute(value, mapping)
-                if not is_const(body.predicate, 1):
-                    raise self.fail(f"block {block.name!r} has a predicate")
-                body = block.body
-            else:
-                break
-        unit = {loop.loop_var: const(0) for loop in loops if is_const(loop.extent, 1)}
-        return loops, substitute(substitute(body, mapping), unit)
-
-    def same(self, mine: Any, theirs: Any) -> bool:
-        """Compare two trees; operands of commutative operators may stand either way round."""
-        if type(mine) is not type(theirs):
-            self.why = f"{mine!r} against {theirs!r}"
-            return False
-        if isinstance(mine, BufferLoad):
-            return self.access(mine.buffer, mine.indices, theirs.buffer, theirs.indices)
-        if isinstance(mine, BufferStore):
-            return self.access(
-                mine.buffer, mine.indices, theirs.buffer, theirs.indices
-            ) and self.same(mine.value, theirs.value)
-        if isinstance(mine, Var):
-            target = self.loops.get(theirs)
-            return target is mine
-        if isinstance(mine, Expr) and mine.dtype != theirs.dtype:
-            self.why = f"{mine!r} is {mine.dtype}, the description has {theirs.dtype}"
-            return False
-        for field in mine.fields:
-            if field.role == "attr" and getattr(mine, field.name) != getattr(theirs, field.name):
-                self.why = f"{mine!r} against {theirs!r}"
-                return False
-        a, b = mine.child_nodes(), theirs.child_nodes()
-        if len(a) != len(b):
-            return False
-        saved = dict(self.buffers), dict(self.starts)
-        if all(self.same(x, y) for x, y in zip(a, b)):
-            return True
-        if type(mine).__name__ in ("Add", "Mul", "Min", "Max") and len(a) == 2:
-            self.buffers, self.starts = saved
-            return self.same(a[0], b[1]) and self.same(a[1], b[0])
-        return False
-
-    def access(self, mine: Buffer, here: Any, theirs: Buffer, there: Any) -> bool:
-        known = self.buffers.get(theirs)
-        if known is None:
-            if mine.dtype != theirs.dtype or mine.ndim < theirs.ndim:
-                self.why = f"{mine!r} can't stand for {theirs!r}"
-                return False
-            if mine.scope != theirs.scope:
-                self.why = f"{mine.name!r} is in {mine.scope}, the description wants {theirs.scope}"
-                return False
-        elif known is not mine:
-            self.why = f"{theirs.name!r} stands for {known.name!r} and for {mine.name!r}"
-            return False
-        skipped = mine.ndim - theirs.ndim
-        starts = []
-        for position, index in enumerate(here):
-            start = index
-            if position >= skipped:
-                start = sub(index, substitute(there[position - skipped], self.loops))
-            start = self.analyzer.simplify(start)
-            if type(start) is not IntImm and uses_var(start, self.inner):
-                self.why = (
-                    f"the index {index!r} of {mine.name!r} does not run along as in the description"
+        outside = {var for part in self.parts for var in part.outer_vars}
+        for var in free_vars(block):
+            if var in outside:
+                raise self.sch.error(
+                    f"statements inside depend on loop {var.name!r} outside, other than by the "
+                    "bindings of a block",
+                    self.run[0],
+                    remedy="take that loop in as well, or make extents independent of it",
                 )
-                return False
-            starts.append(start)
-        if known is None:
-            self.buffers[theirs] = mine
-            self.starts[theirs] = starts
-            return True
-        if all(self.analyzer.can_prove_equal(x, y) for x, y in zip(starts, self.starts[theirs])):
-            return True
-        self.why = f"accesses of {mine.name!r} start at different places"
-        return False
+        return BlockRealize(tuple(value for _, value in self.iters), predicate, block)
+
+    def _rebuilt(self, stmt: Any, replaced: dict[Any, Any]) -> Any:
+        inside = {r: replaced[r] for r in child_blocks(stmt)}
+        return replaced[stmt] if stmt in replaced else self.sch.state.rebuilt(stmt, inside)
+
+    def _join_axes(self, part: _Division) -> dict[Any, Any]:
+        """Share axes of equal value; returns what takes the place of the part's own variables."""
+        axes: dict[Any, Any] = {}
+        for item, value in part.outer:
+            for known, other in self.iters:
+                if not part.analyzer.can_prove_equal(value, other):
+                    continue
+                if known.kind != item.kind and free_vars(value):
+                    raise self.sch.error(
+                        f"`{value!r}` is a {known.kind} axis of one block and a {item.kind} axis "
+                        f"of block {part.block.name!r}",
+                        part.realize,
+                    )
+                if known.kind == item.kind and part.analyzer.can_prove_equal(
+                    known.dom.extent, item.dom.extent
+                ):
+                    axes[item.var] = known.var
+                    break
+            else:
+                self.iters.append((item, value))
+        return axes
+
+    def _outer_predicate(self) -> Expr:
+        """Conditions on loops outside: of the new block if all blocks have them."""
+        first, *others = self.parts
+        shared = [
+            condition
+            for condition in first.outer_conditions
+            if all(any(expr_equal(condition, c) for c in o.outer_conditions) for o in others)
+        ]
+        for part in self.parts:
+            for condition in part.outer_conditions:
+                if any(expr_equal(condition, item) for item in shared):
+                    continue
+                found = part.over_axes(condition)
+                if found is None:
+                    raise self.sch.error(
+                        f"block {part.block.name!r} has a condition on loops outside that the "
+                        "others don't have",
+                        part.realize,
+                    )
+                part.conditions.append(found)
+        return and_(*shared)
+
+    def _check_reduction(self, part: _Division) -> None:
+        if len(self.parts) == 1 or part.block.init is None:
+            return
+        for item, value in part.outer:
+            if item.kind == REDUCE and not is_const(value, 0):
+                raise self.sch.error(
+                    f"the reduction of block {part.block.name!r} goes on over loops outside, so "
+                    "its init can't be in a block with others",
+                    part.realize,
+                    remedy="decompose the reduction first",
+                )
+
+    def _touch(self, part: _Division, axes: dict[Any, Any]) -> None:
+        """Add what a block reads and writes; not what blocks before it have surely written."""
+        analyzer = part.analyzer
+        for item, _ in self.iters:
+            analyzer.bind(item.var, item.dom)
+
+        def joined(boxes: dict[Buffer, tuple[Range, ...]]) -> dict[Buffer, tuple[Range, ...]]:
+            return {
+                buffer: tuple(substitute(item, axes) for item in box)
+                for buffer, box in boxes.items()
+            }
+
+        for buffer, box in joined(part.relaxed(part.block.reads)).items():
+            done = self.made.get(buffer)
+            if done is None or not _contains(done, box, buffer, analyzer):
+                _add(self.reads, buffer, box, analyzer)
+        for buffer, box in joined(part.relaxed(part.block.writes)).items():
+            _add(self.writes, buffer, box, analyzer)
+            plain = [region for region in part.block.writes if region.buffer is buffer]
+            if len(plain) == 1 and _writes_points(plain[0]) and not part.outer_conditions:
+                self.made.setdefault(buffer, box)
 
 
-def _implemented(
-    sch: Schedule,
-    func_name: str,
-    block: Block,
-    intrin: TensorIntrin,
-    found: tuple[dict[Buffer, Buffer], dict[Buffer, list[Expr]]],
-) -> Block:
-    """Return ``block`` with the implementation as its body, on matched pieces of its buffers."""
-    buffers, starts = found
-    impl: PrimFunc = renew_definitions(intrin.impl)
-    matches = []
-    for wanted, buffer in zip(intrin.desc.buffers, impl.buffers):
-        mine = buffers.get(wanted)
-        if mine is None:
-            raise ScheduleError(
-                f"parameter {wanted.name!r} of tensor intrinsic {intrin.name!r} is not used"
-            )
-        skipped = mine.ndim - wanted.ndim
-        extents = [const(1)] * skipped + list(wanted.shape)
-        region = tuple(Range(low, extent) for low, extent in zip(starts[wanted], extents))
-        matches.append(MatchBufferRegion(buffer, BufferRegion(mine, region)))
-    root = impl.root
-    body = root.body
-    allocated = root.alloc_buffers
-    match_buffers = tuple(matches)
-    if type(body) is BlockRealize and not body.block.iter_vars and body.block.init is None:
-        allocated = (*allocated, *body.block.alloc_buffers)
-        match_buffers = (*match_buffers, *body.block.match_buffers)
-        body = body.block.body
-    return block.replace(
-        body=_with_fresh_names(sch, func_name, body),
-        alloc_buffers=(*block.alloc_buffers, *allocated),
-        match_buffers=(*block.match_buffers, *match_buffers),
-        annotations={**block.annotations, "tensor_intrin": intrin.name},
+def _add(
+    table: dict[Buffer, tuple[Range, ...]],
+    buffer: Buffer,
+    box: tuple[Range, ...],
+    analyzer: Analyzer,
+) -> None:
+    known = table.get(buffer)
+    if known is not None and not same_box(known, box):
+        box = union_box(known, box, analyzer)
+    table[buffer] = box
+
+
+def _contains(
+    around: tuple[Range, ...], box: tuple[Range, ...], buffer: Buffer, analyzer: Analyzer
+) -> bool:
+    return same_box(around, box) or all(
+        analyzer.can_prove(inner.min >= outer.min)
+        and analyzer.can_prove(add(inner.min, inner.extent) <= add(outer.min, outer.extent))
+        for outer, inner in zip(around, box)
     )
 
 
-def _with_fresh_names(sch: Schedule, func_name: str, body: Any) -> Any:
-    """Blocks of the implementation need names that the function doesn't have yet."""
-    taken: set[str] = set()
-
-    def rename(block: Block) -> Block:
-        name = sch.state.fresh_block_name(func_name, block.name)
-        while name in taken:
-            name = sch.state.fresh_block_name(func_name, name + "_")
-        taken.add(name)
-        return block if name == block.name else block.replace(name=name)
-
-    def go(node: Any) -> Any:
-        if isinstance(node, Expr):
-            return node
-        made = node.map_children(go)
-        return rename(made) if type(made) is Block else made
-
-    return go(body)
+def _writes_points(region: BufferRegion) -> bool:
+    """Whether a box of instances writes a box: each index is an iteration variable of its own."""
+    seen: set[Var] = set()
+    for item in region.region:
+        if not free_vars(item.min) and is_const(item.extent, 1):
+            continue
+        if type(item.min) is not Var or item.min in seen or not is_const(item.extent, 1):
+            return False
+        seen.add(item.min)
+    return True
