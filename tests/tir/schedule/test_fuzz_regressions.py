@@ -186,3 +186,13 @@ def main(A: T.Buffer((5, 6), "float32"), B: T.Buffer((5, 6), "float32")):
     else:
         sch.loop_partition(i, [2, None])
     check(sch, func)
+
+
+def test_the_tail_of_a_reduction_says_that_it_reads_its_result() -> None:
+    sch = Schedule(matmul(), seed=0)
+    k = sch.get_loops("C")[2]
+    sch.split(k, [None, 4], tail="peel")
+    tail = sch.get(sch.get_block("C_tail"))
+    assert tail.init is None
+    assert {region.buffer.name for region in tail.reads} == {"A", "B", "C"}
+    refuses(sch, lambda: sch.cache_write("C_tail", 0, "local"))

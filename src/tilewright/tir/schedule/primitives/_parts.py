@@ -72,7 +72,8 @@ def _narrowed(realize: BlockRealize, known: Analyzer) -> BlockRealize:
         item.kind == REDUCE and known.can_prove(value > item.dom.min)
         for item, value in zip(block.iter_vars, realize.iter_values)
     ):
-        without = block.replace(init=None)
+        # Without init the block reads what it reduces into.
+        without = block.replace(init=None, reads=(*block.writes, *block.reads))
         # The update alone must be seen to be one, else other primitives could do less with it.
         if block_facts(without).kind != OPAQUE:
             block = without
