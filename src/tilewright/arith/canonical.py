@@ -545,6 +545,8 @@ class Canonical:
 
     def _exact(self, a: Poly, b: Poly) -> Poly | None:
         """Return ``a / b`` if it is a polynomial."""
+        if not b:
+            return None  # division by zero
         lead = max(b, key=lambda mono: (len(mono), mono))
         quotient, rest = self._long_division(a, b, lead)
         return None if rest else quotient
