@@ -1,0 +1,273 @@
+"""``read_at`` and ``write_at``: a tile of a buffer moved as one block, at a loop.
+
+Unlike ``cache_read`` and ``compute_at``, which make a block per element, these make one block per
+tile, annotated with ``auto_copy``: how its copy is carried out (vector width, threads) is decided
+when it is lowered. Its body is a plain copy, which says what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.arith.polynomial import poly_add, poly_atoms
+from tilewright.ir import TRUE, Expr, Range, Var, and_, as_int, const, substitute
+from tilewright.tir import (
+    SERIAL,
+    SPATIAL,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    For,
+    IfThenElse,
+    IterVar,
+    Stmt,
+    seq,
+)
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._copy import Box, buffer_at, cache_buffer
+from tilewright.tir.schedule.primitives._scope import (
+    Scope,
+    check_not_by_pointer,
+    finishes_inside,
+    regions_buffers,
+    scope_of,
+)
+from tilewright.tir.schedule.primitives.cache import check_filled
+from tilewright.tir.schedule.primitives.storage import change_buffers
+from tilewright.tir.schedule.state import ScheduleState
+
+AUTO_COPY = "auto_copy"
+
+
+@primitive
+def read_at(
+    sch: Any, loop: LoopRV, block: BlockRV, read_buffer_index: int, storage_scope: str
+) -> BlockRV:
+    """Copy, in each iteration of ``loop``, the tile that is read there into ``storage_scope``.
+
+    All blocks under the loop that read the buffer of ``block`` read the copy. Returns the block
+    that copies; it is annotated with ``auto_copy``.
+
+    Preconditions:
+        - ``read_buffer_index`` is the position of one of the buffers that the block reads
+        - the block is under the loop, in the same block as the loop
+        - no block under the loop writes the buffer, or uses it through its pointer
+        - the block is inside another block
+    Before:
+        for i0, i1 in T.grid(8, 16):
+            with T.block("B"):
+                vi = T.axis.spatial(128, i0 * 16 + i1)
+                B[vi] = A[vi] * T.float32(2)
+    After ``read_at(i0, B, 0, "shared")``:
+        for i0 in T.serial(8):
+            with T.block("A_shared"):
+                v0 = T.axis.spatial(8, i0)
+                T.reads(A[v0 * 16:v0 * 16 + 16])
+                T.writes(A_shared[v0 * 16:v0 * 16 + 16])
+                T.block_attr({"auto_copy": 1})
+                for ax0 in T.serial(16):
+                    A_shared[v0 * 16 + ax0] = A[v0 * 16 + ax0]
+            for i1 in T.serial(16):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i0 * 16 + i1)
+                    B[vi] = A_shared[vi] * T.float32(2)
+    """
+    state: ScheduleState = sch.state
+    realize = state.get_block(block)
+    scope = scope_of(state, realize)
+    buffer = buffer_at(state, realize, realize.block.reads, read_buffer_index, "reads")
+    target = state.get_loop(loop)
+    below = _below(scope, realize, target)
+    readers = [item for item in scope.readers(buffer) if item in below]
+    for item in below:
+        if buffer in regions_buffers(item.block.writes):
+            raise state.error(
+                f"block {item.block.name!r} under loop {target.loop_var.name} writes "
+                f"{buffer.name}: the copy would not see it",
+                item,
+                target,
+            )
+        check_not_by_pointer(scope, item, buffer)
+    box = Box(scope, [*scope.loops(realize)[: scope.loops(realize).index(target)], target])
+    for item in readers:
+        box.add(item, item.block.reads, buffer)
+    cached, name = cache_buffer(scope, buffer, storage_scope)
+    copy = _copy_block(box, buffer, cached, name, [Range(const(0), size) for size in buffer.shape])
+    renamed = {item: change_buffers(item, {buffer: cached}) for item in readers}
+    body = seq(copy, state.rebuilt(target.body, renamed))
+    _replace(scope, target, body, cached)
+    return BlockRV(scope.func_name, name)
+
+
+@primitive
+def write_at(
+    sch: Any, loop: LoopRV, block: BlockRV, write_buffer_index: int, storage_scope: str
+) -> BlockRV:
+    """Let ``block`` write into ``storage_scope``, and copy a tile from there in each iteration.
+
+    The copy comes at the end of the body of ``loop``. Returns the block that copies; it is
+    annotated with ``auto_copy``.
+
+    Preconditions:
+        - ``write_buffer_index`` is the position of one of the buffers that the block writes
+        - the block is under the loop, in the same block as the loop
+        - all writers of the buffer are under the loop, and complete in one iteration of it what
+          they make
+        - no other block under the loop reads the buffer, or uses it through its pointer
+        - every element of the tile is surely written in each iteration
+        - the block is inside another block
+    Before:
+        for i0, i1 in T.grid(8, 16):
+            with T.block("B"):
+                vi = T.axis.spatial(128, i0 * 16 + i1)
+                B[vi] = A[vi] * T.float32(2)
+    After ``write_at(i0, B, 0, "shared")``:
+        for i0 in T.serial(8):
+            for i1 in T.serial(16):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i0 * 16 + i1)
+                    B_shared[vi] = A[vi] * T.float32(2)
+            with T.block("B_shared"):
+                v0 = T.axis.spatial(8, i0)
+                T.reads(B_shared[v0 * 16:v0 * 16 + 16])
+                T.writes(B[v0 * 16:v0 * 16 + 16])
+                T.block_attr({"auto_copy": 1})
+                for ax0 in T.serial(16):
+                    B[v0 * 16 + ax0] = B_shared[v0 * 16 + ax0]
+    """
+    state: ScheduleState = sch.state
+    realize = state.get_block(block)
+    scope = scope_of(state, realize)
+    buffer = buffer_at(state, realize, realize.block.writes, write_buffer_index, "writes")
+    target = state.get_loop(loop)
+    below = _below(scope, realize, target)
+    writers = scope.writers(buffer)
+    loops = scope.loops(realize)
+    outer = loops[: loops.index(target) + 1]
+    for item in writers:
+        if item not in below:
+            raise state.error(
+                f"block {item.block.name!r} writes {buffer.name} too, but not under loop "
+                f"{target.loop_var.name}",
+                item,
+                target,
+                remedy="choose a loop that all writers are under",
+            )
+        if not finishes_inside(item, [x for x in outer if as_int(x.extent) != 1]):
+            raise state.error(
+                f"what block {item.block.name!r} makes of {buffer.name} is not complete in one "
+                f"iteration of loop {target.loop_var.name}",
+                item,
+                target,
+                remedy="choose a loop outside of the reduction",
+            )
+    for item in below:
+        if item not in writers and buffer in regions_buffers(item.block.reads):
+            raise state.error(
+                f"block {item.block.name!r} under loop {target.loop_var.name} reads {buffer.name}",
+                item,
+                target,
+            )
+        check_not_by_pointer(scope, item, buffer)
+    box = Box(scope, outer)
+    makers = [item for item in writers if buffer not in regions_buffers(item.block.reads)]
+    for item in makers:
+        box.add(item, item.block.writes, buffer)
+    made = box.spans
+    for item in writers:
+        box.add(item, item.block.writes, buffer)
+    if made is None or made != box.spans:
+        raise state.error(
+            f"block {realize.block.name!r} updates elements of {buffer.name} that were made "
+            f"outside of loop {target.loop_var.name}",
+            realize,
+            target,
+        )
+    check_filled(box, makers, buffer)
+    cached, name = cache_buffer(scope, buffer, storage_scope)
+    copy = _copy_block(box, cached, buffer, name, box.domains(buffer.shape))
+    renamed = {item: change_buffers(item, {buffer: cached}) for item in writers}
+    body = seq(state.rebuilt(target.body, renamed), copy)
+    _replace(scope, target, body, cached)
+    return BlockRV(scope.func_name, name)
+
+
+def _below(scope: Scope, realize: BlockRealize, loop: For) -> list[BlockRealize]:
+    """Return the blocks of the scope that are under ``loop``; ``realize`` must be one of them."""
+    below = [item for item in scope.blocks if loop in scope.loops(item)]
+    if realize not in below:
+        raise scope.state.error(
+            f"block {realize.block.name!r} is not under loop {loop.loop_var.name} in its scope",
+            realize,
+            loop,
+            remedy="choose a loop around the block, inside the same outer block",
+        )
+    return below
+
+
+def _replace(scope: Scope, loop: For, body: Stmt, cached: Buffer) -> None:
+    state = scope.state
+    made = state.rebuilt(scope.block.body, {loop: loop.replace(body=body)})
+    buffers = (*scope.block.alloc_buffers, cached)
+    state.replace(scope.block, scope.block.replace(body=made, alloc_buffers=buffers))
+
+
+def _copy_block(
+    box: Box, source: Buffer, target: Buffer, name: str, domains: Sequence[Range]
+) -> Stmt:
+    """Build one block that copies the box; its axes are the loops on which the box depends."""
+    regions = box.regions
+    assert box.spans is not None
+    starts: list[Expr] = []
+    extents: list[Expr] = []
+    limits: list[list[tuple[bool, Expr]]] = []
+    used: set[int] = set()
+    for span, dom in zip(box.spans, domains):
+        start, extent, ends = regions.place(span, dom)
+        for number in regions.outer:
+            if any(regions.depends(atom, {number}) for atom in poly_atoms(start)):
+                used.add(number)
+        starts.append(regions.expr(start))
+        extents.append(regions.expr(extent))
+        limits.append([(is_end, regions.expr(limit)) for is_end, limit in ends])
+    around = [loop for loop in box.outer if regions.table.var(loop.loop_var) in used]
+    axes = {loop.loop_var: Var(f"v{number}") for number, loop in enumerate(around)}
+    starts = [substitute(start, axes) for start in starts]
+    loops: list[tuple[Var, Expr]] = []
+    where: list[Expr] = []
+    conditions: list[Expr] = []
+    for axis, (start, extent, ends_of) in enumerate(zip(starts, extents, limits)):
+        index = start
+        if as_int(extent) != 1:
+            var = Var(f"ax{axis}")
+            loops.append((var, extent))
+            index = regions.expr(poly_add(regions.poly(start), regions.poly(var)))
+        where.append(index)
+        for is_end, limit in ends_of:
+            conditions.append(index < limit if is_end else index >= limit)
+    body: Stmt = BufferStore(target, BufferLoad(source, tuple(where)), tuple(where))
+    condition = and_(*conditions)
+    if condition is not TRUE:
+        body = IfThenElse(condition, body)
+    for var, extent in reversed(loops):
+        body = For(var, const(0), extent, SERIAL, body)
+    region = tuple(Range(start, extent) for start, extent in zip(starts, extents))
+    block = Block(
+        tuple(
+            IterVar(axes[loop.loop_var], Range(loop.min, loop.extent), SPATIAL) for loop in around
+        ),
+        (BufferRegion(source, region),),
+        (BufferRegion(target, region),),
+        name,
+        body,
+        annotations={AUTO_COPY: 1},
+    )
+    return BlockRealize(tuple(loop.loop_var for loop in around), TRUE, block)
+
+
+__all__ = ["AUTO_COPY", "read_at", "write_at"]
