@@ -6,15 +6,15 @@ from collections import Counter
 from math import prod
 
 import pytest
-from schedule_cases import chain, matmul
+from schedule_cases import chain, check, conv2d, matmul
 
 from tilewright.support.errors import ScheduleError
-from tilewright.tir.schedule import Rng, Schedule
+from tilewright.tir.schedule import PRIMITIVES, Rng, Schedule
 from tilewright.tir.schedule.sampling import (
     count_factorizations,
     divisors,
     sample_partitioned,
-    sample_tile,
+    sample_perfect,
 )
 
 
@@ -33,7 +33,7 @@ def test_counts_agree_with_enumeration():
 def test_tiles_are_uniform():
     rng = Rng(0)
     allowed = [tile for tile in all_tiles(24, 3) if tile[-1] <= 4]
-    counts = Counter(tuple(sample_tile(rng, 24, 3, 4)) for _ in range(400 * len(allowed)))
+    counts = Counter(tuple(sample_perfect(rng, 24, 3, 4)) for _ in range(400 * len(allowed)))
     assert set(counts) == set(allowed)
     assert all(abs(count - 400) < 120 for count in counts.values())
 
@@ -48,9 +48,9 @@ def test_partitioned_tiles_are_uniform():
 
 def test_primes_and_ones():
     rng = Rng(3)
-    assert prod(sample_tile(rng, 7919, 4, 64)) == 7919
-    assert sample_tile(rng, 1, 3, 16) == [1, 1, 1]
-    assert sample_tile(rng, 12, 1, 4) == [12]
+    assert prod(sample_perfect(rng, 7919, 4, 64)) == 7919
+    assert sample_perfect(rng, 1, 3, 16) == [1, 1, 1]
+    assert sample_perfect(rng, 12, 1, 4) == [12]
 
 
 def test_categorical_follows_probabilities():
@@ -101,3 +101,55 @@ def test_compute_location_covers_all_choices():
 def test_compute_location_of_an_output_is_where_it_is():
     sch = Schedule(chain(), seed=0)
     assert {sch.sample_compute_location("D").place for _ in range(5)} == {"root"}
+
+
+def test_tiles_that_cover():
+    sch = Schedule(matmul(30, 7, 10), seed=0)
+    i, j, _ = sch.get_loops("C")
+    seen = set()
+    for _ in range(300):
+        factors = tuple(int(item) for item in sch.sample_tile(i, 3, 8))
+        assert 30 <= prod(factors) <= 37
+        assert factors[-1] <= 8
+        assert prod(factors) - prod(factors[1:]) < 30
+        seen.add(factors)
+    assert any(prod(factors) > 30 for factors in seen)
+    assert any(prod(factors) == 30 for factors in seen)
+    assert [int(item) for item in sch.sample_tile(j, 1)] == [7]
+    again = Schedule(matmul(30, 7, 10), seed=0)
+    first = again.sample_tile(again.get_loops("C")[0], 3, 8)
+    assert [int(item) for item in first] == sch.trace.insts[2].decision
+
+
+def test_covering_tiles_split_with_any_tail():
+    before = matmul(30, 7, 10)
+    for tail in ("predicate", "peel", "overlap"):
+        sch = Schedule(before, seed=4, check=True)
+        for loop in sch.get_loops("C")[:2]:
+            sch.split(loop, sch.sample_tile(loop, 2, 4), tail=tail)
+        check(sch, before)
+
+
+def test_symbolic_tiles_that_cover_get_a_predicate():
+    sch = Schedule(matmul(64, 32, 16), symbolic=True)
+    i, j, _ = sch.get_loops("C")
+    sch.split(i, sch.sample_tile(i, 2, 16))
+    sch.split(j, sch.sample_partitioned_tile(j, 3, 1, 4))
+    assert [tile.exact for tile in sch.state.symbolic] == [False, True]
+    assert sch.mod.script().count("T.where") == 1
+
+
+def test_a_location_needs_few_tries(monkeypatch):
+    tries = []
+    primitive = PRIMITIVES.get("compute_at")
+    function = primitive.function
+
+    def counted(*args):
+        tries.append(args)
+        return function(*args)
+
+    monkeypatch.setattr(primitive, "function", counted)
+    sch = Schedule(conv2d(), seed=0)
+    for _ in range(20):
+        sch.sample_compute_location("pad")
+    assert len(tries) < 20 * 3

@@ -34,9 +34,12 @@ from tilewright.tir.schedule.handles import RV_TYPES
 from tilewright.tir.schedule.sampling import (
     Rng,
     count_factorizations,
+    covering_pairs,
     divisors,
+    is_tight,
     prime_factors,
-    sample_tile,
+    sample_covering,
+    sample_perfect,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
+TILES = ("sample_perfect_tile", "sample_partitioned_tile", "sample_tile")
 MAX_OPTIONS = 20_000
 """A tile with more factorizations than this is represented by a sample of them."""
 MAX_LOCATIONS = 3
@@ -117,11 +121,27 @@ def tile_options(extent: int, parts: int, max_innermost: int, multiple: int = 1)
         allowed = set(inner)
         drawn = {
             tuple(row)
-            for row in (sample_tile(rng, extent, parts, limit) for _ in range(MAX_OPTIONS))
+            for row in (sample_perfect(rng, extent, parts, limit) for _ in range(MAX_OPTIONS))
             if row[-1] in allowed
         }
         return np.array(sorted(drawn), dtype=np.int64)
     rows = [(*outer, d) for d in inner for outer in factorizations(extent // d, parts - 1)]
+    return np.array(rows, dtype=np.int64)
+
+
+def covering_options(extent: int, parts: int, max_innermost: int) -> Rows:
+    """List all tiles that cover an extent, as ``sample_tile`` draws them."""
+    pairs = covering_pairs(extent, parts, max_innermost)
+    if sum(count_factorizations(outer, parts - 1) for _, outer in pairs) > MAX_OPTIONS:
+        rng = Rng(extent)
+        drawn = (sample_covering(rng, extent, parts, max_innermost) for _ in range(MAX_OPTIONS))
+        return np.array(sorted(set(map(tuple, drawn))), dtype=np.int64)
+    rows = [
+        (*row, innermost)
+        for innermost, outer in pairs
+        for row in (factorizations(outer, parts - 1) if parts > 1 else [()])
+        if is_tight(extent, (*row, innermost))
+    ]
     return np.array(rows, dtype=np.int64)
 
 
@@ -153,8 +173,32 @@ def _compositions(total: int, parts: int) -> list[tuple[int, ...]]:
     ]
 
 
-def make_columns(trace: Trace, multiples: Mapping[int, int] | None = None) -> list[Column]:
-    """Describe the open decisions of a trace; ``multiples`` by instruction restricts tiles."""
+def covered_extents(mod: IRModule, trace: Trace) -> dict[int, int]:
+    """Return the extents that tiles of ``sample_tile`` are for, by position of the instruction."""
+    positions = {inst: n for n, inst in enumerate(trace.insts) if inst.name == "sample_tile"}
+    if not positions:
+        return {}
+    sch = Schedule(mod, record=False)
+    found: dict[int, int] = {}
+
+    def look(inst: Instruction, args: Sequence[Any], decision: Any) -> Any:
+        if inst in positions:
+            found[positions[inst]] = as_int(sch.get(args[0]).extent) or 1
+        return decision
+
+    trace.apply_to_schedule(sch, decision_provider=look)
+    return found
+
+
+def make_columns(
+    trace: Trace,
+    multiples: Mapping[int, int] | None = None,
+    covered: Mapping[int, int] | None = None,
+) -> list[Column]:
+    """Describe the open decisions of a trace; ``multiples`` by instruction restricts tiles.
+
+    ``covered`` has what can't be told from the trace: the extents of tiles that need not divide.
+    """
     uses: dict[Any, str] = {}
     for inst in trace.insts:
         if inst.name == "annotate":
@@ -172,6 +216,11 @@ def make_columns(trace: Trace, multiples: Mapping[int, int] | None = None) -> li
                 int(args["max_innermost_factor"]),
                 (multiples or {}).get(position, 1),
             )
+            columns.append(Column(position, "tile", options, extent=extent))
+        elif inst.name == "sample_tile":
+            args = inst.attrs
+            extent = (covered or {})[position]
+            options = covering_options(extent, int(args["n"]), int(args["max_innermost_factor"]))
             columns.append(Column(position, "tile", options, extent=extent))
         elif inst.name == "sample_partitioned_tile":
             args = inst.attrs
@@ -206,7 +255,8 @@ class Variant:
         self.family = family
         self.target = target
         self.shape = open_shape(trace)
-        self.columns = make_columns(trace)
+        self.covered = covered_extents(mod, trace)
+        self.columns = make_columns(trace, None, self.covered)
         self.function: FeatureFunction | None = None
         self.fallback_reason: str | None = None
         try:
@@ -230,11 +280,12 @@ class Variant:
         for position, inst in enumerate(self.trace.insts):
             number = by_position.get(position)
             args = mapped(inst.args, handles)
-            if inst.name == "sample_perfect_tile" and number is not None:
+            if number is not None and inst.name in TILES:
                 result = inst.primitive.run(sch, args, None)
                 for part, rv in enumerate(result):
                     tiles[rv.value] = f"v[{number}][:,{part}]"
-                vector_parts[result[-1].value] = position
+                if inst.name == "sample_perfect_tile":
+                    vector_parts[result[-1].value] = position
             elif inst.name == "sample_categorical" and number is not None:
                 var = Var(f"c{number}")
                 tiles[var] = f"v[{number}][:,0]"
@@ -262,7 +313,7 @@ class Variant:
                 bits = dtypes.bits_of(realize.block.writes[0].buffer.dtype)
                 multiples[position] = self.target.vector_bits // bits
         if multiples:
-            self.columns = make_columns(self.trace, multiples)
+            self.columns = make_columns(self.trace, multiples, self.covered)
 
     # ---- populations --------------------------------------------------------------------------
     def draw(self, count: int, rng: np.random.Generator) -> Rows:

@@ -122,8 +122,9 @@ def check_reorder(sch: Schedule, chain: list[For], made: list[For]) -> None:
         _refuse_opaque(sch, realize, what)
         if not _feeds_reduction(realize, moved_vars):
             continue
+        # Loops further out keep their order, so instances of different iterations of these do.
         loops = sch.state.loops_above(realize)
-        if not _injective(sch.state, realize, loops):
+        if not _injective(sch.state, realize, loops[loops.index(moved[0]) :]):
             raise sch.error(
                 f"the bindings of reduction block {realize.block.name!r} are not shown to be "
                 "injective, so the order of its instances matters",

@@ -116,7 +116,7 @@ def sample_factorization(rng: Rng, number: int, parts: int) -> list[int]:
     return factors
 
 
-def sample_tile(rng: Rng, extent: int, parts: int, max_innermost: int) -> list[int]:
+def sample_perfect(rng: Rng, extent: int, parts: int, max_innermost: int) -> list[int]:
     """Draw a perfect tile uniformly; ``max_innermost`` of 0 or less sets no limit."""
     if parts == 1:
         return [extent]
@@ -145,3 +145,53 @@ def sample_partitioned(rng: Rng, extent: int, parts: int, position: int, inner: 
         *sample_factorization(rng, extent // product, position),
         *sample_factorization(rng, product, parts - position),
     ]
+
+
+MAX_WASTE = 4
+"""A covering tile has at most one in so many iterations more than the loop."""
+
+
+@lru_cache(maxsize=4096)
+def covering_pairs(extent: int, parts: int, max_innermost: int) -> tuple[tuple[int, int], ...]:
+    """List the pairs (innermost factor, product of the others) that tiles of ``sample_tile`` have.
+
+    The innermost factor divides the extent or is a multiple of 4 (whole vectors); the others
+    multiply to the number of inner tiles, or to it rounded up to a multiple of 2, 4 or 8.
+    """
+    if parts == 1:
+        return ((extent, 1),)
+    limit = max_innermost if max_innermost > 0 else extent
+    inner = {d for d in divisors(extent) if d <= limit}
+    inner.update(range(4, min(limit, extent + 3) + 1, 4))
+    pairs = []
+    for innermost in sorted(inner):
+        count = -(-extent // innermost)
+        rounded = {count, *(-(-count // step) * step for step in (2, 4, 8) if parts > 2)}
+        for outer in sorted(rounded):
+            if (innermost * outer - extent) * MAX_WASTE <= extent:
+                pairs.append((innermost, outer))
+    return tuple(pairs)
+
+
+def is_tight(extent: int, factors: Sequence[int]) -> bool:
+    """Whether factors cover an extent and the first one is no greater than need be."""
+    total = prod(factors)
+    return total >= extent > total - total // factors[0]
+
+
+@lru_cache(maxsize=4096)
+def _covering_weights(extent: int, parts: int, max_innermost: int) -> tuple[int, ...]:
+    pairs = covering_pairs(extent, parts, max_innermost)
+    return tuple(accumulate(count_factorizations(outer, parts - 1) for _, outer in pairs))
+
+
+def sample_covering(rng: Rng, extent: int, parts: int, max_innermost: int) -> list[int]:
+    """Draw uniformly from the tiles that cover an extent with little waste; see the pairs above."""
+    pairs = covering_pairs(extent, parts, max_innermost)
+    cumulative = _covering_weights(extent, parts, max_innermost)
+    while True:
+        # Where nothing is rounded up the tile is always tight, so this ends soon.
+        innermost, outer = pairs[rng.pick(cumulative)]
+        factors = [*sample_factorization(rng, outer, parts - 1), innermost]
+        if is_tight(extent, factors):
+            return factors

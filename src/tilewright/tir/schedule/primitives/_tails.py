@@ -126,7 +126,8 @@ def overlap(
     extent = loop.extent
     known = sch.state.analyzer_at(loop)
     tile = product(extents[1:])
-    if not known.can_prove(extent >= tile):
+    # Under a loop that may have no iterations, what is made of its extent may be zero as well.
+    if not (known.can_prove(tile >= 1) and known.can_prove(extent >= tile)):
         raise sch.error(
             f"the loop of {extent!r} iterations may be shorter than one tile of {tile!r}, so the "
             "last tile can't begin earlier",

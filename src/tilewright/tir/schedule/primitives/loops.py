@@ -26,7 +26,7 @@ from tilewright.ir import (
     is_const,
     uses_var,
 )
-from tilewright.tir import SERIAL, For
+from tilewright.tir import SERIAL, BlockRealize, For
 from tilewright.tir.analysis import has_division
 from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
@@ -406,3 +406,38 @@ def add_unit_loop(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> LoopRV:
     var = Var("u", INDEX)
     sch.state.replace(target, For(var, const(0), const(1), SERIAL, target))
     return LoopRV(block_or_loop.func, var)
+
+
+@primitive
+def reorder_block_iter_var(sch: Schedule, block: BlockRV, new_order: Sequence[int]) -> None:
+    """Give the iteration variables of a block another order.
+
+    ``new_order`` says, for each place, which variable comes there. Loops stay as they are.
+
+    Preconditions:
+        - ``new_order`` names each position of an iteration variable once
+    Before:
+        for i, j in T.grid(16, 8):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+    After ``reorder_block_iter_var("B", [1, 0])``:
+        for i, j in T.grid(16, 8):
+            with T.block("B"):
+                vj, vi = T.axis.remap("SS", [j, i])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+    """
+    realize = sch.state.get_block(block)
+    count = len(realize.block.iter_vars)
+    if sorted(new_order) != list(range(count)):
+        raise sch.error(
+            f"{list(new_order)} is not an order of the positions 0 .. {count - 1} of the block's "
+            "iteration variables",
+            realize,
+        )
+    if list(new_order) == list(range(count)):
+        return
+    iter_vars = tuple(realize.block.iter_vars[place] for place in new_order)
+    values = tuple(realize.iter_values[place] for place in new_order)
+    made = BlockRealize(values, realize.predicate, realize.block.replace(iter_vars=iter_vars))
+    sch.state.replace(realize, made)

@@ -16,7 +16,7 @@ from tilewright.tir import For
 from tilewright.tir.analysis import block_dependencies
 from tilewright.tir.schedule.handles import INLINE, ROOT, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import PRIMITIVES, primitive
-from tilewright.tir.schedule.sampling import sample_partitioned, sample_tile
+from tilewright.tir.schedule.sampling import sample_covering, sample_partitioned, sample_perfect
 from tilewright.tir.schedule.state import SymbolicTile
 
 if TYPE_CHECKING:
@@ -34,6 +34,11 @@ def _constant_extent(sch: Schedule, loop: For) -> int:
     return extent
 
 
+def _check_parts(sch: Schedule, loop: For, n: int) -> None:
+    if n < 1:
+        raise sch.error(f"the number of factors must be positive, got {n}", loop)
+
+
 def _checked_tile(
     sch: Schedule, loop: For, extent: int, n: int, decision: Sequence[Any]
 ) -> list[int]:
@@ -46,10 +51,12 @@ def _checked_tile(
     return made
 
 
-def _symbolic_tile(sch: Schedule, extent: Expr, n: int, max_innermost: int) -> list[ExprRV]:
+def _symbolic_tile(
+    sch: Schedule, extent: Expr, n: int, max_innermost: int, *, exact: bool = True
+) -> list[ExprRV]:
     count = sum(len(tile.variables) for tile in sch.state.symbolic)
     variables = tuple(Var(f"v{count + position}", extent.dtype) for position in range(n))
-    sch.state.symbolic.append(SymbolicTile(variables, extent, max_innermost))
+    sch.state.symbolic.append(SymbolicTile(variables, extent, max_innermost, exact))
     return [ExprRV(var) for var in variables]
 
 
@@ -66,17 +73,60 @@ def sample_perfect_tile(
 
     The last factor is at most ``max_innermost_factor`` (no limit if that is 0 or less). A symbolic
     schedule returns fresh variables and notes what is known of them in ``state.symbolic``.
+
+    Preconditions:
+        - the loop's extent is constant, unless the schedule is symbolic
+        - ``n`` is positive
+        - a decision, if given, is ``n`` positive factors whose product is the extent
     """
     target = sch.state.get_loop(loop)
-    if n < 1:
-        raise sch.error(f"the number of factors must be positive, got {n}", target)
+    _check_parts(sch, target, n)
     if sch.symbolic and decision is None:
         return _symbolic_tile(sch, target.extent, n, max_innermost_factor)
     extent = _constant_extent(sch, target)
     if decision is None:
-        made = sample_tile(sch.rng, extent, n, max_innermost_factor)
+        made = sample_perfect(sch.rng, extent, n, max_innermost_factor)
     else:
         made = _checked_tile(sch, target, extent, n, decision)
+    sch.note(decision=made)
+    return [ExprRV(item) for item in made]
+
+
+@primitive(pure=True)
+def sample_tile(
+    sch: Schedule,
+    loop: LoopRV,
+    n: int,
+    max_innermost_factor: int = 16,
+    *,
+    decision: Sequence[int] | None = None,
+) -> list[ExprRV]:
+    """Choose ``n`` factors that cover the loop's extent, but need not divide it.
+
+    The last factor, at most ``max_innermost_factor`` (no limit if that is 0 or less), divides the
+    extent or is a multiple of 4. The others may be rounded up as well, while the tiles are at most
+    a quarter larger than the loop; the first is never greater than need be. All such tiles are
+    equally likely. Give them to ``split`` with the tail strategy of your choice. A symbolic
+    schedule returns fresh variables and notes what is known of them in ``state.symbolic``.
+
+    Preconditions:
+        - the loop's extent is constant, unless the schedule is symbolic
+        - ``n`` is positive
+        - a decision, if given, is ``n`` positive factors whose product covers the extent
+    """
+    target = sch.state.get_loop(loop)
+    _check_parts(sch, target, n)
+    if sch.symbolic and decision is None:
+        return _symbolic_tile(sch, target.extent, n, max_innermost_factor, exact=False)
+    extent = _constant_extent(sch, target)
+    if decision is None:
+        made = sample_covering(sch.rng, extent, n, max_innermost_factor)
+    else:
+        made = [int(item) for item in decision]
+        if len(made) != n or any(item < 1 for item in made) or prod(made) < extent:
+            raise sch.error(
+                f"the decision {made} is not a tile of {n} factors that cover {extent}", target
+            )
     sch.note(decision=made)
     return [ExprRV(item) for item in made]
 
@@ -93,16 +143,23 @@ def sample_partitioned_tile(
 ) -> list[ExprRV]:
     """Choose ``n`` factors of the loop's extent, uniformly, with a divisible inner part.
 
-    ``innerpart_factor`` divides the product of the factors from ``partition_pos`` on.
+    ``innerpart_factor`` divides the product of the factors from ``partition_pos`` on. A symbolic
+    schedule returns fresh variables and notes what is known of them in ``state.symbolic``.
+
+    Preconditions:
+        - the loop's extent is constant, unless the schedule is symbolic
+        - ``partition_pos`` is a position of the ``n`` factors
+        - ``innerpart_factor`` is positive and divides the extent
+        - a decision, if given, is ``n`` positive factors whose product is the extent
     """
     target = sch.state.get_loop(loop)
+    if not 0 <= partition_pos < n:
+        raise sch.error(f"partition_pos must be within 0 .. {n - 1}, got {partition_pos}", target)
+    if innerpart_factor < 1:
+        raise sch.error(f"innerpart_factor must be positive, got {innerpart_factor}", target)
+    if sch.symbolic and decision is None:
+        return _symbolic_tile(sch, target.extent, n, 0)
     extent = _constant_extent(sch, target)
-    if not 0 <= partition_pos < n or innerpart_factor < 1:
-        raise sch.error(
-            f"partition_pos must be within 0 .. {n - 1} and innerpart_factor positive, "
-            f"got {partition_pos} and {innerpart_factor}",
-            target,
-        )
     if decision is None:
         if extent % innerpart_factor:
             raise sch.error(
@@ -123,7 +180,13 @@ def sample_categorical(
     *,
     decision: int | None = None,
 ) -> ExprRV:
-    """Choose one of ``candidates`` with the given probabilities; the decision is its position."""
+    """Choose one of ``candidates`` with the given probabilities; the decision is its position.
+
+    Preconditions:
+        - there are as many probabilities as candidates, and at least one
+        - probabilities are not negative, and not all zero
+        - a decision, if given, is a position of the candidates
+    """
     if not candidates or len(candidates) != len(probs):
         raise sch.error(
             f"there are {len(candidates)} candidates but {len(probs)} probabilities; "
@@ -145,14 +208,17 @@ def sample_compute_location(
 ) -> LoopRV:
     """Choose where a block is computed.
 
-    That is a loop of its consumers, inline (decision -2), or where it is (decision -1). Give the
-    answer to ``compute_at``, which understands all three.
+    That is a loop of its consumers, inline (decision -2), or where it is (decision -1), uniformly
+    among the places that are legal. Give the answer to ``compute_at``, which understands all three.
+
+    Preconditions:
+        - the block is inside another block
+        - a decision, if given, is -2, -1 or the position of a loop around all consumers
     """
     realize = sch.state.get_block(block)
     loops = consumer_loops(sch, block)
     if decision is None:
-        choices = _possible_locations(sch, block, loops)
-        decision = choices[sch.rng.below(len(choices))]
+        decision = _draw_location(sch, block, loops)
     elif not -2 <= decision < len(loops):
         raise sch.error(
             f"the decision {decision} is not -2 (inline), -1 (stay) or one of the {len(loops)} "
@@ -182,24 +248,26 @@ def consumer_loops(sch: Schedule, block: BlockRV) -> list[For]:
     return [loop for loop in common or () if loop not in own]
 
 
-def _possible_locations(sch: Schedule, block: BlockRV, loops: list[For]) -> list[int]:
-    """Try every location; what the primitives refuse is left out."""
-    state = sch.state
-    choices = [-1]
+def _draw_location(sch: Schedule, block: BlockRV, loops: list[For]) -> int:
+    """Draw a legal place: a place that the primitives refuse is drawn no second time.
 
-    def works(name: str, *args: Any) -> bool:
+    All legal places are equally likely, and few have to be tried.
+    """
+    state = sch.state
+    places = list(range(-2, len(loops)))
+    while True:
+        place = places.pop(sch.rng.below(len(places)))
+        if place == -1:
+            return place
         saved = state.snapshot()
         try:
-            PRIMITIVES.get(name).function(sch, *args)
+            if place == -2:
+                PRIMITIVES.get("compute_inline").function(sch, block)
+            else:
+                at = LoopRV(block.func, loops[place].loop_var)
+                PRIMITIVES.get("compute_at").function(sch, block, at)
         except ScheduleError:
-            return False
+            continue
         finally:
             state.restore(saved)
-        return True
-
-    if works("compute_inline", block):
-        choices.append(-2)
-    for position, loop in enumerate(loops):
-        if works("compute_at", block, LoopRV(block.func, loop.loop_var)):
-            choices.append(position)
-    return choices
+        return place
