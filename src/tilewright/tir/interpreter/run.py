@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,18 @@ Program = Callable[[dict[int, Any], dict[int, Any]], None]
 
 
 def compile_function(
-    func: PrimFunc, mod: IRModule | None = None, *, check_races: bool = False
+    func: PrimFunc,
+    mod: IRModule | None = None,
+    *,
+    check_races: bool = False,
+    warp_size: int = 32,
 ) -> Callable[..., None]:
     """Return a Python function that runs ``func`` in place on NumPy arrays and numbers.
 
     ``mod`` holds the functions that it may call by name. With ``check_races`` accesses of threads
     to shared and global memory are followed; see ``run``.
     """
-    program = _Linker(mod, check_races).compiled(func)
+    program = _Linker(mod, check_races, warp_size).compiled(func)
 
     def call(*args: Any) -> None:
         memory, symbols, written_back = _bind(func, args)
@@ -39,7 +44,11 @@ def compile_function(
 
 
 def run(
-    func: PrimFunc | IRModule, *args: Any, name: str = "main", check_races: bool = False
+    func: PrimFunc | IRModule,
+    *args: Any,
+    name: str = "main",
+    check_races: bool = False,
+    warp_size: int = 32,
 ) -> None:
     """Run a function (or function ``name`` of a module) in place on NumPy arrays and numbers.
 
@@ -48,19 +57,19 @@ def run(
     ``UnifyThreadBinding``. Raises ``RunError`` for arguments that don't fit, accesses out of
     bounds, failed assertions, races, and barriers that not all threads reach.
     """
-    if isinstance(func, IRModule):
-        if name not in func and len(func) == 1:
-            name = next(iter(func))
-        compile_function(func[name], func, check_races=check_races)(*args)
-    else:
-        compile_function(func, check_races=check_races)(*args)
+    mod = func if isinstance(func, IRModule) else None
+    if mod is not None and name not in mod and len(mod) == 1:
+        name = next(iter(mod))
+    chosen: Any = func if mod is None else mod[name]
+    compile_function(chosen, mod, check_races=check_races, warp_size=warp_size)(*args)
 
 
 class _Linker:
     """Compiles functions, and those that they call when they are first called."""
 
-    def __init__(self, mod: IRModule | None, check_races: bool) -> None:
+    def __init__(self, mod: IRModule | None, check_races: bool, warp_size: int) -> None:
         self.mod = mod
+        self.warp_size = warp_size
         self.check_races = check_races
         self.programs: dict[str, Program] = {}
 
@@ -77,7 +86,8 @@ class _Linker:
             )
         }  # fmt: skip
         scope.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races)
-        scope.update(run_threads=run_threads, call_function=self.call)
+        scope["run_threads"] = partial(run_threads, warp_size=self.warp_size)
+        scope["call_function"] = self.call
         for name in intrinsics:
             scope["intrinsic_" + name] = values.float_intrinsic(name)
         exec(compile(source, "<interpreter>", "exec"), scope)

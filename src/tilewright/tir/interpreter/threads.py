@@ -20,8 +20,6 @@ from tilewright.support.errors import RunError
 from tilewright.tir.interpreter.races import Access, Races
 from tilewright.tir.interpreter.values import allocate
 
-WARP_SIZE = 32
-
 Coordinates = Sequence[tuple[str, int]]
 Request = tuple[str, str, Any]
 """What a thread waits for: kind, the place in the program (as text), and what it brings."""
@@ -42,7 +40,9 @@ class Block:
 class Thread:
     """One thread: its coordinates, its place in a warp, and what it waits for."""
 
-    def __init__(self, block: Block, coordinates: Coordinates, extents: dict[str, int]) -> None:
+    def __init__(
+        self, block: Block, coordinates: Coordinates, extents: dict[str, int], warp_size: int
+    ) -> None:
         self.block = block
         self.coordinates = coordinates
         place = dict(coordinates)
@@ -51,8 +51,8 @@ class Thread:
             linear += place.get(tag, 0) * step
             step *= extents.get(tag, 1)
         virtual = tuple(value for tag, value in coordinates if tag.startswith("vthread"))
-        self.lane = linear % WARP_SIZE
-        self.warp = (linear // WARP_SIZE, virtual)
+        self.lane = linear % warp_size
+        self.warp = (linear // warp_size, virtual)
         self.request: Request | None = None
         self.answer: Any = None
         self.steps: Generator[Request, Any, None]
@@ -104,6 +104,8 @@ def run_threads(
     extents: Sequence[tuple[str, int]],
     block: Coordinates,
     races: Races | None = None,
+    *,
+    warp_size: int = 32,
 ) -> None:
     """Run ``body(thread, *indices)`` for all threads of a block."""
     shared = Block(block, races)
@@ -112,7 +114,8 @@ def run_threads(
     # The last loop varies slowest, so that the order is that of the warps if x comes first.
     for indices in product(*(range(extent) for _, extent in reversed(extents))):
         indices = indices[::-1]
-        thread = Thread(shared, [(tag, i) for (tag, _), i in zip(extents, indices)], by_tag)
+        coordinates = [(tag, i) for (tag, _), i in zip(extents, indices)]
+        thread = Thread(shared, coordinates, by_tag, warp_size)
         thread.steps = body(thread, *indices)
         shared.warps[thread.warp].append(thread)
         threads.append(thread)

@@ -4,10 +4,14 @@ PlanBufferAllocation has put each allocation inside the loops that all its uses 
 through that place touches is a box whose start depends on the loops around and whose extents, as a
 rule, are constant: the buffer gets those extents, and accesses are shifted by the box's start. This
 is what makes a tile of ``cache_write`` or ``compute_at`` small enough for registers or cache.
+
+Thread-bound loops around an allocation whose threads all see the memory count like loops inside:
+``shared`` buffers hold what all threads of a block touch, ``local`` ones what one thread does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tilewright.arith import Analyzer, region_bound
@@ -42,6 +46,7 @@ from tilewright.tir.stmt import (
     Stmt,
 )
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+from tilewright.tir.transform.kernels import shared_by_threads
 
 Box = tuple[Range, ...]
 
@@ -62,12 +67,14 @@ class CompactBufferAllocation(FunctionTransform):
 class _Touched:
     """Boxes of some buffers that a piece of program touches, relaxed over the loops inside it."""
 
-    def __init__(self, buffers: set[Buffer], analyzer: Analyzer) -> None:
+    def __init__(
+        self, buffers: set[Buffer], analyzer: Analyzer, threads: Mapping[Var, Range]
+    ) -> None:
         self.analyzer = analyzer
         self.of_data = {buffer.data: buffer for buffer in buffers}
         self.boxes: dict[Buffer, Box] = {}
         self.kept: set[Buffer] = set()
-        self.domain: dict[Var, Range] = {}
+        self.domain: dict[Var, Range] = dict(threads)
         self.values: dict[Var, Expr] = {}
         self.condition: Expr = TRUE
 
@@ -153,12 +160,18 @@ class _Compactor(Mutator):
     def __init__(self, analyzer: Analyzer) -> None:
         self.analyzer = analyzer
         self.outer: set[Var] = set()  # loops around: extents may not depend on them
+        self.threads: dict[Var, tuple[str, Range]] = {}  # those of them bound to a thread tag
         self.moved: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]] = {}
 
     def visit_For(self, node: For) -> Any:
         self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
         self.outer.add(node.loop_var)
-        return self.generic_visit(node)
+        if node.thread is None:
+            return self.generic_visit(node)
+        self.threads[node.loop_var] = node.thread, Range(node.min, node.extent)
+        made = self.generic_visit(node)
+        del self.threads[node.loop_var]
+        return made
 
     def visit_Allocate(self, node: Allocate) -> Any:
         (buffer,) = self._compact_all((node.buffer,), node.body)
@@ -168,9 +181,18 @@ class _Compactor(Mutator):
         return node.replace(buffer=buffer, body=body)
 
     def _compact_all(self, buffers: tuple[Buffer, ...], body: Stmt) -> tuple[Buffer, ...]:
-        touched = _Touched(set(buffers), self.analyzer)
-        touched.walk(body)
-        return tuple(self._compacted(buffer, touched) for buffer in buffers)
+        made: dict[Buffer, Buffer] = {}
+        for scope in dict.fromkeys(buffer.scope for buffer in buffers):
+            threads = {
+                var: domain
+                for var, (tag, domain) in self.threads.items()
+                if shared_by_threads(scope, tag)
+            }
+            group = {buffer for buffer in buffers if buffer.scope == scope}
+            touched = _Touched(group, self.analyzer, threads)
+            touched.walk(body)
+            made.update((buffer, self._compacted(buffer, touched)) for buffer in group)
+        return tuple(made[buffer] for buffer in buffers)
 
     def visit_Block(self, node: Block) -> Any:
         if not node.alloc_buffers:

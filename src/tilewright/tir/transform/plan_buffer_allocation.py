@@ -2,7 +2,8 @@
 
 A buffer that only the body of one loop uses is allocated there, so that CompactBufferAllocation can
 shrink it to what one iteration touches. A loop that a reduction runs over is not entered: values
-live from one of its iterations to the next.
+live from one of its iterations to the next. Nor is a thread-bound loop whose threads all see the
+buffer: ``shared`` memory stays outside of threadIdx loops, ``global`` memory outside of kernels.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any
 from tilewright.ir import Expr, Mutator, Var, as_int, pre_order
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import SPATIAL, Allocate, Block, BlockRealize, For
+from tilewright.tir.stmt import SPATIAL, Allocate, Block, BlockRealize, BufferStore, For
 from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.kernels import shared_by_threads
 
 
 class PlanBufferAllocation(FunctionTransform):
@@ -27,13 +29,24 @@ class PlanBufferAllocation(FunctionTransform):
         moved: set[Buffer] = set()
         for buffer, home in finder.home.items():
             path = finder.paths.get(buffer, ())
-            loops = [item for item in path[home:] if isinstance(item, For)]
+            loops = _loops_of_own(path[home:], buffer.scope)
             if loops:
                 sites.setdefault(loops[-1], []).append(buffer)
                 moved.add(buffer)
         if not moved:
             return func
         return func.replace(body=_Mover(sites, moved).visit(func.body))
+
+
+def _loops_of_own(path: tuple[Any, ...], scope: str) -> list[For]:
+    """The loops of a path up to the first whose threads share memory of a scope."""
+    found = []
+    for item in path:
+        if isinstance(item, For):
+            if item.thread is not None and shared_by_threads(scope, item.thread):
+                break
+            found.append(item)
+    return found
 
 
 class _Finder:
@@ -43,6 +56,7 @@ class _Finder:
         self.home: dict[Buffer, int] = {}  # length of the path of the block that allocates
         self.paths: dict[Buffer, tuple[Any, ...]] = {}
         self.of_data: dict[Var, Buffer] = {}
+        self.written: set[Buffer] = set()  # by the block around
 
     def walk(self, node: Any, path: tuple[Any, ...], usable: int, resolved: int) -> None:
         """``path[:usable]`` may be entered; loops after ``path[:resolved]`` are undecided yet."""
@@ -59,7 +73,10 @@ class _Finder:
             if node in self.of_data:
                 self.access(self.of_data[node], path[:usable])
         elif kind is Buffer:
-            self.access(self.of_data.get(node.data, node), path[:usable])
+            buffer = self.of_data.get(node.data, node)
+            # What a block only reads doesn't live on from one of its instances to the next.
+            only_read = buffer.scope != "global" and buffer not in self.written
+            self.access(buffer, path if only_read else path[:usable])
         else:
             for item in node.child_nodes():
                 self.walk(item, path, usable, resolved)
@@ -83,9 +100,12 @@ class _Finder:
             self.of_data[match.buffer.data] = self.of_data.get(
                 match.source.buffer.data, match.source.buffer
             )
-        for stmt in (block.init, block.body):
-            if stmt is not None:
-                self.walk(stmt, inside, usable, resolved)
+        before, parts = self.written, [part for part in (block.init, block.body) if part]
+        stores = (item for part in parts for item in pre_order(part) if type(item) is BufferStore)
+        self.written = {self.of_data.get(s.buffer.data, s.buffer) for s in stores}
+        for part in parts:
+            self.walk(part, inside, usable, resolved)
+        self.written = before
 
     def access(self, buffer: Buffer, path: tuple[Any, ...]) -> None:
         if buffer not in self.home:
@@ -103,7 +123,10 @@ class _Finder:
 
 
 def _enterable(loops: tuple[Any, ...], node: BlockRealize) -> int:
-    """How many of the loops just above a block run over its spatial axes only."""
+    """How many of the loops just above a block run over its spatial axes only.
+
+    Iterations of thread-bound loops have nothing to do with each other, but for reductions.
+    """
     spatial: set[Any] = set()
     other: set[Any] = set()
     for iter_var, value in zip(node.block.iter_vars, node.iter_values):
@@ -111,7 +134,8 @@ def _enterable(loops: tuple[Any, ...], node: BlockRealize) -> int:
         (spatial if iter_var.kind == SPATIAL else other).update(found)
     count = 0
     for loop in loops:
-        if as_int(loop.extent) != 1 and (loop.loop_var in other or loop.loop_var not in spatial):
+        free = loop.loop_var in spatial or loop.thread is not None
+        if as_int(loop.extent) != 1 and (loop.loop_var in other or not free):
             break
         count += 1
     return count

@@ -1,0 +1,48 @@
+"""The order of the lowering passes for GPUs, from scheduled TensorIR to kernels and their host."""
+
+from __future__ import annotations
+
+from tilewright.ir import Pass, Sequential
+from tilewright.target import Target
+from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllocation
+from tilewright.tir.transform.flatten_buffer import FlattenBuffer
+from tilewright.tir.transform.inject_virtual_thread import InjectVirtualThread
+from tilewright.tir.transform.lift_thread_binding import LiftThreadBinding
+from tilewright.tir.transform.lower_cross_thread_reduction import LowerCrossThreadReduction
+from tilewright.tir.transform.lower_thread_allreduce import LowerThreadAllreduce
+from tilewright.tir.transform.merge_shared_allocations import MergeSharedAllocations
+from tilewright.tir.transform.pipeline import block_passes
+from tilewright.tir.transform.simplify import Simplify
+from tilewright.tir.transform.split_host_device import SplitHostDevice
+from tilewright.tir.transform.thread_sync import ThreadSync
+from tilewright.tir.transform.unify_thread_binding import UnifyThreadBinding
+from tilewright.tir.transform.unroll_loop import UnrollLoop
+from tilewright.tir.transform.vectorize_loop import VectorizeLoop
+
+_VECTOR_BITS = 128  # what one thread loads or stores at once
+
+
+def gpu_pipeline(target: Target) -> Sequential:
+    """Return the lowering passes for a GPU.
+
+    Thread loops come to the top of their kernels before buffers are compacted: from then on an
+    allocation says by its scope whether threads share it.
+    """
+    warp_size = int(target.options.get("thread-warp-size", 32))
+    passes: list[Pass] = [LowerCrossThreadReduction()]
+    for item in block_passes():
+        if isinstance(item, CompactBufferAllocation):
+            passes += [UnifyThreadBinding(), LiftThreadBinding()]
+        passes.append(item)
+    passes += [
+        InjectVirtualThread(),
+        LowerThreadAllreduce(warp_size),
+        FlattenBuffer(),
+        Simplify(),
+        VectorizeLoop(_VECTOR_BITS),
+        MergeSharedAllocations(),
+        *(ThreadSync(scope) for scope in ("shared", "warp", "global")),
+        UnrollLoop(),
+        SplitHostDevice(target),
+    ]
+    return Sequential(passes, name="LowerForGPU")

@@ -1,0 +1,196 @@
+"""Move the thread-bound loops of each kernel to its top, and join those of one tag.
+
+``for bx: for k: { for t: A; for t: B }`` becomes ``for bx: for t: for k: { A; B }``. What ran once
+per block is then run by one thread, or, where it only sets memory that each thread has of its own,
+by all of them. Runs after ``UnifyThreadBinding``; the barriers that the program needs from here on
+are put in by ``ThreadSync``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import (
+    Expr,
+    IntImm,
+    Mutator,
+    Range,
+    Var,
+    and_,
+    const,
+    expr_equal,
+    pre_order,
+    substitute,
+)
+from tilewright.support.errors import LowerError
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import (
+    THREAD_BINDING,
+    Allocate,
+    Block,
+    BlockRealize,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    SeqStmt,
+    Stmt,
+    While,
+    is_no_op,
+    seq,
+)
+from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.kernels import (
+    call_name,
+    is_block_tag,
+    is_private,
+    is_vthread,
+    map_kernels,
+)
+
+
+class LiftThreadBinding(FunctionTransform):
+    """Leave one loop per thread tag, all at the top of the kernel."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        return map_kernels(func, _lifted)
+
+
+def _lifted(kernel: For) -> Stmt:
+    loops: dict[str, For] = {}
+    for item in pre_order(kernel):
+        if type(item) is For and item.thread is not None:
+            first = loops.setdefault(item.thread, item)
+            if not expr_equal(first.extent, item.extent):
+                raise LowerError(
+                    f"a kernel has loops on {item.thread} of extents {first.extent!r} and "
+                    f"{item.extent!r}; run UnifyThreadBinding first"
+                )
+    _check_blocks(kernel, loops)
+    tags = sorted(loops, key=lambda tag: (is_vthread(tag), not is_block_tag(tag)))
+    body = _Lifter(loops).visit(kernel)
+    _check_private(body, loops)
+    for tag in reversed(tags):
+        loop = loops[tag]
+        body = For(
+            loop.loop_var, loop.min, loop.extent, THREAD_BINDING, body, tag, loop.annotations
+        )
+    result: Stmt = body
+    return result
+
+
+def _check_blocks(kernel: For, loops: dict[str, For]) -> None:
+    """Loops on blocks must be at the top already: blocks can't wait for each other."""
+    at_top = set()
+    stmt: Any = kernel
+    while isinstance(stmt, (For, Allocate, BlockRealize)):
+        if isinstance(stmt, For):
+            if stmt.thread is None:
+                break
+            at_top.add(stmt.thread)
+        stmt = stmt.block.body if isinstance(stmt, BlockRealize) else stmt.body
+    for tag, loop in loops.items():
+        if is_block_tag(tag) and tag not in at_top and _extent(loop) != 1:
+            raise LowerError(
+                f"the loop on {tag} is below or beside other statements of its kernel, and blocks "
+                "can't wait for each other: bind a loop of the nest at the kernel's top"
+            )
+
+
+def _extent(loop: For) -> int | None:
+    return loop.extent.value if isinstance(loop.extent, IntImm) else None
+
+
+class _Lifter(Mutator):
+    """Removes thread loops; what is not below a tag's loop is left to its first thread."""
+
+    def __init__(self, loops: dict[str, For]) -> None:
+        self.loops = loops
+        self.bound: set[str] = set()
+        self.values: dict[Var, Var] = {}
+
+    def visit_Var(self, node: Var) -> Var:
+        return self.values.get(node, node)
+
+    def visit_For(self, node: For) -> Any:
+        if node.thread is None:
+            return self.generic_visit(node)
+        self.values[node.loop_var] = self.loops[node.thread].loop_var
+        fresh = node.thread not in self.bound
+        self.bound.add(node.thread)
+        made = self.visit(node.body)
+        if fresh:
+            self.bound.discard(node.thread)
+        return made
+
+    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+        made = node.map_children(self.visit)
+        return node if made is node else seq(made)
+
+    def alone(self, stmt: Stmt) -> Stmt:
+        """``stmt`` for one thread of those that run it without having been asked to."""
+        missing = [tag for tag in self.loops if tag not in self.bound]
+        condition = and_(
+            *(self.loops[tag].loop_var == 0 for tag in missing if _extent(self.loops[tag]) != 1)
+        )
+        return stmt if condition is and_() else IfThenElse(condition, stmt)
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        made = self.generic_visit(node)
+        return made if is_private(node.buffer.scope) else self.alone(made)
+
+    def visit_Evaluate(self, node: Evaluate) -> Any:
+        made = self.generic_visit(node)
+        if is_no_op(node) or call_name(node) in ("thread_allreduce", "storage_sync"):
+            return made
+        return self.alone(made)
+
+    def visit_While(self, node: While) -> Any:
+        if len(self.bound) < len(self.loops):
+            raise LowerError(
+                "a while loop of a kernel is not below all of its thread loops: threads may not "
+                "agree how often it runs"
+            )
+        return self.generic_visit(node)
+
+    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+        block = node.block
+        if block.iter_vars or block.init is not None:
+            raise LowerError(
+                f"LiftThreadBinding: block {block.name!r} still has iteration variables or an "
+                "init; run LowerInitBlock and ConvertBlocksToOpaque first"
+            )
+        return self.generic_visit(node)
+
+    def visit_BufferRegion(self, node: Any) -> Any:
+        return node.map_children(self.visit)
+
+
+def _check_private(body: Any, loops: dict[str, For]) -> None:
+    """A thread may only read from private memory what it has written itself."""
+    analyzer = Analyzer()
+    threads = {loop.loop_var: loop for loop in loops.values()}
+    for var, loop in threads.items():
+        analyzer.bind(var, Range(const(0), loop.extent))
+    first = {var: const(0) for var in threads}
+    allocated: set[Buffer] = set()
+    for item in pre_order(body):
+        if type(item) is Block:
+            allocated.update(item.alloc_buffers)
+        elif type(item) is Allocate:
+            allocated.add(item.buffer)
+    parts: dict[Buffer, tuple[Expr, ...]] = {}
+    for item in pre_order(body):
+        if not isinstance(item, (BufferLoad, BufferStore)) or not is_private(item.buffer.scope):
+            continue
+        made = tuple(analyzer.simplify(index - substitute(index, first)) for index in item.indices)
+        known = parts.setdefault(item.buffer, made)
+        if item.buffer in allocated and not all(map(analyzer.can_prove_equal, known, made)):
+            raise LowerError(
+                f"{item.buffer.name!r} of scope {item.buffer.scope!r} is used at {item!r} and "
+                "elsewhere in ways that are not shown to be of the same thread; give it scope "
+                "'shared'"
+            )

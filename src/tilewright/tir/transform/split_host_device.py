@@ -1,0 +1,137 @@
+"""Make each kernel a function of its own, which the host's function calls.
+
+A kernel takes pointers to the global memory it uses, then the numbers it needs (symbolic extents,
+loop variables of the host). It keeps its thread-bound loops: their extents, as functions of its
+parameters, are how it is to be launched (``launch_extents``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import (
+    Expr,
+    IRModule,
+    Pass,
+    StringImm,
+    Var,
+    call,
+    free_vars,
+    pre_order,
+)
+from tilewright.support.errors import LowerError
+from tilewright.target import Target
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.rewrite import fresh_name, renew_definitions
+from tilewright.tir.stmt import Allocate, DeclBuffer, Evaluate, For, Stmt
+from tilewright.tir.transform.kernels import map_kernels, thread_nest
+
+CALLING_CONV = "calling_conv"
+"""Function attribute: ``device_kernel_launch`` for a kernel."""
+LAUNCH_PARAMS = "tir.kernel_launch_params"
+"""Function attribute: the thread tags of a kernel, in the order of its loops."""
+
+
+class SplitHostDevice(Pass):
+    """Outline the outermost thread-bound nests of all functions."""
+
+    def __init__(self, target: Target | None = None) -> None:
+        self.target = target
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Return the module with kernels beside the functions that call them."""
+        functions: dict[str, Any] = {}
+        taken = set(mod.functions)
+        for name, func in mod.functions.items():
+            functions[name] = func
+            if not isinstance(func, PrimFunc) or CALLING_CONV in func.attrs:
+                continue
+            kernels: dict[str, PrimFunc] = {}
+
+            def outline(kernel: For, name: str = name, kernels: Any = kernels) -> Stmt:
+                symbol = fresh_name(f"{name}_kernel", taken)
+                kernels[symbol], stmt = _outlined(kernel, symbol, self.target)
+                return stmt
+
+            functions[name] = map_kernels(func, outline)
+            functions.update(kernels)
+        if len(functions) == len(mod.functions):
+            return mod
+        return mod.replace(functions=functions)
+
+
+def launch_extents(func: PrimFunc) -> dict[str, Expr]:
+    """Return the number of blocks and threads of a kernel per tag, in terms of its parameters."""
+    body = func.body
+    while isinstance(body, (DeclBuffer, Allocate)):
+        body = body.body
+    if not isinstance(body, For) or body.thread is None:
+        raise LowerError("the function is no kernel: its body is no thread-bound loop")
+    return {loop.thread or "": loop.extent for loop in thread_nest(body)[0]}
+
+
+def _outlined(kernel: For, symbol: str, target: Target | None) -> tuple[PrimFunc, Stmt]:
+    loops, body = thread_nest(kernel)
+    for item in pre_order(body):
+        if type(item) is For and item.thread is not None:
+            raise LowerError(
+                f"the loop on {item.thread} is not at the top of its kernel; run "
+                "UnifyThreadBinding and LiftThreadBinding before SplitHostDevice"
+            )
+    used, inside = _buffers(kernel)
+    outside: dict[Var, Buffer] = {}
+    views: list[Buffer] = []
+    for buffer in used:
+        if buffer.data in inside:
+            continue
+        if buffer.scope != "global":
+            raise LowerError(
+                f"a kernel uses {buffer.name!r} of scope {buffer.scope!r}, which is allocated "
+                "outside of it; such memory lives in one kernel only"
+            )
+        if outside.setdefault(buffer.data, buffer) is not buffer:
+            views.append(buffer)
+    scalars = _scalars(kernel, [*used, *inside.values()], set(outside))
+    handles = {Var(f"{buffer.name}_handle", "handle"): buffer for buffer in outside.values()}
+    stmt: Stmt = kernel
+    for buffer in reversed(views):
+        stmt = DeclBuffer(buffer, stmt)
+    attrs: dict[str, Any] = {
+        "global_symbol": symbol,
+        CALLING_CONV: "device_kernel_launch",
+        LAUNCH_PARAMS: [loop.thread for loop in loops],
+    }
+    if target is not None:
+        attrs["target"] = target
+    func = PrimFunc((*handles, *scalars), handles, stmt, attrs=attrs)
+    launch = call("call_extern", StringImm(symbol), *outside, *scalars, dtype="int32")
+    made: PrimFunc = renew_definitions(func)
+    return made, Evaluate(launch)
+
+
+def _buffers(kernel: For) -> tuple[list[Buffer], dict[Var, Buffer]]:
+    """Buffers that are used, and memory that is allocated, in a kernel."""
+    used: dict[Buffer, None] = {}
+    inside: dict[Var, Buffer] = {}
+    declared: set[Buffer] = set()
+    for item in pre_order(kernel):
+        if isinstance(item, Buffer):
+            used.setdefault(item)
+        elif type(item) is Allocate:
+            inside[item.buffer.data] = item.buffer
+        elif type(item) is DeclBuffer:
+            declared.add(item.buffer)
+    return [buffer for buffer in used if buffer not in declared], inside
+
+
+def _scalars(kernel: For, buffers: list[Buffer], pointers: set[Var]) -> list[Var]:
+    """Variables from outside that the kernel or the shapes of its buffers use."""
+    found: dict[Var, None] = dict.fromkeys(free_vars(kernel))
+    defined = {item.loop_var for item in pre_order(kernel) if type(item) is For}
+    declared = [item.buffer for item in pre_order(kernel) if type(item) is DeclBuffer]
+    for buffer in (*buffers, *declared):
+        for expr in (*buffer.shape, *buffer.strides, buffer.elem_offset):
+            if expr is not None:
+                found.update((var, None) for var in free_vars(expr) if var not in defined)
+    return [var for var in found if var not in pointers and var.dtype != "handle"]

@@ -1,0 +1,348 @@
+"""May two accesses touch one element from different threads of a block?
+
+What is bounded is decided by counting: the places that each thread touches are computed with NumPy
+for all values of loop variables. Where extents are symbolic, equal injective indices prove that a
+place belongs to one thread. Whatever else is taken for a conflict.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.arith import Analyzer
+from tilewright.ir import (
+    And,
+    Broadcast,
+    Cast,
+    Expr,
+    IntImm,
+    Not,
+    Ramp,
+    Range,
+    Select,
+    Var,
+    as_int,
+    const,
+    dtypes,
+    expr_equal,
+    free_vars,
+    is_const,
+    pre_order,
+    substitute,
+    uses_var,
+)
+from tilewright.tir.analysis import is_injective_binding
+from tilewright.tir.buffer import Buffer, BufferLoad
+
+_POINTS = 1 << 19
+"""The number of places per access up to which all of them are computed."""
+
+_Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Access:
+    """A read or write of a buffer that threads share.
+
+    ``loops`` are the ranges of the loop variables around it inside the kernel, ``conditions`` what
+    holds there. ``own`` are the variables that another access of the same time may have another
+    value of; the others (loops around both) have one value.
+    """
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    write: bool
+    atomic: bool
+    loops: Mapping[Var, Range]
+    conditions: tuple[Expr, ...]
+    own: frozenset[Var]
+
+    def leaving(self, var: Var) -> Access:
+        """The access as seen from after a loop."""
+        return self if var not in self.loops else replace(self, own=self.own | {var})
+
+    def earlier(self, var: Var, distance: Expr, domain: Mapping[Var, Range]) -> Access:
+        """The access of an earlier iteration of a loop, ``distance`` before the current one."""
+        if var not in self.loops:
+            return self
+        before = {var: var - distance}
+        low = self.loops[var].min
+        return replace(
+            self,
+            indices=tuple(substitute(index, before) for index in self.indices),
+            conditions=(
+                *(substitute(item, before) for item in self.conditions),
+                var - distance >= low,
+            ),
+            loops={**self.loops, **domain},
+            own=self.own | set(domain),
+        )
+
+
+class Conflicts:
+    """Answers for the threads of one kernel."""
+
+    def __init__(self, threads: Mapping[Var, Range], analyzer: Analyzer) -> None:
+        self.threads = {
+            var: domain for var, domain in threads.items() if not is_const(domain.extent, 1)
+        }
+        self.analyzer = analyzer
+
+    def between(self, a: Access, b: Access) -> bool:
+        """Whether the accesses need a barrier between them."""
+        if a.buffer.data is not b.buffer.data or not (a.write or b.write):
+            return False
+        if a.atomic and b.atomic:
+            return False
+        if self._same_thread(a, b):
+            return False
+        counted = self._counted(a, b)
+        return True if counted is None else counted
+
+    # ---- by proof -------------------------------------------------------------------------
+
+    def _same_thread(self, a: Access, b: Access) -> bool:
+        """Whether the accesses have one index that tells the thread."""
+        if a.buffer is not b.buffer or not all(map(expr_equal, a.indices, b.indices)):
+            return False
+        used = {var for index in a.indices for var in free_vars(index)}
+        if any(isinstance(item, BufferLoad) for index in a.indices for item in pre_order(index)):
+            return False
+        if any(dtypes.lanes_of(index.dtype) > 1 for index in a.indices):
+            return False
+        for var in self.threads:
+            if var not in used and not (_pinned(var, a) and _pinned(var, b)):
+                return False
+        ranges = {var: a.loops[var] for var in used if var in a.loops}
+        ranges.update((var, domain) for var, domain in self.threads.items() if var in used)
+        return is_injective_binding(a.indices, ranges, analyzer=self.analyzer.copy)
+
+    # ---- by counting ----------------------------------------------------------------------
+
+    def _counted(self, a: Access, b: Access) -> bool | None:
+        """Whether a place is touched by two threads; ``None`` if that can't be counted."""
+        places = _addresses(a, b)
+        if places is None:
+            return None
+        first, second, lanes = places
+        first, second, ignored = self._without_common(a, b, first, second)
+        if first is None or second is None:
+            return None
+        common = [
+            var
+            for var in {*free_vars(first), *free_vars(second)}
+            if var not in a.own and var not in b.own
+            and var not in self.threads and var not in lanes
+        ]  # fmt: skip
+        touched = []
+        for access, address in ((a, first), (b, second)):
+            found = self._places(access, address, common, lanes, ignored)
+            if found is None:
+                return None
+            touched.append(found)
+        return _overlap(*touched)
+
+    def _without_common(self, a: Access, b: Access, first: Expr, second: Expr) -> Any:
+        """Drop what loops around both add to both addresses alike."""
+        ignored: set[Var] = set()
+        for var in {*free_vars(first), *free_vars(second)}:
+            if var in self.threads or var in a.own or var in b.own:
+                continue
+            zero = {var: const(0)}
+            parts = [
+                self.analyzer.simplify(address - substitute(address, zero))
+                for address in (first, second)
+            ]
+            others = {*self.threads, *a.own, *b.own}
+            if not any(uses_var(part, others) for part in parts) and (
+                self.analyzer.can_prove_equal(*parts)
+            ):
+                first, second = substitute(first, zero), substitute(second, zero)
+                ignored.add(var)
+        return first, second, ignored
+
+    def _places(
+        self,
+        access: Access,
+        address: Expr,
+        common: list[Var],
+        lanes: Mapping[Var, Range],
+        ignored: set[Var],
+    ) -> tuple[_Array, _Array] | None:
+        """Keys of all places that are touched, and the threads that do."""
+        known = {**access.loops, **self.threads, **lanes}
+        conditions = [
+            item
+            for condition in access.conditions
+            for item in _conjuncts(condition)
+            if all(var in known and _bounds(known[var]) for var in free_vars(item))
+            and not uses_var(item, ignored)
+        ]
+        used = {var for item in (address, *conditions) for var in free_vars(item)}
+        variables = list(dict.fromkeys([*common, *self.threads, *sorted(used, key=id)]))
+        sizes = []
+        for var in variables:
+            bounds = _bounds(known[var]) if var in known else None
+            if bounds is None:
+                return None
+            sizes.append(bounds)
+        points = 1
+        for _, extent in sizes:
+            points *= extent
+        if points > _POINTS:
+            return None
+        grids = np.meshgrid(
+            *(np.arange(low, low + extent) for low, extent in sizes), indexing="ij", sparse=True
+        )
+        values: dict[Var, Any] = dict(zip(variables, grids))
+        shape = tuple(extent for _, extent in sizes)
+        try:
+            places = np.broadcast_to(_evaluate(address, values), shape)
+            holds = np.ones(shape, bool)
+            for condition in conditions:
+                holds = holds & np.broadcast_to(_evaluate(condition, values), shape)
+        except KeyError:
+            return None
+        thread = _number([values[var] for var in self.threads], self.threads, shape)
+        case = _number([values[var] for var in common], {v: known[v] for v in common}, shape)
+        span = int(places.max(initial=0)) + 1
+        keys = case * max(span, 1 << 40) + places
+        return keys[holds], thread[holds]
+
+
+def _number(grids: list[Any], ranges: Mapping[Var, Range], shape: tuple[int, ...]) -> _Array:
+    """Number the combinations of some variables."""
+    total = np.zeros(shape, np.int64)
+    for grid, domain in zip(grids, ranges.values()):
+        low, extent = _bounds(domain) or (0, 1)
+        total = total * extent + (grid - low)
+    return total
+
+
+def _overlap(a: tuple[_Array, _Array], b: tuple[_Array, _Array]) -> bool:
+    """Whether a key occurs in both with different threads."""
+    spans = []
+    for keys, threads in (a, b):
+        if not keys.size:
+            return False
+        order = np.argsort(keys, kind="stable")
+        unique, starts = np.unique(keys[order], return_index=True)
+        ordered = threads[order]
+        low, high = np.minimum.reduceat(ordered, starts), np.maximum.reduceat(ordered, starts)
+        spans.append((unique, low, high))
+    (keys_a, low_a, high_a), (keys_b, low_b, high_b) = spans
+    _, at_a, at_b = np.intersect1d(keys_a, keys_b, assume_unique=True, return_indices=True)
+    low = np.minimum(low_a[at_a], low_b[at_b])
+    high = np.maximum(high_a[at_a], high_b[at_b])
+    return bool((low != high).any())
+
+
+def _addresses(a: Access, b: Access) -> tuple[Expr, Expr, dict[Var, Range]] | None:
+    """Both accesses as places in one unit, with variables for the lanes of vectors."""
+    lanes: dict[Var, Range] = {}
+    made = []
+    for access in (a, b):
+        buffer = access.buffer
+        if buffer.strides or (buffer is not a.buffer and len(buffer.shape) != 1):
+            return None
+        total: Expr = const(0)
+        for index, extent in zip(access.indices, buffer.shape):
+            total = total * extent + _scalar(index, lanes)
+        if buffer.elem_offset is not None:
+            total = total + buffer.elem_offset
+        if any(isinstance(item, BufferLoad) for item in pre_order(total)):
+            return None
+        made.append(total)
+    sizes = [dtypes.bytes_of(access.buffer.dtype) for access in (a, b)]
+    if sizes[0] != sizes[1]:
+        for position, size in enumerate(sizes):
+            byte = Var("byte")
+            lanes[byte] = Range(const(0), const(size))
+            made[position] = made[position] * size + byte
+    return made[0], made[1], lanes
+
+
+def _scalar(index: Expr, lanes: dict[Var, Range]) -> Expr:
+    if isinstance(index, Broadcast):
+        return index.value
+    if isinstance(index, Ramp):
+        lane = Var("lane")
+        lanes[lane] = Range(const(0), const(index.lanes))
+        return index.base + index.stride * lane
+    return index
+
+
+def _bounds(domain: Range) -> tuple[int, int] | None:
+    low, extent = as_int(domain.min), as_int(domain.extent)
+    return None if low is None or extent is None else (low, extent)
+
+
+def _pinned(var: Var, access: Access) -> bool:
+    """Whether a condition gives a thread index one value."""
+    return any(
+        type(item).__name__ == "EQ" and item.a is var and isinstance(item.b, IntImm)
+        for condition in access.conditions
+        for item in _conjuncts(condition)
+    )
+
+
+def _conjuncts(condition: Any) -> list[Any]:
+    if isinstance(condition, And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "FloorMod": operator.mod,
+    "Min": np.minimum,
+    "Max": np.maximum,
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+}
+_CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
+    "shift_left": operator.lshift,
+    "shift_right": operator.rshift,
+}
+
+
+def _evaluate(expr: Any, values: Mapping[Var, Any]) -> Any:
+    """Integer arithmetic on arrays; ``KeyError`` for anything else."""
+    if isinstance(expr, IntImm):
+        return expr.value
+    if type(expr) is Var:
+        return values[expr]
+    if isinstance(expr, Cast) and dtypes.is_integer(expr.dtype):
+        return _evaluate(expr.value, values)
+    if isinstance(expr, Not):
+        return np.logical_not(_evaluate(expr.a, values))
+    if isinstance(expr, Select):
+        parts = (expr.condition, expr.true_value, expr.false_value)
+        return np.where(*(_evaluate(part, values) for part in parts))
+    op = getattr(expr, "op", None)
+    if op is not None:
+        if op.name == "likely":
+            return _evaluate(expr.args[0], values)
+        if op.name == "if_then_else":
+            return np.where(*(_evaluate(arg, values) for arg in expr.args))
+        function = _CALLS[op.name]
+        return function(*(_evaluate(arg, values) for arg in expr.args))
+    function = _BINARY[type(expr).__name__]
+    return function(_evaluate(expr.a, values), _evaluate(expr.b, values))

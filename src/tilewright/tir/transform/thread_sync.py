@@ -1,0 +1,326 @@
+"""Put barriers between accesses of different threads to one element of shared memory.
+
+A barrier goes before a statement that reads what another thread may have written since the last
+barrier, or writes what another one may have read or written; the iterations of a loop count too.
+Accesses that are shown to be of one thread (``thread_conflicts``) need none. Barriers stand where
+all threads of a block pass: a branch that only some take is split around them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import (
+    Call,
+    Expr,
+    IntImm,
+    Range,
+    StringImm,
+    Var,
+    call,
+    const,
+    not_,
+    pre_order,
+    substitute,
+    uses_var,
+)
+from tilewright.support.errors import LowerError
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import (
+    Allocate,
+    AssertStmt,
+    AttrStmt,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    While,
+    seq,
+)
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+from tilewright.tir.transform.kernels import (
+    call_name,
+    has_loads,
+    is_block_tag,
+    is_shared,
+    map_kernels,
+    spread,
+    thread_nest,
+)
+from tilewright.tir.transform.thread_conflicts import Access, Conflicts
+
+SCOPES = ("shared", "warp", "global")
+
+
+class ThreadSync(FunctionTransform):
+    """Insert ``storage_sync`` for the memory of a scope: ``shared``, ``warp`` or ``global``.
+
+    Global memory is ordered among the threads of each block; blocks can't wait for each other.
+    """
+
+    def __init__(self, scope: str = "shared") -> None:
+        if scope not in SCOPES:
+            raise LowerError(f"ThreadSync knows the scopes {', '.join(SCOPES)}; got {scope!r}")
+        self.scope = scope
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        analyzer = function_analyzer(func)
+        return map_kernels(func, lambda kernel: _synchronised(kernel, self.scope, analyzer))
+
+
+def _synchronised(kernel: For, scope: str, analyzer: Analyzer) -> Stmt:
+    loops, body = thread_nest(kernel)
+    threads = {
+        loop.loop_var: Range(loop.min, loop.extent)
+        for loop in loops
+        if not is_block_tag(loop.thread)
+    }
+    for loop in loops:
+        analyzer.bind(loop.loop_var, Range(loop.min, loop.extent), override=True)
+    blocks = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
+    planner = _Planner(scope, Conflicts(threads, analyzer), set(threads))
+    made, _ = planner.visit(body, _Place({v: d for v, d in blocks.items() if v not in threads}))
+    for loop in reversed(loops):
+        made = loop if made is loop.body else loop.replace(body=made)
+    return made
+
+
+@dataclass
+class _Place:
+    """Where a statement stands: loops, conditions and lets around it."""
+
+    loops: dict[Var, Range]
+    conditions: tuple[Expr, ...] = ()
+    values: dict[Var, Expr] = field(default_factory=dict)
+
+    def under(self, condition: Expr) -> _Place:
+        made = substitute(condition, self.values)
+        return _Place(self.loops, (*self.conditions, made), self.values)
+
+    def inside(self, var: Var, domain: Range) -> _Place:
+        return _Place({**self.loops, var: domain}, self.conditions, self.values)
+
+
+@dataclass
+class _Flow:
+    """Accesses of a statement: before its first barrier, and after its last."""
+
+    head: list[Access]
+    tail: list[Access]
+    passes: bool  # whether a barrier is passed on every way through
+
+
+class _Planner:
+    def __init__(self, scope: str, conflicts: Conflicts, threads: set[Var]) -> None:
+        self.scope = scope
+        self.conflicts = conflicts
+        self.varying = threads  # variables that differ between threads
+        self.barrier = "warp" if scope == "warp" else "shared"
+
+    # ---- accesses -------------------------------------------------------------------------
+
+    def watches(self, scope: str) -> bool:
+        """Whether accesses to memory of a scope count."""
+        return is_shared(scope) if self.scope == "shared" else scope == self.scope
+
+    def accesses(self, node: Any, place: _Place) -> list[Access]:
+        """Accesses of an expression or of one store or call."""
+        found = []
+        pointed: dict[BufferLoad, str] = {}
+        for item in pre_order(node):
+            if isinstance(item, Call):
+                for arg in item.args:
+                    if isinstance(arg, Call) and arg.op.name == "address_of":
+                        pointed[arg.args[0]] = item.op.name  # type: ignore[index]
+            if isinstance(item, (BufferLoad, BufferStore)) and self.watches(item.buffer.scope):
+                user = pointed.get(item, "") if isinstance(item, BufferLoad) else ""
+                found.append(
+                    Access(
+                        item.buffer,
+                        tuple(substitute(index, place.values) for index in item.indices),
+                        isinstance(item, BufferStore) or bool(user),
+                        user == "atomic_add",
+                        place.loops,
+                        place.conditions,
+                        frozenset(),
+                    )
+                )
+        return found
+
+    def clash(self, before: list[Access], after: list[Access]) -> bool:
+        return any(self.conflicts.between(a, b) for a in before for b in after)
+
+    def sync(self) -> Stmt:
+        return Evaluate(call("storage_sync", StringImm(self.barrier), dtype="void"))
+
+    def is_sync(self, stmt: Any) -> bool:
+        if call_name(stmt) != "storage_sync":
+            return False
+        found = stmt.value.args[0].value
+        return bool(found == self.barrier or (found == "shared" and self.barrier == "warp"))
+
+    # ---- statements -----------------------------------------------------------------------
+
+    def visit(self, stmt: Any, place: _Place) -> tuple[Stmt, _Flow]:
+        """Return the statement with the barriers it needs inside, and its accesses."""
+        kind = type(stmt)
+        if kind is SeqStmt:
+            return self.sequence(stmt, place)
+        if kind is For:
+            return self.loop(stmt, place)
+        if kind is IfThenElse:
+            return self.branch(stmt, place)
+        if kind is While:
+            return self.repeat(stmt, place)
+        if kind is LetStmt:
+            return self.let(stmt, place)
+        if kind in (Allocate, DeclBuffer, AttrStmt):
+            body, flow = self.visit(stmt.body, place)
+            return (stmt if body is stmt.body else stmt.replace(body=body)), flow
+        if self.is_sync(stmt):
+            return stmt, _Flow([], [], True)
+        if kind in (BufferStore, Evaluate, AssertStmt):
+            found = self.accesses(stmt, place)
+            return stmt, _Flow(found, found, False)
+        raise LowerError(
+            f"ThreadSync doesn't know {kind.__name__}: it runs after blocks are lowered"
+        )
+
+    def sequence(self, stmt: SeqStmt, place: _Place) -> tuple[Stmt, _Flow]:
+        made: list[Stmt] = []
+        flow = _Flow([], [], False)
+        for item in stmt.stmts:
+            new, part = self.visit(item, place)
+            if self.clash(flow.tail, part.head):
+                made.append(self.sync())
+                flow = _Flow(flow.head, [], True)
+            made.append(new)
+            flow = _joined(flow, part)
+        if len(made) == len(stmt.stmts) and all(a is b for a, b in zip(made, stmt.stmts)):
+            return stmt, flow
+        return seq(made), flow
+
+    def loop(self, stmt: For, place: _Place) -> tuple[Stmt, _Flow]:
+        if stmt.thread is not None:
+            raise LowerError(
+                f"the loop on {stmt.thread} is not at the top of its kernel; run "
+                "UnifyThreadBinding and LiftThreadBinding before ThreadSync"
+            )
+        bounds = [substitute(bound, place.values) for bound in (stmt.min, stmt.extent)]
+        if any(has_loads(bound) or uses_var(bound, self.varying) for bound in bounds):
+            return self.alone(stmt, place.inside(stmt.loop_var, Range(*bounds)), stmt.body)
+        var, domain = stmt.loop_var, Range(*bounds)
+        self.conflicts.analyzer.bind(var, domain, override=True)
+        inside = place.inside(var, domain)
+        body, flow = self.visit(stmt.body, inside)
+        single = isinstance(stmt.extent, IntImm) and stmt.extent.value <= 1
+        if not single and self.clash(self.carried(flow, var, domain), flow.head):
+            body = seq(self.sync(), body)
+            flow = _Flow([], flow.tail, True)
+        once = isinstance(stmt.extent, IntImm) and stmt.extent.value >= 1
+        made = stmt if body is stmt.body else stmt.replace(body=body)
+        return made, _Flow(
+            [access.leaving(var) for access in flow.head],
+            [access.leaving(var) for access in flow.tail],
+            flow.passes and once,
+        )
+
+    def carried(self, flow: _Flow, var: Var, domain: Range) -> list[Access]:
+        """What an iteration leaves open, as a later one sees it."""
+        if flow.passes:  # a barrier in each iteration: only the one before matters
+            return [access.earlier(var, const(1), {}) for access in flow.tail]
+        distance = Var("distance", var.dtype)
+        ranges = {distance: Range(const(1), domain.extent - 1)}
+        return [access.earlier(var, distance, ranges) for access in flow.tail]
+
+    def branch(self, stmt: IfThenElse, place: _Place) -> tuple[Stmt, _Flow]:
+        condition = substitute(stmt.condition, place.values)
+        if has_loads(condition) or uses_var(condition, self.varying):
+            return self.divergent(stmt, place)
+        before = self.accesses(stmt.condition, place)
+        then_case, flow = self.visit(stmt.then_case, place.under(condition))
+        else_case, other = stmt.else_case, _Flow([], [], False)
+        if else_case is not None:
+            else_case, other = self.visit(else_case, place.under(not_(condition)))
+        head = [*before, *flow.head, *other.head]
+        tail = [*before, *flow.tail, *other.tail]
+        made = stmt
+        if then_case is not stmt.then_case or else_case is not stmt.else_case:
+            made = IfThenElse(stmt.condition, then_case, else_case)
+        return made, _Flow(head, tail, flow.passes and other.passes)
+
+    def divergent(self, stmt: IfThenElse, place: _Place) -> tuple[Stmt, _Flow]:
+        """A branch that some threads take and others don't: no barrier may stand in it."""
+        condition = substitute(stmt.condition, place.values)
+        found = self.accesses(stmt.condition, place)
+        parts = [(stmt.then_case, condition)]
+        if stmt.else_case is not None:
+            parts.append((stmt.else_case, not_(condition)))
+        for part, holds in parts:
+            made, flow = self.visit(part, place.under(holds))
+            if made is not part or flow.passes or _has_sync(part):
+                return self.visit(self.split(stmt), place)
+            found += flow.head
+        return stmt, _Flow(found, found, False)
+
+    def split(self, stmt: IfThenElse) -> Stmt:
+        if has_loads(stmt.condition):
+            raise LowerError(
+                f"threads must meet inside a branch on {stmt.condition!r}, which reads memory; "
+                "compute the condition into a variable before it"
+            )
+        parts = [spread(stmt.condition, stmt.then_case, IfThenElse)]
+        if stmt.else_case is not None:
+            parts.append(spread(not_(stmt.condition), stmt.else_case, IfThenElse))
+        return seq(parts)
+
+    def repeat(self, stmt: While, place: _Place) -> tuple[Stmt, _Flow]:
+        made, flow = self.alone(stmt, place, stmt.body)
+        found = self.accesses(stmt.condition, place)
+        return made, _Flow([*found, *flow.head], [*found, *flow.tail], False)
+
+    def alone(self, stmt: Any, place: _Place, body: Stmt) -> tuple[Stmt, _Flow]:
+        """A loop that threads may run differently often: no barrier may stand in it."""
+        made, flow = self.visit(body, place)
+        if isinstance(stmt, For):
+            flow.head = [access.leaving(stmt.loop_var) for access in flow.head]
+            flow.tail = [access.leaving(stmt.loop_var) for access in flow.tail]
+        if made is not body or flow.passes or _has_sync(body) or self.clash(flow.head, flow.head):
+            raise LowerError(
+                "threads must meet inside a loop that they may run differently often (its bounds "
+                f"depend on the thread or on memory): {type(stmt).__name__}"
+            )
+        return stmt, flow
+
+    def let(self, stmt: LetStmt, place: _Place) -> tuple[Stmt, _Flow]:
+        found = self.accesses(stmt.value, place)
+        value = substitute(stmt.value, place.values)
+        if not has_loads(value) and not any(isinstance(i, Call) for i in pre_order(value)):
+            place = _Place(place.loops, place.conditions, {**place.values, stmt.var: value})
+        else:
+            self.varying.add(stmt.var)
+        body, flow = self.visit(stmt.body, place)
+        if self.clash(found, flow.head):
+            body = seq(self.sync(), body)
+            flow = _Flow([], flow.tail, True)
+        made = stmt if body is stmt.body else stmt.replace(body=body)
+        return made, _joined(_Flow(found, found, False), flow)
+
+
+def _joined(first: _Flow, second: _Flow) -> _Flow:
+    """One statement after another."""
+    head = first.head if first.passes else [*first.head, *second.head]
+    tail = second.tail if second.passes else [*first.tail, *second.tail]
+    return _Flow(head, tail, first.passes or second.passes)
+
+
+def _has_sync(stmt: Stmt) -> bool:
+    return any(call_name(item) == "storage_sync" for item in pre_order(stmt))
