@@ -43,6 +43,7 @@ from tilewright.te.tensor import (
     size_var,
     var,
 )
+from tilewright.tir.index_map_text import AXIS_SEPARATOR
 from tilewright.tir.op import (
     abs,
     all,
@@ -68,8 +69,9 @@ from tilewright.tir.op import (
 )
 
 __all__ = [
-    "ComputeOp", "Operation", "PlaceholderOp", "ProducerLoad", "Reduce", "Select", "Tensor", "abs",
-    "all", "all_of", "any", "any_of", "argmax", "argmax_last", "argmin", "argmin_last",
+    "AXIS_SEPARATOR", "ComputeOp", "Operation", "PlaceholderOp", "ProducerLoad", "Reduce", "Select",
+    "Tensor", "abs", "all", "all_of", "any", "any_of", "argmax", "argmax_last", "argmin",
+    "argmin_last",
     "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "comm_reducer", "compute", "const", "cos",
     "create_prim_func", "erf", "exp", "floor", "if_then_else", "log", "log1p", "max", "max_value",
     "maximum", "min", "min_value", "minimum", "nearbyint", "placeholder", "pow", "power", "prod",

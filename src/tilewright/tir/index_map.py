@@ -51,12 +51,9 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.support.errors import ScheduleError
-from tilewright.tir.index_map_text import SYMBOLS, expr_text, map_text, parse_map
+from tilewright.tir.index_map_text import AXIS_SEPARATOR, SYMBOLS, expr_text, map_text, parse_map
 
 IndexMapLike = Union["IndexMap", Callable[..., Any], str, Mapping[str, str]]
-
-AXIS_SEPARATOR = "axis_separator"
-"""Between the results of a map's function: here a new physical axis starts."""
 
 _ENUMERATED = 1 << 16
 """Maps over at most so many points may be checked by trying them all."""

@@ -29,6 +29,9 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import ScheduleError
 
+AXIS_SEPARATOR = "axis_separator"
+"""Between the results of a map's function: here a new physical axis starts."""
+
 SEPARATOR_NAME = "AXIS_SEPARATOR"
 
 SYMBOLS: dict[type, tuple[str, int]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.tir.schedule import primitives
 from tilewright.tir.schedule.handles import RV, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction, Primitive, primitive
+from tilewright.tir.schedule.layout_suggestion import suggest_index_map
 from tilewright.tir.schedule.sampling import Rng
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.schedule.sref import StmtSRef
@@ -26,4 +27,5 @@ __all__ = [
     "Trace",
     "primitive",
     "primitives",
+    "suggest_index_map",
 ]
