@@ -12,7 +12,6 @@ kept as polynomials (``arith.polynomial``), in which symbolic tile factors cance
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tilewright.arith.polynomial import (
     DIV,
@@ -48,19 +47,11 @@ from tilewright.ir import (
     substitute,
 )
 from tilewright.tir import Block, BlockRealize, BufferLoad, BufferRegion, For
+from tilewright.tir.schedule.primitives._linear import Span, is_finite, relax_linear, vars_of
 from tilewright.tir.schedule.state import ScheduleState
 
 ONE: Poly = {(): 1}
 _COMPOUND = {FloorDiv: DIV, FloorMod: MOD, Min: MIN, Max: MAX}
-
-
-@dataclass(frozen=True)
-class Span:
-    """``[min, min + extent)``; ``exact`` if every element inside is really touched."""
-
-    min: Poly
-    extent: Poly
-    exact: bool = True
 
 
 class Regions:
@@ -221,7 +212,7 @@ class Regions:
             return any(self.depends(inner, atoms) for part in parts for inner in poly_atoms(part))
         inside = {self.table.exprs[item] for item in atoms}
         expr = self.table.exprs[number]
-        return expr is not None and any(var in inside for var in _vars_of(expr))
+        return expr is not None and any(var in inside for var in vars_of(expr))
 
     def replace_form(self, poly: Poly, form: Poly, number: int) -> Poly | None:
         """Write ``poly`` with the variable ``number`` in place of the linear form ``form``.
@@ -316,7 +307,11 @@ class Regions:
 
     def surely_at_least(self, a: Poly, b: Poly) -> bool:
         """Whether ``a >= b`` for all values of the outer loops."""
-        low, _ = self.bounds(self.normal(poly_sub(a, b)))
+        gap = self.normal(poly_sub(a, b))
+        least, _ = self._limits(gap)
+        if least is not None:
+            return least >= 0
+        low, _ = self.bounds(gap)
         if low is None:
             return False
         low = self.normal(low)
@@ -341,6 +336,9 @@ class Regions:
 
         ``width`` elements are touched at each value. ``None`` if the index is not linear in them.
         """
+        quick = relax_linear(poly, inner, width, self.table.kinds)
+        if quick is not None:
+            return Span(*quick)
         start, extent = poly, width
         steps: list[tuple[Poly, Poly]] = []
         seen: set[int] = set()
@@ -484,7 +482,7 @@ class Regions:
             return None
         low = self.poly(analyzer.simplify(bounds.min))
         span = self.poly(analyzer.simplify(bounds.max - bounds.min + 1))
-        if not all(_is_finite(part) for part in (bounds.min, bounds.max)):
+        if not all(is_finite(part) for part in (bounds.min, bounds.max)):
             return None
         if not self.is_outer_free(span):
             return None
@@ -594,18 +592,4 @@ class Regions:
         return value is None or value > 0
 
 
-def _vars_of(expr: Expr) -> set[Var]:
-    found: set[Var] = set()
-    stack: list[Expr] = [expr]
-    while stack:
-        item = stack.pop()
-        if type(item) is Var:
-            found.add(item)
-        else:
-            stack.extend(node for node in item.child_nodes() if isinstance(node, Expr))
-    return found
-
-
-def _is_finite(expr: Expr) -> bool:
-    value = getattr(expr, "value", 0)
-    return value not in (float("inf"), float("-inf"))
+__all__ = ["ONE", "Regions", "Span"]
