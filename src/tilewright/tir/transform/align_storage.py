@@ -16,7 +16,7 @@ from tilewright.ir import Call, Expr, Mutator, Var, const, pre_order
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import Block
+from tilewright.tir.stmt import Allocate, Block
 from tilewright.tir.transform.base import FunctionTransform
 
 BUFFER_DIM_ALIGN = "buffer_dim_align"
@@ -109,6 +109,11 @@ class _Aligner(Mutator):
 
     def visit_Buffer(self, node: Buffer) -> Any:
         return self.made.get(node, node)
+
+    def visit_Allocate(self, node: Allocate) -> Any:
+        buffer = self.aligned(node.buffer)
+        made = self.generic_visit(node)
+        return made if buffer is node.buffer else made.replace(buffer=buffer)
 
     def visit_Block(self, node: Block) -> Any:
         allocated = tuple(map(self.aligned, node.alloc_buffers))
