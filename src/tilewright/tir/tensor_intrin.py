@@ -21,6 +21,8 @@ from tilewright.support.registry import Registry
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import run
 
+_TRIALS = 3
+
 
 class TensorIntrin:
     """One intrinsic; ``checked`` says whether its two halves have been compared yet."""
@@ -52,22 +54,50 @@ class TensorIntrin:
     def register(
         name: str, desc: PrimFunc, impl: PrimFunc, *, check: bool = True, override: bool = False
     ) -> TensorIntrin:
-        """Add an intrinsic. ``check=False`` is for implementations that can't be interpreted."""
+        """Add an intrinsic; ``override`` lets it take the place of one with the same name.
+
+        ``check=False`` is for implementations that can't be interpreted: nothing then shows that
+        they do what the description says.
+        """
         made = TensorIntrin(name, desc, impl, check=check)
-        if override and name in TensorIntrin._registry:
-            TensorIntrin._registry._entries.pop(name)
-        return TensorIntrin._registry.register(name, made)
+        with TensorIntrin._lock:
+            if override and name in TensorIntrin._registry:
+                TensorIntrin._registry._entries.pop(name)
+            return TensorIntrin._registry.register(name, made)
 
     @staticmethod
-    def get(name: str) -> TensorIntrin:
-        """Return an intrinsic; an unknown name answers with near matches."""
+    def get(name: str, allow_missing: bool = False) -> TensorIntrin:
+        """Return an intrinsic; an unknown name answers with near matches.
+
+        With ``allow_missing`` an unknown name gives ``None`` instead.
+        """
+        if allow_missing and name not in TensorIntrin._registry:
+            return None  # type: ignore[return-value]
         return TensorIntrin._registry.get(name)
 
+    @staticmethod
+    def list() -> tuple[str, ...]:
+        """Names of all registered intrinsics, in order of registration."""
+        return tuple(TensorIntrin._registry)
+
+    @staticmethod
+    def names() -> list[str]:
+        """Names of all registered intrinsics, in order of registration."""
+        return [name for name, _ in TensorIntrin._registry.items()]
+
     def verify(self, seed: int = 0) -> None:
-        """Run both halves on the same random data; raise ``VerifyError`` if they differ."""
+        """Run both halves on the same random data; raise ``VerifyError`` if they differ.
+
+        That happens once; a verified intrinsic is not run again.
+        """
         if self.checked:
             return
-        rng = np.random.default_rng(seed)
+        for number in range(_TRIALS):
+            self._compare(np.random.default_rng(seed + number))
+        with TensorIntrin._lock:
+            self.checked = True
+
+    def _compare(self, rng: np.random.Generator) -> None:
         inputs = [_random(rng, buffer.shape, buffer.dtype) for buffer in self.desc.buffers]
         expected = [array.copy() for array in inputs]
         found = [array.copy() for array in inputs]
@@ -75,16 +105,14 @@ class TensorIntrin:
         run(self.impl, *found)
         for buffer, a, b in zip(self.desc.buffers, expected, found):
             tolerance = 1e-5 if dtypes.bits_of(buffer.dtype) > 16 else 2e-2
-            if not np.allclose(
-                a.astype("float64"), b.astype("float64"), rtol=tolerance, atol=tolerance
-            ):
-                worst = np.max(np.abs(a.astype("float64") - b.astype("float64")))
+            if not dtypes.is_float(buffer.dtype):
+                tolerance = 0.0
+            x, y = a.astype("float64"), b.astype("float64")
+            if not np.allclose(x, y, rtol=tolerance, atol=tolerance):
                 raise VerifyError(
                     f"tensor intrinsic {self.name!r}: description and implementation differ in "
-                    f"{buffer.name!r} by up to {worst:.3g}"
+                    f"{buffer.name!r} by up to {np.max(np.abs(x - y)):.3g}"
                 )
-        with TensorIntrin._lock:
-            self.checked = True
 
 
 def _random(rng: np.random.Generator, shape: tuple[Expr, ...], dtype: str) -> Any:

@@ -27,7 +27,7 @@ from tilewright.ir import (
     substitute,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.tir.analysis.accesses import detect_accesses
+from tilewright.tir.analysis.accesses import Access, detect_accesses
 from tilewright.tir.analysis.counting import ZERO, Count, count_instances
 from tilewright.tir.analysis.traffic import sizes_known
 from tilewright.tir.buffer import BufferLoad, BufferRegion
@@ -65,9 +65,13 @@ def count_flops(program: PrimFunc | Stmt, *, analyzer: Analyzer | None = None) -
     Operations count as for ``estimate_flops``, as often as conditions let them run. The count is
     an upper bound where that is not known, and where intrinsics do the work, which count nothing.
     """
-    known = sizes_known(program, analyzer)
+    return count_operations(detect_accesses(program), sizes_known(program, analyzer))
+
+
+def count_operations(accesses: list[Access], known: Analyzer) -> Count:
+    """Count the operations that the stores among some accesses take; see ``count_flops``."""
     total = ZERO
-    for access in detect_accesses(program):
+    for access in accesses:
         if type(access.node) is BufferRegion and access.is_write:
             total = total.bound()
         operations = 0

@@ -14,12 +14,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilewright.arith import Analyzer
-from tilewright.ir import Range, Var, add, and_, maximum, minimum
+from tilewright.ir import (
+    Expr,
+    Range,
+    Var,
+    add,
+    and_,
+    const,
+    is_const,
+    maximum,
+    minimum,
+    mul,
+    uses_var,
+)
 from tilewright.tir.analysis.accesses import Access, detect_accesses
 from tilewright.tir.analysis.block_kind import COMPLETE, REDUCTION, block_kind
 from tilewright.tir.analysis.counting import footprint, merge_boxes
 from tilewright.tir.analysis.dependency import RAW, DependencyGraph, block_dependencies
+from tilewright.tir.analysis.enumeration import enumerate_points
 from tilewright.tir.analysis.regions import relax
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
@@ -157,19 +172,59 @@ class _Cover:
         return f" in the same iteration of loop {self.loops[name][shared - 1].loop_var.name!r}"
 
     def covered(self, name: str, producers: list[str], shared: int, buffer: Buffer) -> bool:
+        reads = [a for a in self.accesses[name] if a.buffer is buffer and not a.is_write]
+        return all(self.is_inside(read, name, producers, shared) for read in reads) or (
+            self.enumerated(reads, name, producers, shared, buffer)
+        )
+
+    def is_inside(self, read: Access, name: str, producers: list[str], shared: int) -> bool:
+        """Whether what one access reads is in boxes that are surely written."""
         known = self.sizes.copy()
         for loop in self.loops[name][:shared]:
             known.bind(loop.loop_var, Range(loop.min, loop.extent))
+        # Conditions of the consumer on the shared loops hold for the producers as well.
+        inside = self.domain(read, name, shared)
+        for condition in read.conditions:
+            if not uses_var(condition, inside):
+                known.assume(condition)
         made: list[Box] = []
         for producer in producers:
-            made += self.written(producer, shared, buffer, known)
-        boxes = merge_boxes(made, known)
-        for access in self.accesses[name]:
-            if access.buffer is buffer and not access.is_write:
-                read = self.touched(access, name, shared, known)
-                if not any(_inside(read, box, buffer, known) for box in boxes):
-                    return False
-        return True
+            made += self.written(producer, shared, read.buffer, known)
+        touched = self.touched(read, name, shared, known)
+        return any(_inside(touched, box, read.buffer, known) for box in merge_boxes(made, known))
+
+    def enumerated(
+        self, reads: list[Access], name: str, producers: list[str], shared: int, buffer: Buffer
+    ) -> bool:
+        """Compare small nests element by element, for each iteration of the shared loops."""
+        writes = [
+            (access, producer)
+            for producer in producers
+            for access in self.accesses[producer]
+            if access.buffer is buffer and access.is_write and not access.repeats
+        ]
+        written = [self.places(access, producer, shared) for access, producer in writes]
+        read = [self.places(access, name, shared) for access in reads]
+        if any(item is None for item in read):
+            return False
+        known = [item for item in written if item is not None]
+        if not known:
+            return False
+        before = np.unique(np.concatenate(known), axis=0)
+        after = np.unique(np.concatenate([before, *read]), axis=0)  # type: ignore[list-item]
+        return len(after) == len(before)
+
+    def places(self, access: Access, name: str, shared: int) -> Any:
+        """Elements with the iteration of the shared loops, as rows; ``None`` if not a few."""
+        if not all(is_const(item.extent, 1) for item in access.box):
+            return None
+        columns = [loop.loop_var for loop in self.loops[name][:shared]]
+        points = enumerate_points(
+            self.domain(access, name, 0),
+            access.conditions,
+            [*columns, *(item.min for item in access.box)],
+        )
+        return None if points is None else points.places
 
     def domain(self, access: Access, name: str, shared: int) -> Mapping[Var, Range]:
         outer = {loop.loop_var: Range(loop.min, loop.extent) for loop in self.loops[name][shared:]}
@@ -184,8 +239,18 @@ class _Cover:
                 touched = footprint(
                     access.box, access.shape, domain, access.conditions, analyzer=known
                 )
-                if touched.box is not None and touched.count.exact:
+                if not touched.count.exact:
+                    continue
+                if touched.box is not None:
                     found.append(touched.box)
+                    continue
+                # If there are as many elements as the box around them has, they fill it.
+                box = self.touched(access, name, shared, known)
+                volume: Expr = const(1)
+                for side in box:
+                    volume = mul(volume, side.extent)
+                if known.can_prove_equal(volume, touched.count.value):
+                    found.append(box)
         return found
 
     def touched(self, access: Access, name: str, shared: int, known: Analyzer) -> Box:

@@ -71,7 +71,7 @@ def estimate_traffic(
     are positive; those of a function are known). Buffers that a block matches are counted as the
     ones they stand for; what intrinsics access is told by the regions of their blocks.
     """
-    return _by_buffer(detect_accesses(program), sizes_known(program, analyzer))
+    return traffic_of(detect_accesses(program), sizes_known(program, analyzer))
 
 
 def estimate_block_traffic(func: PrimFunc) -> dict[str, dict[Buffer, Traffic]]:
@@ -82,7 +82,7 @@ def estimate_block_traffic(func: PrimFunc) -> dict[str, dict[Buffer, Traffic]]:
     accesses, known = detect_accesses(func), sizes_known(func)
     blocks = dict.fromkeys(item.block for item in accesses if item.block is not None)
     return {
-        block.name: _by_buffer([item for item in accesses if item.block is block], known)
+        block.name: traffic_of([item for item in accesses if item.block is block], known)
         for block in blocks
     }
 
@@ -96,7 +96,8 @@ def sizes_known(program: PrimFunc | Stmt, analyzer: Analyzer | None = None) -> A
     return known
 
 
-def _by_buffer(accesses: list[Access], known: Analyzer) -> dict[Buffer, Traffic]:
+def traffic_of(accesses: list[Access], known: Analyzer) -> dict[Buffer, Traffic]:
+    """Return the traffic of some accesses by buffer; ``known`` knows sizes and outer loops."""
     counter = _Counter(known)
     accesses = [item for item in accesses if not item.pointer]
     return {

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import IntImm, IRModule
 from tilewright.support.errors import ScheduleError
+from tilewright.target import Target
 from tilewright.tir import PrimFunc, Stmt
 from tilewright.tir.analysis import verify
 from tilewright.tir.schedule.error import Text
+from tilewright.tir.schedule.explain import Explanation, explain, show_explanation
 from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import Instruction, receive_primitives
 from tilewright.tir.schedule.sampling import Rng
@@ -184,6 +186,23 @@ class Schedule:
     def verify(self) -> None:
         """Raise ``VerifyError`` if the program is not well formed."""
         verify(self.mod)
+
+    def explain(
+        self, block: BlockRV | str | None = None, *, target: Target | str | None = None
+    ) -> Explanation:
+        """Print what a block's loops touch and which primitives may come next, and return it.
+
+        Without ``block``, for all blocks of the working function that have no blocks inside.
+        ``target`` says how wide vectors are: by default the active one, else this machine.
+        """
+        if isinstance(block, str):
+            block = BlockRV(self.working_func, block)
+        if self.history.dead:
+            self.history.check_alive((block,), "explain")
+        chosen = Target(target) if target is not None else Target.current() or Target("native")
+        found = explain(self, block, chosen)
+        show_explanation(found)
+        return found
 
     def show(self, **options: Any) -> None:
         """Print the program and the trace."""
