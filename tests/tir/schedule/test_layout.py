@@ -1,8 +1,26 @@
 from __future__ import annotations
 
-from schedule_cases import chain, check, conv2d, loop_extents, matmul, matmul_relu, refuses
+import contextlib
 
+import numpy as np
+from schedule_cases import (
+    arrays,
+    chain,
+    check,
+    conv2d,
+    loop_extents,
+    matmul,
+    matmul_relu,
+    predicate_of,
+    refuses,
+)
+
+import tilewright
 from tilewright import te
+from tilewright.ir import TRUE, Var
+from tilewright.support.errors import ScheduleError
+from tilewright.tir import IndexMap, PrimFunc
+from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
 
 
@@ -164,4 +182,131 @@ def test_block_layout_keeps_the_predicate() -> None:
     sch = Schedule(func)
     sch.reverse_compute_inline(sch.get_block("C"))
     sch.transform_block_layout(sch.get_block("B"), lambda i: (i // 4, i % 4))
+    check(sch, func)
+
+
+def test_padding_is_filled_between_writer_and_reader() -> None:
+    func = chain(10, 6)
+    sch = Schedule(func)
+    sch.transform_layout(
+        "B", ("write", 0), lambda i, j: (i // 4, j, i % 4), pad_value=lambda a, b, c: a + b * c
+    )
+    order = [sch.get(item).name for item in sch.get_child_blocks(sch.get_block("root"))]
+    assert order == ["B", "B_pad", "C", "D"]
+    check(sch, func)
+    # What the reader finds in the padding, if it looks: rows 10 and 11 are (2, j, 2) and (2, j, 3).
+    a = te.placeholder((3,), name="A")
+    b = te.compute((3,), lambda i: a[i] + 0.0, name="B")
+    c = te.compute((3,), lambda i: b[i], name="C")
+    sch = Schedule(te.create_prim_func([a, c]))
+    sch.transform_layout("B", ("write", 0), lambda i: (i * 2 + 1,), pad_value=lambda i: i * 10)
+    sch.transform_block_layout("C", lambda i: (i,))
+    text = sch.mod.script()
+    assert "T.Cast" in text or "T.float32" in text
+    check(sch, te.create_prim_func([a, c]))
+
+
+def test_trusted_maps_still_need_an_inverse_to_be_padded() -> None:
+    sch = Schedule(chain(10, 6))
+    skew = lambda i, j: (i + j, j)
+    refuses(sch, lambda: sch.transform_layout("B", ("write", 0), skew), "not a bijection")
+    sch.transform_layout("B", ("write", 0), skew, assume_injective_transform=True)
+    assert shape_of(sch, "B") == [15, 6]
+    check(sch, chain(10, 6))
+
+
+def test_symbolic_layouts() -> None:
+    n = te.var("n")
+    a = te.placeholder((n, 12), name="A")
+    b = te.compute((n, 12), lambda i, j: a[i, j] * 2.0, name="B")
+    c = te.compute((n, 12), lambda i, j: b[i, j] + 1.0, name="C")
+    func = te.create_prim_func([a, c])
+    size = func.symbolic_vars()[0]
+    for mapping in (
+        lambda i, j: (j, i),
+        lambda i, j: (j * size + i,),
+        lambda i, j: (i // 8, j, i % 8),
+        "lambda i, j: (n - 1 - i, j)",
+    ):
+        for act in ("layout", "block"):
+            sch = Schedule(func)
+            if act == "layout":
+                sch.transform_layout("B", ("write", 0), mapping, pad_value=3)
+            else:
+                sch.transform_block_layout("C", mapping)
+            for number in (1, 8, 11):
+                check(sch, func, n=number)
+            again = Schedule(func)
+            type(sch.trace).from_json(sch.trace.as_json()).apply_to_schedule(again)
+            assert again.mod.script() == sch.mod.script()
+    sch = Schedule(func)
+    other = Var("m")
+    refuses(
+        sch,
+        lambda: sch.transform_layout("B", ("write", 0), lambda i, j: (i + other, j)),
+        "no symbolic extent",
+    )
+
+
+def _random_map(rng: np.random.Generator, sizes: list[int]) -> IndexMap:
+    """Splits, shifts, fuses and permutes indices."""
+    variables = tuple(Var(f"i{axis}") for axis in range(len(sizes)))
+    parts: list[object] = []
+    for var in variables:
+        index = var + int(rng.integers(0, 3)) if rng.integers(3) == 0 else var
+        if rng.integers(2):
+            factor = int(rng.integers(2, 6))
+            parts += [index // factor, index % factor]
+        else:
+            parts.append(index)
+    if rng.integers(3) == 0:
+        fused = variables[0]
+        for var, size in zip(variables[1:], sizes[1:]):
+            fused = fused * size + var
+        factor = int(rng.integers(2, 9))
+        parts = [fused // factor, fused % factor]
+    return IndexMap(variables, tuple(parts[n] for n in rng.permutation(len(parts))))
+
+
+def test_random_layouts_change_no_result() -> None:
+    accepted = {"buffer": 0, "block": 0}
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        sizes = [int(size) for size in rng.integers(1, 10, 2)]
+        func: PrimFunc = (chain if rng.integers(2) else matmul_relu)(*sizes)
+        sch = Schedule(func)
+        made = _random_map(rng, sizes)
+        pad = [None, 0.5, lambda *i: i[0] * 2][int(rng.integers(3))]
+        with contextlib.suppress(ScheduleError):
+            sch.transform_layout("C", ("write", 0), made, pad_value=pad)
+            accepted["buffer"] += 1
+        check(sch, func)
+        with contextlib.suppress(ScheduleError):
+            sch.transform_block_layout("D", _random_map(rng, sizes))
+            accepted["block"] += 1
+        check(sch, func)
+        if seed % 10 == 0:
+            expected, actual = arrays(func), arrays(func)
+            run(func, *expected)
+            tilewright.compile(sch.mod)["main"](*actual)
+            for left, right in zip(actual, expected):
+                np.testing.assert_allclose(left, right, rtol=1e-6)
+    assert accepted["buffer"] > 50 and accepted["block"] > 50, accepted
+
+
+def test_block_layout_with_padding_has_a_predicate() -> None:
+    func = chain(10, 6)
+    sch = Schedule(func)
+    sch.transform_block_layout("C", lambda i, j: (i // 4, j, i % 4))
+    assert loop_extents(sch, "C") == [3, 6, 4]
+    assert predicate_of(sch, "C") is not TRUE
+    check(sch, func)
+
+
+def test_block_layout_that_starts_later() -> None:
+    # Points of the new domain before the first are no instances of the block.
+    func = chain(5, 6)
+    sch = Schedule(func)
+    sch.transform_block_layout("C", lambda i, j: (i + 3, j))
+    assert loop_extents(sch, "C") == [8, 6]
     check(sch, func)
