@@ -193,3 +193,19 @@ def test_the_tail_of_a_reduction_says_that_it_reads_its_result() -> None:
     assert tail.init is None
     assert {region.buffer.name for region in tail.reads} == {"A", "B", "C"}
     refuses(sch, lambda: sch.cache_write("C_tail", 0, "local"))
+
+
+def test_blockize_joins_axes_in_the_init_too() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((1, 2), "float32"), B: T.Buffer((2, 1, 1), "float32")):
+    for k, i, j, l in T.grid(1, 2, 1, 1):
+        with T.block("B"):
+            v0, v1, v2, v3 = T.axis.remap("RSSS", [k, i, j, l])
+            with T.init():
+                B[v1, v2, v3] = T.float32(0)
+            B[v1, v2, v3] = B[v1, v2, v3] + A[v0, v1]
+""")
+    sch = Schedule(func)
+    sch.blockize(sch.get_loops("B")[2])
+    check(sch, func)

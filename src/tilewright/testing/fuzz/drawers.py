@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import as_int, free_vars
+from tilewright.ir import Call, as_int, free_vars
 from tilewright.testing.fuzz.steps import BlockRef, LoopRef, Made, Step
-from tilewright.tir import BlockRealize, For
+from tilewright.tir import BlockRealize, BufferStore, For
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
 
 Drawer = Callable[["Draw"], "Step | None"]
@@ -246,6 +246,8 @@ def factors(d: Draw, loop: Any) -> Any:
         return Step("sample_perfect_tile", (loop, count, rng.choice([0, 4, 16])))
     if extent is not None and draw < 0.25:
         return Step("sample_partitioned_tile", (loop, count, rng.randrange(count), 1))
+    if extent is not None and draw < 0.32:
+        return Step("sample_tile", (loop, count, rng.choice([0, 4, 16])))
     if d.chance(0.03):
         return rng.choice([[0, 4], [-1, None], [None, None], [], [100, 2], [1]])
     numbers: list[Any] = [rng.choice([1, 2, 2, 3, 4, 4, 5, 8]) for _ in range(count)]
@@ -595,12 +597,49 @@ def draw_set_scope(d: Draw) -> Step | None:
 
 
 def draw_blockize(d: Draw) -> Step | None:
-    """Make a block of a nest."""
-    loop = d.loop()
-    if loop is None:
+    """Make a block of a nest, or of blocks that follow each other."""
+    target: Any = d.loop()
+    if d.chance(0.25):
+        names = list(d.blocks)
+        start = d.rng.randrange(len(names))
+        target = [BlockRef(name) for name in names[start : start + d.rng.choice([1, 2, 2, 3])]]
+    if target is None:
         return None
     options = {"preserve_unit_iters": d.flag()} if d.chance(0.3) else {}
-    return Step("blockize", (loop,), options)
+    return Step("blockize", (target,), options)
+
+
+def draw_padding(name: str) -> Drawer:
+    """Take a block that pads, most of the time, and one of its loops."""
+
+    def draw(d: Draw) -> Step | None:
+        names = [key for key, item in d.blocks.items() if _pads(item)]
+        if not names and d.chance(0.95):
+            return None
+        block = d.block(names)
+        loop = d.loop(d.realize)
+        return None if loop is None else Step(name, (block, loop))
+
+    return draw
+
+
+def _pads(realize: BlockRealize) -> bool:
+    body: Any = realize.block.body
+    value = body.value if type(body) is BufferStore else None
+    return isinstance(value, Call) and value.op.name == "if_then_else"
+
+
+def draw_rolling_buffer(d: Draw) -> Step | None:
+    """Take a block that shares a loop with those that read its result."""
+    names = []
+    for name, item in d.blocks.items():
+        d.realize = item
+        mine = set(d.loops_of(item))
+        if any(mine & set(d.loops_of(d.blocks[other])) for other in d.neighbours(True)):
+            names.append(name)
+    if not names and d.chance(0.97):
+        return None
+    return Step("rolling_buffer", (d.block(names), d.write_position()))
 
 
 def draw_tensorize(d: Draw) -> Step | None:
@@ -616,7 +655,8 @@ DRAWERS: dict[str, Row] = {
     "annotate_buffer_access": Row(0.5, draw_annotate_access),
     "cache_inplace": Row(0.4, draw_cache_inplace),
     "cache_index": Row(0.5, args(block, Draw.scope)),
-    "decompose_padding": Row(0.5, draw_loop_of_block("decompose_padding")),
+    "can_decompose_padding": Row(0.1, draw_padding("can_decompose_padding")),
+    "decompose_padding": Row(1, draw_padding("decompose_padding")),
     "fuse_reduction_epilogue": Row(0.6, draw_epilogue),
     "loop_partition": Row(0.7, draw_loop_partition),
     "merge": Row(0.7, draw_merge),
@@ -625,7 +665,8 @@ DRAWERS: dict[str, Row] = {
     "reindex_cache_read": Row(0.6, draw_reindex_cache("reindex_cache_read")),
     "reindex_cache_write": Row(0.6, draw_reindex_cache("reindex_cache_write")),
     "reorder_block_iter_var": Row(0.4, draw_reorder_axes),
-    "rolling_buffer": Row(0.6, args(block, Draw.write_position)),
+    "rolling_buffer": Row(1, draw_rolling_buffer),
+    "sample_tile": Row(0.05, args(loop, lambda d: d.rng.choice([0, 1, 2, 3]))),
     "set_axis_separator": Row(0.3, draw_axis_separator),
     "storage_align": Row(0.3, draw_storage_align),
     "unsafe_hide_buffer_access": Row(0.15, draw_hide_access),

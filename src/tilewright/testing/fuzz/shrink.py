@@ -152,10 +152,12 @@ def reproduction(finding: Finding) -> str:
     session = Session(finding.program)
     calls = []
     for step in finding.steps:
+        recorded = len(session.steps)
         try:
             session.apply(step, render=False)
         except Fault:
-            calls.append(step)
+            if len(session.steps) == recorded:
+                calls.append(step)
     note = "\n".join(f"# {line}" for line in str(finding.fault).split("\n")[:40])
     steps = "\n".join(f"#   {step}" for step in finding.steps)
     try:

@@ -381,6 +381,44 @@ class _Generator:
             body = [local, f"{target} = {name}_x"]
         self.stage("elementwise", [out], self.block(name, axes, body))
 
+    def epilogue(self) -> None:
+        """Combine a reduction's result with a further value, as a bias does."""
+        made = [t for stage in self.stages if "reduction" in stage.form for t in stage.outputs]
+        source = self.rng.choice(made or self.tensors)
+        axes = [Axis(f"v{at}", extent) for at, extent in enumerate(source.dims)]
+        place = ", ".join(axis.name for axis in axes)
+        picked = [axis for axis in axes if self.chance(0.6)]
+        other = self.new_input(tuple(axis.extent for axis in picked) or ("1",), source.dtype)
+        first = self.read(source, axes, [axis.name for axis in axes])
+        second = self.read(other, axes, [axis.name for axis in picked] or ["0"])
+        op = self.rng.choice(["{} + {}", "{} + {}", "T.max({}, {})", "T.min({}, {})", "{} * {}"])
+        operands = [first.text, second.text]
+        if self.chance(0.5):
+            operands.reverse()
+        name = self.new_name()
+        text = op.format(*operands)
+        out = Tensor(name, source.dims, source.dtype, source.bound * 4)
+        self.stage("epilogue", [out], self.block(name, axes, [f"{name}[{place}] = {text}"]))
+
+    def stencil(self) -> None:
+        """Read a few neighbours along one dimension: windows of the source overlap."""
+        source = self.some_tensor()
+        position = self.rng.randrange(len(source.dims))
+        reach = min(2, self.least(source.dims[position]) - 1)
+        axes = [Axis(f"v{at}", extent) for at, extent in enumerate(source.dims)]
+        axes[position].extent = f"({source.dims[position]}) - {reach}"
+        value: Value | None = None
+        for offset in range(reach + 1):
+            indices = [axis.name for axis in axes]
+            indices[position] += f" + {offset}" if offset else ""
+            load = self.read(source, axes, indices)
+            value = load if value is None else self.combine(value, load)
+        assert value is not None
+        value = self.bounded(value, min(_SOFT, _LIMITS[source.dtype]))
+        name, place = self.new_name(), ", ".join(axis.name for axis in axes)
+        out = Tensor(name, tuple(axis.extent for axis in axes), source.dtype, value.bound)
+        self.stage("stencil", [out], self.block(name, axes, [f"{name}[{place}] = {value.text}"]))
+
     def pair(self) -> None:
         """Two outputs of one block."""
         source = self.some_tensor()
@@ -713,6 +751,8 @@ FORMS: list[tuple[Callable[[_Generator], None], float]] = [
     (_Generator.reshape, 1.5),
     (_Generator.pad, 1.5),
     (_Generator.pair, 0.7),
+    (_Generator.epilogue, 1.5),
+    (_Generator.stencil, 1.2),
     (_Generator.arg_reduction, 0.7),
     (_Generator.scan, 0.6),
     (_Generator.update, 0.8),

@@ -410,7 +410,7 @@ class _Outer:
         body = seq(*(self._rebuilt(stmt, replaced) for stmt in self.run))
         init = None
         if len(self.parts) == 1 and self.parts[0].block.init is not None:
-            init = self.parts[0].init_nest(self.func_name)
+            init = substitute(self.parts[0].init_nest(self.func_name), renamed[0])
         block = Block(
             tuple(item for item, _ in self.iters),
             tuple(BufferRegion(buffer, box) for buffer, box in self.reads.items()),
