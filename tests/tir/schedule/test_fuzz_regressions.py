@@ -209,3 +209,44 @@ def main(A: T.Buffer((1, 2), "float32"), B: T.Buffer((2, 1, 1), "float32")):
     sch = Schedule(func)
     sch.blockize(sch.get_loops("B")[2])
     check(sch, func)
+
+
+def test_blockize_keeps_the_conditions_of_an_init() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((3, 3), "float32"), B: T.Buffer((3,), "float32")):
+    for k, i, j in T.grid(3, 2, 2):
+        with T.block("B"):
+            r = T.axis.reduce(3, k)
+            v = T.axis.spatial(3, i * 2 + j)
+            T.where(i * 2 + j < 3)
+            with T.init():
+                B[v] = T.float32(0)
+            B[v] = B[v] + A[r, v]
+""")
+    sch = Schedule(func)
+    sch.blockize(sch.get_loops("B")[1])
+    check(sch, func)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_blockize_keeps_outer_axes_in_their_domain(keep: bool) -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+    for k, i in T.grid(1, 4):
+        with T.block("B"):
+            r = T.axis.reduce(1, k)
+            v = T.axis.spatial(4, i)
+            with T.init():
+                B[v] = T.float32(0)
+            B[v] = B[v] + A[v]
+""")
+    sch = Schedule(func)
+    outer, inner = sch.split(sch.get_loops("B")[0], [3, 2])
+    sch.reorder(sch.get_loops("B")[2], inner)
+    sch.blockize(inner, preserve_unit_iters=keep)
+    check(sch, func)
+    sch.loop_partition(inner, [1, None])
+    check(sch, func)
+    assert outer is not inner

@@ -232,12 +232,15 @@ class _Division:
         count = simplify(floordiv(add(iter_var.dom.extent, sub(extent, 1)), extent))
         if whole or is_const(count, 1):
             count = const(1, dtype)
-            if not self.keep_unit:
-                self.mapping[iter_var.var] = inner_var
-                return
+        outer_value = simplify(floordiv(outer, extent))
+        if not self.analyzer.can_prove(outer_value < count):
+            self.outer_conditions.append(outer_value < count)  # else nothing would run inside
+        if is_const(count, 1) and not self.keep_unit:
+            self.mapping[iter_var.var] = inner_var
+            return
         outer_var = Var(name + "_o", dtype)
         outer_iter = IterVar(outer_var, Range(zero, count), iter_var.kind)
-        self.outer.append((outer_iter, simplify(floordiv(outer, extent))))
+        self.outer.append((outer_iter, outer_value))
         self.mapping[iter_var.var] = add(mul(outer_var, extent), inner_var)
 
     def _refuse(self, iter_var: IterVar, value: Expr) -> Exception:
@@ -380,7 +383,8 @@ class _Division:
             if item.kind == REDUCE
         }
         made = [substitute(condition, zeros) for condition in self.conditions]
-        return and_(*(item for item in made if not self.analyzer.can_prove(item)))
+        # The ranges of the axes prove nothing here: the conditions are what keeps them inside.
+        return and_(*(item for item in made if not Analyzer().can_prove(item)))
 
 
 class _Outer:
