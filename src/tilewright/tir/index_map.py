@@ -234,6 +234,10 @@ class IndexMap(Node):
                     f"cannot bound the index `{expr_text(expr, {})}` of {self.to_text()} "
                     f"over the ranges {tuple(ranges)}"
                 )
+            low, high = as_int(bounds.min), as_int(bounds.max)
+            if low is not None and high is not None:
+                mapped.append(Range(const(low), const(high - low + 1)))
+                continue
             extent = known.simplify(bounds.max - bounds.min + 1)
             mapped.append(Range(known.simplify(bounds.min), extent))
         return tuple(mapped)
@@ -250,7 +254,10 @@ class IndexMap(Node):
         known = analyzer or self._analyzer([as_expr(extent) for extent in shape])
         ranges = self.map_ranges([Range(const(0), as_expr(extent)) for extent in shape], known)
         for expr, item in zip(self.final_indices, ranges):
-            if not known.can_prove_ge(item.min, 0):
+            start = as_int(item.min)
+            if start is None and known.can_prove_ge(item.min, 0):
+                continue
+            if start is None or start < 0:
                 raise ScheduleError(
                     f"the index `{expr_text(expr, {})}` of {self.to_text()} may be negative over "
                     f"the shape {tuple(shape)}: a buffer's indices start at zero"
@@ -292,9 +299,16 @@ class IndexMap(Node):
         return made
 
     def non_surjective_inverse(
-        self, shape: Sequence[ExprLike], analyzer: Analyzer | None = None
+        self,
+        shape: Sequence[ExprLike],
+        analyzer: Analyzer | None = None,
+        *,
+        mapped_shape: Sequence[Expr] | None = None,
     ) -> tuple[IndexMap, Expr]:
-        """Return the inverse and the predicate (of its inputs) that holds in the padding."""
+        """Return the inverse and the predicate (of its inputs) that holds in the padding.
+
+        ``mapped_shape`` is what ``map_shape`` gives, for who has it already.
+        """
         self._check_ndim(shape)
         domain = self._domain(shape)
         known = analyzer or self._analyzer([item.extent for item in domain.values()])
@@ -306,7 +320,15 @@ class IndexMap(Node):
                 "that can be inverted: it must split, fuse and reorder its indices only"
             )
         inverse = IndexMap(variables, tuple(solved[var] for var in self.initial_indices))
-        return inverse, self._padding(domain, inverse, known)
+        if self._is_permutation():
+            return inverse, FALSE
+        mapped = mapped_shape or self.map_shape(shape, known)
+        return inverse, self._padding(domain, inverse, mapped, known)
+
+    def _is_permutation(self) -> bool:
+        return len(self.final_indices) == len(self.initial_indices) and set(
+            self.final_indices
+        ) == set(self.initial_indices)
 
     def _solved(
         self, domain: Mapping[Var, Range], variables: Sequence[Var], known: Analyzer
@@ -356,10 +378,15 @@ class IndexMap(Node):
         values = {var: evaluate(expr, grids) for var, expr in zip(variables, self.final_indices)}
         return all(bool(np.all(evaluate(solved[v], values) == grids[v])) for v in domain)
 
-    def _padding(self, domain: Mapping[Var, Range], inverse: IndexMap, known: Analyzer) -> Expr:
+    def _padding(
+        self,
+        domain: Mapping[Var, Range],
+        inverse: IndexMap,
+        shape: Sequence[Expr],
+        known: Analyzer,
+    ) -> Expr:
         """Points of the mapped shape whose inverse is outside of the domain or mapped elsewhere."""
         variables = inverse.initial_indices
-        shape = self.map_shape([dom.extent for dom in domain.values()], known)
         if known.can_prove_equal(_product(shape), _product(dom.extent for dom in domain.values())):
             return FALSE  # no two inputs share a point, so every point has its input
         inside = known.copy()
@@ -475,7 +502,8 @@ def _padded_extent(var: Var, extent: Expr, indices: Sequence[Expr], known: Analy
                 if divisor is not None and divisor > 0 and item.a is var:
                     factor = math.lcm(factor, divisor)
                 elif item.a is var and not known.can_prove_equal(extent % item.b, 0):
-                    return ceildiv(extent, item.b) * item.b  # the one symbolic factor
+                    rounded: Expr = ceildiv(extent, item.b) * item.b
+                    return rounded  # the one symbolic factor
     # (i // 4) % 8 splits i by 4 and by 32: walk the chains of divisions of var.
     for index in indices:
         for item in post_order(index):
@@ -500,7 +528,7 @@ def _padded_extent(var: Var, extent: Expr, indices: Sequence[Expr], known: Analy
 def _product(extents: Iterable[Expr]) -> Expr:
     total: Expr = const(1)
     for extent in extents:
-        total = total * extent
+        total = total * extent  # constants fold
     return total
 
 

@@ -120,15 +120,18 @@ def transform_layout(
     if owner is None:
         _check_layout_free(state, realize, func, old)
     analyzer = state.analyzer(func_name)
-    value = None
+    value: int | float | IndexMap | None = None
     if pad_value is not None:
         value = _pad_function(state, func_name, realize, pad_value, len(mapping.final_indices))
         sch.note(pad_value=value.to_json() if isinstance(value, IndexMap) else value)
+    inverse: IndexMap | None = None
+    padding: Expr = FALSE
     try:
         shape = mapping.map_shape(old.shape, analyzer)
-        inverse, padding = _inverse(
-            mapping, old.shape, analyzer, assume_injective_transform and value is None
-        )
+        if value is not None or not assume_injective_transform:
+            inverse, padding = mapping.non_surjective_inverse(
+                old.shape, analyzer, mapped_shape=shape
+            )
     except ScheduleError as error:
         raise state.error(
             error.message,
@@ -239,14 +242,6 @@ def _resolved_map(
                     realize,
                 )
     return made
-
-
-def _inverse(
-    mapping: IndexMap, shape: Sequence[Expr], analyzer: Analyzer, trusted: bool
-) -> tuple[IndexMap | None, Expr]:
-    if trusted:
-        return None, FALSE
-    return mapping.non_surjective_inverse(shape, analyzer)
 
 
 def _pad_function(
@@ -384,8 +379,8 @@ def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
     shape = [iter_var.dom.extent for iter_var in old.iter_vars]
     analyzer = state.analyzer(scope.func_name)
     try:
-        inverse, padding = mapping.non_surjective_inverse(shape, analyzer)
         extents = mapping.map_shape(shape, analyzer)
+        inverse, padding = mapping.non_surjective_inverse(shape, analyzer, mapped_shape=extents)
     except ScheduleError as error:
         raise state.error(error.message, realize) from None
     iter_vars = _mapped_axes(state, realize, mapping, extents)
