@@ -149,9 +149,8 @@ def _strided_var(item: Range) -> Var | None:
     if type(low) is not Var:
         return None
     # The last piece may be cut short: ``min(c, n - v*c)``.
-    bounds = [item.extent]
-    if type(item.extent) is Min:
-        bounds = [item.extent.a, item.extent.b]
+    extent: Any = item.extent
+    bounds = [extent.a, extent.b] if type(extent) is Min else [extent]
     for bound in map(as_int, bounds):
         if bound is not None and bound <= stride:
             return low

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, simplify
 from tilewright.ir import Expr, add, const, dtypes, floordiv, mul
 from tilewright.tir.analysis.accesses import Access, detect_accesses
 from tilewright.tir.analysis.counting import (
@@ -43,8 +43,10 @@ class Traffic:
         """Turn a number of elements into bytes."""
         bits = dtypes.bits_of(self.buffer.dtype) * dtypes.lanes_of(self.buffer.dtype)
         if bits % 8 == 0:
-            return count.scaled(bits // 8)
-        return Count(floordiv(add(mul(count.value, bits), 7), 8), count.exact)
+            value = mul(count.value, bits // 8)
+        else:
+            value = floordiv(add(mul(count.value, bits), 7), 8)
+        return Count(simplify(value), count.exact)
 
     @property
     def read_bytes(self) -> Count:

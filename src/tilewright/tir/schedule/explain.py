@@ -309,6 +309,14 @@ def _ratio(above: Count, below: Count, known: Analyzer) -> Ratio:
     return Ratio(a, b, None, exact)
 
 
+_AXES = {
+    "reduce": "a reduce axis",
+    "opaque": "an opaque axis",
+    "both": "axes of several kinds",
+    "none": "no axis",
+}
+
+
 def _vector_lanes(
     realize: BlockRealize,
     loops: list[For],
@@ -323,8 +331,9 @@ def _vector_lanes(
     name = loop.loop_var.name
     if loop.kind not in (SERIAL, VECTORIZED):
         return 1, f"loop {name} is {loop.kind}"
-    if iterates(realize, loop) != SPATIAL:
-        return 1, f"the axes that loop {name} runs over: {iterates(realize, loop)}"
+    axes = iterates(realize, loop)
+    if axes != SPATIAL:
+        return 1, f"loop {name} runs over {_AXES.get(axes, axes)}"
     for facts in buffers:
         if as_int(facts.writes.value) != 0 and not all(
             step is not None and as_int(step) == 1 for step in facts.steps
@@ -373,8 +382,8 @@ def _block_lines(block: BlockFacts) -> list[str]:
     lines = [
         f"block {block.name} ({kind})",
         f"  operations: {_count_text(block.flops)}, "
-        f"bytes touched: {_bytes_text(block.bytes_touched)}, "
-        f"operations per byte: {block.intensity}",
+        f"bytes touched: {_bytes_text(block.bytes_touched)}",
+        f"  operations per byte: {block.intensity}",
     ]
     lines += _indented(_loop_table(block), 2)
     lines += _indented(_buffer_table(block), 2)

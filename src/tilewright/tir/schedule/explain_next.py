@@ -97,10 +97,10 @@ def _candidates(
             yield f"rfactor({_name(loop)})", "rfactor", _rfactor(loop)
     for position, region in enumerate(block.writes):
         label = f"cache_write({region.buffer.name})"
-        yield label, "cache_write", lambda s, n=position: s.cache_write(rv, n, "local")
+        yield label, "cache_write", _caching("cache_write", rv, position)
     for position, region in enumerate(block.reads):
         label = f"cache_read({region.buffer.name})"
-        yield label, "cache_read", lambda s, n=position: s.cache_read(rv, n, "local")
+        yield label, "cache_read", _caching("cache_read", rv, position)
     for name in TensorIntrin.names():
         depth = len(loops) - _depth_of(TensorIntrin.get(name))
         if 0 <= depth < len(loops):
@@ -114,6 +114,10 @@ def _name(loop: LoopRV) -> str:
 
 def _moving(primitive: str, block: BlockRV, loop: LoopRV) -> Call:
     return lambda sch: getattr(sch, primitive)(block, loop)
+
+
+def _caching(primitive: str, block: BlockRV, position: int) -> Call:
+    return lambda sch: getattr(sch, primitive)(block, position, "local")
 
 
 def _rfactor(loop: LoopRV) -> Call:
