@@ -36,6 +36,7 @@ from tilewright.tir.stmt import (
     SPATIAL,
     UNROLLED,
     VECTORIZED,
+    Allocate,
     BlockRealize,
     BufferStore,
     For,
@@ -175,6 +176,8 @@ class _Nest:
             ),
             self._write(reduction, joined, outer),
         )
+        for buffer in (*partial, *joined):
+            stmt = Allocate(buffer, stmt)
         for loop in reversed([loop for loop in self.chain if loop.thread is not None]):
             stmt = loop.replace(body=stmt)
         made = block.replace(
@@ -182,7 +185,6 @@ class _Nest:
             reads=tuple(region.buffer.region() for region in block.reads),
             body=stmt,
             init=None,
-            alloc_buffers=(*block.alloc_buffers, *partial, *joined),
         )
         return BlockRealize(tuple(value for _, value in kept), TRUE, made)
 
