@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from schedule_cases import chain, check, conv2d, loop_extents, matmul, matmul_relu, refuses
 
 from tilewright import te
+from tilewright.script import parse
 from tilewright.tir.schedule import Schedule
 
 
@@ -118,8 +120,6 @@ def test_what_caches_refuse() -> None:
 
 
 def test_partial_writes_with_holes_are_not_cached() -> None:
-    from tilewright.script import parse
-
     func = parse(
         """
 from tilewright.script import tir as T
@@ -180,4 +180,142 @@ def test_cache_write_inside_a_block_copies_what_an_instance_writes() -> None:
     sch.fuse(*sch.get_loops(first))
     copy = sch.cache_write(first, 0, "global")
     assert loop_extents(sch, copy) == [12]
+    check(sch, func)
+
+
+PARTS = """
+@T.prim_func
+def main(A: T.Buffer((16,)), C: T.Buffer((16,)), D: T.Buffer((16,))):
+    for i in range(10):
+        with T.block("C"):
+            vi = T.axis.spatial(10, i)
+            C[vi + 3] = A[vi]
+    for i in range(13):
+        with T.block("D"):
+            vi = T.axis.spatial(13, i)
+            D[vi] = C[vi] + T.float32(1)
+"""
+
+
+@pytest.mark.parametrize("tile", [1, 3, 4, 10, 12])
+def test_cache_write_leaves_alone_what_is_not_written(tile: int) -> None:
+    func = parse(PARTS)
+    sch = Schedule(func)
+    first = sch.cache_write("C", 0, "global")
+    # The copy runs a part of its domain only; so must a copy of the copy.
+    second = sch.cache_write(first, 0, "global")
+    check(sch, func)
+    i0, _ = sch.split(sch.get_loops("C")[0], [None, tile])
+    sch.reverse_compute_at(first, i0)
+    check(sch, func)
+    sch.cache_read("D", 0, "global")
+    check(sch, func)
+    assert second.name in sch.mod.script()
+
+
+@pytest.mark.parametrize("tile", [3, 4, 7])
+def test_cache_write_in_a_loop_with_a_remainder(tile: int) -> None:
+    func = parse(
+        f"""
+@T.prim_func
+def main(A: T.Buffer((16,)), C: T.Buffer((16,)), D: T.Buffer((16,))):
+    for i0 in range({-(-10 // tile)}):
+        for i1 in range({tile}):
+            with T.block("C"):
+                vi = T.axis.spatial(10, i0 * {tile} + i1)
+                T.where(i0 * {tile} + i1 < 10)
+                C[vi + 3] = A[vi]
+        for i1 in range({tile}):
+            with T.block("D"):
+                vi = T.axis.spatial(10, i0 * {tile} + i1)
+                T.where(i0 * {tile} + i1 < 10)
+                D[vi] = C[vi + 3] + T.float32(1)
+"""
+    )
+    sch = Schedule(func)
+    copy = sch.cache_write("C", 0, "global")
+    assert loop_extents(sch, copy)[0] == -(-10 // tile)
+    check(sch, func)
+
+
+def test_cache_write_with_holes_in_a_loop_is_refused() -> None:
+    func = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((16,)), D: T.Buffer((16,))):
+    C = T.alloc_buffer((16,))
+    for i in range(4):
+        for j in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(16, j * 4 + i)
+                C[vi] = A[vi]
+        for j in range(4):
+            with T.block("D"):
+                vi = T.axis.spatial(16, j * 4 + i)
+                D[vi] = C[vi] + T.float32(1)
+"""
+    )
+    sch = Schedule(func)
+    # Compacted to one iteration's part, the copy would overwrite what others have made.
+    refuses(sch, lambda: sch.cache_write("C", 0, "global"), "holes")
+
+
+def test_blocks_that_run_a_part_of_their_domain() -> None:
+    func = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((16,)), D: T.Buffer((16,))):
+    C = T.alloc_buffer((16,))
+    for i in range(16):
+        with T.block("C"):
+            vi = T.axis.spatial(16, i)
+            C[vi] = A[vi] * T.float32(2)
+    for i in range(8):
+        with T.block("D"):
+            vi = T.axis.spatial(16, i + 4)
+            D[vi] = C[vi] + T.float32(1)
+"""
+    )
+    sch = Schedule(func)
+    loop = sch.get_loops("C")[0]
+    refuses(sch, lambda: sch.reverse_compute_at("D", loop), "don't run all of its domain")
+    refuses(sch, lambda: sch.reverse_compute_inline("D"), "don't run all of its domain")
+    refuses(sch, lambda: sch.reindex("D", ("write", 0)), "don't run all of its domain")
+    copy = sch.cache_write("D", 0, "global")
+    assert loop_extents(sch, copy) == [8]
+    sch.compute_at("C", sch.get_loops("D")[0])
+    check(sch, func)
+
+
+def test_cache_inplace_of_an_update() -> None:
+    func = matmul()
+    sch = Schedule(func)
+    i, j, k = sch.get_loops("C")
+    i0, i1 = sch.split(i, [None, 5])
+    sch.reorder(i0, j, i1, k)
+    sch.decompose_reduction("C", k)
+    enter, leave = sch.cache_inplace("C_update", 0, "global")
+    names = [item.name for item in sch.get_child_blocks(sch.get_block("root"))]
+    assert names == ["C_init", enter.name, "C_update", leave.name]
+    check(sch, func)
+
+
+def test_cache_inplace_keeps_what_is_not_updated() -> None:
+    func = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((16,)), B: T.Buffer((4,))):
+    for i in range(5):
+        with T.block("A"):
+            vi = T.axis.spatial(5, i)
+            A[vi * 3 + 1] = A[vi * 3] + A[vi * 3 + 1]
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = A[vi]
+"""
+    )
+    sch = Schedule(func)
+    enter, leave = sch.cache_inplace("A", 0, "global")
+    assert loop_extents(sch, enter) == loop_extents(sch, leave) == [14]
     check(sch, func)

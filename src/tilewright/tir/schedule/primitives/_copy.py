@@ -132,12 +132,14 @@ def single_access(state: ScheduleState, realize: BlockRealize, buffer: Buffer) -
                         realize,
                     )
                 found = item.indices
-            elif type(item) is Call and item.op.name in ("address_of", "access_ptr"):
-                if any(getattr(part, "buffer", None) is buffer for part in item.args):
-                    raise state.error(
-                        f"block {realize.block.name!r} uses {buffer.name} through its pointer",
-                        realize,
-                    )
+            elif (
+                type(item) is Call
+                and item.op.name in ("address_of", "access_ptr")
+                and any(getattr(part, "buffer", None) is buffer for part in item.args)
+            ):
+                raise state.error(
+                    f"block {realize.block.name!r} uses {buffer.name} through its pointer", realize
+                )
     if found is None:
         raise state.error(
             f"block {realize.block.name!r} doesn't access {buffer.name} by its elements", realize
@@ -315,34 +317,44 @@ def cache_buffer(scope: Scope, buffer: Buffer, storage_scope: str) -> tuple[Buff
 def copy_nest(
     box: Box, source: Buffer, target: Buffer, name: str, domains: Sequence[Range]
 ) -> Stmt:
-    """Build loops around a block that copies a box, as far as it is in ``domains``."""
+    """Build loops around a block that copies a box, as far as it is in ``domains``.
+
+    The axes are the dimensions of the buffer. If a part of one is all that is ever copied, the axis
+    runs over that part.
+    """
     regions = box.regions
     assert box.spans is not None
     iter_vars: list[IterVar] = []
     values: list[Expr] = []
     loops: list[tuple[Var, Expr]] = []
     conditions: list[Expr] = []
+    where: list[Expr] = []
     for axis, (span, dom) in enumerate(zip(box.spans, domains)):
         start, extent, ends = regions.place(span, dom)
-        var = Var(f"ax{axis}")
+        size, axis_var = source.shape[axis], Var(f"v{axis}")
+        index: Expr = axis_var
+        if (
+            not ends
+            and regions.is_outer_free(start)
+            and not regions.same(extent, regions.poly(size))
+        ):
+            index = regions.expr(poly_add(start, {(regions.table.var(axis_var),): 1}))
+            start, size = {}, regions.expr(extent)
         if extent == ONE and as_int(source.shape[axis]) != 1:
             value = regions.expr(start)
         else:
+            var = Var(f"ax{axis}")
             loops.append((var, regions.expr(extent)))
             value = regions.expr(poly_add(start, {(regions.table.var(var),): 1}))
         for is_end, limit in ends:
             bound = regions.expr(limit)
             conditions.append(value < bound if is_end else value >= bound)
-        whole = Range(const(0), source.shape[axis])
-        iter_vars.append(IterVar(Var(f"v{axis}"), whole, SPATIAL))
+        iter_vars.append(IterVar(axis_var, Range(const(0), size), SPATIAL))
         values.append(value)
-    where = tuple(iter_var.var for iter_var in iter_vars)
+        where.append(index)
+    store = BufferStore(target, BufferLoad(source, tuple(where)), tuple(where))
     block = Block(
-        tuple(iter_vars),
-        (element(source, where),),
-        (element(target, where),),
-        name,
-        BufferStore(target, BufferLoad(source, where), where),
+        tuple(iter_vars), (element(source, where),), (element(target, where),), name, store
     )
     nest: Stmt = BlockRealize(tuple(values), and_(*conditions), block)
     for var, extent_expr in reversed(loops):

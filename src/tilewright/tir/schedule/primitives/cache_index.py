@@ -16,6 +16,7 @@ from tilewright.ir import (
     FloorDiv,
     FloorMod,
     IntImm,
+    Let,
     Max,
     Min,
     Mul,
@@ -188,7 +189,7 @@ def _defined_inside(block: Block) -> set[Any]:
         for item in pre_order(root) if root is not None else ():
             if isinstance(item, For):
                 found.add(item.loop_var)
-            elif isinstance(item, (IterVar, LetStmt)) or type(item).__name__ == "Let":
+            elif isinstance(item, (IterVar, Let, LetStmt)):
                 found.add(item.var)
     return found
 

@@ -228,16 +228,19 @@ def _copy_block(
     limits: list[list[tuple[bool, Expr]]] = []
     used: set[int] = set()
     for span, dom in zip(box.spans, domains):
-        start, extent, ends = regions.place(span, dom)
-        for number in regions.outer:
-            if any(regions.depends(atom, {number}) for atom in poly_atoms(start)):
-                used.add(number)
-        starts.append(regions.expr(start))
-        extents.append(regions.expr(extent))
+        first, count, ends = regions.place(span, dom)
+        for part in (start, extent, *(limit for _, limit in ends)):
+            for number in regions.outer:
+                if any(regions.depends(atom, {number}) for atom in poly_atoms(part)):
+                    used.add(number)
+        starts.append(regions.expr(first))
+        extents.append(regions.expr(count))
         limits.append([(is_end, regions.expr(limit)) for is_end, limit in ends])
     around = [loop for loop in box.outer if regions.table.var(loop.loop_var) in used]
     axes = {loop.loop_var: Var(f"v{number}") for number, loop in enumerate(around)}
     starts = [substitute(start, axes) for start in starts]
+    extents = [substitute(size, axes) for size in extents]
+    limits = [[(is_end, substitute(bound, axes)) for is_end, bound in ends] for ends in limits]
     loops: list[tuple[Var, Expr]] = []
     where: list[Expr] = []
     conditions: list[Expr] = []
