@@ -292,3 +292,11 @@ def test_nested_conditions(first, second):
     assert evaluate(found.indices[0].args[0].extent, {}) == extent
     parts = detect_iter_map([i * 4 + j, k], domain, predicate, require_bijective=True)
     assert bool(parts.errors) == (extent % 8 != 0 or second < first * 8)
+
+
+def test_a_fused_offset_is_padding_at_the_start() -> None:
+    # They reach 14 of 16 points, though 14 + 2 is divisible by 4.
+    indices, domain = [(i + 2) // 4, (i + 2) % 4], {i: rng(14)}
+    found = detect_iter_map(indices, domain, require_bijective=True)
+    assert found.errors and "padded at its start" in found.errors[0]
+    assert not detect_iter_map(indices, domain).errors

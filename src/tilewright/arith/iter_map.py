@@ -560,6 +560,9 @@ class _Detector:
                 covered = False
                 if self.bijective:
                     errors.append(f"the pieces of `{mark.to_expr()!r}` do not cover its extent")
+            fused = mark.source
+            if self.bijective and isinstance(fused, IterSumExpr) and known_int(fused.base) != 0:
+                errors.append(f"`{mark.to_expr()!r}` is padded at its start, by {fused.base!r}")
             if not ok or not mark.padded or top is None:
                 continue
             if not self.analyzer.can_prove_equal(top, mark.extent):
