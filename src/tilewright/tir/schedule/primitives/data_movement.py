@@ -229,7 +229,7 @@ def _copy_block(
     used: set[int] = set()
     for span, dom in zip(box.spans, domains):
         first, count, ends = regions.place(span, dom)
-        for part in (start, extent, *(limit for _, limit in ends)):
+        for part in (first, count, *(limit for _, limit in ends)):
             for number in regions.outer:
                 if any(regions.depends(atom, {number}) for atom in poly_atoms(part)):
                     used.add(number)
