@@ -50,6 +50,7 @@ from tilewright.tir.analysis import (
     block_facts,
     is_injective_binding,
     linear_terms,
+    match_reduction,
 )
 from tilewright.tir.analysis.dependency import RAW, WAR, WAW, Dependency, DependencyGraph
 from tilewright.tir.schedule.footprint import (
@@ -301,8 +302,8 @@ def _stays_inside(
 def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = False) -> None:
     """Refuse a loop whose iterations can't run at the same time.
 
-    ``cooperative`` loops (threads of one block) may also split a reduction: they combine their
-    results.
+    ``cooperative`` loops (threads of one block) may also split a reduction by a registered reducer:
+    they combine their results.
     """
     if is_const(loop.extent, 1):
         return
@@ -318,7 +319,14 @@ def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = 
         block = realize.block
         if _feeds_reduction(realize, variable):
             if cooperative and block_facts(block).kind == REDUCTION:
-                continue
+                if match_reduction(block) is not None:
+                    continue
+                raise sch.error(
+                    f"block {block.name!r} is no reduction by a registered reducer, so threads "
+                    "can't combine their results",
+                    realize,
+                    remedy="register its reducer, or choose a spatial loop",
+                )
             raise sch.error(
                 f"loop {loop.loop_var.name!r} feeds a reduce iteration variable of block "
                 f"{block.name!r}; {what} would let iterations update one element at once",

@@ -111,7 +111,7 @@ class Schedule:
             if len(names) == 1:
                 return names[0]
             if "main" not in names:
-                raise ScheduleError(
+                raise self.error(
                     f"say which function is meant (func_name= or work_on): the module has {names}"
                 )
             return "main"

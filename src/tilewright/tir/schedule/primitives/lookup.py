@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
 @primitive(pure=True)
 def get_block(sch: Schedule, name: str, func_name: str | None = None) -> BlockRV:
-    """Find a block by name, in the function that the schedule works on by default."""
+    """Find a block by name.
+
+    ``func_name`` says in which function; by default that is the one that ``work_on`` chose, else
+    the only one of the module, else ``main``. The function is part of the recorded instruction.
+
+    Preconditions:
+        - the function is known: given, chosen by ``work_on``, the only one, or named ``main``
+        - the module has the function, and it is a PrimFunc
+        - the function has a block of that name
+    """
     func_name = func_name or sch.working_func
     blocks = sch.state.index(func_name).blocks
     if name not in blocks:
@@ -30,22 +39,37 @@ def get_block(sch: Schedule, name: str, func_name: str | None = None) -> BlockRV
     return BlockRV(func_name, name)
 
 
-@primitive(recorded=False)
+@primitive(pure=True, recorded=False)
 def has_block(sch: Schedule, name: str, func_name: str | None = None) -> bool:
-    """Whether the function has a block of that name."""
+    """Whether the function has a block of that name.
+
+    The function is found as ``get_block`` does.
+
+    Preconditions:
+        - the function is known: given, chosen by ``work_on``, the only one, or named ``main``
+        - the module has the function, and it is a PrimFunc
+    """
     return name in sch.state.index(func_name or sch.working_func).blocks
 
 
 @primitive(pure=True)
 def get_loops(sch: Schedule, block: BlockRV) -> list[LoopRV]:
-    """Return the loops around a block up to its parent block, the outermost first."""
+    """Return the loops around a block up to its parent block, the outermost first.
+
+    Preconditions: none
+    """
     realize = sch.state.get_block(block)
     return [LoopRV(block.func, loop.loop_var) for loop in sch.state.loops_above(realize)]
 
 
 @primitive(pure=True)
 def get_child_blocks(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> list[BlockRV]:
-    """Return the blocks directly inside a block or below a loop, in program order."""
+    """Return the blocks directly inside a block or below a loop, in program order.
+
+    Blocks of a block's ``init`` are not among them.
+
+    Preconditions: none
+    """
     if isinstance(block_or_loop, BlockRV):
         found = child_blocks(sch.state.get_block(block_or_loop).block)
     else:
@@ -55,7 +79,11 @@ def get_child_blocks(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> list[Blo
 
 @primitive(pure=True)
 def get_producers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
-    """Return the blocks of the same scope that write before it what a block reads or writes."""
+    """Return the blocks of the same scope that write before it what a block reads or writes.
+
+    Preconditions:
+        - the block is inside another block
+    """
     realize = sch.state.get_block(block)
     scope = sch.state.scope_block(realize)
     graph = block_dependencies(scope)
@@ -64,7 +92,11 @@ def get_producers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
 
 @primitive(pure=True)
 def get_consumers(sch: Schedule, block: BlockRV) -> list[BlockRV]:
-    """Return the blocks of the same scope that read or write after it what a block writes."""
+    """Return the blocks of the same scope that read or write after it what a block writes.
+
+    Preconditions:
+        - the block is inside another block
+    """
     realize = sch.state.get_block(block)
     scope = sch.state.scope_block(realize)
     graph = block_dependencies(scope)
@@ -77,6 +109,8 @@ def get_output_blocks(sch: Schedule, scope_block: BlockRV) -> list[BlockRV]:
 
     For the root block that is a parameter of the function. Blocks at any depth are found; of nested
     ones the innermost.
+
+    Preconditions: none
     """
     scope = sch.state.get_block(scope_block)
     if sch.state.parent(scope) is None:

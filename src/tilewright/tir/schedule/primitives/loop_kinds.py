@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tilewright.ir import is_const
@@ -9,7 +10,6 @@ from tilewright.tir import PARALLEL, SERIAL, THREAD_BINDING, UNROLLED, VECTORIZE
 from tilewright.tir.schedule.handles import LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_simultaneous
-from tilewright.tir.schedule.state import statements
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -36,8 +36,23 @@ def _mark(sch: Schedule, loop: For, kind: str, thread: str | None = None) -> Non
 def parallel(sch: Schedule, loop: LoopRV) -> None:
     """Run the iterations of a loop on the threads of a pool.
 
-    After:
-        for i in T.parallel(1024): ...
+    Preconditions:
+        - the loop is serial (or parallel already)
+        - only blocks are below the loop
+        - blocks below are complete, reductions or updates in place
+        - the loop feeds no reduce iteration variable
+        - iterations update different elements, unless only they use the buffer
+        - no iteration uses or overwrites what another one makes
+    Before:
+        for i in range(1024):
+            with T.block("B"):
+                vi = T.axis.spatial(1024, i)
+                B[vi] = A[vi] * T.float32(2)
+    After ``parallel(i)``:
+        for i in T.parallel(1024):
+            with T.block("B"):
+                vi = T.axis.spatial(1024, i)
+                B[vi] = A[vi] * T.float32(2)
     """
     target = sch.state.get_loop(loop)
     check_simultaneous(sch, target, "running it in parallel")
@@ -48,20 +63,32 @@ def parallel(sch: Schedule, loop: LoopRV) -> None:
 def vectorize(sch: Schedule, loop: LoopRV) -> None:
     """Run the iterations of a loop as lanes of vector instructions.
 
-    After:
-        for i in T.vectorized(16): ...
+    Preconditions:
+        - the loop is serial (or vectorized already)
+        - no loop around it or inside of it is vectorized
+        - only blocks are below the loop
+        - blocks below are complete, reductions or updates in place
+        - the loop feeds no reduce iteration variable
+        - iterations update different elements, unless only they use the buffer
+        - no iteration uses or overwrites what another one makes
+    Before:
+        for i, j in T.grid(64, 16):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+    After ``vectorize(j)``:
+        for i in range(64):
+            for j in T.vectorized(16):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] * T.float32(2)
     """
     target = sch.state.get_loop(loop)
-    around = [item for item in sch.state.loops_above(target) if item.kind == VECTORIZED]
-    inside = [
-        item
-        for item in statements(target.body)
-        if isinstance(item, For) and item.kind == VECTORIZED
-    ]
-    for item in around + inside:
-        raise sch.error(
-            f"loop {item.loop_var.name!r} of the same nest is vectorized already", target, item
-        )
+    for item in _of_one_nest(sch, loop):
+        if item.kind == VECTORIZED:
+            raise sch.error(
+                f"loop {item.loop_var.name!r} of the same nest is vectorized already", target, item
+            )
     check_simultaneous(sch, target, "vectorizing it")
     _mark(sch, target, VECTORIZED)
 
@@ -70,8 +97,18 @@ def vectorize(sch: Schedule, loop: LoopRV) -> None:
 def unroll(sch: Schedule, loop: LoopRV) -> None:
     """Write the iterations of a loop out one after the other.
 
-    After:
-        for i in T.unroll(4): ...
+    Preconditions:
+        - the loop is serial (or unrolled already)
+    Before:
+        for i in range(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi] * T.float32(2)
+    After ``unroll(i)``:
+        for i in T.unroll(4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi] * T.float32(2)
     """
     _mark(sch, sch.state.get_loop(loop), UNROLLED)
 
@@ -80,20 +117,65 @@ def unroll(sch: Schedule, loop: LoopRV) -> None:
 def bind(sch: Schedule, loop: LoopRV, thread_axis: str) -> None:
     """Let a thread index of a GPU take the place of a loop.
 
+    ``thread_axis`` is ``blockIdx.x`` (or ``.y``, ``.z``), ``threadIdx.x`` (``.y``, ``.z``), or
+    ``vthread`` (also ``vthread.x`` …): a virtual thread, whose iterations one thread runs in turn.
+
+    Preconditions:
+        - ``thread_axis`` is one of these
+        - the loop is serial (or bound to it already) and starts at 0
+        - no loop around it or inside of it is bound to the same axis; virtual threads may be nested
+        - only blocks are below the loop
+        - blocks below are complete, reductions or updates in place
+        - the loop feeds no reduce iteration variable; on threadIdx it may, of blocks whose reducer
+          is registered
+        - iterations update different elements, unless only they use the buffer
+        - no iteration uses or overwrites what another one makes
+    Before:
+        for i in range(32):
+            with T.block("B"):
+                vi = T.axis.spatial(32, i)
+                B[vi] = A[vi] * T.float32(2)
     After ``bind(i, "threadIdx.x")``:
-        for i in T.thread_binding(32, thread="threadIdx.x"): ...
+        for i in T.thread_binding(32, thread="threadIdx.x"):
+            with T.block("B"):
+                vi = T.axis.spatial(32, i)
+                B[vi] = A[vi] * T.float32(2)
     """
     target = sch.state.get_loop(loop)
     if thread_axis not in THREAD_TAGS:
         raise sch.error(
             f"unknown thread axis {thread_axis!r}; known: {', '.join(THREAD_TAGS)}", target
         )
-    for item in sch.state.parents(target):
-        if isinstance(item, For) and item.thread == thread_axis and "vthread" not in thread_axis:
-            raise sch.error(f"a loop around it is bound to {thread_axis} already", target, item)
+    if not thread_axis.startswith("vthread"):
+        for item in _of_one_nest(sch, loop):
+            if item.thread == thread_axis:
+                raise sch.error(
+                    f"loop {item.loop_var.name!r} of the same nest is bound to {thread_axis} "
+                    "already",
+                    target,
+                    item,
+                )
     if not is_const(target.min, 0):
         raise sch.error(f"the loop starts at {target.min!r}; a thread index starts at 0", target)
     check_simultaneous(
         sch, target, f"binding it to {thread_axis}", cooperative=thread_axis.startswith("threadIdx")
     )
     _mark(sch, target, THREAD_BINDING, thread_axis)
+
+
+def _of_one_nest(sch: Schedule, loop: LoopRV) -> Iterator[For]:
+    """Yield the marked loops around a loop and inside of it, at any depth."""
+    index = sch.state.index(loop.func)
+    target = index.loops[loop.var]  # type: ignore[index]  # found before
+    above = set(sch.state.parents(target))
+    for item in index.loops.values():
+        if item.kind == SERIAL or item is target:
+            continue
+        if item in above:
+            yield item
+            continue
+        current = index.parents[item]
+        while current is not None and current is not target:
+            current = index.parents[current]
+        if current is target:
+            yield item

@@ -1,4 +1,4 @@
-"""Primitives that reshape loop nests: split, fuse, reorder, add_unit_loop.
+"""Primitives that reshape loop nests: split, fuse, reorder, add_unit_loop, reorder_block_iter_var.
 
 Loops outside a block are visible to the block only through its bindings and predicate, so these
 primitives rewrite nothing inside blocks.
@@ -240,10 +240,22 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> Loo
 
     With ``preserve_unit_iters=False`` loops of extent 1 leave no trace in the bindings.
 
+    Preconditions:
+        - there is at least one loop
+        - the loops are serial, start at 0 and carry no annotations
+        - each loop is the only statement directly inside the one before it
+        - no extent depends on a loop to be fused
     Before:
-        for i, j in T.grid(64, 16): ...
-    After:
-        for i_j_fused in range(1024): ...
+        for i, j in T.grid(64, 16):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+    After ``fuse(i, j)``:
+        for i_j_fused in range(1024):
+            with T.block("B"):
+                vi = T.axis.spatial(64, i_j_fused // 16)
+                vj = T.axis.spatial(16, i_j_fused % 16)
+                B[vi, vj] = A[vi, vj] * T.float32(2)
     """
     if not loops:
         raise sch.error("fuse needs at least one loop")
@@ -328,10 +340,26 @@ def reorder(sch: Schedule, *loops: LoopRV) -> None:
 
     Loops of the nest that are not named stay where they are.
 
+    Preconditions:
+        - there is at least one loop, and each is named once
+        - the loops are in one nest without other statements between them
+        - no loop's bounds depend on a loop that would come to be inside it
+        - only blocks are below the loops
+        - blocks below are complete, reductions or updates in place
+        - instances of a reduction over the loops all differ
+        - a reduction with init still starts with the instance that has it
+        - no other block below shares a buffer with a reduction over the loops
+        - no iteration uses or overwrites what another one makes
     Before:
-        for i, j, k in T.grid(4, 5, 6): ...
-    After ``reorder(k, i)``:
-        for k, j, i in T.grid(6, 5, 4): ...
+        for i, j in T.grid(64, 16):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+    After ``reorder(j, i)``:
+        for j, i in T.grid(16, 64):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
     """
     if not loops:
         raise sch.error("reorder needs at least one loop")
@@ -393,8 +421,18 @@ def _check_bounds_allow(sch: Schedule, made: list[For]) -> None:
 def add_unit_loop(sch: Schedule, block_or_loop: BlockRV | LoopRV) -> LoopRV:
     """Put a loop of extent 1 around a block or loop.
 
-    After:
-        for u in range(1): ...
+    Preconditions:
+        - a block is inside another block
+    Before:
+        for i in range(16):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = A[vi] * T.float32(2)
+    After ``add_unit_loop("B")``:
+        for i, u in T.grid(16, 1):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = A[vi] * T.float32(2)
     """
     target: Any
     if isinstance(block_or_loop, BlockRV):

@@ -130,7 +130,7 @@ def merge(sch: Schedule, *loops: LoopRV) -> LoopRV:
         - the loops and those around each are serial, start at 0 and carry no annotations
         - each loop is the only statement in the loops around it that are merged as well
         - the loops are equally deep below what is around all of them, and have equal extents
-        - nothing is between the loops
+        - nothing is between the loops, which are in one sequence
         - only blocks that declare what they write are below the loops
         - no block uses or overwrites what an earlier loop would touch in a later iteration only
     Before:
