@@ -37,7 +37,7 @@ def gpu_pipeline(target: Target) -> Sequential:
     passes += [
         InjectVirtualThread(),
         LowerThreadAllreduce(warp_size),
-        FlattenBuffer(),
+        FlattenBuffer(keep_separators=False),
         Simplify(),
         VectorizeLoop(_VECTOR_BITS),
         MergeSharedAllocations(),
