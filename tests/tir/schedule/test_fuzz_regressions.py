@@ -250,3 +250,38 @@ def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
     sch.loop_partition(inner, [1, None])
     check(sch, func)
     assert outer is not inner
+
+
+def test_read_at_binds_the_loops_that_its_extent_depends_on() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4, 2), "float32"), B: T.Buffer((4, 2), "float32")):
+    for i, j in T.grid(4, 2):
+        with T.block("B"):
+            v, w = T.axis.remap("SS", [i, j])
+            B[v, w] = A[v, w] + A[3 - v, w]
+""")
+    sch = Schedule(func)
+    sch.read_at(sch.get_loops("B")[1], "B", 0, "shared")
+    check(sch, func)
+
+
+@pytest.mark.parametrize("move", ["read_at", "cache_read"])
+def test_copies_inside_of_nested_blocks_stay_in_bounds(move: str) -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((2, 2), "float32"), B: T.Buffer((2, 5), "float32")):
+    for i, j in T.grid(2, 5):
+        with T.block("B"):
+            v, w = T.axis.remap("SS", [i, j])
+            B[v, w] = T.if_then_else(w >= 1 and w < 3, A[v, w - 1], T.float32(0))
+""")
+    sch = Schedule(func)
+    sch.blockize(sch.get_loops("B")[0])
+    sch.blockize(sch.get_loops("B")[1])
+    if move == "read_at":
+        sch.read_at(sch.get_loops("B")[0], "B", 0, "global")
+    else:
+        sch.cache_read("B", 0, "global")
+        sch.compute_at("A_global", sch.get_loops("B")[0])
+    check(sch, func)

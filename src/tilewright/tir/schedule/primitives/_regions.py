@@ -62,6 +62,8 @@ class Regions:
         self.func_name = func_name
         self.table = AtomTable()
         self.outer: dict[int, tuple[Poly, Poly]] = {}
+        # Axes of blocks further out: fixed here, but their values have a range.
+        self.around: dict[int, tuple[Poly, Poly]] = {}
         self.outer_vars: dict[Var, Range] = {}
         self._ranges: dict[int, tuple[int, int]] = {}
         self._rules: list[tuple[tuple[int, ...], Poly]] = []
@@ -80,9 +82,16 @@ class Regions:
         self.know_range(number, *ends)
 
     def add_block_axes(self, block: Block) -> None:
-        """Make the axes of the block around everything symbols."""
+        """Make the axes of the block around everything symbols; know those further out."""
         for iter_var in block.iter_vars:
             self.add_outer(iter_var.var, iter_var.dom)
+        for item in self.state.parents(block):
+            if type(item) is Block:
+                for iter_var in item.iter_vars:
+                    ends = (self.poly(iter_var.dom.min), self.poly(iter_var.dom.extent))
+                    number = self.table.var(iter_var.var)
+                    self.around[number] = ends
+                    self.know_range(number, *ends)
 
     # ---- expressions and polynomials ----------------------------------------------------------
 
@@ -252,8 +261,9 @@ class Regions:
         low: Poly | None = poly
         high: Poly | None = poly
         for number in poly_atoms(poly):
-            if number in self.outer:
-                start, extent = self.outer[number]
+            box = self.outer.get(number) or self.around.get(number)
+            if box is not None:
+                start, extent = box
                 ends: tuple[Poly, Poly] | None = (start, poly_add(start, poly_sub(extent, ONE)))
             elif self.depends(number, self.outer):
                 ends = self._atom_bounds(number)
@@ -321,7 +331,7 @@ class Regions:
         # Symbols are positive: non-negative coefficients and a sum that is not negative suffice.
         others = [number for mono, number in low.items() if mono]
         plain = all(
-            self.table.kinds[atom] == VAR and atom not in self.outer
+            self.table.kinds[atom] == VAR and atom not in self.outer and atom not in self.around
             for mono in low
             for atom in mono
         )
