@@ -179,8 +179,8 @@ class _Division:
         self.analyzer: Analyzer = state.analyzer_at(realize)
         func_name = state.func_name_of(realize)
         self.sizes = {*state.func(func_name).symbolic_vars()}
-        for variables, _, _ in state.symbolic:
-            self.sizes.update(variables)
+        for tile in state.symbolic:
+            self.sizes.update(tile.variables)
         self.outer: list[tuple[IterVar, Expr]] = []
         self.inner: list[tuple[IterVar, Expr]] = []
         self.mapping: dict[Var, Expr] = {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import Expr, Var, add, as_int, const, is_const
-from tilewright.tir import SERIAL, BlockRealize, For, SeqStmt, seq
+from tilewright.tir import BlockRealize, For, SeqStmt, Stmt, seq
 from tilewright.tir.schedule.footprint import apart
 from tilewright.tir.schedule.handles import LoopRV
 from tilewright.tir.schedule.instruction import primitive
@@ -274,18 +274,15 @@ def _check_mergeable(sch: Schedule, earlier: list[For], later: list[For]) -> Non
 
 def _merged(nests: list[list[For]]) -> For:
     first = nests[0]
-    bodies = [first[-1].body]
-    for nest in nests[1:]:
-        mapping: dict[Var, Expr] = {
-            other.loop_var: mine.loop_var for mine, other in zip(first, nest)
-        }
-        bodies.append(
-            rewrite_outside_blocks(
-                nest[-1].body, lambda expr, mapping=mapping: substitute_index(expr, mapping)
-            )
-        )
-    made: Any = seq(bodies)
-    for item in reversed(first):
-        made = For(item.loop_var, item.min, item.extent, SERIAL, made)
-    merged: For = made
-    return merged
+    bodies = [first[-1].body, *(_renamed(nest, first) for nest in nests[1:])]
+    made = first[-1].replace(body=seq(bodies))
+    for item in reversed(first[:-1]):
+        made = item.replace(body=made)
+    return made
+
+
+def _renamed(nest: list[For], first: list[For]) -> Stmt:
+    """Return the body of a nest in terms of the loops of another."""
+    mapping: dict[Var, Expr] = {other.loop_var: mine.loop_var for mine, other in zip(first, nest)}
+    body: Stmt = rewrite_outside_blocks(nest[-1].body, lambda expr: substitute_index(expr, mapping))
+    return body
