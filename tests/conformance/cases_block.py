@@ -1,6 +1,9 @@
-"""Cases of blockize."""
+"""Cases of blockize and tensorize."""
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
 
 from conformance_cases import (
     Accept,
@@ -14,6 +17,11 @@ from conformance_cases import (
 )
 
 from tilewright.tir.schedule import Schedule
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tir" / "schedule"))
+import intrin_cases
+
+intrin_cases.register()
 
 
 def _inner_rows(sch: Schedule, factor: int = 4) -> None:
@@ -121,6 +129,70 @@ def main(A: T.Buffer((16, 8), "float32"), B: T.Buffer((16,), "float32")):
             B[vi] = B[vi] + A[vi, vk]
 """)
 
+adding = script("""
+@T.prim_func
+def main(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+    for i0, i1 in T.grid(8, 16):
+        with T.block("B"):
+            vi = T.axis.spatial(128, i0 * 16 + i1)
+            B[vi] = A[vi] + T.float32(1)
+""")
+
+symbolic_adding = script("""
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, 16), "float32")
+    B = T.match_buffer(b, (n, 16), "float32")
+    for i, j in T.grid(n, 16):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = T.float32(1) + A[vi, vj]
+""")
+
+
+def _mma_tiles(sch: Schedule, order: tuple[int, ...] = (0, 1, 2)) -> list[object]:
+    outer, inner = [], []
+    for loop, factor in zip(sch.get_loops("C"), (4, 8, 3)):
+        x, y = sch.split(loop, [None, factor])
+        outer.append(x)
+        inner.append(y)
+    inner = [inner[n] for n in order]
+    sch.reorder(*outer, *inner)
+    return inner
+
+
+nested_init = script("""
+@T.prim_func
+def main(A: T.Buffer((4, 3), "float32"), B: T.Buffer((3, 8), "float32"),
+         C: T.Buffer((4, 8), "float32")):
+    with T.block("outer"):
+        T.reads(A[0:4, 0:3], B[0:3, 0:8])
+        T.writes(C[0:4, 0:8])
+        for i, j, k in T.grid(4, 8, 3):
+            with T.block("C"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    C[vi, vj] = T.float32(0)
+                C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+""")
+
+chain_of_two = script("""
+@T.prim_func
+def main(A: T.Buffer((4, 16), "float32"), C: T.Buffer((4, 16), "float32")):
+    B = T.alloc_buffer((4, 16), "float32")
+    for i in range(4):
+        for j in range(16):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+        for j in range(16):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = B[vi, vj] + A[vi, vj]
+""")
+
+
 CASES = [
     Accept("blockize", chain, lambda s: s.blockize(s.get_loops("D")[1])),
     Accept("blockize", matmul, _inner_rows),
@@ -186,4 +258,78 @@ CASES = [
         "is a reduce axis of one block and a spatial axis",
     ),
     Example("blockize", lambda s: s.blockize(s.get_loops("B")[1]), {"A": "(128,)", "B": "(128,)"}),
+    # ---- tensorize
+    Accept("tensorize", adding, lambda s: s.tensorize(s.get_loops("B")[1], "add_one_16")),
+    Accept(
+        "tensorize",
+        lambda: matmul(12, 16, 9),
+        lambda s: s.tensorize(_mma_tiles(s, (2, 1, 0))[0], "test_mma_4x8x3"),
+    ),
+    Accept(
+        "tensorize",
+        symbolic_adding,
+        lambda s: s.tensorize(s.get_loops("B")[1], "add_one_16"),
+        sizes=({"n": 1}, {"n": 5}),
+    ),
+    Refuse(
+        "tensorize",
+        "the intrinsic is registered",
+        adding,
+        lambda s: s.tensorize(s.get_loops("B")[1], "test_add_two"),
+        "description and implementation differ in 'Y'",
+    ),
+    Refuse(
+        "tensorize",
+        "below a loop there is one block",
+        chain_of_two,
+        lambda s: s.tensorize(s.get_loops("B")[0], "add_one_16"),
+        "there are 2 blocks below the loop",
+    ),
+    Refuse(
+        "tensorize",
+        "without init, predicate and own buffers",
+        nested_init,
+        lambda s: s.tensorize("outer", "test_mma_4x8x3"),
+        "block 'C' has init",
+    ),
+    Refuse(
+        "tensorize",
+        "without init, predicate and own buffers",
+        lambda: matmul(11, 16, 9),
+        lambda s: s.tensorize(_mma_tiles(s)[0], "test_mma_4x8x3"),
+        "block 'C' has a predicate",
+    ),
+    Refuse(
+        "tensorize",
+        "the iterators of the nest",
+        lambda: matmul(12, 16, 9),
+        lambda s: s.tensorize(_mma_tiles(s)[1], "test_mma_4x8x3"),
+        "its iterators are .spatial 8, reduce 3., the description has .spatial 4",
+    ),
+    Refuse(
+        "tensorize",
+        "computes what the description says",
+        chain_of_two,
+        lambda s: s.tensorize(s.get_loops("C")[-1], "add_one_16"),
+        "does not do what tensor intrinsic 'add_one_16' describes",
+    ),
+    Refuse(
+        "tensorize",
+        "every parameter of the intrinsic",
+        script("""
+@T.prim_func
+def main(B: T.Buffer((16,), "float32")):
+    for i in range(16):
+        with T.block("B"):
+            vi = T.axis.spatial(16, i)
+            B[vi] = T.float32(1)
+"""),
+        lambda s: s.tensorize(s.get_loops("B")[0], "test_unused"),
+        "parameter 'X' of tensor intrinsic 'test_unused' is not used",
+    ),
+    Example(
+        "tensorize",
+        lambda s: s.tensorize(s.get_loops("B")[1], "add_one_16"),
+        {"A": "(128,)", "B": "(128,)"},
+    ),
 ]

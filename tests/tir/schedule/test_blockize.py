@@ -219,7 +219,7 @@ def test_tensorize():
 
 def test_tensorize_refuses_other_computations():
     _, sch, _, j1 = tiled()
-    with pytest.raises(ScheduleError, match=r"does not do what .* describes: its loops are"):
+    with pytest.raises(ScheduleError, match=r"does not do what .* describes: its iterators are"):
         sch.tensorize(j1, "test_mma_4x8x5")
     sch = Schedule(chain(4, 8))
     mod = sch.mod

@@ -10,6 +10,11 @@ from tilewright.tir.schedule.sampling import Rng
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.schedule.sref import StmtSRef
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.tensor_tiling import (
+    TensorizeInfo,
+    get_tensorize_loop_mapping,
+    tile_with_tensor_intrin,
+)
 from tilewright.tir.schedule.trace import Trace
 
 __all__ = [
@@ -24,8 +29,11 @@ __all__ = [
     "Schedule",
     "ScheduleState",
     "StmtSRef",
+    "TensorizeInfo",
     "Trace",
+    "get_tensorize_loop_mapping",
     "primitive",
     "primitives",
     "suggest_index_map",
+    "tile_with_tensor_intrin",
 ]

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilewright.ir import (
-    Expr,
-    IntImm,
-    Range,
-    Var,
-    const,
-    is_const,
-    sub,
-    substitute,
-    uses_var,
-)
+from tilewright.ir import Expr, Range, const
 from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.tir import (
     Block,
     BlockRealize,
     Buffer,
-    BufferLoad,
     BufferRegion,
-    BufferStore,
-    For,
     MatchBufferRegion,
     PrimFunc,
     renew_definitions,
 )
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._tensor_match import (
+    Axis,
+    Description,
+    Match,
+    Nest,
+    Unreadable,
+    assignments,
+    match_body,
+    read_nest,
+)
 from tilewright.tir.schedule.primitives.block import blockize
-from tilewright.tir.schedule.state import statements
+from tilewright.tir.schedule.state import child_blocks
 from tilewright.tir.tensor_intrin import TensorIntrin
 
 if TYPE_CHECKING:
@@ -47,201 +44,126 @@ def tensorize(
 ) -> BlockRV:
     """Put a tensor intrinsic in the place of a nest that computes what the intrinsic describes.
 
-    Given a loop, the nest at the loop is made a block first. The program must have the loops of the
-    description, in its order and with its extents. Returns the block.
+    Given a loop, the nest at the loop is made a block first, as by ``blockize``. The nest's loops
+    may be in any order and split further, if the order of its instances doesn't matter. Returns the
+    block. The intrinsic's two halves are compared on random data when it is first used.
+
+    Preconditions:
+        - the intrinsic is registered, and its implementation computes what its description says
+        - below a loop there is one block, which ``blockize`` accepts
+        - the block holds one nest that starts at zero, without init, predicate and own buffers
+        - the iterators of the nest are those of the description, by kind and extent
+        - the block computes what the description says, in the scopes it says, into a buffer that it
+          uses for nothing else
+        - every parameter of the intrinsic is accessed by the description
+    Before:
+        for i0, i1 in T.grid(8, 16):
+            with T.block("B"):
+                vi = T.axis.spatial(128, i0 * 16 + i1)
+                B[vi] = A[vi] + T.float32(1)
+    After ``tensorize(i1, "add_one_16")``:
+        for i0 in range(8):
+            with T.block("B_o"):
+                vi_o = T.axis.spatial(8, i0)
+                T.reads(A[vi_o * 16:vi_o * 16 + 16])
+                T.writes(B[vi_o * 16:vi_o * 16 + 16])
+                T.block_attr({"tensor_intrin": "add_one_16"})
+                X = T.match_buffer(A[vi_o * 16:vi_o * 16 + 16], (16,), "float32")
+                Y = T.match_buffer(B[vi_o * 16:vi_o * 16 + 16], (16,), "float32")
+                Y[T.Ramp(0, 1, 16)] = X[T.Ramp(0, 1, 16)] + T.Broadcast(T.float32(1), 16)
     """
     intrin = TensorIntrin.get(tensor_intrin)
     try:
         intrin.verify()
     except VerifyError as error:
-        raise ScheduleError(error.message) from error
+        raise sch.error(error.message) from error
     if isinstance(block_or_loop, LoopRV):
+        blocks = child_blocks(sch.state.get_loop(block_or_loop))
+        if len(blocks) != 1:
+            raise sch.error(
+                f"there are {len(blocks)} blocks below the loop, an intrinsic stands for one",
+                *blocks[:2],
+            )
         rv: BlockRV = blockize(sch, block_or_loop, preserve_unit_iters)
     else:
         rv = block_or_loop
     realize = sch.state.get_block(rv)
-    matcher = _Matcher(sch, realize, intrin)
-    block = _implemented(sch, rv.func, realize.block, intrin, matcher.match())
+    found = _match(sch, realize, intrin)
+    block = _implemented(sch, rv.func, realize.block, intrin, found)
     sch.state.replace(realize.block, block)
     return rv
 
 
-class _Matcher:
-    """Compares a block's nest with a description's, up to where the buffers start.
+def _match(sch: Schedule, realize: BlockRealize, intrin: TensorIntrin) -> Match:
+    """Find the description in a block's nest."""
 
-    Both sides are brought to one form: the innermost body over loop variables, iteration variables
-    replaced by their bindings. Each buffer of the description must lie in one buffer of the program
-    at a place that is the same for all its accesses.
-    """
-
-    def __init__(self, sch: Schedule, realize: BlockRealize, intrin: TensorIntrin) -> None:
-        self.sch, self.realize, self.intrin = sch, realize, intrin
-        self.buffers: dict[Buffer, Buffer] = {}
-        self.starts: dict[Buffer, list[Expr]] = {}
-        self.loops: dict[Var, Expr] = {}
-        self.inner: set[Var] = set()
-        self.analyzer = sch.state.analyzer_at(realize)
-        for iter_var in realize.block.iter_vars:
-            self.analyzer.bind(iter_var.var, iter_var.dom)
-        self.why = ""
-
-    def fail(self, why: str) -> ScheduleError:
-        return self.sch.error(
-            f"the program does not do what tensor intrinsic {self.intrin.name!r} describes: {why}",
-            self.realize,
+    def fail(why: str) -> ScheduleError:
+        return sch.error(
+            f"the program does not do what tensor intrinsic {intrin.name!r} describes: {why}",
+            realize,
             remedy="compare the block with the description, tensor_intrin.desc",
         )
 
-    def match(self) -> tuple[dict[Buffer, Buffer], dict[Buffer, list[Expr]]]:
-        found_loops, found_body = self.flattened(self.realize.block.body)
-        desc_root: Any = self.intrin.desc.root
-        # The description's body may sit in one more block (the root block of script functions).
-        body = desc_root.body
-        if type(body) is BlockRealize and any(
-            type(item) is For for item in statements(body.block.body)
-        ):
-            if body.block.iter_vars:
-                raise self.fail("the description's outer block has iteration variables")
-            body = body.block.body
-        wanted_loops, wanted_body = self.flattened(body)
-        found_loops = [loop for loop in found_loops if not is_const(loop.extent, 1)]
-        wanted = [loop for loop in wanted_loops if not is_const(loop.extent, 1)]
-        sizes = [loop.extent for loop in found_loops], [loop.extent for loop in wanted]
-        if len(sizes[0]) != len(sizes[1]) or not all(
-            self.analyzer.can_prove_equal(a, b) for a, b in zip(*sizes)
-        ):
-            raise self.fail(f"its loops are {sizes[0]}, the description has {sizes[1]}")
-        for mine, theirs in zip(found_loops, wanted):
-            self.loops[theirs.loop_var] = mine.loop_var
-            self.inner.add(mine.loop_var)
-            self.analyzer.bind(mine.loop_var, Range(mine.min, mine.extent))
-        for theirs in wanted_loops:
-            if theirs.loop_var not in self.loops:
-                self.loops[theirs.loop_var] = const(0)
-        if not self.same(found_body, wanted_body):
-            raise self.fail(self.why or "the computations differ")
-        return self.buffers, self.starts
+    analyzer = sch.state.analyzer_at(realize)
+    for iter_var in realize.block.iter_vars:
+        analyzer.bind(iter_var.var, iter_var.dom)
+    try:
+        mine = read_nest(realize.block.body, analyzer)
+        theirs = Description(intrin.desc).nest
+    except Unreadable as error:
+        raise fail(str(error)) from None
+    for axis in mine.axes:
+        analyzer.bind(axis.var, Range(const(0, axis.var.dtype), axis.extent))
 
-    def flattened(self, body: Any) -> tuple[list[For], Any]:
-        loops: list[For] = []
-        mapping: dict[Any, Any] = {}
-        while True:
-            if type(body) is For:
-                loops.append(body)
-                body = body.body
-            elif type(body) is BlockRealize:
-                block = body.block
-                if block.init is not None:
-                    raise self.fail(
-                        f"block {block.name!r} has init: decompose the reduction, or give the loop "
-                        "so that init stays outside"
-                    )
-                for iter_var, value in zip(block.iter_vars, body.iter_values):
-                    mapping[iter_var.var] = substitute(value, mapping)
-                if not is_const(body.predicate, 1):
-                    raise self.fail(f"block {block.name!r} has a predicate")
-                body = block.body
-            else:
-                break
-        unit = {loop.loop_var: const(0) for loop in loops if is_const(loop.extent, 1)}
-        return loops, substitute(substitute(body, mapping), unit)
+    def fits(wanted: Axis, offered: Axis) -> bool:
+        same_kind = not wanted.kind or not offered.kind or wanted.kind == offered.kind
+        return same_kind and analyzer.can_prove_equal(wanted.extent, offered.extent)
 
-    def same(self, mine: Any, theirs: Any) -> bool:
-        """Compare two trees; operands of commutative operators may stand either way round."""
-        if type(mine) is not type(theirs):
-            self.why = f"{mine!r} against {theirs!r}"
-            return False
-        if isinstance(mine, BufferLoad):
-            return self.access(mine.buffer, mine.indices, theirs.buffer, theirs.indices)
-        if isinstance(mine, BufferStore):
-            return self.access(
-                mine.buffer, mine.indices, theirs.buffer, theirs.indices
-            ) and self.same(mine.value, theirs.value)
-        if isinstance(mine, Var):
-            target = self.loops.get(theirs)
-            return target is mine
-        if isinstance(mine, Expr) and mine.dtype != theirs.dtype:
-            self.why = f"{mine!r} is {mine.dtype}, the description has {theirs.dtype}"
-            return False
-        for field in mine.fields:
-            if field.role == "attr" and getattr(mine, field.name) != getattr(theirs, field.name):
-                self.why = f"{mine!r} against {theirs!r}"
-                return False
-        a, b = mine.child_nodes(), theirs.child_nodes()
-        if len(a) != len(b):
-            return False
-        saved = dict(self.buffers), dict(self.starts)
-        if all(self.same(x, y) for x, y in zip(a, b)):
-            return True
-        if type(mine).__name__ in ("Add", "Mul", "Min", "Max") and len(a) == 2:
-            self.buffers, self.starts = saved
-            return self.same(a[0], b[1]) and self.same(a[1], b[0])
-        return False
+    orders = list(assignments(theirs.axes, mine.axes, fits))
+    if len(mine.axes) != len(theirs.axes):
+        orders = []
+    if mine.ordered or theirs.ordered:
+        orders = [order for order in orders if order == list(mine.axes)]
+    if not orders:
+        raise fail(
+            f"its iterators are {_listed(mine)}, the description has {_listed(theirs)}"
+            + (f"; their order matters, since {mine.reason}" if mine.ordered else "")
+        )
+    found, why = match_body(mine, theirs, iter(orders), analyzer)
+    if found is None:
+        raise fail(why)
+    return found
 
-    def access(self, mine: Buffer, here: Any, theirs: Buffer, there: Any) -> bool:
-        known = self.buffers.get(theirs)
-        if known is None:
-            if mine.dtype != theirs.dtype or mine.ndim < theirs.ndim:
-                self.why = f"{mine!r} can't stand for {theirs!r}"
-                return False
-            if mine.scope != theirs.scope:
-                self.why = f"{mine.name!r} is in {mine.scope}, the description wants {theirs.scope}"
-                return False
-        elif known is not mine:
-            self.why = f"{theirs.name!r} stands for {known.name!r} and for {mine.name!r}"
-            return False
-        skipped = mine.ndim - theirs.ndim
-        starts = []
-        for position, index in enumerate(here):
-            start = index
-            if position >= skipped:
-                start = sub(index, substitute(there[position - skipped], self.loops))
-            start = self.analyzer.simplify(start)
-            if type(start) is not IntImm and uses_var(start, self.inner):
-                self.why = (
-                    f"the index {index!r} of {mine.name!r} does not run along as in the description"
-                )
-                return False
-            starts.append(start)
-        if known is None:
-            self.buffers[theirs] = mine
-            self.starts[theirs] = starts
-            return True
-        if all(self.analyzer.can_prove_equal(x, y) for x, y in zip(starts, self.starts[theirs])):
-            return True
-        self.why = f"accesses of {mine.name!r} start at different places"
-        return False
+
+def _listed(nest: Nest) -> str:
+    return "[" + ", ".join(f"{axis.kind} {axis.extent!r}".strip() for axis in nest.axes) + "]"
 
 
 def _implemented(
-    sch: Schedule,
-    func_name: str,
-    block: Block,
-    intrin: TensorIntrin,
-    found: tuple[dict[Buffer, Buffer], dict[Buffer, list[Expr]]],
+    sch: Schedule, func_name: str, block: Block, intrin: TensorIntrin, found: Match
 ) -> Block:
     """Return ``block`` with the implementation as its body, on matched pieces of its buffers."""
-    buffers, starts = found
     impl: PrimFunc = renew_definitions(intrin.impl)
     matches = []
     for wanted, buffer in zip(intrin.desc.buffers, impl.buffers):
-        mine = buffers.get(wanted)
+        mine: Buffer | None = found.buffers.get(wanted)
         if mine is None:
-            raise ScheduleError(
+            raise sch.error(
                 f"parameter {wanted.name!r} of tensor intrinsic {intrin.name!r} is not used"
             )
         skipped = mine.ndim - wanted.ndim
         extents = [const(1)] * skipped + list(wanted.shape)
-        region = tuple(Range(low, extent) for low, extent in zip(starts[wanted], extents))
+        region = tuple(Range(low, extent) for low, extent in zip(found.starts[wanted], extents))
         matches.append(MatchBufferRegion(buffer, BufferRegion(mine, region)))
-    root = impl.root
-    body = root.body
-    allocated = root.alloc_buffers
+    body: Any = impl.body
+    allocated: tuple[Buffer, ...] = ()
     match_buffers = tuple(matches)
-    if type(body) is BlockRealize and not body.block.iter_vars and body.block.init is None:
-        allocated = (*allocated, *body.block.alloc_buffers)
-        match_buffers = (*match_buffers, *body.block.match_buffers)
-        body = body.block.body
+    # The root block, and one that only says what is read and written, dissolve in this block.
+    for _ in range(2):
+        if type(body) is BlockRealize and not body.block.iter_vars and body.block.init is None:
+            allocated = (*allocated, *body.block.alloc_buffers)
+            match_buffers = (*match_buffers, *body.block.match_buffers)
+            body = body.block.body
     return block.replace(
         body=_with_fresh_names(sch, func_name, body),
         alloc_buffers=(*block.alloc_buffers, *allocated),

@@ -1,0 +1,39 @@
+"""Every registered tensor intrinsic does what its description says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import tilewright.tir.schedule  # registers what the package brings
+from tilewright.support.errors import VerifyError
+from tilewright.tir.analysis.verify import verify
+from tilewright.tir.tensor_intrin import TensorIntrin
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tir" / "schedule"))
+import intrin_cases
+
+WRONG = "test_add_two"
+BUILT_IN = [name for name in TensorIntrin.list() if name != WRONG]
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_halves_agree(name: str) -> None:
+    intrin = TensorIntrin.get(name)
+    for half in (intrin.desc, intrin.impl):
+        verify(half)
+    again = TensorIntrin(name, intrin.desc, intrin.impl)
+    again.verify(seed=11)
+    assert again.checked
+
+
+def test_halves_that_differ_are_found() -> None:
+    intrin = TensorIntrin(WRONG, intrin_cases.ADD_ONE, TensorIntrin.get(WRONG).impl)
+    with pytest.raises(VerifyError, match="differ in 'Y' by up to 1"):
+        intrin.verify()
+    assert not intrin.checked
+
+
+assert tilewright.tir.schedule is not None
