@@ -285,3 +285,27 @@ def main(A: T.Buffer((2, 2), "float32"), B: T.Buffer((2, 5), "float32")):
         sch.cache_read("B", 0, "global")
         sch.compute_at("A_global", sch.get_loops("B")[0])
     check(sch, func)
+
+
+def test_split_does_not_pad_loops_that_others_depend_on() -> None:
+    sch = schedule(
+        TRIANGLE.replace('B: T.Buffer((4,), "float32")', 'C: T.Buffer((4,), "float32")').replace(
+            "    for i in", '    B = T.alloc_buffer((4,), "float32")\n    for i in', 1
+        )
+        + """
+    for i in T.serial(4):
+        with T.block("C"):
+            v = T.axis.spatial(4, i)
+            C[v] = B[v]
+"""
+    )
+    (i, _) = sch.get_loops("B")
+    refuses(sch, lambda: sch.split(i, [None, 3], tail="pad"), "depends on the loop")
+
+
+def test_blockize_of_blocks_that_are_in_no_common_sequence() -> None:
+    sch = Schedule(matmul(), seed=0)
+    sch.blockize(sch.get_loops("C")[1])
+    init = next(name for name in sch.state.index("main").blocks if "init" in name)
+    blocks = [sch.get_block(init), sch.get_block("C")]
+    refuses(sch, lambda: sch.blockize(blocks), "follow one another")

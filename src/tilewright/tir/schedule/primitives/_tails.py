@@ -209,6 +209,11 @@ class _Padding:
             raise self.refuse(
                 f"loop {var.name!r} is not itself one of its spatial iteration variables", realize
             )
+        for inner in self.sch.state.loops_above(realize):
+            if uses_var(inner.min, {var}) or uses_var(inner.extent, {var}):
+                raise self.refuse(
+                    f"the range of loop {inner.loop_var.name!r} depends on the loop", realize
+                )
         axis = using[0]
         self.axes[realize] = axis.var
         for region in block.writes:

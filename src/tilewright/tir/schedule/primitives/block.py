@@ -145,6 +145,8 @@ def _run_of(sch: Schedule, handles: Sequence[BlockRV]) -> tuple[str, list[BlockR
     if type(parent) is SeqStmt and len(set(tops)) > 1:
         places = [next(n for n, s in enumerate(parent.stmts) if s is top) for top in tops]
         run = list(parent.stmts[min(places) : max(places) + 1])
+    elif len(set(tops)) > 1:
+        raise sch.error("the blocks don't follow one another in one sequence", *given)
     else:
         run = [tops[0]]
     inside = [realize for stmt in run for realize in child_blocks(stmt)]
