@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tir" / "schedule"))
 import intrin_cases
 
 WRONG = "test_add_two"
-BUILT_IN = [name for name in TensorIntrin.list() if name != WRONG]
+BUILT_IN = [name for name in TensorIntrin.names() if name != WRONG]
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

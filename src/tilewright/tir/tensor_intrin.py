@@ -76,11 +76,6 @@ class TensorIntrin:
         return TensorIntrin._registry.get(name)
 
     @staticmethod
-    def list() -> tuple[str, ...]:
-        """Names of all registered intrinsics, in order of registration."""
-        return tuple(TensorIntrin._registry)
-
-    @staticmethod
     def names() -> list[str]:
         """Names of all registered intrinsics, in order of registration."""
         return [name for name, _ in TensorIntrin._registry.items()]

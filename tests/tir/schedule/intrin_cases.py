@@ -60,7 +60,7 @@ ADD_ONE_VECTOR = elementwise("""
 
 def register() -> None:
     """Register them all; once more does no harm."""
-    if "add_one_16" in TensorIntrin.list():
+    if "add_one_16" in TensorIntrin.names():
         return
     TensorIntrin.register("add_one_16", ADD_ONE, ADD_ONE_VECTOR)
     TensorIntrin.register("test_mma_4x8x3", mma(4, 8, 3), mma(4, 8, 3, "knm"))

@@ -279,7 +279,7 @@ def test_tile_with_padding(sizes: tuple[int, int, int]) -> None:
 def test_registry() -> None:
     one = TensorIntrin.register("test_registry", intrin_cases.ADD_ONE, intrin_cases.ADD_ONE_VECTOR)
     try:
-        assert "test_registry" in TensorIntrin.list()
+        assert "test_registry" in TensorIntrin.names()
         assert TensorIntrin.get("test_registry") is one
         with pytest.raises(ScheduleError, match="registered twice"):
             TensorIntrin.register("test_registry", one.desc, one.impl)

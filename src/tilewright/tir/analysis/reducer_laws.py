@@ -77,14 +77,14 @@ def _samples(reducer: CommReducer) -> Tuples:
             raise VerifyError(f"the identity {expr!r} of a reducer must be a constant")
         neutral.append(value)
     # Powers of two and their small sums are exact in every float dtype.
-    small = {
+    small: dict[str, list[Any]] = {
         "float": [-2.0, -1.0, 0.0, 1.0, 2.0],
         "bfloat": [-2.0, -1.0, 0.0, 1.0, 2.0],
         "int": [-3, -2, -1, 0, 1, 2],
         "uint": [0, 1, 2, 3],
         "bool": [0, 1],
     }
-    choices = []
+    choices: list[list[Any]] = []
     for var in reducer.lhs:
         kind = "bool" if dtypes.is_bool(var.dtype) else dtypes.kind_of(var.dtype)
         choices.append(small.get(kind, small["float"]))
