@@ -87,7 +87,36 @@ def test_instruments_see_every_pass(tmp_path: Path) -> None:
         Sequential([nothing, mark])(IRModule({"f": function()}))
     assert log.names == ["Sequential", "Mark"]
     assert set(timing.seconds) == {"Sequential", "Mark"} and "Mark" in timing.render()
-    assert (tmp_path / "ir" / "000_Mark.py").read_text().startswith("from tilewright.script")
+    written = sorted(path.name for path in (tmp_path / "ir").iterdir())
+    assert written == ["000_before_Sequential.py", "001_Mark.py"]
+    before, after = ((tmp_path / "ir" / name).read_text() for name in written)
+    assert before.startswith("from tilewright.script") and before != after
+
+
+def test_dumps_tell_what_came_from_elsewhere(tmp_path: Path) -> None:
+    with PassContext(instruments=[DumpIR(tmp_path)]):
+        made = mark(IRModule({"f": function()}))
+        mark(made)
+        mark(IRModule({"g": function()}))
+    names = [path.name[4:-3] for path in sorted(tmp_path.iterdir())]
+    assert names == ["before_Mark", "Mark", "Mark", "before_Mark", "Mark"]
+
+
+def test_times_of_passes_around_one_that_failed() -> None:
+    @module_pass("Fails")
+    def fails(mod: IRModule) -> IRModule:
+        raise TilewrightError("no")
+
+    @module_pass("Catches")
+    def catches(mod: IRModule) -> IRModule:
+        with pytest.raises(TilewrightError):
+            fails(mod)
+        return mod
+
+    timing = PassTimingInstrument()
+    with PassContext(instruments=[timing]):
+        catches(IRModule({"f": function()}))
+    assert set(timing.seconds) == {"Catches"} and timing.calls == {"Catches": 1}
 
 
 def test_contexts_nest_and_end() -> None:
@@ -103,5 +132,7 @@ def test_options_are_checked() -> None:
         assert context.option("test.flag", False) is True
     with pytest.raises(TilewrightError, match=r"'test.flag' takes bool, got 3"):
         PassContext(config={"test.flag": 3})
+    with pytest.raises(TilewrightError, match=r"'tir.unswitch_limit' takes int, got True"):
+        PassContext(config={"tir.unswitch_limit": True})
     with pytest.raises(TilewrightError, match="unknown pass option"):
         PassContext(config={"test.flga": True})

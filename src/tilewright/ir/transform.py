@@ -13,7 +13,21 @@ from tilewright.support.errors import TilewrightError
 from tilewright.support.registry import Registry
 
 PASS_OPTIONS: Registry[type] = Registry("pass option")
-"""Every option that a ``PassContext`` may hold, with the type of its value."""
+"""Every option that a ``PassContext`` may hold, with the type of its value.
+
+The first four say whether a pass takes part, where the target's own order says otherwise;
+``disabled_pass`` leaves out any pass by name.
+"""
+
+for _name, _kind in (
+    ("tir.storage_rewrite", bool),
+    ("tir.cse", bool),
+    ("tir.hoist_invariants", bool),
+    ("tir.narrow_dtype", bool),
+    # Stores and calls that copies of loops may add to a function, when conditions are hoisted.
+    ("tir.unswitch_limit", int),
+):
+    PASS_OPTIONS.register(_name, _kind)
 
 
 class PassInstrument:
@@ -59,7 +73,7 @@ class PassContext:
         self.disabled_pass = set(disabled_pass)
         for key, value in self.config.items():
             expected = PASS_OPTIONS.get(key)
-            if not isinstance(value, expected):
+            if not isinstance(value, expected) or (type(value) is bool and expected is not bool):
                 raise TilewrightError(
                     f"pass option {key!r} takes {expected.__name__}, got {value!r}"
                 )
@@ -178,20 +192,27 @@ class Sequential(Pass):
 
 
 class PassTimingInstrument(PassInstrument):
-    """Measures each pass; ``render()`` gives a table, seconds in total per pass name."""
+    """Measures each pass; ``render()`` gives a table, seconds in total per pass name.
+
+    The time of a sequence is that of its passes together.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.calls: dict[str, int] = {}
-        self._started: list[float] = []
+        self._started: list[tuple[str, float]] = []
 
     def run_before_pass(self, mod: IRModule, name: str) -> None:
         """Start the clock."""
-        self._started.append(time.perf_counter())
+        self._started.append((name, time.perf_counter()))
 
     def run_after_pass(self, mod: IRModule, name: str) -> None:
         """Stop the clock."""
-        spent = time.perf_counter() - self._started.pop()
+        # Passes inside that failed never ended.
+        started, since = self._started.pop()
+        while started != name:
+            started, since = self._started.pop()
+        spent = time.perf_counter() - since
         self.seconds[name] = self.seconds.get(name, 0.0) + spent
         self.calls[name] = self.calls.get(name, 0) + 1
 
@@ -204,14 +225,29 @@ class PassTimingInstrument(PassInstrument):
 
 
 class DumpIR(PassInstrument):
-    """Writes the module as script after each pass into a folder, numbered in order."""
+    """Writes modules as script into a folder, numbered in order: before the first pass, after each.
+
+    ``NNN_PassName.py`` is what the pass gave, ``NNN_before_PassName.py`` what it got, where that is
+    not what the pass before it gave. A pass that changes nothing writes nothing.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._number = 0
+        self._latest: IRModule | None = None
+
+    def run_before_pass(self, mod: IRModule, name: str) -> None:
+        """Write ``NNN_before_PassName.py`` if nobody has seen the module."""
+        self._write(mod, f"before_{name}")
 
     def run_after_pass(self, mod: IRModule, name: str) -> None:
         """Write ``NNN_PassName.py``."""
+        self._write(mod, name)
+
+    def _write(self, mod: IRModule, name: str) -> None:
+        if mod is self._latest:
+            return
+        self._latest = mod
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / f"{self._number:03d}_{name}.py").write_text(mod.script())
         self._number += 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from transform_cases import applied, lowered, unchanged
+import pytest
+from transform_cases import applied, lowered, module, unchanged
 
 from tilewright.tir import transform
+from tilewright.tir.interpreter import run
 
 SHIFTED = """
 @T.prim_func
@@ -40,3 +42,41 @@ def main(C: T.Buffer((8,), "float32")):
 def test_loops_from_zero_stay():
     text = SHIFTED.replace("range(3, 17)", "range(17)").replace("range(i, i + 2)", "range(2)")
     assert unchanged(transform.CanonicalizeLoops(), lowered(text))
+
+
+WRITTEN_START = """
+@T.prim_func
+def main(A: T.Buffer((4,), "int64"), C: T.Buffer((8,), "int64")):
+    for i in range(A[0], A[0] + {extent}):
+        A[0] = A[0] + 1
+        C[i] = i
+        C[A[0]] = i + 10
+"""
+
+
+@pytest.mark.parametrize(
+    "item", [transform.CanonicalizeLoops(), transform.Simplify(), transform.LowerOpaqueBlock()]
+)
+@pytest.mark.parametrize("extent", [1, 3])
+def test_a_start_that_the_body_changes_is_read_once(item, extent):
+    mod = module(WRITTEN_START.replace("{extent}", str(extent)))
+    expected = [np.array([2, 0, 0, 0]), np.zeros(8, "int64")]
+    run(mod, *expected)
+    made = item(transform.LowerOpaqueBlock()(mod))
+    actual = [np.array([2, 0, 0, 0]), np.zeros(8, "int64")]
+    run(made, *actual)
+    for a, b in zip(expected, actual):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_what_a_loop_says_of_its_extent_holds_inside_only():
+    text = """
+@T.prim_func
+def main(n: T.int64, C: T.Buffer((8,), "int64")):
+    for i in range(n):
+        C[i] = i
+    if n < 1:
+        C[0] = 7
+"""
+    for item in (transform.Simplify(), transform.RenormalizeSplitPattern()):
+        assert "if n < 1" in applied(item, lowered(text), 0, np.zeros(8, "int64"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from transform_cases import applied, lowered, unchanged
 
-from tilewright.ir import PassContext
 from tilewright.tir import transform
 
 
@@ -206,7 +205,6 @@ def test_a_pointer_that_got_a_name_keeps_its_memory():
     assert unchanged(transform.StorageRewrite(), lowered(text))
 
 
-def test_small_ones_and_the_option():
+def test_small_ones_stay():
     assert unchanged(transform.StorageRewrite(min_bytes=33), chain())
-    with PassContext(config={"tir.disable_storage_rewrite": True}):
-        assert unchanged(transform.StorageRewrite(), chain())
+    assert not unchanged(transform.StorageRewrite(min_bytes=32), chain())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Expr, IntImm, IRModule, Pass, Range, Var, pre_order
+from tilewright.ir import TRUE, Expr, IntImm, IRModule, Pass, Range, Var, pre_order
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import For
 
@@ -34,6 +35,26 @@ def function_analyzer(func: PrimFunc) -> Analyzer:
 def bind_loop(analyzer: Analyzer, loop: For) -> None:
     """Tell an analyzer the range of a loop's variable."""
     analyzer.bind(loop.loop_var, Range(loop.min, loop.extent), override=True)
+
+
+@contextmanager
+def inside_loop(
+    analyzer: Analyzer, loop: For, minimum: Expr | None = None, extent: Expr | None = None
+) -> Iterator[None]:
+    """Know a loop's range in a ``with`` block.
+
+    Inside, the loop runs at least once, which says something about its extent that need not hold
+    outside. ``minimum`` and ``extent`` are the loop's ends in a better form.
+    """
+    minimum = loop.min if minimum is None else minimum
+    extent = loop.extent if extent is None else extent
+    if isinstance(extent, IntImm):
+        analyzer.bind(loop.loop_var, Range(minimum, extent), override=True)
+        yield  # nothing is learnt that doesn't hold outside
+        return
+    with analyzer.constraint(TRUE):
+        analyzer.bind(loop.loop_var, Range(minimum, extent), override=True)
+        yield
 
 
 def is_positive_constant(expr: Expr) -> bool:

@@ -14,9 +14,9 @@ from typing import Any
 
 from tilewright.ir import Expr, Var, const, is_const
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import For
+from tilewright.tir.stmt import For, LetStmt
 from tilewright.tir.transform.base import FunctionTransform
-from tilewright.tir.transform.effects import BufferMutator
+from tilewright.tir.transform.effects import BufferMutator, is_pure, memory_read
 
 
 class CanonicalizeLoops(FunctionTransform):
@@ -39,8 +39,14 @@ class _Shifter(BufferMutator):
         if is_const(node.min, 0):
             return self.generic_visit(node)
         start, extent = self.visit(node.min), self.visit(node.extent)
+        named = None
+        if memory_read(start) or not is_pure(start):
+            # What the body writes must not change where it started.
+            named, value = Var(f"{node.loop_var.name}_start", start.dtype), start
+            start = named
         self.values[node.loop_var] = node.loop_var + start
         body = self.visit(node.body)
         del self.values[node.loop_var]
         zero = const(0, node.loop_var.dtype)
-        return node.replace(min=zero, extent=extent, body=body)
+        made = node.replace(min=zero, extent=extent, body=body)
+        return made if named is None else LetStmt(named, value, made)

@@ -19,8 +19,6 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
-    PASS_OPTIONS,
-    TRUE,
     And,
     Call,
     Expr,
@@ -30,7 +28,6 @@ from tilewright.ir import (
     Mutator,
     Node,
     Or,
-    PassContext,
     StringImm,
     Var,
     as_int,
@@ -52,7 +49,7 @@ from tilewright.tir.stmt import (
     While,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
 from tilewright.tir.transform.effects import (
     EffectTable,
     ExprTable,
@@ -62,27 +59,19 @@ from tilewright.tir.transform.effects import (
 )
 from tilewright.tir.transform.hoist import defined_below, expr_cost
 
-DISABLE = "tir.disable_cse"
-PASS_OPTIONS.register(DISABLE, bool)
-
 _LEAVES = (Var, IntImm, FloatImm, StringImm)
 #: What may be evaluated although no use of it may be: index arithmetic up to this cost.
 _CHEAP = 24
 
 
 class CommonSubexpressionElimination(FunctionTransform):
-    """Share expressions of at least ``min_cost`` (additions count 1, divisions and loads 8).
-
-    The pass option ``tir.disable_cse`` switches the pass off.
-    """
+    """Share expressions of at least ``min_cost`` (additions count 1, divisions and loads 8)."""
 
     def __init__(self, min_cost: int = 4) -> None:
         self.min_cost = min_cost
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        if PassContext.current().option(DISABLE, False):
-            return func
         return func.map_children(_Eliminator(func, self.min_cost).stmt)
 
 
@@ -253,8 +242,7 @@ class _Eliminator:
             return self.stmt(item) if isinstance(item, Stmt) else item
 
         if kind is For:
-            with self.analyzer.constraint(TRUE):  # forget the range afterwards
-                bind_loop(self.analyzer, stmt)  # type: ignore[arg-type]
+            with inside_loop(self.analyzer, stmt):  # type: ignore[arg-type]
                 return stmt.map_children(inside)
         return stmt.map_children(inside)
 

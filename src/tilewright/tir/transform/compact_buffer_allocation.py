@@ -45,7 +45,7 @@ from tilewright.tir.stmt import (
     LetStmt,
     Stmt,
 )
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
 from tilewright.tir.transform.kernels import shared_by_threads
 
 Box = tuple[Range, ...]
@@ -164,12 +164,12 @@ class _Compactor(Mutator):
         self.moved: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]] = {}
 
     def visit_For(self, node: For) -> Any:
-        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
         self.outer.add(node.loop_var)
-        if node.thread is None:
-            return self.generic_visit(node)
-        self.threads[node.loop_var] = node.thread, Range(node.min, node.extent)
-        made = self.generic_visit(node)
+        with inside_loop(self.analyzer, node):
+            if node.thread is None:
+                return self.generic_visit(node)
+            self.threads[node.loop_var] = node.thread, Range(node.min, node.extent)
+            made = self.generic_visit(node)
         del self.threads[node.loop_var]
         return made
 

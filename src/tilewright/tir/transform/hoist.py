@@ -20,7 +20,6 @@ from typing import Any
 
 from tilewright.ir import (
     FALSE,
-    PASS_OPTIONS,
     TRUE,
     And,
     Broadcast,
@@ -64,7 +63,7 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
 from tilewright.tir.transform.effects import (
     EffectTable,
     ExprTable,
@@ -72,9 +71,6 @@ from tilewright.tir.transform.effects import (
     may_trap,
     memory_read,
 )
-
-UNSWITCH_LIMIT = "tir.unswitch_limit"
-PASS_OPTIONS.register(UNSWITCH_LIMIT, int)
 
 _LEAVES = (Var, IntImm, FloatImm, StringImm)
 _COSTS: dict[type, int] = {FloorDiv: 8, FloorMod: 8, BufferLoad: 8, Cast: 1, Ramp: 1, Broadcast: 1}
@@ -96,7 +92,7 @@ class HoistInvariants(FunctionTransform):
         """Rewrite one function."""
         if not any(type(item) is For for item in pre_order(func.body)):
             return func
-        limit = PassContext.current().option(UNSWITCH_LIMIT, self.unswitch_limit)
+        limit = PassContext.current().option("tir.unswitch_limit", self.unswitch_limit)
         func = func.map_children(_Unswitcher(func, limit).visit)
         return func.map_children(_Hoister(func, self.min_cost).visit)
 
@@ -156,8 +152,7 @@ class _LoopMutator(Mutator):
 
     def inside(self, node: For) -> For:
         """Rewrite a loop's body, knowing its range."""
-        with self.analyzer.constraint(TRUE):  # forget the range afterwards
-            bind_loop(self.analyzer, node)
+        with inside_loop(self.analyzer, node):
             body = self.visit(node.body)
         return node if body is node.body else node.replace(body=body)
 

@@ -53,7 +53,7 @@ from tilewright.tir.stmt import (
     is_no_op,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
 from tilewright.tir.transform.relax_tile_guards import relax_tile_guards
 from tilewright.tir.transform.simplify import StmtSimplifier
 from tilewright.tir.transform.unroll_loop import AUTO_STEP
@@ -114,8 +114,8 @@ class _Partitioner(Mutator):
         made = self._cut(node) if self.left > 0 and node.kind in _CUT else None
         if made is not None:
             return made
-        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
-        return self.generic_visit(node)
+        with inside_loop(self.analyzer, node):
+            return self.generic_visit(node)
 
     def _cut(self, loop: For) -> Stmt | None:
         found = _conditions(loop)
@@ -188,8 +188,11 @@ class _Partitioner(Mutator):
 
     def _doubled(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Stmt:
         """The loop with its body twice, under a test that the conditions hold throughout."""
+        with inside_loop(self.analyzer, loop):
+            return self._doubled_inside(loop, tests)
+
+    def _doubled_inside(self, loop: For, tests: list[tuple[_Condition, Expr]]) -> Stmt:
         self.left -= 1
-        self.analyzer.bind(loop.loop_var, Range(loop.min, loop.extent), override=True)
         full = and_(*(self.analyzer.simplify(least >= 0) for _, least in tests))
         fast = _assume(loop.body, {id(condition.expr) for condition, _ in tests})
         if isinstance(full, IntImm):

@@ -15,14 +15,13 @@ from tilewright.ir import (
     FloorMod,
     IntImm,
     Mutator,
-    Range,
     call,
     dtypes,
     pre_order,
 )
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import For
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
 
 
 class LowerIntDiv(FunctionTransform):
@@ -40,8 +39,8 @@ class _Rewriter(Mutator):
         self.analyzer = analyzer
 
     def visit_For(self, node: For) -> Any:
-        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
-        return self.generic_visit(node)
+        with inside_loop(self.analyzer, node):
+            return self.generic_visit(node)
 
     def visit_FloorDiv(self, node: Any) -> Any:
         return self._divide(node, "truncdiv")

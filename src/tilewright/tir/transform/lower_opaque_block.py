@@ -15,11 +15,13 @@ from tilewright.tir.stmt import (
     BlockRealize,
     For,
     IfThenElse,
+    LetStmt,
     SeqStmt,
     Stmt,
     seq,
 )
 from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.effects import memory_read
 from tilewright.tir.transform.unroll_loop import AUTO_STEP
 
 
@@ -46,6 +48,9 @@ class _Rewriter(Mutator):
         extent, minimum = self.visit(node.extent), self.visit(node.min)
         single = getattr(extent, "value", None) == 1
         if single and node.kind != THREAD_BINDING:
+            if memory_read(minimum):
+                # The body may change what the start was read from.
+                return LetStmt(node.loop_var, minimum, self.visit(node.body))
             self.values[node.loop_var] = minimum
             return self.visit(node.body)
         return node.map_children(self.visit)

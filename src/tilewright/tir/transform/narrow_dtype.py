@@ -18,7 +18,6 @@ from typing import Any
 
 from tilewright.ir import (
     INDEX,
-    TRUE,
     Add,
     Broadcast,
     Call,
@@ -43,7 +42,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import PARALLEL, For, IfThenElse, LetStmt
-from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
 from tilewright.tir.transform.effects import BufferMutator, lane_bound
 
 NARROW = "int32"
@@ -181,10 +180,9 @@ class _Narrower(BufferMutator):
 
     def visit_For(self, node: For) -> Any:
         wide = node.loop_var.dtype == INDEX and node.kind != PARALLEL
-        with self.analyzer.constraint(TRUE):  # forget the range afterwards
-            minimum, extent = self.narrow(node.min), self.narrow(node.extent)
-            end = self._fits(node.min + node.extent) if wide else False
-            bind_loop(self.analyzer, node)
+        minimum, extent = self.narrow(node.min), self.narrow(node.extent)
+        end = self._fits(node.min + node.extent) if wide else False
+        with inside_loop(self.analyzer, node):
             if not wide or minimum is None or extent is None or not end:
                 return node.replace(
                     min=self.visit(node.min),

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from tilewright.ir import Pass, Sequential
+from tilewright.ir import Pass, PassContext, Sequential
 from tilewright.target import Target
 from tilewright.tir.transform.align_storage import AlignStorage
+from tilewright.tir.transform.common_subexpr import CommonSubexpressionElimination
 from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllocation
 from tilewright.tir.transform.convert_blocks_to_opaque import ConvertBlocksToOpaque
 from tilewright.tir.transform.flatten_buffer import FlattenBuffer
+from tilewright.tir.transform.hoist import HoistInvariants
 from tilewright.tir.transform.join_lanes import JoinLanes
+from tilewright.tir.transform.legalize_float import FloatComputeLegalize, FloatStorageLegalize
 from tilewright.tir.transform.loop_partition import LoopPartition
 from tilewright.tir.transform.lower_init_block import LowerInitBlock
 from tilewright.tir.transform.lower_int_div import LowerIntDiv
 from tilewright.tir.transform.lower_match_buffer import LowerMatchBuffer
 from tilewright.tir.transform.lower_opaque_block import LowerOpaqueBlock
+from tilewright.tir.transform.narrow_dtype import NarrowDataType
 from tilewright.tir.transform.plan_buffer_allocation import PlanBufferAllocation
 from tilewright.tir.transform.promote_accumulators import PromoteAccumulators
 from tilewright.tir.transform.simplify import Simplify
+from tilewright.tir.transform.storage_rewrite import StorageRewrite
 from tilewright.tir.transform.unroll_loop import UnrollLoop
 from tilewright.tir.transform.vectorize_loop import VectorizeLoop
 
@@ -35,18 +40,35 @@ def block_passes() -> list[Pass]:
     ]
 
 
+#: What CPUs compute with, by way of float32 registers if need be (``codegen.llvm``).
+CPU_FLOATS = ("float16", "bfloat16")
+#: Smaller buffers are on the stack or in registers, where sharing them saves nothing.
+CPU_SHARED_BYTES = 1 << 14
+
+
+def chosen(option: str, default: bool, *passes: Pass) -> list[Pass]:
+    """Passes that take part by default or not; the pass option has the last word."""
+    return list(passes) if PassContext.current().option(option, default) else []
+
+
 def cpu_pipeline(target: Target) -> Sequential:
     """Return the lowering passes for a CPU."""
     return Sequential(
         [
             *block_passes(),
             FlattenBuffer(keep_separators=False),
+            FloatComputeLegalize(CPU_FLOATS),
+            FloatStorageLegalize(CPU_FLOATS),
             Simplify(),
             LoopPartition(),
             VectorizeLoop(target.vector_bits),
             JoinLanes(),
             UnrollLoop(),
             PromoteAccumulators(),
+            *chosen("tir.storage_rewrite", True, StorageRewrite(min_bytes=CPU_SHARED_BYTES)),
+            *chosen("tir.hoist_invariants", False, HoistInvariants()),
+            *chosen("tir.cse", False, CommonSubexpressionElimination()),
+            *chosen("tir.narrow_dtype", False, NarrowDataType()),
             LowerIntDiv(),
         ],
         name="LowerForCPU",

@@ -21,7 +21,6 @@ from tilewright.ir import (
     FloorMod,
     IntImm,
     Mutator,
-    Range,
     Select,
     Var,
     and_,
@@ -46,6 +45,7 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
+from tilewright.tir.transform.base import inside_loop
 
 #: Larger buffers don't live in registers.
 MAX_BYTES = 4096
@@ -287,11 +287,11 @@ class _Relaxer(Mutator):
 
     def visit_For(self, node: For) -> Any:
         from_tile = {node.loop_var}
-        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
         self.inner |= from_tile
         if node.kind == VECTORIZED:
             self.vectors |= from_tile
-        made = self.generic_visit(node)
+        with inside_loop(self.analyzer, node):
+            made = self.generic_visit(node)
         self.inner -= from_tile
         self.vectors -= from_tile
         return made

@@ -17,7 +17,7 @@ from typing import Any
 from tilewright.ir import Call, Expr, FloorDiv, FloorMod, pre_order
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import For
-from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
 from tilewright.tir.transform.effects import BufferMutator
 
 _DIVISIONS = (FloorDiv, FloorMod)
@@ -38,8 +38,8 @@ class _Renormalizer(BufferMutator):
 
     def visit_For(self, node: For) -> Any:
         start, extent = self.visit(node.min), self.visit(node.extent)
-        bind_loop(self.analyzer, node)
-        body = self.visit(node.body)
+        with inside_loop(self.analyzer, node):
+            body = self.visit(node.body)
         if start is node.min and extent is node.extent and body is node.body:
             return node
         return node.replace(min=start, extent=extent, body=body)

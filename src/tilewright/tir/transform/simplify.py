@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Expr, IntImm, Mutator, Range, dtypes, not_
+from tilewright.ir import Expr, IntImm, Mutator, dtypes, not_
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
@@ -22,7 +22,8 @@ from tilewright.tir.stmt import (
     is_no_op,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
+from tilewright.tir.transform.effects import memory_read
 
 
 class Simplify(FunctionTransform):
@@ -61,10 +62,13 @@ class StmtSimplifier(Mutator):
             if extent.value <= 0:
                 return NO_OP
             if extent.value == 1 and node.kind != THREAD_BINDING:
+                if memory_read(minimum):
+                    # The body may change what the start was read from.
+                    return LetStmt(node.loop_var, minimum, self.visit(node.body))
                 self.analyzer.bind(node.loop_var, minimum, override=True)
                 return self.visit(node.body)
-        self.analyzer.bind(node.loop_var, Range(minimum, extent), override=True)
-        body = self.visit(node.body)
+        with inside_loop(self.analyzer, node, minimum, extent):
+            body = self.visit(node.body)
         if is_no_op(body):
             return NO_OP
         if minimum is node.min and extent is node.extent and body is node.body:

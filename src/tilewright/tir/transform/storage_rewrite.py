@@ -19,11 +19,9 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
-    PASS_OPTIONS,
     Call,
     Expr,
     Let,
-    PassContext,
     Var,
     as_int,
     const,
@@ -46,16 +44,12 @@ from tilewright.tir.stmt import (
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer
 from tilewright.tir.transform.effects import BufferMutator
 
-DISABLE = "tir.disable_storage_rewrite"
-PASS_OPTIONS.register(DISABLE, bool)
-
 
 class StorageRewrite(FunctionTransform):
     """Share memory between allocations.
 
     ``scopes`` are those whose memory is shared; allocations of fewer than ``min_bytes`` bytes stay
-    (on CPUs small ones are on the stack or in registers). The pass option
-    ``tir.disable_storage_rewrite`` switches the pass off.
+    (on CPUs small ones are on the stack or in registers).
     """
 
     def __init__(self, scopes: tuple[str, ...] = ("global",), min_bytes: int = 0) -> None:
@@ -64,7 +58,8 @@ class StorageRewrite(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        if PassContext.current().option(DISABLE, False):
+        allocations = _allocations(func.body)
+        if sum(_may_share(item, self.scopes, self.min_bytes) for item in allocations) < 2:
             return func
         plan = storage_plan(func, self.scopes, self.min_bytes)
         shared = [group for group in plan.groups if len(group.members) > 1]
@@ -140,23 +135,38 @@ def storage_plan(
     func: PrimFunc, scopes: tuple[str, ...] = ("global",), min_bytes: int = 0
 ) -> StoragePlan:
     """Say which allocations of a lowered function can share memory; changes nothing."""
-    lifetimes = [
-        item
-        for item in _Timeline().of(func)
-        if item.buffer.scope in scopes
-        and not item.buffer.strides
-        and (item.bytes() is None or (item.bytes() or 0) >= min_bytes)
-    ]
+    wanted = {item for item in _allocations(func.body) if _may_share(item, scopes, min_bytes)}
+    lifetimes: list[Lifetime] = []
+    if wanted:
+        found = _Timeline().of(func)
+        lifetimes = [item for item in found if item.node in wanted]
     analyzer = function_analyzer(func)
     groups: list[SharedStorage] = []
-    if len(lifetimes) > 1:
-        for item in sorted(lifetimes, key=lambda item: item.first):
-            _assign(item, groups, analyzer)
-    else:
-        groups = [SharedStorage([item], item.size, item.node) for item in lifetimes]
+    for item in sorted(lifetimes, key=lambda item: item.first):
+        _assign(item, groups, analyzer)
     before = sum(item.bytes() or 0 for item in lifetimes)
     after = sum((as_int(group.size) or 0) * dtypes.bytes_of(group.buffer.dtype) for group in groups)
     return StoragePlan(tuple(groups), before, after)
+
+
+def _allocations(body: Stmt) -> list[Allocate]:
+    """The allocations in a statement; expressions aren't looked at."""
+    stack: list[Any] = [body]
+    found = []
+    while stack:
+        item = stack.pop()
+        if type(item) is Allocate:
+            found.append(item)
+        if type(item) is not BufferStore:
+            stack.extend(child for child in item.child_nodes() if isinstance(child, Stmt))
+    return found
+
+
+def _may_share(node: Allocate, scopes: tuple[str, ...], min_bytes: int) -> bool:
+    if node.buffer.scope not in scopes or node.buffer.strides or node.annotations:
+        return False
+    size = Lifetime(node, (), ()).bytes()
+    return size is None or size >= min_bytes
 
 
 def _assign(item: Lifetime, groups: list[SharedStorage], analyzer: Analyzer) -> None:
@@ -243,7 +253,7 @@ class _Timeline:
         inner = (*path, stmt)
         if kind is Allocate:
             data = stmt.buffer.data
-            if data in self.of_data or stmt.annotations:
+            if data in self.of_data:
                 self.refused.add(data)
             self.of_data[data] = Lifetime(stmt, path, loops)
         elif kind is LetStmt:

@@ -291,6 +291,8 @@ class _FoldingSubstituter(Mutator):
         if a is node.a and b is node.b:
             return node
         build = _FOLD.get(type(node)) if a.dtype == b.dtype else None
+        if is_const(b, 0) and type(node) in (FloorDiv, FloorMod):
+            build = None  # stands where it is never evaluated
         return type(node)(a, b) if build is None else build(a, b)
 
     def visit_CompareExpr(self, node: Any) -> Any:

@@ -26,7 +26,6 @@ from tilewright.ir import (
     Mutator,
     Not,
     Ramp,
-    Range,
     Select,
     Shuffle,
     Sub,
@@ -43,6 +42,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
 from tilewright.tir.stmt import (
+    NO_OP,
     PARALLEL,
     SERIAL,
     UNROLLED,
@@ -59,7 +59,7 @@ from tilewright.tir.stmt import (
     While,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
 
 #: Vectors longer than this many registers are cut into chunks.
 MAX_REGISTERS = 4
@@ -95,16 +95,16 @@ class _LoopFinder(Mutator):
         return node if made is node else seq(made)
 
     def visit_For(self, node: For) -> Any:
-        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
-        node = self.generic_visit(node)
-        if node.kind != VECTORIZED:
-            return node
-        return self._vectorize(node)
+        with inside_loop(self.analyzer, node):
+            node = self.generic_visit(node)
+            return self._vectorize(node) if node.kind == VECTORIZED else node
 
     def _vectorize(self, loop: For) -> Stmt:
         serial = loop.replace(kind=SERIAL)
         width = max(1, self.vector_bits // _element_bits(loop.body))
         extent = as_int(loop.extent)
+        if extent is not None and extent <= 0:
+            return NO_OP
         try:
             if extent is None:
                 return self._symbolic(loop, width)
