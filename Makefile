@@ -5,13 +5,19 @@ BIN := $(VENV)/bin
 # One thread pool per process is enough: tests run in several processes.
 PYTEST_WORKERS ?= 2
 
-.PHONY: demo test lint format bench clean install install-dev
+.PHONY: demo test fuzz lint format bench clean install install-dev
 
 demo: $(VENV)/.installed
 	$(BIN)/tilewright demo
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
+
+# Random programs under random schedules: as long as one likes, from a seed.
+SECONDS ?= 60
+SEED ?= 0
+fuzz: $(VENV)/.installed
+	$(BIN)/python -m tilewright.testing.fuzz --seconds $(SECONDS) --seed $(SEED)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check src tests benchmarks examples tools
