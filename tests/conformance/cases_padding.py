@@ -84,6 +84,20 @@ def main(A: T.Buffer((16,)), B: T.Buffer((16,)), C: T.Buffer((16,))):
 )
 
 
+single_result = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((6,)), C: T.Buffer((1,))):
+    for k, i in T.grid(6, 1):
+        with T.block("C"):
+            vk, vi = T.axis.remap("RS", [k, i])
+            with T.init():
+                C[0] = T.float32(0)
+            C[0] = C[0] + A[vk]
+"""
+)
+
+
 def weighted_sums() -> PrimFunc:
     """Sums of ``A[i, k] * s[i]``: one factor knows nothing of the reduction."""
     a, s = te.placeholder((5, 7), name="A"), te.placeholder((5,), name="s")
@@ -262,6 +276,13 @@ CASES = [
         scan,
         lambda s: s.pad_einsum(s.get_block("scan"), [5, 4]),
         "is no sum of products",
+    ),
+    Refuse(
+        "pad_einsum",
+        "indices by themselves",
+        single_result,
+        _pad(4, 2),
+        "is not indexed by vi",
     ),
     Refuse("pad_einsum", "indices by themselves", windows, _pad(5, 1), "what to pad"),
     Refuse("pad_einsum", "belong to a sum", row_maxima, _pad(1, 4), "is no sum"),

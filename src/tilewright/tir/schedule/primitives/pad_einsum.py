@@ -77,7 +77,8 @@ def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
           loops hold nothing else
         - the block is complete or a reduction with init, without predicate, the only writer of its
           result, and stores once what it adds and multiplies
-        - padded axes are indices by themselves, and each buffer is accessed in one way
+        - padded axes are indices by themselves, the spatial ones of the result, and each buffer is
+          accessed in one way
         - padded reduction axes belong to a sum, whose terms are zero where they are padded
     Before:
         for i, j, k in T.grid(5, 4, 3):
@@ -123,6 +124,14 @@ def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
             sizes[iter_var.var] = (extent, rounded)
     if not sizes:
         return
+    for iter_var in old.iter_vars:
+        if iter_var.kind != REDUCE and iter_var.var in sizes:
+            if iter_var.var not in store.indices:
+                raise state.error(
+                    f"{store.buffer.name} is not indexed by {iter_var.var.name}: instances that "
+                    "padding adds would write what others write",
+                    realize,
+                )
     accesses = _plain_accesses(state, realize, sizes)
     _check_zero_terms(state, realize, sizes)
     names = buffer_names(state, scope.func_name)
