@@ -124,14 +124,13 @@ def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
             sizes[iter_var.var] = (extent, rounded)
     if not sizes:
         return
-    for iter_var in old.iter_vars:
-        if iter_var.kind != REDUCE and iter_var.var in sizes:
-            if iter_var.var not in store.indices:
-                raise state.error(
-                    f"{store.buffer.name} is not indexed by {iter_var.var.name}: instances that "
-                    "padding adds would write what others write",
-                    realize,
-                )
+    for axis in old.iter_vars:
+        if axis.kind != REDUCE and axis.var in sizes and axis.var not in store.indices:
+            raise state.error(
+                f"{store.buffer.name} is not indexed by {axis.var.name}: instances that padding "
+                "adds would write what others write",
+                realize,
+            )
     accesses = _plain_accesses(state, realize, sizes)
     _check_zero_terms(state, realize, sizes)
     names = buffer_names(state, scope.func_name)
