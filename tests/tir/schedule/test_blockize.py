@@ -129,6 +129,29 @@ def test_blockize_refusals():
         sch.blockize(i0)
 
 
+def test_triangles_are_no_boxes():
+    before = parse(
+        """
+from tilewright.script import tir as T
+
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+    for i in range(4):
+        for k in range(i + 1):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    C[vi] = T.float32(0)
+                C[vi] = C[vi] + A[vk]
+"""
+    )
+    sch = Schedule(before, check=True)
+    i, k = sch.get_loops("C")
+    for loop in (i, k):
+        with pytest.raises(ScheduleError, match=r"is not outer|outside, other than by"):
+            sch.blockize(loop)
+
+
 def tiled_chain(factor: int):
     before = chain(16, 12)
     sch = Schedule(before, check=True)

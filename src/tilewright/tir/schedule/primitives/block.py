@@ -226,6 +226,7 @@ class _Division:
             or not self.analyzer.can_prove_equal(value, add(outer, inner))
             or not is_const(simplify(floormod(outer, extent)), 0)
             or not is_const(iter_var.dom.min, 0)
+            or uses_var(extent, {*self.inner_vars, *self.outer_vars})
         ):
             raise self._refuse(iter_var, value)
         inner_var = Var(name + "_i", dtype)
