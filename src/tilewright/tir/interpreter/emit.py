@@ -11,6 +11,7 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
+from tilewright.tir.interpreter.lanes import by_lanes
 from tilewright.tir.interpreter.values import is_view_dtype
 from tilewright.tir.stmt import Stmt
 
@@ -200,6 +201,9 @@ class Emitter(Visitor):
         self.nested(node.body)
 
     def visit_IfThenElse(self, node: Any) -> None:
+        if dtypes.lanes_of(node.condition.dtype) > 1:
+            self.visit(by_lanes(node))
+            return
         self.line(f"if {self.expr(node.condition)}:")
         self.nested(node.then_case)
         if node.else_case is not None:
@@ -259,10 +263,13 @@ class Emitter(Visitor):
         value = self.expr(node.value)
         place = self.address(buffer, node.indices)
         memory = self.layouts[buffer][0]
-        place = self.threads.noted(buffer, place, "write")
         if node.value.dtype != "bool" and dtypes.is_bool(buffer.dtype):
             value = f"bool({value})"
         vector = dtypes.lanes_of(node.value.dtype) > 1
+        noted = self.threads.noted(buffer, place, "write", "stored")
+        if noted != place:
+            self.line(f"stored = {value}")
+            place, value = noted, "stored"
         self.line(f"{memory}{'_np' if vector else ''}[{place}] = {value}")
 
     def visit_BlockRealize(self, node: Any) -> None:
@@ -436,7 +443,7 @@ def _atomic_add(emitter: Emitter, node: Call) -> str:
         raise VerifyError(f"atomic_add takes address_of(buffer[...]), got {address!r}")
     load: Any = address.args[0]
     place = emitter.address(load.buffer, load.indices)
-    place = emitter.threads.noted(load.buffer, place, "write", atomic=True)
+    place = emitter.threads.noted(load.buffer, place, "write")
     memory = emitter.memory(load.buffer)
     return f"fetch_add({memory}, {place}, {emitter.expr(value)}, {load.buffer.dtype!r})"
 

@@ -155,14 +155,17 @@ class ThreadEmitter:
             self.private.add(buffer.data)
         return f"allocate({size}, {buffer.dtype!r})"
 
-    def noted(self, buffer: Buffer, place: str, access: str, atomic: bool = False) -> str:
-        """Text of a place whose access is noted, if races are looked for."""
+    def noted(self, buffer: Buffer, place: str, access: str, value: str = "") -> str:
+        """Text of a place whose access is noted, if races are looked for.
+
+        ``value`` is the text of what is written there, unless that is an atomic update.
+        """
         if not (self.check_races and self.lockstep):
             return place
         if buffer.data in self.private or buffer.scope.split(".")[0] == "local":
             return place
         memory, bytewise = self.emitter.memory(buffer), self._bytewise(buffer.data)
-        extra = ", True" if atomic else ""
+        extra = f", {value}" if value else ""
         return f"thread.{access}({memory}_np, {place}, {buffer.name!r}, {bytewise}{extra})"
 
     # ---- where threads meet ---------------------------------------------------------------
@@ -211,7 +214,8 @@ class ThreadEmitter:
             value = f"joined[{number}]"
             if dtypes.is_bool(load.dtype):
                 value = f"bool({value})"
-            place = self.noted(load.buffer, emitter.address(load.buffer, load.indices), "write")
+            place = emitter.address(load.buffer, load.indices)
+            place = self.noted(load.buffer, place, "write", value)
             emitter.line(f"{emitter.memory(load.buffer)}[{place}] = {value}")
 
 

@@ -2,11 +2,13 @@
 
 Each element remembers its last write and the reads since. Accesses of threads of one block are
 ordered by the barriers that the block (or the warp) passed between them; accesses of different
-blocks of one kernel are never ordered.
+blocks of one kernel are never ordered. A write of what the element holds already changes nothing
+and so races with nobody: blocks may compute the same halo twice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,11 +37,18 @@ class Access(NamedTuple):
 
 
 class _Cell:
-    __slots__ = ("reads", "write")
+    __slots__ = ("reads", "writes")
 
     def __init__(self) -> None:
-        self.write: Access | None = None
+        self.writes: list[Access] = []  # the last one, and those since that changed nothing
         self.reads: dict[Any, Access] = {}
+
+    def accesses(self) -> Iterator[tuple[str, Access]]:
+        """What happened to the element that a write must come after."""
+        for write in self.writes:
+            yield "wrote", write
+        for read in self.reads.values():
+            yield "read", read
 
 
 class Races:
@@ -64,23 +73,39 @@ class Races:
             cell = self._cells.get(address)
             if cell is None:
                 cell = self._cells[address] = _Cell()
-            if cell.write is not None and not cell.write.before(access):
-                raise _race(name, element, "reads", access, "wrote", cell.write)
+            if cell.writes and not any(write.before(access) for write in cell.writes):
+                raise _race(name, element, "reads", access, "wrote", cell.writes[-1])
             cell.reads[access.thread] = access
 
-    def write(self, access: Access, memory: Any, place: Any, name: str, bytewise: bool) -> None:
-        """Note a write; raise ``RunError`` if it races with a read or write."""
+    def write(
+        self, access: Access, memory: Any, place: Any, name: str, bytewise: bool, value: Any
+    ) -> None:
+        """Note a write of ``value``; raise ``RunError`` if it races with a read or write."""
+        same: bool | None = None
         for address, element in self._places(memory, place, bytewise):
             cell = self._cells.get(address)
             if cell is None:
                 cell = self._cells[address] = _Cell()
-            if cell.write is not None and not cell.write.before(access):
-                raise _race(name, element, "writes", access, "wrote", cell.write)
-            for other in cell.reads.values():
-                if not other.before(access):
-                    raise _race(name, element, "writes", access, "read", other)
-            cell.reads = {}
-            cell.write = access
+            unordered = [(did, other) for did, other in cell.accesses() if not other.before(access)]
+            if unordered:
+                if same is None:
+                    same = _changes_nothing(memory, place, value)
+                if not same:
+                    raise _race(name, element, "writes", access, *unordered[0])
+                cell.writes.append(access)
+            else:
+                cell.reads = {}
+                cell.writes = [access]
+
+
+def _changes_nothing(memory: Any, place: Any, value: Any) -> bool:
+    """Whether the bits that are written stand there already (an atomic update has no value)."""
+    if value is None:
+        return False
+    before = np.asarray(memory[place])
+    with np.errstate(all="ignore"):
+        after = np.asarray(value).astype(memory.dtype)
+    return np.broadcast_to(after, before.shape).tobytes() == before.tobytes()
 
 
 def _race(name: str, element: int, does: str, now: Access, did: str, before: Access) -> RunError:

@@ -86,12 +86,11 @@ class Thread:
         self.block.races.read(self._access(False), memory, place, name, bytewise)
         return place
 
-    def write(
-        self, memory: Any, place: Any, name: str, bytewise: bool, atomic: bool = False
-    ) -> Any:
-        """Note that the thread writes; return ``place``."""
+    def write(self, memory: Any, place: Any, name: str, bytewise: bool, value: Any = None) -> Any:
+        """Note that the thread writes a value (``None``: updates atomically); return ``place``."""
         assert self.block.races is not None
-        self.block.races.write(self._access(atomic), memory, place, name, bytewise)
+        access = self._access(value is None)
+        self.block.races.write(access, memory, place, name, bytewise, value)
         return place
 
 

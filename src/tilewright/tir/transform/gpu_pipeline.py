@@ -43,6 +43,7 @@ def gpu_pipeline(target: Target) -> Sequential:
         MergeSharedAllocations(),
         *(ThreadSync(scope) for scope in ("shared", "warp", "global")),
         UnrollLoop(),
+        Simplify(),
         SplitHostDevice(target),
     ]
     return Sequential(passes, name="LowerForGPU")

@@ -91,6 +91,13 @@ class _Rewriter(Mutator):
         return made
 
     def visit_BlockRealize(self, node: BlockRealize) -> Any:
+        for loop in self.around.values():
+            if loop.thread is not None and _feeds(loop, _reduced(node)):
+                raise LowerError(
+                    f"block {node.block.name!r} reduces over the loop on {loop.thread}, which has "
+                    "other statements below it, too; bring the loops of the reduction together, "
+                    "or make partial results by rfactor"
+                )
         around, self.around = self.around, {}
         made = self.generic_visit(node)
         self.around = around

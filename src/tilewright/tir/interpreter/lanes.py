@@ -1,0 +1,53 @@
+"""One lane of a vector statement: what stands under a vector condition runs lane by lane."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import (
+    Broadcast,
+    Call,
+    Cast,
+    Expr,
+    Mutator,
+    Ramp,
+    Shuffle,
+    Var,
+    const,
+    dtypes,
+)
+from tilewright.support.errors import VerifyError
+from tilewright.tir.stmt import For, IfThenElse
+
+
+def by_lanes(node: IfThenElse) -> For:
+    """Return a loop over the lanes of a branch with a vector condition."""
+    lanes = dtypes.lanes_of(node.condition.dtype)
+    var = Var("lane")
+    return For(var, const(0), const(lanes), "serial", _Lane(var).visit(node))
+
+
+class _Lane(Mutator):
+    def __init__(self, lane: Var) -> None:
+        self.lane = lane
+
+    def visit_Expr(self, node: Any) -> Expr:
+        if dtypes.lanes_of(node.dtype) == 1:
+            scalar: Expr = self.generic_visit(node)
+            return scalar
+        element = dtypes.element_of(node.dtype)
+        if isinstance(node, Ramp):
+            start: Expr = self.visit(node.base)
+            stride: Expr = self.visit(node.stride)
+            return start + stride * self.lane.astype(element)
+        if isinstance(node, Broadcast):
+            value: Expr = self.visit(node.value)
+            return value
+        if isinstance(node, Cast):
+            return Cast(self.visit(node.value), element)
+        if isinstance(node, Call):
+            return Call(node.op, tuple(map(self.visit, node.args)), element)
+        if isinstance(node, Shuffle):
+            raise VerifyError(f"the interpreter can't run {node!r} under a vector condition")
+        made: Expr = self.generic_visit(node)
+        return made
