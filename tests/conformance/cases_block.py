@@ -219,7 +219,7 @@ CASES = [
         "there are only loops and blocks",
         triangle,
         lambda s: s.blockize(s.get_loops("B")[1]),
-        "depend on loop 'i' outside",
+        "the extent of loop 'j' depends on another loop",
     ),
     Refuse(
         "blockize",

@@ -75,7 +75,7 @@ def blockize(
 
     Preconditions:
         - the statements taken contain the blocks given and no others
-        - there are only loops and blocks among them, whose extents don't depend on loops outside
+        - there are only loops and blocks among them, and no extent depends on another loop
         - blocks that are given are different and in one scope
         - each binding is ``outer * extent + inner``: over loops outside, and over loops inside that
           together fill the box from zero to their extents
@@ -178,6 +178,11 @@ class _Division:
         self.nest: list[For] = loops[len(above) :]
         self.inner_vars = {loop.loop_var for loop in self.nest}
         self.outer_vars = {loop.loop_var for loop in above}
+        for loop in self.nest:
+            if uses_var(loop.extent, {*self.inner_vars, *self.outer_vars}):
+                raise sch.error(
+                    f"the extent of loop {loop.loop_var.name!r} depends on another loop", loop
+                )
         self.analyzer: Analyzer = state.analyzer_at(realize)
         func_name = state.func_name_of(realize)
         self.sizes = {*state.func(func_name).symbolic_vars()}
@@ -226,7 +231,6 @@ class _Division:
             or not self.analyzer.can_prove_equal(value, add(outer, inner))
             or not is_const(simplify(floormod(outer, extent)), 0)
             or not is_const(iter_var.dom.min, 0)
-            or uses_var(extent, {*self.inner_vars, *self.outer_vars})
         ):
             raise self._refuse(iter_var, value)
         inner_var = Var(name + "_i", dtype)
