@@ -87,6 +87,33 @@ def main(A: T.Buffer((10, 9)), C: T.Buffer((8, 7))):
 )
 
 
+ragged = script(
+    """
+@T.prim_func
+def main(I: T.Buffer((4,), "int64"), A: T.Buffer((64,)), C: T.Buffer((64,))):
+    for i in range(4):
+        for j in range(I[i]):
+            for k in range(4):
+                with T.block("C"):
+                    vi = T.axis.spatial(64, j * 4 + k)
+                    C[vi] = A[vi]
+"""
+)
+
+triangle = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((8,)), C: T.Buffer((8, 8))):
+    for i in range(8):
+        for j in range(i + 1):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                vj = T.axis.spatial(i + 1, j)
+                C[vi, vj] = A[vj // 2]
+"""
+)
+
+
 def _under(sch: Schedule, depth: int) -> object:
     """Have B made inside the loops of C."""
     block = sch.get_block("B")
@@ -125,6 +152,20 @@ CASES = [
         neighbours,
         lambda s: s.read_at(s.get_loops("C")[0], "C", 0, "shared"),
         "'A' under loop i writes A",
+    ),
+    Refuse(
+        "read_at",
+        "have known bounds",
+        ragged,
+        lambda s: s.read_at(s.get_loops("C")[1], "C", 0, "shared"),
+        "no known bounds",
+    ),
+    Refuse(
+        "cache_index",
+        "their ranges depend on no loop",
+        triangle,
+        lambda s: s.cache_index("C", "global"),
+        "depends on the loops around it",
     ),
     Refuse(
         "read_at",
@@ -222,7 +263,7 @@ CASES = [
     ),
     Refuse(
         "cache_index",
-        "start at zero",
+        "start at zero, and",
         shifted_gather,
         lambda s: s.cache_index("B", "global"),
         "doesn't start at zero",

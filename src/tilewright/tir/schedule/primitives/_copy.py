@@ -45,6 +45,7 @@ from tilewright.tir import (
 )
 from tilewright.tir.index_map import solve_indices
 from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.primitives._place import place
 from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
 from tilewright.tir.schedule.primitives._scope import (
     Scope,
@@ -267,7 +268,13 @@ class Box:
         """Take in what one block touches of ``buffer`` by the regions it declares."""
         regions, axes = self.regions, realize.block.iter_vars
         domain = {iter_var.var: iter_var.dom for iter_var in axes}
-        if self.outer or self.scope.block.iter_vars or not self.scope.is_whole(realize):
+        fixed = self.scope.has_fixed_domain(realize)
+        if (
+            self.outer
+            or self.scope.block.iter_vars
+            or not fixed
+            or not self.scope.is_whole(realize)
+        ):
             mine = set(self.outer)
             inner = regions.inner_loops(
                 loop for loop in self.scope.loops(realize) if loop not in mine
@@ -276,11 +283,11 @@ class Box:
         else:
             # Its whole domain, whatever its loops look like.
             env, inner = {}, regions.inner_vars(domain)
-        whole = regions.inner_vars(domain) if env else inner
+        whole = regions.inner_vars(domain) if env and fixed else inner
         for region in declared:
             if region.buffer is buffer:
                 self.spans = regions.unite(self.spans, regions.touched(region, env, inner))
-                if env:
+                if env and fixed:
                     touched = regions.touched(region, {}, whole)
                     self.limits = regions.unite(self.limits, touched)
 
@@ -330,7 +337,7 @@ def copy_nest(
     conditions: list[Expr] = []
     where: list[Expr] = []
     for axis, (span, dom) in enumerate(zip(box.spans, domains)):
-        start, extent, ends = regions.place(span, dom)
+        start, extent, ends = place(regions, span, dom)
         size, axis_var = source.shape[axis], Var(f"v{axis}")
         index: Expr = axis_var
         if (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.arith.polynomial import Poly, poly_add
-from tilewright.ir import Expr, Var, and_, as_int, const
+from tilewright.arith.polynomial import Poly, constant_of, poly_add, poly_sub
+from tilewright.ir import Expr, Range, Var, and_, as_int, const
 from tilewright.tir import (
     NO_OP,
     SERIAL,
@@ -127,6 +127,56 @@ class Place:
         self.state.replace_all({gone: NO_OP, self.loop: loop})
 
 
+def place(
+    regions: Regions, span: Span | None, dom: Range, *, strict: bool = False
+) -> tuple[Poly, Poly, list[tuple[bool, Poly]]]:
+    """Fit what is required into a domain; unless ``strict``, more than that may be covered.
+
+    Returns start and extent of the loop to make, and the ends (``(False, domain start)``,
+    ``(True, domain end)``) that it may leave, for which the block needs a predicate.
+    """
+    start, extent = regions.poly(dom.min), regions.poly(dom.extent)
+    if span is None:
+        return start, extent, []
+    if regions.has_tiles:
+        span = Span(regions.normal(span.min), regions.normal(span.extent), span.exact)
+    end = poly_add(start, extent)
+    wider = regions.difference(span.extent, extent)
+    if not strict and wider is not None and wider >= 0 and span.min != start:
+        return start, extent, []
+    if regions.same(span.extent, extent) and regions.same(span.min, start):
+        return start, extent, []
+    span_end = poly_add(span.min, span.extent)
+    below = regions.difference(span.min, start)
+    above = regions.difference(span_end, end)
+    low, high = span.min, span_end
+    if below is not None and below < 0:
+        low, below = start, 0
+    if above is not None and above > 0:
+        high, above = end, 0
+    checks: list[tuple[bool, Poly]] = []
+    if below is None and not regions.surely_at_least(low, start):
+        checks.append((False, start))
+    if above is None and not regions.surely_at_least(end, high):
+        checks.append((True, end))
+    made = poly_sub(high, low)
+    if not regions.is_outer_free(made) or not _positive(made):
+        # Clipping one end by a constant would make the extent depend on loops: keep the window.
+        made = span.extent
+        low, high = span.min, span_end
+        checks = []
+        if not regions.surely_at_least(low, start):
+            checks.append((False, start))
+        if not regions.surely_at_least(end, high):
+            checks.append((True, end))
+    return low, made, checks
+
+
+def _positive(extent: Poly) -> bool:
+    value = constant_of(extent)
+    return value is None or value > 0
+
+
 def new_nest(
     regions: Regions,
     realize: BlockRealize,
@@ -141,7 +191,7 @@ def new_nest(
     values: list[Expr] = []
     conditions: list[Expr] = []
     for iter_var in block.iter_vars:
-        start, extent, ends = regions.place(spans.get(iter_var.var), iter_var.dom, strict=strict)
+        start, extent, ends = place(regions, spans.get(iter_var.var), iter_var.dom, strict=strict)
         if extent == ONE and not preserve_unit_loops:
             value = regions.expr(start)
         else:

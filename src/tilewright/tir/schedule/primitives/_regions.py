@@ -43,6 +43,7 @@ from tilewright.ir import (
     Range,
     Sub,
     Var,
+    const,
     pre_order,
     substitute,
 )
@@ -65,6 +66,9 @@ class Regions:
         # Axes of blocks further out: fixed here, but their values have a range.
         self.around: dict[int, tuple[Poly, Poly]] = {}
         self.outer_vars: dict[Var, Range] = {}
+        # Relaxed variables whose range depends on others: known by bounds only, or not at all.
+        self.loose: set[int] = set()
+        self.unbounded: set[int] = set()
         self._ranges: dict[int, tuple[int, int]] = {}
         self._rules: list[tuple[tuple[int, ...], Poly]] = []
         for tile in state.symbolic:
@@ -73,6 +77,11 @@ class Regions:
                 self._rules.append((product, self.poly(tile.extent)))
         for loop in outer:
             self.add_outer(loop.loop_var, Range(loop.min, loop.extent))
+
+    @property
+    def has_tiles(self) -> bool:
+        """Whether there are symbolic tiles, whose products ``normal`` resolves."""
+        return bool(self._rules)
 
     def add_outer(self, var: Var, dom: Range) -> None:
         """Make a variable one that stays a symbol, with a known range."""
@@ -346,9 +355,12 @@ class Regions:
 
         ``width`` elements are touched at each value. ``None`` if the index is not linear in them.
         """
+        if self.unbounded and any(self.depends(a, self.unbounded) for a in poly_atoms(poly)):
+            return None
         quick = relax_linear(poly, inner, width, self.table.kinds)
         if quick is not None:
-            return Span(*quick)
+            start, extent, exact = quick
+            return Span(start, extent, exact and not self._is_loose(poly))
         start, extent = poly, width
         steps: list[tuple[Poly, Poly]] = []
         seen: set[int] = set()
@@ -385,7 +397,12 @@ class Regions:
                 steps.append((coefficient, count))
         if any(self.depends(n, inner) for part in (start, extent) for n in poly_atoms(part)):
             return None  # a loop's range depends on another inner loop
-        return Span(start, extent, exact and self._contiguous(steps, width))
+        exact = exact and self._contiguous(steps, width) and not self._is_loose(poly)
+        return Span(start, extent, exact)
+
+    def _is_loose(self, poly: Poly) -> bool:
+        """Whether what a polynomial covers is no more than a bound."""
+        return bool(self.loose) and any(self.depends(a, self.loose) for a in poly_atoms(poly))
 
     def _relaxed_atom(
         self, number: int, inner: Mapping[int, tuple[Poly, Poly]]
@@ -528,12 +545,43 @@ class Regions:
         return self.inner_vars({loop.loop_var: Range(loop.min, loop.extent) for loop in loops})
 
     def inner_vars(self, domain: Mapping[Var, Range]) -> dict[int, tuple[Poly, Poly]]:
-        """Variables to relax, as ``relax`` takes them."""
+        """Variables to relax, as ``relax`` takes them; each range free of the other variables."""
         made = {}
+        nested = False
         for var, dom in domain.items():
             number = self.table.var(var)
             made[number] = (self.poly(dom.min), self.poly(dom.extent))
+            nested = nested or type(dom.extent) is not IntImm or type(dom.min) is not IntImm
             self.know_range(number, *made[number])
+        return self._apart(made) if nested else made
+
+    def _apart(self, inner: dict[int, tuple[Poly, Poly]]) -> dict[int, tuple[Poly, Poly]]:
+        """Give a variable whose range depends on others the range it has over all their values."""
+        made: dict[int, tuple[Poly, Poly]] = {}
+
+        def settle(number: int) -> None:
+            start, extent = inner[number]
+            end = poly_add(start, extent)
+            atoms = poly_atoms(start) | poly_atoms(end)
+            others = [n for n in inner if n != number and any(self.depends(a, {n}) for a in atoms)]
+            for other in others:
+                if other not in made:
+                    settle(other)
+            if others:
+                around = {other: made[other] for other in others}
+                low = self.relax_expr(self.expr(start), const(1), {}, around)
+                high = self.relax_expr(self.expr(end), const(1), {}, around)
+                self.loose.add(number)
+                if low is not None and high is not None:
+                    start = low.min
+                    extent = poly_sub(poly_add(high.min, poly_sub(high.extent, ONE)), start)
+                else:
+                    self.unbounded.add(number)
+            made[number] = (start, extent)
+
+        for number in inner:
+            if number not in made:
+                settle(number)
         return made
 
     def touched(
@@ -550,56 +598,6 @@ class Regions:
         if a is None:
             return b
         return [None if x is None or y is None else self.union(x, y) for x, y in zip(a, b)]
-
-    # ---- placing ------------------------------------------------------------------------------
-
-    def place(
-        self, span: Span | None, dom: Range, *, strict: bool = False
-    ) -> tuple[Poly, Poly, list[tuple[bool, Poly]]]:
-        """Fit what is required into a domain; unless ``strict``, more than that may be covered.
-
-        Returns start and extent of the loop to make, and the ends (``(False, domain start)``,
-        ``(True, domain end)``) that it may leave, for which the block needs a predicate.
-        """
-        start, extent = self.poly(dom.min), self.poly(dom.extent)
-        if span is None:
-            return start, extent, []
-        if self._rules:
-            span = Span(self.normal(span.min), self.normal(span.extent), span.exact)
-        end = poly_add(start, extent)
-        wider = self.difference(span.extent, extent)
-        if not strict and wider is not None and wider >= 0 and span.min != start:
-            return start, extent, []
-        if self.same(span.extent, extent) and self.same(span.min, start):
-            return start, extent, []
-        span_end = poly_add(span.min, span.extent)
-        below = self.difference(span.min, start)
-        above = self.difference(span_end, end)
-        low, high = span.min, span_end
-        if below is not None and below < 0:
-            low, below = start, 0
-        if above is not None and above > 0:
-            high, above = end, 0
-        checks: list[tuple[bool, Poly]] = []
-        if below is None and not self.surely_at_least(low, start):
-            checks.append((False, start))
-        if above is None and not self.surely_at_least(end, high):
-            checks.append((True, end))
-        made = poly_sub(high, low)
-        if not self.is_outer_free(made) or not self._positive(made):
-            # Clipping one end by a constant would make the extent depend on loops: keep the window.
-            made = span.extent
-            low, high = span.min, span_end
-            checks = []
-            if not self.surely_at_least(low, start):
-                checks.append((False, start))
-            if not self.surely_at_least(end, high):
-                checks.append((True, end))
-        return low, made, checks
-
-    def _positive(self, extent: Poly) -> bool:
-        value = constant_of(extent)
-        return value is None or value > 0
 
 
 __all__ = ["ONE", "Regions", "Span"]

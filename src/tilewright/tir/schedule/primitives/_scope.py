@@ -43,6 +43,7 @@ from tilewright.tir import (
     BufferLoad,
     For,
     IfThenElse,
+    IterVar,
     SeqStmt,
 )
 from tilewright.tir.analysis import COMPLETE, REDUCTION, block_facts
@@ -90,6 +91,18 @@ class Scope:
     def shared_loops(self, a: BlockRealize, b: BlockRealize) -> list[For]:
         """Loops that are around both of two blocks and have more than one iteration."""
         return [x for x, y in zip(self.loops(a), self.loops(b)) if x is y and as_int(x.extent) != 1]
+
+    def is_fixed(self, realize: BlockRealize, iter_var: IterVar) -> bool:
+        """Whether the range of a block's axis depends on no loop around the block."""
+        dom = iter_var.dom
+        if type(dom.extent) is IntImm and type(dom.min) is IntImm:
+            return True
+        loops = {loop.loop_var for loop in self.loops(realize)}
+        return not (uses_var(dom.min, loops) or uses_var(dom.extent, loops))
+
+    def has_fixed_domain(self, realize: BlockRealize) -> bool:
+        """Whether the ranges of a block's axes depend on no loop around the block."""
+        return all(self.is_fixed(realize, iter_var) for iter_var in realize.block.iter_vars)
 
     def is_whole(self, realize: BlockRealize) -> bool:
         """Whether the loops around a block and its predicate run all of its domain."""
@@ -371,7 +384,17 @@ def _keeps_domain(condition: Expr, realize: BlockRealize, analyzer: Analyzer | N
 
 
 def check_predicate_is_domain(scope: Scope, realize: BlockRealize) -> None:
-    """Refuse if a block's predicate does more than keep its axes inside their domains."""
+    """Refuse if a block's predicate does more than keep its axes inside their domains.
+
+    Those must be the same wherever the block runs.
+    """
+    for iter_var in realize.block.iter_vars:
+        if not scope.is_fixed(realize, iter_var):
+            raise scope.state.error(
+                f"the range of axis {iter_var.var.name} of block {realize.block.name!r} depends on "
+                "the loops around it",
+                realize,
+            )
     if realize.predicate is TRUE:
         return
     rest = restricting_conjuncts(realize, scope.state.analyzer(scope.func_name))

@@ -69,7 +69,7 @@ def cache_index(sch: Any, block: BlockRV, storage_scope: str, cse_thresh: int = 
 
     Preconditions:
         - ``cse_thresh`` is not negative
-        - the axes that a cached expression uses start at zero
+        - the axes that a cached expression uses start at zero, and their ranges depend on no loop
         - the block is inside another block
     Before:
         for i, j in T.grid(8, 16):
@@ -106,6 +106,12 @@ def cache_index(sch: Any, block: BlockRV, storage_scope: str, cse_thresh: int = 
             if var in domain and as_int(domain[var].dom.min) != 0:
                 raise state.error(
                     f"axis {var.name} of block {realize.block.name!r} doesn't start at zero",
+                    realize,
+                )
+            if var in domain and not scope.is_fixed(realize, domain[var]):
+                raise state.error(
+                    f"the range of axis {var.name} of block {realize.block.name!r} depends on the "
+                    "loops around it",
                     realize,
                 )
     names = buffer_names(state, scope.func_name)

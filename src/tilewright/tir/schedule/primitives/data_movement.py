@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.arith.polynomial import poly_add, poly_atoms
-from tilewright.ir import TRUE, Expr, Range, Var, and_, as_int, const, substitute
+from tilewright.ir import TRUE, Expr, IntImm, Range, Var, and_, as_int, const, substitute
 from tilewright.tir import (
     SERIAL,
     SPATIAL,
@@ -30,6 +30,7 @@ from tilewright.tir import (
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._copy import Box, buffer_at, cache_buffer
+from tilewright.tir.schedule.primitives._place import place
 from tilewright.tir.schedule.primitives._scope import (
     Scope,
     check_not_by_pointer,
@@ -57,6 +58,7 @@ def read_at(
         - ``read_buffer_index`` is the position of one of the buffers that the block reads
         - the block is under the loop, in the same block as the loop
         - no block under the loop writes the buffer, or uses it through its pointer
+        - the loops on which the tile depends have known bounds
         - the block is inside another block
     Before:
         for i0, i1 in T.grid(8, 16):
@@ -119,7 +121,8 @@ def write_at(
         - all writers of the buffer are under the loop, and complete in one iteration of it what
           they make
         - no other block under the loop reads the buffer, or uses it through its pointer
-        - every element of the tile is surely written in each iteration
+        - every element of the tile is surely written in each iteration, and the loops on which the
+          tile depends have known bounds
         - the block is inside another block
     Before:
         for i0, i1 in T.grid(8, 16):
@@ -228,7 +231,7 @@ def _copy_block(
     limits: list[list[tuple[bool, Expr]]] = []
     used: set[int] = set()
     for span, dom in zip(box.spans, domains):
-        first, count, ends = regions.place(span, dom)
+        first, count, ends = place(regions, span, dom)
         for part in (first, count, *(limit for _, limit in ends)):
             for number in regions.outer:
                 if any(regions.depends(atom, {number}) for atom in poly_atoms(part)):
@@ -261,9 +264,7 @@ def _copy_block(
         body = For(var, const(0), extent, SERIAL, body)
     region = tuple(Range(start, extent) for start, extent in zip(starts, extents))
     block = Block(
-        tuple(
-            IterVar(axes[loop.loop_var], Range(loop.min, loop.extent), SPATIAL) for loop in around
-        ),
+        tuple(IterVar(axes[loop.loop_var], _range_of(box, loop), SPATIAL) for loop in around),
         (BufferRegion(source, region),),
         (BufferRegion(target, region),),
         name,
@@ -271,6 +272,21 @@ def _copy_block(
         annotations={AUTO_COPY: 1},
     )
     return BlockRealize(tuple(loop.loop_var for loop in around), TRUE, block)
+
+
+def _range_of(box: Box, loop: For) -> Range:
+    """Return the range of a loop over all iterations of those around it."""
+    regions = box.regions
+    if type(loop.extent) is IntImm and type(loop.min) is IntImm:
+        return Range(loop.min, loop.extent)
+    start, extent = regions.poly(loop.min), regions.poly(loop.extent)
+    if regions.is_outer_free(start) and regions.is_outer_free(extent):
+        return Range(loop.min, loop.extent)
+    inner = regions.inner_loops(box.outer)
+    span = regions.relax({(regions.table.var(loop.loop_var),): 1}, inner)
+    if span is None:
+        raise box.scope.state.error(f"loop {loop.loop_var.name} has no known bounds", loop)
+    return Range(regions.expr(span.min), regions.expr(span.extent))
 
 
 __all__ = ["AUTO_COPY", "read_at", "write_at"]
