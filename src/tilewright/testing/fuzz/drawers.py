@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import Call, as_int, free_vars
+from tilewright.ir import Call, as_int, expr_equal, free_vars
 from tilewright.testing.fuzz.steps import BlockRef, LoopRef, Made, Step
 from tilewright.tir import BlockRealize, BufferStore, For
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
@@ -292,7 +292,19 @@ def draw_merge(d: Draw) -> Step | None:
         return None
     at = d.rng.randrange(len(names) - 1)
     chosen = names[at : at + d.rng.choice([2, 2, 2, 3])]
-    depth = d.rng.randrange(min(len(d.loops_of(d.blocks[name])) for name in chosen))
+    nests = [d.loops_of(d.blocks[name]) for name in chosen]
+    # As deep as extents agree and the nests are different ones.
+    depths = []
+    for depth, loops in enumerate(zip(*nests)):
+        if not all(expr_equal(loops[0].extent, item.extent) for item in loops):
+            break
+        if len(set(loops)) == len(loops):
+            depths.append(depth)
+    if not depths:
+        if d.chance(0.9):
+            return None
+        depths = [0]
+    depth = d.rng.choice(depths)
     return Step("merge", tuple(LoopRef(name, depth) for name in chosen))
 
 
@@ -358,6 +370,23 @@ def _move(name: str, consumers: bool) -> Drawer:
         if d.chance(0.3):
             options["index"] = d.rng.choice([-1, -1, -2, -2, 0, 1, 7])
         return Step(name, (block, target), options)
+
+    return draw
+
+
+def draw_inline(forward: bool) -> Drawer:
+    """Inline a block into those that read it, or into the one that makes what it reads."""
+    primitive = "compute_inline" if forward else "reverse_compute_inline"
+
+    def draw(d: Draw) -> Step | None:
+        names = []
+        for name, item in d.blocks.items():
+            d.realize = item
+            if _is_map(item) and d.neighbours(forward):
+                names.append(name)
+        if not names and d.chance(0.9):
+            return None
+        return Step(primitive, (d.block(names),))
 
     return draw
 
@@ -501,11 +530,18 @@ def draw_annotate_access(d: Draw) -> Step | None:
 
 def draw_epilogue(d: Draw) -> Step | None:
     """Take a reduction and one of those that read its result."""
-    reducing = [name for name, item in d.blocks.items() if item.block.init is not None]
-    block = d.block(reducing)
-    near = d.neighbours(True)
-    other = d.rng.choice(near) if near else d.rng.choice(list(d.blocks))
-    return Step("fuse_reduction_epilogue", (block, BlockRef(other)))
+    pairs = []
+    for name, item in d.blocks.items():
+        if item.block.init is not None:
+            d.realize = item
+            pairs += [(name, other) for other in d.neighbours(True)]
+    likely = [pair for pair in pairs if _is_map(d.blocks[pair[1]])]
+    if not pairs or not (likely or d.chance(0.1)):
+        return None
+    first, second = d.rng.choice(likely or pairs)
+    if d.chance(0.05):
+        first, second = second, first
+    return Step("fuse_reduction_epilogue", (BlockRef(first), BlockRef(second)))
 
 
 def draw_at(name: str) -> Drawer:
@@ -623,6 +659,12 @@ def draw_padding(name: str) -> Drawer:
     return draw
 
 
+def _is_map(realize: BlockRealize) -> bool:
+    block = realize.block
+    spatial = all(axis.kind == "spatial" for axis in block.iter_vars)
+    return spatial and type(block.body) is BufferStore
+
+
 def _pads(realize: BlockRealize) -> bool:
     body: Any = realize.block.body
     value = body.value if type(body) is BufferStore else None
@@ -657,7 +699,7 @@ DRAWERS: dict[str, Row] = {
     "cache_index": Row(0.5, args(block, Draw.scope)),
     "can_decompose_padding": Row(0.1, draw_padding("can_decompose_padding")),
     "decompose_padding": Row(1, draw_padding("decompose_padding")),
-    "fuse_reduction_epilogue": Row(0.6, draw_epilogue),
+    "fuse_reduction_epilogue": Row(1.2, draw_epilogue),
     "loop_partition": Row(0.7, draw_loop_partition),
     "merge": Row(0.7, draw_merge),
     "pad_einsum": Row(0.7, draw_pad_einsum),
@@ -679,7 +721,7 @@ DRAWERS: dict[str, Row] = {
     "cache_read": Row(1.5, draw_cache("cache_read")),
     "cache_write": Row(1.5, draw_cache("cache_write")),
     "compute_at": Row(3, _move("compute_at", True)),
-    "compute_inline": Row(1, args(block)),
+    "compute_inline": Row(1, draw_inline(True)),
     "decompose_reduction": Row(1.5, draw_loop_of_block("decompose_reduction")),
     "enter_postproc": Row(0.05, args()),
     "fuse": Row(2, draw_fuse),
@@ -694,7 +736,7 @@ DRAWERS: dict[str, Row] = {
     "reindex": Row(1, args(block, Draw.buffer)),
     "reorder": Row(2.5, draw_reorder),
     "reverse_compute_at": Row(2.5, _move("reverse_compute_at", False)),
-    "reverse_compute_inline": Row(1, args(block)),
+    "reverse_compute_inline": Row(1, draw_inline(False)),
     "rfactor": Row(1.5, draw_rfactor),
     "sample_categorical": Row(
         0.05, lambda d: Step("sample_categorical", ([1, 2], [0.5, d.rng.choice([0.5, -1.0])]))

@@ -73,6 +73,7 @@ class _Generator:
         self.loops = 0
         self.reads: list[str] = []
         self.guards: list[str] = []
+        self.reducers: dict[str, str] = {}
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -383,15 +384,24 @@ class _Generator:
 
     def epilogue(self) -> None:
         """Combine a reduction's result with a further value, as a bias does."""
-        made = [t for stage in self.stages if "reduction" in stage.form for t in stage.outputs]
-        source = self.rng.choice(made or self.tensors)
+        made = [t for stage in self.stages for t in stage.outputs if t.name in self.reducers]
+        fresh = [tensor for tensor in made if tensor.name not in self.used]
+        source = self.rng.choice(fresh or made or self.tensors)
         axes = [Axis(f"v{at}", extent) for at, extent in enumerate(source.dims)]
         place = ", ".join(axis.name for axis in axes)
         picked = [axis for axis in axes if self.chance(0.6)]
         other = self.new_input(tuple(axis.extent for axis in picked) or ("1",), source.dtype)
         first = self.read(source, axes, [axis.name for axis in axes])
         second = self.read(other, axes, [axis.name for axis in picked] or ["0"])
-        op = self.rng.choice(["{} + {}", "{} + {}", "T.max({}, {})", "T.min({}, {})", "{} * {}"])
+        kinds = {
+            "sum": "{} + {}",
+            "prod": "{} * {}",
+            "max": "T.max({}, {})",
+            "min": "T.min({}, {})",
+        }
+        op = kinds.get(self.reducers.get(source.name, ""), "{} + {}")
+        if self.chance(0.2):
+            op = self.rng.choice(sorted(kinds.values()))
         operands = [first.text, second.text]
         if self.chance(0.5):
             operands.reverse()
@@ -562,6 +572,7 @@ class _Generator:
             "prod": f"{target} * {value.text}",
         }.get(kind, f"T.{kind}({target}, {value.text})")
         out = Tensor(name, dims, dtype, bound)
+        self.reducers[name] = kind
         if self.chance(0.06):
             # Already decomposed: one block that starts, one that updates.
             lines = self.block(f"{name}_init", spatial, [f"{target} = {first}"])
@@ -751,7 +762,7 @@ FORMS: list[tuple[Callable[[_Generator], None], float]] = [
     (_Generator.reshape, 1.5),
     (_Generator.pad, 1.5),
     (_Generator.pair, 0.7),
-    (_Generator.epilogue, 1.5),
+    (_Generator.epilogue, 2.5),
     (_Generator.stencil, 1.2),
     (_Generator.arg_reduction, 0.7),
     (_Generator.scan, 0.6),
