@@ -377,6 +377,36 @@ def assert_compiled_agrees(sch: Schedule, before: PrimFunc) -> None:
         np.testing.assert_allclose(right, left, rtol=1e-5)
 
 
+def test_loops_inside_overlapping_tiles_can_be_reordered() -> None:
+    before = matmul(10, 6, 9)
+    sch = Schedule(before, check=True)
+    i, j, k = sch.get_loops("C")
+    _, i1 = sch.split(i, [None, 4], tail="overlap")
+    sch.reorder(k, j, i1)
+    check(sch, before)
+
+
+@pytest.mark.parametrize(("low", "index"), [(1, "k"), (0, "7 - k"), (0, "k + 1")])
+def test_overlap_refuses_reductions_that_go_on(low: int, index: str) -> None:
+    func = parse(
+        f"""
+@T.prim_func
+def main(A: T.Buffer((10, 9), "float32"), C: T.Buffer((10,), "float32")):
+    for i in range(10):
+        for k in range({low}, 8):
+            with T.block("C"):
+                vi = T.axis.spatial(10, i)
+                vk = T.axis.reduce(9, {index})
+                with T.init():
+                    C[vi] = T.float32(0)
+                C[vi] = C[vi] + A[vi, vk]
+"""
+    )
+    sch = Schedule(func)
+    i, _ = sch.get_loops("C")
+    refuses(sch, lambda: sch.split(i, [None, 4], tail="overlap"), "not shown that each iteration")
+
+
 # ---- loop_partition -----------------------------------------------------------------------------
 
 

@@ -406,15 +406,12 @@ def _starts_afresh(state: ScheduleState, realize: BlockRealize) -> bool:
     """Whether the loops of a reduction begin with the instance that has ``init``."""
     if not trivially_true(realize.predicate) and not guards_domain(state, realize):
         return False
+    first = {loop.loop_var: loop.min for loop in state.loops_above(realize)}
     for iter_var, value in zip(realize.block.iter_vars, realize.iter_values):
         if iter_var.kind == REDUCE:
-            zero = {var: const(0, var.dtype) for var in free_vars(value)}
-            start = simplify(substitute(value, zero))
-            linear = linear_terms(value)
+            start = simplify(substitute(value, first))
             if not (
                 expr_equal(start, iter_var.dom.min) or as_int(start) == as_int(iter_var.dom.min)
             ):
-                return False
-            if linear is not None and any(factor < 0 for factor in linear[0].values()):
                 return False
     return True
