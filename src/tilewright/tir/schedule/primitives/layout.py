@@ -13,6 +13,8 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tilewright.arith import Analyzer
 from tilewright.ir import (
     FALSE,
@@ -256,6 +258,8 @@ def _pad_function(
         constant = value(*(Var(f"i{axis}") for axis in range(count or ndim)))
         value = constant if isinstance(constant, (bool, int, float, IntImm, FloatImm)) else value
     number = getattr(value, "value", value)
+    if isinstance(number, np.generic):
+        number = number.item()
     if isinstance(number, (bool, int, float)):
         return number
     if not isinstance(value, (str, IndexMap)) and not callable(value):
