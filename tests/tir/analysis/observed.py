@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+from tilewright import te
 from tilewright.arith import simplify
 from tilewright.ir import as_int, const, substitute
 from tilewright.script import parse
+from tilewright.support.errors import ScheduleError
 from tilewright.tir import Buffer, PrimFunc
 from tilewright.tir.interpreter import run, values
+from tilewright.tir.schedule import Schedule
 
 
 class Touched:
@@ -139,3 +143,44 @@ def programs(
             pad += "    "
         lines.append(f"{pad}B[{place()}] = {value}")
     return parse("\n".join(lines) + "\n")
+
+
+def stages(n: Any = 6) -> PrimFunc:
+    """Five stages: elementwise, reductions, a window, and one that uses them all."""
+    a = te.placeholder((n, 8), name="A")
+    b = te.compute((n, 8), lambda i, j: a[i, j] * 2.0, name="B")
+    k, k2 = te.reduce_axis((0, 8), "k"), te.reduce_axis((0, 3), "k2")
+    c = te.compute((n,), lambda i: te.sum(b[i, k], axis=k), name="C")
+    d = te.compute((n, 6), lambda i, j: te.max(b[i, j + k2], axis=k2), name="D")
+    e = te.compute((n, 6), lambda i, j: d[i, j] - c[i], name="E")
+    return te.create_prim_func([a, e])
+
+
+def random_step(sch: Schedule, block: str, rng: random.Random) -> None:
+    """Apply some primitive to a block, if it may be applied."""
+    loops = sch.get_loops(block)
+    steps = [
+        lambda: sch.split(rng.choice(loops), [None, rng.choice([2, 3])]),
+        lambda: sch.reorder(*rng.sample(loops, 2)),
+        lambda: sch.compute_at(block, rng.choice(sch.get_loops(sch.get_consumers(block)[0]))),
+        lambda: sch.reverse_compute_at(
+            block, rng.choice(sch.get_loops(sch.get_producers(block)[0]))
+        ),
+        lambda: sch.decompose_reduction(block, rng.choice(loops)),
+        lambda: sch.cache_read(block, 0, "local"),
+        lambda: sch.rfactor(loops[-1], 0),
+    ]
+    rng.choice(steps)()
+
+
+def scheduled_at_random(func: PrimFunc, seed: int, steps: int = 12) -> PrimFunc:
+    """Apply random primitives to a function."""
+    sch, rng = Schedule(func, seed=seed), random.Random(seed)
+    for _ in range(steps):
+        block = rng.choice([name for name in sch.state.index("main").blocks if name != "root"])
+        try:
+            random_step(sch, block, rng)
+        except (ScheduleError, IndexError, ValueError):
+            continue
+    scheduled: PrimFunc = sch.mod["main"]
+    return scheduled

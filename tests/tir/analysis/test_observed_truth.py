@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from observed import observe, programs, shape_of, value_of
+from observed import observe, programs, scheduled_at_random, shape_of, stages, value_of
 
+from tilewright import te
 from tilewright.ir import as_int
+from tilewright.script import parse
 from tilewright.support.errors import RunError
 from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import (
     check_out_of_bounds,
+    check_region_cover,
     enumeration,
     estimate_traffic,
     infer_regions,
@@ -127,3 +130,38 @@ def test_traffic_by_structure_alone(func: PrimFunc):
 def test_symbolic_traffic(func: PrimFunc, n: int):
     if in_bounds(func, n=n):
         check_traffic(func, n=n)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_scheduled_programs(seed: int):
+    func = scheduled_at_random(stages(), seed)
+    assert all(check_traffic(func))
+    assert not check_out_of_bounds(func)
+    assert not check_region_cover(func)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_scheduled_programs_of_symbolic_size(seed: int):
+    func = scheduled_at_random(stages(te.var("n")), seed)
+    assert sum(check_traffic(func, n=5)) > 0
+    assert not check_out_of_bounds(func)
+    assert not check_region_cover(func)
+
+
+def test_conditions_that_never_hold():
+    func = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.block("x"):
+            vi = T.axis.spatial(8, i)
+            T.where(T.bool(False))
+            T.reads()
+            T.writes(A[vi])
+            A[vi] = T.float32(0)
+"""
+    )
+    (traffic,) = estimate_traffic(func).values()
+    assert traffic.writes.number == 0
+    assert traffic.footprint.number == 0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
+from observed import scheduled_at_random, stages
 
 from tilewright import te
 from tilewright.ir import Mutator, Var, call, const
 from tilewright.script import parse
-from tilewright.support.errors import ScheduleError
 from tilewright.tir import Allocate, Block, Buffer, For, PrimFunc, decl_buffer
 from tilewright.tir.analysis import (
     SideEffect,
@@ -199,44 +197,10 @@ def allocated_at_lowest_places(func: PrimFunc) -> PrimFunc:
     return func.replace(body=_Move(sites, moved).visit(func.body))
 
 
-def stages() -> PrimFunc:
-    a = te.placeholder((6, 8), name="A")
-    b = te.compute((6, 8), lambda i, j: a[i, j] * 2.0, name="B")
-    k, k2 = te.reduce_axis((0, 8), "k"), te.reduce_axis((0, 3), "k2")
-    c = te.compute((6,), lambda i: te.sum(b[i, k], axis=k), name="C")
-    d = te.compute((6, 6), lambda i, j: te.max(b[i, j + k2], axis=k2), name="D")
-    e = te.compute((6, 6), lambda i, j: d[i, j] - c[j], name="E")
-    return te.create_prim_func([a, e])
-
-
-def random_step(sch: Schedule, block: str, rng: random.Random) -> None:
-    """Apply some primitive to a block, if it may be applied."""
-    loops = sch.get_loops(block)
-    steps = [
-        lambda: sch.split(rng.choice(loops), [None, rng.choice([2, 3])]),
-        lambda: sch.reorder(*rng.sample(loops, 2)),
-        lambda: sch.compute_at(block, rng.choice(sch.get_loops(sch.get_consumers(block)[0]))),
-        lambda: sch.reverse_compute_at(
-            block, rng.choice(sch.get_loops(sch.get_producers(block)[0]))
-        ),
-        lambda: sch.decompose_reduction(block, rng.choice(loops)),
-        lambda: sch.cache_read(block, 0, "local"),
-        lambda: sch.rfactor(loops[-1], 0),
-    ]
-    rng.choice(steps)()
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_allocating_there_changes_nothing(seed: int):
-    func, rng = stages(), random.Random(seed)
-    sch = Schedule(func, seed=seed)
-    for _ in range(12):
-        block = rng.choice([name for name in sch.state.index("main").blocks if name != "root"])
-        try:
-            random_step(sch, block, rng)
-        except (ScheduleError, IndexError, ValueError):
-            continue
-    scheduled = sch.mod["main"]
+    func = stages()
+    scheduled = scheduled_at_random(func, seed)
     data = np.random.default_rng(seed).integers(-5, 5, (6, 8)).astype("float32")
     expected, found = np.zeros((6, 6), "float32"), np.zeros((6, 6), "float32")
     run(func, data, expected)

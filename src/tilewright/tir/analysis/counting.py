@@ -8,26 +8,18 @@ are enumerated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
 import numpy as np
 
-from tilewright.arith import Analyzer, detect_iter_map, detect_linear_equation
+from tilewright.arith import Analyzer, detect_iter_map
 from tilewright.ir import (
     EQ,
-    GE,
-    GT,
-    LE,
-    LT,
-    NE,
     TRUE,
-    And,
     Expr,
-    Not,
-    Or,
     Range,
     Var,
     add,
@@ -37,15 +29,21 @@ from tilewright.ir import (
     maximum,
     minimum,
     mul,
-    pre_order,
     sub,
     substitute,
     uses_var,
 )
 from tilewright.tir.analysis.enumeration import ENUMERATION_LIMIT, enumerate_points
-from tilewright.tir.buffer import BufferLoad
-
-Domain = Mapping[Var, Range]
+from tilewright.tir.analysis.forms import (
+    Domain,
+    Form,
+    conjuncts,
+    depends,
+    gap_of,
+    linear_form,
+    narrowed,
+    wide,
+)
 
 
 @dataclass(frozen=True)
@@ -89,11 +87,10 @@ def count_instances(
 ) -> Count:
     """Count the values of the variables for which all conditions hold."""
     known = analyzer if analyzer is not None else Analyzer()
-    parts = list(_conjuncts(conditions))
-    if any(is_const(part, 0) for part in parts):
-        return ZERO
+    parts = list(conjuncts(conditions))
     total = ONE
-    for variables, own in _independent(domain, parts):
+    ranges, parts, _ = narrowed(domain, parts, known)
+    for variables, own in _independent(ranges, parts):
         total = total * _instances(variables, own, known)
     return Count(known.simplify(total.value), total.exact)
 
@@ -101,8 +98,9 @@ def count_instances(
 def _instances(domain: Domain, conditions: list[Expr], known: Analyzer) -> Count:
     """Count instances of variables that hang together."""
     if not domain:
-        return ONE if all(known.can_prove(c) for c in conditions) else ONE.bound()
-    rectangular = not any(_depends(item, domain) for item in domain.values())
+        loose = [_holds(condition, known) for condition in conditions]
+        return ZERO if False in loose else ONE.bound() if None in loose else ONE
+    rectangular = not any(depends(item, domain) for item in domain.values())
     if rectangular:
         everything = Count(_product(domain.values(), known))
         if not conditions:
@@ -123,11 +121,11 @@ def _conditional(domain: Domain, conditions: list[Expr], known: Analyzer) -> Cou
     if any(type(condition) is EQ for condition in conditions):
         return _at_start(domain, conditions, known)
     first: Any = conditions[0]
-    if _gap(first) is None:
+    if gap_of(first) is None:
         return None
     index = first.a if uses_var(first.a, domain) else first.b
-    form = _linear(index, domain, known)
-    if form is None or len(form.terms) != len(_wide(domain)):
+    form = linear_form(index, domain, known)
+    if form is None or len(form.terms) != len(wide(domain)):
         return None
     run = _run(form, known)
     if run is None or not run.dense:
@@ -144,13 +142,13 @@ def _at_start(domain: Domain, conditions: list[Expr], known: Analyzer) -> Count 
     for condition in conditions:
         if type(condition) is EQ:
             index, limit = condition.a, condition.b  # type: ignore[attr-defined]
-            form = _linear(index, domain, known)
+            form = linear_form(index, domain, known)
             if form is None or not all(known.can_prove_ge(factor, 1) for factor, _ in form.terms):
                 return None
             if not known.can_prove_equal(form.base, limit):
                 return None
             pinned.update(var for var in domain if uses_var(index, {var}))
-    if not pinned.issuperset(_wide(domain)):
+    if not pinned.issuperset(wide(domain)):
         return None
     start = {var: item.min for var, item in domain.items()}
     for condition in conditions:
@@ -180,16 +178,18 @@ def footprint(
 ) -> Footprint:
     """Find the different elements that a box touches while the variables run."""
     known = analyzer if analyzer is not None else Analyzer()
-    parts = list(_conjuncts(conditions))
+    parts = list(conjuncts(conditions))
+    maybe = _may_be_empty(domain, known)
+    domain, parts, fixed = narrowed(_related(domain, box, parts), parts, known)
+    box = [substitute(item, fixed) for item in box] if fixed else box
+    # Conditions on something fixed outside hold for all or for none; if that is not known, the
+    # count is what it is if they hold.
+    loose = [_holds(part, known) for part in parts if not uses_var(part, domain)]
+    if any(is_const(item.extent, 0) for item in domain.values()) or False in loose:
+        return Footprint(ZERO, None)
+    maybe = maybe or None in loose or _may_be_empty(domain, known)
     used = [part for part in parts if uses_var(part, domain)]
-    # A condition on something fixed outside holds or doesn't for all; counted as if it holds.
-    maybe = any(not known.can_prove(part) for part in parts if part not in used)
-    for item in domain.values():
-        if is_const(item.extent, 0) or any(is_const(part, 0) for part in parts):
-            return Footprint(ZERO, None)
-        maybe = maybe or not (_depends(item, domain) or known.can_prove_ge(item.extent, 1))
-    domain = _related(domain, box, used)
-    whole = not any(_depends(item, domain) for item in domain.values())
+    whole = not any(depends(item, domain) for item in domain.values())
     made = _box_footprint(box, domain, used, known) if whole else None
     if made is None and whole and not used:
         made = _mapped_footprint(box, domain, known)
@@ -202,26 +202,44 @@ def footprint(
     return Footprint(made.count.bound(), made.box) if maybe else made
 
 
+def _holds(condition: Expr, known: Analyzer) -> bool | None:
+    """Whether a condition holds; ``None`` if that is not known."""
+    value = as_int(known.simplify(condition))
+    return None if value is None else bool(value)
+
+
+def _may_be_empty(domain: Domain, known: Analyzer) -> bool:
+    """Whether a loop, of those that depend on no other, may run no time at all."""
+    return any(
+        not depends(item, domain) and not known.can_prove_ge(item.extent, 1)
+        for item in domain.values()
+    )
+
+
 def _box_footprint(
     box: Sequence[Range], domain: Domain, conditions: list[Expr], known: Analyzer
 ) -> Footprint | None:
     """Axes that are sums of different variables make a box, or a grid with steps."""
     taken: set[Var] = set()
-    left = list(conditions)
+    indexed = {var for var in domain if any(uses_var(item.min, {var}) for item in box)}
+    mixed = [part for part in conditions if uses_var(part, set(domain) - indexed)]
+    if not _hold_somewhere(mixed, domain, indexed, known):
+        return None
+    left = [part for part in conditions if not uses_var(part, set(domain) - indexed)]
     total = ONE
     ranges: list[Range] | None = []
     for item in box:
         if uses_var(item.extent, domain):
             return None
-        form = _linear(item.min, domain, known)
+        form = linear_form(item.min, domain, known)
         if form is None:
             return None
-        mine = {var for var in _wide(domain) if uses_var(item.min, {var})}
+        mine = {var for var in wide(domain) if uses_var(item.min, {var})}
         if mine & taken:
             return None
         taken |= mine
         own = [part for part in left if uses_var(part, mine)]
-        left = [part for part in left if part not in own]
+        left = [part for part in left if not uses_var(part, mine)]
         # The extent of the box itself is a loop over neighbours.
         form.terms.append((const(1), item.extent))
         run = _run(form, known)
@@ -245,16 +263,27 @@ def _box_footprint(
             ranges = None
         else:
             ranges.append(side)
-    if left:
-        # Conditions on variables that no index uses: do they hold for any?
-        rest = {var: item for var, item in domain.items() if var not in taken}
-        if any(uses_var(part, taken) for part in left):
-            return None
-        some = count_instances(rest, left, analyzer=known)
-        if not some.exact or not known.can_prove_ge(some.value, 1):
-            return None
     count = Count(known.simplify(total.value), total.exact)
     return Footprint(count, None if ranges is None else tuple(ranges))
+
+
+def _hold_somewhere(
+    conditions: list[Expr], domain: Domain, indexed: set[Var], known: Analyzer
+) -> bool:
+    """Whether conditions hold for some values of the other variables, for all of the indexed."""
+    if not conditions:
+        return True
+    others = {var: item for var, item in domain.items() if var not in indexed}
+    if not any(uses_var(part, indexed) for part in conditions):
+        some = count_instances(others, conditions, analyzer=known)
+        if some.exact and known.can_prove_ge(some.value, 1):
+            return True
+    # For instance at the start of their ranges.
+    inside = known.copy()
+    for var in indexed:
+        inside.bind(var, domain[var], override=True)
+    start = {var: item.min for var, item in others.items()}
+    return all(inside.can_prove(substitute(part, start)) for part in conditions)
 
 
 def _mapped_footprint(box: Sequence[Range], domain: Domain, known: Analyzer) -> Footprint | None:
@@ -283,7 +312,7 @@ def _upper_bound(
     for item in box:
         elements = mul(elements, item.extent)
     used = {var: item for var, item in domain.items() if any(uses_var(b.min, {var}) for b in box)}
-    if any(_depends(item, domain) for item in used.values()):
+    if any(depends(item, domain) for item in used.values()):
         used = dict(domain)
     instances = count_instances(
         used,
@@ -420,23 +449,6 @@ def _join(a: tuple[Range, ...], b: tuple[Range, ...], known: Analyzer) -> tuple[
 # ---- sums of variables --------------------------------------------------------------------------
 
 
-class _Form:
-    """``base + sum(factor * (0 … extent-1))``; variables that don't move are in the base."""
-
-    def __init__(self, terms: list[tuple[Expr, Expr]], base: Expr) -> None:
-        self.terms = terms
-        self.base = base
-
-    def least(self) -> Expr:
-        """The least value, where no factor is symbolic and negative."""
-        low = self.base
-        for factor, extent in self.terms:
-            known = as_int(factor)
-            if known is not None and known < 0:
-                low = add(low, mul(factor, sub(extent, 1)))
-        return low
-
-
 @dataclass(frozen=True)
 class _Run:
     """The values of a sum: how many, from first to last, in steps, and whether without gaps."""
@@ -447,36 +459,7 @@ class _Run:
     dense: bool
 
 
-def _wide(domain: Domain) -> list[Var]:
-    """The variables that take more than one value."""
-    return [var for var, item in domain.items() if not is_const(item.extent, 1)]
-
-
-def _linear(index: Expr, domain: Domain, known: Analyzer) -> _Form | None:
-    variables = [var for var in domain if uses_var(index, {var})]
-    if any(type(item) is BufferLoad for item in pre_order(index)):
-        return None
-    found = detect_linear_equation(index, variables, analyzer=_unbound(known, variables))
-    if found is None:
-        return None
-    base = found[-1]
-    terms = []
-    for var, factor in zip(variables, found):
-        item = domain[var]
-        base = add(base, mul(factor, item.min))
-        if not is_const(item.extent, 1) and not is_const(factor, 0):
-            terms.append((factor, item.extent))
-    return _Form(terms, known.simplify(base))
-
-
-def _unbound(known: Analyzer, variables: Iterable[Var]) -> Analyzer:
-    """An analyzer that doesn't replace the variables by values it knows."""
-    if any(var in known._context.substitutions for var in variables):
-        return Analyzer()
-    return known
-
-
-def _run(form: _Form, known: Analyzer) -> _Run | None:
+def _run(form: Form, known: Analyzer) -> _Run | None:
     """Find how many values a sum has: from the smallest factor up, runs overlap or stand apart."""
     terms = []
     for factor, extent in form.terms:
@@ -514,7 +497,7 @@ def _clipped(
     index: Expr,
     conditions: list[Expr],
     domain: Domain,
-    form: _Form,
+    form: Form,
     run: _Run,
     known: Analyzer,
 ) -> Range | None:
@@ -524,7 +507,7 @@ def _clipped(
     low = form.least()
     end = add(low, run.count)
     for condition in conditions:
-        gap = _gap(condition)
+        gap = gap_of(condition)
         if gap is None:
             return None
         upper = known.simplify(add(gap, index))
@@ -549,16 +532,6 @@ def _clipped(
     return Range(low, const(0)) if value is not None and value < 0 else None
 
 
-def _gap(condition: Any) -> Expr | None:
-    """Read an inequality as ``gap >= 0``."""
-    kind = type(condition)
-    if kind not in (LT, LE, GT, GE):
-        return None
-    a, b = condition.a, condition.b  # type: ignore[attr-defined]
-    gap: Expr = sub(b, a) if kind in (LT, LE) else sub(a, b)
-    return sub(gap, 1) if kind in (LT, GT) else gap
-
-
 def _product(ranges: Iterable[Range], known: Analyzer) -> Expr:
     total: Expr = const(1)
     for item in ranges:
@@ -578,28 +551,6 @@ def _related(domain: Domain, box: Sequence[Range], conditions: list[Expr]) -> di
                 wanted.add(var)
                 nodes += [domain[var].min, domain[var].extent]
     return {var: item for var, item in domain.items() if var in wanted}
-
-
-def _conjuncts(conditions: Iterable[Any]) -> Iterable[Any]:
-    stack: list[Any] = list(conditions)[::-1]
-    while stack:
-        item = stack.pop()
-        denied: Any = item.a if type(item) is Not else None
-        if type(item) is And:
-            stack += [item.b, item.a]
-        elif type(denied) is Or:
-            stack += [Not(denied.b), Not(denied.a)]
-        elif type(denied) in _NEGATED:
-            stack.append(_NEGATED[type(denied)](denied.a, denied.b))
-        elif not is_const(item, 1):
-            yield item
-
-
-_NEGATED: dict[type, Callable[[Any, Any], Expr]] = {LT: GE, GE: LT, LE: GT, GT: LE, EQ: NE, NE: EQ}
-
-
-def _depends(item: Range, domain: Domain) -> bool:
-    return uses_var(item.min, domain) or uses_var(item.extent, domain)
 
 
 def _independent(
@@ -633,7 +584,7 @@ def _widest(domain: Domain, known: Analyzer) -> Expr:
     """An upper bound of the instances of loops whose ranges depend on each other."""
     total: Expr = const(1)
     for item in domain.values():
-        if not _depends(item, domain):
+        if not depends(item, domain):
             total = mul(total, item.extent)
             continue
         most = known.int_set(item.extent, dict(domain)).max

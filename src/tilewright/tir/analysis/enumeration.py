@@ -99,7 +99,7 @@ def _values(expr: Any, columns: Mapping[Var, Any]) -> Any:
     """Evaluate an index expression for all rows at once."""
     kind = type(expr)
     if kind is IntImm:
-        return np.asarray(expr.value)
+        return np.asarray(bool(expr.value) if expr.dtype == "bool" else expr.value)
     if kind is Var and expr in columns:
         return columns[expr]
     if kind in _NUMPY:
