@@ -309,3 +309,19 @@ def test_blockize_of_blocks_that_are_in_no_common_sequence() -> None:
     init = next(name for name in sch.state.index("main").blocks if "init" in name)
     blocks = [sch.get_block(init), sch.get_block("C")]
     refuses(sch, lambda: sch.blockize(blocks), "follow one another")
+
+
+def test_write_at_copies_only_in_iterations_that_write() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((1,), "float32"), B: T.Buffer((1,), "float32")):
+    for i in T.serial(2):
+        with T.block("B"):
+            v = T.axis.spatial(1, i)
+            T.where(i < 1)
+            B[v] = A[v] + T.float32(1)
+""")
+    sch = Schedule(func)
+    sch.write_at(sch.get_loops("B")[0], "B", 0, "local")
+    check(sch, func)
+    assert "if v0 < 1" in sch.mod.script() or "T.where" in sch.mod.script().split("B_local")[-1]

@@ -322,11 +322,18 @@ def cache_buffer(scope: Scope, buffer: Buffer, storage_scope: str) -> tuple[Buff
 
 
 def copy_nest(
-    box: Box, source: Buffer, target: Buffer, name: str, domains: Sequence[Range]
+    box: Box,
+    source: Buffer,
+    target: Buffer,
+    name: str,
+    domains: Sequence[Range],
+    *,
+    strict: bool = False,
 ) -> Stmt:
     """Build loops around a block that copies a box, as far as it is in ``domains``.
 
-    The axes are the dimensions of the buffer. If a part of one is all that is ever copied, the axis
+    With ``strict`` nothing outside of the box is copied. The axes are the dimensions of the buffer.
+    If a part of one is all that is ever copied, the axis
     runs over that part.
     """
     regions = box.regions
@@ -337,7 +344,7 @@ def copy_nest(
     conditions: list[Expr] = []
     where: list[Expr] = []
     for axis, (span, dom) in enumerate(zip(box.spans, domains)):
-        start, extent, ends = place(regions, span, dom)
+        start, extent, ends = place(regions, span, dom, strict=strict)
         size, axis_var = source.shape[axis], Var(f"v{axis}")
         index: Expr = axis_var
         if (

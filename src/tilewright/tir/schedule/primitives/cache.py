@@ -160,7 +160,7 @@ def cache_write(
     if scope.is_visible_outside(buffer) or box.outer:
         check_filled(box, [realize], buffer)
     cached, name = cache_buffer(scope, buffer, storage_scope)
-    copy = copy_nest(box, cached, buffer, name, box.domains(buffer.shape))
+    copy = copy_nest(box, cached, buffer, name, box.domains(buffer.shape), strict=True)
     renamed = {item: change_buffers(item, {buffer: cached}) for item in (realize, *redirected)}
     insert(scope, anchor, NO_OP, copy, renamed, [cached])
     return BlockRV(scope.func_name, name)

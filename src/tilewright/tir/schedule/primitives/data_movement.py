@@ -193,7 +193,7 @@ def write_at(
         )
     check_filled(box, makers, buffer)
     cached, name = cache_buffer(scope, buffer, storage_scope)
-    copy = _copy_block(box, cached, buffer, name, box.domains(buffer.shape))
+    copy = _copy_block(box, cached, buffer, name, box.domains(buffer.shape), strict=True)
     renamed = {item: change_buffers(item, {buffer: cached}) for item in writers}
     body = seq(state.rebuilt(target.body, renamed), copy)
     _replace(scope, target, body, cached)
@@ -221,9 +221,18 @@ def _replace(scope: Scope, loop: For, body: Stmt, cached: Buffer) -> None:
 
 
 def _copy_block(
-    box: Box, source: Buffer, target: Buffer, name: str, domains: Sequence[Range]
+    box: Box,
+    source: Buffer,
+    target: Buffer,
+    name: str,
+    domains: Sequence[Range],
+    *,
+    strict: bool = False,
 ) -> Stmt:
-    """Build one block that copies the box; its axes are the loops on which the box depends."""
+    """Build one block that copies the box; its axes are the loops on which the box depends.
+
+    With ``strict`` nothing outside of the box is copied.
+    """
     regions = box.regions
     assert box.spans is not None
     starts: list[Expr] = []
@@ -231,7 +240,7 @@ def _copy_block(
     limits: list[list[tuple[bool, Expr]]] = []
     used: set[int] = set()
     for span, dom in zip(box.spans, domains):
-        first, count, ends = place(regions, span, dom)
+        first, count, ends = place(regions, span, dom, strict=strict)
         for part in (first, count, *(limit for _, limit in ends)):
             for number in regions.outer:
                 if any(regions.depends(atom, {number}) for atom in poly_atoms(part)):
