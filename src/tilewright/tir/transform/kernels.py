@@ -18,9 +18,11 @@ from tilewright.ir import (
     and_,
     call,
     const,
+    free_vars,
     if_then_else,
     not_,
     pre_order,
+    uses_var,
 )
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -111,28 +113,50 @@ def has_loads(expr: Expr) -> bool:
 
 
 def guarded(condition: Expr, stmt: Stmt, keep_open: Callable[[Any], bool]) -> Stmt:
-    """Put ``stmt`` under a condition on thread indices, except what must stay open to all threads.
+    """Put ``stmt`` under a condition on a thread index, except what must stay open to all threads.
 
-    ``keep_open`` says of a statement that it is to be left alone. An all-reduce is never under
-    the condition: threads that don't take part bring the reducer's identity.
+    ``keep_open`` says of a statement that it is to be left alone. So is what moves values among the
+    registers of a thread: other threads may need the result of an all-reduce, too. All-reduces are
+    never under the condition: threads that don't take part bring the reducer's identity.
     """
+    index = set(free_vars(condition))
 
-    def open_below(node: Any) -> bool:
-        return any(
-            keep_open(item) or call_name(item) == "thread_allreduce" for item in pre_order(node)
-        )
+    def is_open(node: Any) -> bool:
+        return keep_open(node) or _is_register_move(node, index)
 
     def go(condition: Expr, node: Any) -> Stmt:
-        if keep_open(node):
-            made: Stmt = node
-            return made
-        if call_name(node) == "thread_allreduce":
-            return Evaluate(_masked(condition, node.value))
-        if not open_below(node):
-            return IfThenElse(condition, node)
-        return spread(condition, node, go)
+        made: Stmt
+        if is_open(node):
+            made = node
+        elif call_name(node) == "thread_allreduce":
+            made = Evaluate(_masked(condition, node.value))
+        elif not any(is_open(s) or call_name(s) == "thread_allreduce" for s in pre_order(node)):
+            made = IfThenElse(condition, node)
+        elif type(node) is IfThenElse and not has_loads(node.condition):
+            other = None if node.else_case is None else go(condition, node.else_case)
+            made = IfThenElse(node.condition, go(condition, node.then_case), other)
+        elif type(node) is BlockRealize and not has_loads(node.predicate):
+            body = go(condition, node.block.body)
+            made = node.replace(block=node.block.replace(body=body))
+        else:
+            made = spread(condition, node, go)
+        return made
 
     return go(condition, stmt)
+
+
+def _is_register_move(node: Any, index: set[Var]) -> bool:
+    """Whether a store reads and writes memory of a thread's own only, and not by its index."""
+    return (
+        type(node) is BufferStore
+        and is_private(node.buffer.scope)
+        and not uses_var(node, index)
+        and all(
+            is_private(item.buffer.scope)
+            for item in pre_order(node)
+            if isinstance(item, BufferLoad)
+        )
+    )
 
 
 def spread(condition: Expr, node: Any, go: Callable[[Expr, Any], Stmt]) -> Stmt:
