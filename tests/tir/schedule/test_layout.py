@@ -17,9 +17,9 @@ from schedule_cases import (
 
 import tilewright
 from tilewright import te
-from tilewright.ir import TRUE, Var
+from tilewright.ir import TRUE, Var, substitute
 from tilewright.support.errors import ScheduleError
-from tilewright.tir import IndexMap, PrimFunc
+from tilewright.tir import IndexMap, PrimFunc, decl_buffer, loop_nest, make_root_block
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
 
@@ -70,7 +70,9 @@ def test_padding_is_filled_on_request() -> None:
             sch.get_block("B"), ("write", 0), lambda i, j: (i // 4, j, i % 4), pad_value=value
         )
         assert shape_of(sch, "B") == [3, 6, 4]
-        assert sch.has_block("B_pad") == (value is not None)
+        # The block that writes the buffer writes its padding too.
+        assert loop_extents(sch, "B") == ([10, 6] if value is None else [3, 6, 4])
+        assert not sch.has_block("B_pad")
         check(sch, func)
 
 
@@ -185,25 +187,45 @@ def test_block_layout_keeps_the_predicate() -> None:
     check(sch, func)
 
 
-def test_padding_is_filled_between_writer_and_reader() -> None:
-    func = chain(10, 6)
+def test_padding_that_the_writer_can_not_write_is_filled_behind_it() -> None:
+    func = matmul_relu(10, 6, 5)
     sch = Schedule(func)
     sch.transform_layout(
-        "B", ("write", 0), lambda i, j: (i // 4, j, i % 4), pad_value=lambda a, b, c: a + b * c
+        "C", ("write", 0), lambda i, j: (i // 4, j, i % 4), pad_value=lambda a, b, c: a + b * c
     )
     order = [sch.get(item).name for item in sch.get_child_blocks(sch.get_block("root"))]
-    assert order == ["B", "B_pad", "C", "D"]
+    assert order == ["C", "C_pad", "D"]
     check(sch, func)
-    # What the reader finds in the padding, if it looks: rows 10 and 11 are (2, j, 2) and (2, j, 3).
+
+
+def test_padded_writers_can_be_moved() -> None:
+    func = chain(10, 6)
+    sch = Schedule(func)
+    sch.transform_layout("B", ("write", 0), lambda i, j: (i // 4, j, i % 4), pad_value=7)
+    sch.transform_block_layout("C", lambda i, j: (i // 4, j, i % 4))
+    sch.compute_at("B", sch.get_loops("C")[0])
+    assert loop_extents(sch, "B") == [3, 6, 4]
+    check(sch, func)
+
+
+def test_what_the_padding_holds() -> None:
     a = te.placeholder((3,), name="A")
     b = te.compute((3,), lambda i: a[i] + 0.0, name="B")
     c = te.compute((3,), lambda i: b[i], name="C")
     sch = Schedule(te.create_prim_func([a, c]))
-    sch.transform_layout("B", ("write", 0), lambda i: (i * 2 + 1,), pad_value=lambda i: i * 10)
-    sch.transform_block_layout("C", lambda i: (i,))
-    text = sch.mod.script()
-    assert "T.Cast" in text or "T.float32" in text
-    check(sch, te.create_prim_func([a, c]))
+    sch.transform_layout("B", ("write", 0), lambda i: (i // 2, i % 2), pad_value=lambda i, j: i * 9)
+    block = sch.get_block("B")
+    (buffer,) = sch.get(sch.get_block("root")).alloc_buffers
+    # Store what the block makes into a parameter, to look at it.
+    shown = decl_buffer((2, 2), name="shown")
+    realize = substitute(sch.state.get_block(block), {buffer: shown})
+    handles = Var("a", "handle"), Var("s", "handle")
+    loops = sch.state.loops_above(sch.state.get_block(block))
+    buffers = dict(zip(handles, (sch.mod["main"].buffers[0], shown)))
+    func = PrimFunc(handles, buffers, make_root_block(loop_nest(loops, realize)))
+    out = np.zeros((2, 2), "float32")
+    run(func, np.array([1, 2, 3], "float32"), out)
+    np.testing.assert_array_equal(out, [[1, 2], [3, 9]])
 
 
 def test_trusted_maps_still_need_an_inverse_to_be_padded() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arith import Analyzer
 from tilewright.ir import (
     FALSE,
     Expr,
@@ -24,14 +23,9 @@ from tilewright.ir import (
     Range,
     Var,
     and_,
-    as_expr,
-    as_int,
-    cast,
     const,
-    expr_equal,
     free_vars,
     not_,
-    pre_order,
     substitute,
     uses_var,
 )
@@ -43,20 +37,20 @@ from tilewright.tir import (
     Block,
     BlockRealize,
     Buffer,
-    BufferLoad,
-    BufferRegion,
-    BufferStore,
     For,
     IterVar,
     PrimFunc,
-    SeqStmt,
     Stmt,
-    seq,
 )
 from tilewright.tir.analysis import block_access_regions, block_facts
 from tilewright.tir.index_map import IndexMap, as_index_map
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._layout_padding import (
+    Filling,
+    own_loops,
+    simplified_indices,
+)
 from tilewright.tir.schedule.primitives._layout_rewriter import LayoutRewriter
 from tilewright.tir.schedule.primitives._scope import scope_of
 from tilewright.tir.schedule.primitives.cache import resolve_buffer
@@ -82,8 +76,9 @@ def transform_layout(
     ``index_map`` is a function of the indices, an ``IndexMap``, or a lambda's text, which may name
     symbolic extents of the function; ``IndexMap.AXIS_SEPARATOR`` among its results separates
     physical axes. Where the map adds elements (16 rows for 10), no access reaches them. With
-    ``pad_value`` a block fills them once the buffer has been written: a number, or a function of
-    the new indices that gives one. ``assume_injective_transform`` takes on trust what can't be
+    ``pad_value``, a number or a function of the new indices that gives one, they are filled: by the
+    block that writes the buffer, over new loops, if it is complete and has loops of its own, else
+    by a block behind it. ``assume_injective_transform`` takes on trust what can't be
     proven: that no two indices are mapped to one.
 
     Preconditions:
@@ -154,11 +149,17 @@ def transform_layout(
         state.set_func(func_name, func.replace(buffer_map=buffer_map, body=made))
         return
     rewriter.check_not_aliased(owner)
-    body = rewriter.visit(owner.body)
+    body = owner.body
     if value is not None and padding is not FALSE:
         assert inverse is not None
-        fill = _pad_nest(state, func_name, new, padding, inverse, value)
-        body = _after_last_write(body, new, fill)
+        filling = Filling(state, func_name, old, new, inverse, padding, value)
+        padded = filling.padded_writer(owner)
+        if padded is not None:
+            body = rewriter.visit(state.rebuilt(body, padded))
+        else:
+            body = filling.after_last_write(rewriter.visit(body))
+    else:
+        body = rewriter.visit(body)
     init = None if owner.init is None else rewriter.visit(owner.init)
     allocated = tuple(new if item is old else item for item in owner.alloc_buffers)
     state.replace(owner, owner.replace(body=body, init=init, alloc_buffers=allocated))
@@ -304,43 +305,6 @@ def _check_layout_free(
     )
 
 
-def _pad_nest(
-    state: ScheduleState,
-    func_name: str,
-    buffer: Buffer,
-    padding: Expr,
-    inverse: IndexMap,
-    pad_value: int | float | IndexMap,
-) -> Stmt:
-    """Build a block that fills the padding."""
-    iter_vars = tuple(
-        IterVar(Var(f"v{axis}"), Range(const(0), extent), SPATIAL)
-        for axis, extent in enumerate(buffer.shape)
-    )
-    where = tuple(iter_var.var for iter_var in iter_vars)
-    filled = pad_value.map_indices(where)[0] if isinstance(pad_value, IndexMap) else pad_value
-    value = cast(as_expr(filled), buffer.dtype)
-    loops = tuple(Var(f"ax{axis}") for axis in range(buffer.ndim))
-    writes = BufferRegion(buffer, tuple(Range(var, const(1)) for var in where))
-    name = state.fresh_block_name(func_name, f"{buffer.name}_pad")
-    block = Block(iter_vars, (), (writes,), name, BufferStore(buffer, value, where))
-    predicate = substitute(padding, dict(zip(inverse.initial_indices, loops)))
-    nest: Stmt = BlockRealize(loops, predicate, block)
-    for var, extent in zip(reversed(loops), reversed(buffer.shape)):
-        nest = For(var, const(0), extent, SERIAL, nest)
-    return nest
-
-
-def _after_last_write(body: Stmt, buffer: Buffer, added: Stmt) -> Stmt:
-    """Put a statement behind the last of a scope's statements that writes ``buffer``."""
-    stmts = list(body.stmts) if isinstance(body, SeqStmt) else [body]
-    last = -1
-    for number, stmt in enumerate(stmts):
-        if any(isinstance(item, BufferStore) and item.buffer is buffer for item in pre_order(stmt)):
-            last = number
-    return seq(*stmts[: last + 1], added, *stmts[last + 1 :])
-
-
 @primitive
 def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
     """Iterate a block over mapped axes, with new loops, one per new axis.
@@ -398,8 +362,8 @@ def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
     init = None if old.init is None else substitute(old.init, replaced)
     made = old.replace(
         iter_vars=iter_vars,
-        body=_simplified(body, analyzer),
-        init=None if init is None else _simplified(init, analyzer),
+        body=simplified_indices(body, analyzer),
+        init=None if init is None else simplified_indices(init, analyzer),
         match_buffers=tuple(substitute(match, replaced) for match in old.match_buffers),
     )
     reads, writes = block_access_regions(made)
@@ -454,60 +418,3 @@ def _check_init_not_padded(
             realize,
             remedy="decompose_reduction first, or choose factors that divide the extents",
         )
-
-
-def own_loops(state: ScheduleState, realize: BlockRealize, *, replaced: bool = True) -> Any:
-    """Return the outermost of a block's loops, if each binds one axis and holds nothing else.
-
-    Loops that are ``replaced`` must be serial and carry no annotations, which would be lost.
-    """
-    loops: dict[Var, For] = {}
-    current: Any = realize
-    for item in state.parents(realize):
-        if type(item) is not For:
-            break
-        if replaced and (item.kind != SERIAL or item.annotations):
-            raise state.error(
-                f"loop {item.loop_var.name!r} is {item.kind} or annotated: new loops would lose "
-                "that",
-                item,
-                remedy="transform the block first, then annotate its new loops",
-            )
-        loops[item.loop_var] = item
-        current = item
-    bound: set[Var] = set()
-    for iter_var, value in zip(realize.block.iter_vars, realize.iter_values):
-        loop = loops.get(value) if type(value) is Var else None
-        if (
-            loop is None
-            or value in bound
-            or as_int(loop.min) != 0
-            or as_int(iter_var.dom.min) != 0
-            or not expr_equal(loop.extent, iter_var.dom.extent)
-        ):
-            raise state.error(
-                f"axis {iter_var.var.name} of block {realize.block.name!r} is not bound to a loop "
-                "of its own over its whole domain",
-                realize,
-                remedy="transform the block before splitting, fusing or moving it",
-            )
-        bound.add(value)  # type: ignore[arg-type]
-    if set(loops) - bound or state.loops_above(realize) != list(reversed(loops.values())):
-        raise state.error(
-            f"block {realize.block.name!r} shares its loops, or has loops that bind no axis",
-            realize,
-        )
-    return current
-
-
-def _simplified(stmt: Stmt, analyzer: Analyzer) -> Stmt:
-    """Simplify the indices of accesses."""
-
-    def go(node: Any) -> Any:
-        made = node.map_children(go)
-        if isinstance(made, (BufferLoad, BufferStore)):
-            return made.replace(indices=tuple(map(analyzer.simplify, made.indices)))
-        return made
-
-    done: Stmt = go(stmt)
-    return done

@@ -51,6 +51,7 @@ from tilewright.tir.analysis import COMPLETE, block_access_regions, block_facts
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import covers
+from tilewright.tir.schedule.primitives._layout_padding import simplified_indices
 from tilewright.tir.schedule.primitives._scope import check_only_writer, conjuncts, scope_of
 from tilewright.tir.schedule.state import ScheduleState
 
@@ -236,7 +237,7 @@ def _inner_copy(state: ScheduleState, found: _Padding) -> dict[Any, Any]:
             replaced[iter_var.var] = iter_var.var + low
     shifted = {var: analyzer.simplify(expr) for var, expr in replaced.items()}
     store = found.store.replace(value=found.value)
-    body = _simplified_indices(substitute(store, shifted), analyzer)
+    body = simplified_indices(substitute(store, shifted), analyzer)
     made = block.replace(iter_vars=tuple(iter_vars), body=body)
     reads, writes = block_access_regions(made)
     made = made.replace(reads=tuple(reads), writes=tuple(writes))
@@ -321,13 +322,3 @@ def _bounds_of_axis(
     if not (analyzer.can_prove(low < high) and analyzer.can_prove(high <= extent)):
         return None
     return (low, high, rest) if analyzer.can_prove(low >= 0) else None
-
-
-def _simplified_indices(stmt: Any, analyzer: Analyzer) -> Any:
-    def go(node: Any) -> Any:
-        made = node.map_children(go)
-        if isinstance(made, (BufferLoad, BufferStore)):
-            return made.replace(indices=tuple(map(analyzer.simplify, made.indices)))
-        return made
-
-    return go(stmt)
