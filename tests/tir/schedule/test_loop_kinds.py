@@ -288,3 +288,22 @@ def test_overwriting_what_the_same_iteration_used_is_allowed():
     sch = Schedule(func)
     sch.parallel(sch.get_loops("S")[0])
     check(sch, func)
+
+
+def test_what_decides_what_runs_may_not_change():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), X: T.Buffer((9,), "float32"), Y: T.Buffer((9,), "float32")):
+    for i in range(8):
+        if X[i] > T.float32(0):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                OUT[vi + 1] = A[vi]
+"""
+    sch = Schedule(parse(text.replace("OUT", "X")))
+    with pytest.raises(ScheduleError, match=r"'X' decides what runs below the loop"):
+        sch.parallel(sch.get_loops("B")[0])
+    before = parse(text.replace("OUT", "Y"))
+    sch = Schedule(before)
+    sch.parallel(sch.get_loops("B")[0])
+    check(sch, before)

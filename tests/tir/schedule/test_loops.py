@@ -334,3 +334,22 @@ def test_symbolic_multi_level_tiling():
     sch.vectorize(j3)
     assert "T.where" not in sch.mod.script()
     assert [len(tile.variables) for tile in sch.state.symbolic] == [4, 4, 2]
+
+
+def test_domains_that_follow_a_loop_are_split_with_it():
+    before = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
+    for i in range(8):
+        for j in range(i + 1):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] + T.float32(1)
+"""
+    )
+    sch = Schedule(before, check=True)
+    i, _ = sch.get_loops("B")
+    outer, inner = sch.split(i, [None, 3])
+    sch.fuse(outer, inner)
+    agree(before, sch.mod["main"])

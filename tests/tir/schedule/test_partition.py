@@ -309,6 +309,54 @@ def main(a: T.handle, d: T.handle):
         check(sch, before, n=n)
 
 
+def test_pad_refuses_loops_that_follow_the_loop() -> None:
+    func = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((10,), "float32"), D: T.Buffer((10,), "float32")):
+    B = T.alloc_buffer((10, 10), "float32")
+    for i in range(10):
+        for j in range(i + 1):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vj]
+    for i in range(10):
+        with T.block("D"):
+            vi = T.axis.spatial(10, i)
+            D[vi] = B[vi, vi // 2]
+"""
+    )
+    sch = Schedule(func)
+    i, _ = sch.get_loops("B")
+    refuses(sch, lambda: sch.split(i, [None, 4], tail="pad"), "more than bindings of blocks")
+    sch.split(i, [None, 4], tail="peel")
+    check(sch, func)
+
+
+def test_merge_refuses_to_decide_too_early() -> None:
+    func = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), X: T.Buffer((8,), "float32"), Y: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            X[vi] = A[vi]
+    for i in range(8):
+        if X[7 - i] > T.float32(0):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                Y[vi] = A[vi]
+"""
+    )
+    sch = Schedule(func)
+    refuses(
+        sch,
+        lambda: sch.merge(sch.get_loops("B")[0], sch.get_loops("C")[0]),
+        "'X' decides what runs below the loop",
+    )
+
+
 def test_pad_refuses_integer_division_by_the_padding() -> None:
     func = parse(
         """

@@ -13,7 +13,7 @@ The reasoning is by block, from what blocks declare (see ``analysis.block_kind``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import simplify
@@ -28,17 +28,25 @@ from tilewright.ir import (
     expr_equal,
     free_vars,
     is_const,
+    pre_order,
     substitute,
     uses_var,
 )
 from tilewright.tir import (
     OPAQUE,
     REDUCE,
+    AssertStmt,
+    AttrStmt,
     Block,
     BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
     BufferStore,
     Evaluate,
     For,
+    IfThenElse,
+    LetStmt,
     While,
     is_no_op,
 )
@@ -67,18 +75,50 @@ if TYPE_CHECKING:
     from tilewright.tir.schedule.state import ScheduleState
 
 
-def check_only_blocks(sch: Schedule, body: Any, what: str) -> None:
-    """Refuse statements outside blocks, about which nothing is known."""
+def check_only_blocks(
+    sch: Schedule, body: Any, what: str, written: Iterable[BufferRegion] = ()
+) -> None:
+    """Refuse statements outside blocks, about which nothing is known.
+
+    Conditions, bounds and bindings outside blocks may read buffers, but none that blocks below
+    write (or that is among ``written``).
+    """
+    loads: dict[Buffer, Any] = {}
     for stmt in statements(body):
-        if isinstance(stmt, (BufferStore, While)) or (
-            type(stmt) is Evaluate and not is_no_op(stmt)
-        ):
+        kind = type(stmt)
+        if kind in (BufferStore, While, AssertStmt) or (kind is Evaluate and not is_no_op(stmt)):
             raise sch.error(
                 f"a statement outside blocks is below the loop, so {what} can't be shown to be "
                 "safe",
                 stmt,
                 remedy="wrap it into a block",
             )
+        for expr in _outside_blocks(stmt):
+            if type(expr) is not Var and type(expr) is not IntImm:
+                for node in pre_order(expr):
+                    if type(node) is BufferLoad:
+                        loads[node.buffer] = stmt
+    if loads:
+        here = (region for realize in child_blocks(body) for region in realize.block.writes)
+        for region in (*written, *here):
+            if region.buffer in loads:
+                raise sch.error(
+                    f"{region.buffer.name!r} decides what runs below the loop and is changed "
+                    f"there, so {what} can't be shown to be safe",
+                    loads[region.buffer],
+                )
+
+
+def _outside_blocks(stmt: Any) -> Sequence[Expr]:
+    """Return the expressions of a statement that no block contains."""
+    kind = type(stmt)
+    if kind is For:
+        return (stmt.min, stmt.extent)
+    if kind is BlockRealize:
+        return (*stmt.iter_values, stmt.predicate)
+    if kind is IfThenElse:
+        return (stmt.condition,)
+    return (stmt.value,) if kind in (LetStmt, AttrStmt) else ()
 
 
 def _injective(state: ScheduleState, realize: BlockRealize, loops: list[For]) -> bool:

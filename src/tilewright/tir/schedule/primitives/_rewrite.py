@@ -16,6 +16,7 @@ from tilewright.ir import (
     FloorMod,
     IntImm,
     Mul,
+    Range,
     Var,
     add,
     and_,
@@ -25,7 +26,7 @@ from tilewright.ir import (
     is_const,
     mul,
 )
-from tilewright.tir import SERIAL, BlockRealize, BufferStore, Evaluate, For, IfThenElse, Stmt
+from tilewright.tir import SERIAL, Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, Stmt
 
 
 def substitute_index(expr: Any, mapping: dict[Var, Expr]) -> Any:
@@ -80,15 +81,34 @@ def rewrite_outside_blocks(
             predicate = on_expr(node.predicate)
             if guard is not None:
                 predicate = and_(predicate, guard)
-            if predicate is node.predicate and all(map(is_, values, node.iter_values)):
+            block = _with_domains(node.block, on_expr)
+            if (
+                block is node.block
+                and predicate is node.predicate
+                and all(map(is_, values, node.iter_values))
+            ):
                 return node
-            return BlockRealize(values, predicate, node.block)
+            return BlockRealize(values, predicate, block)
         if kind is BufferStore or kind is Evaluate:
             made = node.map_children(on_expr)
             return made if guard is None else IfThenElse(guard, made)
         return node.map_children(lambda item: go(item) if isinstance(item, Stmt) else on_expr(item))
 
     return go(stmt)
+
+
+def _with_domains(block: Block, on_expr: Callable[[Any], Any]) -> Block:
+    """Rewrite the domains of a block's axes, which a loop around it may bound."""
+    if all(type(item.dom.extent) is IntImm for item in block.iter_vars):
+        return block
+    made = []
+    for item in block.iter_vars:
+        low, extent = on_expr(item.dom.min), on_expr(item.dom.extent)
+        same = low is item.dom.min and extent is item.dom.extent
+        made.append(item if same else item.replace(dom=Range(low, extent)))
+    if all(map(is_, made, block.iter_vars)):
+        return block
+    return block.replace(iter_vars=tuple(made))
 
 
 def product(factors: Sequence[Expr]) -> Expr:

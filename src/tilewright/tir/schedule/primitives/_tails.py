@@ -60,7 +60,7 @@ from tilewright.tir.schedule.primitives._rewrite import (
 )
 from tilewright.tir.schedule.primitives._scope import conjuncts
 from tilewright.tir.schedule.primitives.storage import change_buffers
-from tilewright.tir.schedule.state import child_blocks
+from tilewright.tir.schedule.state import child_blocks, statements
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -152,6 +152,15 @@ def pad(
     """Return the scope, and one with full tiles and enlarged buffers to take its place."""
     total = sch.state.analyzer_at(loop).simplify(product(extents))
     check_only_blocks(sch, loop.body, "running it further")
+    for stmt in statements(loop.body):
+        if type(stmt) is not BlockRealize and any(
+            uses_var(item, {loop.loop_var}) for item in stmt.child_nodes() if isinstance(item, Expr)
+        ):
+            raise sch.error(
+                f"more than bindings of blocks depends on loop {loop.loop_var.name!r}, so it "
+                "can't be run further",
+                stmt,
+            )
     scope = sch.state.scope_block(loop)
     padding = _Padding(sch, loop, scope, total)
     blocks = {realize: padding.padded(realize) for realize in child_blocks(loop.body)}
@@ -204,6 +213,7 @@ class _Padding:
             or using != plain
             or using[0].kind != SPATIAL
             or uses_var(realize.predicate, {var})
+            or not is_const(using[0].dom.min, 0)
             or not known.can_prove_equal(using[0].dom.extent, extent)
         ):
             raise self.refuse(

@@ -240,8 +240,9 @@ def _check_adjacent(sch: Schedule, sequence: SeqStmt, nests: list[list[For]]) ->
 def _check_mergeable(sch: Schedule, earlier: list[For], later: list[For]) -> None:
     """Refuse if a block below ``later`` must wait for more than one iteration of ``earlier``."""
     sides: list[list[BlockRealize]] = []
-    for nest in (earlier, later):
-        check_only_blocks(sch, nest[-1].body, "running the loops together")
+    for nest, other in ((earlier, later), (later, earlier)):
+        written = [r for item in child_blocks(other[-1].body) for r in item.block.writes]
+        check_only_blocks(sch, nest[-1].body, "running the loops together", written)
         sides.append(child_blocks(nest[-1].body))
         for realize in sides[-1]:
             if not realize.block.writes:
