@@ -245,6 +245,16 @@ CASES = [
     ),
     Refuse(
         "blockize",
+        "does not leave loops that are bound",
+        matmul,
+        lambda s: (
+            s.bind(s.get_loops("C")[1], "threadIdx.x"),
+            s.blockize(s.get_loops("C")[1]),
+        ),
+        "would be run by all threads",
+    ),
+    Refuse(
+        "blockize",
         "used by its bindings",
         repeated,
         lambda s: s.blockize(s.get_loops("B")[1]),

@@ -151,6 +151,27 @@ for i in range(16):
 """,
 )
 
+in_branch = rows("""
+for i, k in T.grid(16, 32):
+    if i < 8:
+        with T.block("C"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[vi] = T.float32(0)
+            C[vi] = C[vi] + A[vi, vk]
+""")
+
+with_store = rows("""
+for i in range(16):
+    C[i] = T.float32(7)
+    for k in range(32):
+        with T.block("C"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[vi] = T.float32(0)
+            C[vi] = C[vi] + A[vi, vk]
+""")
+
 two_writers = rows("""
 for i in range(16):
     with T.block("first"):
@@ -324,7 +345,9 @@ def main(A: T.Buffer((4, 8), "float32"), P: T.Buffer((4,), "int64"), V: T.Buffer
 """)
 
 
-def fused(reading: str = "", first: str = "", tail: str = "", cover: str = "16") -> Program:
+def fused(
+    reading: str = "", first: str = "", tail: str = "", cover: str = "16", guard: str = "if True:"
+) -> Program:
     """Row sums ``C`` and ``D = C + bias`` with something else somewhere."""
     return script(
         f"""
@@ -345,9 +368,10 @@ def main(
             C[vi] = C[vi] + A[vi, vk]
 {reading}
     for i in range({cover}):
-        with T.block("D"):
-            vi = T.axis.spatial(16, i)
-            D[vi] = C[vi] + bias[vi]
+        {guard}
+            with T.block("D"):
+                vi = T.axis.spatial(16, i)
+                D[vi] = C[vi] + bias[vi]
 {tail}
 """
     )
@@ -415,6 +439,30 @@ CASES = [
         lambda: with_epilogue(),
         _elsewhere,
         "is not around block 'C'",
+    ),
+    Refuse(
+        "decompose_reduction",
+        "there are only loops",
+        in_branch,
+        lambda s: s.decompose_reduction("C", _loops(s)[0]),
+        "block 'C' is inside a IfThenElse",
+    ),
+    Refuse(
+        "decompose_reduction",
+        "there are only loops",
+        with_store,
+        lambda s: s.decompose_reduction("C", _loops(s)[0]),
+        "a statement outside blocks is below the loop",
+    ),
+    Refuse(
+        "decompose_reduction",
+        "is bound to threads",
+        sums,
+        lambda s: (
+            s.bind(_loops(s)[1], "threadIdx.x"),
+            s.decompose_reduction("C", _loops(s)[0]),
+        ),
+        "loop k of the reduction is bound to threadIdx.x",
     ),
     Refuse(
         "decompose_reduction",
@@ -597,6 +645,13 @@ CASES = [
         with_epilogue,
         lambda s: s.fuse_reduction_epilogue("D", "C"),
         "does not come after",
+    ),
+    Refuse(
+        "fuse_reduction_epilogue",
+        "around both blocks there are only loops",
+        fused(guard="if i < 8:"),
+        _fuse,
+        "block 'D' is inside a IfThenElse",
     ),
     Refuse(
         "fuse_reduction_epilogue",

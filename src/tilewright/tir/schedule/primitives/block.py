@@ -33,6 +33,7 @@ from tilewright.ir import (
 from tilewright.tir import (
     REDUCE,
     SERIAL,
+    THREAD_BINDING,
     Block,
     BlockRealize,
     Buffer,
@@ -81,6 +82,7 @@ def blockize(
           together fill the box from zero to their extents
         - conditions on loops inside only keep bindings inside their domains
         - a reduction is alone, or all its loops are inside
+        - the init of a single reduction does not leave loops that are bound to threads
         - all loops inside a reduction are used by its bindings
         - what is a reduction axis of one block is no spatial axis of another
     Before:
@@ -356,6 +358,14 @@ class _Division:
 
     def init_nest(self, func_name: str) -> Any:
         """Initialise all that one instance of the new block reduces into."""
+        for loop in self.nest:
+            if loop.kind == THREAD_BINDING:
+                raise self.sch.error(
+                    f"loop {loop.loop_var.name!r} is bound to {loop.thread}: the init of block "
+                    f"{self.block.name!r} would be run by all threads",
+                    loop,
+                    remedy="bind after blockize, or decompose the reduction first",
+                )
         spatial = [(item, value) for item, value in self.inner if item.kind != REDUCE]
         loops = [
             loop

@@ -25,7 +25,10 @@ from tilewright.tir.schedule.primitives._scope import (
     removal_root,
     scope_of,
 )
-from tilewright.tir.schedule.primitives.reduction import loops_by_kind
+from tilewright.tir.schedule.primitives.reduction import (
+    check_only_loops_between,
+    loops_by_kind,
+)
 from tilewright.tir.schedule.state import ScheduleState
 
 
@@ -43,6 +46,7 @@ def fuse_reduction_epilogue(sch: Any, reduction_block: BlockRV, epilogue_block: 
 
     Preconditions:
         - both blocks are in one scope, the epilogue after the reduction
+        - around both blocks there are only loops
         - the reduction is of one value by a registered reducer, with init
         - the reducer is associative and commutative and its identity neutral
         - the epilogue is complete, with one axis for each dimension of the result
@@ -81,6 +85,8 @@ def fuse_reduction_epilogue(sch: Any, reduction_block: BlockRV, epilogue_block: 
             reduction,
             epilogue,
         )
+    for realize in (reduction, epilogue):
+        check_only_loops_between(state, realize, None)
     matched = _check_reduction(state, reduction)
     between = matched.targets[0]
     store = _check_epilogue(scope, reduction, epilogue, between)

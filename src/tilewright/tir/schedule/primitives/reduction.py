@@ -28,6 +28,7 @@ from tilewright.ir import (
 )
 from tilewright.tir import (
     REDUCE,
+    THREAD_BINDING,
     Block,
     BlockRealize,
     Buffer,
@@ -35,6 +36,7 @@ from tilewright.tir import (
     BufferRegion,
     BufferStore,
     For,
+    SeqStmt,
     Stmt,
     renew_definitions,
     seq,
@@ -42,7 +44,7 @@ from tilewright.tir import (
 from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.legality import covers
+from tilewright.tir.schedule.legality import check_only_blocks, covers
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import conjuncts, loads_of, regions_buffers
 from tilewright.tir.schedule.state import ScheduleState, child_blocks
@@ -60,6 +62,8 @@ def decompose_reduction(sch: Any, block: BlockRV, loop: LoopRV) -> BlockRV:
     Preconditions:
         - the block has an init
         - ``loop`` is around the block, in the same scope
+        - between ``loop`` and the block there are only loops, and below ``loop`` only blocks
+        - no loop of the reduction is bound to threads, which would not combine any more
         - no loop of the reduction is outside ``loop``
         - no loop serves both spatial and reduction axes of the block
         - the reduction axes start where their loops start, so that the init runs there
@@ -98,8 +102,18 @@ def decompose_reduction(sch: Any, block: BlockRV, loop: LoopRV) -> BlockRV:
         raise state.error(
             f"loop {target.loop_var.name} is not around block {old.name!r}", realize, target
         )
+    check_only_loops_between(state, realize, target)
+    check_only_blocks(sch, target, "moving an init")
     place = loops.index(target)
     spatial, reducing = loops_by_kind(state, realize, loops)
+    for item in loops:
+        if item.loop_var in reducing and item.kind == THREAD_BINDING:
+            raise state.error(
+                f"loop {item.loop_var.name} of the reduction is bound to {item.thread}",
+                realize,
+                item,
+                remedy="a reduction over threads keeps its init; lowering combines the threads",
+            )
     for outer in loops[:place]:
         if outer.loop_var in reducing:
             raise state.error(
@@ -222,6 +236,20 @@ def loops_by_kind(
             remedy="do not fuse spatial with reduction loops",
         )
     return spatial, reducing
+
+
+def check_only_loops_between(state: ScheduleState, realize: BlockRealize, top: Any) -> None:
+    """Refuse branches and other statements around a block, up to ``top`` (or its scope)."""
+    for item in state.parents(realize):
+        if item is top or type(item) is Block:
+            return
+        if type(item) not in (For, SeqStmt):
+            raise state.error(
+                f"block {realize.block.name!r} is inside a {type(item).__name__}, not only in "
+                "loops",
+                item,
+                realize,
+            )
 
 
 def _predicate_at_start(
