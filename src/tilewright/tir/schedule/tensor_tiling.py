@@ -21,6 +21,7 @@ from tilewright.tir.schedule.primitives._tensor_match import (
     Nest,
     Unreadable,
     assignments,
+    description,
     match_body,
 )
 from tilewright.tir.tensor_intrin import TensorIntrin
@@ -59,7 +60,7 @@ def get_tensorize_loop_mapping(
     """
     realize = sch.state.get_block(block)
     try:
-        description = Description(desc_func)
+        described = description(desc_func)
     except Unreadable as error:
         raise sch.error(f"the description can't be read: {error}") from None
     if not is_const(realize.predicate, 1) or block_facts(realize.block).kind == OPAQUE:
@@ -87,14 +88,14 @@ def get_tensorize_loop_mapping(
         extent = places[axis.var].extent
         return is_const(analyzer.simplify(floormod(extent, wanted.extent)), 0)
 
-    theirs = description.nest
+    theirs = described.nest
     last_first = Nest(tuple(reversed(theirs.axes)), theirs.body, theirs.ordered)
     mine = Nest(tuple(offered), realize.block.body, False)
     orders = assignments(last_first.axes, offered, fits)
     found, _ = match_body(mine, last_first, orders, analyzer)
     if found is None or theirs.ordered:
         return None
-    return _info(sch, block, realize, description, found.axes, places)
+    return _info(sch, block, realize, described, found.axes, places)
 
 
 def _loop_of(
@@ -116,7 +117,7 @@ def _info(
     sch: Schedule,
     block: BlockRV,
     realize: BlockRealize,
-    description: Description,
+    described: Description,
     axes: dict[Var, Axis],
     places: dict[Var, For],
 ) -> TensorizeInfo | None:
@@ -124,9 +125,9 @@ def _info(
     loop_map: dict[LoopRV, For] = {}
     paddings = [1] * len(iters)
     order = list(iters)
-    for axis in description.nest.axes:
+    for axis in described.nest.axes:
         given = axes[axis.var]
-        theirs = description.loop_of(axis)
+        theirs = described.loop_of(axis)
         if theirs is None:
             return None
         place = places[given.var]
@@ -139,7 +140,7 @@ def _info(
     if len({id(handle.var) for handle in loop_map}) < len(loop_map):
         return None
     used = set(loop_map.values())
-    indexer = {loop: n for n, loop in enumerate(x for x in description.loops if x in used)}
+    indexer = {loop: n for n, loop in enumerate(x for x in described.loops if x in used)}
     return TensorizeInfo(
         loop_map,
         indexer,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from tilewright.arith import Analyzer, detect_iter_map
@@ -171,6 +172,12 @@ class Description:
             if item.var is axis.var:
                 return next((loop for loop in self.loops if loop.loop_var is value), None)
         return None
+
+
+@lru_cache(maxsize=64)
+def description(desc: PrimFunc) -> Description:
+    """Read a description; raises ``Unreadable``."""
+    return Description(desc)
 
 
 @dataclass

@@ -19,11 +19,11 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._tensor_match import (
     Axis,
-    Description,
     Match,
     Nest,
     Unreadable,
     assignments,
+    description,
     match_body,
     read_nest,
 )
@@ -109,7 +109,7 @@ def _match(sch: Schedule, realize: BlockRealize, intrin: TensorIntrin) -> Match:
         analyzer.bind(iter_var.var, iter_var.dom)
     try:
         mine = read_nest(realize.block.body, analyzer)
-        theirs = Description(intrin.desc).nest
+        theirs = description(intrin.desc).nest
     except Unreadable as error:
         raise fail(str(error)) from None
     for axis in mine.axes:
