@@ -297,6 +297,38 @@ def main(A: T.Buffer((12,), "float32"), B: T.Buffer((12,), "float32")):
     assert found["tensorize(j, thrice)"] != ""
 
 
+def test_a_tensorized_block(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(TensorIntrin._registry, "_entries", {})
+    header = """
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+    with T.block("root"):
+        T.reads(A[0:4])
+        T.writes(B[0:4])
+"""
+    loop = """
+        for i in range(4):
+            with T.block("twice"):
+                vi = T.axis.spatial(4, i)
+                B[vi] = A[vi] * T.float32(2)
+"""
+    call = """
+        T.evaluate(T.call_extern("twice", T.address_of(A[0], dtype="handle"),
+            T.address_of(B[0], dtype="handle"), dtype="int32"))
+"""
+    TensorIntrin.register("twice", parse(header + loop), parse(header + call), check=False)
+    sch = Schedule(chain(16, 12))
+    _, inner = sch.split(sch.get_loops("B")[1], [None, 4])
+    sch.tensorize(inner, "twice")
+    (name,) = [n for n in sch.state.index("main").blocks if n not in ("root", "C", "D")]
+    facts = sch.explain(name, target=TARGET)[name]
+    assert facts.has_intrinsic
+    assert "operations: 0 and those of an intrinsic" in str(sch.explain(name, target=TARGET))
+    assert {item.name: item.touched.number for item in facts.buffers} == {"A": 768, "B": 768}
+    assert facts.loops[1].touches["A"].number == 4 * 12
+    assert (facts.vector_lanes, facts.vector_note) == (1, "an intrinsic does the work")
+
+
 # ---- the call itself ----------------------------------------------------------------------------
 
 

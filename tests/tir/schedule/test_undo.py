@@ -315,3 +315,62 @@ def test_sref_of_init():
         sch.get_sref("C")  # type: ignore[arg-type]
     with pytest.raises(ScheduleError, match="BufferStore has no sref"):
         sch.get_sref(sref.stmt.init)
+
+
+def test_sref_stands_for_its_statement():
+    sch = Schedule(matmul_relu())
+    block = sch.get_block("C")
+    assert sch.get(sch.get_sref(block)) is sch.get(block)
+    with pytest.raises(ScheduleError, match="expected a handle, got str"):
+        sch.get("C")  # type: ignore[arg-type]
+
+
+# ---- copies and seeds ---------------------------------------------------------------------------
+
+
+def test_a_copy_draws_the_same_numbers_unless_told_otherwise():
+    sch = Schedule(matmul_relu(), seed=5)
+    i = sch.get_loops("C")[0]
+    draws = [
+        [item.get(f) for f in item.sample_perfect_tile(i, 4)]
+        for item in (sch.copy(), sch.copy(), sch.copy(seed=sch.copy().fork_seed()))
+    ]
+    assert draws[0] == draws[1]
+    assert draws[0] != draws[2]
+
+
+def test_seeds():
+    sch = Schedule(matmul_relu())
+    sch.seed(11)
+    first = sch.fork_seed()
+    sch.seed(11)
+    assert sch.fork_seed() == first
+    sch.seed(-1)
+    other = sch.fork_seed()
+    sch.seed(-1)
+    assert sch.fork_seed() != other
+    for wrong in (-2, True, 0.5, "1"):
+        with pytest.raises(ScheduleError, match="a seed is an integer"):
+            sch.seed(wrong)  # type: ignore[arg-type]
+
+
+def test_work_on_and_has_block():
+    sch = Schedule(IRModule({"first": chain(), "second": matmul_relu()}))
+    sch.work_on("second")
+    assert sch.has_block("D")
+    assert not sch.has_block("missing")
+    assert sch.has_block("B", "first")
+    with pytest.raises(ScheduleError, match="no function 'third'"):
+        sch.work_on("third")
+    assert sch.working_func == "second"
+    assert sch.copy().working_func == "second"
+
+
+def test_show_prints_program_and_trace(capsys: pytest.CaptureFixture[str]):
+    sch = Schedule(matmul_relu())
+    sch.parallel(sch.get_loops("C")[0])
+    capsys.readouterr()
+    sch.show()
+    out = capsys.readouterr().out
+    assert "for i in T.parallel(12):" in out
+    assert "sch.parallel(" in out

@@ -30,7 +30,7 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir.analysis.accesses import Access, detect_accesses
 from tilewright.tir.analysis.counting import ZERO, Count, count_instances
 from tilewright.tir.analysis.traffic import sizes_known
-from tilewright.tir.buffer import BufferLoad, BufferRegion
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
     BlockRealize,
@@ -62,8 +62,8 @@ def estimate_flops(target: IRModule | PrimFunc, sizes: Sizes | None = None) -> i
 def count_flops(program: PrimFunc | Stmt, *, analyzer: Analyzer | None = None) -> Count:
     """Count arithmetic operations as an expression of symbolic sizes.
 
-    Operations count as for ``estimate_flops``, as often as conditions let them run. The count is
-    an upper bound where that is not known, and where intrinsics do the work, which count nothing.
+    Operations count as for ``estimate_flops``, as often as conditions let them run; if that is not
+    known, the count is an upper bound. What intrinsics do by themselves counts nothing.
     """
     return count_operations(detect_accesses(program), sizes_known(program, analyzer))
 
@@ -72,8 +72,6 @@ def count_operations(accesses: list[Access], known: Analyzer) -> Count:
     """Count the operations that the stores among some accesses take; see ``count_flops``."""
     total = ZERO
     for access in accesses:
-        if type(access.node) is BufferRegion and access.is_write:
-            total = total.bound()
         operations = 0
         if type(access.node) is BufferStore and not access.in_init:
             operations = _expr(access.node.value)

@@ -40,6 +40,7 @@ from tilewright.tir import (
     For,
 )
 from tilewright.tir.analysis import Access, Count, Traffic, block_kind, detect_accesses
+from tilewright.tir.analysis.accesses import works_by_intrinsic
 from tilewright.tir.analysis.flops import count_operations
 from tilewright.tir.analysis.traffic import traffic_of
 from tilewright.tir.schedule.explain_next import Attempt, attempts, iterates
@@ -115,7 +116,8 @@ class BufferFacts:
 class BlockFacts:
     """All that ``explain`` finds out about a block.
 
-    ``intensity`` are operations by bytes touched. ``vector_lanes`` are the lanes that the innermost
+    ``intensity`` are operations by bytes touched. ``has_intrinsic`` tells that an intrinsic does
+    the work; what that computes is not counted. ``vector_lanes`` are the lanes that the innermost
     loop can be vectorised with (1 if not at all); ``vector_note`` says why no more.
     """
 
@@ -128,6 +130,7 @@ class BlockFacts:
     flops: Count
     bytes_touched: Count
     intensity: Ratio
+    has_intrinsic: bool
     vector_lanes: int
     vector_note: str
     attempts: tuple[Attempt, ...]
@@ -191,6 +194,7 @@ def _explain_block(sch: Schedule, rv: BlockRV, target: Target) -> BlockFacts:
         flops=flops,
         bytes_touched=touched,
         intensity=_ratio(flops, touched, known),
+        has_intrinsic=works_by_intrinsic(block),
         vector_lanes=lanes,
         vector_note=note,
         attempts=tuple(attempts(sch, rv, realize, loops)),
@@ -327,6 +331,8 @@ def _vector_lanes(
     """The lanes that the innermost loop can be vectorised with, and why no more."""
     if not loops:
         return 1, "there is no loop"
+    if works_by_intrinsic(realize.block):
+        return 1, "an intrinsic does the work"
     loop = loops[-1]
     name = loop.loop_var.name
     if loop.kind not in (SERIAL, VECTORIZED):
@@ -379,9 +385,10 @@ def _count_text(count: Count) -> str:
 
 def _block_lines(block: BlockFacts) -> list[str]:
     kind = f"{block.kind}: {block.why_opaque}" if block.why_opaque else block.kind
+    besides = " and those of an intrinsic" if block.has_intrinsic else ""
     lines = [
         f"block {block.name} ({kind})",
-        f"  operations: {_count_text(block.flops)}, "
+        f"  operations: {_count_text(block.flops)}{besides}, "
         f"bytes touched: {_bytes_text(block.bytes_touched)}",
         f"  operations per byte: {block.intensity}",
     ]

@@ -33,8 +33,8 @@ class Schedule:
     >>> outer, inner = sch.split(i, [None, 16])
     >>> sch.mod.show()
 
-    ``seed`` makes sampling repeatable. With ``check=True`` the program is verified after every
-    primitive. With ``symbolic=True`` tile sampling returns variables instead of numbers; see
+    ``seed`` makes sampling repeatable; without it the system gives one. With ``check=True`` the
+    program is verified after every primitive. With ``symbolic=True`` tile sampling returns variables instead of numbers; see
     ``sample_perfect_tile``. ``record=False`` keeps no trace.
     """
 
@@ -62,7 +62,7 @@ class Schedule:
         self.trace: Trace = Trace() if record else None  # type: ignore[assignment]
         self.checked = check
         self.symbolic = symbolic
-        self.rng = Rng(seed)
+        self.seed(seed)
         self.history = History()
         # What the running primitive wants recorded in place of the arguments it got.
         self.notes: dict[str, Any] | None = None
@@ -90,9 +90,11 @@ class Schedule:
         made._working_func = self._working_func
         return made
 
-    def seed(self, seed: int) -> None:
-        """Restart the random generator."""
-        self.rng = Rng(seed)
+    def seed(self, seed: int | None) -> None:
+        """Restart the random generator; ``None`` or -1 takes a seed from the system."""
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < -1):
+            raise ScheduleError(f"a seed is an integer of -1 or more, or None, got {seed!r}")
+        self.rng = Rng(None if seed == -1 else seed)
 
     def fork_seed(self) -> int:
         """Draw a seed for another schedule."""
@@ -117,8 +119,13 @@ class Schedule:
             return "main"
         return self._working_func
 
-    def get(self, rv: BlockRV | LoopRV | ExprRV) -> Any:
-        """Return what a handle stands for: a ``Block``, a ``For``, a number or an expression."""
+    def get(self, rv: BlockRV | LoopRV | ExprRV | StmtSRef) -> Any:
+        """Return what a handle stands for: a ``Block``, a ``For``, a number or an expression.
+
+        Of an sref it is the statement, as it was when the sref was taken.
+        """
+        if type(rv) is StmtSRef:
+            return rv.stmt
         if self.history.dead:
             self.history.check_alive((rv,))
         if type(rv) is BlockRV:
