@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import Call, as_int, expr_equal, free_vars
+from tilewright.ir import Call, Range, as_int, expr_equal, free_vars
 from tilewright.testing.fuzz.steps import BlockRef, LoopRef, Made, Step
 from tilewright.tir import BlockRealize, BufferStore, For
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
@@ -672,16 +672,34 @@ def _pads(realize: BlockRealize) -> bool:
 
 
 def draw_rolling_buffer(d: Draw) -> Step | None:
-    """Take a block that shares a loop with those that read its result."""
-    names = []
+    """Take a block that shares a loop with one that reads its result by windows.
+
+    Where there is none yet, prepare for one.
+    """
+    ready, apart = [], []
     for name, item in d.blocks.items():
         d.realize = item
         mine = set(d.loops_of(item))
-        if any(mine & set(d.loops_of(d.blocks[other])) for other in d.neighbours(True)):
-            names.append(name)
-    if not names and d.chance(0.97):
-        return None
-    return Step("rolling_buffer", (d.block(names), d.write_position()))
+        buffers = {region.buffer for region in item.block.writes}
+        for other in d.neighbours(True):
+            reader = d.blocks[other]
+            regions = [r for r in reader.block.reads if r.buffer in buffers]
+            if not any(_slides(part) for region in regions for part in region.region):
+                continue
+            loops = d.loops_of(reader)
+            if mine & set(loops):
+                ready.append(name)
+            elif loops:
+                place = d.rng.randrange(len(loops))
+                apart.append(Step("compute_at", (BlockRef(name), LoopRef(other, place))))
+    if not ready:
+        return d.rng.choice(apart) if apart else None
+    return Step("rolling_buffer", (d.block(ready), d.write_position()))
+
+
+def _slides(part: Range) -> bool:
+    """Whether a range moves on by less than its extent: it is a window, or starts at a sum."""
+    return as_int(part.extent) != 1 or len(free_vars(part.min)) > 1
 
 
 def draw_tensorize(d: Draw) -> Step | None:

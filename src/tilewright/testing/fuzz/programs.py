@@ -24,7 +24,7 @@ from tilewright.script import parse
 from tilewright.tir import PrimFunc
 
 _DIM = re.compile(r"\bd(\d+)\b")
-_ITERATIONS = 350
+_ITERATIONS = 600
 
 
 @dataclass(frozen=True)
