@@ -34,8 +34,9 @@ class Schedule:
     >>> sch.mod.show()
 
     ``seed`` makes sampling repeatable; without it the system gives one. With ``check=True`` the
-    program is verified after every primitive. With ``symbolic=True`` tile sampling returns variables instead of numbers; see
-    ``sample_perfect_tile``. ``record=False`` keeps no trace.
+    program is verified after every primitive. With ``symbolic=True`` tile sampling returns
+    variables instead of numbers; see ``sample_perfect_tile``. ``record=False`` keeps no trace, and
+    nothing can be taken back.
     """
 
     if TYPE_CHECKING:
