@@ -7,7 +7,7 @@ import random
 import intrin_cases
 import numpy as np
 import pytest
-from schedule_cases import chain, check, compiled_agrees, matmul, refuses
+from schedule_cases import chain, check, compiled_agrees, conv2d, matmul, refuses
 
 from tilewright import te
 from tilewright.script import parse
@@ -290,3 +290,58 @@ def test_registry() -> None:
         assert TensorIntrin.get("test_registy", allow_missing=True) is None
     finally:
         TensorIntrin._registry._entries.pop("test_registry")
+
+
+def test_rows_of_a_convolution() -> None:
+    """The product of channels at one place of the window is a product of matrices."""
+    before = conv2d(size=8, channels=6, filters=8)
+    sch = Schedule(before, check=True)
+    loop = tile_with_tensor_intrin(sch, sch.get_block("conv"), "test_mma_4x8x3")
+    assert loop is not None
+    block = sch.tensorize(loop, "test_mma_4x8x3")
+    check(sch, before)
+    sch.decompose_reduction(block, sch.get_loops(block)[3])
+    sch.parallel(sch.get_loops(block)[0])
+    check(sch, before)
+    compiled_agrees(sch, before)
+
+
+def test_a_stride_is_in_the_way() -> None:
+    sch = Schedule(conv2d(size=16, channels=6, filters=8, stride=2))
+    assert tile_with_tensor_intrin(sch, sch.get_block("conv"), "test_mma_4x8x3") is None
+
+
+def test_random_products_are_taken_only_if_they_are_the_intrinsic() -> None:
+    rng = random.Random(5)
+    taken = 0
+    for _ in range(60):
+        x, y = te.placeholder((8, 8), name="X"), te.placeholder((8, 8), name="Y")
+        if rng.random() < 0.1:
+            y = x
+        r = te.reduce_axis((0, 8), "r")
+        first, second = (rng.sample("ijr", 2) for _ in range(2))
+
+        def term(i: object, j: object) -> object:
+            axes = {"i": i, "j": j, "r": r.var}  # noqa: B023
+            left = x[tuple(axes[name] for name in first)]  # noqa: B023
+            right = y[tuple(axes[name] for name in second)]  # noqa: B023
+            return te.sum(left * right, axis=r)  # noqa: B023
+
+        c = te.compute((8, 8), term, name="C")
+        before = te.create_prim_func([x, y, c] if y is not x else [x, c])
+        sch = Schedule(before, check=True)
+        if rng.random() < 0.3:
+            order = rng.sample(range(3), 3)
+            sch.reorder(*(sch.get_loops("C")[n] for n in order))
+        loop = tile_with_tensor_intrin(sch, sch.get_block("C"), "test_mma_4x4x4")
+        if loop is None:
+            outer, inner = tiles(sch, 4, 4, 4)
+            sch.reorder(*outer, *rng.sample(inner, 3))
+            loop = sch.get_loops("C")[3]
+            with pytest.raises(ScheduleError, match="does not do what"):
+                sch.tensorize(loop, "test_mma_4x4x4")
+            continue
+        sch.tensorize(loop, "test_mma_4x4x4")
+        check(sch, before)
+        taken += 1
+    assert 0 < taken < 30
