@@ -157,7 +157,7 @@ def pad(
             uses_var(item, {loop.loop_var}) for item in stmt.child_nodes() if isinstance(item, Expr)
         ):
             raise sch.error(
-                f"more than bindings of blocks depends on loop {loop.loop_var.name!r}, so it "
+                f"more than bindings of blocks depends on the loop {loop.loop_var.name!r}, so it "
                 "can't be run further",
                 stmt,
             )
@@ -219,11 +219,6 @@ class _Padding:
             raise self.refuse(
                 f"loop {var.name!r} is not itself one of its spatial iteration variables", realize
             )
-        for inner in self.sch.state.loops_above(realize):
-            if uses_var(inner.min, {var}) or uses_var(inner.extent, {var}):
-                raise self.refuse(
-                    f"the range of loop {inner.loop_var.name!r} depends on the loop", realize
-                )
         axis = using[0]
         self.axes[realize] = axis.var
         for region in block.writes:
