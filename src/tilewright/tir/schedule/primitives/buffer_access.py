@@ -189,13 +189,12 @@ def _check_covers(
     """Refuse ranges that do not surely hold (for writes: are) what the block accesses."""
     block = realize.block
     reads, writes = block_access_regions(block)
-    found = [
-        item for item in (reads if buf_type == READ else writes) if item.buffer is given.buffer
-    ]
-    if not found:
-        return  # whatever the block says of it, it does not access the buffer
-    trusted = _data_dependent(block, found[0])
-    for axis, (said, real) in enumerate(zip(given.region, found[0].region)):
+    inferred = reads if buf_type == READ else writes
+    # What an intrinsic accesses in its own way is known from the block's signature alone.
+    declared = block.reads if buf_type == READ else block.writes
+    found = next(item for item in (*inferred, *declared) if item.buffer is given.buffer)
+    trusted = _data_dependent(block, found)
+    for axis, (said, real) in enumerate(zip(given.region, found.region)):
         if axis in trusted:
             continue
         low, high = said.min, said.min + said.extent
