@@ -6,11 +6,15 @@ import pytest
 
 from tilewright import driver, te
 from tilewright.support.errors import BuildError, CodegenError, TargetError, TilewrightError
-from tilewright.tir import PrimFunc
+from tilewright.tir import PrimFunc, Schedule
 
 BAD = [
     ("lvm", TargetError, "unknown target 'lvm'; did you mean 'llvm'"),
-    ("cuda", BuildError, "no lowering for target kind 'cuda'; the kinds that can be built are"),
+    (
+        "cuda",
+        BuildError,
+        "no code generator for target kind 'cuda'; the kinds that can be built are",
+    ),
     ("llvm -mcpu=nosuch", CodegenError, "knows no CPU or feature 'nosuch'"),
     ("llvm -mattr=+nosuch", CodegenError, "knows no CPU or feature '[+]nosuch'"),
     ("llvm -mtriple=nosuch", CodegenError, "LLVM has no target for triple 'nosuch'"),
@@ -32,6 +36,15 @@ def test_compile_refuses(target: str, kind: type[TilewrightError], message: str)
 def test_check_target_refuses(target: str, kind: type[TilewrightError], message: str) -> None:
     with pytest.raises(kind, match=message):
         driver.check_target(target)
+
+
+def test_gpu_programs_are_lowered_for_the_interpreter() -> None:
+    sch = Schedule(function())
+    (loop,) = sch.get_loops(sch.get_block("y"))
+    sch.bind(loop, "threadIdx.x")
+    assert set(driver.lower(sch.mod, "cuda").functions) == {"main", "main_kernel"}
+    with pytest.raises(BuildError, match="no lowering for target kind 'c'; there is one for: llvm"):
+        driver.lower(function(), "c")
 
 
 def test_check_target_gives_the_target() -> None:

@@ -17,7 +17,7 @@ from tilewright.runtime import Module
 from tilewright.support.errors import BuildError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
-from tilewright.tir.transform import cpu_pipeline
+from tilewright.tir.transform import cpu_pipeline, gpu_pipeline
 
 TargetLike = Target | str | dict[str, Any] | None
 
@@ -32,7 +32,7 @@ def resolve_target(target: TargetLike = None) -> Target:
 def check_target(target: TargetLike) -> Target:
     """Return a target if code can be generated for it; an error says why it can't."""
     target = resolve_target(target)
-    _pipeline(target)
+    _check_kind(target)
     target_machine(target.triple or None, target.mcpu or None, _features(target))
     return target
 
@@ -59,18 +59,31 @@ def as_module(mod_or_func: IRModule | PrimFunc, name: str | None = None) -> IRMo
 def lower(mod_or_func: IRModule | PrimFunc, target: TargetLike = None) -> IRModule:
     """Run the lowering passes of a target.
 
-    The result has no blocks, one index per access, and vectors in place of vectorized loops.
+    The result has no blocks, one index per access, and vectors in place of vectorized loops; for a
+    GPU each kernel is a function of its own. The interpreter runs what comes out.
     """
     target = resolve_target(target)
-    return _pipeline(target)(as_module(mod_or_func))
+    lowering = _LOWERINGS.get(target.kind)
+    if lowering is None:
+        raise BuildError(
+            f"no lowering for target kind {target.kind!r}; there is one for: "
+            f"{', '.join(_LOWERINGS)}"
+        )
+    return lowering(target)(as_module(mod_or_func))
 
 
-def _pipeline(target: Target) -> Callable[[IRModule], IRModule]:
+_LOWERINGS: dict[str, Callable[[Target], Callable[[IRModule], IRModule]]] = {
+    "llvm": cpu_pipeline,
+    "cuda": gpu_pipeline,
+}
+
+
+def _check_kind(target: Target) -> None:
     if target.kind != "llvm":
         raise BuildError(
-            f"no lowering for target kind {target.kind!r}; the kinds that can be built are: llvm"
+            f"no code generator for target kind {target.kind!r}; the kinds that can be built are: "
+            "llvm"
         )
-    return cpu_pipeline(target)
 
 
 def build(lowered: IRModule, target: TargetLike = None, *, entry_name: str | None = None) -> Module:
@@ -80,7 +93,7 @@ def build(lowered: IRModule, target: TargetLike = None, *, entry_name: str | Non
     with the numbers as ``array``.
     """
     target = resolve_target(target)
-    _pipeline(target)
+    _check_kind(target)
     emitted = emit_module(lowered, target)
     return build_module(
         emitted.text,
@@ -125,5 +138,6 @@ def compile(
     scheduled; nothing is tuned here.
     """
     target = resolve_target(target)
+    _check_kind(target)
     mod = as_module(mod_or_func, name)
     return build(lower(mod, target), target)
