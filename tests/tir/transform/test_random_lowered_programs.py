@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from schedule_cases import arrays
 from test_random_schedules import PROGRAMS, Walk
+from transform_cases import lowered, same
 
 from tilewright import driver
 from tilewright.ir import (
@@ -100,11 +101,11 @@ def test_passes_after_random_schedules(name: str, seed: int) -> None:
     func, sch = random_schedule(name, seed)
     flat = [*transform.block_passes(), transform.FlattenBuffer()]
     simple = [transform.Simplify()] if seed % 2 else []
-    lowered = Sequential([*flat, *simple])(sch.mod)
+    mod = Sequential([*flat, *simple])(sch.mod)
     expected = arrays(func, n=5)
-    run(lowered, *expected)
+    run(mod, *expected)
     for make in (*PASSES.values(), lambda: ALL):
-        made = make()(lowered)
+        made = make()(mod)
         verify(made)
         actual = arrays(func, n=5)
         run(made, *actual)
@@ -253,3 +254,19 @@ def test_passes_over_random_statements(seed: int) -> None:
         for size, arrays_ in zip(sizes, expected):
             for a, b in zip(arrays_, outcome(made, *size)):
                 np.testing.assert_array_equal(a, b, err_msg=f"{name} {size}")
+
+
+def test_a_test_of_the_whole_range_divides_by_nothing_that_was_guarded() -> None:
+    """Found by the programs above: the loop was doubled under a test without its guard."""
+    mod = lowered(
+        """
+@T.prim_func
+def main(n: T.int64, C: T.Buffer((64,), "int64")):
+    for i in range(n + 8):
+        for j in range(8):
+            if n != 0 and i * 8 + j < 64 % n + 20:
+                C[i * 8 + j] = 1
+"""
+    )
+    for n in (0, 3):
+        same(mod, transform.LoopPartition()(mod), n, np.zeros(64, "int64"))

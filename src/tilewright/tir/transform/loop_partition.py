@@ -54,6 +54,7 @@ from tilewright.tir.stmt import (
     seq,
 )
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
+from tilewright.tir.transform.effects import may_trap
 from tilewright.tir.transform.relax_tile_guards import relax_tile_guards
 from tilewright.tir.transform.simplify import StmtSimplifier
 from tilewright.tir.transform.unroll_loop import AUTO_STEP
@@ -141,7 +142,7 @@ class _Partitioner(Mutator):
                 else:
                     start = max(start, -(rest // factor))
                 cut.add(id(condition.expr))
-            elif condition.domain:
+            elif condition.domain and self._harmless(least, loop):
                 tests.append((condition, least))
         if cut and start is not None and stop is not None and start < stop:
             if low is None or high is None or (start == low and stop == high):
@@ -150,6 +151,11 @@ class _Partitioner(Mutator):
         if tests:
             return self._doubled(loop, tests)
         return None
+
+    def _harmless(self, test: Expr, loop: For) -> bool:
+        """Whether a test may be evaluated before what guarded it: it divides by nothing unknown."""
+        with inside_loop(self.analyzer, loop):
+            return not may_trap(test, self.analyzer)
 
     def _fresh(self) -> Analyzer:
         return self.analyzer.copy()
