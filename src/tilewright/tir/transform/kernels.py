@@ -44,8 +44,8 @@ from tilewright.tir.stmt import (
     seq,
 )
 
-BLOCK_TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+VTHREAD_TAGS = ("vthread", "vthread.x", "vthread.y", "vthread.z")
 
 
 def is_block_tag(tag: str | None) -> bool:

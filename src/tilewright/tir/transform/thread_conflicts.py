@@ -61,6 +61,7 @@ class Access:
     loops: Mapping[Var, Range]
     conditions: tuple[Expr, ...]
     own: frozenset[Var]
+    origin: tuple[Expr, ...] = ()  # the indices as they are written, in whatever iteration
 
     def leaving(self, var: Var) -> Access:
         """The access as seen from after a loop."""
@@ -80,6 +81,7 @@ class Access:
                 var - distance >= low,
             ),
             loops={**self.loops, **domain},
+            origin=self.origin or self.indices,
             own=self.own | set(domain),
         )
 
@@ -108,19 +110,20 @@ class Conflicts:
 
     def _same_thread(self, a: Access, b: Access) -> bool:
         """Whether the accesses have one index that tells the thread."""
-        if a.buffer is not b.buffer or not all(map(expr_equal, a.indices, b.indices)):
+        indices = a.origin or a.indices
+        if a.buffer is not b.buffer or not all(map(expr_equal, indices, b.origin or b.indices)):
             return False
-        used = {var for index in a.indices for var in free_vars(index)}
-        if any(isinstance(item, BufferLoad) for index in a.indices for item in pre_order(index)):
+        used = {var for index in indices for var in free_vars(index)}
+        if any(isinstance(item, BufferLoad) for index in indices for item in pre_order(index)):
             return False
-        if any(dtypes.lanes_of(index.dtype) > 1 for index in a.indices):
+        if any(dtypes.lanes_of(index.dtype) > 1 for index in indices):
             return False
         for var in self.threads:
             if var not in used and not (_pinned(var, a) and _pinned(var, b)):
                 return False
         ranges = {var: a.loops[var] for var in used if var in a.loops}
         ranges.update((var, domain) for var, domain in self.threads.items() if var in used)
-        return is_injective_binding(a.indices, ranges, analyzer=self.analyzer.copy)
+        return is_injective_binding(indices, ranges, analyzer=self.analyzer.copy)
 
     # ---- by counting ----------------------------------------------------------------------
 

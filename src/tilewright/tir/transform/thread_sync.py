@@ -44,7 +44,7 @@ from tilewright.tir.stmt import (
     While,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
 from tilewright.tir.transform.kernels import (
     call_name,
     has_loads,
@@ -218,8 +218,12 @@ class _Planner:
         if any(has_loads(bound) or uses_var(bound, self.varying) for bound in bounds):
             return self.alone(stmt, place.inside(stmt.loop_var, Range(*bounds)), stmt.body)
         var, domain = stmt.loop_var, Range(*bounds)
-        self.conflicts.analyzer.bind(var, domain, override=True)
-        inside = place.inside(var, domain)
+        with inside_loop(self.conflicts.analyzer, stmt):
+            return self.counted(stmt, place.inside(var, domain), domain)
+
+    def counted(self, stmt: For, inside: _Place, domain: Range) -> tuple[Stmt, _Flow]:
+        """A loop that all threads run equally often."""
+        var = stmt.loop_var
         body, flow = self.visit(stmt.body, inside)
         single = isinstance(stmt.extent, IntImm) and stmt.extent.value <= 1
         if not single and self.clash(self.carried(flow, var, domain), flow.head):
@@ -277,9 +281,9 @@ class _Planner:
                 f"threads must meet inside a branch on {stmt.condition!r}, which reads memory; "
                 "compute the condition into a variable before it"
             )
-        parts = [spread(stmt.condition, stmt.then_case, IfThenElse)]
+        parts = [_spread(stmt.condition, stmt.then_case)]
         if stmt.else_case is not None:
-            parts.append(spread(not_(stmt.condition), stmt.else_case, IfThenElse))
+            parts.append(_spread(not_(stmt.condition), stmt.else_case))
         return seq(parts)
 
     def repeat(self, stmt: While, place: _Place) -> tuple[Stmt, _Flow]:
@@ -320,6 +324,15 @@ def _joined(first: _Flow, second: _Flow) -> _Flow:
     head = first.head if first.passes else [*first.head, *second.head]
     tail = second.tail if second.passes else [*first.tail, *second.tail]
     return _Flow(head, tail, first.passes or second.passes)
+
+
+def _spread(condition: Expr, stmt: Stmt) -> Stmt:
+    """Put a condition around the parts of a statement, one level down."""
+    if isinstance(stmt, (BufferStore, AssertStmt)) or (
+        isinstance(stmt, Evaluate) and call_name(stmt) != "storage_sync"
+    ):
+        return IfThenElse(condition, stmt)
+    return spread(condition, stmt, IfThenElse)
 
 
 def _has_sync(stmt: Stmt) -> bool:

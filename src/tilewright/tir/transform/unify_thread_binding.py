@@ -18,7 +18,14 @@ from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, Stmt
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer
-from tilewright.tir.transform.kernels import guarded, is_block_tag, is_private, map_kernels
+from tilewright.tir.transform.kernels import (
+    VTHREAD_TAGS,
+    guarded,
+    is_block_tag,
+    is_private,
+    is_vthread,
+    map_kernels,
+)
 
 
 class UnifyThreadBinding(FunctionTransform):
@@ -31,6 +38,7 @@ class UnifyThreadBinding(FunctionTransform):
 
 
 def _unified(kernel: For, analyzer: Analyzer) -> Stmt:
+    kernel = _with_own_tags(kernel)
     loops = [item for item in pre_order(kernel) if type(item) is For and item.thread is not None]
     inside = {item.loop_var for item in pre_order(kernel) if type(item) is For}
     extents: dict[str, Expr] = {}
@@ -46,6 +54,31 @@ def _unified(kernel: For, analyzer: Analyzer) -> Stmt:
         known = extents.get(tag)
         extents[tag] = loop.extent if known is None else _wider(tag, known, loop.extent, analyzer)
     made: Stmt = _Unifier(extents).visit(kernel)
+    return made
+
+
+def _with_own_tags(kernel: For) -> For:
+    """Virtual threads may be nested under one tag: give the inner ones tags of their own."""
+    used = {item.thread for item in pre_order(kernel) if type(item) is For}
+    free = [tag for tag in VTHREAD_TAGS if tag not in used]
+    renamed: dict[tuple[str, int], str] = {}
+
+    def go(node: Any, depths: dict[str, int]) -> Any:
+        if isinstance(node, Expr):
+            return node
+        if type(node) is not For or not is_vthread(node.thread):
+            return node.map_children(lambda item: go(item, depths))
+        tag = node.thread or ""
+        depth = depths.get(tag, 0)
+        body = go(node.body, {**depths, tag: depth + 1})
+        if depth and (tag, depth) not in renamed:
+            if not free:
+                raise LowerError("virtual threads are nested too deeply; fuse some of their loops")
+            renamed[tag, depth] = free.pop(0)
+        tag = renamed.get((tag, depth), tag)
+        return node.replace(body=body, thread=tag)
+
+    made: For = go(kernel, {})
     return made
 
 

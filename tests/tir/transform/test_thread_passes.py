@@ -1,0 +1,616 @@
+"""The passes for threads one by one: what they make of small programs, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.ir import IRModule
+from tilewright.script import parse
+from tilewright.support.errors import LowerError, RunError
+from tilewright.target import Target
+from tilewright.tir import transform
+from tilewright.tir.analysis import verify
+from tilewright.tir.interpreter import run
+
+RNG = np.random.default_rng(0)
+BINDINGS = (transform.UnifyThreadBinding(), transform.LiftThreadBinding())
+
+
+def module(text: str) -> IRModule:
+    return IRModule({"main": parse(text)})
+
+
+def applied(text: str, *passes: Any) -> IRModule:
+    mod = module(text)
+    for item in passes:
+        mod = item(mod)
+        verify(mod)
+    return mod
+
+
+def script(mod: IRModule, name: str = "main") -> str:
+    text: str = mod[name].script()
+    return text
+
+
+def synced(text: str, scope: str = "shared") -> str:
+    return script(applied(text, transform.ThreadSync(scope)))
+
+
+def barriers(text: str, scope: str = "shared") -> int:
+    return synced(text, scope).count("storage_sync")
+
+
+# ---- UnifyThreadBinding, LiftThreadBinding ------------------------------------------------------
+
+SIBLINGS = """
+@T.prim_func
+def main(A: T.Buffer((12,), "float32"), B: T.Buffer((12,), "float32")):
+    for b in T.thread_binding(1, thread="blockIdx.x"):
+        S = T.allocate((12,), "float32", scope="shared")
+        for r in range(2):
+            for t in T.thread_binding(8, thread="threadIdx.x"):
+                if t < 6:
+                    S[r * 6 + t] = A[r * 6 + t] * T.float32(2)
+            for u in T.thread_binding(6, thread="threadIdx.x"):
+                B[r * 6 + u] = S[r * 6 + 5 - u]
+"""
+
+
+def test_sibling_nests_are_joined_at_the_top() -> None:
+    unified = applied(SIBLINGS, BINDINGS[0])
+    assert "if u < 6" in script(unified)
+    a, b, c = RNG.standard_normal(12).astype("float32"), np.zeros(12, "f4"), np.zeros(12, "f4")
+    run(module(SIBLINGS), a, b)
+    run(unified, a, c)
+    np.testing.assert_array_equal(c, b)
+    mod = applied(SIBLINGS, *BINDINGS)
+    text = script(mod)
+    assert text.count("thread_binding") == 2
+    assert text.index("threadIdx.x") < text.index("for r in")
+    with pytest.raises(RunError, match=r"race on element .* of S"):
+        run(mod, a, c, check_races=True)
+    mod = transform.ThreadSync()(mod)
+    c[:] = 0
+    run(mod, a, c, check_races=True)
+    np.testing.assert_array_equal(c, b)
+
+
+def test_a_nested_loop_of_the_same_tag_shares_the_work_out() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")):
+    for t in T.thread_binding(4, thread="threadIdx.x"):
+        S = T.allocate((4, 8), "float32", scope="shared")
+        for i in range(4):
+            for u in T.thread_binding({threads}, thread="threadIdx.x"):
+                S[i, u] = A[i, u]{extra}
+        B[t] = S[t, 0] + S[t, 7]
+"""
+    mod = applied(text.format(threads=8, extra=""), *BINDINGS, transform.ThreadSync())
+    assert "thread_binding(8" in script(mod) and "if t < 4" in script(mod)
+    a, b = RNG.standard_normal((4, 8)).astype("float32"), np.zeros(4, "float32")
+    run(mod, a, b, check_races=True)
+    np.testing.assert_array_equal(b, a[:, 0] + a[:, 7])
+    with pytest.raises(LowerError, match="whose variable t it uses too"):
+        applied(text.format(threads=8, extra=" + T.float32(t)"), *BINDINGS)
+    private = text.format(threads=8, extra="").replace('"shared"', '"local"')
+    with pytest.raises(LowerError, match="each thread of the outer loop has its own"):
+        applied(private, *BINDINGS)
+
+
+def test_what_runs_once_per_block_is_left_to_one_thread() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((2, 4), "float32"), B: T.Buffer((2, 4), "float32")):
+    for b in T.thread_binding(2, thread="blockIdx.x"):
+        S = T.allocate((1,), "float32", scope="shared")
+        L = T.allocate((1,), "float32", scope="local")
+        S[0] = T.float32(0)
+        L[0] = T.float32(3)
+        for i in range(4):
+            S[0] = S[0] + A[b, i]
+        for t in T.thread_binding(4, thread="threadIdx.x"):
+            B[b, t] = S[0] * L[0]
+"""
+    mod = applied(text, *BINDINGS, transform.ThreadSync())
+    assert script(mod).count("if t == 0") == 2
+    a, b = RNG.standard_normal((2, 4)).astype("float32"), np.zeros((2, 4), "float32")
+    run(mod, a, b, check_races=True)
+    np.testing.assert_allclose(b, np.repeat(a.sum(1, keepdims=True) * 3, 4, 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            """
+    for t in T.thread_binding(4, thread="threadIdx.x"):
+        L = T.allocate((4,), "float32", scope="local")
+        L[t] = A[t]
+        A[t] = L[3 - t]
+""",
+            "not shown to be of the same thread; give it scope 'shared'",
+        ),
+        (
+            """
+    for b in T.thread_binding(2, thread="blockIdx.x"):
+        A[b] = T.float32(0)
+        for c in T.thread_binding(2, thread="blockIdx.y"):
+            A[b * 2 + c] = T.float32(1)
+""",
+            "the loop on blockIdx.y is below or beside other statements",
+        ),
+        (
+            """
+    for b in T.thread_binding(2, thread="blockIdx.x"):
+        for i in range(2):
+            for c in T.thread_binding(i + 1, thread="threadIdx.x"):
+                A[b * 2 + c] = T.float32(1)
+""",
+            "which changes inside the kernel",
+        ),
+        (
+            """
+    for b in T.thread_binding(2, thread="blockIdx.x"):
+        while A[0] < T.float32(0):
+            for c in T.thread_binding(2, thread="threadIdx.x"):
+                A[b * 2 + c] = T.float32(1)
+""",
+            "a while loop of a kernel is not below all of its thread loops",
+        ),
+    ],
+)
+def test_bindings_that_are_refused(text: str, message: str) -> None:
+    head = '@T.prim_func\ndef main(A: T.Buffer((4,), "float32")):'
+    with pytest.raises(LowerError, match=message):
+        applied(head + text, *BINDINGS)
+
+
+def test_extents_that_can_not_be_compared() -> None:
+    text = """
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    m = T.int64()
+    A = T.match_buffer(a, (n,))
+    B = T.match_buffer(b, (m,))
+    for b in T.thread_binding(1, thread="blockIdx.x"):
+        for t in T.thread_binding(n, thread="threadIdx.x"):
+            A[t] = T.float32(0)
+        for t in T.thread_binding({extent}, thread="threadIdx.x"):
+            B[{index}] = T.float32(0)
+"""
+    with pytest.raises(LowerError, match="extents n and m, and neither is shown to be the larger"):
+        applied(text.format(extent="m", index="t"), *BINDINGS)
+    mod = applied(text.format(extent="n + 3", index="0"), *BINDINGS)
+    assert "thread_binding(n + 3" in script(mod) and "if t < n" in script(mod)
+
+
+# ---- InjectVirtualThread ----------------------------------------------------------------------
+
+
+def test_virtual_threads_are_interleaved() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4, 3), "float32"), B: T.Buffer((4, 2), "float32")):
+    for t in T.thread_binding(2, thread="threadIdx.x"):
+        for v in T.thread_binding(2, thread="vthread.x"):
+            same = T.allocate((1,), "float32", scope="local")
+            L = T.allocate((1,), "float32", scope="local")
+            same[0] = T.float32(1)
+            L[0] = T.float32(0)
+            for k in range(3):
+                L[0] = L[0] + A[v * 2 + t, k]
+            B[v * 2 + t, 0] = L[0] + same[0]
+            if v == 1:
+                B[v * 2 + t, 1] = T.float32(5)
+"""
+    mod = applied(text, transform.InjectVirtualThread())
+    made = script(mod)
+    assert "vthread" not in made
+    assert 'L = T.allocate((2, 1), "float32", scope="local")' in made
+    assert 'same = T.allocate((1,), "float32", scope="local")' in made
+    assert made.index("for k in") < made.index("L[v, 0] = L[v, 0] +")
+    a, b, c = RNG.standard_normal((4, 3)).astype("float32"), np.zeros((4, 2), "f4"), None
+    c = b.copy()
+    run(module(text), a, b)
+    run(mod, a, c, check_races=True)
+    np.testing.assert_array_equal(c, b)
+
+
+def test_virtual_threads_under_one_tag() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((2, 3), "float32")):
+    for v in T.thread_binding(2, thread="vthread"):
+        for w in T.thread_binding(3, thread="vthread"):
+            for t in T.thread_binding(1, thread="threadIdx.x"):
+                A[v, w] = A[v, w] + T.float32(1)
+"""
+    mod = applied(text, *BINDINGS, transform.InjectVirtualThread())
+    a = np.zeros((2, 3), "float32")
+    run(mod, a, check_races=True)
+    np.testing.assert_array_equal(a, np.ones((2, 3)))
+
+
+def test_virtual_threads_that_are_refused() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), n: T.int64):
+    for v in T.thread_binding({extent}, thread="vthread"):
+        if v < {bound}:
+            A[v] = T.float32(1)
+            T.evaluate(T.storage_sync("shared", dtype="void"))
+"""
+    with pytest.raises(LowerError, match="number of virtual threads must be a constant"):
+        applied(text.format(extent="n", bound=2), transform.InjectVirtualThread())
+    with pytest.raises(LowerError, match="barrier stands under a condition that differs"):
+        applied(text.format(extent="4", bound=2), transform.InjectVirtualThread())
+
+
+# ---- ThreadSync -------------------------------------------------------------------------------
+
+STEP = """
+@T.prim_func
+def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32"), n: T.int64):
+    for b in T.thread_binding(2, thread="blockIdx.x"):
+        for t in T.thread_binding(16, thread="threadIdx.x"):
+            S = T.allocate((64,), "float32", scope="{scope}")
+{body}
+"""
+
+
+def step(body: str, scope: str = "shared") -> str:
+    lines = "\n".join("            " + line for line in body.strip().splitlines())
+    return STEP.format(body=lines, scope=scope)
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        # one thread's own elements
+        ("S[t] = A[t]\nB[t] = S[t]", 0),
+        ("for i in range(4):\n    S[t * 4 + i] = A[t]\nB[t] = S[t * 4 + 3]", 0),
+        ("for i in range(4):\n    S[t * 4 + i] = A[t]\nB[t] = S[t * 4 + 4 - 4]", 0),
+        ("if t == 3:\n    S[0] = A[t]\nif t == 3:\n    B[t] = S[0]", 0),
+        ("if t == 3:\n    S[0] = A[t]\n    B[t] = S[0]", 0),
+        ("S[t] = A[t]\nB[t] = S[t + 16]", 0),
+        # other threads' elements: read after write, write after read, write after write
+        ("S[t] = A[t]\nB[t] = S[15 - t]", 1),
+        ("B[t] = S[15 - t]\nS[t] = A[t]", 1),
+        ("S[t] = A[t]\nS[15 - t] = B[t]", 1),
+        ("S[t // 2] = A[t // 2]\nB[t] = S[t // 2]", 1),
+        ("if t == 3:\n    S[0] = A[t]\nB[t] = S[0]", 1),
+        ("for i in range(4):\n    S[i * 16 + t] = A[t]\nB[t] = S[t * 4]", 1),
+        ("S[t] = A[t]\nB[t] = S[15 - t]\nB[t] = S[14 - t // 2]", 1),
+        # a barrier that is there already
+        (
+            'S[t] = A[t]\nT.evaluate(T.storage_sync("shared", dtype="void"))\nB[t] = S[15 - t]',
+            1,
+        ),
+        # from one iteration to the next
+        ("for i in range(3):\n    S[t] = A[t]\n    B[t] = S[15 - t]", 2),
+        ("for i in range(3):\n    S[i * 16 + t] = A[t]\n    B[t] = S[i * 16 + 15 - t]", 1),
+        # double buffering: the barrier of the next iteration is enough
+        ("for i in range(6):\n    S[i % 2 * 16 + t] = A[t]\n    B[t] = S[i % 2 * 16 + 15 - t]", 1),
+        ("for i in range(3):\n    B[t] = B[t] + S[15 - t]", 0),
+        ("S[t] = A[t]\nfor i in range(3):\n    B[t] = B[t] + S[15 - t]", 1),
+        ("for i in range(n):\n    S[t] = A[t]\n    B[t] = S[15 - t]\nS[t] = A[t + 16]", 3),
+        # uniform branches
+        ("S[t] = A[t]\nif n > 3:\n    B[t] = S[15 - t]\nelse:\n    B[t] = S[t]", 1),
+        ("if n > 3:\n    S[t] = A[t]\n    B[t] = S[15 - t]", 1),
+        # blocks have memory of their own
+        ("S[t + b] = A[t]\nB[t] = S[t + b]", 0),
+    ],
+)
+def test_barriers_where_they_are_needed(body: str, count: int) -> None:
+    text = synced(step(body))
+    assert text.count("storage_sync") == count
+
+
+def test_a_barrier_goes_before_a_loop_that_only_reads() -> None:
+    text = synced(step("S[t] = A[t]\nfor i in range(3):\n    B[t] = B[t] + S[15 - t]"))
+    assert text.index("storage_sync") < text.index("for i in")
+
+
+def test_branches_that_some_threads_take_are_split_around_a_barrier() -> None:
+    body = """
+if t < 8:
+    for i in range(2):
+        S[t] = A[t + i]
+        B[t * 2 + i] = S[7 - t]
+else:
+    B[t * 2] = T.float32(1)
+"""
+    mod = applied(step(body), transform.ThreadSync())
+    assert script(mod).count("storage_sync") == 2
+    a, b, c = RNG.standard_normal(64).astype("float32"), np.zeros(64, "f4"), np.zeros(64, "f4")
+    run(mod, a, b, 1)
+    for i in range(2):
+        c[np.arange(8) * 2 + i] = a[7 - np.arange(8) + i]
+    c[np.arange(8, 16) * 2] = 1
+    np.testing.assert_array_equal(b, c)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("for i in range(t):\n    S[i] = A[t]\n    B[t] = S[15 - i]", "run differently often"),
+        ("if A[t] < T.float32(0):\n    S[t] = A[t]\n    B[t] = S[15 - t]", "which reads memory"),
+        (
+            "while B[t] < T.float32(9):\n    S[t] = A[t]\n    B[t] = S[15 - t]",
+            "run differently often",
+        ),
+    ],
+)
+def test_barriers_that_not_all_threads_would_reach(body: str, message: str) -> None:
+    with pytest.raises(LowerError, match=message):
+        synced(step(body))
+
+
+def test_barriers_of_warps_and_of_global_memory() -> None:
+    body = "S[t] = A[t]\nB[t] = S[15 - t]"
+    assert barriers(step(body, "warp")) == 0
+    assert 'storage_sync("warp"' in synced(step(body, "warp"), "warp")
+    body = "B[b * 16 + t] = A[t]\nA[t + 32] = B[b * 16 + 15 - t]"
+    assert barriers(step(body)) == 0
+    assert barriers(step(body), "global") == 1
+    assert barriers(step("B[b * 16 + t] = A[t]\nA[t] = B[b * 16 + t]"), "global") == 0
+    with pytest.raises(LowerError, match="knows the scopes shared, warp, global; got 'local'"):
+        transform.ThreadSync("local")
+
+
+def test_symbolic_indices_of_one_thread_need_no_barrier() -> None:
+    text = """
+@T.prim_func
+def main(a: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, 16))
+    for t in T.thread_binding(16, thread="threadIdx.x"):
+        for k in range(n):
+            A[k, t] = A[k, t] + T.float32(1)
+"""
+    assert barriers(text, "global") == 0
+
+
+def test_vectors_count_by_lanes() -> None:
+    body = "S[t * 4 : t * 4 + 4] = A[0:4]\nB[t] = S[t * 4 + {}]"
+    assert barriers(step(body.format(3))) == 0
+    assert barriers(step(body.replace("t * 4 + {}", "t * 3"))) == 1
+
+
+# ---- LowerThreadAllreduce ---------------------------------------------------------------------
+
+REDUCE = """
+@T.prim_func
+def main(A: T.Buffer(({y}, {x}), "float32"), B: T.Buffer(({y}, {x}), "float32")):
+    for y in T.thread_binding({y}, thread="threadIdx.y"):
+        for x in T.thread_binding({x}, thread="threadIdx.x"):
+            R = T.allocate((1,), "float32", scope="local")
+            T.thread_allreduce("sum", A[y, x], T.address_of(R[0], dtype="handle"), {tags},
+                dtype="void")
+            B[y, x] = R[0]
+"""
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (1, 7), (1, 32), (3, 16), (5, 12), (2, 64), (1, 33), (64, 2)]
+)
+@pytest.mark.parametrize("tags", ["x", "y", "xy"])
+@pytest.mark.parametrize("warp_size", [32, 64])
+def test_all_reduce_of_every_shape(shape: tuple[int, int], tags: str, warp_size: int) -> None:
+    named = ", ".join(f'"threadIdx.{tag}"' for tag in tags)
+    text = REDUCE.format(y=shape[0], x=shape[1], tags=named)
+    mod = applied(text, transform.LowerThreadAllreduce(warp_size), transform.ThreadSync())
+    assert "thread_allreduce" not in script(mod)
+    a = RNG.integers(-9, 9, shape).astype("float32")
+    b = np.zeros(shape, "float32")
+    run(mod, a, b, check_races=True, warp_size=warp_size)
+    axis = tuple({"y": 0, "x": 1}[tag] for tag in tags)
+    np.testing.assert_array_equal(b, np.broadcast_to(a.sum(axis, keepdims=True), shape))
+
+
+def test_all_reduces_that_are_refused() -> None:
+    text = REDUCE.format(y=2, x=4, tags='"threadIdx.z"')
+    with pytest.raises(LowerError, match=r"joins threads along threadIdx.z, which its kernel"):
+        applied(text, transform.LowerThreadAllreduce())
+    text = REDUCE.format(y=2, x=4, tags='"threadIdx.x"')
+    text = text.replace(
+        "            T.thread_allreduce",
+        "            if x < 2:\n                T.thread_allreduce",
+    )
+    with pytest.raises(LowerError, match="all threads of a block must reach it"):
+        applied(text, transform.LowerThreadAllreduce())
+    with pytest.raises(LowerError, match="warps have 32 or 64 threads"):
+        transform.LowerThreadAllreduce(16)
+
+
+# ---- LowerCrossThreadReduction ----------------------------------------------------------------
+
+SUM = """
+@T.prim_func
+def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")):
+    {loops}
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi] = T.float32(0)
+                B[vi] = {update}
+"""
+
+
+@pytest.mark.parametrize(
+    ("loops", "update", "message"),
+    [
+        (
+            'for k in T.thread_binding(8, thread="threadIdx.x"):\n        for i in range(4):',
+            "B[vi] + A[vi, vk]",
+            "reorder so that the loops of the reduction are the innermost",
+        ),
+        (
+            'for i in range(4):\n        for k in T.thread_binding(8, thread="blockIdx.x"):',
+            "B[vi] + A[vi, vk]",
+            "reduces over a loop on blockIdx.x; only threads of one block",
+        ),
+        (
+            'for i in range(4):\n        for k in T.thread_binding(8, thread="threadIdx.x"):',
+            "B[vi] - A[vi, vk]",
+            "no reduction by a registered reducer",
+        ),
+    ],
+)
+def test_reductions_that_threads_can_not_join(loops: str, update: str, message: str) -> None:
+    with pytest.raises(LowerError, match=message):
+        transform.LowerCrossThreadReduction()(module(SUM.format(loops=loops, update=update)))
+
+
+def test_a_reduction_beside_other_statements_of_its_loop() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")):
+    for i in range(4):
+        for k in range(2):
+            for t in T.thread_binding(4, thread="threadIdx.x"):
+                with T.block("B"):
+                    vi = T.axis.spatial(4, i)
+                    vk = T.axis.reduce(8, k * 4 + t)
+                    with T.init():
+                        B[vi] = T.float32(0)
+                    B[vi] = B[vi] + A[vi, vk]
+            for t in range(1):
+                with T.block("A"):
+                    vi, vk = T.axis.remap("SS", [i, k])
+                    A[vi, vk] = T.float32(0)
+"""
+    with pytest.raises(LowerError, match="over a loop that has other statements below it"):
+        transform.LowerCrossThreadReduction()(module(text))
+
+
+# ---- MergeSharedAllocations -------------------------------------------------------------------
+
+STAGES = """
+@T.prim_func
+def main(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
+    for t in T.thread_binding(16, thread="threadIdx.x"):
+        P = T.allocate((16,), "float32", scope="shared")
+        Q = T.allocate((16,), "float16", scope="shared")
+        R = T.allocate((16,), "float32", scope="shared")
+        P[t] = A[t]
+        Q[t] = T.Cast("float16", P[15 - t])
+        R[t] = T.Cast("float32", Q[(t + 1) % 16])
+        B[t] = R[(t + 5) % 16]
+"""
+
+
+def test_buffers_that_are_not_alive_together_share_bytes() -> None:
+    mod = applied(STAGES, transform.MergeSharedAllocations(), transform.ThreadSync())
+    text = script(mod)
+    # P and R take turns; Q is alive with both of them.
+    assert 'shared_arena = T.allocate((128,), "uint8", scope="shared")' in text
+    assert text.count("storage_sync") == 3
+    a = RNG.standard_normal(16).astype("float32")
+    b = np.zeros(16, "float32")
+    run(mod, a, b, check_races=True)
+    t = np.arange(16)
+    q = a[15 - t].astype("float16")
+    np.testing.assert_array_equal(b, q[(t + 1) % 16].astype("float32")[(t + 5) % 16])
+
+
+def test_bytes_are_not_shared_across_iterations() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+    for t in T.thread_binding(4, thread="threadIdx.x"):
+        P = T.allocate((4,), "float32", scope="shared")
+        Q = T.allocate((4,), "float32", scope="shared")
+        P[t] = A[t]
+        for i in range(3):
+            B[t] = B[t] + P[3 - t]
+            Q[t] = B[t]
+            B[t] = Q[3 - t]
+"""
+    mod = applied(text, transform.MergeSharedAllocations(), transform.ThreadSync())
+    assert "T.allocate((128,)" in script(mod)
+    a, b, c = RNG.standard_normal(4).astype("float32"), np.zeros(4, "f4"), np.zeros(4, "f4")
+    run(applied(text, transform.ThreadSync()), a, b, check_races=True)
+    run(mod, a, c, check_races=True)
+    np.testing.assert_array_equal(c, b)
+
+
+def test_symbolic_sizes_follow_each_other() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), n: T.int64):
+    for t in T.thread_binding(4, thread="threadIdx.x"):
+        P = T.allocate((n,), "float32", scope="shared")
+        Q = T.allocate((4,), "float32", scope="shared")
+        R = T.allocate((n * 2,), "float16", scope="shared")
+        P[t] = A[t]
+        Q[t] = P[3 - t]
+        R[t] = T.Cast("float16", Q[3 - t])
+        A[t] = Q[t] + T.Cast("float32", R[3 - t])
+"""
+    mod = applied(text, transform.MergeSharedAllocations(), transform.ThreadSync())
+    assert script(mod).count("T.allocate(") == 1
+    a = np.arange(4, dtype="float32")
+    run(mod, a, 5, check_races=True)
+    np.testing.assert_array_equal(a, [6, 4, 2, 0])
+
+
+def test_a_single_shared_buffer_stays() -> None:
+    text = step("S[t] = A[t]\nB[t] = S[t]")
+    mod = module(text)
+    assert transform.MergeSharedAllocations()(mod) is mod
+
+
+# ---- SplitHostDevice --------------------------------------------------------------------------
+
+
+def test_kernels_take_pointers_then_numbers() -> None:
+    text = """
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, 4))
+    B = T.match_buffer(b, (n, 4))
+    for i in range(n):
+        for t in T.thread_binding(4, thread="threadIdx.x"):
+            B[i, t] = A[n - 1 - i, t]
+    for j in T.thread_binding(n, thread="blockIdx.x"):
+        B[j, 0] = B[j, 0] + T.float32(1)
+"""
+    mod = applied(text, transform.SplitHostDevice(Target("cuda")))
+    assert "call_extern(" in script(mod) and "thread_binding" not in script(mod)
+    kernel = mod["main_kernel"]
+    assert [var.dtype for var in kernel.params] == ["handle", "handle", "int64", "int64"]
+    assert kernel.attrs["calling_conv"] == "device_kernel_launch"
+    assert kernel.attrs["tir.kernel_launch_params"] == ["threadIdx.x"]
+    assert kernel.attrs["target"] == Target("cuda")
+    assert list(transform.launch_extents(mod["main_kernel_1"])) == ["blockIdx.x"]
+    a, b = RNG.standard_normal((3, 4)).astype("float32"), np.zeros((3, 4), "float32")
+    run(mod, a, b, check_races=True)
+    expected = a[::-1].copy()
+    expected[:, 0] += 1
+    np.testing.assert_array_equal(b, expected)
+    again = transform.SplitHostDevice()(mod)
+    assert again is mod
+    with pytest.raises(LowerError, match="the function is no kernel"):
+        transform.launch_extents(mod["main"])
+
+
+def test_shared_memory_lives_in_one_kernel() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "float32")):
+    S = T.allocate((4,), "float32", scope="shared")
+    for t in T.thread_binding(4, thread="threadIdx.x"):
+        S[t] = A[t]
+    for t in T.thread_binding(4, thread="threadIdx.x"):
+        A[t] = S[t]
+"""
+    with pytest.raises(LowerError, match="uses 'S' of scope 'shared', which is allocated outside"):
+        applied(text, transform.SplitHostDevice())
