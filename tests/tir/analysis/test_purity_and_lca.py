@@ -145,6 +145,15 @@ def test_what_threads_share_lives_outside_of_them(scope: str, place: str):
     assert places(parse(THREADS.format(scope=scope)))["X"] == place
 
 
+@pytest.mark.parametrize("scope", ["local", "warp", "shared", "global"])
+def test_threads_compute_the_same_from_there(scope: str):
+    func = parse(THREADS.format(scope=scope))
+    data = np.random.default_rng(0).random((16, 32)).astype("float32")
+    found = np.zeros((16, 32), "float32")
+    run(allocated_at_lowest_places(func), data, found)
+    np.testing.assert_array_equal(found, data)
+
+
 def test_matched_buffers_stand_for_their_source():
     func = parse(
         """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
 from schedule_cases import chain, check, matmul_relu, refuses
+from test_random_schedules import PROGRAMS, Walk
 
 from tilewright.ir import IRModule, assert_structural_equal
 from tilewright.support.errors import ScheduleError
@@ -247,6 +249,33 @@ def test_random_walks_back_and_forth(seed: int):
             del past[len(past) - steps + again :]
             assert seen(sch) == past[-1]
     check(sch, matmul_relu())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_step_of_a_walk_can_be_taken_back(name: str):
+    sch = Schedule(PROGRAMS[name](), seed=0)
+    walk = Walk(sch, seed=11)
+    for _ in range(20):
+        before = seen(sch)
+        steps = steps_of(sch)
+        with contextlib.suppress(ScheduleError):
+            walk.step()
+        done = steps_of(sch) - steps
+        after = seen(sch)
+        if done:
+            assert done == 1
+            taken = sch.undo()
+            # Look-ups before the step stay.
+            assert seen(sch)[0] is before[0]
+            assert seen(sch)[2:] == before[2:]
+            assert tuple(sch.trace.insts) + tuple(taken) == after[1]
+            assert sch.redo() == taken
+        assert seen(sch) == after
+
+
+def steps_of(sch: Schedule) -> int:
+    """How many primitives of the trace are more than look-ups."""
+    return sum(not inst.primitive.pure or inst.primitive.samples for inst in sch.trace)
 
 
 # ---- handles and statements ---------------------------------------------------------------------
