@@ -46,6 +46,27 @@ def symbolic_pad() -> PrimFunc:
     return te.create_prim_func([a, b])
 
 
+through_view = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((20,)), B: T.Buffer((20,)), C: T.Buffer((20,))):
+    for i in range(20):
+        with T.block("B"):
+            vi = T.axis.spatial(20, i)
+            T.reads(A[vi])
+            T.writes(B[vi])
+            M = T.match_buffer(A[vi], ())
+            B[vi] = T.if_then_else(vi < 18, M[()], T.float32(0))
+    for i in range(20):
+        with T.block("C"):
+            vi = T.axis.spatial(20, i)
+            T.reads(A[vi])
+            T.writes(C[vi])
+            M = T.match_buffer(A[vi], ())
+            C[vi] = M[()] * T.float32(2)
+"""
+)
+
 pad_by_data = script(
     """
 @T.prim_func
@@ -222,6 +243,14 @@ CASES = [
         _decompose("C", 0),
         "must be complete",
     ),
+    Refuse(
+        "decompose_padding",
+        "has no views",
+        through_view,
+        _decompose("B", 0),
+        "into no view",
+    ),
+    Refuse("pad_einsum", "without predicate and views", through_view, _pad(8), "and views"),
     Refuse(
         "decompose_padding",
         "not on memory",

@@ -75,8 +75,8 @@ def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
         - ``padding`` has one positive number per axis of the block
         - each axis of the block is bound to a loop of its own over its whole domain, and these
           loops hold nothing else
-        - the block is complete or a reduction with init, without predicate, the only writer of its
-          result, and stores once what it adds and multiplies
+        - the block is complete or a reduction with init, without predicate and views, the only
+          writer of its result, and stores once what it adds and multiplies
         - padded axes are indices by themselves, the spatial ones of the result, and each buffer is
           accessed in one way
         - padded reduction axes belong to a sum, whose terms are zero where they are padded
@@ -172,9 +172,12 @@ def _einsum_store(scope: Scope, realize: BlockRealize) -> BufferStore:
     if (
         facts.kind not in (COMPLETE, REDUCTION)
         or not single
+        or block.match_buffers
         or not trivially_true(realize.predicate)
     ):
-        reason = facts.reason or "it must store once, without a predicate, and have its init"
+        reason = (
+            facts.reason or "it must store once, without predicate and views, and have its init"
+        )
         raise state.error(f"block {block.name!r} is no sum of products: {reason}", realize)
     assert isinstance(store, BufferStore)
     check_only_writer(scope, realize, store.buffer)

@@ -81,7 +81,8 @@ def decompose_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
 
     Preconditions:
         - ``loop`` is around the block, with nothing but loops and sequences between them
-        - the block is complete, stores once, and chooses between a value and a constant
+        - the block is complete, has no views, stores once, and chooses between a value and a
+          constant
         - the choice depends on the block's axes alone, not on memory
         - blocks under ``loop`` read of the buffer only what the block has stored in the same
           iteration
@@ -179,10 +180,10 @@ def _choice(state: ScheduleState, realize: BlockRealize) -> tuple[BufferStore, E
     block, store = realize.block, realize.block.body
     facts = block_facts(block)
     value = store.value if isinstance(store, BufferStore) else None
-    if facts.kind != COMPLETE or not isinstance(store, BufferStore):
+    if facts.kind != COMPLETE or not isinstance(store, BufferStore) or block.match_buffers:
         raise state.error(
             f"block {block.name!r} is no padding: "
-            f"{facts.reason or 'it must be complete and store once'}",
+            f"{facts.reason or 'it must be complete and store once, into no view'}",
             realize,
         )
     check_only_writer(scope_of(state, realize), realize, store.buffer)
