@@ -18,7 +18,9 @@ from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import (
     check_out_of_bounds,
     check_region_cover,
+    count_flops,
     enumeration,
+    estimate_flops,
     estimate_traffic,
     infer_regions,
 )
@@ -76,6 +78,31 @@ def test_regions_cover_what_is_touched(func: PrimFunc):
                 for index, side in zip(at, region.region):
                     low, extent = as_int(side.min), as_int(side.extent)
                     assert low <= index < low + extent
+
+
+@settings(max_examples=100)
+@given(programs(symbolic=True), st.integers(1, 4))
+def test_symbolic_regions_cover_what_is_touched(func: PrimFunc, n: int):
+    if not in_bounds(func, n=n):
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        touched = observe(func, patch, n=n)
+    sizes = {"n": n}
+    reads, writes = infer_regions(func.root.body)
+    for regions, kind in ((reads, "reads"), (writes, "writes")):
+        for region in regions:
+            places = set(getattr(touched[region.buffer.name], kind))
+            shape = shape_of(func, region.buffer, sizes)
+            for place in places:
+                for index, side in zip(np.unravel_index(place, shape), region.region):
+                    low = value_of(func, side.min, sizes)
+                    assert low <= index < low + value_of(func, side.extent, sizes)
+
+
+@settings(max_examples=100)
+@given(programs(conditions=False))
+def test_operations_are_counted_alike(func: PrimFunc):
+    assert count_flops(func).number == estimate_flops(func)
 
 
 def check_traffic(func: PrimFunc, **sizes: int) -> list[bool]:
