@@ -28,14 +28,11 @@ from tilewright.ir import (
     as_int,
     const,
     expr_equal,
-    free_vars,
     pre_order,
     uses_var,
 )
 from tilewright.tir import (
     NO_OP,
-    OPAQUE,
-    REDUCE,
     SPATIAL,
     Block,
     BlockRealize,
@@ -47,8 +44,6 @@ from tilewright.tir import (
     SeqStmt,
 )
 from tilewright.tir.analysis import COMPLETE, REDUCTION, block_facts
-from tilewright.tir.analysis.block_kind import UPDATE
-from tilewright.tir.schedule.legality import covers
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.state import ScheduleState, child_blocks
 
@@ -64,6 +59,7 @@ class Scope:
         self.blocks = child_blocks(realize.block)
         self.position = {child: number for number, child in enumerate(self.blocks)}
         self._loops: dict[BlockRealize, list[For]] = {}
+        self.settled: dict[tuple[Any, ...], bool] = {}
         self._whole: dict[BlockRealize, bool] = {}
         self._readers: dict[Buffer, list[BlockRealize]] = {}
         self._writers: dict[Buffer, list[BlockRealize]] = {}
@@ -248,67 +244,6 @@ def check_movable(scope: Scope, realize: BlockRealize) -> None:
         realize,
         remedy="only a block that makes each element anew, whenever it runs, can be moved",
     )
-
-
-def check_inputs_settled(scope: Scope, realize: BlockRealize) -> None:
-    """Refuse if other iterations of a loop around the block change what it reads.
-
-    Such a block may be computed only where it is. Writers that share no loop with it have finished.
-    """
-    for buffer in regions_buffers(realize.block.reads):
-        writers = [item for item in scope.writers(buffer) if item is not realize]
-        for writer in writers:
-            shared = scope.shared_loops(writer, realize)
-            if shared and not _is_settled(scope, writer, realize, buffer, shared, len(writers)):
-                raise scope.state.error(
-                    f"block {realize.block.name!r} reads {buffer.name}, which block "
-                    f"{writer.block.name!r} may change in later iterations of loop "
-                    f"{shared[0].loop_var.name}: its value depends on when it runs",
-                    realize,
-                    writer,
-                )
-
-
-def _is_settled(
-    scope: Scope,
-    writer: BlockRealize,
-    reader: BlockRealize,
-    buffer: Buffer,
-    shared: list[For],
-    count: int,
-) -> bool:
-    """Whether what ``reader`` finds is final: one iteration of ``shared`` makes it all."""
-    if not finishes_inside(writer, shared) or count > 2:
-        return False
-    if count == 2 and block_facts(writer.block).kind == COMPLETE and not _runs_once(writer, shared):
-        return False  # The init of a reduction, repeated.
-    # Of a buffer of the scope, what is read has been written: before that, it has no value.
-    return not scope.is_visible_outside(buffer) or covers(
-        scope.state, writer, reader, buffer, shared[-1]
-    )
-
-
-def finishes_inside(writer: BlockRealize, loops: list[For]) -> bool:
-    """Whether each element that a block makes is complete in one iteration of ``loops``."""
-    kind = block_facts(writer.block).kind
-    if kind == OPAQUE:
-        return False
-    variables = {loop.loop_var for loop in loops}
-    for iter_var, value in zip(writer.block.iter_vars, writer.iter_values):
-        if iter_var.kind == REDUCE and uses_var(value, variables):
-            return False
-    return kind != UPDATE or _runs_once(writer, loops)
-
-
-def _runs_once(realize: BlockRealize, loops: list[For]) -> bool:
-    """Whether each of ``loops`` takes part in a spatial axis of the block."""
-    used = {
-        var
-        for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
-        if iter_var.kind == SPATIAL
-        for var in free_vars(value)
-    }
-    return all(loop.loop_var in used for loop in loops)
 
 
 def check_not_by_pointer(scope: Scope, realize: BlockRealize, buffer: Buffer) -> None:

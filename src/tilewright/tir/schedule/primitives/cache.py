@@ -237,8 +237,8 @@ def cache_inplace(
     taken = set(state.index(scope.func_name).blocks)
     names = [fresh_name(f"{buffer.name}_{suffix}_{way}", taken) for way in ("in", "out")]
     domains = box.domains(buffer.shape) if outer else _whole(buffer)
-    copy_in = copy_nest(box, buffer, cached, names[0], domains)
-    copy_out = copy_nest(box, cached, buffer, names[1], domains)
+    copy_in = copy_nest(box, buffer, cached, names[0], domains, strict=True)
+    copy_out = copy_nest(box, cached, buffer, names[1], domains, strict=True)
     renamed = {realize: change_buffers(realize, {buffer: cached})}
     insert(scope, anchor, copy_in, copy_out, renamed, [cached])
     return [BlockRV(scope.func_name, name) for name in names]

@@ -43,15 +43,14 @@ from tilewright.tir.schedule.primitives._place import Place, new_nest
 from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
 from tilewright.tir.schedule.primitives._scope import (
     check_inputs_final,
-    check_inputs_settled,
     check_movable,
     check_not_output,
     check_only_writer,
     check_predicate_is_domain,
     check_runs_whole,
-    finishes_inside,
     regions_buffers,
 )
+from tilewright.tir.schedule.primitives._settle import check_inputs_settled, keeps_values
 from tilewright.tir.schedule.primitives._solve import axes_of_inputs, axes_of_outputs
 from tilewright.tir.schedule.state import ScheduleState
 
@@ -299,7 +298,7 @@ def _check_finished(place: Place, producer: BlockRealize) -> None:
                     outer[var],
                     remedy="choose a loop outside of the reduction",
                 )
-    if not finishes_inside(producer, place.counted):
+    if not keeps_values(place.scope, producer, place.counted):
         raise place.state.error(
             f"block {producer.block.name!r} may change in later iterations of loop "
             f"{place.loop.loop_var.name} what it has made: it is neither complete nor a reduction",

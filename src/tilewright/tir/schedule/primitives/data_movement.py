@@ -34,10 +34,10 @@ from tilewright.tir.schedule.primitives._place import place
 from tilewright.tir.schedule.primitives._scope import (
     Scope,
     check_not_by_pointer,
-    finishes_inside,
     regions_buffers,
     scope_of,
 )
+from tilewright.tir.schedule.primitives._settle import finishes_inside
 from tilewright.tir.schedule.primitives.cache import check_filled
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
@@ -99,7 +99,8 @@ def read_at(
     for item in readers:
         box.add(item, item.block.reads, buffer)
     cached, name = cache_buffer(scope, buffer, storage_scope)
-    copy = _copy_block(box, buffer, cached, name, [Range(const(0), size) for size in buffer.shape])
+    domains = [Range(const(0), size) for size in buffer.shape]
+    copy = _copy_block(box, buffer, cached, name, domains, strict=False)
     renamed = {item: change_buffers(item, {buffer: cached}) for item in readers}
     body = seq(copy, state.rebuilt(target.body, renamed))
     _replace(scope, target, body, cached)

@@ -48,7 +48,6 @@ from tilewright.tir.schedule.primitives._scope import (
     Scope,
     check_complete,
     check_inputs_final,
-    check_inputs_settled,
     check_not_output,
     check_predicate_is_domain,
     check_runs_whole,
@@ -59,6 +58,7 @@ from tilewright.tir.schedule.primitives._scope import (
     removal_root,
     scope_of,
 )
+from tilewright.tir.schedule.primitives._settle import check_inputs_settled
 from tilewright.tir.schedule.state import ScheduleState
 
 

@@ -1,0 +1,106 @@
+"""Does it matter when a block runs? Values that later iterations of a loop change.
+
+A block may be moved only if it finds the same inputs wherever it runs: what it reads must have
+its last value, or get that in the same iteration of the loops that it shares with the writer.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir import free_vars, uses_var
+from tilewright.tir import OPAQUE, REDUCE, SPATIAL, BlockRealize, Buffer, For
+from tilewright.tir.analysis import COMPLETE, block_facts, is_injective_binding
+from tilewright.tir.analysis.block_kind import UPDATE
+from tilewright.tir.schedule.legality import covers
+from tilewright.tir.schedule.primitives._scope import Scope, loop_ranges, regions_buffers
+
+
+def check_inputs_settled(scope: Scope, realize: BlockRealize) -> None:
+    """Refuse if other iterations of a loop around the block change what it reads.
+
+    Such a block may be computed only where it is. Writers that share no loop with it have finished.
+    """
+    for buffer in regions_buffers(realize.block.reads):
+        writers = [item for item in scope.writers(buffer) if item is not realize]
+        for writer in writers:
+            shared = scope.shared_loops(writer, realize)
+            if shared and not _is_settled(scope, writer, realize, buffer, shared, len(writers)):
+                raise scope.state.error(
+                    f"block {realize.block.name!r} reads {buffer.name}, which block "
+                    f"{writer.block.name!r} may change in later iterations of loop "
+                    f"{shared[0].loop_var.name}: its value depends on when it runs",
+                    realize,
+                    writer,
+                )
+
+
+def _is_settled(
+    scope: Scope,
+    writer: BlockRealize,
+    reader: BlockRealize,
+    buffer: Buffer,
+    shared: list[For],
+    count: int,
+) -> bool:
+    """Whether what ``reader`` finds is final: one iteration of ``shared`` makes it all."""
+    if count > 2 or not keeps_values(scope, writer, shared):
+        return False
+    if count == 2 and block_facts(writer.block).kind == COMPLETE and not _runs_once(writer, shared):
+        return False  # The init of a reduction, repeated.
+    # Of a buffer of the scope, what is read has been written: before that, it has no value.
+    return not scope.is_visible_outside(buffer) or covers(
+        scope.state, writer, reader, buffer, shared[-1]
+    )
+
+
+def keeps_values(scope: Scope, writer: BlockRealize, loops: list[For]) -> bool:
+    """Whether later iterations of ``loops`` change nothing of what a block has made in one.
+
+    Each instance runs in one iteration only, or always finds the same inputs.
+    """
+    if not finishes_inside(writer, loops):
+        return False
+    key = (writer, *loops)
+    found = scope.settled.get(key)
+    if found is None:
+        scope.settled[key] = False  # Of two blocks that feed each other, neither is settled.
+        found = scope.settled[key] = _runs_once_each(scope, writer, loops) or all(
+            keeps_values(scope, source, shared)
+            for buffer in regions_buffers(writer.block.reads)
+            for source in scope.writers(buffer)
+            if source is not writer
+            and (shared := [x for x in scope.shared_loops(source, writer) if x in loops])
+        )
+    return found
+
+
+def _runs_once_each(scope: Scope, realize: BlockRealize, loops: list[For]) -> bool:
+    """Whether different iterations of ``loops`` run different instances of a block."""
+    return _runs_once(realize, loops) and is_injective_binding(
+        realize.iter_values,
+        loop_ranges(scope.loops(realize)),
+        realize.predicate,
+        analyzer=lambda: scope.state.analyzer(scope.func_name),
+    )
+
+
+def finishes_inside(writer: BlockRealize, loops: list[For]) -> bool:
+    """Whether each element that a block makes is complete in one iteration of ``loops``."""
+    kind = block_facts(writer.block).kind
+    if kind == OPAQUE:
+        return False
+    variables = {loop.loop_var for loop in loops}
+    for iter_var, value in zip(writer.block.iter_vars, writer.iter_values):
+        if iter_var.kind == REDUCE and uses_var(value, variables):
+            return False
+    return kind != UPDATE or _runs_once(writer, loops)
+
+
+def _runs_once(realize: BlockRealize, loops: list[For]) -> bool:
+    """Whether each of ``loops`` takes part in a spatial axis of the block."""
+    used = {
+        var
+        for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
+        if iter_var.kind == SPATIAL
+        for var in free_vars(value)
+    }
+    return all(loop.loop_var in used for loop in loops)
