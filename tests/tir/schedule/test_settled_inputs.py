@@ -81,7 +81,8 @@ def main(A: T.Buffer((8,)), C: T.Buffer((8, 8))):
     for i in range(8):
         for j in range(i + 1):
             with T.block("C"):
-                vi, vj = T.axis.remap("SS", [i, j])
+                vi = T.axis.spatial(8, i)
+                vj = T.axis.spatial(8, j)
                 C[vi, vj] = B[vj] + A[vi]
 """
     )
@@ -95,6 +96,9 @@ def main(A: T.Buffer((8,)), C: T.Buffer((8, 8))):
         sch = Schedule(func)
         step(sch)
         check(sch, func)
+    uneven = parse(func.script().replace("T.axis.spatial(8, j)", "T.axis.spatial(i + 1, j)"))
+    sch = Schedule(uneven)
+    refuses(sch, lambda: sch.cache_write("C", 0, "global"), "depends on the loops around it")
     sch = Schedule(func)
     # The triangle is not a box: a copy of the box would overwrite what is above it.
     refuses(sch, lambda: sch.cache_write("C", 0, "global"), "only some elements")

@@ -115,7 +115,8 @@ def cache_write(
     Preconditions:
         - ``write_buffer_index`` is the position of one of the buffers that the block writes
         - no other block of the scope writes the buffer
-        - the predicate of the block does no more than keep its axes inside their domains
+        - the predicate of the block does no more than keep its axes inside their ranges, which
+          depend on no loop
         - the block doesn't read what was in the buffer before
         - the block doesn't use the buffer through its pointer
         - each of ``consumer_blocks`` reads the buffer, in the scope of the block
@@ -179,8 +180,8 @@ def cache_inplace(
         - ``read_buffer_index`` is the position of one of the buffers that the block reads
         - the block writes that buffer as well
         - the block doesn't use the buffer through its pointer
-        - the block updates the very box it reads, without holes, if others that use the buffer
-          share a loop with it
+        - the block updates the very box it reads, without holes and wherever it runs, if others
+          that use the buffer share a loop with it
         - the block is inside another block
     Before:
         for i in T.serial(128):

@@ -71,7 +71,8 @@ def reindex(sch: Any, block: BlockRV, buffer: Any) -> BlockRV:
         - a block that is to write the copy is the only writer of the buffer, and complete or a
           reduction
         - a block that is to write the copy writes under no condition
-        - the predicate of the block does no more than keep its axes inside their domains
+        - the predicate of the block does no more than keep its axes inside their ranges, which
+          depend on no loop
         - the axes that the access uses start at zero
         - what is read is inside the buffer for all values of the axes
         - the block shares no loop with the producers of what it reads, or consumers of what it
@@ -120,7 +121,8 @@ def reindex_cache_read(
         - the map uses each axis that the access uses, and tells all values of the axes it uses
           apart
         - the axes that the map uses start at zero
-        - the predicate of the block does no more than keep its axes inside their domains
+        - the predicate of the block does no more than keep its axes inside their ranges, which
+          depend on no loop
         - what is read is inside the buffer for all values of the axes
         - the block shares no loop with the producers of what it reads
         - the block is inside another block
@@ -165,7 +167,8 @@ def reindex_cache_write(
         - the map takes as many indices as the block has axes, and gives no negative index
         - the map uses exactly the axes that the access uses, and tells all their values apart
         - the axes that the map uses start at zero
-        - the predicate of the block does no more than keep its axes inside their domains
+        - the predicate of the block does no more than keep its axes inside their ranges, which
+          depend on no loop
         - the block shares no loop with the consumers of what it writes
         - the block is inside another block
     Before:

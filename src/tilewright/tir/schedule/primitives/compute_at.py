@@ -73,7 +73,8 @@ def compute_at(
         - what the block writes is allocated in its scope
         - nothing that the block reads is changed after it, nor by other iterations of a loop that
           it shares with the writer
-        - the predicate of the block does no more than keep its axes inside their domains
+        - the predicate of the block does no more than keep its axes inside their ranges, which
+          depend on no loop
         - the loop is in the scope of the block, and not around the block already
         - the block has consumers, and all are under the loop
         - there is a place under the loop after what the block needs and ahead of its consumers, and
@@ -162,7 +163,8 @@ def reverse_compute_at(
 
     Preconditions:
         - the block is complete or a reduction, and the only writer of what it writes
-        - the loops around the block run all of its domain, under no further condition
+        - the loops around the block run all of its domain, under no further condition; the ranges
+          of its axes depend on no loop
         - the loop is in the scope of the block, and not around the block already
         - a producer of the block is under the loop
         - all else that the block reads is made before the loop

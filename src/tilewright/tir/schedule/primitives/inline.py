@@ -72,7 +72,8 @@ def compute_inline(sch: Any, block: BlockRV) -> None:
         - what the block writes is allocated in its scope
         - nothing that the block reads is changed after it, nor by other iterations of a loop that
           it shares with the writer
-        - the predicate of the block does no more than keep its axes inside their domains
+        - the predicate of the block does no more than keep its axes inside their ranges, which
+          depend on no loop
         - the block consists of one store of a scalar, whose value has no effects
         - the indices of the store can be solved for the axes of the block
         - nobody uses the block's output as a vector, through its pointer, or in a tensorized block
@@ -187,7 +188,8 @@ def reverse_compute_inline(sch: Any, block: BlockRV) -> None:
     Preconditions:
         - consumer and producer are complete: their axes are spatial, they alone write their output,
           have no init, and don't read what they write
-        - the loops around the consumer run all of its domain, under no further condition
+        - the loops around the consumer run all of its domain, under no further condition; the
+          ranges of its axes depend on no loop
         - the consumer has a producer in its scope, a single one for what it takes from there
         - what the producer writes is allocated in the scope, and the consumer alone reads it
         - consumer and producer consist of one store of a scalar each, and the value that the
