@@ -10,11 +10,15 @@ from tilewright.tir.transform.convert_blocks_to_opaque import ConvertBlocksToOpa
 from tilewright.tir.transform.flatten_buffer import FlattenBuffer
 from tilewright.tir.transform.gpu_pipeline import gpu_pipeline
 from tilewright.tir.transform.hoist import HoistInvariants
+from tilewright.tir.transform.inject_double_buffer import InjectDoubleBuffer
+from tilewright.tir.transform.inject_permuted_layout import InjectPermutedLayout
+from tilewright.tir.transform.inject_software_pipeline import InjectSoftwarePipeline
 from tilewright.tir.transform.inject_virtual_thread import InjectVirtualThread
 from tilewright.tir.transform.join_lanes import JoinLanes
 from tilewright.tir.transform.legalize_float import FloatComputeLegalize, FloatStorageLegalize
 from tilewright.tir.transform.lift_thread_binding import LiftThreadBinding
 from tilewright.tir.transform.loop_partition import LoopPartition
+from tilewright.tir.transform.lower_auto_copy import LowerAutoCopy
 from tilewright.tir.transform.lower_cross_thread_reduction import LowerCrossThreadReduction
 from tilewright.tir.transform.lower_init_block import LowerInitBlock
 from tilewright.tir.transform.lower_int_div import LowerIntDiv
@@ -42,6 +46,10 @@ from tilewright.tir.transform.unroll_loop import UnrollLoop
 from tilewright.tir.transform.vectorize_loop import VectorizeLoop
 
 __all__ = [
+    "LowerAutoCopy",
+    "InjectSoftwarePipeline",
+    "InjectPermutedLayout",
+    "InjectDoubleBuffer",
     "AlignStorage",
     "CanonicalizeLoops",
     "CommonSubexpressionElimination",

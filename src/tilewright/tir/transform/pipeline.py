@@ -10,9 +10,13 @@ from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllo
 from tilewright.tir.transform.convert_blocks_to_opaque import ConvertBlocksToOpaque
 from tilewright.tir.transform.flatten_buffer import FlattenBuffer
 from tilewright.tir.transform.hoist import HoistInvariants
+from tilewright.tir.transform.inject_double_buffer import InjectDoubleBuffer
+from tilewright.tir.transform.inject_permuted_layout import InjectPermutedLayout
+from tilewright.tir.transform.inject_software_pipeline import InjectSoftwarePipeline
 from tilewright.tir.transform.join_lanes import JoinLanes
 from tilewright.tir.transform.legalize_float import FloatComputeLegalize, FloatStorageLegalize
 from tilewright.tir.transform.loop_partition import LoopPartition
+from tilewright.tir.transform.lower_auto_copy import LowerAutoCopy
 from tilewright.tir.transform.lower_init_block import LowerInitBlock
 from tilewright.tir.transform.lower_int_div import LowerIntDiv
 from tilewright.tir.transform.lower_match_buffer import LowerMatchBuffer
@@ -34,9 +38,13 @@ def block_passes() -> list[Pass]:
         ConvertBlocksToOpaque(),
         AlignStorage(pointers=True),
         LowerMatchBuffer(),
+        LowerAutoCopy(),
+        InjectDoubleBuffer(),
         CompactBufferAllocation(),
         AlignStorage(),
+        InjectPermutedLayout(),
         LowerOpaqueBlock(),
+        InjectSoftwarePipeline(),
     ]
 
 

@@ -1,0 +1,120 @@
+"""Permute columns of shared-memory tiles, so that neighbouring rows lie in different banks.
+
+A block that fills a tile in shared memory and has the annotation ``permuted_layout`` asks for it.
+Rows are cut into chunks of so many elements as the annotation says (1 or true: 16 bytes); chunk
+``c`` of row ``r`` moves to place ``c ^ (r % n)``, where ``n`` is the largest power of two that
+divides the number of chunks, at most 8. The map is its own inverse within a row, so all accesses of
+the buffer are rewritten by one formula; reads of whole columns then meet no bank twice. (Known as
+XOR swizzling, from CUTLASS and the use of ``ldmatrix``.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import (
+    Expr,
+    Mutator,
+    Range,
+    Var,
+    as_int,
+    call,
+    const,
+    dtypes,
+    floordiv,
+    floormod,
+    pre_order,
+)
+from tilewright.support.errors import LowerError
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import Block, BufferStore, For
+from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
+from tilewright.tir.transform.kernels import is_shared
+
+PERMUTED_LAYOUT = "permuted_layout"
+_CHUNK_BYTES = 16
+_MOST = 8  # eight chunks of 16 bytes are the 128 bytes that all banks give at once
+
+
+class InjectPermutedLayout(FunctionTransform):
+    """Rewrite all accesses of the buffers concerned; runs while there are blocks."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        # Regions may still name the buffer as it was before compaction: the pointer is the same.
+        wanted = {
+            region.buffer.data: block
+            for block in pre_order(func)
+            if isinstance(block, Block) and block.annotations.get(PERMUTED_LAYOUT)
+            for region in block.writes
+            if is_shared(region.buffer.scope)
+        }
+        if not wanted:
+            return func
+        for item in pre_order(func):
+            if item in wanted:
+                raise LowerError(
+                    f"{item!r} is used through its pointer, which a permuted layout can't follow"
+                )
+        return func.map_children(_Rewriter(wanted, function_analyzer(func)).visit)
+
+
+def _chunks(block: Block, buffer: Buffer) -> tuple[int, int]:
+    """Return elements of a chunk, and how many chunks are permuted among each other."""
+    asked = block.annotations[PERMUTED_LAYOUT]
+    asked = getattr(asked, "value", asked)
+    size = asked if isinstance(asked, int) and asked > 1 else 0
+    size = size or _CHUNK_BYTES // dtypes.bytes_of(buffer.dtype)
+    columns = as_int(buffer.shape[-1]) if buffer.ndim > 1 else None
+    if columns is None or columns % size or (columns // size) % 2:
+        raise LowerError(
+            f"block {block.name!r}: {buffer!r} can't be permuted: it takes two or more dimensions, "
+            f"the last a known, even number of chunks of {size} elements"
+        )
+    count = columns // size
+    return size, min(_MOST, count & -count)
+
+
+class _Rewriter(Mutator):
+    def __init__(self, wanted: dict[Var, Block], analyzer: Analyzer) -> None:
+        self.wanted, self.analyzer = wanted, analyzer
+
+    def visit_For(self, node: For) -> Any:
+        bind_loop(self.analyzer, node)
+        return self.generic_visit(node)
+
+    def indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        made = tuple(map(self.visit, indices))
+        block = self.wanted.get(buffer.data)
+        if block is None:
+            return made
+        size, count = _chunks(block, buffer)
+        column = made[-1]
+        if dtypes.lanes_of(column.dtype) > 1:
+            raise LowerError(f"{buffer.name}: permuted before loops are vectorized, not after")
+        chunk = floordiv(column, const(size, column.dtype))
+        row = floormod(made[-2], const(count, column.dtype))
+        moved = call("bitwise_xor", self.analyzer.simplify(chunk), self.analyzer.simplify(row))
+        inside = self.analyzer.simplify(floormod(column, const(size, column.dtype)))
+        return (*made[:-1], moved * size + inside)
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        return BufferLoad(node.buffer, self.indices(node.buffer, node.indices))
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        indices = self.indices(node.buffer, node.indices)
+        return BufferStore(node.buffer, self.visit(node.value), indices)
+
+    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+        # Regions of a permuted buffer are no boxes any more: whole rows stand for them.
+        if node.buffer.data not in self.wanted:
+            return node
+        extent = node.buffer.shape[-1]
+        return node.replace(region=(*node.region[:-1], Range(const(0, extent.dtype), extent)))
+
+    def visit_Block(self, node: Block) -> Any:
+        made: Block = self.generic_visit(node)
+        rest = {k: v for k, v in made.annotations.items() if k != PERMUTED_LAYOUT}
+        return made.replace(annotations=rest)

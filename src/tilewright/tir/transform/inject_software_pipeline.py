@@ -1,0 +1,355 @@
+"""Run parts of several iterations of a loop at once: software pipelining.
+
+A loop says by annotations how its body is cut::
+
+    for k in T.serial(16, annotations={"software_pipeline_stage": [0, 0, 1],
+                                       "software_pipeline_order": [0, 1, 2]}):
+        copy A to shared      # stage 0: runs one iteration ahead
+        copy B to shared      # stage 0
+        multiply              # stage 1
+
+Statement ``s`` of iteration ``i`` runs at time ``i + stage[s]``; what falls on one time runs in the
+given order (without that annotation: in program order). Times before all stages are busy become the
+prologue, the last ones the epilogue. Buffers that the body allocates get one version for each
+iteration that is under way at once. ``software_pipeline_async_stages`` names stages whose copies
+may be in flight while the program goes on: they are wrapped into ``async_scope`` and committed, and
+who needs them waits until no more than so many younger groups are under way.
+
+The pass refuses (``LowerError``) what would change the program: an order that runs a statement
+before one that it depends on, in the same or the next iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, groupby
+from typing import Any
+
+from tilewright.arith import Analyzer, detect_linear_equation
+from tilewright.ir import (
+    TRUE,
+    Expr,
+    IntImm,
+    Mutator,
+    Range,
+    Var,
+    and_,
+    as_int,
+    const,
+    expr_equal,
+    floormod,
+    free_vars,
+    maximum,
+    pre_order,
+)
+from tilewright.support.errors import LowerError
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.rewrite import renew_definitions
+from tilewright.tir.stmt import (
+    SERIAL,
+    Allocate,
+    AttrStmt,
+    BufferStore,
+    For,
+    IfThenElse,
+    SeqStmt,
+    Stmt,
+    seq,
+)
+from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
+from tilewright.tir.transform.effects import EffectTable, memory_read
+
+STAGE = "software_pipeline_stage"
+ORDER = "software_pipeline_order"
+ASYNC_STAGES = "software_pipeline_async_stages"
+
+
+class InjectSoftwarePipeline(FunctionTransform):
+    """Rewrite loops with pipeline annotations; runs after blocks are gone."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        if not any(type(item) is For and STAGE in item.annotations for item in pre_order(func)):
+            return func
+        return func.map_children(_Rewriter(func).visit)
+
+
+class _Rewriter(Mutator):
+    def __init__(self, func: PrimFunc) -> None:
+        self.analyzer = function_analyzer(func)
+        self.effects = EffectTable(func)
+
+    def visit_Expr(self, node: Expr) -> Expr:
+        return node
+
+    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+        made = node.map_children(self.visit)
+        return node if made is node else seq(made)
+
+    def visit_For(self, node: For) -> Any:
+        bind_loop(self.analyzer, node)
+        made: For = self.generic_visit(node)
+        if STAGE not in made.annotations:
+            return made
+        return _Pipeline(made, self.analyzer, self.effects).build()
+
+
+@dataclass
+class _Part:
+    """One statement of the body."""
+
+    stmt: Stmt
+    stage: int
+    order: int
+
+
+def _numbers(loop: For, key: str, count: int, default: Sequence[int]) -> list[int]:
+    found = loop.annotations.get(key, default)
+    numbers = [as_int(item) if isinstance(item, Expr) else item for item in found]
+    made = [item for item in numbers if isinstance(item, int) and item >= 0]
+    if len(numbers) != count or len(made) != count:
+        raise LowerError(
+            f"loop {loop.loop_var.name}: annotation {key} is {found!r}; its body has {count} "
+            "statements, so it takes that many numbers from 0"
+        )
+    return made
+
+
+class _Pipeline:
+    def __init__(self, loop: For, analyzer: Analyzer, effects: EffectTable) -> None:
+        self.loop, self.analyzer, self.effects = loop, analyzer, effects
+        if loop.kind != SERIAL:
+            raise LowerError(f"loop {loop.loop_var.name} is {loop.kind}: only serial ones pipeline")
+        self.allocations: list[Allocate] = []
+        body: Any = loop.body
+        while isinstance(body, Allocate):
+            self.allocations.append(body)
+            body = body.body
+        stmts = body.stmts if isinstance(body, SeqStmt) else (body,)
+        stages = _numbers(loop, STAGE, len(stmts), ())
+        order = _numbers(loop, ORDER, len(stmts), range(len(stmts)))
+        if sorted(order) != list(range(len(stmts))):
+            raise LowerError(
+                f"loop {loop.loop_var.name}: {ORDER} {order} is no order of {len(stmts)} statements"
+            )
+        self.parts = [_Part(*item) for item in zip(stmts, stages, order)]
+        named = loop.annotations.get(ASYNC_STAGES, ())
+        self.async_stages = set(_numbers(loop, ASYNC_STAGES, len(named), ()))
+        self.depth = max(stages)
+        for stage in self.async_stages:
+            places = sorted(part.order for part in self.parts if part.stage == stage)
+            if not places or places[-1] - places[0] >= len(places):
+                raise LowerError(
+                    f"loop {loop.loop_var.name}: the statements of asynchronous stage {stage} must "
+                    "follow each other in the order, so that they are committed as one group"
+                )
+        # Whether all stages are surely busy at some time.
+        self.full = analyzer.can_prove(loop.extent >= self.depth)
+        self.versions: dict[Var, int] = {}
+
+    # ---- what may run when --------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Refuse stages and orders that break a dependence; count versions of buffers."""
+        name = self.loop.loop_var.name
+        own = {item.buffer.data: item.buffer for item in self.allocations}
+        touched = [
+            memory_read(part.stmt) | self.effects.of(part.stmt).writes for part in self.parts
+        ]
+        for part in self.parts:
+            if self.effects.of(part.stmt).opaque and self.depth:
+                raise LowerError(
+                    f"loop {name}: a statement of the pipeline has effects that are not known; "
+                    "calls and barriers can't run in another order"
+                )
+        for (n, first), (m, second) in combinations(enumerate(self.parts), 2):
+            writes = self.effects.of(first.stmt).writes, self.effects.of(second.stmt).writes
+            conflicts = (writes[0] & touched[m]) | (writes[1] & touched[n])
+            if not conflicts:
+                continue
+            if (first.stage, first.order) > (second.stage, second.order):
+                raise self.refusal(n, m, conflicts)
+            later = (second.stage, second.order) > (first.stage + 1, first.order)
+            if later and any(
+                data not in own and not self.apart(data, first.stmt, second.stmt)
+                for data in conflicts
+            ):
+                raise self.refusal(n, m, conflicts, ", in the next iteration,")
+        for data in own:
+            stages = [p.stage for p, uses in zip(self.parts, touched) if data in uses]
+            self.versions[data] = max(stages) - min(stages) + 1 if stages else 1
+
+    def refusal(self, n: int, m: int, conflicts: Iterable[Var], where: str = "") -> LowerError:
+        names = ", ".join(sorted(var.name for var in conflicts))
+        return LowerError(
+            f"loop {self.loop.loop_var.name}: statements {n} and {m} of the body share {names}; "
+            f"the pipeline would run them{where} in another order than the program: choose other "
+            "stages, or an order that keeps it"
+        )
+
+    def apart(self, data: Var, first: Stmt, second: Stmt) -> bool:
+        """Whether different iterations surely touch different elements of a buffer.
+
+        So it is where an index of every access is one and the same function of the loop variable,
+        with a factor that is not zero.
+        """
+        accesses = [
+            item
+            for stmt in (first, second)
+            for item in pre_order(stmt)
+            if isinstance(item, (BufferLoad, BufferStore)) and item.buffer.data is data
+        ]
+        var = self.loop.loop_var
+        outside = {part for stmt in (first, second) for part in _defined(stmt)}
+        for axis in range(min(len(item.indices) for item in accesses)):
+            index = accesses[0].indices[axis]
+            if not all(expr_equal(item.indices[axis], index) for item in accesses):
+                continue
+            if not outside.isdisjoint(free_vars(index)) or memory_read(index):
+                continue
+            linear = detect_linear_equation(index, [var], analyzer=self.analyzer)
+            if linear is not None and as_int(linear[0]) not in (None, 0):
+                return True
+        return False
+
+    # ---- what comes out -----------------------------------------------------------------------
+
+    def build(self) -> Stmt:
+        """Return prologue, loop and epilogue."""
+        self.check()
+        loop, depth = self.loop, self.depth
+        kept = {k: v for k, v in loop.annotations.items() if k not in (STAGE, ORDER, ASYNC_STAGES)}
+        buffers = {item.buffer: self.versioned(item.buffer) for item in self.allocations}
+        dtype = loop.loop_var.dtype
+        extent = loop.extent
+        times: list[Stmt] = []
+        for number in range(depth):
+            times.append(self.at(const(number, dtype), buffers))
+        steady = Var(loop.loop_var.name, dtype)
+        busy = extent - depth if self.full else maximum(extent - depth, const(0, dtype))
+        busy = self.analyzer.simplify(busy)
+        if as_int(busy) != 0:
+            self.analyzer.bind(steady, Range(const(0, dtype), busy))
+            body = self.at(steady + depth, buffers)
+            times.append(For(steady, const(0, dtype), busy, SERIAL, body, None, kept))
+        last = extent if self.full else maximum(extent, const(depth, dtype))
+        for number in range(depth):
+            times.append(self.at(self.analyzer.simplify(last + number), buffers, number))
+        made: Stmt = seq(times)
+        for item in reversed(self.allocations):
+            made = Allocate(buffers[item.buffer], made, item.annotations)
+        return made
+
+    def versioned(self, buffer: Buffer) -> Buffer:
+        count = self.versions[buffer.data]
+        if count == 1:
+            return buffer
+        for item in pre_order(self.loop.body):
+            if type(item) is Var and item is buffer.data:
+                raise LowerError(
+                    f"loop {self.loop.loop_var.name}: {buffer.name} is used through its pointer, "
+                    "so it can't get several versions"
+                )
+        strides = buffer.strides
+        if strides:
+            strides = (self.analyzer.simplify(strides[0] * buffer.shape[0]), *strides)
+        shape = (const(count, buffer.shape[0].dtype if buffer.shape else "int64"), *buffer.shape)
+        return buffer.with_fresh_data(shape=shape, strides=strides)
+
+    def at(self, time: Expr, buffers: dict[Buffer, Buffer], drained: int | None = None) -> Stmt:
+        """All parts that run at a time, each for the iteration that it then has.
+
+        In the epilogue ``drained`` counts the times since the last iteration has begun.
+        """
+        chosen = []
+        for part in sorted(self.parts, key=lambda item: item.order):
+            number = self.analyzer.simplify(time - part.stage)
+            condition: Expr = TRUE
+            for bound in (number >= 0, number < self.loop.extent):
+                if not self.analyzer.can_prove(bound):
+                    condition = and_(condition, self.analyzer.simplify(bound))
+            if isinstance(condition, IntImm) and not condition.value:
+                continue
+            chosen.append((part, number, condition))
+        stmts: list[Stmt] = []
+        for stage, group in groupby(chosen, key=lambda item: item[0].stage):
+            made = [self.instance(*item, buffers, drained) for item in group]
+            if stage in self.async_stages:
+                issued = AttrStmt(None, "async_scope", const(1), seq(made))
+                stmts.append(AttrStmt(None, "async_commit_queue_scope", const(stage), issued))
+            else:
+                stmts.extend(made)
+        return seq(stmts)
+
+    def instance(
+        self,
+        part: _Part,
+        number: Expr,
+        condition: Expr,
+        buffers: dict[Buffer, Buffer],
+        drained: int | None,
+    ) -> Stmt:
+        """A copy of one part for iteration ``number``, on its versions of the buffers."""
+        value = self.analyzer.simplify(self.loop.min + number)
+        stmt: Stmt = renew_definitions(part.stmt, {self.loop.loop_var: value})
+        stmt = _Versions(buffers, number, self.analyzer).visit(stmt)
+        if condition is not TRUE:
+            stmt = IfThenElse(condition, stmt)
+        for producer in sorted(self.async_stages):
+            count = self.in_flight(part, producer, drained)
+            if count is not None:
+                stmt = AttrStmt(None, "async_wait_inflight_count", const(count), stmt)
+                stmt = AttrStmt(None, "async_wait_queue_scope", const(producer), stmt)
+        return stmt
+
+    def in_flight(self, part: _Part, stage: int, drained: int | None) -> int | None:
+        """How many younger groups of an asynchronous stage may be under way when a part runs.
+
+        The part needs the group of its own iteration; ``None`` if it uses nothing of that stage.
+        """
+        issued = [item for item in self.parts if item.stage == stage]
+        used = memory_read(part.stmt) | self.effects.of(part.stmt).writes
+        touched = (memory_read(item.stmt) | self.effects.of(item.stmt).writes for item in issued)
+        if part.stage <= stage or not any(used & item for item in touched):
+            return None
+        if not self.full:
+            return 0
+        ahead = part.stage - stage
+        if any(item.order > part.order for item in issued):
+            ahead -= 1  # the group of this time is not yet complete
+        if drained is not None:
+            ahead = min(ahead, part.stage - 1 - drained)  # nothing is issued any more
+        return max(0, ahead)
+
+
+def _defined(stmt: Stmt) -> set[Any]:
+    return {item.loop_var for item in pre_order(stmt) if type(item) is For} | {
+        item.var for item in pre_order(stmt) if hasattr(item, "var") and not isinstance(item, Var)
+    }
+
+
+class _Versions(Mutator):
+    """Chooses the version of each buffer that belongs to an iteration."""
+
+    def __init__(self, buffers: dict[Buffer, Buffer], number: Expr, analyzer: Analyzer) -> None:
+        self.buffers = buffers
+        self.number, self.analyzer = number, analyzer
+
+    def indices(self, made: Buffer, old: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        slot = floormod(self.number, const(as_int(made.shape[0]), self.number.dtype))  # type: ignore[arg-type]
+        return (self.analyzer.simplify(slot), *map(self.visit, indices))
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        made = self.buffers.get(node.buffer)
+        if made is None or made is node.buffer:
+            return self.generic_visit(node)
+        return BufferLoad(made, self.indices(made, node.buffer, node.indices))
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        made = self.buffers.get(node.buffer)
+        if made is None or made is node.buffer:
+            return self.generic_visit(node)
+        indices = self.indices(made, node.buffer, node.indices)
+        return BufferStore(made, self.visit(node.value), indices)
