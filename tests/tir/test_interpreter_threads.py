@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.ir import assert_structural_equal, call
 from tilewright.script import parse
 from tilewright.support.errors import RunError, VerifyError
 from tilewright.tir.interpreter import run
@@ -142,6 +143,20 @@ def test_votes_and_active_lanes() -> None:
     b = np.zeros(64, "int64")
     run(parse(text), np.zeros(64, "int64"), b)
     assert set(b[::2]) == {0x55555555} and set(b[1::2]) == {0}
+
+
+def test_exchanges_between_threads_print_and_parse() -> None:
+    value = (
+        f'T.warp_shuffle({FULL}, A[t], 0, 32, dtype="int64")'
+        f' + T.warp_shuffle_xor({FULL}, A[t], 1, 32, dtype="int64")'
+        ' + T.Cast("int64", T.warp_ballot('
+        'T.warp_activemask(dtype="uint32"), t < 3, dtype="uint32"))'
+        ' + T.atomic_add(T.address_of(A[t], dtype="handle"), T.int64(1))'
+    )
+    func = parse(WARP.format(value=value))
+    assert_structural_equal(parse(func.script()), func)
+    with pytest.raises(VerifyError, match="takes 4 arguments, got 2"):
+        call("warp_shuffle", 1, 2, dtype="int64")
 
 
 def test_a_lane_of_the_mask_that_never_comes() -> None:

@@ -131,6 +131,28 @@ def test_matmul_of_odd_sizes() -> None:
     agree(func, tiled_matmul(func))
 
 
+def test_vector_loads_into_shared_memory() -> None:
+    func = matmul(16, 16, 8)
+    sch = Schedule(func)
+    block = sch.get_block("C")
+    i, j, k = sch.get_loops(block)
+    k0, k1 = sch.split(k, [None, 4])
+    bi, ti, ii = sch.split(i, [2, 2, 4])
+    tj, jj = sch.split(j, [4, 4])
+    sch.reorder(bi, k0, ti, tj, k1, ii, jj)
+    sch.bind(bi, "blockIdx.x")
+    loader = sch.cache_read(block, 1, "shared")
+    sch.compute_at(loader, k0)
+    _, y, x, lanes = sch.split(sch.fuse(*sch.get_loops(loader)[-2:]), [None, 4, 2, 4])
+    for loop, tag in ((y, "threadIdx.y"), (x, "threadIdx.x"), (ti, "threadIdx.y")):
+        sch.bind(loop, tag)
+    sch.bind(tj, "threadIdx.x")
+    sch.vectorize(lanes)
+    sch.unroll(ii)
+    text = kernel_text(agree(func, sch))
+    assert "B_shared[T.Ramp(" in text
+
+
 class _WithoutBarrier(Mutator):
     """Drops one barrier of a program."""
 
@@ -341,7 +363,9 @@ def main(A: T.Buffer((4, 40), "float32"), S: T.Buffer((4, 40), "float32")):
 """
 
 
-@pytest.mark.parametrize("scopes", [("shared", "shared"), ("local", "shared"), ("local", "local")])
+@pytest.mark.parametrize(
+    "scopes", [("shared", "shared"), ("local", "shared"), ("local", "local"), ("global", "global")]
+)
 @pytest.mark.parametrize("threads", [8, 16])
 def test_softmax_of_rows(scopes: tuple[str, str], threads: int) -> None:
     func = parse(SOFTMAX)
