@@ -31,6 +31,7 @@ from tilewright.ir import (
     not_,
     pre_order,
 )
+from tilewright.tir.analysis import SideEffect, side_effect
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
@@ -48,9 +49,9 @@ _HARMLESS = ("prefetch", "assume")
 _DIVISIONS = ("truncdiv", "truncmod")
 
 
-def is_pure(expr: Node) -> bool:
+def is_pure(expr: Any) -> bool:
     """Whether evaluating an expression does nothing but give its value."""
-    return not any(type(item) is Call and item.op.effect in _EFFECTS for item in pre_order(expr))
+    return side_effect(expr) <= SideEffect.READ_STATE
 
 
 def memory_read(expr: Node) -> set[Var]:

@@ -10,8 +10,9 @@ Nothing is evaluated that might not have been, unless it is proven not to trap: 
 has a nonzero divisor, a hoisted load is in bounds whether or not the loop runs.
 
 Not in the default order for CPUs: LoopPartition cuts loops at conditions on them, and the emitter
-for LLVM places each expression in the outermost scope that it can be in. Use it for code generators
-that write expressions where they stand.
+for LLVM places each expression in the outermost scope that it can be in: no kernel gained. It is
+for code generators that write expressions where they stand. The pass option
+``tir.hoist_invariants`` puts it in.
 """
 
 from __future__ import annotations
