@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import Call, Range, as_int, expr_equal, free_vars
+from tilewright.testing.fuzz.intrinsics import LONGEST, copy_intrinsic
 from tilewright.testing.fuzz.steps import BlockRef, LoopRef, Made, Step
-from tilewright.tir import BlockRealize, BufferStore, For
+from tilewright.tir import BlockRealize, BufferLoad, BufferStore, For
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
 
 Drawer = Callable[["Draw"], "Step | None"]
@@ -703,13 +704,22 @@ def _slides(part: Range) -> bool:
 
 
 def draw_tensorize(d: Draw) -> Step | None:
-    """Put an intrinsic in the place of a nest that may or may not be what it describes."""
-    loop = d.loop()
-    name = d.rng.choice(sorted(INTRINSICS))
-    return None if loop is None else Step("tensorize", (loop, name))
+    """Put an intrinsic that copies a row in the place of a loop that does so, or of another."""
+    fitting = []
+    for name, item in d.blocks.items():
+        body, loops = item.block.body, d.loops_of(item)
+        if type(body) is BufferStore and type(body.value) is BufferLoad and loops:
+            extent = as_int(loops[-1].extent)
+            if extent is not None and extent <= LONGEST:
+                buffer = body.buffer
+                fitting.append((LoopRef(name, len(loops) - 1), buffer.dtype, extent))
+    if not fitting:
+        return None
+    loop, dtype, extent = d.rng.choice(fitting)
+    if d.chance(0.05):
+        extent = d.rng.randint(1, LONGEST)
+    return Step("tensorize", (loop, copy_intrinsic(dtype, extent)))
 
-
-INTRINSICS: dict[str, tuple[str, str]] = {}
 
 DRAWERS: dict[str, Row] = {
     "annotate_buffer_access": Row(0.5, draw_annotate_access),
@@ -764,6 +774,7 @@ DRAWERS: dict[str, Row] = {
     "sample_perfect_tile": Row(0.05, args(loop, lambda d: d.rng.choice([0, 1, 2, 3]))),
     "set_scope": Row(0.5, draw_set_scope),
     "split": Row(4, draw_split),
+    "tensorize": Row(0.7, draw_tensorize),
     "transform_block_layout": Row(0.7, draw_block_layout),
     "transform_layout": Row(1.2, draw_layout),
     "unannotate": Row(0.3, draw_unannotate),
@@ -772,9 +783,7 @@ DRAWERS: dict[str, Row] = {
 }
 """Every primitive that is fuzzed."""
 
-EXCLUDED: dict[str, str] = {
-    "tensorize": "needs intrinsics that fit the program; its own tests have them",
-}
+EXCLUDED: dict[str, str] = {}
 """Primitives that are not fuzzed, and why."""
 
 

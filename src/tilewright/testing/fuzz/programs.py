@@ -193,7 +193,8 @@ def iterations(program: Program) -> int:
     """Count innermost iterations, roughly."""
     total = 0
     for stage in program.stages:
-        counts, depths = [], []
+        counts: list[int] = []
+        depths: list[int] = []
         for line in stage.lines:
             depth = len(line) - len(line.lstrip())
             while depths and depths[-1] >= depth:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.driver import compile as compile_module
-from tilewright.ir import IRModule, rewrite_bottom_up, structural_equal, substitute
+from tilewright.ir import IRModule, pre_order, rewrite_bottom_up, structural_equal, substitute
 from tilewright.script import parse
 from tilewright.support.errors import BuildError, CodegenError, LowerError, ScheduleError
 from tilewright.testing.fuzz.programs import Program
@@ -161,7 +161,7 @@ class Session:
         if text != self.seen or every:
             self.run(compile_function(func), primitive, every)
             self.seen = text
-        if any(word in text_of_kinds(func) for word in ("parallel", "vectorized")):
+        if kinds_of_loops(func) & {"parallel", "vectorized"}:
             self.run(compile_function(backwards(func)), f"{primitive}", every, "backwards, ")
 
     def run(self, program: Any, primitive: str, every: bool, how: str = "") -> None:
@@ -238,8 +238,9 @@ class Session:
         def pruned(sch: Schedule) -> None:
             trace.simplified().apply_to_schedule(sch, remove_postproc=False)
 
+        func = self.program.build()  # equal in structure, but not the same objects
         for how, replay in (("JSON", from_json), ("Python", from_python), ("pruned", pruned)):
-            again = Schedule(self.program.build())
+            again = Schedule(func)
             try:
                 replay(again)
             except Exception as error:
@@ -314,17 +315,9 @@ def _gist(message: str) -> str:
     return " ".join(w for w in words if not any(c.isdigit() or c in "'\"`" for c in w))[:90]
 
 
-def text_of_kinds(func: PrimFunc) -> set[str]:
+def kinds_of_loops(func: PrimFunc) -> set[str]:
     """Return the kinds of all loops of a function."""
-    kinds: set[str] = set()
-
-    def look(node: Any) -> Any:
-        if type(node) is For:
-            kinds.add(node.kind)
-        return node
-
-    rewrite_bottom_up(func.body, look)
-    return kinds
+    return {node.kind for node in pre_order(func.body) if type(node) is For}
 
 
 def backwards(func: PrimFunc) -> PrimFunc:

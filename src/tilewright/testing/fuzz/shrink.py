@@ -7,6 +7,7 @@ and the trace that shows the fault.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -167,6 +168,11 @@ def reproduction(finding: Finding) -> str:
     last = "\n".join(f"# then: {step}" for step in calls)
     shapes = ", ".join(f"{t.name}: {t.dtype}{list(t.dims)}" for t in finding.program.params)
     fault = finding.fault
+    intrinsics = sorted(set(re.findall(r"fuzz\.copy\.(\w+)\.(\d+)", steps)))
+    imports = setup = ""
+    if intrinsics:
+        imports = "from tilewright.testing.fuzz.intrinsics import copy_intrinsic\n"
+        setup = "".join(f'copy_intrinsic("{dtype}", {n})\n' for dtype, n in intrinsics) + "\n"
     return f'''"""{fault.kind}: {fault.primitive}. Found in case {finding.case!r}."""
 
 {note}
@@ -174,10 +180,10 @@ def reproduction(finding: Finding) -> str:
 {steps}
 
 from tilewright.script import parse
-from tilewright.tir.analysis import verify
+{imports}from tilewright.tir.analysis import verify
 from tilewright.tir.schedule import Schedule
 
-PROGRAM = """
+{setup}PROGRAM = """
 {finding.program.text()}"""
 # Dimensions {dict(finding.program.dims)}; parameters {shapes}
 
