@@ -131,6 +131,20 @@ def test_matmul_of_odd_sizes() -> None:
     agree(func, tiled_matmul(func))
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_tiles_are_fetched_an_iteration_ahead(asynchronous: bool) -> None:
+    func = matmul(16, 16, 16)
+    sch = tiled_matmul(func)
+    k0 = sch.get_loops(sch.get_block("C"))[2]
+    sch.annotate(k0, "software_pipeline_stage", [0, 0, 1])
+    sch.annotate(k0, "software_pipeline_order", [0, 1, 2])
+    if asynchronous:
+        sch.annotate(k0, "software_pipeline_async_stages", [0])
+    text = kernel_text(agree(func, sch))
+    inside = text[text.index("for k_0 in range(3)") :]
+    assert inside.count("storage_sync") == (3 if asynchronous else 2)
+
+
 def test_vector_loads_into_shared_memory() -> None:
     func = matmul(16, 16, 8)
     sch = Schedule(func)

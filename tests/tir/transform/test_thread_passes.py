@@ -377,6 +377,22 @@ def main(a: T.handle):
     assert barriers(text, "global") == 0
 
 
+@pytest.mark.parametrize("copy_first", [True, False])
+def test_a_barrier_follows_the_wait_for_asynchronous_copies(copy_first: bool) -> None:
+    copy = """
+    with T.attr(None, "async_commit_queue_scope", 0):
+        T.attr(None, "async_scope", 1)
+        S[(i + 1) % 3 * 16 + t] = A[t]"""
+    use = """
+    with T.attr(None, "async_wait_queue_scope", 0):
+        T.attr(None, "async_wait_inflight_count", 1)
+        B[t] = S[i % 3 * 16 + 15 - t]"""
+    made = synced(step("for i in range(9):" + (copy + use if copy_first else use + copy)))
+    assert made.index("inflight_count") < made.index("storage_sync") < made.index("B[t] =")
+    # With three versions that barrier is the only one.
+    assert made.count("storage_sync") == 1
+
+
 def test_vectors_count_by_lanes() -> None:
     body = "S[t * 4 : t * 4 + 4] = A[0:4]\nB[t] = S[t * 4 + {}]"
     assert barriers(step(body.format(3))) == 0

@@ -3,12 +3,13 @@
 A barrier goes before a statement that reads what another thread may have written since the last
 barrier, or writes what another one may have read or written; the iterations of a loop count too.
 Accesses that are shown to be of one thread (``thread_conflicts``) need none. Barriers stand where
-all threads of a block pass: a branch that only some take is split around them.
+all threads of a block pass: a branch that only some take is split around them. Asynchronous copies
+count as writes where they start, and again where a thread waits for them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -57,6 +58,7 @@ from tilewright.tir.transform.kernels import (
 from tilewright.tir.transform.thread_conflicts import Access, Conflicts
 
 SCOPES = ("shared", "warp", "global")
+ASYNC_SCOPE, ASYNC_WAIT = "async_scope", "async_wait_queue_scope"
 
 
 class ThreadSync(FunctionTransform):
@@ -87,7 +89,10 @@ def _synchronised(kernel: For, scope: str, analyzer: Analyzer) -> Stmt:
         analyzer.bind(loop.loop_var, Range(loop.min, loop.extent), override=True)
     blocks = {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
     planner = _Planner(scope, Conflicts(threads, analyzer), set(threads))
-    made, _ = planner.visit(body, _Place({v: d for v, d in blocks.items() if v not in threads}))
+    place = _Place({var: domain for var, domain in blocks.items() if var not in threads})
+    made, _ = planner.visit(body, place)
+    if planner.in_flight:  # a wait may stand before the copies of the iteration before
+        made, _ = planner.visit(body, place)
     for loop in reversed(loops):
         made = loop if made is loop.body else loop.replace(body=made)
     return made
@@ -123,6 +128,7 @@ class _Planner:
         self.scope = scope
         self.conflicts = conflicts
         self.varying = threads  # variables that differ between threads
+        self.in_flight: list[Access] = []  # writes of asynchronous copies, of whatever iteration
         self.barrier = "warp" if scope == "warp" else "shared"
 
     # ---- accesses -------------------------------------------------------------------------
@@ -182,8 +188,12 @@ class _Planner:
             return self.repeat(stmt, place)
         if kind is LetStmt:
             return self.let(stmt, place)
+        if kind is AttrStmt and stmt.key == ASYNC_WAIT:
+            return self.wait(stmt, place)
         if kind in (Allocate, DeclBuffer, AttrStmt):
             body, flow = self.visit(stmt.body, place)
+            if kind is AttrStmt and stmt.key == ASYNC_SCOPE:
+                self.in_flight += [replace(a, own=frozenset(a.loops)) for a in flow.head if a.write]
             return (stmt if body is stmt.body else stmt.replace(body=body)), flow
         if self.is_sync(stmt):
             return stmt, _Flow([], [], True)
@@ -193,6 +203,23 @@ class _Planner:
         raise LowerError(
             f"ThreadSync doesn't know {kind.__name__}: it runs after blocks are lowered"
         )
+
+    def wait(self, stmt: AttrStmt, place: _Place) -> tuple[Stmt, _Flow]:
+        """A thread waits for its own copies only: those of others are there after a barrier."""
+        inner: Stmt = stmt
+        around: list[AttrStmt] = []
+        while isinstance(inner, AttrStmt):
+            around.append(inner)
+            inner = inner.body
+        body, flow = self.visit(inner, place)
+        if self.clash(self.in_flight, flow.head):
+            body = seq(self.sync(), body)
+            flow = _Flow([], flow.tail, True)
+        if body is inner:
+            return stmt, flow
+        for attr in reversed(around):
+            body = attr.replace(body=body)
+        return body, flow
 
     def sequence(self, stmt: SeqStmt, place: _Place) -> tuple[Stmt, _Flow]:
         made: list[Stmt] = []
