@@ -6,8 +6,8 @@ import contextlib
 import random
 
 import pytest
+from random_walks import PROGRAMS, Walk
 from schedule_cases import chain, check, matmul_relu, refuses
-from test_random_schedules import PROGRAMS, Walk
 
 from tilewright.ir import IRModule, assert_structural_equal
 from tilewright.support.errors import ScheduleError

@@ -12,11 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from random_walks import PROGRAMS, Walk
 from schedule_cases import arrays
-from test_random_schedules import PROGRAMS, Walk
 from transform_cases import lowered, same
 
-from tilewright import driver
 from tilewright.ir import (
     Expr,
     FloorDiv,
@@ -34,8 +33,9 @@ from tilewright.ir import (
     minimum,
     select,
 )
-from tilewright.support.errors import ScheduleError
-from tilewright.target import Target
+from tilewright.testing.fuzz.driver import Chooser
+from tilewright.testing.fuzz.session import Session
+from tilewright.testing.fuzz.stages import generate
 from tilewright.tir import (
     Allocate,
     Buffer,
@@ -53,7 +53,6 @@ from tilewright.tir import (
 )
 from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import run
-from tilewright.tir.schedule import Schedule
 
 PASSES: dict[str, Callable[[], Pass]] = {
     "canonicalize": transform.CanonicalizeLoops,
@@ -78,51 +77,48 @@ ALL = Sequential([make() for make in PASSES.values()], "All")
 OPTIONS = {"tir.cse": True, "tir.hoist_invariants": True, "tir.narrow_dtype": True}
 
 
-def random_schedule(name: str, seed: int) -> tuple[PrimFunc, Schedule]:
-    """A program, and a random schedule of it with loops of all kinds."""
-    func = PROGRAMS[name]()
-    sch = Schedule(func, seed=0)
-    walk = Walk(sch, seed)
-    kinds = [sch.parallel, sch.vectorize, sch.unroll]
-    for step in range(12):
-        try:
-            if step < 8:
-                walk.step()
-            else:
-                walk.rng.choice(kinds)(walk.some_loop([walk.some_block()]))
-        except ScheduleError:
-            continue
-    return func, sch
+def random_schedule(case: str) -> Session:
+    """A random program after some random primitives."""
+    rng = random.Random(case)
+    session = Session(generate(case), seed=rng.getrandbits(32))
+    chooser = Chooser()
+    for number in range(14):
+        step = chooser.step(session, rng, number)
+        if step is not None:
+            session.apply(step, render=False)
+    return session
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("seed", range(6))
-def test_passes_after_random_schedules(name: str, seed: int) -> None:
-    func, sch = random_schedule(name, seed)
+def check_passes(session: Session) -> None:
+    """Lower, run each pass, compare on all sets of extents."""
     flat = [*transform.block_passes(), transform.FlattenBuffer()]
-    simple = [transform.Simplify()] if seed % 2 else []
-    mod = Sequential([*flat, *simple])(sch.mod)
-    expected = arrays(func, n=5)
-    run(mod, *expected)
-    for make in (*PASSES.values(), lambda: ALL):
-        made = make()(mod)
-        verify(made)
-        actual = arrays(func, n=5)
-        run(made, *actual)
-        for a, b in zip(expected, actual):
-            np.testing.assert_array_equal(a, b)
+    simple = [transform.Simplify()] if session.data_seed % 2 else []
+    mod = Sequential([*flat, *simple])(session.sch.mod)
+    made = {name: make()(mod) for name, make in (*PASSES.items(), ("all", lambda: ALL))}
+    for item in made.values():
+        verify(item)
+    for sizes in session.sizes:
+        expected = session.program.arrays(session.data_seed, sizes)
+        run(mod, *expected)
+        for name, item in made.items():
+            actual = session.program.arrays(session.data_seed, sizes)
+            run(item, *actual)
+            for a, b in zip(expected, actual):
+                np.testing.assert_array_equal(a, b, err_msg=f"{name} {sizes}")
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_compiled_with_all_options(name: str) -> None:
-    func, sch = random_schedule(name, 100)
-    expected, actual = arrays(func, n=5), arrays(func, n=5)
-    run(func, *expected)
-    with PassContext(config=OPTIONS):
-        built = driver.compile(sch.mod, Target("llvm -mcpu=x86-64-v3 -num-cores=1"))
-    built["main"](*actual)
-    for a, b in zip(expected, actual):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
+@pytest.mark.parametrize("number", range(40))
+def test_passes_after_random_schedules(number: int) -> None:
+    check_passes(random_schedule(f"passes-{number}"))
+
+
+def test_compiled_with_all_options() -> None:
+    compiled = 0
+    for number in range(12):
+        session = random_schedule(f"compiled-{number}")
+        with PassContext(config=OPTIONS):
+            compiled += not session.check_compiled()
+    assert compiled > 6
 
 
 class Statements:
