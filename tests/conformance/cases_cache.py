@@ -84,6 +84,12 @@ def _tiled(sch: Schedule) -> None:
 CASES = [
     # ---- cache_read
     Accept("cache_read", matmul, lambda s: s.cache_read("C", 1, "shared")),
+    Accept("cache_read", matmul, lambda s: s.cache_read("C", "B", "shared")),
+    Accept(
+        "cache_read",
+        matmul,
+        lambda s: s.cache_read("C", s.get(s.get_block("C")).reads[0].buffer, "shared"),
+    ),
     Accept("cache_read", padded, lambda s: s.cache_read("B", 0, "local")),
     Accept("cache_read", chain, lambda s: (_tiled(s), s.cache_read("C", 0, "local"))),
     Accept("cache_read", updates, lambda s: s.cache_read("C", 0, "local", [s.get_block("C")])),
@@ -95,7 +101,11 @@ CASES = [
         sizes=FIVE,
     ),
     Refuse(
-        "cache_read", "position of one", matmul, lambda s: s.cache_read("C", 2, "x"), "no buffer 2"
+        "cache_read",
+        "position or name",
+        matmul,
+        lambda s: s.cache_read("C", 2, "x"),
+        "no buffer 2",
     ),
     Refuse(
         "cache_read",
@@ -151,7 +161,7 @@ def main(A: T.Buffer((8,)), B: T.Buffer((8,))):
     Accept("cache_write", symbolic_matmul, lambda s: s.cache_write("C", 0, "local"), sizes=FIVE),
     Refuse(
         "cache_write",
-        "position of one",
+        "position or name",
         chain,
         lambda s: s.cache_write("B", 1, "local"),
         "no buffer 1",
@@ -244,7 +254,7 @@ def main(A: T.Buffer((8,)), B: T.Buffer((8,))):
     ),
     Refuse(
         "cache_inplace",
-        "position of one",
+        "position or name",
         updates,
         lambda s: s.cache_inplace("B", 3, "local"),
         "no buffer 3",
@@ -441,7 +451,7 @@ def main(A: T.Buffer((8,))):
     ),
     Refuse(
         "reindex_cache_read",
-        "position of one",
+        "position or name",
         matmul,
         lambda s: s.reindex_cache_read("C", 2, "local", lambda i, j, k: (i,)),
         "no buffer 2",
@@ -501,7 +511,7 @@ def main(A: T.Buffer((8,))):
     ),
     Refuse(
         "reindex_cache_write",
-        "position of one",
+        "position or name",
         matmul,
         lambda s: s.reindex_cache_write("C", 1, "local", lambda i, j, k: (i, j)),
         "no buffer 1",

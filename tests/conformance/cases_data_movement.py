@@ -134,7 +134,7 @@ CASES = [
     Accept("read_at", symbolic_window, lambda s: s.read_at(_tile(s, "C"), "C", 0, "x"), FIVE),
     Refuse(
         "read_at",
-        "position of one",
+        "position or name",
         chain,
         lambda s: s.read_at(_tile(s, "B"), "B", 1, "shared"),
         "no buffer 1",
@@ -193,7 +193,7 @@ CASES = [
     Accept("write_at", symbolic_chain, lambda s: s.write_at(_tile(s, "B"), "B", 0, "x"), FIVE),
     Refuse(
         "write_at",
-        "position of one",
+        "position or name",
         chain,
         lambda s: s.write_at(_tile(s, "B"), "B", 1, "shared"),
         "no buffer 1",
@@ -296,7 +296,7 @@ CASES = [
     ),
     Refuse(
         "rolling_buffer",
-        "position of one",
+        "position or name",
         pool,
         lambda s: s.rolling_buffer(_under(s, 0), 1),
         "no buffer 1",

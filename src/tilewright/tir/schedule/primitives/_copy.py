@@ -45,6 +45,7 @@ from tilewright.tir import (
 )
 from tilewright.tir.index_map import solve_indices
 from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.instruction import CONVERTERS
 from tilewright.tir.schedule.primitives._place import place
 from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
 from tilewright.tir.schedule.primitives._scope import (
@@ -54,6 +55,18 @@ from tilewright.tir.schedule.primitives._scope import (
     restricting_conjuncts,
 )
 from tilewright.tir.schedule.state import ScheduleState
+
+BufferIndex = int | str
+"""A buffer among those that a block reads or writes: its position or name; a ``Buffer`` too."""
+
+
+def _buffer_index(value: Any) -> Any:
+    if isinstance(value, Buffer):
+        return value.name
+    return CONVERTERS["int | str"](value)
+
+
+CONVERTERS["BufferIndex"] = _buffer_index
 
 # ---- which buffer, which blocks -----------------------------------------------------------------
 
@@ -76,27 +89,33 @@ def resolve_buffer(state: ScheduleState, realize: BlockRealize, buffer: Any) -> 
             f'expected ("read", index), ("write", index) or a buffer\'s name, got {buffer!r}'
         )
     is_read = buffer[0] == "read"
-    regions = block.reads if is_read else block.writes
-    buffer_at(state, realize, regions, buffer[1], "reads" if is_read else "writes")
-    return is_read, int(buffer[1])
+    return is_read, _position(state, realize, buffer[1], is_read)
 
 
-def buffer_at(
-    state: ScheduleState,
-    realize: BlockRealize,
-    regions: Sequence[BufferRegion],
-    index: int,
-    what: str,
-) -> Buffer:
-    """Return the buffer of a block's read or write region by its position."""
-    if not 0 <= index < len(regions):
-        names = ", ".join(f"{n}: {region.buffer.name}" for n, region in enumerate(regions))
-        raise state.error(
-            f"block {realize.block.name!r} {what} {len(regions)} buffers ({names}), "
-            f"there is no buffer {index}",
-            realize,
-        )
-    return regions[index].buffer
+def buffer_at(sch: Any, realize: BlockRealize, index: BufferIndex, *, reads: bool) -> Buffer:
+    """Return a buffer that a block reads (or writes), by position or name; record the position."""
+    position = _position(sch.state, realize, index, reads)
+    if reads:
+        sch.note(read_buffer_index=position)
+        return realize.block.reads[position].buffer
+    sch.note(write_buffer_index=position)
+    return realize.block.writes[position].buffer
+
+
+def _position(state: ScheduleState, realize: BlockRealize, index: Any, is_read: bool) -> int:
+    regions = realize.block.reads if is_read else realize.block.writes
+    if isinstance(index, str):
+        for position, region in enumerate(regions):
+            if region.buffer.name == index:
+                return position
+    elif 0 <= int(index) < len(regions):
+        return int(index)
+    names = ", ".join(f"{n}: {region.buffer.name}" for n, region in enumerate(regions))
+    raise state.error(
+        f"block {realize.block.name!r} {'reads' if is_read else 'writes'} {len(regions)} buffers "
+        f"({names}), there is no buffer {index}",
+        realize,
+    )
 
 
 def consumers_of(

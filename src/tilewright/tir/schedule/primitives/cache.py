@@ -19,6 +19,7 @@ from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._copy import (
     Box,
+    BufferIndex,
     accessed,
     anchor_of,
     buffer_at,
@@ -46,7 +47,7 @@ from tilewright.tir.schedule.state import ScheduleState
 def cache_read(
     sch: Any,
     block: BlockRV,
-    read_buffer_index: int,
+    read_buffer_index: BufferIndex,
     storage_scope: str,
     consumer_blocks: Sequence[BlockRV] = (),
 ) -> BlockRV:
@@ -56,7 +57,7 @@ def cache_read(
     block that copies.
 
     Preconditions:
-        - ``read_buffer_index`` is the position of one of the buffers that the block reads
+        - ``read_buffer_index`` is the position or name of a buffer that the block reads
         - each of ``consumer_blocks`` reads the buffer, in the scope of the block
         - no consumer that is to read the copy writes the buffer as well
         - no consumer uses the buffer through its pointer
@@ -80,7 +81,7 @@ def cache_read(
     state: ScheduleState = sch.state
     realize = state.get_block(block)
     scope = scope_of(state, realize)
-    buffer = buffer_at(state, realize, realize.block.reads, read_buffer_index, "reads")
+    buffer = buffer_at(sch, realize, read_buffer_index, reads=True)
     consumers = consumers_of(scope, realize, buffer, consumer_blocks)
     for consumer in consumers:
         if buffer in regions_buffers(consumer.block.writes):
@@ -104,7 +105,7 @@ def cache_read(
 def cache_write(
     sch: Any,
     block: BlockRV,
-    write_buffer_index: int,
+    write_buffer_index: BufferIndex,
     storage_scope: str,
     consumer_blocks: Sequence[BlockRV] = (),
 ) -> BlockRV:
@@ -113,7 +114,7 @@ def cache_write(
     ``consumer_blocks`` read the new buffer instead of the old. Returns the block that copies.
 
     Preconditions:
-        - ``write_buffer_index`` is the position of one of the buffers that the block writes
+        - ``write_buffer_index`` is the position or name of a buffer that the block writes
         - no other block of the scope writes the buffer
         - the predicate of the block does no more than keep its axes inside their ranges, which
           depend on no loop
@@ -142,7 +143,7 @@ def cache_write(
     state: ScheduleState = sch.state
     realize = state.get_block(block)
     scope = scope_of(state, realize)
-    buffer = buffer_at(state, realize, realize.block.writes, write_buffer_index, "writes")
+    buffer = buffer_at(sch, realize, write_buffer_index, reads=False)
     check_only_writer(scope, realize, buffer)
     check_predicate_is_domain(scope, realize)
     if buffer in regions_buffers(realize.block.reads):
@@ -169,7 +170,7 @@ def cache_write(
 
 @primitive
 def cache_inplace(
-    sch: Any, block: BlockRV, read_buffer_index: int, storage_scope: str
+    sch: Any, block: BlockRV, read_buffer_index: BufferIndex, storage_scope: str
 ) -> list[BlockRV]:
     """Let a block that updates a buffer do so in ``storage_scope``, with copies before and after.
 
@@ -177,7 +178,7 @@ def cache_inplace(
     updated comes back as it was.
 
     Preconditions:
-        - ``read_buffer_index`` is the position of one of the buffers that the block reads
+        - ``read_buffer_index`` is the position or name of a buffer that the block reads
         - the block writes that buffer as well
         - the block doesn't use the buffer through its pointer
         - the block updates the very box it reads, without holes and wherever it runs, if others
@@ -205,7 +206,7 @@ def cache_inplace(
     state: ScheduleState = sch.state
     realize = state.get_block(block)
     scope = scope_of(state, realize)
-    buffer = buffer_at(state, realize, realize.block.reads, read_buffer_index, "reads")
+    buffer = buffer_at(sch, realize, read_buffer_index, reads=True)
     if buffer not in regions_buffers(realize.block.writes):
         raise state.error(
             f"block {realize.block.name!r} reads {buffer.name} but doesn't write it",

@@ -32,6 +32,7 @@ from tilewright.tir.index_map import as_index_map
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._copy import (
+    BufferIndex,
     anchor_of,
     buffer_at,
     element,
@@ -105,7 +106,7 @@ def reindex(sch: Any, block: BlockRV, buffer: Any) -> BlockRV:
 
 @primitive
 def reindex_cache_read(
-    sch: Any, block: BlockRV, read_buffer_index: int, storage_scope: str, index_map: Any
+    sch: Any, block: BlockRV, read_buffer_index: BufferIndex, storage_scope: str, index_map: Any
 ) -> BlockRV:
     """Copy what ``block`` reads into a buffer laid out by a map of the block's axes.
 
@@ -113,7 +114,7 @@ def reindex_cache_read(
     ``IndexMap`` or a lambda's text. Returns the block that copies.
 
     Preconditions:
-        - ``read_buffer_index`` is the position of one of the buffers that the block reads
+        - ``read_buffer_index`` is the position or name of a buffer that the block reads
         - the block reads the buffer element by element, by the same indices everywhere, not
           through its pointer
         - the block doesn't write the buffer
@@ -144,14 +145,14 @@ def reindex_cache_read(
     state: ScheduleState = sch.state
     realize = state.get_block(block)
     scope = scope_of(state, realize)
-    buffer = buffer_at(state, realize, realize.block.reads, read_buffer_index, "reads")
+    buffer = buffer_at(sch, realize, read_buffer_index, reads=True)
     where = _mapped_axes(sch, realize, index_map)
     return _Reindex(scope, realize, buffer, is_read=True).run(where, None, storage_scope)
 
 
 @primitive
 def reindex_cache_write(
-    sch: Any, block: BlockRV, write_buffer_index: int, storage_scope: str, index_map: Any
+    sch: Any, block: BlockRV, write_buffer_index: BufferIndex, storage_scope: str, index_map: Any
 ) -> BlockRV:
     """Let ``block`` write into a buffer laid out by a map of its axes, and copy from there.
 
@@ -159,7 +160,7 @@ def reindex_cache_write(
     ``IndexMap`` or a lambda's text. Returns the block that copies.
 
     Preconditions:
-        - ``write_buffer_index`` is the position of one of the buffers that the block writes
+        - ``write_buffer_index`` is the position or name of a buffer that the block writes
         - the block accesses the buffer element by element, by the same indices everywhere, not
           through its pointer
         - the block is the only writer of the buffer, and complete or a reduction
@@ -189,7 +190,7 @@ def reindex_cache_write(
     state: ScheduleState = sch.state
     realize = state.get_block(block)
     scope = scope_of(state, realize)
-    buffer = buffer_at(state, realize, realize.block.writes, write_buffer_index, "writes")
+    buffer = buffer_at(sch, realize, write_buffer_index, reads=False)
     where = _mapped_axes(sch, realize, index_map)
     return _Reindex(scope, realize, buffer, is_read=False).run(where, None, storage_scope)
 

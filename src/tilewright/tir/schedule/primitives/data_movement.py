@@ -29,7 +29,7 @@ from tilewright.tir import (
 )
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.primitives._copy import Box, buffer_at, cache_buffer
+from tilewright.tir.schedule.primitives._copy import Box, BufferIndex, buffer_at, cache_buffer
 from tilewright.tir.schedule.primitives._place import place
 from tilewright.tir.schedule.primitives._scope import (
     Scope,
@@ -47,7 +47,7 @@ AUTO_COPY = "auto_copy"
 
 @primitive
 def read_at(
-    sch: Any, loop: LoopRV, block: BlockRV, read_buffer_index: int, storage_scope: str
+    sch: Any, loop: LoopRV, block: BlockRV, read_buffer_index: BufferIndex, storage_scope: str
 ) -> BlockRV:
     """Copy, in each iteration of ``loop``, the tile that is read there into ``storage_scope``.
 
@@ -55,7 +55,7 @@ def read_at(
     that copies; it is annotated with ``auto_copy``.
 
     Preconditions:
-        - ``read_buffer_index`` is the position of one of the buffers that the block reads
+        - ``read_buffer_index`` is the position or name of a buffer that the block reads
         - the block is under the loop, in the same block as the loop
         - no block under the loop writes the buffer, or uses it through its pointer
         - the loops on which the tile depends have known bounds
@@ -82,7 +82,7 @@ def read_at(
     state: ScheduleState = sch.state
     realize = state.get_block(block)
     scope = scope_of(state, realize)
-    buffer = buffer_at(state, realize, realize.block.reads, read_buffer_index, "reads")
+    buffer = buffer_at(sch, realize, read_buffer_index, reads=True)
     target = state.get_loop(loop)
     below = _below(scope, realize, target)
     readers = [item for item in scope.readers(buffer) if item in below]
@@ -109,7 +109,7 @@ def read_at(
 
 @primitive
 def write_at(
-    sch: Any, loop: LoopRV, block: BlockRV, write_buffer_index: int, storage_scope: str
+    sch: Any, loop: LoopRV, block: BlockRV, write_buffer_index: BufferIndex, storage_scope: str
 ) -> BlockRV:
     """Let ``block`` write into ``storage_scope``, and copy a tile from there in each iteration.
 
@@ -117,7 +117,7 @@ def write_at(
     annotated with ``auto_copy``.
 
     Preconditions:
-        - ``write_buffer_index`` is the position of one of the buffers that the block writes
+        - ``write_buffer_index`` is the position or name of a buffer that the block writes
         - the block is under the loop, in the same block as the loop
         - all writers of the buffer are under the loop, and complete in one iteration of it what
           they make
@@ -147,7 +147,7 @@ def write_at(
     state: ScheduleState = sch.state
     realize = state.get_block(block)
     scope = scope_of(state, realize)
-    buffer = buffer_at(state, realize, realize.block.writes, write_buffer_index, "writes")
+    buffer = buffer_at(sch, realize, write_buffer_index, reads=False)
     target = state.get_loop(loop)
     below = _below(scope, realize, target)
     writers = scope.writers(buffer)

@@ -43,7 +43,7 @@ from tilewright.tir import (
 )
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.primitives._copy import Box, buffer_at, why_not_filled
+from tilewright.tir.schedule.primitives._copy import Box, BufferIndex, buffer_at, why_not_filled
 from tilewright.tir.schedule.primitives._scope import (
     Scope,
     check_movable,
@@ -55,7 +55,7 @@ from tilewright.tir.schedule.state import ScheduleState
 
 
 @primitive
-def rolling_buffer(sch: Any, block: BlockRV, write_buffer_index: int) -> None:
+def rolling_buffer(sch: Any, block: BlockRV, write_buffer_index: BufferIndex) -> None:
     """Let a producer in its consumers' loops make only what the iteration before has not made.
 
     The outermost loop over which windows overlap becomes the one along which the buffer rolls: in
@@ -63,7 +63,7 @@ def rolling_buffer(sch: Any, block: BlockRV, write_buffer_index: int) -> None:
     either. The axis that rolls becomes opaque, which keeps the iterations in their order.
 
     Preconditions:
-        - ``write_buffer_index`` is the position of one of the buffers that the block writes
+        - ``write_buffer_index`` is the position or name of a buffer that the block writes
         - the block is complete or a reduction, and the only writer of the buffer
         - the buffer is allocated in the scope of the block, without strides, and nobody uses it
           through its pointer or in a tensorized block
@@ -100,7 +100,7 @@ def rolling_buffer(sch: Any, block: BlockRV, write_buffer_index: int) -> None:
     state: ScheduleState = sch.state
     realize = state.get_block(block)
     scope = scope_of(state, realize)
-    buffer = buffer_at(state, realize, realize.block.writes, write_buffer_index, "writes")
+    buffer = buffer_at(sch, realize, write_buffer_index, reads=False)
     check_only_writer(scope, realize, buffer)
     check_movable(scope, realize)
     if scope.is_visible_outside(buffer):
