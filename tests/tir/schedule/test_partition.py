@@ -417,6 +417,23 @@ def test_tails_compile() -> None:
         assert_compiled_agrees(sch, before)
 
 
+def test_cut_loops_compile() -> None:
+    before = matmul_relu(11, 7, 9)
+    sch = Schedule(before, check=True)
+    sch.merge(sch.get_loops("C")[0], sch.get_loops("D")[0])
+    first, rest = sch.loop_partition(sch.get_loops("C")[0], [4, None])
+    sch.parallel(first)
+    sch.split(rest, [None, 2], tail="peel")
+    sch.vectorize(sch.get_loops("D_i0")[1])
+    check(sch, before)
+    assert_compiled_agrees(sch, before)
+    before = guarded_chain()
+    sch = Schedule(before, check=True)
+    sch.split(sch.get_loops("B")[0], [None, 4], tail="pad")
+    sch.vectorize(sch.get_loops("B")[2])
+    assert_compiled_agrees(sch, before)
+
+
 def assert_compiled_agrees(sch: Schedule, before: PrimFunc) -> None:
     expected, actual = arrays(before), arrays(before)
     run(before, *expected)
@@ -587,6 +604,28 @@ def test_merge_refuses_gaps_and_nesting() -> None:
     refuses(sch, lambda: sch.merge(b[0], c[1]), "1 deep below")
     refuses(sch, lambda: sch.merge(b[0]), "at least two loops")
     refuses(sch, lambda: sch.merge(b[0], b[0]), "different ones")
+
+
+def test_merge_with_what_earlier_iterations_made() -> None:
+    n = 9
+    a = te.placeholder((n, 4), name="A")
+    b = te.compute((n, 4), lambda i, j: a[i, j] * 2.0, name="B")
+    c = te.compute(
+        (n, 4),
+        lambda i, j: b[i, 3 - j] + te.if_then_else(i >= 2, b[i - 2, j], 0.0),
+        name="C",
+    )
+    before = te.create_prim_func([a, c])
+    sch = Schedule(before, check=True)
+    refuses(
+        sch,
+        lambda: sch.merge(sch.get_loops("B")[1], sch.get_loops("C")[1]),
+        "touches in a later iteration only",
+    )
+    merged = sch.merge(sch.get_loops("B")[0], sch.get_loops("C")[0])
+    check(sch, before)
+    refuses(sch, lambda: sch.parallel(merged), "makes in another iteration")
+    assert_compiled_agrees(sch, before)
 
 
 def test_merge_of_partitioned_loops() -> None:

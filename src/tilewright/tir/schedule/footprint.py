@@ -92,7 +92,8 @@ def _covers_buffer(realize: BlockRealize, buffer: Buffer) -> bool:
     return False
 
 
-def _loops_between(state: ScheduleState, stmt: Any, above: For) -> list[For]:
+def loops_between(state: ScheduleState, stmt: Any, above: For) -> list[For]:
+    """Return the loops around a statement that are inside another loop around it."""
     loops = state.loops_above(stmt)
     return loops[loops.index(above) + 1 :]
 
@@ -145,7 +146,7 @@ class _InnerTerms:
         return 1 + sum(factor * (extent - 1) for factor, extent in self.terms or ())
 
 
-def _region_below(
+def region_below(
     ranges: tuple[Range, ...],
     realize: BlockRealize,
     loops: list[For],
@@ -223,14 +224,14 @@ def _makes_all(
             made[0].bind(loop.loop_var, Range(loop.min, loop.extent))
         return made[0]
 
-    source_loops = _loops_between(state, source, loop)
-    target_loops = _loops_between(state, target, loop)
+    source_loops = loops_between(state, source, loop)
+    target_loops = loops_between(state, target, loop)
     if not fills_box(source.iter_values, source_loops, analyzer):
         return False
-    written = _region_below(regions[0].region, source, source_loops, buffer, TRUE, analyzer)
+    written = region_below(regions[0].region, source, source_loops, buffer, TRUE, analyzer)
     return all(
-        _inside(
-            _region_below(r.region, target, target_loops, buffer, target.predicate, analyzer),
+        inside_box(
+            region_below(r.region, target, target_loops, buffer, target.predicate, analyzer),
             written,
             buffer,
             analyzer,
@@ -279,9 +280,10 @@ def fills_box(values: Sequence[Expr], loops: list[For], analyzer: Callable[[], A
     return True
 
 
-def _inside(
+def inside_box(
     box: list[Range], around: list[Range], buffer: Buffer, analyzer: Callable[[], Analyzer]
 ) -> bool:
+    """Whether the part of a box that is in the buffer is surely inside another box."""
     for inner, outer, extent in zip(box, around, buffer.shape):
         if expr_equal(inner.min, outer.min) and expr_equal(inner.extent, outer.extent):
             continue
@@ -322,9 +324,9 @@ def apart(
             made.bind(loops[-1].loop_var, Range(loops[-1].min, loops[-1].extent))
             return made
 
-        inner = _loops_between(state, realize, loops[-1])
+        inner = loops_between(state, realize, loops[-1])
         return [
-            _region_below(r.region, realize, inner, buffer, TRUE, analyzer)
+            region_below(r.region, realize, inner, buffer, TRUE, analyzer)
             for r in regions
             if r.buffer is buffer
         ]
@@ -351,7 +353,7 @@ def apart(
                 [_at(box, side[2], values) for box in found]
                 for found, side, values in ((mine, first, left), (theirs, second, right))
             ]
-            if not all(_disjoint(a, b, known) for a in renamed[0] for b in renamed[1]):
+            if not all(disjoint(a, b, known) for a in renamed[0] for b in renamed[1]):
                 return False
     return True
 
@@ -361,7 +363,7 @@ def _at(box: list[Range], loops: Sequence[For], values: Sequence[Expr]) -> list[
     return [Range(substitute(r.min, mapping), substitute(r.extent, mapping)) for r in box]
 
 
-def _disjoint(a: list[Range], b: list[Range], known: Analyzer) -> bool:
+def disjoint(a: list[Range], b: list[Range], known: Analyzer) -> bool:
     """Whether two boxes surely have no element in common."""
     return any(
         known.can_prove_ge(y.min - x.min, x.extent) or known.can_prove_ge(x.min - y.min, y.extent)

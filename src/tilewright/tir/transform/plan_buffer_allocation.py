@@ -2,18 +2,30 @@
 
 A buffer that only the body of one loop uses is allocated there, so that CompactBufferAllocation can
 shrink it to what one iteration touches. A loop that a reduction runs over is not entered: values
-live from one of its iterations to the next. Nor is a thread-bound loop whose threads all see the
-buffer: ``shared`` memory stays outside of threadIdx loops, ``global`` memory outside of kernels.
+live from one of its iterations to the next; nor is one of which an iteration may read what earlier
+ones wrote. Nor is a thread-bound loop whose threads all see the buffer: ``shared`` memory stays
+outside of threadIdx loops, ``global`` memory outside of kernels.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Expr, Mutator, Var, as_int, pre_order
+from tilewright.arith import Analyzer
+from tilewright.ir import Expr, Mutator, Range, Var, as_int, pre_order, substitute
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import SPATIAL, Allocate, Block, BlockRealize, BufferStore, For
+from tilewright.tir.schedule.footprint import disjoint, inside_box, region_below
+from tilewright.tir.stmt import (
+    SERIAL,
+    SPATIAL,
+    UNROLLED,
+    Allocate,
+    Block,
+    BlockRealize,
+    BufferStore,
+    For,
+)
 from tilewright.tir.transform.base import FunctionTransform
 from tilewright.tir.transform.kernels import shared_by_threads
 
@@ -30,6 +42,7 @@ class PlanBufferAllocation(FunctionTransform):
         for buffer, home in finder.home.items():
             path = finder.paths.get(buffer, ())
             loops = _loops_of_own(path[home:], buffer.scope)
+            loops = _before_handing_on(loops, buffer, path, func)
             if loops:
                 sites.setdefault(loops[-1], []).append(buffer)
                 moved.add(buffer)
@@ -46,6 +59,89 @@ def _loops_of_own(path: tuple[Any, ...], scope: str) -> list[For]:
             if item.thread is not None and shared_by_threads(scope, item.thread):
                 break
             found.append(item)
+    return found
+
+
+def _before_handing_on(
+    loops: list[For], buffer: Buffer, path: tuple[Any, ...], func: PrimFunc
+) -> list[For]:
+    """Cut a path of loops at the first whose iterations may read what earlier ones wrote.
+
+    Loops whose iterations run at the same time don't.
+    """
+    serial = [loop for loop in loops if loop.kind in (SERIAL, UNROLLED)]
+    # If an iteration of the innermost makes all that it reads, so do those of the others.
+    if serial and _hands_on(serial[-1], buffer, path, func):
+        for loop in serial:
+            if _hands_on(loop, buffer, path, func):
+                return loops[: loops.index(loop)]
+    return loops
+
+
+def _hands_on(loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) -> bool:
+    """Whether an iteration of a loop may read what an earlier one wrote.
+
+    It does not if all that its blocks read is what its blocks write, or if no earlier iteration
+    writes that.
+    """
+    reads: list[list[Range]] = []
+    writes: list[list[Range]] = []
+    known: list[Analyzer] = []
+    var = loop.loop_var
+
+    def analyzer() -> Analyzer:
+        if not known:
+            known.append(Analyzer())
+            for symbol in func.symbolic_vars():
+                known[0].bind_positive(symbol)
+            for item in path:
+                if isinstance(item, For):
+                    known[0].bind(item.loop_var, Range(item.min, item.extent))
+                else:
+                    for iter_var in item.iter_vars:
+                        known[0].bind(iter_var.var, iter_var.dom)
+        return known[0]
+
+    for realize, inner in _blocks_below(loop):
+        for regions, boxes in ((realize.block.reads, reads), (realize.block.writes, writes)):
+            for region in regions:
+                if region.buffer is buffer:
+                    boxes.append(
+                        region_below(
+                            region.region, realize, inner, buffer, realize.predicate, analyzer
+                        )
+                    )
+    open_reads = [
+        box
+        for box in reads
+        if not any(inside_box(box, other, buffer, analyzer) for other in writes)
+    ]
+    if not open_reads:
+        return False
+    earlier = Var(var.name, var.dtype)
+    analyzer().bind(earlier, Range(loop.min, var - loop.min))
+    before = [
+        [
+            Range(substitute(r.min, {var: earlier}), substitute(r.extent, {var: earlier}))
+            for r in box
+        ]
+        for box in writes
+    ]
+    return not all(disjoint(box, other, analyzer()) for box in open_reads for other in before)
+
+
+def _blocks_below(loop: For) -> list[tuple[BlockRealize, list[For]]]:
+    """The blocks below a loop, not in others, each with the loops between."""
+    found: list[tuple[BlockRealize, list[For]]] = []
+    stack: list[tuple[Any, list[For]]] = [(loop.body, [])]
+    while stack:
+        node, inner = stack.pop()
+        if isinstance(node, BlockRealize):
+            found.append((node, inner))
+        elif isinstance(node, For):
+            stack.append((node.body, [*inner, node]))
+        elif not isinstance(node, Expr):
+            stack.extend((item, inner) for item in node.child_nodes())
     return found
 
 

@@ -1,0 +1,46 @@
+"""Where intermediate buffers are allocated: inside loops, unless iterations hand values on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright.ir import IRModule
+from tilewright.script import parse
+from tilewright.tir.interpreter import run
+from tilewright.tir.transform import PlanBufferAllocation
+
+TWO_STEPS = """
+@T.prim_func
+def main(A: T.Buffer((9, 4), "float32"), C: T.Buffer((9, 4), "float32")):
+    B = T.alloc_buffer((9, 4), "float32")
+    for i in range(9):
+        for j in range(4):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+        for j in range(4):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = VALUE
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "inside"),
+    [
+        ("B[vi, 3 - vj]", True),
+        ("T.if_then_else(vi >= 2, B[vi - 2, vj], T.float32(0))", False),
+        ("B[vi // 2 * 2, vj]", False),
+    ],
+)
+def test_values_that_iterations_hand_on_outlive_them(value: str, inside: bool) -> None:
+    func = parse(TWO_STEPS.replace("VALUE", value))
+    planned = PlanBufferAllocation()(IRModule({"main": func}))["main"]
+    assert ("T.allocate" in planned.script()) == inside
+    a = np.random.default_rng(0).integers(-4, 5, (9, 4)).astype("float32")
+    expected, actual = np.zeros((9, 4), "float32"), np.zeros((9, 4), "float32")
+    run(func, a, expected)
+    tilewright.compile(IRModule({"main": func}), target="llvm")(a, actual)
+    np.testing.assert_array_equal(actual, expected)
