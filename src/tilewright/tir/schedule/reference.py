@@ -17,6 +17,7 @@ Each precondition is a sentence that a schedule may break; whoever breaks it get
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import textwrap
 from dataclasses import dataclass
@@ -87,10 +88,21 @@ def reference(primitive: Primitive) -> Reference:
 
 
 def _plain_signature(primitive: Primitive) -> str:
+    """The signature as it is written, without the schedule."""
     signature = inspect.signature(primitive.function)
-    kept = list(signature.parameters.values())[1:]
-    text = str(signature.replace(parameters=kept))
-    return text.replace("'", "") if "'" in text else text
+    parts = []
+    starred = False
+    for item in list(signature.parameters.values())[1:]:
+        text = f"{item.name}: {item.annotation}"
+        if item.kind is inspect.Parameter.VAR_POSITIONAL:
+            text, starred = "*" + text, True
+        elif item.kind is inspect.Parameter.KEYWORD_ONLY and not starred:
+            parts.append("*")
+            starred = True
+        if item.default is not inspect.Parameter.empty:
+            text += f" = {json.dumps(item.default) if type(item.default) is str else item.default}"
+        parts.append(text)
+    return f"({', '.join(parts)}) -> {signature.return_annotation}"
 
 
 def _bullets(lines: list[str]) -> tuple[str, ...]:
