@@ -12,8 +12,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from random_walks import PROGRAMS, Walk
-from schedule_cases import arrays
 from transform_cases import lowered, same
 
 from tilewright.ir import (
