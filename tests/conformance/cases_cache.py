@@ -157,7 +157,7 @@ def main(A: T.Buffer((8,)), B: T.Buffer((8,))):
     # ---- cache_write
     Accept("cache_write", matmul, lambda s: s.cache_write("C", 0, "local")),
     Accept("cache_write", chain, lambda s: (_tiled(s), s.cache_write("B", 0, "local"))),
-    Accept("cache_write", chain, lambda s: s.cache_write("B", 0, "local", [s.get_block("C")])),
+    Accept("cache_write", chain, lambda s: s.cache_write("B", 0, "local", ["C"])),
     Accept("cache_write", symbolic_matmul, lambda s: s.cache_write("C", 0, "local"), sizes=FIVE),
     Refuse(
         "cache_write",

@@ -184,6 +184,8 @@ class Primitive:
                 continue
             if type(value) is str and (convert is _block or convert is _block_or_loop):
                 value = sch.get_block(value)
+            elif convert is _blocks and isinstance(value, (list, tuple)):
+                value = [sch.get_block(item) if type(item) is str else item for item in value]
             try:
                 made[position] = convert(value)
             except TypeError as error:
