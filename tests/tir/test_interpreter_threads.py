@@ -254,6 +254,59 @@ def main(A: T.Buffer((4,), "int64")):
         run(parse(text.format(first="b // 2")), a, check_races=True)
 
 
+ASYNC = """
+@T.prim_func
+def main(A: T.Buffer((5, 4), "float32"), B: T.Buffer((5, 4), "float32")):
+    for t in T.thread_binding(4, thread="threadIdx.x"):
+        S = T.allocate((2, 4), "float32", scope="shared")
+        with T.attr(None, "async_commit_queue_scope", 0):
+            T.attr(None, "async_scope", 1)
+            S[0, t] = A[0, t]
+        for i in range(4):
+            with T.attr(None, "async_commit_queue_scope", 0):
+                T.attr(None, "async_scope", 1)
+                S[(i + 1) % 2, t] = A[i + 1, t]
+            with T.attr(None, "async_wait_queue_scope", 0):
+                T.attr(None, "async_wait_inflight_count", {count})
+                {sync}
+                B[i, t] = S[i % 2, {index}]
+            {sync}
+        {last}
+            T.attr(None, "async_wait_inflight_count", 0)
+            B[4, t] = S[0, t]
+"""
+LAST = 'with T.attr(None, "async_wait_queue_scope", 0):'
+
+
+def test_asynchronous_copies_arrive_when_they_are_waited_for() -> None:
+    a, b = RNG.standard_normal((5, 4)).astype("float32"), np.zeros((5, 4), "float32")
+    func = parse(ASYNC.format(count=1, sync=SYNC, index="3 - t", last=LAST))
+    run(func, a, b, check_races=True)
+    np.testing.assert_array_equal(b[:4], a[:4, ::-1])
+    np.testing.assert_array_equal(b[4], a[4])
+    # A wait that leaves too many groups in flight: the memory holds what it held before.
+    func = parse(ASYNC.format(count=2, sync=SYNC, index="t", last=LAST))
+    run(func, a, b)
+    assert np.isnan(b[0]).all()
+
+
+def test_other_threads_see_asynchronous_copies_after_a_barrier() -> None:
+    a, b = RNG.standard_normal((5, 4)).astype("float32"), np.zeros((5, 4), "float32")
+    func = parse(ASYNC.format(count=1, sync="pass", index="3 - t", last=LAST))
+    with pytest.raises(RunError, match="race on element"):
+        run(func, a, b, check_races=True)
+    run(parse(ASYNC.format(count=1, sync="pass", index="t", last=LAST)), a, b, check_races=True)
+    np.testing.assert_array_equal(b, a)
+
+
+def test_asynchronous_copies_must_be_waited_for() -> None:
+    a, b = RNG.standard_normal((5, 4)).astype("float32"), np.zeros((5, 4), "float32")
+    other = 'with T.attr(None, "async_wait_queue_scope", 7):'
+    func = parse(ASYNC.format(count=1, sync=SYNC, index="t", last=other))
+    with pytest.raises(RunError, match=r"threadIdx.x=0\) ends without waiting"):
+        run(func, a, b)
+
+
 def test_bytes_of_one_memory_seen_as_two_dtypes() -> None:
     text = """
 @T.prim_func

@@ -215,7 +215,8 @@ class Emitter(Visitor):
         self.visit(node.body)
 
     def visit_AttrStmt(self, node: Any) -> None:
-        self.visit(node.body)
+        if not self.threads.asynchronous(node):
+            self.visit(node.body)
 
     def visit_AssertStmt(self, node: Any) -> None:
         self.line(f"if not ({self.expr(node.condition)}): fail({node.message!r})")
@@ -266,6 +267,9 @@ class Emitter(Visitor):
         if node.value.dtype != "bool" and dtypes.is_bool(buffer.dtype):
             value = f"bool({value})"
         vector = dtypes.lanes_of(node.value.dtype) > 1
+        if self.threads.issuing:
+            self.threads.issue(buffer, place, value, vector)
+            return
         noted = self.threads.noted(buffer, place, "write", "stored")
         if noted != place:
             self.line(f"stored = {value}")

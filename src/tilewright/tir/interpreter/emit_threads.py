@@ -30,6 +30,11 @@ SHUFFLES = ("warp_shuffle", "warp_shuffle_up", "warp_shuffle_down", "warp_shuffl
 VOTES = ("warp_ballot", "warp_any", "warp_all")
 COLLECTIVES = frozenset((*SHUFFLES, *VOTES, "warp_activemask", "thread_allreduce", "storage_sync"))
 _BARRIERS = ("shared", "warp")
+# Annotations of software pipelines (``AttrStmt``).
+ASYNC_SCOPE = "async_scope"
+ASYNC_COMMIT = "async_commit_queue_scope"
+ASYNC_WAIT = "async_wait_queue_scope"
+ASYNC_INFLIGHT = "async_wait_inflight_count"
 
 
 class ThreadEmitter:
@@ -42,6 +47,7 @@ class ThreadEmitter:
         self.depth = 0  # thread-bound loops around
         self.blocks: list[tuple[str, str]] = []  # tag and variable of the block loops around
         self.private: set[Var] = set()  # pointers of memory of one thread
+        self.issuing = False  # inside async_scope: stores arrive when they are waited for
         self.sites = 0
         self._collective: set[Any] | None = None
         self._mixed: set[Var] | None = None
@@ -139,6 +145,7 @@ class ThreadEmitter:
         for wrapper in around:
             emitter.visit(wrapper.replace(body=NO_OP))
         emitter.visit(stmt)
+        emitter.line("thread.end()")
         emitter.depth -= 1
         emitter.nest, self.lockstep = nest, False
         races = "races" if self.check_races else "None"
@@ -167,6 +174,39 @@ class ThreadEmitter:
         memory, bytewise = self.emitter.memory(buffer), self._bytewise(buffer.data)
         extra = f", {value}" if value else ""
         return f"thread.{access}({memory}_np, {place}, {buffer.name!r}, {bytewise}{extra})"
+
+    # ---- asynchronous copies --------------------------------------------------------------
+
+    def asynchronous(self, node: AttrStmt) -> bool:
+        """Emit what says how copies are in flight; ``False`` if the statement says no such thing.
+
+        Outside of lock step copies are done at once.
+        """
+        emitter = self.emitter
+        if not self.lockstep or node.key not in (ASYNC_SCOPE, ASYNC_COMMIT, ASYNC_WAIT):
+            return False
+        if node.key == ASYNC_SCOPE:
+            before, self.issuing = self.issuing, True
+            emitter.visit(node.body)
+            self.issuing = before
+        elif node.key == ASYNC_COMMIT:
+            emitter.visit(node.body)
+            emitter.line(f"thread.commit({emitter.expr(node.value)})")
+        else:
+            count, body = "0", node.body
+            if isinstance(body, AttrStmt) and body.key == ASYNC_INFLIGHT:
+                count, body = emitter.expr(body.value), body.body
+            emitter.line(f"thread.wait({emitter.expr(node.value)}, {count})")
+            emitter.visit(body)
+        return True
+
+    def issue(self, buffer: Buffer, place: str, value: str, vector: bool) -> None:
+        """Emit a store that arrives later."""
+        memory, bytewise = self.emitter.memory(buffer), self._bytewise(buffer.data)
+        target = f"{memory}_np" if vector else memory
+        self.emitter.line(
+            f"thread.issue({target}, {place}, {value}, {memory}_np, {buffer.name!r}, {bytewise})"
+        )
 
     # ---- where threads meet ---------------------------------------------------------------
 

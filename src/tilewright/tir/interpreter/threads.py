@@ -55,6 +55,8 @@ class Thread:
         self.warp = (linear // warp_size, virtual)
         self.request: Request | None = None
         self.answer: Any = None
+        self.issued: list[_Copy] = []
+        self.groups: dict[int, list[list[_Copy]]] = defaultdict(list)
         self.steps: Generator[Request, Any, None]
 
     def __str__(self) -> str:
@@ -92,6 +94,39 @@ class Thread:
         access = self._access(value is None)
         self.block.races.write(access, memory, place, name, bytewise, value)
         return place
+
+    # Asynchronous copies: what is issued is committed as a group to a queue; waiting makes the
+    # oldest groups of the queue arrive. Memory may change at any time between.
+
+    def issue(
+        self, target: Any, place: Any, value: Any, memory: Any, name: str, bytewise: bool
+    ) -> None:
+        """Start a copy."""
+        if self.block.races is not None:
+            self.write(memory, place, name, bytewise, value)
+        self.issued.append((target, place, value, memory, name, bytewise))
+
+    def commit(self, queue: int) -> None:
+        """Make a group of the copies since the last commit."""
+        self.groups[queue].append(self.issued)
+        self.issued = []
+
+    def wait(self, queue: int, in_flight: int) -> None:
+        """Wait until no more than so many groups are under way."""
+        groups = self.groups[queue]
+        while len(groups) > in_flight:
+            for target, place, value, memory, name, bytewise in groups.pop(0):
+                if self.block.races is not None:
+                    self.write(memory, place, name, bytewise, value)
+                target[place] = value
+
+    def end(self) -> None:
+        """Check that no copy is left under way."""
+        if self.issued or any(self.groups.values()):
+            raise RunError(f"thread ({self}) ends without waiting for its asynchronous copies")
+
+
+_Copy = tuple[Any, Any, Any, Any, str, bool]
 
 
 def _text(coordinates: Coordinates) -> str:

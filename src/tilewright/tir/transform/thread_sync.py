@@ -30,6 +30,7 @@ from tilewright.ir import (
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter.emit_threads import ASYNC_SCOPE, ASYNC_WAIT
 from tilewright.tir.stmt import (
     Allocate,
     AssertStmt,
@@ -58,7 +59,6 @@ from tilewright.tir.transform.kernels import (
 from tilewright.tir.transform.thread_conflicts import Access, Conflicts
 
 SCOPES = ("shared", "warp", "global")
-ASYNC_SCOPE, ASYNC_WAIT = "async_scope", "async_wait_queue_scope"
 
 
 class ThreadSync(FunctionTransform):
