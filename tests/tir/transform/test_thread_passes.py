@@ -190,6 +190,54 @@ def main(a: T.handle, b: T.handle):
     assert "thread_binding(n + 3" in script(mod) and "if t < n" in script(mod)
 
 
+# ---- where memory of each scope lives -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scope", "size", "after"),
+    [
+        ("global", 24, None),
+        ("shared", 12, "blockIdx.x"),
+        ("warp", 12, "blockIdx.x"),
+        ("local", 2, "threadIdx.x"),
+    ],
+)
+@pytest.mark.parametrize("lifted", [False, True])
+def test_allocations_by_scope(scope: str, size: int, after: str | None, lifted: bool) -> None:
+    text = f"""
+@T.prim_func
+def main(A: T.Buffer((24,), "float32"), C: T.Buffer((24,), "float32")):
+    B = T.alloc_buffer((24,), "float32", scope="{scope}")
+    for b in T.thread_binding(2, thread="blockIdx.x"):
+        for v in T.thread_binding(2, thread="vthread.x"):
+            for t in T.thread_binding(3, thread="threadIdx.x"):
+                for i in range(2):
+                    with T.block("B"):
+                        x = T.axis.spatial(24, b * 12 + v * 6 + t * 2 + i)
+                        B[x] = A[x] + T.float32(1)
+                for i in range(2):
+                    with T.block("C"):
+                        x = T.axis.spatial(24, b * 12 + v * 6 + t * 2 + i)
+                        C[x] = B[x]
+"""
+    mod = module(text)
+    for item in (
+        transform.PlanBufferAllocation(),
+        transform.ConvertBlocksToOpaque(),
+        *(BINDINGS if lifted else ()),
+        transform.CompactBufferAllocation(),
+    ):
+        mod = item(mod)
+    made = script(mod)
+    place = made.index("B = T.alloc")
+    assert f"B = T.alloc_buffer(({size},)" in made or f"B = T.allocate(({size},)" in made
+    assert after is None or made.index(after) < place
+    assert scope != "global" or place < made.index("blockIdx.x")
+    a, c = RNG.standard_normal(24).astype("float32"), np.zeros(24, "float32")
+    run(mod, a, c)
+    np.testing.assert_array_equal(c, a + 1)
+
+
 # ---- InjectVirtualThread ----------------------------------------------------------------------
 
 
