@@ -9,6 +9,7 @@ import pytest
 
 import tilewright
 from tilewright import te
+from tilewright.script import parse
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import PrimFunc
 from tilewright.tir.analysis.verify import verify
@@ -67,6 +68,41 @@ def chain(n: int = 16, m: int = 12) -> PrimFunc:
     return te.create_prim_func([a, d])
 
 
+def symbolic_sum() -> PrimFunc:
+    """Elementwise ``B`` of shape (n, 6), row sums ``C``, then ``D = B - C``."""
+    n = te.var("n")
+    a = te.placeholder((n, 6), name="A")
+    b = te.compute((n, 6), lambda i, j: a[i, j] * 2.0, name="B")
+    r = te.reduce_axis((0, 6), "r")
+    c = te.compute((n,), lambda i: te.sum(b[i, r], axis=r), name="C")
+    d = te.compute((n, 6), lambda i, j: b[i, j] - c[i], name="D")
+    return te.create_prim_func([a, d])
+
+
+def guarded_chain() -> PrimFunc:
+    """``B`` reads inside of ``A`` only, whatever its domain; ``C`` and ``D`` follow."""
+    return parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((10, 6), "float32"), D: T.Buffer((10, 6), "float32")):
+    B = T.alloc_buffer((10, 6), "float32")
+    C = T.alloc_buffer((10, 6), "float32")
+    for i, j in T.grid(10, 6):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = T.if_then_else(vi < 10, A[vi, vj], T.float32(0))
+    for i, j in T.grid(10, 6):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = B[vi, vj] * T.float32(2)
+    for i, j in T.grid(10, 6):
+        with T.block("D"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = C[vi, vj] + B[vi, vj]
+"""
+    )
+
+
 def arrays(func: PrimFunc, seed: int = 0, **sizes: int) -> list[np.ndarray]:
     """Random arguments; symbolic extents take the sizes given by name."""
     rng = np.random.default_rng(seed)
@@ -98,6 +134,15 @@ def compiled_agrees(sch: Schedule, original: PrimFunc, **sizes: int) -> None:
     expected, actual = [a.copy() for a in inputs], [a.copy() for a in inputs]
     run(original, *expected)
     tilewright.compile(sch.mod, target="llvm")["main"](*actual)
+    for left, right in zip(expected, actual):
+        np.testing.assert_allclose(right, left, rtol=1e-5)
+
+
+def check_compiled(sch: Schedule, before: PrimFunc) -> None:
+    """Compare what a scheduled program compiles to with the original on the interpreter."""
+    expected, actual = arrays(before), arrays(before)
+    run(before, *expected)
+    tilewright.compile(sch.mod, target="llvm")(*actual)
     for left, right in zip(expected, actual):
         np.testing.assert_allclose(right, left, rtol=1e-5)
 
