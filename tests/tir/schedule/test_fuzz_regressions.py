@@ -8,6 +8,7 @@ from schedule_cases import check, matmul, refuses
 from tilewright.ir import assert_structural_equal
 from tilewright.script import parse
 from tilewright.tir.schedule import Schedule
+from tilewright.tir.transform import LowerAutoCopy
 
 
 def schedule(text: str) -> Schedule:
@@ -325,3 +326,19 @@ def main(A: T.Buffer((1,), "float32"), B: T.Buffer((1,), "float32")):
     sch.write_at(sch.get_loops("B")[0], "B", 0, "local")
     check(sch, func)
     assert "if v0 < 1" in sch.mod.script() or "T.where" in sch.mod.script().split("B_local")[-1]
+
+
+def test_copies_in_loops_that_share_a_virtual_thread_can_be_lowered() -> None:
+    sch = schedule("""
+@T.prim_func
+def main(A: T.Buffer((1, 1), "float32"), B: T.Buffer((1, 1), "float32")):
+    for i, j in T.grid(1, 1):
+        with T.block("B"):
+            v, w = T.axis.remap("SS", [i, j])
+            B[v, w] = A[v, w]
+""")
+    i, j = sch.get_loops("B")
+    sch.bind(i, "vthread.x")
+    sch.bind(j, "vthread.x")
+    sch.read_at(j, "B", 0, "local")
+    LowerAutoCopy()(sch.mod)

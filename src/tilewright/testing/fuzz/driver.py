@@ -90,6 +90,8 @@ class Finding:
     program: Program
     steps: list[Step]
     case: str
+    seed: int = 0
+    """Of the data, and of the schedule's sampling."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -127,18 +129,19 @@ def run_case(case: str, options: Options, chooser: Chooser, counts: Counts) -> F
     rng = random.Random(f"steps {case}")
     program = generate(case)
     steps: list[Step] = []
+    seed = rng.getrandbits(32)
     try:
-        session = Session(program, seed=rng.getrandbits(32), limit=options.limit)
+        session = Session(program, seed=seed, limit=options.limit)
     except Exception as error:
         fault = Fault("program", "", f"{type(error).__name__}: {error}")
-        return Finding(fault, program, steps, case)
+        return Finding(fault, program, steps, case, seed)
     counts.programs += 1
     counts.symbolic += bool(program.symbolic)
     counts.forms.update(stage.form for stage in program.stages)
     try:
         _walk(session, rng, options, chooser, counts, steps)
     except Fault as fault:
-        return Finding(fault, program, steps, case)
+        return Finding(fault, program, steps, case, seed)
     finally:
         counts.interpreted += session.runs
     return None

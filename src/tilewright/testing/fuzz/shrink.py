@@ -23,10 +23,12 @@ _KINDS_AT_END = ("replay", "script", "undo", "compile", "compiled code fails",
                  "compiled code differs", "slow")  # fmt: skip
 
 
-def reproduce(program: Program, steps: list[Step], *, limit: float = 20.0) -> Fault | None:
+def reproduce(
+    program: Program, steps: list[Step], *, seed: int = 0, limit: float = 20.0
+) -> Fault | None:
     """Run a program and steps; returns the fault that shows."""
     try:
-        session = Session(program, limit=limit)
+        session = Session(program, seed=seed, limit=limit)
     except Exception as error:
         return Fault("program", "", f"{type(error).__name__}: {error}")
     try:
@@ -49,7 +51,7 @@ def shrink(finding: Finding, *, seconds: float = 30.0) -> Finding:
     def shows(program: Program, steps: list[Step]) -> Fault | None:
         if not program.is_valid():
             return None
-        fault = reproduce(program, steps, limit=limit)
+        fault = reproduce(program, steps, seed=finding.seed, limit=limit)
         if fault is None or fault.kind != finding.fault.kind:
             return None
         # A fault at the end is blamed on the last step, which may be any.
@@ -65,7 +67,7 @@ def shrink(finding: Finding, *, seconds: float = 30.0) -> Finding:
         for attempt in (_fewer_steps, _simpler_program):
             program, steps, fault, better = attempt(program, steps, fault, shows, end)
             changed = changed or better
-    return Finding(fault, program, steps, finding.case)
+    return Finding(fault, program, steps, finding.case, finding.seed)
 
 
 _Shows = Callable[[Program, list[Step]], "Fault | None"]
@@ -150,7 +152,7 @@ def _with(inputs: tuple[Tensor, ...], more: list[Tensor]) -> tuple[Tensor, ...]:
 
 def reproduction(finding: Finding) -> str:
     """Return a Python program that shows the fault."""
-    session = Session(finding.program)
+    session = Session(finding.program, seed=finding.seed)
     calls = []
     for step in finding.steps:
         recorded = len(session.steps)

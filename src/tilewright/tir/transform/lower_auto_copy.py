@@ -74,11 +74,11 @@ class _Rewriter(Mutator):
         outermost = node.thread is not None and self.kernel is None
         if outermost:
             self.kernel = _thread_extents(node)
+        around = self.around
         if node.thread is not None:
-            self.around[node.thread] = node
+            self.around = {**around, node.thread: node}
         made = self.generic_visit(node)
-        if node.thread is not None:
-            del self.around[node.thread]
+        self.around = around
         if outermost:
             self.kernel = None
         return made
