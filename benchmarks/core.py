@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks import table
 from benchmarks.race import ROOT
 from benchmarks.workloads import WORKLOADS
-from tilewright import dlight, driver, te
+from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import MemoryDatabase
@@ -164,6 +164,51 @@ def import_time(repeats: int = 7) -> list[Figure]:
     return figures
 
 
+def _replay(context: TuneContext, candidate: Any) -> None:
+    """Make a candidate again from its trace, postprocs included."""
+    sch = Schedule(context.mod)
+    candidate.sch.trace.apply_to_schedule(sch, remove_postproc=True)
+    sch.enter_postproc()
+    for postproc in context.space_generator.postprocs:
+        assert postproc.apply(sch) is None
+
+
+def _conv2d_bias_relu(channels: int = 64, size: int = 56) -> PrimFunc:
+    x = te.placeholder((1, channels, size, size), name="X")
+    weight = te.placeholder((channels, channels, 3, 3), name="W")
+    bias = te.placeholder((channels,), name="bias")
+    conv = topi.nn.conv2d(x, weight, strides=1, padding=1)
+    added = te.compute(conv.shape, lambda n, c, h, w: conv[n, c, h, w] + bias[c], name="add")
+    relu = te.compute(conv.shape, lambda *i: te.maximum(added[i], 0.0), name="relu")
+    return te.create_prim_func([x, weight, bias, relu])
+
+
+def replay_fused(target: Target, count: int = 16) -> list[Figure]:
+    """Replay candidates of a convolution whose bias and ReLU are fused into its tiles."""
+    context = TuneContext(_conv2d_bias_relu(), target=target)
+    spaces = context.generate_design_space()
+    strategy = context.search_strategy
+    strategy.pre_tuning(
+        context,
+        spaces,
+        max_trials=count,
+        num_trials_per_iter=count,
+        database=MemoryDatabase(),
+        cost_model=CostModel.create("random"),
+    )
+    candidates = strategy.generate_measure_candidates(count)
+    each = [_best(_replay, context, candidate, count=5) for candidate in candidates]
+    return [
+        Figure(
+            "replay + postprocs, conv2d + bias + ReLU",
+            1e3 * statistics.median(each),
+            "ms",
+            5,
+            f"{len(each)} candidates, slowest {1e3 * max(each):.1f} ms, CPU time",
+        )
+    ]
+
+
 def search(target: Target, count: int = 48) -> list[Figure]:
     """Search for candidates of a matrix product; replay them with postprocs."""
     func = WORKLOADS["matmul 512x512x512"].prim_func()
@@ -196,14 +241,7 @@ def search(target: Target, count: int = 48) -> list[Figure]:
         model.update(context, candidates, results)
         learned = time.perf_counter() - start
 
-    def replay(candidate: Any) -> None:
-        sch = Schedule(context.mod)
-        candidate.sch.trace.apply_to_schedule(sch, remove_postproc=True)
-        sch.enter_postproc()
-        for postproc in context.space_generator.postprocs:
-            assert postproc.apply(sch) is None
-
-    each = [_best(replay, candidate, count=3) for candidate in candidates]
+    each = [_best(_replay, context, candidate, count=3) for candidate in candidates]
     return [
         Figure(
             "replay + postprocs per candidate",
@@ -232,6 +270,7 @@ def figures() -> list[Figure]:
         *import_time(),
         *call_overhead(target),
         *compile_time(target),
+        *replay_fused(target),
         *search(target),
     ]
 
