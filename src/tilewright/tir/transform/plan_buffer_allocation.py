@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Expr, Mutator, Range, Var, as_int, pre_order, substitute
-from tilewright.tir.buffer import Buffer, BufferRegion
+from tilewright.ir import TRUE, Expr, Mutator, Range, Var, as_int, pre_order, substitute
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.footprint import disjoint, inside_box, region_below
 from tilewright.tir.stmt import (
@@ -25,9 +25,11 @@ from tilewright.tir.stmt import (
     BlockRealize,
     BufferStore,
     For,
+    IfThenElse,
+    While,
 )
 from tilewright.tir.transform.base import FunctionTransform
-from tilewright.tir.transform.kernels import shared_by_threads
+from tilewright.tir.transform.kernels import is_block_tag, shared_by_threads
 
 
 class PlanBufferAllocation(FunctionTransform):
@@ -41,8 +43,10 @@ class PlanBufferAllocation(FunctionTransform):
         moved: set[Buffer] = set()
         for buffer, home in finder.home.items():
             path = finder.paths.get(buffer, ())
-            loops = _loops_of_own(path[home:], buffer.scope)
-            loops = _before_handing_on(loops, buffer, path, func)
+            loops = _loops_inside_threads(path[home:], buffer, path, func)
+            if not loops:
+                loops = _loops_of_own(path[home:], buffer.scope)
+                loops = _before_handing_on(loops, buffer, path, func)
             if loops:
                 sites.setdefault(loops[-1], []).append(buffer)
                 moved.add(buffer)
@@ -60,6 +64,27 @@ def _loops_of_own(path: tuple[Any, ...], scope: str) -> list[For]:
                 break
             found.append(item)
     return found
+
+
+def _loops_inside_threads(
+    loops: tuple[Any, ...], buffer: Buffer, path: tuple[Any, ...], func: PrimFunc
+) -> list[For]:
+    """The loops up to a serial one inside of thread loops, for memory that their threads share.
+
+    The lowered kernel has its thread loops outermost, so an allocation may be inside of them. It
+    must be filled anew in each iteration of the loop, as tiles of products are.
+    """
+    inner = [item for item in loops if isinstance(item, For)]
+    while inner and (inner[-1].kind not in (SERIAL, UNROLLED)):
+        inner.pop()
+    shared = [
+        item
+        for item in inner
+        if item.thread is not None and shared_by_threads(buffer.scope, item.thread)
+    ]
+    if not inner or not shared or any(is_block_tag(item.thread) for item in shared):
+        return []
+    return inner if not _Handover(inner[-1], buffer, path, func).open_reads else []
 
 
 def _before_handing_on(
@@ -84,50 +109,59 @@ def _hands_on(loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) 
     It does not if all that its blocks read is what its blocks write, or if no earlier iteration
     writes that.
     """
-    reads: list[list[Range]] = []
-    writes: list[list[Range]] = []
-    known: list[Analyzer] = []
-    var = loop.loop_var
-
-    def analyzer() -> Analyzer:
-        if not known:
-            known.append(Analyzer())
-            for symbol in func.symbolic_vars():
-                known[0].bind_positive(symbol)
-            for item in path:
-                if isinstance(item, For):
-                    known[0].bind(item.loop_var, Range(item.min, item.extent))
-                else:
-                    for iter_var in item.iter_vars:
-                        known[0].bind(iter_var.var, iter_var.dom)
-        return known[0]
-
-    for realize, inner in _blocks_below(loop):
-        for regions, boxes in ((realize.block.reads, reads), (realize.block.writes, writes)):
-            for region in regions:
-                if region.buffer is buffer:
-                    boxes.append(
-                        region_below(
-                            region.region, realize, inner, buffer, realize.predicate, analyzer
-                        )
-                    )
-    open_reads = [
-        box
-        for box in reads
-        if not any(inside_box(box, other, buffer, analyzer) for other in writes)
-    ]
-    if not open_reads:
+    found = _Handover(loop, buffer, path, func)
+    if not found.open_reads:
         return False
+    var, analyzer = loop.loop_var, found.analyzer()
     earlier = Var(var.name, var.dtype)
-    analyzer().bind(earlier, Range(loop.min, var - loop.min))
+    analyzer.bind(earlier, Range(loop.min, var - loop.min))
     before = [
         [
             Range(substitute(r.min, {var: earlier}), substitute(r.extent, {var: earlier}))
             for r in box
         ]
-        for box in writes
+        for box in found.writes
     ]
-    return not all(disjoint(box, other, analyzer()) for box in open_reads for other in before)
+    return not all(disjoint(box, other, analyzer) for box in found.open_reads for other in before)
+
+
+class _Handover:
+    """What the blocks of one iteration of a loop write and read of a buffer, as boxes."""
+
+    def __init__(self, loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) -> None:
+        self.path, self.func = path, func
+        self.known: Analyzer | None = None
+        self.reads: list[list[Range]] = []
+        self.writes: list[list[Range]] = []
+        for realize, inner in _blocks_below(loop):
+            block = realize.block
+            for regions, boxes in ((block.reads, self.reads), (block.writes, self.writes)):
+                boxes.extend(
+                    region_below(
+                        item.region, realize, inner, buffer, realize.predicate, self.analyzer
+                    )
+                    for item in regions
+                    if item.buffer is buffer
+                )
+        self.open_reads = [
+            box
+            for box in self.reads
+            if not any(inside_box(box, other, buffer, self.analyzer) for other in self.writes)
+        ]
+
+    def analyzer(self) -> Analyzer:
+        """Knows symbolic sizes, loops and axes around."""
+        if self.known is None:
+            self.known = Analyzer()
+            for symbol in self.func.symbolic_vars():
+                self.known.bind_positive(symbol)
+            for item in self.path:
+                if isinstance(item, For):
+                    self.known.bind(item.loop_var, Range(item.min, item.extent))
+                else:
+                    for iter_var in item.iter_vars:
+                        self.known.bind(iter_var.var, iter_var.dom)
+        return self.known
 
 
 def _blocks_below(loop: For) -> list[tuple[BlockRealize, list[For]]]:
@@ -153,6 +187,8 @@ class _Finder:
         self.paths: dict[Buffer, tuple[Any, ...]] = {}
         self.of_data: dict[Var, Buffer] = {}
         self.written: set[Buffer] = set()  # by the block around
+        self.renewed: set[Buffer] = set()  # by the block around, surely and without reading them
+        self.conditions = 0  # branches and predicates around
 
     def walk(self, node: Any, path: tuple[Any, ...], usable: int, resolved: int) -> None:
         """``path[:usable]`` may be entered; loops after ``path[:resolved]`` are undecided yet."""
@@ -172,7 +208,13 @@ class _Finder:
             buffer = self.of_data.get(node.data, node)
             # What a block only reads doesn't live on from one of its instances to the next.
             only_read = buffer.scope != "global" and buffer not in self.written
-            self.access(buffer, path if only_read else path[:usable])
+            free = only_read or buffer in self.renewed
+            self.access(buffer, path if free else path[:usable])
+        elif kind is IfThenElse or kind is While:
+            self.conditions += 1
+            for item in node.child_nodes():
+                self.walk(item, path, usable, resolved)
+            self.conditions -= 1
         else:
             for item in node.child_nodes():
                 self.walk(item, path, usable, resolved)
@@ -196,12 +238,28 @@ class _Finder:
             self.of_data[match.buffer.data] = self.of_data.get(
                 match.source.buffer.data, match.source.buffer
             )
-        before, parts = self.written, [part for part in (block.init, block.body) if part]
+        before, parts = (self.written, self.renewed), [p for p in (block.init, block.body) if p]
         stores = (item for part in parts for item in pre_order(part) if type(item) is BufferStore)
         self.written = {self.of_data.get(s.buffer.data, s.buffer) for s in stores}
+        conditional = node.predicate is not TRUE
+        self.renewed = set() if self.conditions or conditional else self.surely_written(block)
+        self.conditions += conditional
         for part in parts:
             self.walk(part, inside, usable, resolved)
-        self.written = before
+        self.conditions -= conditional
+        self.written, self.renewed = before
+
+    def surely_written(self, block: Block) -> set[Buffer]:
+        """What each instance of a block writes whatever else happens, and does not read."""
+        if any(item.kind != SPATIAL for item in block.iter_vars) or block.init is not None:
+            return set()
+        body: Any = block.body
+        while type(body) is For:
+            body = body.body
+        if type(body) is not BufferStore or body.buffer.data not in self.of_data:
+            return set()
+        pointers = {item.buffer.data for item in pre_order(body) if type(item) is BufferLoad}
+        return set() if body.buffer.data in pointers else {self.of_data[body.buffer.data]}
 
     def access(self, buffer: Buffer, path: tuple[Any, ...]) -> None:
         if buffer not in self.home:
