@@ -55,11 +55,19 @@ def main(A: T.Buffer((4,), "int64"), C: T.Buffer((8,), "int64")):
 
 
 @pytest.mark.parametrize(
-    "item", [transform.CanonicalizeLoops(), transform.Simplify(), transform.LowerOpaqueBlock()]
+    "item",
+    [
+        transform.CanonicalizeLoops(),
+        transform.Simplify(),
+        transform.LowerOpaqueBlock(),
+        transform.UnrollLoop(),
+    ],
 )
 @pytest.mark.parametrize("extent", [1, 3])
-def test_a_start_that_the_body_changes_is_read_once(item, extent):
-    mod = module(WRITTEN_START.replace("{extent}", str(extent)))
+@pytest.mark.parametrize("kind", ["range", "T.unroll"])
+def test_a_start_that_the_body_changes_is_read_once(item, extent, kind):
+    text = WRITTEN_START.replace("{extent}", str(extent)).replace("range", kind)
+    mod = module(text)
     expected = [np.array([2, 0, 0, 0]), np.zeros(8, "int64")]
     run(mod, *expected)
     made = item(transform.LowerOpaqueBlock()(mod))

@@ -66,6 +66,7 @@ from tilewright.tir.stmt import (
     seq,
 )
 from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.effects import memory_read
 
 AUTO_STEP = "pragma_auto_unroll_max_step"
 EXPLICIT = "pragma_unroll_explicit"
@@ -241,7 +242,8 @@ class _Unroller(Mutator):
         return made
 
     def _wanted(self, loop: For) -> bool:
-        if as_int(loop.extent) is None:
+        # A start that is read from memory may have changed by the second copy.
+        if as_int(loop.extent) is None or memory_read(loop.min):
             return False
         return loop.kind == UNROLLED or loop in self.marked or self._automatic(loop)
 

@@ -60,6 +60,7 @@ from tilewright.tir.stmt import (
     seq,
 )
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
+from tilewright.tir.transform.effects import memory_read
 
 #: Vectors longer than this many registers are cut into chunks.
 MAX_REGISTERS = 4
@@ -105,6 +106,8 @@ class _LoopFinder(Mutator):
         extent = as_int(loop.extent)
         if extent is not None and extent <= 0:
             return NO_OP
+        if memory_read(loop.min):
+            return serial  # what is written may change where it started
         try:
             if extent is None:
                 return self._symbolic(loop, width)
