@@ -33,8 +33,9 @@ class PrimFunc(BaseFunc):
     def __post_init__(self) -> None:
         if self.attrs is None:
             object.__setattr__(self, "attrs", {})
+        known = set(self.params)  # Compared by identity; a tuple's ``in`` would build expressions.
         for var in self.buffer_map:
-            if var not in self.params:
+            if var not in known:
                 raise VerifyError(f"buffer_map names {var.name}, which is not a parameter")
 
     @property

@@ -55,7 +55,7 @@ def _is_settled(
 def keeps_values(scope: Scope, writer: BlockRealize, loops: list[For]) -> bool:
     """Whether later iterations of ``loops`` change nothing of what a block has made in one.
 
-    Each instance runs in one iteration only, or always finds the same inputs.
+    Each instance always finds the same inputs, or runs in one iteration only.
     """
     if not finishes_inside(writer, loops):
         return False
@@ -63,13 +63,13 @@ def keeps_values(scope: Scope, writer: BlockRealize, loops: list[For]) -> bool:
     found = scope.settled.get(key)
     if found is None:
         scope.settled[key] = False  # Of two blocks that feed each other, neither is settled.
-        found = scope.settled[key] = _runs_once_each(scope, writer, loops) or all(
+        found = scope.settled[key] = all(
             keeps_values(scope, source, shared)
             for buffer in regions_buffers(writer.block.reads)
             for source in scope.writers(buffer)
             if source is not writer
             and (shared := [x for x in scope.shared_loops(source, writer) if x in loops])
-        )
+        ) or _runs_once_each(scope, writer, loops)
     return found
 
 
