@@ -88,7 +88,10 @@ class _Comparer:
                 self.ignore_ndarray
             ):
                 raise _Difference(path, "constants differ")
-        elif (type(a) is not type(b) or a != b) and not (a != a and b != b):  # NaN equals NaN
+        elif isinstance(a, float) and isinstance(b, float):
+            if struct.pack("<d", a) != struct.pack("<d", b) and not (a != a and b != b):
+                raise _Difference(path, f"{a!r} against {b!r}")  # NaN equals NaN, -0.0 is not 0.0
+        elif type(a) is not type(b) or a != b:
             raise _Difference(path, f"{a!r} against {b!r}")
 
     def forget(self, a: Node, b: Node) -> None:
@@ -292,6 +295,8 @@ class _Hasher:
             self.mapping(value)
         elif isinstance(value, Op):
             out.append("o" + value.name)
+        elif isinstance(value, bytes):
+            out.append("b" + value.hex())
         elif hasattr(value, "content_key"):
             out.append("c" + value.content_key(self.ignore_ndarray))
         else:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -118,7 +119,7 @@ class Printer:
         self.dialects: set[str] = set()
         self._taken: set[str] = set(_RESERVED)
         self._counters: dict[str, int] = {}
-        self._defined: list[tuple[Any, str]] = []
+        self._defined: list[tuple[Any, str, bool]] = []
 
     # ---- lines ---------------------------------------------------------------------------
 
@@ -137,18 +138,27 @@ class Printer:
         self.pad += "    "
         yield
         self.pad = pad
-        self.leave(count)
+        self.leave(count, suite=True)
 
     def enter(self) -> int:
         """Open a scope of names without indenting; returns a token for ``leave``."""
         return len(self._defined)
 
-    def leave(self, token: int) -> None:
-        """Forget the names that were defined since ``enter``."""
+    def leave(self, token: int, *, suite: bool = False) -> None:
+        """Forget the names that were defined since ``enter``.
+
+        Those with a line of their own are seen until the end of the ``suite`` that it stands in.
+        """
+        kept = []
         while len(self._defined) > token:
-            symbol, name = self._defined.pop()
+            entry = self._defined.pop()
+            symbol, name, lasting = entry
+            if lasting and not suite:
+                kept.append(entry)
+                continue
             self.names.pop(symbol, None)
             self._taken.discard(name)
+        self._defined.extend(reversed(kept))
 
     @contextmanager
     def captured(self) -> Iterator[list[str]]:
@@ -160,17 +170,20 @@ class Printer:
 
     # ---- names ---------------------------------------------------------------------------
 
-    def define(self, symbol: Any, base: str | None = None) -> str:
-        """Give a symbol a name that is unique among those in scope."""
+    def define(self, symbol: Any, base: str | None = None, *, lasting: bool = False) -> str:
+        """Give a symbol a name that is unique among those in scope.
+
+        ``lasting`` ones get a line of their own and are in scope until the end of its suite.
+        """
         name = self.fresh(symbol.name if base is None else base)
         self.names[symbol] = name
-        self._defined.append((symbol, name))
+        self._defined.append((symbol, name, lasting))
         return self.name(symbol)
 
     def alias(self, symbol: Any, text: str) -> None:
         """Let a symbol print as ``text`` (which needs no name of its own) in this scope."""
         self.names[symbol] = text
-        self._defined.append((symbol, text))
+        self._defined.append((symbol, text, False))
 
     def save(self) -> tuple[Any, ...]:
         """Return the state of names and lines, for ``restore``."""
@@ -187,6 +200,8 @@ class Printer:
     def fresh(self, base: str) -> str:
         """Return a valid name that nothing in scope has."""
         taken = self._taken
+        if not base.isascii():
+            base = unicodedata.normalize("NFKC", base)  # as Python reads identifiers
         if base not in taken and base.isidentifier():
             taken.add(base)
             return base

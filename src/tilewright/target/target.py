@@ -219,6 +219,10 @@ class Target:
     def __hash__(self) -> int:
         return hash(str(self))
 
+    def content_key(self, ignore_ndarray: bool = False) -> str:
+        """Stand for the target in a structural hash: functions hold one as an attribute."""
+        return f"target:{self}"
+
 
 def _parse(text: str) -> tuple[str, dict[str, Any]]:
     """Split ``kind -key=value -key value`` into its parts."""

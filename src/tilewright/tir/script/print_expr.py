@@ -305,7 +305,7 @@ def _call(p: Printer, node: Call, precedence: int) -> str:
 def _let(p: Printer, node: Let, precedence: int) -> str:
     p.use("tir")
     value = p.expr(node.value)
-    name = p.define(node.var)
+    name = p.define(node.var, lasting=True)
     p.line(f"{name} = T.{node.var.dtype}()")
     return f"T.Let({p.expr(node.body)}, where={{{name}: {value}}})"
 
@@ -324,9 +324,10 @@ def _index(p: Printer, index: Expr) -> str:
             if type(base) is IntImm:
                 return f"{base.value}:{base.value + index.lanes}"
             text = p.expr(base, SUM)
-            # A long base would stand there twice; one that defines variables may not.
+            # A long base would stand there twice.
             if len(text) <= 40 and "T." not in text:
                 return f"{text}:{text} + {index.lanes}"
+            return f"T.Ramp({text}, {p.expr(stride)}, {index.lanes})"
     return p.expr(index)
 
 
@@ -342,14 +343,18 @@ def bounds(p: Printer, minimum: Expr, extent: Expr) -> tuple[str, str]:
         if minimum.value == 0:
             return "0", p.expr(extent)
         if type(extent) is IntImm:
+            stop = minimum.value + extent.value
+            if not dtypes.integer_limits(extent.dtype)[1] >= stop >= minimum.value:
+                return p.expr(minimum), _spelled_out(p, Add(minimum, extent))
             if extent.dtype == INDEX:
-                return str(minimum.value), str(minimum.value + extent.value)
-            return p.expr(minimum), f"T.{extent.dtype}({minimum.value + extent.value})"
+                return str(minimum.value), str(stop)
+            return p.expr(minimum), f"T.{extent.dtype}({stop})"
+    # Both use one text of the start: it may define variables.
     if not same:
-        return p.expr(minimum, ATOM + 1 if type(minimum) is IntImm else 0), _spelled_out(
-            p, Add(minimum, extent)
-        )
-    return p.expr(minimum), p.expr(Add(minimum, extent))
+        start = p.expr(minimum, ATOM + 1 if type(minimum) is IntImm else 0)
+        return start, f"T.Add({start}, {p.expr(extent)})"
+    start = p.expr(minimum, SUM)
+    return start, f"{start} + {p.expr(extent, PRODUCT)}"
 
 
 def _is_index_const(expr: Expr, value: int) -> bool:

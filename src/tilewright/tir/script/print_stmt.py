@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tilewright.ir import (
     Expr,
     IntImm,
+    Node,
     Var,
     expr_equal,
+    pre_order,
     uses_var,
 )
 from tilewright.script.printer import (
@@ -71,7 +74,7 @@ def write_suite(p: Printer, stmt: Stmt) -> None:
             stmt = last
             continue
         concise = _CONCISE.get(kind)
-        if concise is None:
+        if concise is None or (kind is LetStmt and stmt.var.dtype != stmt.value.dtype):  # type: ignore[attr-defined]
             p.stmt(stmt)
             return
         start = len(p.lines)
@@ -176,7 +179,7 @@ def _if(p: Printer, node: IfThenElse) -> None:
         with p.captured() as before:
             condition = p.expr(node.condition)
         if before and keyword == "elif":
-            p.leave(token)
+            p.leave(token, suite=True)
             # The condition declares variables, which needs lines of its own.
             p.line("else:")
             with p.indented():
@@ -280,18 +283,43 @@ def _write_block(p: Printer, block: Block, realize: BlockRealize | None) -> None
         _write_axes(p, block, realize)
         if realize is not None and not is_true(realize.predicate):
             p.line(f"T.where({p.expr(realize.predicate)})")
+        # Buffers of the block stand below what is said about it, unless that names them.
+        early = _mentions((block.reads, block.writes, block.annotations), _own_symbols(block))
+        if early:
+            _write_own_buffers(p, block)
         for function, regions in (("T.reads", block.reads), ("T.writes", block.writes)):
             p.line(f"{function}({', '.join([region_text(p, region) for region in regions])})")
         if block.annotations:
             p.line(f"T.block_attr({p.value(dict(block.annotations))})")
-        write_allocations(p, block)
-        for match in block.match_buffers:
-            _write_match(p, match)
+        if not early:
+            _write_own_buffers(p, block)
         if block.init is not None:
             p.line("with T.init():")
             with p.indented():
                 write_suite(p, block.init)
         write_suite(p, block.body)
+
+
+def _write_own_buffers(p: Printer, block: Block) -> None:
+    write_allocations(p, block)
+    for match in block.match_buffers:
+        _write_match(p, match)
+
+
+def _own_symbols(block: Block) -> set[Any]:
+    own = [*block.alloc_buffers, *(match.buffer for match in block.match_buffers)]
+    return {*own, *(buffer.data for buffer in own)}
+
+
+def _mentions(value: Any, own: set[Any]) -> bool:
+    """Whether regions or plain values name one of the buffers or pointers."""
+    if not own:
+        return False
+    if isinstance(value, Node):
+        return any(node in own for node in pre_order(value))
+    if isinstance(value, Mapping):
+        return any(_mentions(item, own) for item in value.values())
+    return isinstance(value, (tuple, list)) and any(_mentions(item, own) for item in value)
 
 
 def is_true(expr: Expr) -> bool:

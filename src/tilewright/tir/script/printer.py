@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tilewright.ir import (
     IntImm,
+    Let,
+    Node,
     Var,
-    free_vars,
+    collect,
 )
 from tilewright.script.printer import (
     Printer,
@@ -29,8 +34,17 @@ def _is_static(p: Printer, buffer: Buffer) -> bool:
     if buffer.elem_offset is not None:
         parts.append(buffer.elem_offset)
     return buffer.data not in p.names and all(
-        type(part) is IntImm or not free_vars(part) for part in parts
+        type(part) is IntImm or not collect(part, (Buffer, Let, Var)) for part in parts
     )
+
+
+def _holds_nodes(value: Any) -> bool:
+    """Whether an attribute may use names that lines below the signature define."""
+    if isinstance(value, Mapping):
+        return any(map(_holds_nodes, value.values()))
+    if isinstance(value, (tuple, list)):
+        return any(map(_holds_nodes, value))
+    return isinstance(value, Node)
 
 
 @register_lines(PrimFunc)
@@ -53,7 +67,6 @@ def _write_function(
     """
     saved = p.save()
     params: list[str] = []
-    matches: list[str] = []
     inline: list[Var] = []
     later: list[tuple[str, Buffer]] = []
     p.context["blocks"] = False
@@ -70,14 +83,16 @@ def _write_function(
             handle = p.define(var, base)
             params.append(f"{handle}: T.handle")
             later.append((handle, buffer))
-    for handle, buffer in later:
-        arguments = buffer_arguments(p, buffer)
-        matches.append(f"{define_buffer(p, buffer)} = T.match_buffer({handle}, {arguments})")
-    pad = p.pad
+    pad, p.pad = p.pad, ""
+    with p.captured() as matches:
+        for handle, buffer in later:
+            arguments = buffer_arguments(p, buffer)
+            p.line(f"{define_buffer(p, buffer)} = T.match_buffer({handle}, {arguments})")
+    p.pad = pad
     with p.captured() as lines, p.indented():
         if node.attrs:
             p.line(f"T.func_attr({p.value(dict(node.attrs))})")
-        body_start = len(p.lines)
+        body_start = 0 if _holds_nodes(node.attrs) else len(p.lines)
         has_root = _write_body(p, node, explicit_root)
         blocks = p.context["blocks"]
     redo = any(var in p.names for var in inline)
@@ -89,8 +104,8 @@ def _write_function(
     options = []
     if not (has_root or explicit_root) and blocks:
         options.append("root=False")
-    name = p.option_name or "main"
-    safe = name if name.isidentifier() else Printer().fresh(name)
+    name = "main" if p.option_name is None else p.option_name
+    safe = Printer().fresh(name)
     if safe != name:
         options.append(f"name={quote(name)}")
     p.line(f"@T.prim_func({', '.join(options)})" if options else "@T.prim_func")
