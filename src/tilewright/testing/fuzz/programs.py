@@ -24,6 +24,8 @@ from tilewright.script import parse
 from tilewright.tir import PrimFunc
 
 _DIM = re.compile(r"\bd(\d+)\b")
+_NUMBERS = re.compile(r"(?<![\w\])])\(([-+*/% \d]*\d)\)")
+"""Arithmetic of numbers in brackets of its own, not of a call."""
 _ITERATIONS = 600
 
 
@@ -98,7 +100,10 @@ class Program:
                 return f"n{match[1]}"
             return str(self.dims[match[0]])
 
-        return _DIM.sub(name, text)
+        made = _DIM.sub(name, text)
+        while (simpler := _NUMBERS.sub(lambda match: str(eval(match[1])), made)) != made:
+            made = simpler
+        return made
 
     def text(self) -> str:
         """Return the program in the dialect ``T``."""

@@ -1,369 +1,34 @@
-"""Random programs, each from a seed: kinds of stages, and how they read each other.
+"""Random programs, each from a seed: the kinds of stages.
 
-``FORMS`` lists the kinds of stages. Each takes what the stages before it made, draws axes, loops
-(tiled, fused, shifted, in any order) and an expression, and adds text to the program.
+``FORMS`` lists them. Each takes what the stages before it made, draws axes, loops (tiled, fused,
+shifted, in any order) and an expression, and adds text to the program.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from typing import Any
 
-from tilewright.testing.fuzz.programs import Program, Stage, Tensor, dims_in, fit, number
-
-_LIMITS = {
-    "float32": 2**22,
-    "float64": 2**40,
-    "int8": 100,
-    "uint8": 200,
-    "int32": 2**28,
-    "int64": 2**50,
-    "bool": 1,
-}
-"""How large values may get: sums of them stay exact."""
-_SOFT = 300
-"""How large the results of a stage may get, so that the next ones have room."""
-
-
-@dataclass
-class Axis:
-    """An iteration variable of a block under construction."""
-
-    name: str
-    extent: str
-    kind: str = "S"
-
-
-@dataclass
-class Value:
-    """An expression under construction: text, dtype, greatest absolute value."""
-
-    text: str
-    dtype: str
-    bound: int
-
-
-@dataclass
-class Nest:
-    """Loops and bindings under construction."""
-
-    loops: list[tuple[str, str, str]] = field(default_factory=list)  # variable, start, extent
-    bindings: dict[str, str] = field(default_factory=dict)
-    predicates: list[str] = field(default_factory=list)
+from tilewright.testing.fuzz.generator import (
+    LIMITS,
+    SOFT,
+    Axis,
+    Forms,
+    Generator,
+    Value,
+    constant,
+)
+from tilewright.testing.fuzz.programs import Program, Tensor, number
 
 
 def generate(seed: Any, *, max_stages: int = 5) -> Program:
     """Return the random program of a seed."""
-    return _Generator(random.Random(f"program {seed}"), seed).program(max_stages)
+    return _Stages(random.Random(f"program {seed}"), seed, FORMS).program(max_stages)
 
 
-class _Generator:
-    def __init__(self, rng: random.Random, seed: Any) -> None:
-        self.rng = rng
-        self.seed = seed
-        self.dims: dict[str, int] = {}
-        self.symbolic: set[str] = set()
-        self.inputs: list[Tensor] = []
-        self.tensors: list[Tensor] = []
-        self.used: set[str] = set()
-        self.stages: list[Stage] = []
-        self.rough = False
-        self.loops = 0
-        self.reads: list[str] = []
-        self.guards: list[str] = []
-        self.reducers: dict[str, str] = {}
-
-    def chance(self, probability: float) -> bool:
-        return self.rng.random() < probability
-
-    # ---- the whole ------------------------------------------------------------------------------
-
-    def program(self, max_stages: int) -> Program:
-        rng = self.rng
-        self.main_dtype = rng.choice(["float32"] * 5 + ["float64", "int32", "int32", "int64"])
-        for _ in range(rng.choice([2, 2, 3, 3, 4])):
-            extent = rng.choice([1, 2, 3, 4, 4, 5, 6, 6, 7, 8, 8, 9, 10, 12, 16])
-            self.dims[f"d{len(self.dims)}"] = extent
-        if self.chance(0.25):
-            for dim in rng.sample(sorted(self.dims), rng.choice([1, 1, 2])):
-                self.symbolic.add(dim)
-                self.dims[dim] = rng.randint(3, 8)
-        for _ in range(rng.choice([1, 1, 2])):
-            self.new_input(self.random_shape())
-        count = rng.choice([1, 2, 2, 3, 3, 4, max_stages])
-        while len(self.stages) < min(count, max_stages):
-            self.reads, self.guards = [], []
-            rng.choices([form for form, _ in FORMS], [weight for _, weight in FORMS])[0](self)
-        return self.finished()
-
-    def finished(self) -> Program:
-        made = [t.name for stage in self.stages for t in stage.outputs]
-        inputs = {tensor.name for tensor in self.inputs}
-        results = {name for name in made if name not in self.used and name not in inputs}
-        results.update(name for name in made if name not in inputs and self.chance(0.1))
-        if not results:
-            results = {made[-1]}
-        read = {name for stage in self.stages for name in stage.reads} | set(made)
-        # An input that nothing reads still gives symbolic extents their values.
-        kept = tuple(t for t in self.inputs if t.name in read or self.symbolic & set(t.dims))
-        used = {dim for t in (*kept, *self.tensors) for text in t.dims for dim in dims_in(text)}
-        used |= {dim for stage in self.stages for line in stage.lines for dim in dims_in(line)}
-        program = Program(
-            self.seed, {k: v for k, v in self.dims.items() if k in used},
-            frozenset(self.symbolic & used), kept, tuple(self.stages), frozenset(results),
-        )  # fmt: skip
-        for dim in sorted(program.symbolic):
-            if not any(dim in tensor.dims for tensor in program.params):
-                extra = Tensor(f"X{dim}", (dim,), "float32", 4)
-                program = replace(program, inputs=(*program.inputs, extra))
-        return fit(program)
-
-    # ---- tensors --------------------------------------------------------------------------------
-
-    def random_shape(self) -> tuple[str, ...]:
-        dims = sorted(self.dims)
-        ndim = self.rng.choice([1, 2, 2, 2, 3, 3])
-        return tuple(self.rng.choice(dims) for _ in range(ndim))
-
-    def new_input(
-        self, dims: tuple[str, ...], dtype: str | None = None, index_of: str = ""
-    ) -> Tensor:
-        dtype = dtype or self.rng.choice([self.main_dtype] * 5 + ["int8", "float32", "uint8"])
-        made = Tensor(f"A{len(self.inputs)}", dims, dtype, 1 if dtype == "bool" else 4, index_of)
-        self.inputs.append(made)
-        if not index_of and dtype != "bool":
-            self.tensors.append(made)
-        return made
-
-    def some_tensor(self) -> Tensor:
-        """Choose what to read, recent and unused ones first."""
-        fresh = [t for t in self.tensors if t.name not in self.used]
-        pool = fresh if fresh and self.chance(0.6) else self.tensors
-        return self.rng.choice(pool[-4:])
-
-    def stage(
-        self, form: str, outputs: Sequence[Tensor], lines: Sequence[str], updates: bool = False
-    ) -> None:
-        reads = tuple(dict.fromkeys(self.reads))
-        self.used.update(reads)
-        self.stages.append(Stage(form, tuple(outputs), reads, tuple(lines), updates, self.rough))
-        self.rough = False
-        if not updates:
-            self.tensors.extend(outputs)
-
-    def new_name(self) -> str:
-        return f"s{len(self.stages)}"
-
-    # ---- reading --------------------------------------------------------------------------------
-
-    def index(self, extent: str, axes: Sequence[Axis], taken: set[str]) -> str:
-        """Return an index within ``extent`` made of block axes."""
-        rng = self.rng
-        same = [axis for axis in axes if axis.extent == extent]
-        fresh = [axis for axis in same if axis.name not in taken] or same
-        if fresh and self.chance(0.93):
-            axis = rng.choice(fresh)
-            taken.add(axis.name)
-            draw = rng.random()
-            if draw < 0.8:
-                return axis.name
-            if draw < 0.88:
-                return f"{extent} - 1 - {axis.name}"
-            if draw < 0.92:
-                return f"({axis.name} + 1) % ({extent})"
-            if draw < 0.96 and self.chance(0.5):
-                return f"{axis.name} // 2"
-            self.guards.append(f"{axis.name} + 1 < {extent}")
-            return f"{axis.name} + 1"
-        draw = rng.random()
-        if axes and draw < 0.35:
-            return f"{rng.choice(axes).name} % ({extent})"
-        if axes and draw < 0.7:
-            axis = rng.choice(axes)
-            table = self.new_input((axis.extent,), rng.choice(["int32", "int64"]), extent)
-            self.reads.append(table.name)
-            load = f"{table.name}[{axis.name}]"
-            return load if table.dtype == "int64" else f'T.Cast("int64", {load})'
-        return rng.choice(["0", f"{extent} - 1"])
-
-    def read(self, tensor: Tensor, axes: Sequence[Axis], indices: Sequence[str] = ()) -> Value:
-        """Return a load from ``tensor``, guarded where an index may leave it."""
-        self.guards, taken = [], set[str]()
-        if not indices:
-            indices = [self.index(extent, axes, taken) for extent in tensor.dims]
-        self.reads.append(tensor.name)
-        text = f"{tensor.name}[{', '.join(indices)}]"
-        if self.guards:
-            zero = _const(0, tensor.dtype)
-            text = f"T.if_then_else({' and '.join(self.guards)}, {text}, {zero})"
-            self.guards = []
-        return Value(text, tensor.dtype, tensor.bound)
-
-    # ---- values ---------------------------------------------------------------------------------
-
-    def cast(self, value: Value, dtype: str) -> Value:
-        if value.dtype == dtype:
-            return value
-        value = self.bounded(value, _LIMITS[dtype])
-        if dtype == "uint8":
-            value = Value(
-                f"T.max({value.text}, {_const(0, value.dtype)})", value.dtype, value.bound
-            )
-        return Value(f'T.Cast("{dtype}", {value.text})', dtype, value.bound)
-
-    def bounded(self, value: Value, limit: int) -> Value:
-        """Clamp a value that could get larger than ``limit``."""
-        if value.bound <= limit:
-            return value
-        low = 0 if value.dtype == "uint8" else -8
-        text = f"T.min(T.max({value.text}, {_const(low, value.dtype)}), {_const(8, value.dtype)})"
-        return Value(text, value.dtype, 8)
-
-    def combine(self, a: Value, b: Value) -> Value:
-        """Apply a random operator."""
-        rng, dtype = self.rng, a.dtype
-        limit = min(_LIMITS[dtype], _SOFT * 40)
-        op = rng.choice(["+", "+", "-", "*", "*", "min", "max", "select", "if"])
-        if op == "-" and dtype == "uint8":
-            op = "max"
-        bound = {"+": a.bound + b.bound, "-": a.bound + b.bound, "*": a.bound * b.bound}.get(
-            op, max(a.bound, b.bound)
-        )
-        if bound > limit:
-            op, bound = "max", max(a.bound, b.bound)
-        if op in ("min", "max"):
-            return Value(f"T.{op}({a.text}, {b.text})", dtype, bound)
-        if op in ("select", "if"):
-            function = "T.Select" if op == "select" else "T.if_then_else"
-            test = rng.choice([f"{a.text} < {b.text}", f"{a.text} > {_const(1, dtype)}"])
-            return Value(f"{function}({test}, {a.text}, {b.text})", dtype, bound)
-        return Value(f"({a.text} {op} {b.text})", dtype, bound)
-
-    def modified(self, value: Value, axes: Sequence[Axis]) -> Value:
-        """Apply something with a constant, an axis or a mask, or nothing."""
-        rng, dtype = self.rng, value.dtype
-        draw = rng.random()
-        if draw < 0.35:
-            return value
-        if draw < 0.6:
-            return self.combine(value, Value(_const(rng.choice([1, 2, 3]), dtype), dtype, 3))
-        if draw < 0.75 and axes and dtype not in ("uint8", "int8"):
-            axis = rng.choice(axes)
-            text = axis.name if dtype == "int64" else f'T.Cast("{dtype}", {axis.name})'
-            return self.combine(value, Value(text, dtype, 64))
-        if draw < 0.85 and axes:
-            axis = rng.choice(axes)
-            mask = self.new_input((axis.extent,), "bool")
-            self.reads.append(mask.name)
-            other = _const(rng.choice([0, 1]), dtype)
-            load = f"{mask.name}[{axis.name}]"
-            return Value(f"T.Select({load}, {value.text}, {other})", dtype, value.bound)
-        if draw < 0.9 and dtype.startswith("int"):
-            op = rng.choice(["// {}", "% {}"]).format(_const(rng.choice([2, 3]), dtype))
-            return Value(f"({value.text} {op})", dtype, max(value.bound, 3))
-        if draw < 0.97 and axes:
-            axis = rng.choice(axes)
-            test = f"{axis.name} < {rng.choice([1, 2, 3])}"
-            return Value(
-                f"T.if_then_else({test}, {value.text}, {_const(1, dtype)})", dtype, value.bound
-            )
-        return value
-
-    def value(self, axes: Sequence[Axis], dtype: str, main: Value) -> Value:
-        """Return an expression over ``main`` and perhaps other reads."""
-        made = self.modified(self.cast(main, dtype), axes)
-        for _ in range(self.rng.choice([0, 0, 1, 1, 2])):
-            other = self.read(self.operand(axes), axes)
-            made = self.combine(made, self.modified(self.cast(other, dtype), axes))
-        if dtype.startswith("float") and self.chance(0.03):
-            self.rough = True
-            function = self.rng.choice(["T.exp(T.min({}, {}))", "T.sqrt(T.max({}, {}))"])
-            made = Value(function.format(made.text, _const(2, dtype)), dtype, made.bound + 8)
-        return self.bounded(made, min(_SOFT, _LIMITS[dtype]))
-
-    def operand(self, axes: Sequence[Axis]) -> Tensor:
-        """Choose a further tensor to read, now and then a new one that broadcasts."""
-        if axes and self.chance(0.4):
-            picked = self.rng.sample(list(axes), min(len(axes), self.rng.choice([1, 1, 2])))
-            return self.new_input(tuple(axis.extent for axis in picked))
-        return self.some_tensor()
-
-    def dtype_of(self, tensor: Tensor) -> str:
-        if self.chance(0.75):
-            return tensor.dtype if tensor.dtype not in ("uint8", "bool") else "int32"
-        return self.rng.choice(["float32", "float64", "int32", "int64", "int8"])
-
-    # ---- loops ----------------------------------------------------------------------------------
-
-    def nest(self, axes: Sequence[Axis]) -> Nest:
-        """Make loops for the axes: one each, tiled, fused, shifted or in another order."""
-        rng, made = self.rng, Nest()
-        if len(axes) >= 2 and axes[0].kind == axes[1].kind == "S" and self.chance(0.05):
-            self.loops += 1
-            var, (a, b) = f"f{self.loops}", axes[:2]
-            made.loops.append((var, "0", f"({a.extent}) * ({b.extent})"))
-            made.bindings[a.name] = f"{var} // ({b.extent})"
-            made.bindings[b.name] = f"{var} % ({b.extent})"
-            axes = axes[2:]
-        for axis in axes:
-            self.loops += 1
-            var = f"i{self.loops}"
-            draw = rng.random()
-            if draw < 0.06:
-                tile = rng.choice([2, 3, 4])
-                made.loops.append((var, "0", f"(({axis.extent}) + {tile - 1}) // {tile}"))
-                made.loops.append((f"{var}_t", "0", str(tile)))
-                made.bindings[axis.name] = f"{var} * {tile} + {var}_t"
-                made.predicates.append(f"{var} * {tile} + {var}_t < {axis.extent}")
-            elif draw < 0.09:
-                made.loops.append((var, "2", axis.extent))
-                made.bindings[axis.name] = f"{var} - 2"
-            else:
-                made.loops.append((var, "0", axis.extent))
-                made.bindings[axis.name] = var
-        if self.chance(0.15):
-            rng.shuffle(made.loops)
-        if self.chance(0.04):
-            made.loops.insert(rng.randint(0, len(made.loops)), (f"u{self.loops}", "0", "1"))
-        return made
-
-    def block(
-        self, name: str, axes: Sequence[Axis], body: Sequence[str], plain: bool = False
-    ) -> list[str]:
-        """Return the lines of a nest with one block in it."""
-        nest = self.nest(axes)
-        if plain:
-            nest = Nest([(f"{a.name}_i", "0", a.extent) for a in axes],
-                        {a.name: f"{a.name}_i" for a in axes})  # fmt: skip
-        lines, depth = [], 0
-        for var, start, extent in nest.loops:
-            span = extent if start == "0" else f"{start}, {start} + {extent}"
-            lines.append("    " * depth + f"for {var} in T.serial({span}):")
-            depth += 1
-        lines.append("    " * depth + f'with T.block("{name}"):')
-        depth += 1
-        kinds = {"S": "spatial", "R": "reduce", "O": "opaque"}
-        for axis in axes:
-            value = nest.bindings[axis.name]
-            lines.append(
-                "    " * depth + f"{axis.name} = T.axis.{kinds[axis.kind]}({axis.extent}, {value})"
-            )
-        if nest.predicates:
-            lines.append("    " * depth + f"T.where({' and '.join(nest.predicates)})")
-        lines.extend("    " * depth + line for line in body)
-        return lines
-
-    def axes_for(self, tensor: Tensor) -> tuple[list[Axis], list[str]]:
-        """Return spatial axes over a tensor (permuted now and then) and the indices to read it."""
-        axes = [Axis(f"v{number}", extent) for number, extent in enumerate(tensor.dims)]
-        indices = [axis.name for axis in axes]
-        if len(axes) > 1 and self.chance(0.25):
-            self.rng.shuffle(axes)
-        return axes, indices
-
-    # ---- forms ----------------------------------------------------------------------------------
+class _Stages(Generator):
+    """The kinds of stages."""
 
     def elementwise(self) -> None:
         source = self.some_tensor()
@@ -424,7 +89,7 @@ class _Generator:
             load = self.read(source, axes, indices)
             value = load if value is None else self.combine(value, load)
         assert value is not None
-        value = self.bounded(value, min(_SOFT, _LIMITS[source.dtype]))
+        value = self.bounded(value, min(SOFT, LIMITS[source.dtype]))
         name, place = self.new_name(), ", ".join(axis.name for axis in axes)
         out = Tensor(name, tuple(axis.extent for axis in axes), source.dtype, value.bound)
         self.stage("stencil", [out], self.block(name, axes, [f"{name}[{place}] = {value.text}"]))
@@ -481,7 +146,7 @@ class _Generator:
                 indices.append(axis.name)
             axes.append(axis)
         load = self.read(source, axes, indices)
-        fill = _const(self.rng.choice([0, 0, 1]), source.dtype)
+        fill = constant(self.rng.choice([0, 0, 1]), source.dtype)
         text = f"T.if_then_else({' and '.join(tests)}, {load.text}, {fill})"
         out = Tensor(name, tuple(axis.extent for axis in axes), source.dtype, source.bound)
         place = ", ".join(axis.name for axis in axes)
@@ -547,7 +212,7 @@ class _Generator:
             else "int32"  # fmt: skip
         load = self.read(source, axes, indices)
         if tests:
-            zero = _const(0, source.dtype)
+            zero = constant(0, source.dtype)
             load.text = f"T.if_then_else({' and '.join(tests)}, {load.text}, {zero})"
         value = self.cast(load, dtype)
         if self.chance(0.6):
@@ -555,16 +220,16 @@ class _Generator:
             value = self.combine(value, other)
         if self.chance(0.15):
             value = self.modified(value, axes)
-        value = self.bounded(value, _SOFT)
+        value = self.bounded(value, SOFT)
         if kind == "prod":
-            one, two = _const(1, dtype), _const(2, dtype)
+            one, two = constant(1, dtype), constant(2, dtype)
             value = Value(f"T.Select({value.text} < {one}, {one}, {two})", dtype, 2)
         spatial = [axis for axis in axes if axis.kind == "S"]
         place = ", ".join(axis.name for axis in spatial) or "0"
         dims = tuple(axis.extent for axis in spatial) or ("1",)
         target = f"{name}[{place}]"
         bound = {"sum": value.bound * 64, "prod": 2**16}.get(kind, value.bound)
-        first = {"sum": _const(0, dtype), "prod": _const(1, dtype)}.get(
+        first = {"sum": constant(0, dtype), "prod": constant(1, dtype)}.get(
             kind, f'T.{"min" if kind == "max" else "max"}_value("{dtype}")'
         )
         update = {
@@ -624,7 +289,7 @@ class _Generator:
         before = ", ".join(f"{axis.name} - 1" if axis is chosen else axis.name for axis in axes)
         text = (
             f"{name}[{place}] = {item.text} + "
-            f"T.if_then_else({chosen.name} >= 1, {name}[{before}], {_const(0, dtype)})"
+            f"T.if_then_else({chosen.name} >= 1, {name}[{before}], {constant(0, dtype)})"
         )
         out = Tensor(name, source.dims, dtype, item.bound * 32)
         self.stage("scan", [out], self.block(name, axes, [text], plain=True))
@@ -639,9 +304,9 @@ class _Generator:
         axes = [Axis(f"v{at}", extent) for at, extent in enumerate(target.dims)]
         place = f"{target.name}[{', '.join(axis.name for axis in axes)}]"
         self.reads.append(target.name)
-        body = f"{place} = T.max({place}, {_const(1, target.dtype)})"
+        body = f"{place} = T.max({place}, {constant(1, target.dtype)})"
         if self.chance(0.4):
-            body = f"{place} = {_const(2, target.dtype)}"
+            body = f"{place} = {constant(2, target.dtype)}"
         lines = self.block(name, axes, [body])
         if self.chance(0.5):
             cut = self.rng.choice(axes).name
@@ -699,7 +364,7 @@ class _Generator:
             body.append(f'{name}_w = T.match_buffer({name}[{outer}0:{row}], ({row},), "{dtype}")')
             target = f"{name}_w[k]"
         body.append(f"for k in T.serial({row}):")
-        one = _const(1, dtype)
+        one = constant(1, dtype)
         if self.chance(0.4):
             body += [
                 "    if k < 2:", f"        {target} = {item}",
@@ -725,7 +390,7 @@ class _Generator:
         name, dtype, extent = self.new_name(), source.dtype, source.dims[0]
         rest = ["0"] * (len(source.dims) - 1)
         self.reads.append(source.name)
-        zero = _const(0, dtype)
+        zero = constant(0, dtype)
         lines = [
             f"for t0 in T.serial({extent}):",
             "    for t1 in T.serial(t0 + 1):",
@@ -751,24 +416,20 @@ def _binding_value(line: str) -> str:
     raise ValueError(line)
 
 
-def _const(value: int, dtype: str) -> str:
-    return f"T.{dtype}({value})"
-
-
-FORMS: list[tuple[Callable[[_Generator], None], float]] = [
-    (_Generator.elementwise, 8),
-    (_Generator.reduction, 7),
-    (_Generator.window, 3),
-    (_Generator.reshape, 1.5),
-    (_Generator.pad, 1.5),
-    (_Generator.pair, 0.7),
-    (_Generator.epilogue, 2.5),
-    (_Generator.stencil, 1.2),
-    (_Generator.arg_reduction, 0.7),
-    (_Generator.scan, 0.6),
-    (_Generator.update, 0.8),
-    (_Generator.halves, 0.6),
-    (_Generator.opaque, 0.9),
-    (_Generator.triangle, 0.3),
+FORMS: Forms = [
+    (_Stages.elementwise, 8),
+    (_Stages.reduction, 7),
+    (_Stages.window, 3),
+    (_Stages.reshape, 1.5),
+    (_Stages.pad, 1.5),
+    (_Stages.pair, 0.7),
+    (_Stages.epilogue, 2.5),
+    (_Stages.stencil, 1.2),
+    (_Stages.arg_reduction, 0.7),
+    (_Stages.scan, 0.6),
+    (_Stages.update, 0.8),
+    (_Stages.halves, 0.6),
+    (_Stages.opaque, 0.9),
+    (_Stages.triangle, 0.3),
 ]
 """Kinds of stages, with how often each is drawn."""
