@@ -342,3 +342,23 @@ def main(A: T.Buffer((1, 1), "float32"), B: T.Buffer((1, 1), "float32")):
     sch.bind(j, "vthread.x")
     sch.read_at(j, "B", 0, "local")
     LowerAutoCopy()(sch.mod)
+
+
+def test_regions_of_a_block_name_no_memory_made_inside() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+    with T.block("outer"):
+        I = T.alloc_buffer((4,), "int64")
+        for i in T.serial(4):
+            with T.block("I"):
+                v = T.axis.spatial(4, i)
+                I[v] = 3 - v
+        for i in T.serial(4):
+            with T.block("B"):
+                v = T.axis.spatial(4, i)
+                B[v] = A[I[0] + v - 3]
+""")
+    outer = func.root.body.block
+    assert [str(item.min) for item in outer.reads[0].region] == ["0"]
+    assert_structural_equal(parse(func.script()), func)

@@ -27,6 +27,7 @@ from tilewright.ir import (
     maximum,
     minimum,
     mul,
+    pre_order,
     sub,
     substitute,
     uses_var,
@@ -193,10 +194,22 @@ class _Accesses:
             uses_var(bound, self.domain) for item in ranges for bound in (item.min, item.extent)
         ):
             ranges = relax(ranges, self.domain, self.condition, buffer)
+        if self.hidden or self.writes:
+            # An index that is itself made inside means nothing outside.
+            inside = self.hidden | self.writes.keys()
+            for place, item in enumerate(ranges):
+                if _loads_from(item.min, inside) or _loads_from(item.extent, inside):
+                    ranges[place] = Range(const(0), buffer.shape[place])
         known = table.setdefault(buffer, [])
         box = tuple(ranges)
         if not any(same_box(box, other) for other in known):
             known.append(box)
+
+
+def _loads_from(expr: Expr, buffers: set[Buffer]) -> bool:
+    return type(expr) not in (Var, IntImm) and any(
+        type(item) is BufferLoad and item.buffer in buffers for item in pre_order(expr)
+    )
 
 
 def index_range(index: Expr) -> Range:
