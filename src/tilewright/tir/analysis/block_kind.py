@@ -13,7 +13,7 @@ What a block says of itself is kept per block object; loop transformations don't
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,7 +39,7 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.tir.analysis.dependency import DependencyGraph, block_dependencies
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import OPAQUE, REDUCE, SPATIAL, Block, BlockRealize, BufferStore, LetStmt
 
 COMPLETE = "complete"
@@ -84,7 +84,7 @@ def _find_facts(block: Block) -> BlockFacts:
             return BlockFacts(
                 OPAQUE, "a reduce iteration variable takes part in what it writes", has_reduce
             )
-    why = _overlap_of_writes(block)
+    why = _overlap_of_writes(block) or _two_names(written, read)
     if why:
         return BlockFacts(OPAQUE, why, has_reduce)
     if block.init is not None:
@@ -96,6 +96,15 @@ def _find_facts(block: Block) -> BlockFacts:
     if has_reduce:
         return BlockFacts(OPAQUE, "it reduces without init", has_reduce)
     return BlockFacts(OPAQUE, "it reads what it writes", has_reduce)
+
+
+def _two_names(written: Set[Buffer], read: Set[Buffer]) -> str:
+    """Say which memory a block writes that it also uses by another name, or return ``""``."""
+    for buffer in written:
+        for other in (*written, *read):
+            if other is not buffer and other.data is buffer.data:
+                return f"{buffer.name!r} and {other.name!r} are names of the same memory"
+    return ""
 
 
 def _overlap_of_writes(block: Block) -> str:

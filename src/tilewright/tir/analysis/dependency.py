@@ -10,7 +10,7 @@ reach the same memory through different buffers, or that both have effects outsi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -56,7 +56,7 @@ class OpaqueDependency:
 class DependencyGraph:
     """The dependencies among the child blocks of one scope, by block name."""
 
-    def __init__(self, children: list[BlockRealize]) -> None:
+    def __init__(self, children: list[BlockRealize], scope: Block | None = None) -> None:
         self.children = {realize.block.name: realize for realize in children}
         self.edges: list[Dependency] = []
         self.opaque: list[OpaqueDependency] = []
@@ -65,6 +65,7 @@ class DependencyGraph:
         self._before: dict[str, list[Dependency]] = {name: [] for name in self.children}
         self._after: dict[str, list[Dependency]] = {name: [] for name in self.children}
         self._views: dict[Var, dict[Buffer, None]] = {}
+        self._memory = memory_of_views((scope,)) if scope is not None else {}
         self._outside: list[str] = []
         for name, realize in self.children.items():
             self._add(name, realize.block)
@@ -90,7 +91,8 @@ class DependencyGraph:
         self, name: str, block: Block, used: dict[Buffer, None], written: set[Buffer]
     ) -> None:
         for buffer in used:
-            for other in self._views.get(buffer.data, ()):
+            memory = self._memory.get(buffer.data, buffer.data)
+            for other in self._views.get(memory, ()):
                 if other is buffer:
                     continue
                 earlier = list(self.writers.get(other, ()))
@@ -100,7 +102,7 @@ class DependencyGraph:
                     if source != name:
                         why = f"{other.name!r} and {buffer.name!r} are views of the same memory"
                         self.opaque.append(OpaqueDependency(source, name, why))
-            self._views.setdefault(buffer.data, {})[buffer] = None
+            self._views.setdefault(memory, {})[buffer] = None
         if _has_outside_effect(block):
             for source in self._outside:
                 self.opaque.append(
@@ -176,6 +178,44 @@ def _child_blocks(body: Any) -> Iterator[BlockRealize]:
             stack.append(item.body)
 
 
+def memory_of_views(around: Iterable[Block]) -> dict[Var, Var]:
+    """Map the pointers of views that blocks match (the outermost first) to the memory they view."""
+    memory: dict[Var, Var] = {}
+    for block in around:
+        for match in block.match_buffers:
+            source = match.source.buffer.data
+            memory[match.buffer.data] = memory.get(source, source)
+    return memory
+
+
+def shared_memory(
+    children: Iterable[BlockRealize], around: Iterable[Block]
+) -> dict[Buffer, tuple[Buffer, BlockRealize]]:
+    """Buffers whose memory the child blocks of a scope use by another name too, some to write it.
+
+    Each comes with another name and a block that uses this. ``around`` are the scope's block and
+    those around it, the outermost first: their views are names as well.
+    """
+    memory = memory_of_views(around)
+    users: dict[Var, dict[Buffer, BlockRealize]] = {}
+    written: set[Var] = set()
+    for realize in children:
+        block = realize.block
+        for region in (*block.reads, *block.writes):
+            data = region.buffer.data
+            users.setdefault(memory.get(data, data), {}).setdefault(region.buffer, realize)
+        for region in block.writes:
+            written.add(memory.get(region.buffer.data, region.buffer.data))
+    found: dict[Buffer, tuple[Buffer, BlockRealize]] = {}
+    for data, names in users.items():
+        if len(names) > 1 and data in written:
+            first, second = list(names)[:2]
+            for buffer in names:
+                other = second if buffer is first else first
+                found[buffer] = other, names[other]
+    return found
+
+
 _graphs: WeakKeyDictionary[Block, DependencyGraph] = WeakKeyDictionary()
 
 
@@ -183,5 +223,5 @@ def block_dependencies(scope: Block) -> DependencyGraph:
     """Return the dependencies among the direct child blocks of ``scope``."""
     found = _graphs.get(scope)
     if found is None:
-        found = _graphs[scope] = DependencyGraph(list(_child_blocks(scope.body)))
+        found = _graphs[scope] = DependencyGraph(list(_child_blocks(scope.body)), scope)
     return found

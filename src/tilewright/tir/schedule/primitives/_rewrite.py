@@ -25,8 +25,23 @@ from tilewright.ir import (
     floormod,
     is_const,
     mul,
+    pre_order,
 )
-from tilewright.tir import SERIAL, Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, Stmt
+from tilewright.tir import (
+    SERIAL,
+    AssertStmt,
+    AttrStmt,
+    Block,
+    BlockRealize,
+    BufferLoad,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    Stmt,
+    While,
+)
 
 
 def substitute_index(expr: Any, mapping: dict[Var, Expr]) -> Any:
@@ -71,11 +86,13 @@ def rewrite_outside_blocks(
     """Rewrite the expressions of loops, branches and block bindings below ``stmt``.
 
     ``guard`` is added to the predicate of each block; statements outside blocks are wrapped in a
-    branch on it.
+    branch on it, and so is what reads memory to know what to run.
     """
 
     def go(node: Any) -> Any:
         kind = type(node)
+        if guard is not None and _reads_memory(node):
+            return IfThenElse(guard, rewrite_outside_blocks(node, on_expr))
         if kind is BlockRealize:
             values = tuple([on_expr(value) for value in node.iter_values])
             predicate = on_expr(node.predicate)
@@ -95,6 +112,30 @@ def rewrite_outside_blocks(
         return node.map_children(lambda item: go(item) if isinstance(item, Stmt) else on_expr(item))
 
     return go(stmt)
+
+
+def _reads_memory(stmt: Any) -> bool:
+    """Whether bounds, bindings, or the condition of a statement read buffers.
+
+    They may not be evaluated where the guard does not hold: that could be outside of the buffers.
+    """
+    kind = type(stmt)
+    if kind is BlockRealize:
+        exprs: Sequence[Any] = (*stmt.iter_values, stmt.predicate)
+    elif kind is For:
+        exprs = (stmt.min, stmt.extent)
+    elif kind is IfThenElse:
+        exprs = (stmt.condition,)
+    elif kind is LetStmt or kind is AttrStmt:
+        exprs = (stmt.value,)
+    else:
+        return kind is While or kind is AssertStmt
+    return any(
+        type(expr) is not Var
+        and type(expr) is not IntImm
+        and any(type(item) is BufferLoad for item in pre_order(expr))
+        for expr in exprs
+    )
 
 
 def _with_domains(block: Block, on_expr: Callable[[Any], Any]) -> Block:

@@ -34,18 +34,24 @@ from tilewright.ir import (
 from tilewright.tir import (
     NO_OP,
     SPATIAL,
+    Allocate,
+    AttrStmt,
     Block,
     BlockRealize,
     Buffer,
     BufferLoad,
+    DeclBuffer,
     For,
     IfThenElse,
     IterVar,
+    LetStmt,
     SeqStmt,
+    While,
 )
 from tilewright.tir.analysis import COMPLETE, REDUCTION, block_facts
+from tilewright.tir.analysis.dependency import shared_memory
 from tilewright.tir.schedule.primitives._regions import Regions
-from tilewright.tir.schedule.state import ScheduleState, child_blocks
+from tilewright.tir.schedule.state import ScheduleState
 
 
 class Scope:
@@ -56,9 +62,14 @@ class Scope:
         self.func_name = func_name
         self.realize = realize
         self.block: Block = realize.block
-        self.blocks = child_blocks(realize.block)
+        self.branches: dict[BlockRealize, IfThenElse] = {}
+        """Blocks that run under a condition, with the innermost one."""
+        self._hidden: dict[BlockRealize, Any] = {}
+        self._declared: dict[Buffer, Any] = {}
+        self.blocks = self._find_blocks(realize.block.body)
         self.position = {child: number for number, child in enumerate(self.blocks)}
         self._loops: dict[BlockRealize, list[For]] = {}
+        self._shared: dict[Buffer, tuple[Buffer, BlockRealize]] | None = None
         self.settled: dict[tuple[Any, ...], bool] = {}
         self._whole: dict[BlockRealize, bool] = {}
         self._readers: dict[Buffer, list[BlockRealize]] = {}
@@ -69,13 +80,86 @@ class Scope:
             for buffer in regions_buffers(child.block.writes):
                 self._writers.setdefault(buffer, []).append(child)
 
+    def _find_blocks(self, body: Any) -> list[BlockRealize]:
+        """Return the blocks in program order, noting what besides loops is around them."""
+        found: list[BlockRealize] = []
+        stack: list[tuple[Any, Any, Any]] = [(body, None, None)]
+        while stack:
+            item, branch, hidden = stack.pop()
+            kind = type(item)
+            if kind is For:
+                stack.append((item.body, branch, hidden))
+            elif kind is BlockRealize:
+                found.append(item)
+                if branch is not None:
+                    self.branches[item] = branch
+                if hidden is not None:
+                    self._hidden[item] = hidden
+            elif kind is SeqStmt:
+                stack.extend((part, branch, hidden) for part in reversed(item.stmts))
+            elif kind is IfThenElse:
+                if item.else_case is not None:
+                    stack.append((item.else_case, item, hidden))
+                stack.append((item.then_case, item, hidden))
+            elif kind is AttrStmt:
+                stack.append((item.body, branch, hidden))
+            elif kind is DeclBuffer:
+                self._declared[item.buffer] = item
+                stack.append((item.body, branch, hidden))
+            elif kind is LetStmt or kind is While or kind is Allocate:
+                stack.append((item.body, branch, item))
+        return found
+
     def readers(self, buffer: Buffer) -> list[BlockRealize]:
-        """Blocks that read ``buffer``, in program order."""
-        return self._readers.get(buffer, [])
+        """Blocks that read ``buffer``, in program order; refuses if that isn't all known."""
+        found = self._readers.get(buffer, [])
+        self._check_known(buffer, found)
+        return found
 
     def writers(self, buffer: Buffer) -> list[BlockRealize]:
-        """Blocks that write ``buffer``, in program order."""
-        return self._writers.get(buffer, [])
+        """Blocks that write ``buffer``, in program order; refuses if that isn't all known."""
+        found = self._writers.get(buffer, [])
+        self._check_known(buffer, found)
+        return found
+
+    def check_known(self, realize: BlockRealize) -> None:
+        """Refuse a block that loops and names of buffers don't tell enough about.
+
+        It is below a ``while``, or a definition that it could not be taken out of, or uses memory
+        that goes by several names.
+        """
+        for region in (*realize.block.reads, *realize.block.writes):
+            self._check_known(region.buffer, (realize,))
+
+    def _check_known(self, buffer: Buffer, users: Iterable[BlockRealize]) -> None:
+        for user in users:
+            if user in self._hidden:
+                stmt = self._hidden[user]
+                raise self.state.error(
+                    f"block {user.block.name!r} is inside of a {type(stmt).__name__}; only loops "
+                    "and branches around blocks are supported by what moves computation",
+                    user,
+                    stmt,
+                )
+        if buffer in self._declared:
+            raise self.state.error(
+                f"{buffer.name} is declared as a view of memory between the blocks, so who uses "
+                "this memory isn't known",
+                self._declared[buffer],
+                remedy="allocate it in a block, or match it in the block that uses it",
+            )
+        if self._shared is None:
+            around = [item.block for item in self.state.parents(self.realize)
+                      if type(item) is BlockRealize]  # fmt: skip
+            self._shared = shared_memory(self.blocks, (*reversed(around), self.block))
+        if buffer in self._shared:
+            other, user = self._shared[buffer]
+            raise self.state.error(
+                f"{buffer.name} and {other.name} are names of the same memory, which is changed in "
+                f"this scope: what depends on {buffer.name} isn't known",
+                user,
+                remedy="use one name for the memory",
+            )
 
     def loops(self, realize: BlockRealize) -> list[For]:
         """Loops around a block of this scope, the outermost first."""
@@ -149,6 +233,7 @@ def scope_of(state: ScheduleState, realize: BlockRealize) -> Scope:
         found = cache[key] = Scope(state, around, func_name)
     # Copies of a schedule share the index, and so this scope: it works for whoever asks.
     found.state = state
+    found.check_known(realize)
     return found
 
 
@@ -330,6 +415,12 @@ def check_predicate_is_domain(scope: Scope, realize: BlockRealize) -> None:
                 "the loops around it",
                 realize,
             )
+    if realize in scope.branches:
+        raise scope.state.error(
+            f"block {realize.block.name!r} runs under a branch, which tells where it runs",
+            realize,
+            scope.branches[realize],
+        )
     if realize.predicate is TRUE:
         return
     rest = restricting_conjuncts(realize, scope.state.analyzer(scope.func_name))
@@ -357,6 +448,8 @@ def check_runs_whole(scope: Scope, realize: BlockRealize) -> None:
 
 def _runs_whole_domain(scope: Scope, realize: BlockRealize) -> bool:
     rest: list[Expr] = []
+    if realize in scope.branches:
+        return False
     if realize.predicate is not TRUE:
         rest = restricting_conjuncts(realize, scope.state.analyzer(scope.func_name))
     elif _is_plain(scope, realize):
