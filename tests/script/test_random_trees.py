@@ -7,8 +7,8 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_trees import Trees
 
+from tests.script.random_trees import Trees
 from tilewright import script
 from tilewright.ir import (
     Expr,

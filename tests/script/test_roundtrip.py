@@ -217,6 +217,41 @@ def test_allocations_and_views():
     check(SeqStmt((nest, STORE)))
 
 
+def test_free_buffer_over_memory_that_an_inner_scope_allocates():
+    buffer = decl_buffer((4,), "float32", "buf", scope="local")
+    old = decl_buffer((8,), "float32", "buf", data=buffer.data, scope="local")
+    body = BufferStore(buffer, BufferLoad(old, (const(5),)), (const(0),))
+    text = check(For(Var("i"), const(0), const(4), "serial", Allocate(buffer, body)))
+    assert text.startswith("buf = T.handle()\n")
+
+
+def test_names_of_lets_last_as_long_as_their_line():
+    let = Let(Var("x"), const(1), X)
+    inner = For(Var("i"), const(0), let, "serial", NO_OP)
+    check(SeqStmt((inner, Evaluate(Let(Var("x"), X, X)), Evaluate(Var("x_1")))))
+
+
+def test_names_as_python_reads_them():
+    assert check(Evaluate(Var("\ufb01"))).startswith("fi = T.int64()")
+
+
+def test_blocks_that_access_their_own_buffers():
+    own = decl_buffer((4,), "float32", "own")
+    region = BufferRegion(own, (Range(const(0), const(4)),))
+    check(Block((), (region,), (region,), "b", NO_OP, None, (own,)))
+
+
+def test_function_attributes_that_name_buffers_and_symbols():
+    a, n = Var("a", "handle"), Var("n")
+    buffer = decl_buffer((n,), "float32", "A")
+    check(PrimFunc((a,), {a: buffer}, NO_OP, "void", {"layout": [buffer, n + 1, Var("m")]}))
+
+
+@pytest.mark.parametrize("dtype, start", [("int8", 100), ("int64", 2**63 - 1), ("uint4", 15)])
+def test_ranges_whose_end_does_not_fit(dtype, start):
+    check(For(Var("i", dtype), IntImm(start, dtype), IntImm(7, dtype), "serial", NO_OP))
+
+
 def test_dependent_loops_are_no_grid():
     i, j = Var("i"), Var("j")
     text = check(For(i, const(0), const(4), "serial", For(j, const(0), i + 1, "serial", STORE)))

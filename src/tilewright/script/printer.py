@@ -120,6 +120,9 @@ class Printer:
         self._taken: set[str] = set(_RESERVED)
         self._counters: dict[str, int] = {}
         self._defined: list[tuple[Any, str, bool]] = []
+        self.early: set[Any] = set()
+        """Symbols to declare in front although an inner scope names them too."""
+        self.needed_early: set[Any] = set()
 
     # ---- lines ---------------------------------------------------------------------------
 
@@ -184,6 +187,15 @@ class Printer:
         """Let a symbol print as ``text`` (which needs no name of its own) in this scope."""
         self.names[symbol] = text
         self._defined.append((symbol, text, False))
+
+    def needs_early(self, symbol: Any) -> None:
+        """Note that a declaration in front uses a symbol: an inner scope may not be what names it.
+
+        The text is then written once more, with the symbol in ``early``.
+        """
+        outer = self.context.get("outer", 0)
+        if any(symbol is item for item, _, _ in self._defined[outer:]):
+            self.needed_early.add(symbol)
 
     def save(self) -> tuple[Any, ...]:
         """Return the state of names and lines, for ``restore``."""
@@ -426,11 +438,17 @@ def to_text(
     """
     marked = [_marked(node, item) for item in underline]
     comments = {_marked(node, item): text for item, text in (annotate or {}).items()}
-    printer = Printer(name=name, line_length=line_length, underline=marked, annotate=comments)
-    if isinstance(node, BaseFunc):
-        printer.function(node, name or str(node.attrs.get("global_symbol", "main")))
-    else:
-        printer.stmt(node)
+    early: set[Any] = set()
+    while True:
+        printer = Printer(name=name, line_length=line_length, underline=marked, annotate=comments)
+        printer.early = early
+        if isinstance(node, BaseFunc):
+            printer.function(node, name or str(node.attrs.get("global_symbol", "main")))
+        else:
+            printer.stmt(node)
+        if printer.needed_early <= early:
+            break
+        early = early | printer.needed_early
     text = printer.text()
     if header:
         aliases = (

@@ -196,8 +196,8 @@ def _function(p: Printer, node: Function) -> None:
         f"{p.define(param)}: {info_text(p, param.struct_info, quoted=True)}"
         for param in node.params
     ]
-    name = p.option_name or "main"
-    safe = name if name.isidentifier() else Printer().fresh(name)
+    name = "main" if p.option_name is None else p.option_name
+    safe = Printer().fresh(name)
     p.line("@R.function" if safe == name else f"@R.function(name={quote(name)})")
     pad = p.pad
     with p.captured() as lines, p.indented():

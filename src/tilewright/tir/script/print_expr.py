@@ -92,6 +92,7 @@ register(Buffer)(buffer_name)
 
 def _declare_buffer(p: Printer, node: Buffer) -> str:
     p.use("tir")
+    p.needs_early(node.data)
     arguments = buffer_arguments(p, node)
     name = p.names[node] = p.fresh(node.name)
     p.names.setdefault(node.data, name + ".data")
@@ -112,6 +113,8 @@ def buffer_arguments(p: Printer, buffer: Buffer) -> str:
     parts = [p.tuple([p.expr(extent) for extent in buffer.shape]), f'"{buffer.dtype}"']
     if buffer.data in p.names:
         parts.append(f"data={p.names[buffer.data]}")
+    elif buffer.data in p.early:
+        parts.append(f"data={p.expr(buffer.data)}")
     if buffer.strides:
         parts.append(f"strides={p.tuple([p.expr(stride) for stride in buffer.strides])}")
     if buffer.elem_offset is not None:

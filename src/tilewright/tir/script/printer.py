@@ -89,6 +89,7 @@ def _write_function(
             arguments = buffer_arguments(p, buffer)
             p.line(f"{define_buffer(p, buffer)} = T.match_buffer({handle}, {arguments})")
     p.pad = pad
+    p.context["outer"] = len(p._defined)
     with p.captured() as lines, p.indented():
         if node.attrs:
             p.line(f"T.func_attr({p.value(dict(node.attrs))})")
