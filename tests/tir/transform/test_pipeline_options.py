@@ -101,7 +101,8 @@ def test_every_step_of_lowering_can_be_written_down(tmp_path):
     written = sorted(path.name for path in tmp_path.iterdir())
     assert written[0] == "000_before_LowerForCPU.py"
     assert written[1].endswith("_ConvertBlocksToOpaque.py")
-    assert written[-1].endswith("_StorageRewrite.py")
+    assert written[-2].endswith("_StorageRewrite.py")
+    assert written[-1].endswith("_MakeKernelABI.py")
     assert 'T.block("C")' in (tmp_path / written[0]).read_text()
     assert timing.calls["StorageRewrite"] == 1
     inner = sum(seconds for name, seconds in timing.seconds.items() if name != "LowerForCPU")

@@ -10,6 +10,7 @@ from tilewright.tir.transform.inject_virtual_thread import InjectVirtualThread
 from tilewright.tir.transform.lift_thread_binding import LiftThreadBinding
 from tilewright.tir.transform.lower_cross_thread_reduction import LowerCrossThreadReduction
 from tilewright.tir.transform.lower_thread_allreduce import LowerThreadAllreduce
+from tilewright.tir.transform.make_kernel_abi import MakeKernelABI
 from tilewright.tir.transform.merge_shared_allocations import MergeSharedAllocations
 from tilewright.tir.transform.pipeline import block_passes
 from tilewright.tir.transform.simplify import Simplify
@@ -45,5 +46,6 @@ def gpu_pipeline(target: Target) -> Sequential:
         UnrollLoop(),
         Simplify(),
         SplitHostDevice(target),
+        MakeKernelABI(),
     ]
     return Sequential(passes, name="LowerForGPU")

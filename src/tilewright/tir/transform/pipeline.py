@@ -21,6 +21,7 @@ from tilewright.tir.transform.lower_init_block import LowerInitBlock
 from tilewright.tir.transform.lower_int_div import LowerIntDiv
 from tilewright.tir.transform.lower_match_buffer import LowerMatchBuffer
 from tilewright.tir.transform.lower_opaque_block import LowerOpaqueBlock
+from tilewright.tir.transform.make_kernel_abi import MakeKernelABI
 from tilewright.tir.transform.narrow_dtype import NarrowDataType
 from tilewright.tir.transform.plan_buffer_allocation import PlanBufferAllocation
 from tilewright.tir.transform.promote_accumulators import PromoteAccumulators
@@ -78,6 +79,7 @@ def cpu_pipeline(target: Target) -> Sequential:
             *chosen("tir.cse", False, CommonSubexpressionElimination()),
             *chosen("tir.narrow_dtype", False, NarrowDataType()),
             LowerIntDiv(),
+            MakeKernelABI(),
         ],
         name="LowerForCPU",
     )

@@ -1,0 +1,123 @@
+"""Record how a function is called: the last pass, which code generators and binders read.
+
+A kernel is called with the addresses of its tensors, then its scalars, then the symbolic extents,
+each group in the order of the function's parameters. What is passed for a symbol is found in the
+shapes and strides of the arguments; where an extent is a formula (``n * 2``) it gets a symbol of
+its own, and the kernel checks the value against the formula.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import Call, Expr, IntImm, Var, dtypes, pre_order
+from tilewright.support.errors import LowerError
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.rewrite import fresh_name
+from tilewright.tir.stmt import BufferStore
+from tilewright.tir.transform.base import FunctionTransform
+
+KERNEL_ABI = "tir.kernel_abi"
+"""Function attribute: what ``kernel_abi`` says."""
+
+
+class MakeKernelABI(FunctionTransform):
+    """Describe each function's arguments in its attribute ``tir.kernel_abi``.
+
+    Passes that change parameters, shapes or what is written have to run before.
+    """
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Describe one function."""
+        return func.replace(attrs={**func.attrs, KERNEL_ABI: kernel_abi(func)})
+
+
+def kernel_abi(func: PrimFunc) -> dict[str, Any]:
+    """Return how a function is called, as plain data and expressions.
+
+    ``arguments`` has an entry per parameter: ``name`` and ``dtype``, for tensors also ``shape``
+    (numbers, and names of symbols), ``strides`` in elements (``None``: compact), ``alignment`` in
+    bytes and whether they are ``written``. ``symbols`` maps names to the variable or formula that
+    each stands for. ``calls`` tells whether the body calls code that nothing is known of.
+
+    Raises ``LowerError`` for parameters that can't be checked when the function is called.
+    """
+    taken: set[str] = set()
+    names: dict[Var, str] = {}
+    symbols: dict[str, Expr] = {}
+    written, calls = _written(func)
+    # Arguments get their names first: symbols give way.
+    arg_names = [
+        fresh_name(func.buffer_map[var].name if var in func.buffer_map else var.name, taken)
+        for var in func.params
+    ]
+    names.update((v, n) for v, n in zip(func.params, arg_names) if v not in func.buffer_map)
+
+    def extent(value: Expr, where: str) -> int | str:
+        if isinstance(value, IntImm):
+            return value.value
+        if isinstance(value, Var) and value in names:
+            return names[value]
+        label = fresh_name(value.name if isinstance(value, Var) else where, taken)
+        if isinstance(value, Var):
+            names[value] = label
+        symbols[label] = value
+        return label
+
+    arguments: list[dict[str, Any]] = []
+    for var, name in zip(func.params, arg_names):
+        buffer = func.buffer_map.get(var)
+        if buffer is None:
+            if dtypes.kind_of(var.dtype) == "handle":
+                raise LowerError(
+                    f"parameter {var.name!r} is a bare handle; give it a buffer "
+                    "(T.match_buffer, T.Buffer), so that its arguments can be checked"
+                )
+            arguments.append({"name": name, "dtype": var.dtype})
+            continue
+        _check_offset(buffer)
+        shape = [extent(value, f"{name}_shape_{n}") for n, value in enumerate(buffer.shape)]
+        # The convention goes through strides from the last; names must appear in that order.
+        strides = [
+            extent(value, f"{name}_stride_{n}")
+            for n, value in reversed(list(enumerate(buffer.strides)))
+        ][::-1]
+        arguments.append(
+            {
+                "name": name,
+                "dtype": buffer.dtype,
+                "shape": shape,
+                "strides": strides if buffer.strides else None,
+                "alignment": dtypes.bytes_of(dtypes.element_of(buffer.dtype)),
+                "written": buffer.data in written,
+            }
+        )
+    return {"arguments": arguments, "symbols": symbols, "calls": calls}
+
+
+def _check_offset(buffer: Buffer) -> None:
+    offset = buffer.elem_offset
+    if offset is not None and not (isinstance(offset, (IntImm, Var))):
+        raise LowerError(
+            f"buffer {buffer.name} has offset {offset!r}; an argument's offset may be zero or a "
+            "variable, since the pointer passed is that of its first element"
+        )
+
+
+def _written(func: PrimFunc) -> tuple[set[Var], bool]:
+    """Data variables that the body writes, and whether it calls code that may write more."""
+    found: set[Var] = set()
+    calls = False
+    for item in pre_order(func.body):
+        if type(item) is BufferStore:
+            found.add(item.buffer.data)
+        elif type(item) is Call and item.op.effect in ("opaque", "update"):
+            # Such code may write to whatever it is given.
+            calls = True
+            for inner in pre_order(item):
+                if isinstance(inner, Buffer):
+                    found.add(inner.data)
+                elif type(inner) is Var and inner.dtype == "handle":
+                    found.add(inner)
+    return found, calls
