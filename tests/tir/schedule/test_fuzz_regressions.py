@@ -362,3 +362,23 @@ def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
     outer = func.root.body.block
     assert [str(item.min) for item in outer.reads[0].region] == ["0"]
     assert_structural_equal(parse(func.script()), func)
+
+
+def test_reverse_compute_at_leaves_out_nothing_off_a_diagonal() -> None:
+    sch = schedule("""
+@T.prim_func
+def main(A: T.Buffer((2, 2), "float32"), D: T.Buffer((2, 2), "float32")):
+    B = T.alloc_buffer((2, 2), "float32")
+    C = T.alloc_buffer((2, 2), "float32")
+    for i, j in T.grid(2, 2):
+        with T.block("BC"):
+            v, w = T.axis.remap("SS", [i, j])
+            B[v, w] = A[v, w] + T.float32(1)
+            C[v, w] = A[v, w] * T.float32(2)
+    for i, j in T.grid(2, 2):
+        with T.block("D"):
+            v, w = T.axis.remap("SS", [i, j])
+            D[v, w] = B[v, w] + C[w, v]
+""")
+    i, _ = sch.get_loops("BC")
+    refuses(sch, lambda: sch.reverse_compute_at("D", i), "different axes")

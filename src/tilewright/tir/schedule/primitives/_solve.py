@@ -6,11 +6,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from tilewright.arith.polynomial import Poly, constant_of, linear_in, poly_add, poly_sub
+from tilewright.arith.polynomial import (
+    Poly,
+    constant_of,
+    linear_in,
+    poly_add,
+    poly_atoms,
+    poly_sub,
+)
 from tilewright.ir import Expr, Range, Var, as_int, free_vars, uses_var
-from tilewright.tir import Block, BlockRealize, Buffer, BufferRegion
+from tilewright.tir import Block, BlockRealize, Buffer, BufferRegion, For
 from tilewright.tir.index_map import solve_indices
 from tilewright.tir.schedule.primitives._place import Place
 from tilewright.tir.schedule.primitives._regions import Regions, Span
@@ -88,11 +95,13 @@ def axes_of_inputs(
     """Which range of each axis reads only what is provided; refuse if that can't be told."""
     state, regions, block = place.state, place.regions, realize.block
     found: dict[Var, Span] = {}
+    parts: list[dict[Var, Span]] = []
     for region in block.reads:
         spans = provided.get(region.buffer)
         if spans is None:
             continue
         mine = _solve_inputs(place, realize, region, spans)
+        parts.append(mine)
         for var, span in mine.items():
             known = found.get(var)
             if known is None:
@@ -107,7 +116,39 @@ def axes_of_inputs(
                     place.loop,
                     remedy="tile the producers alike, or choose an outer loop",
                 )
+    _check_no_diagonal(place, realize, parts)
     return dict(found)
+
+
+def _check_no_diagonal(
+    place: Place, realize: BlockRealize, parts: Sequence[dict[Var, Span]]
+) -> None:
+    """Refuse if inputs fix different axes by one loop: only a diagonal of them would run."""
+    loops = {place.regions.table.var(loop.loop_var): loop for loop in place.counted}
+    for number, one in enumerate(parts):
+        for other in parts[:number]:
+            mine = _loops_of_spans(place.regions, loops, one, other)
+            theirs = _loops_of_spans(place.regions, loops, other, one)
+            for shared in mine & theirs:
+                raise place.state.error(
+                    f"the inputs of block {realize.block.name!r} fix different axes of it in one "
+                    f"iteration of loop {loops[shared].loop_var.name}; that leaves others out",
+                    realize,
+                    place.loop,
+                    remedy="choose an outer loop",
+                )
+
+
+def _loops_of_spans(
+    regions: Regions, loops: Mapping[int, For], spans: dict[Var, Span], without: dict[Var, Span]
+) -> set[int]:
+    """Return the loops that fix axes in ``spans`` which are not in ``without``."""
+    starts = [span.min for var, span in spans.items() if var not in without]
+    return {
+        number
+        for number in loops
+        if any(regions.depends(atom, {number}) for start in starts for atom in poly_atoms(start))
+    }
 
 
 def _solve_inputs(
