@@ -7,6 +7,7 @@ from schedule_cases import check, matmul, refuses
 
 from tilewright.ir import assert_structural_equal
 from tilewright.script import parse
+from tilewright.tir.analysis import verify
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.transform import LowerAutoCopy
 
@@ -382,3 +383,34 @@ def main(A: T.Buffer((2, 2), "float32"), D: T.Buffer((2, 2), "float32")):
 """)
     i, _ = sch.get_loops("BC")
     refuses(sch, lambda: sch.reverse_compute_at("D", i), "different axes")
+
+
+def test_regions_of_gathers_are_whole() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((5,), "float32"), I: T.Buffer((4,), "int32"), B: T.Buffer((4,), "float32")):
+    with T.block("outer"):
+        for i in T.serial(4):
+            with T.block("B"):
+                v = T.axis.spatial(4, i)
+                B[v] = A[T.Cast("int64", I[v])]
+""")
+    reads = {str(item.buffer.name): item.region for item in func.root.body.block.reads}
+    assert [(str(r.min), str(r.extent)) for r in reads["A"]] == [("0", "5")]
+
+
+def test_regions_name_no_loop_that_is_inside() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((2, 2), "float32"), B: T.Buffer((2, 2), "float32")):
+    with T.block("outer"):
+        for i in T.serial(2):
+            for a in T.serial(2):
+                for b in T.serial(T.max(i + 1, (i + 1) % 2 + 1) - T.min(i, (i + 1) % 2)):
+                    with T.block("B"):
+                        v = T.axis.spatial(2, a)
+                        w = T.axis.spatial(2, T.min(i, (i + 1) % 2) + b)
+                        T.where(T.min(i, (i + 1) % 2) + b >= 0 and T.min(i, (i + 1) % 2) + b < 2)
+                        B[v, w] = A[v, w]
+""")
+    verify(func)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tilewright.arith import Analyzer, region_bound
+from tilewright.arith import Analyzer, conjuncts, region_bound
 from tilewright.ir import (
     TRUE,
     Call,
@@ -252,8 +252,12 @@ def relax(
         uses_var(bound, known) for item in known.values() for bound in (item.min, item.extent)
     )
     if dependent:
+        gone: set[Var] = set()
         for var in reversed(list(known)):
-            made = relax_once(made, {var: known[var]}, condition, buffer, analyzer)
+            # What a condition says of loops that are relaxed already would bring these back.
+            left = and_(*(item for item in conjuncts(condition) if not uses_var(item, gone)))
+            made = relax_once(made, {var: known[var]}, left, buffer, analyzer)
+            gone.add(var)
         return made
     return relax_once(made, known, condition, buffer, analyzer)
 
@@ -272,6 +276,8 @@ def relax_once(
     ):
         if not any(uses_var(e, domain) for e in (item.min, item.extent)):
             made.append(item)
+        elif any(type(e) is BufferLoad for e in (*pre_order(item.min), *pre_order(item.extent))):
+            made.append(Range(const(0), extent))  # the limits of a dtype are no bounds
         elif isinstance(bound, Range) and not any(
             uses_var(e, domain) for e in (bound.min, bound.extent)
         ):
