@@ -225,6 +225,14 @@ def test_free_buffer_over_memory_that_an_inner_scope_allocates():
     assert text.startswith("buf = T.handle()\n")
 
 
+def test_region_around_an_allocation_names_its_buffer():
+    own = decl_buffer((4,), "float32", "own")
+    region = BufferRegion(own, (Range(const(0), const(4)),))
+    body = For(Var("i"), const(0), const(4), "serial", Allocate(own, NO_OP, {"a": 1}))
+    text = check(Block((), (region,), (), "b", body))
+    assert 'own = T.allocate(own, annotations={"a": 1})' in text
+
+
 def test_names_of_lets_last_as_long_as_their_line():
     let = Let(Var("x"), const(1), X)
     inner = For(Var("i"), const(0), let, "serial", NO_OP)

@@ -33,7 +33,7 @@ from tilewright.ir import (
     node_at,
     structural_hash,
 )
-from tilewright.script.evaluator import DIALECTS
+from tilewright.script.evaluator import DIALECTS, load_dialect
 from tilewright.support.errors import TilewrightError
 
 LOWEST = 0
@@ -244,6 +244,7 @@ class Printer:
         """Return the text of an expression, in parentheses if it binds looser."""
         function = _EXPRS.get(type(node))
         if function is None:
+            load_dialect("tir")  # which prints the expressions that all dialects share
             function = _find(_EXPRS, type(node))
             if function is None:
                 raise TilewrightError(
@@ -293,6 +294,7 @@ class Printer:
         """Write the lines of a statement."""
         function = _LINES.get(type(node))
         if function is None:
+            load_dialect("tir")
             function = _find(_LINES, type(node))
             if function is None:
                 self.line(self.expr(node))

@@ -141,6 +141,8 @@ def _make(
     align: int,
     axis_separators: Sequence[int],
 ) -> Buffer:
+    if isinstance(shape, Buffer):  # declared above, because something there names it already
+        return shape
     if not isinstance(align, int) or align < 1:
         raise VerifyError(f"align is a number of bytes, got {align!r}")
     parts = (*_shape(shape), *(_shape(strides) if strides is not None else ()))

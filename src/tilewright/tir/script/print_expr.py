@@ -101,7 +101,12 @@ def _declare_buffer(p: Printer, node: Buffer) -> str:
 
 
 def define_buffer(p: Printer, buffer: Buffer) -> str:
-    """Name a buffer; its pointer is spelled ``name.data`` if nothing else has named it."""
+    """Name a buffer; its pointer is spelled ``name.data`` if nothing else has named it.
+
+    One that was used before this place has its name already.
+    """
+    if buffer in p.names:
+        return p.name(buffer)
     name = p.define(buffer)
     if buffer.data not in p.names:
         p.alias(buffer.data, p.names[buffer] + ".data")
@@ -109,7 +114,13 @@ def define_buffer(p: Printer, buffer: Buffer) -> str:
 
 
 def buffer_arguments(p: Printer, buffer: Buffer) -> str:
-    """Return shape, dtype and whatever else is not the default."""
+    """Return shape, dtype and whatever else is not the default.
+
+    A buffer that was used before the place that defines it (a region around an allocation may name
+    it) stands for itself.
+    """
+    if buffer in p.names:
+        return p.names[buffer]
     parts = [p.tuple([p.expr(extent) for extent in buffer.shape]), f'"{buffer.dtype}"']
     if buffer.data in p.names:
         parts.append(f"data={p.names[buffer.data]}")
