@@ -103,7 +103,7 @@ class DependencyGraph:
                         why = f"{other.name!r} and {buffer.name!r} are views of the same memory"
                         self.opaque.append(OpaqueDependency(source, name, why))
             self._views.setdefault(memory, {})[buffer] = None
-        if _has_outside_effect(block):
+        if has_outside_effect(block):
             for source in self._outside:
                 self.opaque.append(
                     OpaqueDependency(source, name, "both have effects outside of any buffer")
@@ -145,7 +145,7 @@ class DependencyGraph:
         return [item for item in self.children if item in found]
 
 
-def _has_outside_effect(block: Block) -> bool:
+def has_outside_effect(block: Block) -> bool:
     """Whether a block calls something whose effects its regions can't tell."""
     for item in pre_order(block.body):
         if type(item) is not Call or item.op.effect != "opaque" or item.op.name in _KNOWN_EFFECTS:

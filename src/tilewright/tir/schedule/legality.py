@@ -39,7 +39,6 @@ from tilewright.tir import (
     AttrStmt,
     Block,
     BlockRealize,
-    Buffer,
     BufferLoad,
     BufferRegion,
     BufferStore,
@@ -60,7 +59,14 @@ from tilewright.tir.analysis import (
     linear_terms,
     match_reduction,
 )
-from tilewright.tir.analysis.dependency import RAW, WAR, WAW, Dependency, DependencyGraph
+from tilewright.tir.analysis.dependency import (
+    RAW,
+    WAR,
+    WAW,
+    Dependency,
+    DependencyGraph,
+    shared_memory,
+)
 from tilewright.tir.schedule.footprint import (
     apart,
     covers,
@@ -83,7 +89,9 @@ def check_only_blocks(
     Conditions, bounds and bindings outside blocks may read buffers, but none that blocks below
     write (or that is among ``written``).
     """
-    loads: dict[Buffer, Any] = {}
+    blocks = child_blocks(body)
+    check_one_name(sch, blocks, what)
+    loads: dict[Var, Any] = {}
     for stmt in statements(body):
         kind = type(stmt)
         if kind in (BufferStore, While, AssertStmt) or (kind is Evaluate and not is_no_op(stmt)):
@@ -97,16 +105,33 @@ def check_only_blocks(
             if type(expr) is not Var and type(expr) is not IntImm:
                 for node in pre_order(expr):
                     if type(node) is BufferLoad:
-                        loads[node.buffer] = stmt
+                        loads[node.buffer.data] = stmt
     if loads:
-        here = (region for realize in child_blocks(body) for region in realize.block.writes)
+        here = (region for realize in blocks for region in realize.block.writes)
         for region in (*written, *here):
-            if region.buffer in loads:
+            if region.buffer.data in loads:
                 raise sch.error(
                     f"{region.buffer.name!r} decides what runs below the loop and is changed "
                     f"there, so {what} can't be shown to be safe",
-                    loads[region.buffer],
+                    loads[region.buffer.data],
                 )
+
+
+def check_one_name(sch: Schedule, blocks: Sequence[BlockRealize], what: str) -> None:
+    """Refuse if blocks of a scope use memory that they change by several names.
+
+    What they declare tells about the elements of each name, not about those of the memory.
+    """
+    if not blocks:
+        return
+    around = [item for item in sch.state.parents(blocks[0]) if type(item) is Block]
+    for buffer, (other, user) in shared_memory(blocks, reversed(around)).items():
+        raise sch.error(
+            f"{buffer.name!r} and {other.name!r} are names of the same memory, so {what} can't be "
+            "shown to be safe",
+            user,
+            remedy="use one name for the memory",
+        )
 
 
 def _outside_blocks(stmt: Any) -> Sequence[Expr]:

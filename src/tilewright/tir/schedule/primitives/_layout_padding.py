@@ -19,6 +19,7 @@ from tilewright.ir import (
     not_,
     pre_order,
     substitute,
+    uses_var,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import (
@@ -171,6 +172,7 @@ def own_loops(state: ScheduleState, realize: BlockRealize, *, replaced: bool = T
             or as_int(loop.min) != 0
             or as_int(iter_var.dom.min) != 0
             or not expr_equal(loop.extent, iter_var.dom.extent)
+            or uses_var(loop.extent, set(loops))
         ):
             raise state.error(
                 f"axis {iter_var.var.name} of block {realize.block.name!r} is not bound to a loop "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tilewright.arith import Analyzer, detect_iter_map
+from tilewright.arith import Analyzer, detect_iter_map, simplify
 from tilewright.arith.polynomial import constant_of, poly_add, poly_atoms
 from tilewright.ir import (
     GE,
@@ -28,7 +28,9 @@ from tilewright.ir import (
     as_int,
     const,
     expr_equal,
+    free_vars,
     pre_order,
+    substitute,
     uses_var,
 )
 from tilewright.tir import (
@@ -48,7 +50,7 @@ from tilewright.tir import (
     SeqStmt,
     While,
 )
-from tilewright.tir.analysis import COMPLETE, REDUCTION, block_facts
+from tilewright.tir.analysis import COMPLETE, REDUCTION, block_facts, is_injective_binding
 from tilewright.tir.analysis.dependency import shared_memory
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.state import ScheduleState
@@ -321,6 +323,8 @@ def check_inputs_final(scope: Scope, realize: BlockRealize) -> None:
 def check_movable(scope: Scope, realize: BlockRealize) -> None:
     """Refuse unless a block may run in other places: it is complete or a reduction."""
     facts = block_facts(realize.block)
+    if facts.kind == REDUCTION:
+        check_reduces_once(scope, realize)
     if facts.kind in (COMPLETE, REDUCTION):
         return
     why = facts.reason or "it updates what was there before"
@@ -329,6 +333,50 @@ def check_movable(scope: Scope, realize: BlockRealize) -> None:
         realize,
         remedy="only a block that makes each element anew, whenever it runs, can be moved",
     )
+
+
+def check_reduces_once(scope: Scope, realize: BlockRealize) -> None:
+    """Refuse unless each element begins with init, and each part is added once.
+
+    Other loops would do just that, whatever those do that are around the block now.
+    """
+    loops = scope.loops(realize)
+    first = {loop.loop_var: loop.min for loop in loops}
+    reduce: set[Var] = set()
+    for iter_var, value in zip(realize.block.iter_vars, realize.iter_values):
+        if iter_var.kind == SPATIAL:
+            continue
+        reduce.update(free_vars(value))
+        dom = iter_var.dom
+        begin = substitute(value, first)
+        if not expr_equal(begin, dom.min) and as_int(simplify(begin - dom.min)) != 0:
+            raise scope.state.error(
+                f"the reduction of block {realize.block.name!r} over {iter_var.var.name} does not "
+                "begin with the instance that runs init",
+                realize,
+            )
+    used = {var for value in realize.iter_values for var in free_vars(value)}
+    start = next((n for n, loop in enumerate(loops) if loop.loop_var in reduce), len(loops))
+    for loop in loops[start:]:
+        if loop.loop_var not in used and as_int(loop.extent) != 1:
+            raise scope.state.error(
+                f"loop {loop.loop_var.name} repeats parts of the reduction of block "
+                f"{realize.block.name!r}",
+                realize,
+                loop,
+            )
+    # Each iteration of the loops further out begins afresh.
+    if start < len(loops) and not is_injective_binding(
+        realize.iter_values,
+        loop_ranges(loops[start:]),
+        realize.predicate,
+        analyzer=lambda: scope.state.analyzer(scope.func_name),
+    ):
+        raise scope.state.error(
+            f"block {realize.block.name!r} is not shown to add each part of its reduction once: "
+            "its bindings may be the same for different iterations",
+            realize,
+        )
 
 
 def check_not_by_pointer(scope: Scope, realize: BlockRealize, buffer: Buffer) -> None:

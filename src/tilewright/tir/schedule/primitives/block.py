@@ -228,7 +228,8 @@ class _Division:
             ):
                 extent = limit.b
         if (
-            not all(is_const(loop.min, 0) for loop in loops)
+            is_const(extent, 0)
+            or not all(is_const(loop.min, 0) for loop in loops)
             or not is_const(simplify(substitute(inner, dict.fromkeys(self.inner_vars, zero))), 0)
             or not self.analyzer.can_prove_equal(value, add(outer, inner))
             or not is_const(simplify(floormod(outer, extent)), 0)

@@ -162,7 +162,8 @@ class _Inliner(Mutator):
             return node
         made = node.replace(**changes)
         reads, _ = block_access_regions(made)
-        return made.replace(reads=tuple(reads))
+        # Where it writes may depend on what was inlined.
+        return made.replace(reads=tuple(reads), writes=tuple(map(self.visit, made.writes)))
 
     def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> MatchBufferRegion:
         if node.source.buffer is self.buffer:

@@ -244,7 +244,7 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> Loo
         - there is at least one loop
         - the loops are serial, start at 0 and carry no annotations
         - each loop is the only statement directly inside the one before it
-        - no extent depends on a loop to be fused
+        - no extent depends on a loop to be fused, and none but the first is known to be 0
     Before:
         for i, j in T.grid(64, 16):
             with T.block("B"):
@@ -277,6 +277,8 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> Loo
                 f"the extent of loop {item.loop_var.name!r} depends on a loop to be fused",
                 item,
             )
+        if is_const(item.extent, 0):
+            raise sch.error(f"loop {item.loop_var.name!r} never runs", item)
     if len(chain) == 1:
         return LoopRV(loops[0].func, chain[0].loop_var)
     name = "_".join(item.loop_var.name for item in chain) + "_fused"

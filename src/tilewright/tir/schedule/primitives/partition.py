@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import Expr, Var, add, as_int, const, is_const
 from tilewright.tir import BlockRealize, For, SeqStmt, Stmt, seq
+from tilewright.tir.analysis.dependency import has_outside_effect
 from tilewright.tir.schedule.footprint import apart
 from tilewright.tir.schedule.handles import LoopRV
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.legality import check_only_blocks
+from tilewright.tir.schedule.legality import check_one_name, check_only_blocks
 from tilewright.tir.schedule.primitives._parts import part_of
 from tilewright.tir.schedule.primitives._rewrite import rewrite_outside_blocks, substitute_index
 from tilewright.tir.schedule.primitives.loops import Factor, check_plain_loop, resolve_factor
@@ -131,7 +132,8 @@ def merge(sch: Schedule, *loops: LoopRV) -> LoopRV:
         - each loop is the only statement in the loops around it that are merged as well
         - the loops are equally deep below what is around all of them, and have equal extents
         - nothing is between the loops, which are in one sequence
-        - only blocks that declare what they write are below the loops
+        - only blocks that declare what they write are below the loops; they know memory by one name,
+          and effects outside of buffers are below one loop at most
         - no block uses or overwrites what an earlier loop would touch in a later iteration only
     Before:
         for i in range(16):
@@ -251,9 +253,17 @@ def _check_mergeable(sch: Schedule, earlier: list[For], later: list[For]) -> Non
                     "what must come before it",
                     realize,
                 )
+    check_one_name(sch, [*sides[0], *sides[1]], "running the loops together")
     for source in sides[0]:
         for target in sides[1]:
             a, b = source.block, target.block
+            if has_outside_effect(a) and has_outside_effect(b):
+                raise sch.error(
+                    f"blocks {a.name!r} and {b.name!r} both have effects outside of any buffer, "
+                    "whose order must stay",
+                    target,
+                    source,
+                )
             for first, second in ((a.writes, b.reads), (a.writes, b.writes), (a.reads, b.writes)):
                 used = {region.buffer for region in second}
                 for buffer in dict.fromkeys(region.buffer for region in first):

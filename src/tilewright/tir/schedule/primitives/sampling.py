@@ -31,6 +31,8 @@ def _constant_extent(sch: Schedule, loop: For) -> int:
             loop,
             remedy="split it by constant factors, which gives a predicate",
         )
+    if extent < 1:
+        raise sch.error(f"the extent of the loop is {extent}: it never runs and has no tiles", loop)
     return extent
 
 
@@ -75,7 +77,7 @@ def sample_perfect_tile(
     schedule returns fresh variables and notes what is known of them in ``state.symbolic``.
 
     Preconditions:
-        - the loop's extent is constant, unless the schedule is symbolic
+        - the loop's extent is constant and positive, unless the schedule is symbolic
         - ``n`` is positive
         - a decision, if given, is ``n`` positive factors whose product is the extent
     """
@@ -110,7 +112,7 @@ def sample_tile(
     schedule returns fresh variables and notes what is known of them in ``state.symbolic``.
 
     Preconditions:
-        - the loop's extent is constant, unless the schedule is symbolic
+        - the loop's extent is constant and positive, unless the schedule is symbolic
         - ``n`` is positive
         - a decision, if given, is ``n`` positive factors whose product covers the extent
     """
@@ -147,7 +149,7 @@ def sample_partitioned_tile(
     schedule returns fresh variables and notes what is known of them in ``state.symbolic``.
 
     Preconditions:
-        - the loop's extent is constant, unless the schedule is symbolic
+        - the loop's extent is constant and positive, unless the schedule is symbolic
         - ``partition_pos`` is a position of the ``n`` factors
         - ``innerpart_factor`` is positive and divides the extent
         - a decision, if given, is ``n`` positive factors whose product is the extent
