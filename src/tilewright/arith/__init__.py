@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.arith.analyzer import Analyzer, simplify
 from tilewright.arith.bounds import NEG_INF, POS_INF, ConstIntBound
+from tilewright.arith.inequalities import LinearSolution, solve_linear_inequalities
 from tilewright.arith.int_set import IntervalSet, int_set, region_bound
 from tilewright.arith.iter_map import (
     IterMapResult,
@@ -32,6 +33,7 @@ __all__ = [
     "IterMark",
     "IterSplitExpr",
     "IterSumExpr",
+    "LinearSolution",
     "ModularSet",
     "NEG_INF",
     "POS_INF",
@@ -47,5 +49,6 @@ __all__ = [
     "normalize_iter_map_to_expr",
     "region_bound",
     "simplify",
+    "solve_linear_inequalities",
     "subspace_divide",
 ]

@@ -81,8 +81,8 @@ class Canonical:
         self._handlers: dict[type, Callable[[Any], Poly]] = {
             IntImm: self._int_imm,
             Var: self._var,
-            Add: lambda e: poly_add(self.poly(e.a), self.poly(e.b)),
-            Sub: lambda e: poly_sub(self.poly(e.a), self.poly(e.b)),
+            Add: self._sum,
+            Sub: self._sum,
             Mul: self._mul,
             FloorDiv: lambda e: self.floordiv(self.poly(e.a), self.poly(e.b), e.dtype),
             FloorMod: lambda e: self.floormod(self.poly(e.a), self.poly(e.b), e.dtype),
@@ -112,6 +112,28 @@ class Canonical:
         if context.rules:
             return self.reduced({(number,): 1})
         return {(number,): 1}
+
+    def _sum(self, expr: Any) -> Poly:
+        a, b = expr.a, expr.b
+        if type(a) not in (Add, Sub) and type(b) not in (Add, Sub):
+            return (poly_add if type(expr) is Add else poly_sub)(self.poly(a), self.poly(b))
+        # Sums may have thousands of terms: no recursion, and one dictionary for all.
+        total: Poly = {}
+        stack = [(expr, 1)]
+        while stack:
+            item, sign = stack.pop()
+            kind = type(item)
+            if kind in (Add, Sub) and item.dtype in ARITHMETIC_DTYPES:
+                stack.append((item.b, sign if kind is Add else -sign))
+                stack.append((item.a, sign))
+                continue
+            for mono, value in self.poly(item).items():
+                value = total.get(mono, 0) + sign * value
+                if value:
+                    total[mono] = value
+                else:
+                    del total[mono]
+        return total
 
     def _mul(self, expr: Any) -> Poly:
         a, b = self.poly(expr.a), self.poly(expr.b)

@@ -39,6 +39,7 @@ Poly = dict[Monomial, int]
 VAR, DIV, MOD, MIN, MAX, OTHER = range(6)
 """What an atom is: a variable, ``n // d``, ``n % d``, ``min``, ``max``, or anything else."""
 
+_CHAINS = frozenset((Add, Sub, Mul, Min, Max))
 _NODE_OF = {DIV: FloorDiv, MOD: FloorMod, MIN: Min, MAX: Max}
 
 
@@ -367,6 +368,11 @@ class Polynomial:
 
 def same_expr(a: Any, b: Any) -> bool:
     """Whether two arithmetic expressions are the same tree (variables by identity), quickly."""
+    # Chains such as a + b + c are as deep as they are long: go down them without recursion.
+    while type(a) in _CHAINS and type(a) is type(b) and a is not b:
+        if a.b is not b.b and not same_expr(a.b, b.b):
+            return False
+        a, b = a.a, b.a
     if a is b:
         return True
     kind = type(a)

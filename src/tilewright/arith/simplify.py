@@ -68,6 +68,9 @@ from tilewright.ir import (
 )
 
 _WEIGHT = {Var: 0, IntImm: 0, FloatImm: 0, FloorDiv: 4, FloorMod: 4, Min: 2, Max: 2}
+_ARITHMETIC = frozenset((Add, Sub, Mul, FloorDiv, FloorMod, Min, Max))
+_LONG = 50
+"""Sums with more terms are not taken apart sum by sum."""
 _NEGATED = {LT: GE, LE: GT, GT: LE, GE: LT, EQ: NE, NE: EQ}
 _KNOWN = frozenset(
     (*_WEIGHT, *_NEGATED, Add, Sub, Mul, And, Or, Not, Select, Cast, Broadcast, StringImm)
@@ -109,13 +112,12 @@ class Simplifier:
         self.canonical.simplify_operand = self._operand
         self.prover = self.canonical.prover
         self.bounds = self.canonical.bounds
-        arithmetic = (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)
         self._visitors: dict[type, Callable[[Any], Any]] = {
             IntImm: lambda e: e,
             FloatImm: lambda e: e,
             StringImm: lambda e: e,
             Var: self._var,
-            **dict.fromkeys(arithmetic, self._arithmetic),
+            **dict.fromkeys(_ARITHMETIC, self._arithmetic),
             **dict.fromkeys((EQ, NE, LT, LE, GT, GE), self._compare),
             And: self._logic,
             Or: self._logic,
@@ -178,16 +180,43 @@ class Simplifier:
 
     def _arithmetic(self, expr: Any) -> Expr:
         if expr.dtype not in ARITHMETIC_DTYPES:
-            return self._generic(expr)  # type: ignore[no-any-return]
+            return self._along(expr, self._settled)
         try:
             made = self.from_poly(self.finished(self.canonical.poly(expr)), expr.dtype)
         except (OpaqueOperand, ConstantTooLarge):
-            return expr.map_children(self.visit)  # type: ignore[no-any-return]
+            return self._by_operands(expr)
         if same_expr(made, expr):
             return expr  # type: ignore[no-any-return]
         if cost(made) > cost(expr):
-            made = expr.map_children(self.visit)
+            made = self._by_operands(expr)
         return made
+
+    def _settled(self, expr: Any) -> Any:
+        result = self._rules(expr)
+        return expr if result is None else self.visit(result)
+
+    def _by_operands(self, expr: Any) -> Expr:
+        """Simplify the operands alone; of a long sum only its terms."""
+        depth, item = 0, expr
+        while type(item) in (Add, Sub) and depth < _LONG:
+            depth, item = depth + 1, item.a
+        if depth == _LONG:
+            return self._along(expr, lambda made: made)
+        return expr.map_children(self.visit)  # type: ignore[no-any-return]
+
+    def _along(self, expr: Any, finish: Callable[[Any], Any]) -> Expr:
+        """Go down a chain such as a + b + c, as deep as it is long, without recursion."""
+        spine: list[Any] = []
+        dtype = expr.dtype
+        while type(expr) in _ARITHMETIC and expr.dtype == dtype:
+            spine.append(expr)
+            expr = expr.a
+        made = self.visit(expr)
+        for node in reversed(spine):
+            b = self.visit(node.b)
+            same = made is node.a and b is node.b
+            made = finish(node if same else type(node)(made, b))
+        return made  # type: ignore[no-any-return]
 
     def from_poly(self, a: Poly, dtype: str) -> Expr:
         """Build the expression of a polynomial."""
