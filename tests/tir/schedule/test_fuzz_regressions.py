@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from schedule_cases import check, matmul, refuses
 
 from tilewright.ir import assert_structural_equal
 from tilewright.script import parse
 from tilewright.tir.analysis import verify
+from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.transform import LowerAutoCopy
 
@@ -414,3 +416,27 @@ def main(A: T.Buffer((2, 2), "float32"), B: T.Buffer((2, 2), "float32")):
                         B[v, w] = A[v, w]
 """)
     verify(func)
+
+
+def test_decompose_reduction_under_a_predicate_of_a_loop_without_axes() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4,), "int32"), B: T.Buffer((1,), "int32")):
+    for t in T.serial(3):
+        for u in T.serial(1):
+            for k in T.serial(4):
+                with T.block("B"):
+                    v = T.axis.reduce(4, k)
+                    T.where(t + u < 2)
+                    with T.init():
+                        B[0] = T.int32(0)
+                    B[0] = B[0] + A[v]
+""")
+    sch = Schedule(func)
+    sch.decompose_reduction("B", sch.get_loops("B")[1])
+    verify(sch.mod)
+    a = np.arange(4, dtype="int32")
+    b, expected = np.zeros(1, "int32"), np.zeros(1, "int32")
+    run(func, a, expected)
+    run(sch.mod, a, b)
+    np.testing.assert_array_equal(b, expected)

@@ -131,7 +131,7 @@ def decompose_reduction(sch: Any, block: BlockRV, loop: LoopRV) -> BlockRV:
     func_name = block.func
     init_name = state.fresh_block_name(func_name, f"{old.name}_init")
     update_name = state.fresh_block_name(func_name, f"{old.name}_update")
-    init = _init_nest(state, realize, inner, spatial, reducing, init_name)
+    init = _init_nest(state, realize, inner, spatial, init_name)
     seen = regions_buffers(old.writes)
     own_reads = _reads_of_body(old)
     reads_now = (*old.writes, *(region for region in own_reads if region.buffer not in seen))
@@ -149,7 +149,6 @@ def _init_nest(
     realize: BlockRealize,
     inner: Sequence[For],
     spatial: set[Var],
-    reducing: set[Var],
     name: str,
 ) -> Stmt:
     """Build loops of their own around a block that runs the init of every element."""
@@ -161,7 +160,7 @@ def _init_nest(
         for iter_var, value in zip(old.iter_vars, realize.iter_values)
         if iter_var.kind != REDUCE
     ]
-    predicate = substitute(_predicate_at_start(state, realize, inner, reducing), fresh)
+    predicate = substitute(_predicate_at_start(state, realize, inner, spatial), fresh)
     init_block = Block(
         tuple(iter_var for iter_var, _ in kept),
         (),
@@ -253,13 +252,16 @@ def check_only_loops_between(state: ScheduleState, realize: BlockRealize, top: A
 
 
 def _predicate_at_start(
-    state: ScheduleState, realize: BlockRealize, loops: Sequence[For], reducing: set[Var]
+    state: ScheduleState, realize: BlockRealize, loops: Sequence[For], spatial: set[Var]
 ) -> Expr:
-    """The condition under which the init runs: a block's predicate where its reduction starts."""
-    first = {loop.loop_var: loop.min for loop in loops if loop.loop_var in reducing}
+    """The condition under which the init runs: a block's predicate where its reduction starts.
+
+    Loops that serve no axis run once (``check_each_once``).
+    """
+    first = {loop.loop_var: loop.min for loop in loops if loop.loop_var not in spatial}
     kept = []
     for condition in conjuncts(realize.predicate):
-        if not uses_var(condition, reducing):
+        if not uses_var(condition, first):
             kept.append(condition)
             continue
         at_start = substitute(condition, first)
