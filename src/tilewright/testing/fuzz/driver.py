@@ -12,6 +12,7 @@ from tilewright.testing.fuzz.drawers import DRAWERS, EXCLUDED, Draw, drawer
 from tilewright.testing.fuzz.programs import Program
 from tilewright.testing.fuzz.session import ACCEPTED, REFUSED, Fault, Session
 from tilewright.testing.fuzz.stages import generate
+from tilewright.testing.fuzz.stages_hard import hard_program_at_times
 from tilewright.testing.fuzz.steps import Step
 from tilewright.tir.schedule import PRIMITIVES
 
@@ -127,7 +128,7 @@ class Chooser:
 def run_case(case: str, options: Options, chooser: Chooser, counts: Counts) -> Finding | None:
     """Run one program with one random sequence; returns the fault that it shows."""
     rng = random.Random(f"steps {case}")
-    program = generate(case)
+    program: Program = hard_program_at_times(case) or generate(case)
     steps: list[Step] = []
     seed = rng.getrandbits(32)
     try:

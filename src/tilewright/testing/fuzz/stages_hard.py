@@ -49,6 +49,12 @@ def hard_program(rng: random.Random, seed: Any, label: str = "") -> HardProgram:
     )
 
 
+def hard_program_at_times(case: str) -> HardProgram | None:
+    """Return such a program for one case in ten, and nothing for the others."""
+    rng = random.Random(f"hard {case}")
+    return hard_program(rng, case) if rng.random() < 0.1 else None
+
+
 PROGRAMS: dict[str, str] = {
     "views of one pointer": """
 A d0,d1 float32; Z d0,d1 float32
@@ -295,7 +301,10 @@ for i in T.serial(d0):
 for i, j in T.grid(d0, 2):
     with T.block("Z"):
         vi, vj = T.axis.remap("SS", [i, j])
-        Z[vi, vj] = T.floordiv(B[vi], T.int32(-3)) + T.floormod(B[vi], T.int32(-4)) * T.int32(10) + T.truncdiv(B[vi], T.int32(-2)) + T.truncmod(B[vi], T.int32(3))
+        Z[vi, vj] = (
+            T.floordiv(B[vi], T.int32(-3)) + T.floormod(B[vi], T.int32(-4)) * T.int32(10)
+            + T.truncdiv(B[vi], T.int32(-2)) + T.truncmod(B[vi], T.int32(3))
+        )
 """,
     "gather": """
 A d0,d1 float32; F d0 int32 d0; Z d0,d1 float32
@@ -647,7 +656,7 @@ for i, j in T.grid(d0, d1):
         vi, vj = T.axis.remap("SS", [i, j])
         T.reads(B[vi, vj], Z[vi])
         T.writes(Z[vi])
-        T.evaluate(T.atomic_add(T.address_of(Z[vi]), B[vi, vj], dtype="float32"))
+        T.evaluate(T.atomic_add(T.address_of(Z[vi], dtype="handle"), B[vi, vj]))
 """,
     "while in a block": """
 A d0 int32; Z d0 int32
@@ -801,6 +810,164 @@ for i in T.serial(d0):
         T.evaluate(T.storage_sync("shared", dtype="void"))
         for j in T.serial(d1):
             Z[vi, j] = Z[vi, j] * T.float32(2)
+""",
+    "parts added repeatedly": """
+A d0,d1 float32; Z d0 float32; Y d0 float32
+B = T.alloc_buffer((d0, d1), "float32")
+for i, j in T.grid(d0, d1):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj] + T.float32(1)
+for i, k, l in T.grid(d0, d1 - 2, 3):
+    with T.block("Y"):
+        vi = T.axis.spatial(d0, i)
+        vk = T.axis.reduce(d1, k + l)
+        with T.init():
+            Y[vi] = T.float32(0)
+        Y[vi] = Y[vi] + B[vi, vk]
+for i, k, l in T.grid(d0, d1, 2):
+    with T.block("Z"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        with T.init():
+            Z[vi] = T.float32(0)
+        Z[vi] = Z[vi] + B[vi, vk]
+""",
+    "reduction feeds what repeats": """
+A d0,d1 float32; Z d0 float32
+B = T.alloc_buffer((d0,), "float32")
+C = T.alloc_buffer((d0,), "float32")
+for i, k, l in T.grid(d0, d1, 2):
+    with T.block("B"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        with T.init():
+            B[vi] = T.float32(0)
+        B[vi] = B[vi] + A[vi, vk]
+for k, i in T.grid(d1, d0):
+    with T.block("C"):
+        vi = T.axis.spatial(d0, i)
+        vk = T.axis.reduce(d1, d1 - 1 - k)
+        with T.init():
+            C[vi] = T.float32(1)
+        C[vi] = C[vi] + A[vi, vk] * B[vi]
+for i in T.serial(d0):
+    with T.block("Z"):
+        vi = T.axis.spatial(d0, i)
+        Z[vi] = B[vi] * T.float32(2) - C[vi]
+""",
+    "update of a part": """
+A d0,d1 float32; Z d0,d1 float32
+B = T.alloc_buffer((d0, d1), "float32")
+for i, j in T.grid(d0, d1):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj] + T.float32(1)
+for i, j in T.grid(d0 // 2, d1):
+    with T.block("U"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi * 2, vj] = B[vi * 2, vj] * T.float32(3)
+for i, j in T.grid(d0, d1):
+    with T.block("Z"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        Z[vi, vj] = B[vi, d1 - 1 - vj] - T.float32(1)
+""",
+    "conditions in bindings": """
+A d0,d1 float32; Z d0,d1 float32
+B = T.alloc_buffer((d0, d1), "float32")
+for i, j in T.grid(d0, d1):
+    with T.block("B"):
+        vi = T.axis.spatial(d0, T.Select(i < 2, i, d0 + 1 - i))
+        vj = T.axis.spatial(d1, T.min(j, d1 - 1))
+        B[vi, vj] = A[vi, vj] + T.float32(1)
+for i, j in T.grid(d0, d1):
+    with T.block("Z"):
+        vi = T.axis.spatial(d0, (i + 1) % d0)
+        vj = T.axis.spatial(d1, d1 - 1 - j)
+        T.where(i + j < d0)
+        Z[vi, vj] = B[vi, vj] * T.float32(2)
+""",
+    "reads of nothing": """
+Z d0,d1 float32; Y d0 int64
+B = T.alloc_buffer((d0, d1), "float32")
+for i, j in T.grid(d0, d1):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = T.Cast("float32", vi * 3 - vj)
+for i, j in T.grid(d0, d1):
+    with T.block("Z"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        Z[vi, vj] = (
+            T.if_then_else(vi >= 1, B[vi - 1, vj], T.float32(0))
+            + T.if_then_else(vj < d1 - 1, B[vi, vj + 1], T.float32(1))
+        )
+for i in T.serial(d0):
+    with T.block("Y"):
+        vi = T.axis.spatial(d0, i)
+        Y[vi] = (
+            T.floordiv(vi - 5, T.int64(-2)) + T.floormod(vi - 5, T.int64(3))
+            - T.shift_right(vi - 4, T.int64(1))
+        )
+""",
+    "prefix sums": """
+A d0,d1 float32; Z d0,d1 float32
+B = T.alloc_buffer((d0, d1), "float32")
+for i in T.serial(d0):
+    with T.block("first"):
+        vi = T.axis.spatial(d0, i)
+        B[vi, 0] = A[vi, 0]
+for i in T.serial(d0):
+    for j in T.serial(1, d1):
+        with T.block("next"):
+            vi = T.axis.spatial(d0, i)
+            vj = T.axis.opaque((1, d1), j)
+            B[vi, vj] = B[vi, vj - 1] + A[vi, vj]
+for i, j in T.grid(d0, d1):
+    with T.block("Z"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        Z[vi, vj] = B[vi, vj] * T.float32(2)
+""",
+    "prefix sums by a spatial axis": """
+A d0 float32; Z d0 float32; Y d0 float32
+for j in T.serial(d0):
+    with T.block("Z"):
+        vj = T.axis.spatial(d0, j)
+        Z[vj] = T.if_then_else(vj > 0, Z[T.max(vj - 1, 0)], T.float32(0)) + A[vj]
+for j in T.serial(d0):
+    with T.block("Y"):
+        vj = T.axis.spatial(d0, j)
+        Y[vj] = Z[vj] + T.float32(1)
+""",
+    "strided buffers": """
+A d0,d1 float32; Z d0,d1 float32
+B = T.alloc_buffer((d0, d1), "float32", strides=(2 * d1, 2))
+C = T.alloc_buffer((d0, d1), "float32", axis_separators=[1])
+for i, j in T.grid(d0, d1):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj] + T.float32(1)
+for i, j in T.grid(d0, d1):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = B[vi, d1 - 1 - vj] + T.float32(1)
+for i, j in T.grid(d0, d1):
+    with T.block("Z"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        Z[vi, vj] = C[d0 - 1 - vi, vj] * T.float32(2) + B[vi, vj]
+""",
+    "matches with strides": """
+A d0,d1 float32; Z d1,d0 float32
+for i in T.serial(d0):
+    with T.block("column"):
+        vi = T.axis.spatial(d0, i)
+        T.reads(A[vi, 0:d1])
+        T.writes(Z[0:d1, vi])
+        q0 = T.int64()
+        o = T.int64()
+        Zm = T.match_buffer(Z[0:d1, vi:vi + 1], (d1, 1), "float32", strides=(q0, q0), elem_offset=o)
+        for j in T.serial(d1):
+            with T.block("inner"):
+                vj = T.axis.spatial(d1, j)
+                Am = T.match_buffer(A[vi, vj], (), "float32", elem_offset=T.int64())
+                Zm[vj, 0] = Am[()] + T.float32(1)
 """,
 }
 """Parameters (name, shape, dtype, and for indices into what extent); then the body."""

@@ -132,7 +132,7 @@ def merge(sch: Schedule, *loops: LoopRV) -> LoopRV:
         - each loop is the only statement in the loops around it that are merged as well
         - the loops are equally deep below what is around all of them, and have equal extents
         - nothing is between the loops, which are in one sequence
-        - only blocks that declare what they write are below the loops; they know memory by one name,
+        - only blocks that declare what they write are below the loops; memory has one name,
           and effects outside of buffers are below one loop at most
         - no block uses or overwrites what an earlier loop would touch in a later iteration only
     Before:
