@@ -157,6 +157,112 @@ def _reduce_on_threads(sch: Schedule) -> None:
     sch.bind(loop(sch, 2), "threadIdx.x")
 
 
+def _fetching(
+    tag: str = "threadIdx.x",
+    *,
+    scope: str = "shared",
+    threads: int = 3,
+    inner: int = 3,
+    before: object = None,
+) -> object:
+    """Threads of rows of ``C``, each fetching ``B``, by ``threads`` and ``inner`` of them."""
+
+    def apply(sch: Schedule) -> None:
+        i, _, _ = sch.get_loops("C")
+        outer = sch.split(i, [None, threads])[1]
+        sch.bind(outer, tag)
+        copy = sch.cache_read("C", 1, scope)
+        sch.compute_at(copy, outer)
+        if before is not None:
+            before(sch, copy)  # type: ignore[operator]
+        sch.bind(sch.split(sch.get_loops(copy)[-1], [None, inner])[1], tag)
+
+    return apply
+
+
+def _own_rows(sch: Schedule) -> None:
+    outer = sch.split(loop(sch, 0), [None, 3])[1]
+    copy = sch.cache_read("C", 0, "shared")
+    sch.compute_at(copy, outer)
+    sch.bind(outer, "threadIdx.x")
+    sch.bind(sch.split(sch.get_loops(copy)[-1], [None, 2])[1], "threadIdx.x")
+
+
+def _outer_afterwards(sch: Schedule) -> None:
+    outer = sch.split(loop(sch, 0), [None, 3])[1]
+    copy = sch.cache_read("C", 1, "shared")
+    sch.compute_at(copy, outer)
+    sch.bind(sch.split(sch.get_loops(copy)[-1], [None, 3])[1], "threadIdx.x")
+    sch.bind(outer, "threadIdx.x")
+
+
+def _through_registers(sch: Schedule, copy: object) -> None:
+    """A copy of the thread's own, from which the shared tile is filled."""
+    own = sch.cache_read(copy, 0, "local")
+    sch.compute_at(own, sch.get_loops(copy)[1])
+
+
+_in_triangles = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8, 8), "float32")):
+    S = T.alloc_buffer((8,), "float32", scope="shared")
+    for i in T.thread_binding(8, thread="threadIdx.x"):
+        for j in range(i + 1):
+            for k in range(8):
+                with T.block("S"):
+                    vk = T.axis.spatial(8, k)
+                    S[vk] = A[vk]
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = S[vj]
+"""
+)
+
+_in_a_block = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+    for i in T.thread_binding(8, thread="threadIdx.x"):
+        with T.block("outer"):
+            vo = T.axis.spatial(8, i)
+            S = T.alloc_buffer((8,), "float32", scope="shared")
+            for k in range(8):
+                with T.block("S"):
+                    vk = T.axis.spatial(8, k)
+                    S[vk] = A[vk]
+            for j in range(1):
+                with T.block("C"):
+                    vj = T.axis.spatial(8, vo + j)
+                    C[vj] = S[7 - vj]
+"""
+)
+
+_counted_up = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+    S = T.alloc_buffer((8,), "float32", scope="shared")
+    for i in T.thread_binding(8, thread="threadIdx.x"):
+        for k in range(8):
+            with T.block("zero"):
+                vk = T.axis.spatial(8, k)
+                S[vk] = T.float32(0)
+        for k in range(8):
+            with T.block("S"):
+                vk = T.axis.spatial(8, k)
+                S[vk] = S[vk] + A[vk]
+        with T.block("C"):
+            vi = T.axis.spatial(8, i)
+            C[vi] = S[7 - vi]
+"""
+)
+
+
+def _bind_inner(name: str) -> object:
+    return lambda s: s.bind(loop(s, -1, name), "threadIdx.x")
+
+
 VECTORS = {"A": "(1024,)", "B": "(1024,)"}
 
 CASES = [
@@ -218,11 +324,52 @@ CASES = [
         lambda s: s.bind(loop(s), "threadIdx.x"),
         "the loop starts at 1",
     ),
+    Accept("bind", matmul, _fetching()),
+    Accept("bind", matmul, _fetching(threads=4, inner=2)),
+    Accept("bind", matmul, _outer_afterwards),
+    Accept("bind", symbolic_matmul, _fetching(), SIZES),
     Refuse(
         "bind",
         "bound to the same axis",
         matmul,
-        _both("bind", ("threadIdx.x",), ("threadIdx.x",)),
-        "is bound to threadIdx.x already",
+        _both("bind", ("blockIdx.x",), ("blockIdx.x",)),
+        r"only threads of a block \(threadIdx\) can do that",
+    ),
+    Refuse("bind", "no block is between", _in_a_block, _bind_inner("S"), "a block is between"),
+    Refuse(
+        "bind",
+        "no more iterations than the outer",
+        matmul,
+        _fetching(threads=3, inner=4),
+        "not shown to have no more iterations than the outer loop",
+    ),
+    Refuse(
+        "bind",
+        "come by it equally often",
+        _in_triangles,
+        _bind_inner("S"),
+        "not all threads come by equally often",
+    ),
+    Refuse(
+        "bind",
+        "write ``shared`` memory",
+        matmul,
+        _fetching(scope="local"),
+        "writes 'B_local' of scope 'local', not 'shared'",
+    ),
+    Refuse("bind", "the same in each iteration", matmul, _own_rows, "what it makes differs"),
+    Refuse(
+        "bind",
+        "the same in each iteration",
+        _counted_up,
+        _bind_inner("S"),
+        "not shown to make the same each time",
+    ),
+    Refuse(
+        "bind",
+        "memory that threads have of their own",
+        matmul,
+        _fetching(before=_through_registers),
+        "reads memory that each thread has for itself",
     ),
 ]

@@ -10,6 +10,7 @@ from conformance_cases import (
     matmul,
     script,
     symbolic_chain,
+    symbolic_matmul,
 )
 from programs_of_scopes import partial, rewritten, scan, shapes, symbolic_window
 
@@ -193,6 +194,23 @@ def _reverse(block: str, other: str, depth: int = 0, **options: object) -> objec
     return _under("reverse_compute_at", block, other, depth, **options)
 
 
+def _fetched(scope: str, *extents: int) -> object:
+    """Fetch of ``B``, inside of thread loops, what the threads need that share the memory."""
+
+    def apply(sch: Schedule) -> None:
+        i, j, k = sch.get_loops("C")
+        rows, k0 = sch.split(i, [None, 3])[1], sch.split(k, [None, 3])[0]
+        columns = sch.split(j, [None, 4])[1]
+        sch.reorder(rows, columns, k0)
+        sch.bind(rows, "threadIdx.y")
+        sch.bind(columns, "threadIdx.x")
+        copy = sch.cache_read("C", 1, scope)
+        sch.compute_at(copy, k0, preserve_unit_loops=True)
+        assert [sch.get(loop).extent.value for loop in sch.get_loops(copy)[-2:]] == [*extents]
+
+    return apply
+
+
 def _inside(sch: Schedule) -> object:
     """C and its loops are in a block of their own."""
     sch.blockize(sch.get_loops("C")[1])
@@ -212,6 +230,11 @@ CASES = [
         lambda s: s.compute_at("B", s.split(s.get_loops("C")[0], [None, 4])[0]),
         sizes=FIVE,
     ),
+    Accept("compute_at", matmul, _fetched("shared", 3, 4)),
+    Accept("compute_at", matmul, _fetched("warp", 3, 4)),
+    Accept("compute_at", matmul, _fetched("local", 3, 1)),
+    Accept("compute_at", matmul, _fetched("global", 3, 1)),
+    Accept("compute_at", symbolic_matmul, _fetched("shared.dyn", 3, 4), sizes=FIVE),
     Refuse("compute_at", "complete or a reduction", scan, _at("E", "D"), "an output block"),
     Refuse(
         "compute_at", "complete or a reduction", rewritten, _at("B_low", "C"), "not the only writer"

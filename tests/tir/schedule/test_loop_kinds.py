@@ -58,7 +58,7 @@ def test_bind():
     i, j, k = sch.get_loops("C")
     sch.bind(i, "blockIdx.x")
     sch.bind(j, "threadIdx.x")
-    with pytest.raises(ScheduleError, match=r"bound to threadIdx.x already"):
+    with pytest.raises(ScheduleError, match=r"inside loop .*, both on threadIdx.x"):
         sch.bind(k, "threadIdx.x")
     with pytest.raises(ScheduleError, match=r"unknown thread axis 'warpIdx'"):
         sch.bind(k, "warpIdx")

@@ -9,56 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_cases import RNG, agree, arrays, kernel_text, lowered
 
-from tilewright.ir import IRModule, Mutator
+from tilewright.ir import Mutator
 from tilewright.script import parse
 from tilewright.support.errors import RunError
-from tilewright.target import Target
 from tilewright.tir import NO_OP, For, PrimFunc, Schedule
-from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import run
-from tilewright.tir.transform import gpu_pipeline, launch_extents
+from tilewright.tir.transform import launch_extents
 from tilewright.tir.transform.kernels import call_name
-
-RNG = np.random.default_rng(0)
-CUDA = Target("cuda")
-
-
-def lowered(sch: Schedule | IRModule | PrimFunc) -> IRModule:
-    """Run the pipeline; what comes out is well formed and has its thread loops at the top."""
-    mod = gpu_pipeline(CUDA)(sch.mod if isinstance(sch, Schedule) else sch)
-    verify(mod)
-    for func in mod.functions.values():
-        if func.attrs.get("calling_conv") == "device_kernel_launch":
-            tags = list(launch_extents(func))
-            assert tags == func.attrs["tir.kernel_launch_params"] and len(set(tags)) == len(tags)
-    return mod
-
-
-def arrays(func: PrimFunc, **sizes: int) -> list[Any]:
-    made = []
-    for buffer in func.buffers:
-        shape = [getattr(extent, "value", None) or sizes[extent.name] for extent in buffer.shape]
-        made.append((RNG.standard_normal(shape) * 8).astype(buffer.dtype))
-    return made
-
-
-def agree(func: PrimFunc, sch: Schedule, **sizes: int) -> IRModule:
-    """Compare the lowered schedule with the unscheduled program; return what was lowered."""
-    mod = lowered(sch)
-    first = arrays(func, **sizes)
-    second = [item.copy() for item in first]
-    run(func, *first)
-    run(mod, *second, check_races=True)
-    for a, b in zip(first, second):
-        np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-4)
-    return mod
-
-
-def kernel_text(mod: IRModule, name: str = "main_kernel") -> str:
-    text: str = mod[name].script()
-    return text
-
 
 # ---- matmul -----------------------------------------------------------------------------------
 

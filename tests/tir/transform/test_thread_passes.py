@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,38 @@ def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")):
     private = text.format(threads=8, extra="").replace('"shared"', '"local"')
     with pytest.raises(LowerError, match="each thread of the outer loop has its own"):
         applied(private, *BINDINGS)
+
+
+@pytest.mark.parametrize(
+    ("between", "message"),
+    [
+        ("for r in range(t + 1):", r"t \+ 1\) decides about it"),
+        ("if t < 3:", r"t < 3\) decides about it"),
+        ("x = t + 1\n        for r in range(x):", r"x decides about it"),
+        ("for r in range(2):", None),
+        ("if A[0, 0] < T.float32(100):", None),
+    ],
+)
+def test_threads_that_share_work_must_all_come_by(between: str, message: str | None) -> None:
+    text = f"""
+@T.prim_func
+def main(A: T.Buffer((4, 4), "float32"), B: T.Buffer((4,), "float32")):
+    S = T.alloc_buffer((4,), "float32", scope="shared")
+    for t in T.thread_binding(4, thread="threadIdx.x"):
+        {between}
+            for u in T.thread_binding(4, thread="threadIdx.x"):
+                S[u] = A[0, u]
+        B[t] = S[3 - t]
+"""
+    if message is not None:
+        with pytest.raises(LowerError, match=message):
+            applied(text, transform.UnifyThreadBinding())
+        return
+    mod = applied(text, *BINDINGS)
+    mod = applied(script(mod), transform.LowerOpaqueBlock(), transform.ThreadSync())
+    a, b = RNG.standard_normal((4, 4)).astype("float32"), np.zeros(4, "float32")
+    run(mod, a, b, check_races=True)
+    np.testing.assert_array_equal(b, a[0, ::-1])
 
 
 def test_what_runs_once_per_block_is_left_to_one_thread() -> None:
@@ -229,8 +262,9 @@ def main(A: T.Buffer((24,), "float32"), C: T.Buffer((24,), "float32")):
     ):
         mod = item(mod)
     made = script(mod)
-    place = made.index("B = T.alloc")
-    assert f"B = T.alloc_buffer(({size},)" in made or f"B = T.allocate(({size},)" in made
+    found = re.search(rf"B\w* = T.alloc(ate|_buffer)\(\({size},\)", made)
+    assert found is not None, made
+    place = found.start()
     assert after is None or made.index(after) < place
     assert scope != "global" or place < made.index("blockIdx.x")
     a, c = RNG.standard_normal(24).astype("float32"), np.zeros(24, "float32")

@@ -384,6 +384,12 @@ def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = 
         block = realize.block
         if _feeds_reduction(realize, variable):
             if cooperative and block_facts(block).kind == REDUCTION:
+                if not _begins_with_init(state, realize):
+                    raise sch.error(
+                        f"the reduction of block {block.name!r} does not begin with the instance "
+                        f"that runs init; {what} would combine all of it",
+                        realize,
+                    )
                 if match_reduction(block) is not None:
                     continue
                 raise sch.error(
@@ -443,7 +449,7 @@ def check_repeatable(sch: Schedule, loop: For, what: str) -> None:
                 realize,
                 remedy="choose a spatial loop, and reorder reduce loops to inside of it",
             )
-        if kind == REDUCTION and not _starts_afresh(state, realize):
+        if kind == REDUCTION and not starts_afresh(state, realize):
             raise sch.error(
                 f"it is not shown that each iteration initialises what block {block.name!r} "
                 f"reduces; {what} would add to it more than once",
@@ -467,10 +473,14 @@ def check_repeatable(sch: Schedule, loop: For, what: str) -> None:
         check_independent_iterations(sch, [loop], blocks, what, repeated=True)
 
 
-def _starts_afresh(state: ScheduleState, realize: BlockRealize) -> bool:
+def starts_afresh(state: ScheduleState, realize: BlockRealize) -> bool:
     """Whether the loops of a reduction begin with the instance that has ``init``."""
     if not trivially_true(realize.predicate) and not guards_domain(state, realize):
         return False
+    return _begins_with_init(state, realize)
+
+
+def _begins_with_init(state: ScheduleState, realize: BlockRealize) -> bool:
     first = {loop.loop_var: loop.min for loop in state.loops_above(realize)}
     for iter_var, value in zip(realize.block.iter_vars, realize.iter_values):
         if iter_var.kind == REDUCE:

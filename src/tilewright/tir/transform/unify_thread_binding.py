@@ -16,7 +16,17 @@ from tilewright.ir import Expr, IntImm, Mutator, Var, expr_equal, is_const, pre_
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import Allocate, Block, BufferStore, For, Stmt
+from tilewright.tir.stmt import (
+    Allocate,
+    Block,
+    BlockRealize,
+    BufferStore,
+    For,
+    IfThenElse,
+    LetStmt,
+    Stmt,
+    While,
+)
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer
 from tilewright.tir.transform.kernels import (
     VTHREAD_TAGS,
@@ -100,14 +110,36 @@ class _Unifier(Mutator):
         self.extents = extents
         self.outer: dict[str, list[Var]] = {}  # variables of each tag around, the outermost first
         self.values: dict[Var, Var] = {}
+        self.lets: dict[Var, Expr] = {}
+        self.decisive: list[Expr] = []  # around: what decides whether, and how often, this runs
 
     def visit_Var(self, node: Var) -> Var:
         return self.values.get(node, node)
 
+    def under(self, node: Any, *decisive: Expr) -> Any:
+        """Visit a statement that runs what is below as ``decisive`` says."""
+        self.decisive += decisive
+        made = self.generic_visit(node)
+        del self.decisive[len(self.decisive) - len(decisive) :]
+        return made
+
+    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+        return self.under(node, node.condition)
+
+    def visit_While(self, node: While) -> Any:
+        return self.under(node, node.condition)
+
+    def visit_LetStmt(self, node: LetStmt) -> Any:
+        self.lets[node.var] = node.value
+        return self.generic_visit(node)
+
+    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+        return self.under(node, node.predicate)
+
     def visit_For(self, node: For) -> Any:
         tag = node.thread
         if tag is None:
-            return self.generic_visit(node)
+            return self.under(node, node.min, node.extent)
         wide = self.extents[tag]
         body = node.body
         if not expr_equal(node.extent, wide):
@@ -123,7 +155,7 @@ class _Unifier(Mutator):
             )
         around = self.outer.setdefault(tag, [])
         if around:
-            _check_cooperative(node, around)
+            self.check_cooperative(node, around)
             self.values[node.loop_var] = around[0]
             around.append(node.loop_var)
             made = self.visit(body)
@@ -136,26 +168,36 @@ class _Unifier(Mutator):
         around.pop()
         return made
 
-
-def _check_cooperative(loop: For, around: list[Var]) -> None:
-    """All threads must do the same in the inner loop, and all see what it makes."""
-    tag = loop.thread
-    if uses_var(loop.body, set(around)):
-        raise LowerError(
-            f"a loop on {tag} stands inside another one, whose variable "
-            f"{around[0].name} it uses too: a thread can't have two places on one axis"
-        )
-    own: set[Buffer] = set()
-    for item in pre_order(loop.body):
-        if type(item) is Allocate:
-            own.add(item.buffer)
-        elif type(item) is Block:
-            own.update(item.alloc_buffers)
-    for item in pre_order(loop.body):
-        if isinstance(item, (BufferLoad, BufferStore)):
-            buffer = item.buffer
-            if is_private(buffer.scope) and buffer not in own:
+    def check_cooperative(self, loop: For, around: list[Var]) -> None:
+        """All threads must come by, do the same in the inner loop, and see what it makes."""
+        tag = loop.thread
+        own_values = set(around)
+        for var, value in self.lets.items():
+            if uses_var(value, own_values):
+                own_values.add(var)
+        for expr in self.decisive:
+            if uses_var(expr, own_values):
                 raise LowerError(
-                    f"a loop on {tag} stands inside another one and uses {buffer.name!r} of scope "
-                    f"{buffer.scope!r}, of which each thread of the outer loop has its own"
+                    f"a loop on {tag} stands inside another one, where {expr!r} decides about it: "
+                    "threads that share out work must all come by equally often"
                 )
+        if uses_var(loop.body, own_values):
+            raise LowerError(
+                f"a loop on {tag} stands inside another one, whose variable "
+                f"{around[0].name} it uses too: a thread can't have two places on one axis"
+            )
+        own: set[Buffer] = set()
+        for item in pre_order(loop.body):
+            if type(item) is Allocate:
+                own.add(item.buffer)
+            elif type(item) is Block:
+                own.update(item.alloc_buffers)
+        for item in pre_order(loop.body):
+            if isinstance(item, (BufferLoad, BufferStore)):
+                buffer = item.buffer
+                if is_private(buffer.scope) and buffer not in own:
+                    raise LowerError(
+                        f"a loop on {tag} stands inside another one and uses {buffer.name!r} of "
+                        f"scope {buffer.scope!r}, of which each thread of the outer loop has its "
+                        "own"
+                    )

@@ -22,6 +22,17 @@ from tilewright.tir.schedule.primitives._scope import Scope, removal_root, scope
 from tilewright.tir.schedule.state import ScheduleState
 
 
+def shares(storage: str, thread: str) -> bool:
+    """Whether threads along an axis work on one tile in memory of a scope.
+
+    Memory of scope ``shared`` belongs to a block of threads, that of scope ``warp`` to neighbours
+    along ``threadIdx.x``. Global memory, which all see, isn't made of tiles.
+    """
+    if storage == "warp":
+        return thread == "threadIdx.x"
+    return storage.split(".")[0] == "shared" and not thread.startswith("blockIdx")
+
+
 class Place:
     """A loop under which a block shall go: what is there, and how to put something in."""
 
@@ -88,9 +99,16 @@ class Place:
                 remedy="choose another loop, or reorder its own loops",
             )
 
-    def relaxed(self, child: BlockRealize) -> tuple[dict[Var, Poly], dict[int, tuple[Poly, Poly]]]:
-        """Bindings of a block under the loop, and the loops between to relax."""
-        inner = self.regions.inner_loops(self.between[child])
+    def relaxed(
+        self, child: BlockRealize, storage: str = "global"
+    ) -> tuple[dict[Var, Poly], dict[int, tuple[Poly, Poly]]]:
+        """Bindings of a block under the loop, and the loops to relax.
+
+        These are the loops between, and thread loops around whose threads share memory of scope
+        ``storage``.
+        """
+        threads = [item for item in self.outer if item.thread and shares(storage, item.thread)]
+        inner = self.regions.inner_loops([*threads, *self.between[child]])
         return self.regions.axis_values(child), inner
 
     def position(

@@ -346,6 +346,15 @@ class Regions:
         )
         return plain and all(value > 0 for value in others) and sum(low.values()) >= 0
 
+    def proves_at_least(self, a: Poly, b: Poly) -> bool:
+        """Like ``surely_at_least``, for what needs more than limits: ``(n + 7) // 8 * 8 >= n``."""
+        gap = self.difference(a, b)
+        if gap is not None:
+            return gap >= 0
+        if not (self.is_outer_free(a) and self.is_outer_free(b)):
+            return False
+        return self.state.analyzer(self.func_name).can_prove(self.expr(a) >= self.expr(b))
+
     # ---- relaxing -----------------------------------------------------------------------------
 
     def relax(

@@ -68,6 +68,10 @@ def compute_at(
     ``index`` says where among the statements of the loop: a position, -1 for the last possible,
     -2 for the first possible. ``preserve_unit_loops`` makes loops of extent one too.
 
+    Of memory in scope ``shared``, what the consumers of all threads of a block read is computed:
+    in each iteration of ``loop``, for all iterations of the threadIdx and vthread loops around (and
+    for those of threadIdx.x in scope ``warp``).
+
     Preconditions:
         - the block is complete or a reduction, and the only writer of what it writes
         - what the block writes is allocated in its scope
@@ -139,9 +143,9 @@ def compute_at(
     required: dict[Buffer, list[Span | None] | None] = {}
     outputs = regions_buffers(realize.block.writes)
     for consumer in consumers:
-        env, inner = place.relaxed(consumer)
         for region in consumer.block.reads:
             if region.buffer in outputs:
+                env, inner = place.relaxed(consumer, region.buffer.scope)
                 touched = regions.touched(region, env, inner)
                 required[region.buffer] = regions.unite(required.get(region.buffer), touched)
     spans = axes_of_outputs(regions, realize.block, required)
@@ -325,11 +329,9 @@ def _check_all_run(place: Place, realize: BlockRealize, spans: dict[Var, Span | 
         whole = regions.relax(span.min, regions.outer, span.extent)
         dom_min, dom_extent = regions.poly(iter_var.dom.min), regions.poly(iter_var.dom.extent)
         if whole is not None:
-            low = regions.difference(dom_min, whole.min)
-            high = regions.difference(
+            covered = regions.proves_at_least(dom_min, whole.min) and regions.proves_at_least(
                 poly_add(whole.min, whole.extent), poly_add(dom_min, dom_extent)
             )
-            covered = low is not None and low >= 0 and high is not None and high >= 0
             if covered and (iter_var.kind != REDUCE or whole.exact):
                 continue
         elif _covers_by_division(regions, span, dom_extent):

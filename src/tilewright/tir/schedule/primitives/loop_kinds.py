@@ -10,6 +10,7 @@ from tilewright.tir import PARALLEL, SERIAL, THREAD_BINDING, UNROLLED, VECTORIZE
 from tilewright.tir.schedule.handles import LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_simultaneous
+from tilewright.tir.schedule.primitives._cooperation import check_cooperative
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -120,10 +121,19 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: str) -> None:
     ``thread_axis`` is ``blockIdx.x`` (or ``.y``, ``.z``), ``threadIdx.x`` (``.y``, ``.z``), or
     ``vthread`` (also ``vthread.x`` …): a virtual thread, whose iterations one thread runs in turn.
 
+    A loop on a threadIdx inside another one on the same axis is shared out among the outer loop's
+    threads: each fetches a part of a tile of ``shared`` memory that in the program as it stands
+    each of them fetches as a whole.
+
     Preconditions:
         - ``thread_axis`` is one of these
         - the loop is serial (or bound to it already) and starts at 0
-        - no loop around it or inside of it is bound to the same axis; virtual threads may be nested
+        - a loop around it or inside of it is bound to the same axis only if that is a threadIdx,
+          and no block is between them; virtual threads may be nested
+        - of two loops on one axis, the inner one has no more iterations than the outer one, and all
+          threads come by it equally often
+        - blocks below the inner one write ``shared`` memory, the same in each iteration of the
+          outer one, and read no memory that threads have of their own
         - only blocks are below the loop
         - blocks below are complete, reductions or updates in place
         - the loop feeds no reduce iteration variable; on threadIdx it may, of blocks whose reducer
@@ -146,20 +156,17 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: str) -> None:
         raise sch.error(
             f"unknown thread axis {thread_axis!r}; known: {', '.join(THREAD_TAGS)}", target
         )
-    if not thread_axis.startswith("vthread"):
-        for item in _of_one_nest(sch, loop):
-            if item.thread == thread_axis:
-                raise sch.error(
-                    f"loop {item.loop_var.name!r} of the same nest is bound to {thread_axis} "
-                    "already",
-                    target,
-                    item,
-                )
     if not is_const(target.min, 0):
         raise sch.error(f"the loop starts at {target.min!r}; a thread index starts at 0", target)
     check_simultaneous(
         sch, target, f"binding it to {thread_axis}", cooperative=thread_axis.startswith("threadIdx")
     )
+    if not thread_axis.startswith("vthread"):
+        above = set(sch.state.parents(target))
+        for item in _of_one_nest(sch, loop):
+            if item.thread == thread_axis:
+                outer, inner = (item, target) if item in above else (target, item)
+                check_cooperative(sch, outer, inner, thread_axis)
     _mark(sch, target, THREAD_BINDING, thread_axis)
 
 
