@@ -203,3 +203,11 @@ def test_every_program_runs(label: str) -> None:
         not np.array_equal(a, b)
         for a, b in zip(program.arrays(3), results(program, Schedule(func)))
     )
+
+
+def test_threads_do_not_combine_what_init_cuts_off() -> None:
+    refuses(
+        "init does not come first",
+        lambda s: s.bind(s.get_loops("Z")[1], "threadIdx.x"),
+        "does not begin with the instance",
+    )
