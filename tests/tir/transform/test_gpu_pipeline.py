@@ -449,3 +449,26 @@ def test_a_program_without_threads_stays_on_the_host() -> None:
     mod = agree(func, Schedule(func))
     assert list(mod.functions) == ["main"]
     assert not any(isinstance(item, For) and item.thread for item in [mod["main"].body])
+
+
+def test_divisors_that_are_symbolic_sizes() -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, z: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, 4), "float32")
+    Z = T.match_buffer(z, (n, 4), "float32")
+    B = T.alloc_buffer((n, 4), "float32")
+    for i in T.thread_binding(n, thread="blockIdx.x"):
+        for j in T.thread_binding(4, thread="threadIdx.x"):
+            with T.block("B"):
+                vi = T.axis.spatial(n, (i + 1) % n)
+                vj = T.axis.spatial(4, j)
+                B[vi, vj] = A[vi, vj] + T.float32(1.0)
+        for j in T.thread_binding(4, thread="threadIdx.x"):
+            with T.block("Z"):
+                vi = T.axis.spatial(n, (i + 1) % n)
+                vj = T.axis.spatial(4, 3 - j)
+                Z[vi, vj] = B[vi, vj] * T.float32(2.0)
+""")
+    agree(func, Schedule(func), n=3)

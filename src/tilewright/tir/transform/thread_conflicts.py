@@ -20,6 +20,8 @@ from tilewright.ir import (
     Broadcast,
     Cast,
     Expr,
+    FloorDiv,
+    FloorMod,
     IntImm,
     Not,
     Ramp,
@@ -157,6 +159,8 @@ class Conflicts:
             if var in self.threads or var in a.own or var in b.own:
                 continue
             zero = {var: const(0)}
+            if _divides(var, first) or _divides(var, second):
+                continue
             parts = [
                 self.analyzer.simplify(address - substitute(address, zero))
                 for address in (first, second)
@@ -216,6 +220,13 @@ class Conflicts:
         span = int(places.max(initial=0)) + 1
         keys = case * max(span, 1 << 40) + places
         return keys[holds], thread[holds]
+
+
+def _divides(var: Var, expr: Expr) -> bool:
+    return any(
+        isinstance(item, (FloorDiv, FloorMod)) and uses_var(item.b, {var})
+        for item in pre_order(expr)
+    )
 
 
 def _number(grids: list[Any], ranges: Mapping[Var, Range], shape: tuple[int, ...]) -> _Array:
