@@ -302,6 +302,17 @@ def test_without_binding_the_copy_each_thread_fetches_all() -> None:
         agree(func, made.finish())
 
 
+@pytest.mark.parametrize("sizes", [(16, 32, 8), (13, 27, 9)])
+def test_automatic_copies_of_what_all_threads_need(sizes: tuple[int, int, int]) -> None:
+    func = matmul(*sizes)
+    made = Usual(func, 2, Tiles())
+    for number, shape in ((0, [8, 4]), (1, [4, 16])):
+        copy = made.sch.get(made.sch.read_at(made.k0, made.block, number, "shared"))
+        assert [as_int(item.extent) for item in copy.writes[0].region] == shape
+    mod = agree(func, made.finish())
+    assert shared_elements(mod) == 8 * 4 + 4 * 16
+
+
 # ---- at random --------------------------------------------------------------------------------
 
 

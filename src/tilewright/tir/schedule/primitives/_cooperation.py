@@ -80,7 +80,7 @@ def check_cooperative(sch: Schedule, outer: For, inner: For, tag: str) -> None:
         region.buffer
         for realize in below
         for region in realize.block.writes
-        if {*graph.writers[region.buffer], *graph.readers.get(region.buffer, ())} <= names
+        if {*graph.writers.get(region.buffer, ()), *graph.readers.get(region.buffer, ())} <= names
     }
     for realize in below:
         for region in realize.block.writes:

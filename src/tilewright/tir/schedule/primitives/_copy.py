@@ -46,7 +46,7 @@ from tilewright.tir import (
 from tilewright.tir.index_map import solve_indices
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import CONVERTERS
-from tilewright.tir.schedule.primitives._place import place
+from tilewright.tir.schedule.primitives._place import place, shares
 from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
 from tilewright.tir.schedule.primitives._scope import (
     Scope,
@@ -271,11 +271,15 @@ def insert(
 
 
 class Box:
-    """What blocks touch of one buffer in one execution of a statement under the loops ``outer``."""
+    """What blocks touch of one buffer in one execution of a statement under the loops ``outer``.
 
-    def __init__(self, scope: Scope, outer: Sequence[For]) -> None:
+    For a copy in scope ``storage``: what all threads touch that share such memory.
+    """
+
+    def __init__(self, scope: Scope, outer: Sequence[For], storage: str = "global") -> None:
         self.scope = scope
         self.outer = outer
+        self.fixed = {item for item in outer if not (item.thread and shares(storage, item.thread))}
         self.regions = Regions(scope.state, scope.func_name, outer)
         self.regions.add_block_axes(scope.block)
         self.spans: list[Span | None] | None = None
@@ -294,9 +298,8 @@ class Box:
             or not fixed
             or not self.scope.is_whole(realize)
         ):
-            mine = set(self.outer)
             inner = regions.inner_loops(
-                loop for loop in self.scope.loops(realize) if loop not in mine
+                loop for loop in self.scope.loops(realize) if loop not in self.fixed
             )
             env = regions.axis_values(realize)
         else:

@@ -52,7 +52,8 @@ def read_at(
     """Copy, in each iteration of ``loop``, the tile that is read there into ``storage_scope``.
 
     All blocks under the loop that read the buffer of ``block`` read the copy. Returns the block
-    that copies; it is annotated with ``auto_copy``.
+    that copies; it is annotated with ``auto_copy``. In scope ``shared`` the tile is what all
+    threads of a block read there, as in ``compute_at``.
 
     Preconditions:
         - ``read_buffer_index`` is the position or name of a buffer that the block reads
@@ -95,7 +96,8 @@ def read_at(
                 target,
             )
         check_not_by_pointer(scope, item, buffer)
-    box = Box(scope, [*scope.loops(realize)[: scope.loops(realize).index(target)], target])
+    outer = [*scope.loops(realize)[: scope.loops(realize).index(target)], target]
+    box = Box(scope, outer, storage_scope)
     for item in readers:
         box.add(item, item.block.reads, buffer)
     cached, name = cache_buffer(scope, buffer, storage_scope)
