@@ -211,3 +211,21 @@ def test_threads_do_not_combine_what_init_cuts_off() -> None:
         lambda s: s.bind(s.get_loops("Z")[1], "threadIdx.x"),
         "does not begin with the instance",
     )
+
+
+def test_copies_of_what_loops_of_unknown_length_read_are_whole() -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, F: T.Buffer((6,), "int32"), Z: T.Buffer((6,), "float32")):
+    n = T.int64()
+    A = T.match_buffer(a, (6, n), "float32")
+    for i in T.serial(6):
+        for k in T.serial(T.int64(F[i])):
+            with T.block("Z"):
+                vi = T.axis.spatial(6, i)
+                vk = T.axis.reduce(n, k)
+                Z[vi] = Z[vi] + A[vi, vk]
+""")
+    sch = Schedule(func)
+    copy = sch.cache_read("Z", 1, "local")
+    assert str(sch.get(sch.get_loops(copy)[1]).extent) == "n"

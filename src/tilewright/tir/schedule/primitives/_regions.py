@@ -55,6 +55,9 @@ ONE: Poly = {(): 1}
 _COMPOUND = {FloorDiv: DIV, FloorMod: MOD, Min: MIN, Max: MAX}
 
 
+_NO_EXTENT = 2**31 - 1
+
+
 class Regions:
     """Region arithmetic at one place of a program: under the loops ``outer``."""
 
@@ -599,8 +602,12 @@ class Regions:
         env: Mapping[Var, Poly],
         inner: Mapping[int, tuple[Poly, Poly]],
     ) -> list[Span | None]:
-        """Relax each dimension of a region; ``None`` where nothing is known."""
-        return [self.relax_expr(item.min, item.extent, env, inner) for item in region.region]
+        """Relax each dimension of a region; ``None`` where nothing is known.
+
+        What is known of a loop up to a number read from memory is the range of its dtype: nothing.
+        """
+        spans = (self.relax_expr(item.min, item.extent, env, inner) for item in region.region)
+        return [None if span and span.extent.get((), 0) >= _NO_EXTENT else span for span in spans]
 
     def unite(self, a: list[Span | None] | None, b: list[Span | None]) -> list[Span | None]:
         """Union of two boxes, dimension by dimension (exact only if they differ in none)."""
