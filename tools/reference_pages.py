@@ -17,7 +17,7 @@ from wrong_schedules import GALLERY
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import schedule
 from tilewright.tir.schedule import PRIMITIVES, Schedule
-from tilewright.tir.schedule.reference import Reference, reference
+from tilewright.tir.schedule.reference import COMMON_PRECONDITIONS, Reference, reference
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -34,6 +34,10 @@ def primitives_page() -> str:
         "",
         "Every primitive keeps the meaning of the program or refuses with a `ScheduleError`, and a",
         "refused one leaves the schedule as it was. A block can be given by its name.",
+        "",
+        "Common preconditions, not repeated below:",
+        "",
+        *(f"- {item}" for item in COMMON_PRECONDITIONS),
         "",
         f"{sum(map(len, families.values()))} primitives:",
         "",

@@ -28,7 +28,7 @@ from tilewright.tir import PrimFunc
 from tilewright.tir.analysis.verify import verify
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import PRIMITIVES, Schedule, Trace
-from tilewright.tir.schedule.reference import reference
+from tilewright.tir.schedule.reference import COMMON_PRECONDITIONS, reference
 
 CASES: list[Any] = [
     case
@@ -61,8 +61,14 @@ def test_is_covered(name: str) -> None:
     for sentence in about.preconditions:
         assert any(rule in sentence for rule in rules), f"no Refuse case breaks {sentence!r}"
     for rule in rules:
-        fits = [sentence for sentence in about.preconditions if rule in sentence]
+        sentences = (*about.preconditions, *COMMON_PRECONDITIONS)
+        fits = [sentence for sentence in sentences if rule in sentence]
         assert len(fits) == 1, f"{rule!r} is a part of {len(fits)} preconditions"
+
+
+@pytest.mark.parametrize("sentence", COMMON_PRECONDITIONS)
+def test_common_preconditions_are_covered(sentence: str) -> None:
+    assert len({case.primitive for case in REFUSED if case.rule in sentence}) > 1
 
 
 @pytest.mark.parametrize("name", [name for name, item in PRIMITIVES.items() if not item.pure])

@@ -25,6 +25,15 @@ from dataclasses import dataclass
 from tilewright.support.errors import ScheduleError
 from tilewright.tir.schedule.instruction import Primitive
 
+COMMON_PRECONDITIONS = (
+    "handles stand for blocks and loops that are still in the program",
+    "memory that the blocks concerned change goes by one name: nothing else is declared or matched "
+    "over it",
+    "what moves computation finds only loops and branches around blocks: no let, while or "
+    "allocation",
+)
+"""What every primitive asks, or every one of a kind; the docstrings don't repeat it."""
+
 _HEADING = re.compile(r"^(?:(Preconditions):(.*)|(Before|After)\b(.*):)$")
 
 
