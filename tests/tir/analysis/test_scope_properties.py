@@ -380,5 +380,5 @@ def test_loops_over_views_of_the_same_memory_stay_in_order():
 """
     )
     sch = Schedule(func)
-    with pytest.raises(ScheduleError, match="'C' and 'D' are views of the same memory"):
+    with pytest.raises(ScheduleError, match="'C' and 'D' are names of the same memory"):
         sch.parallel(sch.get_loops("write")[0])
