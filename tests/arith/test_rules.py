@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import pkgutil
 
 import pytest
 
 from tests.arith.helpers import evaluate
+from tilewright import arith
 from tilewright.arith import Analyzer, rules_call, rules_float, rules_logic, rules_vector
-from tilewright.arith.rewrite import WILD, Match, match
+from tilewright.arith.rewrite import WILD, Match, Rule, Table, match
 from tilewright.ir import (
     Call,
     Cast,
@@ -48,6 +51,26 @@ def instances(pattern: Expr):
 
 def same(a: object, b: object) -> bool:
     return repr(a) == repr(b) if isinstance(a, float) else a == b
+
+
+def declared_rules() -> dict[str, list[object]]:
+    """Every rule of every ``rules_*`` module, by module, however its tables are called."""
+    found: dict[str, list[object]] = {}
+    for info in pkgutil.iter_modules(arith.__path__):
+        if not info.name.startswith("rules_"):
+            continue
+        module = importlib.import_module(f"{arith.__name__}.{info.name}")
+        rules = found.setdefault(info.name, [])
+        for value in vars(module).values():
+            items = value.rules if isinstance(value, Table) else value
+            if isinstance(items, tuple):
+                # A bare (pattern, result) pair is a rule as well.
+                rules += [
+                    item.pattern if isinstance(item, Rule) else item[0]
+                    for item in items
+                    if isinstance(item, (Rule, tuple))
+                ]
+    return found
 
 
 SCALAR_TABLES = [
@@ -94,6 +117,24 @@ def test_vector_rule_keeps_the_lanes(pattern):
         left, right = evaluate(pattern.a, env), evaluate(pattern.b, env)
         lanes = [evaluate(type(pattern)(const(a), const(b)), {}) for a, b in zip(left, right)]
         assert evaluate(made, env) == lanes
+
+
+def test_no_table_is_forgotten():
+    declared = declared_rules()
+    assert declared and all(declared.values()), "a rules module without a rule"
+    tested = [param.values[0].pattern for param in SCALAR_TABLES] + VECTOR_PATTERNS
+    known = set(map(id, tested))
+    for name, patterns in declared.items():
+        for pattern in patterns:
+            assert id(pattern) in known, f"{name}: {pattern!r} is evaluated by no test"
+
+
+def test_rules_live_in_rules_modules():
+    """Tables elsewhere would escape the evaluation above."""
+    for info in pkgutil.iter_modules(arith.__path__):
+        module = importlib.import_module(f"{arith.__name__}.{info.name}")
+        tables = [name for name, value in vars(module).items() if isinstance(value, Table)]
+        assert not tables or info.name.startswith("rules_"), (info.name, tables)
 
 
 def test_repeated_wildcards_must_match_the_same():

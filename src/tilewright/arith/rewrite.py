@@ -125,6 +125,9 @@ def match(pattern: Any, expr: Any, found: Match) -> bool:
         found[pattern.name] = expr
         return True
     if kind is IntImm or kind is FloatImm:
+        # Truth values are no numbers: select(p, 1, 0) is not p.
+        if (pattern.dtype == "bool") != (getattr(expr, "dtype", None) == "bool"):
+            return False
         return type(expr) is kind and repr(pattern.value) == repr(expr.value)
     if kind is not type(expr):
         return False

@@ -499,7 +499,8 @@ def as_int(expr: ExprLike) -> int | None:
 def _fold(kind: Any, a: Expr, b: Expr, result: int | float) -> Expr:
     """Make a folded constant unless the result leaves the type's range or would round."""
     if is_float(a.dtype):
-        if a.dtype == "float64" or (a.dtype == "float32" and _is_float32(result)):
+        exact = all(_rounded(v, a.dtype) == v for v in (const_value(a), const_value(b), result))
+        if a.dtype in ("float32", "float64") and exact:
             return FloatImm(float(result), a.dtype)
     else:
         low, high = integer_limits(a.dtype)
@@ -509,12 +510,13 @@ def _fold(kind: Any, a: Expr, b: Expr, result: int | float) -> Expr:
     return made
 
 
-def _is_float32(value: float) -> bool:
-    """Whether a number is exactly a float32, so that folding rounds nowhere."""
+def _rounded(value: Any, dtype: str) -> float | None:
+    """The number that a constant of a float dtype has in memory, ``None`` if not known here."""
+    code = {"float64": "<d", "float32": "<f", "float16": "<e"}.get(dtype)
     try:
-        return bool(struct.unpack("<f", struct.pack("<f", value))[0] == value)
+        return None if code is None else float(struct.unpack(code, struct.pack(code, value))[0])
     except OverflowError:
-        return False
+        return None
 
 
 def add(a: ExprLike, b: ExprLike) -> Expr:
@@ -642,7 +644,7 @@ def minimum(a: ExprLike, b: ExprLike) -> Expr:
     if a is b:
         return a
     if isinstance(a, (IntImm, FloatImm)) and isinstance(b, (IntImm, FloatImm)):
-        return a if a.value <= b.value else b
+        return a if a.value < b.value else b  # as the nodes: b of 0.0, -0.0 and NaN
     return Min(a, b)  # type: ignore[no-any-return]
 
 
@@ -652,7 +654,7 @@ def maximum(a: ExprLike, b: ExprLike) -> Expr:
     if a is b:
         return a
     if isinstance(a, (IntImm, FloatImm)) and isinstance(b, (IntImm, FloatImm)):
-        return a if a.value >= b.value else b
+        return a if a.value > b.value else b
     return Max(a, b)  # type: ignore[no-any-return]
 
 
@@ -752,7 +754,10 @@ def cast(value: ExprLike, dtype: str) -> Expr:
         if low <= value.value <= high:
             return const(value.value, dtype)
     elif isinstance(value, FloatImm) and is_float(dtype):
-        return FloatImm(value.value, dtype)
+        known = value.value if value.value.is_integer() and abs(value.value) <= 8 else None
+        known = _rounded(value.value, value.dtype) if known is None else known
+        if known is not None:
+            return FloatImm(known, dtype)
     return Cast(value, dtype)
 
 

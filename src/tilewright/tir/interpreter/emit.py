@@ -264,9 +264,9 @@ class Emitter(Visitor):
         value = self.expr(node.value)
         place = self.address(buffer, node.indices)
         memory = self.layouts[buffer][0]
-        if node.value.dtype != "bool" and dtypes.is_bool(buffer.dtype):
-            value = f"bool({value})"
         vector = dtypes.lanes_of(node.value.dtype) > 1
+        if node.value.dtype != "bool" and dtypes.is_bool(buffer.dtype) and not vector:
+            value = f"bool({value})"
         if self.threads.issuing:
             self.threads.issue(buffer, place, value, vector)
             return
