@@ -440,3 +440,46 @@ def main(A: T.Buffer((4,), "int32"), B: T.Buffer((1,), "int32")):
     run(func, a, expected)
     run(sch.mod, a, b)
     np.testing.assert_array_equal(b, expected)
+
+
+def test_read_at_of_an_extent_that_is_data_under_a_guard() -> None:
+    func = parse("""
+@T.prim_func
+def main(
+    F: T.Buffer((1,), "int32"), A: T.Buffer((1, 4), "float32"), Z: T.Buffer((1, 4), "float32")
+):
+    for i in T.serial(1):
+        for k in T.serial(T.int64(F[i])):
+            with T.block("Z"):
+                vi, vk = T.axis.remap("SS", [i, k])
+                Z[vi, vk] = A[vi, vk] * T.float32(2)
+""")
+    sch = Schedule(func)
+    inner = sch.split(sch.get_loops("Z")[0], [None, 3])[1]
+    sch.read_at(inner, sch.get_block("Z"), 0, "local")
+    verify(sch.mod)
+    a = np.arange(4, dtype="float32").reshape(1, 4)
+    f, z = np.array([3], "int32"), np.zeros((1, 4), "float32")
+    run(sch.mod, f, a, z)
+    np.testing.assert_array_equal(z, [[0, 2, 4, 0]])
+
+
+def test_inlined_buffers_are_not_declared_any_more() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), Z: T.Buffer((4,), "float32")):
+    B = T.alloc_buffer((4,), "float32")
+    for i in T.serial(4):
+        with T.block("B"):
+            v = T.axis.spatial(4, i)
+            B[v] = A[v] + T.float32(1)
+    for i in T.serial(4):
+        with T.block("Z"):
+            v = T.axis.spatial(4, i)
+            T.reads(A[v], B[v])
+            T.writes(Z[v])
+            Z[v] = A[v]
+""")
+    sch = Schedule(func)
+    sch.compute_inline("B")
+    verify(sch.mod)

@@ -214,7 +214,8 @@ class Campaign:
         )
         print(
             f"programs {counts.programs} ({counts.symbolic} with symbolic shapes), interpreted "
-            f"{counts.interpreted} times, replayed {counts.replays}, undone {counts.undone}"
+            f"{counts.interpreted} times, replayed {counts.replays}, undone {counts.undone}, "
+            f"given up since they ran too long {counts.too_long}"
         )
         forms = ", ".join(f"{name} {n}" for name, n in counts.forms.most_common())
         print(f"stages: {forms}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.testing.fuzz.drawers import DRAWERS, EXCLUDED, Draw, drawer
 from tilewright.testing.fuzz.programs import Program
-from tilewright.testing.fuzz.session import ACCEPTED, REFUSED, Fault, Session
+from tilewright.testing.fuzz.session import ACCEPTED, REFUSED, Fault, Session, TooLong
 from tilewright.testing.fuzz.stages import generate
 from tilewright.testing.fuzz.stages_hard import hard_program_at_times
 from tilewright.testing.fuzz.steps import Step
@@ -52,13 +52,14 @@ class Counts:
     interpreted: int = 0
     undone: int = 0
     replays: int = 0
+    too_long: int = 0
 
     def add(self, other: Counts) -> None:
         """Add the counts of another process."""
         for name in ("accepted", "refused", "forms", "not_compiled"):
             getattr(self, name).update(getattr(other, name))
         for name in (
-            "programs", "symbolic", "compiled", "interpreted", "undone", "replays",
+            "programs", "symbolic", "compiled", "interpreted", "undone", "replays", "too_long",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -143,6 +144,8 @@ def run_case(case: str, options: Options, chooser: Chooser, counts: Counts) -> F
         _walk(session, rng, options, chooser, counts, steps)
     except Fault as fault:
         return Finding(fault, program, steps, case, seed)
+    except TooLong:
+        counts.too_long += 1
     finally:
         counts.interpreted += session.runs
     return None

@@ -47,6 +47,10 @@ class Fault(Exception):
         return Fault, (self.kind, self.primitive, self.detail)
 
 
+class TooLong(Exception):
+    """A program runs too long to be compared: tiles multiply. Nothing is known against it."""
+
+
 class TooSlow(BaseException):
     """A step ran past its time; no ``Exception``, so that nothing on the way catches it."""
 
@@ -176,7 +180,7 @@ class Session:
                 with deadline(self.limit):
                     program(*actual)
             except TooSlow:
-                raise Fault("slow", primitive, f"{how}the program ran too long") from None
+                raise TooLong(f"{how}after {primitive}") from None
             except Exception as error:
                 raise Fault(
                     "program fails", primitive, f"{how}{type(error).__name__}: {error}"

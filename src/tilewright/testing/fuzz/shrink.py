@@ -16,7 +16,7 @@ from pathlib import Path
 from tilewright.support.errors import ScheduleError
 from tilewright.testing.fuzz.driver import Finding
 from tilewright.testing.fuzz.programs import Program, Tensor
-from tilewright.testing.fuzz.session import ACCEPTED, Fault, Session
+from tilewright.testing.fuzz.session import ACCEPTED, Fault, Session, TooLong
 from tilewright.testing.fuzz.steps import Step
 
 _KINDS_AT_END = ("replay", "script", "undo", "compile", "compiled code fails",
@@ -37,6 +37,8 @@ def reproduce(
                 session.check_undo()
         session.finish()
         session.check_compiled()
+    except TooLong:
+        return None
     except Fault as fault:
         return fault
     return None
@@ -158,7 +160,7 @@ def reproduction(finding: Finding) -> str:
         recorded = len(session.steps)
         try:
             session.apply(step, render=False)
-        except Fault:
+        except (Fault, TooLong):
             if len(session.steps) == recorded:
                 calls.append(step)
     note = "\n".join(f"# {line}" for line in str(finding.fault).split("\n")[:40])

@@ -607,7 +607,22 @@ class Regions:
         What is known of a loop up to a number read from memory is the range of its dtype: nothing.
         """
         spans = (self.relax_expr(item.min, item.extent, env, inner) for item in region.region)
-        return [None if span and span.extent.get((), 0) >= _NO_EXTENT else span for span in spans]
+        return [
+            None
+            if span and (span.extent.get((), 0) >= _NO_EXTENT or self.from_memory(span))
+            else span
+            for span in spans
+        ]
+
+    def from_memory(self, span: Span) -> bool:
+        """Whether an end depends on data, which then would be read before any guard."""
+        atoms = (self.table.exprs[n] for p in (span.min, span.extent) for n in poly_atoms(p))
+        return any(
+            type(item) is BufferLoad
+            for atom in atoms
+            if atom is not None and type(atom) is not Var
+            for item in pre_order(atom)
+        )
 
     def unite(self, a: list[Span | None] | None, b: list[Span | None]) -> list[Span | None]:
         """Union of two boxes, dimension by dimension (exact only if they differ in none)."""

@@ -159,7 +159,9 @@ class _Inliner(Mutator):
         for match in node.match_buffers:
             self.visit(match)
         if not changes:
-            return node
+            # Declared, but not read: perhaps by an init that is a block of its own now.
+            kept = tuple(region for region in node.reads if region.buffer is not self.buffer)
+            return node if len(kept) == len(node.reads) else node.replace(reads=kept)
         made = node.replace(**changes)
         reads, _ = block_access_regions(made)
         # Where it writes may depend on what was inlined.
