@@ -11,18 +11,22 @@ from hypothesis import strategies as st
 from tests.arith.typed import SCALARS, VECTORS, TypedMaker, folded, same_values, values
 from tilewright.arith import Analyzer
 from tilewright.ir import (
+    GE,
     TRUE,
     Broadcast,
     Cast,
     FloatImm,
+    IntImm,
     Select,
     Var,
     add,
+    call,
     cast,
     const,
     expr_equal,
     maximum,
     minimum,
+    truncmod,
 )
 
 ROUNDS = 10 * int(os.environ.get("TILEWRIGHT_FUZZ_SCALE", "1"))
@@ -72,3 +76,18 @@ def test_vectors_of_truth_values_are_stored():
     maker = TypedMaker(0)
     found = values(maker, [Broadcast(maker.variables["bool"][0], 4)])
     assert found[0].any() and not found[0].all()
+
+
+def test_narrow_magnitudes_wrap():
+    narrow = Var("x", "int8")
+    assert not Analyzer().can_prove(GE(cast(call("abs", narrow), "int32"), const(0, "int32")))
+    assert Analyzer().can_prove(GE(call("abs", Var("y", "int32")), const(0, "int32")))
+    limited = cast(call("abs", truncmod(narrow, const(9, "int8"))), "int32")
+    assert Analyzer().const_int_bound(limited).max == 8
+
+
+def test_popcount_counts_the_bits_of_negative_numbers():
+    maker = TypedMaker(0)
+    for bits, dtype in ((8, "int8"), (64, "int64")):
+        expr = call("popcount", IntImm(-1, dtype))
+        assert (values(maker, [expr])[0] == bits).all()

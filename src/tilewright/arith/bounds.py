@@ -227,6 +227,8 @@ class BoundAnalyzer:
         elif name in ("abs", "fabs"):
             a = self._quick(args[0])
             ends = abs(a[0]), abs(a[1])
+            if max(ends) > limits[1] and dtypes.bits_of(expr.dtype) < 32:
+                return limits  # abs(int8(-128)) wraps; wider types are taken not to overflow
             return (0 if a[0] <= 0 <= a[1] else min(ends)), max(ends)
         elif name in ("popcount", "clz"):
             return 0, dtypes.bits_of(args[0].dtype)

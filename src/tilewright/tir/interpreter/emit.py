@@ -27,7 +27,6 @@ _INTEGER_CALLS = {
     "shift_left": "({} << {})",
     "shift_right": "({} >> {})",
     "truncdiv": "trunc_divide({}, {})",
-    "popcount": "int({}).bit_count()",
     "abs": "abs({})",
     "fabs": "abs({})",
 }
@@ -427,6 +426,9 @@ class Emitter(Visitor):
         if dtypes.is_integer(node.dtype):
             if name == "truncmod":
                 return f"({args[0]} - trunc_divide({args[0]}, {args[1]}) * {args[1]})"
+            if name == "popcount":  # of the bits: a negative number has leading ones
+                bits = dtypes.bits_of(node.args[0].dtype)
+                return f"wrap({args[0]}, {bits}, False).bit_count()"
             if name == "pow":
                 return self.wrapped(f"({args[0]} ** {args[1]})", node.dtype)
             if name in _INTEGER_CALLS:
