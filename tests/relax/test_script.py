@@ -156,6 +156,37 @@ def test_errors_point_at_the_text(body: str, message: str, line: int) -> None:
     assert f":{line}:" in str(caught.value)
 
 
+@I.ir_module
+class Aliased:
+    @T.prim_func
+    def negate(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.block("negate"):
+                vi = T.axis.spatial(4, i)
+                y[vi] = T.float32(0) - x[vi]
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        module = Aliased
+        with R.dataflow():
+            inner = module
+            lv = R.call_tir(module.negate, (x,), out_sinfo=R.Tensor((4,), "float32"))
+            gv = R.call_tir(inner.negate, (lv,), out_sinfo=R.Tensor((4,), "float32"))
+            R.output(gv)
+        return gv
+
+
+def test_the_module_may_have_another_name() -> None:
+    x = random(4)
+    np.testing.assert_array_equal(interpreter.run(Aliased, x), x)
+    round_trip(Aliased)
+    text = script.script(Aliased).replace(
+        "with R.dataflow", "m: R.Object() = cls\n        with R.dataflow"
+    )
+    with pytest.raises(ParseError, match="cannot use a ModuleReference as a graph value"):
+        script.parse(text)
+
+
 def test_header_needs_annotations() -> None:
     with pytest.raises(ParseError, match="needs an annotation"):
         script.parse("@R.function\ndef main(x):\n    return x\n")

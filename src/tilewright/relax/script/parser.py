@@ -39,6 +39,7 @@ from tilewright.relax.script.declarations import (
 from tilewright.relax.struct_info import StructInfo
 from tilewright.script.diagnostics import Source
 from tilewright.script.evaluator import Evaluator, Scope
+from tilewright.script.ir import ModuleReference
 from tilewright.script.parser import FunctionDecorator
 
 
@@ -191,6 +192,9 @@ class GraphParser(Evaluator):
         self, target: ast.Name, info: Info | None, value_node: ast.expr, node: ast.stmt
     ) -> None:
         value = self.eval(value_node)
+        if isinstance(value, ModuleReference) and info is None:
+            self.scope.define(target.id, value)  # `cls = Module` is a name, no binding
+            return
         if is_symbol_declaration(value):
             # `n = T.int64()`: the header has defined it already, or it is new.
             if target.id not in self.names:
