@@ -483,3 +483,26 @@ def main(A: T.Buffer((4,), "float32"), Z: T.Buffer((4,), "float32")):
     sch = Schedule(func)
     sch.compute_inline("B")
     verify(sch.mod)
+
+
+@pytest.mark.parametrize("keep_unit", [False, True])
+def test_blockize_makes_no_instances_outside_of_a_domain(keep_unit: bool) -> None:
+    """Tiles of two of a domain of three, of which the first is all that is needed."""
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((3,), "float32"), Z: T.Buffer((2,), "float32")):
+    B = T.alloc_buffer((3,), "float32")
+    for u in T.serial(1):
+        for j in T.serial(2):
+            with T.block("B"):
+                v = T.axis.spatial(3, j)
+                B[v] = A[v] + T.float32(1)
+        for i in T.serial(2):
+            with T.block("Z"):
+                v = T.axis.spatial(2, i)
+                Z[v] = B[v] * T.float32(2)
+""")
+    sch = Schedule(func)
+    outer = sch.blockize(sch.get_loops("B")[1], preserve_unit_iters=keep_unit)
+    sch.compute_at(outer, sch.get_loops("Z")[1])
+    check(sch, func)

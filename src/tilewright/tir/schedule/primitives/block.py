@@ -195,6 +195,7 @@ class _Division:
         self.mapping: dict[Var, Expr] = {}
         self.conditions: list[Expr] = []
         self.outer_conditions: list[Expr] = []
+        self.cut: list[IterVar] = []  # axes whose last tile reaches out of their domain
         limits = [
             item
             for item in conjuncts(realize.predicate)
@@ -205,6 +206,10 @@ class _Division:
         self._check_box()
         for condition in conjuncts(realize.predicate):
             self._place_condition(condition)
+        for iter_var in self.cut:
+            inside = self.mapping[iter_var.var] < iter_var.dom.extent
+            if not any(expr_equal(inside, condition) for condition in self.conditions):
+                self.conditions.append(inside)
 
     def _divide(self, iter_var: IterVar, value: Expr, limits: list[Any]) -> None:
         """Write ``value`` as ``outer * extent + inner``."""
@@ -243,8 +248,16 @@ class _Division:
         if whole or is_const(count, 1):
             count = const(1, dtype)
         outer_value = simplify(floordiv(outer, extent))
+        divides = whole or is_const(simplify(floormod(iter_var.dom.extent, extent)), 0)
+        if not divides:
+            # A last tile that reaches out of the domain: left out if nobody asks for it, else cut.
+            full = simplify(floordiv(iter_var.dom.extent, extent))
+            if self.analyzer.can_prove(outer_value < full):
+                count, divides = full, True
         if not self.analyzer.can_prove(outer_value < count):
             self.outer_conditions.append(outer_value < count)  # else nothing would run inside
+        if not divides:
+            self.cut.append(iter_var)
         if is_const(count, 1) and not self.keep_unit:
             self.mapping[iter_var.var] = inner_var
             return
