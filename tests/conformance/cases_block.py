@@ -342,4 +342,23 @@ def main(B: T.Buffer((16,), "float32")):
         lambda s: s.tensorize(s.get_loops("B")[1], "add_one_16"),
         {"A": "(128,)", "B": "(128,)"},
     ),
+    Refuse(
+        "blockize",
+        "kept in it by conditions that all of them have",
+        script("""
+@T.prim_func
+def main(A: T.Buffer((10,), "float32"), B: T.Buffer((10,), "float32"),
+         C: T.Buffer((9,), "float32")):
+    for i, j in T.grid(5, 2):
+        with T.block("B"):
+            v = T.axis.spatial(10, i * 2 + j)
+            B[v] = A[v] + T.float32(1)
+        with T.block("C"):
+            v = T.axis.spatial(9, i * 2 + j)
+            T.where(i * 2 + j < 9)
+            C[v] = A[v] + T.float32(2)
+"""),
+        lambda s: s.blockize([s.get_block("B"), s.get_block("C")]),
+        "would leave its domain",
+    ),
 ]

@@ -85,6 +85,8 @@ def blockize(
         - the init of a single reduction does not leave loops that are bound to threads
         - all loops inside a reduction are used by its bindings
         - what is a reduction axis of one block is no spatial axis of another
+        - of several blocks, those that run outside of an axis's domain are kept in it by conditions
+          that all of them have
     Before:
         for i0, i1 in T.grid(8, 16):
             with T.block("B"):
@@ -503,6 +505,7 @@ class _Outer:
             for condition in part.outer_conditions:
                 if any(expr_equal(condition, item) for item in shared):
                     continue
+                self._check_domains(shared)
                 found = part.over_axes(condition)
                 if found is None:
                     raise self.sch.error(
@@ -512,6 +515,21 @@ class _Outer:
                     )
                 part.conditions.append(found)
         return and_(*shared)
+
+    def _check_domains(self, shared: list[Expr]) -> None:
+        """Refuse if an axis would leave its domain where only some of the blocks run."""
+        analyzer = self.sch.state.analyzer_at(self.run[0])
+        for item, value in self.iters:
+            inside = value < item.dom.extent
+            if not analyzer.can_prove(inside) and not any(expr_equal(inside, c) for c in shared):
+                raise self.sch.error(
+                    lambda value=value, item=item: (  # type: ignore[misc]
+                        f"the axis bound to `{value!r}` would leave its domain of "
+                        f"{item.dom.extent!r} where only some of the blocks run"
+                    ),
+                    self.run[0],
+                    remedy="blockize blocks with the same predicate, or each by itself",
+                )
 
     def _check_reduction(self, part: _Division) -> None:
         if len(self.parts) == 1 or part.block.init is None:
