@@ -506,3 +506,60 @@ def main(A: T.Buffer((3,), "float32"), Z: T.Buffer((2,), "float32")):
     outer = sch.blockize(sch.get_loops("B")[1], preserve_unit_iters=keep_unit)
     sch.compute_at(outer, sch.get_loops("Z")[1])
     check(sch, func)
+
+
+def test_reverse_compute_at_below_a_loop_that_still_makes_its_other_input() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), Z: T.Buffer((4,), "float32")):
+    B = T.alloc_buffer((4,), "float32")
+    C = T.alloc_buffer((4,), "float32")
+    for i in T.serial(4):
+        with T.block("B"):
+            v = T.axis.spatial(4, i)
+            B[v] = A[v] + T.float32(1)
+        for j in T.serial(1):
+            with T.block("C"):
+                v = T.axis.spatial(4, i + j)
+                C[v] = A[v] * T.float32(2)
+    for i in T.serial(4):
+        with T.block("Z"):
+            v = T.axis.spatial(4, i)
+            Z[v] = C[v] + B[3 - v]
+""")
+    sch = Schedule(func)
+    refuses(sch, lambda: sch.reverse_compute_at("Z", sch.get_loops("C")[1]), "later iterations")
+
+
+def test_write_at_around_a_branch() -> None:
+    func = parse("""
+@T.prim_func
+def main(F: T.Buffer((4,), "int32"), Z: T.Buffer((4,), "float32")):
+    for i in T.serial(4):
+        if F[i] > 0:
+            with T.block("Z"):
+                v = T.axis.spatial(4, i)
+                Z[v] = T.float32(1)
+""")
+    sch = Schedule(func)
+    loop = sch.get_loops("Z")[0]
+    refuses(sch, lambda: sch.write_at(loop, sch.get_block("Z"), 0, "local"), "in some iterations")
+
+
+def test_decompose_reduction_below_loops_that_depend_on_each_other() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4, 3), "float32"), Z: T.Buffer((4,), "float32")):
+    for i in T.serial(2):
+        for j in T.serial(i + 1):
+            for k in T.serial(3):
+                with T.block("Z"):
+                    v = T.axis.spatial(4, i * 2 + j)
+                    r = T.axis.reduce(3, k)
+                    with T.init():
+                        Z[v] = T.float32(0)
+                    Z[v] = Z[v] + A[v, r]
+""")
+    sch = Schedule(func)
+    sch.decompose_reduction("Z", sch.get_loops("Z")[0])
+    check(sch, func)

@@ -492,14 +492,14 @@ def draw_set_dtype(d: Draw) -> Step | None:
 def draw_hide_access(d: Draw) -> Step | None:
     """Hide what is read of a parameter that nobody writes: no dependence goes through it."""
     func = d.sch.state.func(d.sch.working_func)
-    written = {r.buffer for item in d.blocks.values() for r in item.block.writes}
+    written = {r.buffer.data for item in d.blocks.values() for r in item.block.writes}
     block = d.block()
     if d.realize is None:
         return None
     hidden = [
         number
         for number, region in enumerate(d.realize.block.reads)
-        if region.buffer in func.buffers and region.buffer not in written and d.flag()
+        if region.buffer in func.buffers and region.buffer.data not in written and d.flag()
     ]
     return Step("unsafe_hide_buffer_access", (block, "read", hidden)) if hidden else None
 

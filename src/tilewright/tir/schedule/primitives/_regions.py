@@ -616,12 +616,11 @@ class Regions:
 
     def from_memory(self, span: Span) -> bool:
         """Whether an end depends on data, which then would be read before any guard."""
-        atoms = (self.table.exprs[n] for p in (span.min, span.extent) for n in poly_atoms(p))
         return any(
             type(item) is BufferLoad
-            for atom in atoms
-            if atom is not None and type(atom) is not Var
-            for item in pre_order(atom)
+            for part in (span.min, span.extent)
+            if any(type(self.table.exprs[number]) is not Var for number in poly_atoms(part))
+            for item in pre_order(self.expr(part))
         )
 
     def unite(self, a: list[Span | None] | None, b: list[Span | None]) -> list[Span | None]:

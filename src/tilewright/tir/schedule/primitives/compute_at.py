@@ -25,6 +25,7 @@ from tilewright.arith.polynomial import (
 )
 from tilewright.ir import (
     Var,
+    as_int,
     free_vars,
 )
 from tilewright.tir import (
@@ -250,6 +251,7 @@ def _check_ready(place: Place, realize: BlockRealize, producers: Sequence[BlockR
     """Refuse if the block would run before something it needs, or disturb something before it."""
     state, scope = place.state, place.scope
     inside = set(producers)
+    around = {place.loop, *state.loops_above(place.loop)}
     first = min(scope.position[item] for item in place.paths)
     for buffer in regions_buffers(realize.block.reads):
         writers = [item for item in scope.writers(buffer) if item is not realize]
@@ -265,6 +267,17 @@ def _check_ready(place: Place, realize: BlockRealize, producers: Sequence[BlockR
                     writer,
                     remedy="choose a loop that all producers are under, or one after them",
                 )
+            now = scope.loops(realize)
+            for outer in scope.loops(writer):
+                if outer in around and outer not in now and as_int(outer.extent) != 1:
+                    raise state.error(
+                        f"block {realize.block.name!r} also reads {buffer.name}, which block "
+                        f"{writer.block.name!r} goes on to write in later iterations of loop "
+                        f"{outer.loop_var.name}",
+                        realize,
+                        writer,
+                        remedy="choose a loop that all producers are under",
+                    )
     place_now = scope.position[realize]
     for buffer in regions_buffers(realize.block.writes):
         for reader in scope.readers(buffer):

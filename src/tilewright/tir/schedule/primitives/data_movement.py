@@ -164,6 +164,17 @@ def write_at(
                 target,
                 remedy="choose a loop that all writers are under",
             )
+        for parent in state.parents(item):
+            if parent is target:
+                break
+            if type(parent) is IfThenElse:
+                raise state.error(
+                    f"block {item.block.name!r} writes {buffer.name} in some iterations of loop "
+                    f"{target.loop_var.name} only: there may be nothing to copy",
+                    item,
+                    parent,
+                    remedy="choose a loop inside of the branch",
+                )
         if not finishes_inside(item, [x for x in outer if as_int(x.extent) != 1]):
             raise state.error(
                 f"what block {item.block.name!r} makes of {buffer.name} is not complete in one "

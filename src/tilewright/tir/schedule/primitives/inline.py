@@ -170,6 +170,8 @@ class _Inliner(Mutator):
     def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> MatchBufferRegion:
         if node.source.buffer is self.buffer:
             raise self.refuse("is matched by a tensorized block")
+        if any(self.visit(item) is not item for item in node.source.region):
+            raise self.refuse("says which part of a buffer a tensorized block matches")
         return node
 
     def visit_Var(self, node: Var) -> Var:

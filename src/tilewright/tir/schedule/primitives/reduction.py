@@ -6,7 +6,7 @@ inside the loop only updates. What it asks about the loops of a reduction, ``rfa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -177,11 +177,31 @@ def _init_nest(
     init: Stmt = BlockRealize(tuple(value for _, value in kept), predicate, init_block)
     for item in reversed(inner):
         if item.loop_var in fresh:
+            _check_bounds(state, realize, item, inner, fresh)
             pragmas = {k: v for k, v in item.annotations.items() if k.startswith("pragma_")}
-            init = For(
-                fresh[item.loop_var], item.min, item.extent, item.kind, init, item.thread, pragmas
-            )
+            low, extent = substitute(item.min, fresh), substitute(item.extent, fresh)
+            init = For(fresh[item.loop_var], low, extent, item.kind, init, item.thread, pragmas)
     return init
+
+
+def _check_bounds(
+    state: ScheduleState,
+    realize: BlockRealize,
+    loop: For,
+    inner: Sequence[For],
+    kept: Mapping[Var, Var],
+) -> None:
+    """Refuse if a loop of the init follows one that the init does not have."""
+    dropped = [item for item in inner if item.loop_var not in kept]
+    for other in dropped:
+        if uses_var(loop.extent, {other.loop_var}) or uses_var(loop.min, {other.loop_var}):
+            raise state.error(
+                f"the bounds of loop {loop.loop_var.name} depend on loop "
+                f"{other.loop_var.name}, which the init does not run over",
+                realize,
+                loop,
+                remedy="decompose before loops are made to depend on each other",
+            )
 
 
 def _reads_of_body(block: Block) -> tuple[BufferRegion, ...]:
