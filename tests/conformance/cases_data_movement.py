@@ -378,4 +378,27 @@ def main(A: T.Buffer((20,)), C: T.Buffer((6,))):
         'B = T.alloc_buffer((16,), "float32")',
         'B = T.alloc_buffer((3,), "float32")',
     ),
+    Refuse(
+        "rolling_buffer",
+        "complete in the iteration that reads it",
+        script("""
+@T.prim_func
+def main(A: T.Buffer((18,), "float32"), C: T.Buffer((14,), "float32")):
+    P = T.alloc_buffer((18,), "float32")
+    B = T.alloc_buffer((18,), "float32")
+    for i in range(14):
+        with T.block("P"):
+            v = T.axis.spatial(18, i)
+            P[v] = A[v] * T.float32(2)
+        for j in range(3):
+            with T.block("B"):
+                v = T.axis.spatial(18, i + j)
+                B[v] = P[v] + T.float32(1)
+        with T.block("C"):
+            v = T.axis.spatial(14, i)
+            C[v] = B[v] + B[v + 1]
+"""),
+        lambda s: s.rolling_buffer("B", 0),
+        "in later iterations of loop i only",
+    ),
 ]

@@ -563,3 +563,52 @@ def main(A: T.Buffer((4, 3), "float32"), Z: T.Buffer((4,), "float32")):
     sch = Schedule(func)
     sch.decompose_reduction("Z", sch.get_loops("Z")[0])
     check(sch, func)
+
+
+def test_reverse_compute_inline_of_a_slice_that_an_outer_block_chooses() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4, 2), "float32"), Z: T.Buffer((4, 2), "float32")):
+    for j in T.serial(2):
+        with T.block("outer"):
+            w = T.axis.spatial(2, j)
+            B = T.alloc_buffer((4, 2), "float32")
+            C = T.alloc_buffer((4,), "float32")
+            for i, k in T.grid(4, 2):
+                with T.block("B"):
+                    v, u = T.axis.remap("SS", [i, k])
+                    B[v, u] = A[v, u] + T.float32(1)
+            for i in T.serial(4):
+                with T.block("C"):
+                    v = T.axis.spatial(4, i)
+                    C[v] = B[v, w] * T.float32(2)
+            for i in T.serial(4):
+                with T.block("Z"):
+                    v = T.axis.spatial(4, i)
+                    Z[v, w] = C[v]
+""")
+    sch = Schedule(func)
+    refuses(sch, lambda: sch.reverse_compute_inline("C"), "of a block around it")
+
+
+def test_cache_write_for_a_consumer_that_reads_more() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), B: T.Buffer((8,), "float32"), Z: T.Buffer((8,), "float32")):
+    for i in T.serial(4):
+        with T.block("B"):
+            v = T.axis.spatial(4, i)
+            B[v] = A[v] + T.float32(1)
+    for i in T.serial(8):
+        with T.block("Z"):
+            v = T.axis.spatial(8, i)
+            Z[v] = B[v]
+""")
+    sch = Schedule(func)
+    refuses(
+        sch,
+        lambda: sch.cache_write("B", 0, "local", consumer_blocks=["Z"]),
+        "does not write, which the cache would not hold",
+    )
+    sch.cache_write("B", 0, "local")
+    check(sch, func)

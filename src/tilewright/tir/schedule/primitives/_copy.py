@@ -313,6 +313,17 @@ class Box:
                     touched = regions.touched(region, {}, whole)
                     self.limits = regions.unite(self.limits, touched)
 
+    def is_all_of(self, buffer: Buffer) -> bool:
+        """Whether the blocks surely touch the whole buffer."""
+        regions = self.regions
+        return self.spans is not None and all(
+            span is not None
+            and span.exact
+            and regions.same(span.min, {})
+            and regions.same(span.extent, regions.poly(size))
+            for span, size in zip(self.spans, buffer.shape)
+        )
+
     def domains(self, shape: Sequence[Expr]) -> list[Range]:
         """Inside of what the copied box must stay, for copies that write where others did not."""
         found = []

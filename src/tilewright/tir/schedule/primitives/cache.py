@@ -161,6 +161,13 @@ def cache_write(
     box = accessed(scope, anchor, [realize], buffer, reads=False)
     if scope.is_visible_outside(buffer) or box.outer:
         check_filled(box, [realize], buffer)
+    if redirected and scope.is_visible_outside(buffer) and not box.is_all_of(buffer):
+        raise state.error(
+            f"block {redirected[0].block.name!r} may read elements of {buffer.name} that block "
+            f"{realize.block.name!r} does not write, which the cache would not hold",
+            redirected[0],
+            remedy="leave out consumer_blocks, or cache_read for the consumer",
+        )
     cached, name = cache_buffer(scope, buffer, storage_scope)
     copy = copy_nest(box, cached, buffer, name, box.domains(buffer.shape), strict=True)
     renamed = {item: change_buffers(item, {buffer: cached}) for item in (realize, *redirected)}

@@ -25,6 +25,7 @@ from tilewright.ir import (
     collect,
     const,
     dtypes,
+    free_vars,
     pre_order,
     substitute,
     uses_var,
@@ -481,6 +482,15 @@ def _one_access(
             f"block {consumer.block.name!r} doesn't read {buffer.name} by its elements", consumer
         )
     first = loads[0].indices
+    own = {iter_var.var for iter_var in consumer.block.iter_vars}
+    own.update(state.func(state.func_name_of(consumer)).symbolic_vars())
+    for var in (var for index in first for var in free_vars(index) if var not in own):
+        raise state.error(
+            f"block {consumer.block.name!r} reads a part of {buffer.name} that {var.name} of a "
+            "block around it chooses",
+            consumer,
+            remedy="use reverse_compute_at, or compute_inline the producer",
+        )
     analyzer: Analyzer | None = None
     for load in loads[1:]:
         for a, b in zip(first, load.indices):

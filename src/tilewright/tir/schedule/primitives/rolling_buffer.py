@@ -43,12 +43,14 @@ from tilewright.tir import (
 )
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.legality import covers
 from tilewright.tir.schedule.primitives._copy import Box, BufferIndex, buffer_at, why_not_filled
 from tilewright.tir.schedule.primitives._scope import (
     Scope,
     check_movable,
     check_not_by_pointer,
     check_only_writer,
+    regions_buffers,
     scope_of,
 )
 from tilewright.tir.schedule.state import ScheduleState
@@ -72,6 +74,7 @@ def rolling_buffer(sch: Any, block: BlockRV, write_buffer_index: BufferIndex) ->
         - one iteration makes a box without holes, which contains what the consumers read there
         - the boxes of one after the other iteration of a loop overlap in one dimension, by a
           constant stride
+        - what the block reads is complete in the iteration that reads it
         - the block is inside another block
     Before:
         for i in T.serial(14):
@@ -115,6 +118,7 @@ def rolling_buffer(sch: Any, block: BlockRV, write_buffer_index: BufferIndex) ->
     for item in (realize, *consumers):
         check_not_by_pointer(scope, item, buffer)
     shared = _shared_loops(scope, realize, consumers, buffer)
+    _check_inputs_complete(scope, realize)
     _check_runs_always(scope, realize, shared)
     box = Box(scope, shared)
     box.add(realize, realize.block.writes, buffer)
@@ -136,6 +140,25 @@ def rolling_buffer(sch: Any, block: BlockRV, write_buffer_index: BufferIndex) ->
             remedy="compute_at a loop that a sliding window of the consumer moves along",
         )
     _rewrite(scope, box, realize, consumers, buffer, windows)
+
+
+def _check_inputs_complete(scope: Scope, realize: BlockRealize) -> None:
+    """Refuse if an input is complete in a later iteration only: what was computed is kept."""
+    for item in regions_buffers(realize.block.reads):
+        for writer in scope.writers(item):
+            loops = scope.shared_loops(writer, realize)
+            if (
+                writer is not realize
+                and loops
+                and not covers(scope.state, writer, realize, item, loops[-1])
+            ):
+                raise scope.state.error(
+                    f"block {realize.block.name!r} reads parts of {item.name} that block "
+                    f"{writer.block.name!r} may write in later iterations of loop "
+                    f"{loops[-1].loop_var.name} only",
+                    realize,
+                    writer,
+                )
 
 
 @dataclass(frozen=True)
