@@ -64,6 +64,19 @@ def main(A: T.Buffer((8,)), B: T.Buffer((2, 8))):
 """
 )
 
+total_of_one = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((1,)), C: T.Buffer((1,))):
+    for k in range(1):
+        with T.block("C"):
+            vk = T.axis.reduce(1, k)
+            with T.init():
+                C[0] = T.float32(0)
+            C[0] = C[0] + A[vk]
+"""
+)
+
 shifted = script(
     """
 @T.prim_func
@@ -539,6 +552,13 @@ def main(A: T.Buffer((8,))):
         matmul,
         lambda s: s.reindex_cache_write("C", 0, "local", lambda i, j, k: (i, j, k)),
         "uses axis v_k",
+    ),
+    Refuse(
+        "reindex_cache_write",
+        "no reduction axis",
+        total_of_one,
+        lambda s: s.reindex_cache_write("C", 0, "local", lambda k: (k,)),
+        "it can't choose a place",
     ),
     Example(
         "reindex_cache_write",

@@ -612,3 +612,25 @@ def main(A: T.Buffer((4,), "float32"), B: T.Buffer((8,), "float32"), Z: T.Buffer
     )
     sch.cache_write("B", 0, "local")
     check(sch, func)
+
+
+def test_a_reduction_axis_chooses_no_place() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((1,), "float32"), Z: T.Buffer((1,), "float32")):
+    for k in T.serial(1):
+        with T.block("Z"):
+            v = T.axis.reduce(1, k)
+            with T.init():
+                Z[0] = T.float32(0)
+            Z[0] = Z[0] + A[v]
+""")
+    sch = Schedule(func)
+    refuses(
+        sch,
+        lambda: sch.reindex_cache_write("Z", 0, "global", lambda v: (v // 4, v % 4)),
+        "it can't choose a place for the result",
+    )
+    placed = parse(func.script().replace("Z[0]", "Z[v]"))
+    sch = Schedule(placed)
+    refuses(sch, lambda: sch.rfactor(sch.get_loops("Z")[0], 0), "by a reduction axis")

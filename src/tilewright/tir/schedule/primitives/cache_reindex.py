@@ -14,6 +14,7 @@ from tilewright.arith.polynomial import poly_add
 from tilewright.ir import Expr, Var, and_, as_int, const, free_vars, substitute
 from tilewright.tir import (
     NO_OP,
+    REDUCE,
     SERIAL,
     SPATIAL,
     Block,
@@ -167,6 +168,7 @@ def reindex_cache_write(
         - the block writes under no condition
         - the map takes as many indices as the block has axes, and gives no negative index
         - the map uses exactly the axes that the access uses, and tells all their values apart
+        - the map uses no reduction axis
         - the axes that the map uses start at zero
         - the predicate of the block does no more than keep its axes inside their ranges, which
           depend on no loop
@@ -308,6 +310,13 @@ class _Reindex:
                     f"the map uses axis {axis.var.name} of block {name!r}, which the access to "
                     f"{self.buffer.name} doesn't: one element would have several places",
                     realize,
+                )
+            if not self.is_read and axis.kind == REDUCE:
+                raise state.error(
+                    f"axis {axis.var.name} of block {name!r} is reduced over: it can't choose a "
+                    "place for the result",
+                    realize,
+                    remedy="use spatial axes only",
                 )
         regions = Regions(state, self.scope.func_name, ())
         regions.add_block_axes(self.scope.block)

@@ -76,7 +76,7 @@ def rfactor(sch: Any, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
         - there is one block below the loop, and nothing else
         - the block is a reduction with init by a registered reducer
         - the reducer is associative and commutative and its identity neutral
-        - the block alone writes its results
+        - the block alone writes its results, at places that its spatial axes choose
         - the block allocates and matches no buffers of its own
         - no loop serves both spatial and reduction axes of the block
         - the loop is part of the reduction
@@ -139,6 +139,13 @@ def rfactor(sch: Any, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
         )
     for buffer in matched.targets:
         check_only_writer(scope, realize, buffer)
+    reduced = {item.var for item in old.iter_vars if item.kind == REDUCE}
+    if any(uses_var(index, reduced) for index in matched.indices):
+        raise state.error(
+            f"block {old.name!r} chooses the place of its result by a reduction axis",
+            realize,
+            remedy="index results by spatial axes",
+        )
     loops = state.loops_above(realize)
     _, reducing = loops_by_kind(state, realize, loops)
     _check_factorable(state, realize, target, loops, chain, reducing)
