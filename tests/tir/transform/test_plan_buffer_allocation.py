@@ -44,3 +44,23 @@ def test_values_that_iterations_hand_on_outlive_them(value: str, inside: bool) -
     run(func, a, expected)
     tilewright.compile(IRModule({"main": func}), target="llvm")(a, actual)
     np.testing.assert_array_equal(actual, expected)
+
+
+def test_values_handed_on_by_an_outer_loop_only() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((9, 4), "float32"), C: T.Buffer((9, 4), "float32")):
+    B = T.alloc_buffer((9, 4), "float32")
+    for i, j in T.grid(9, 4):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] + T.if_then_else(vi >= 1, B[vi - 1, vj], T.float32(0))
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = B[vi, vj]
+""")
+    a = np.random.default_rng(0).integers(-4, 5, (9, 4)).astype("float32")
+    expected, actual = np.zeros((9, 4), "float32"), np.zeros((9, 4), "float32")
+    run(func, a, expected)
+    tilewright.compile(IRModule({"main": func}), target="llvm")(a, actual)
+    np.testing.assert_array_equal(actual, expected)

@@ -96,7 +96,7 @@ def _before_handing_on(
     """
     serial = [loop for loop in loops if loop.kind in (SERIAL, UNROLLED)]
     # If an iteration of the innermost makes all that it reads, so do those of the others.
-    if serial and _hands_on(serial[-1], buffer, path, func):
+    if serial and _Handover(serial[-1], buffer, path, func).open_reads:
         for loop in serial:
             if _hands_on(loop, buffer, path, func):
                 return loops[: loops.index(loop)]
