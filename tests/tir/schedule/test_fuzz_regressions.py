@@ -634,3 +634,26 @@ def main(A: T.Buffer((1,), "float32"), Z: T.Buffer((1,), "float32")):
     placed = parse(func.script().replace("Z[0]", "Z[v]"))
     sch = Schedule(placed)
     refuses(sch, lambda: sch.rfactor(sch.get_loops("Z")[0], 0), "by a reduction axis")
+
+
+def test_reverse_compute_at_of_a_reduction_that_windows_would_repeat() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), Z: T.Buffer((1,), "float32")):
+    B = T.alloc_buffer((4,), "float32")
+    for i, j, k in T.grid(2, 2, 2):
+        with T.block("B"):
+            v = T.axis.spatial(4, i * 3 + (j * 2 + k))
+            T.where(i * 3 + (j * 2 + k) < 4 and j * 2 + k < 3)
+            B[v] = A[v] * T.float32(2)
+    for k in T.serial(4):
+        with T.block("Z"):
+            v = T.axis.reduce(4, k)
+            with T.init():
+                Z[0] = T.float32(0)
+            Z[0] = Z[0] + B[v]
+""")
+    sch = Schedule(func)
+    refuses(
+        sch, lambda: sch.reverse_compute_at("Z", sch.get_loops("B")[2]), "of its reduction more"
+    )

@@ -22,6 +22,8 @@ from tilewright.arith.polynomial import (
     linear_in,
     poly_add,
     poly_atoms,
+    poly_mul,
+    poly_sub,
 )
 from tilewright.ir import (
     Var,
@@ -407,20 +409,22 @@ def _check_reduced_once(place: Place, realize: BlockRealize, spans: dict[Var, Sp
     for span in spans.values():
         if span is None:
             continue
-        for number in regions.outer:
+        steps: list[tuple[Poly, Poly]] | None = []
+        for number, (_, count) in regions.outer.items():
             split = linear_in(span.min, number)
-            if split is not None and split[0]:
-                gap = regions.difference(split[0], span.extent)
-                if number in used or (gap is None or gap < 0):
-                    split = None
+            if split is None or (split[0] and number in used):
+                steps = None
+                break
+            if split[0]:
                 used.add(number)
-            if split is None:
-                raise place.state.error(
-                    f"block {realize.block.name!r} would add elements of its reduction more than "
-                    f"once under loop {place.loop.loop_var.name}",
-                    realize,
-                    place.loop,
-                )
+                steps.append((split[0], count))
+        if steps is None or not _without_overlap(regions, steps, span.extent):
+            raise place.state.error(
+                f"block {realize.block.name!r} would add elements of its reduction more than "
+                f"once under loop {place.loop.loop_var.name}",
+                realize,
+                place.loop,
+            )
     for number, (_, extent) in regions.outer.items():
         if number not in used and extent != ONE:
             raise place.state.error(
@@ -430,6 +434,23 @@ def _check_reduced_once(place: Place, realize: BlockRealize, spans: dict[Var, Sp
                 place.loop,
                 remedy="choose an outer loop",
             )
+
+
+def _without_overlap(regions: Regions, steps: list[tuple[Poly, Poly]], width: Poly) -> bool:
+    """Whether windows of some width lie apart if loops of ``(step, count)`` move them.
+
+    Each step must be at least what the windows of the smaller steps cover together.
+    """
+    left = list(steps)
+    covered = width
+    while left:
+        gaps = [regions.difference(step, covered) for step, _ in left]
+        fitting = [(gap, n) for n, gap in enumerate(gaps) if gap is not None and gap >= 0]
+        if not fitting:
+            return False
+        step, count = left.pop(min(fitting)[1])
+        covered = poly_add(covered, poly_mul(step, poly_sub(count, ONE)))
+    return True
 
 
 __all__ = ["compute_at", "reverse_compute_at"]
