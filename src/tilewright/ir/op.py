@@ -66,6 +66,12 @@ for _name in (
     register_op(_name, 2)
 register_op("bitwise_not", 1)
 register_op("fma", 3, doc="a * b + c, rounded once")
+register_op(
+    "dot_accumulate", 3,
+    doc="(total, a, b): total plus the dot products of neighbours. Each lane of the 32-bit total "
+    "takes as many neighbouring lanes of a and b as fit into 32 bits: 4 of int8, 2 of bfloat16; an "
+    "operand with lanes for one result serves all",
+)  # fmt: skip
 register_op("if_then_else", 3, "last", doc="evaluates only the chosen branch")
 register_op("likely", 1, doc="a condition that nearly always holds")
 register_op("reinterpret", 1, "given", doc="same bits, other dtype")

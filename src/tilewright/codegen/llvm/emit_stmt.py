@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.codegen.llvm import emit_calls as _calls  # noqa: F401 - registers the intrinsics
+from tilewright.codegen.llvm import emit_dot as _dot  # noqa: F401 - likewise
 from tilewright.codegen.llvm.emit_expr import ExprEmitter
 from tilewright.codegen.llvm.types import memory_bytes, memory_type
 from tilewright.codegen.llvm.writer import Scope
@@ -17,6 +18,7 @@ from tilewright.ir import Call, Expr, Var, as_int, dtypes, pre_order
 from tilewright.support.errors import CodegenError
 from tilewright.tir import (
     PARALLEL,
+    STREAMING_STORES,
     THREAD_BINDING,
     VECTORIZED,
     Allocate,
@@ -120,7 +122,10 @@ class FunctionEmitter(ExprEmitter):
     def visit_AttrStmt(self, node: AttrStmt) -> None:
         if node.key.startswith("thread_extent"):
             raise _thread_error(str(node.key))
+        outer = self.streaming
+        self.streaming = outer or node.key == STREAMING_STORES
         self.visit(node.body)
+        self.streaming = outer
 
     def visit_DeclBuffer(self, node: DeclBuffer) -> None:
         self.module.element_of_data.setdefault(node.buffer.data, node.buffer.dtype)
@@ -141,6 +146,7 @@ class FunctionEmitter(ExprEmitter):
     def _return(self, code: str) -> None:
         for pointer in reversed(self._live_workspaces):
             self.effect(f"call void @tw_workspace_free(ptr {pointer})")
+        self.finish_streaming()
         self.effect(f"ret i32 {code}")
 
     def return_early(self, code: str) -> None:
@@ -307,6 +313,7 @@ class FunctionEmitter(ExprEmitter):
         kind = memory_type(dtypes.element_of(buffer.dtype))
         count = max(size // memory_bytes(buffer.dtype), 1)
         align = max(buffer.alignment, 64)
+        self.stack_elements[buffer.data] = count
         self.entry.append(f"  {pointer} = alloca [{count} x {kind}], align {align}")
         self.define(buffer.data, pointer)
         emit_body()

@@ -156,6 +156,13 @@ def _stmt(stmt: Any, sizes: _Sizes) -> int:
     return 0 if body is None else _stmt(body, sizes)
 
 
+def _operations(call: Call) -> int:
+    """Operations of one lane of a call."""
+    if call.op.name == "dot_accumulate":
+        return 2 * (dtypes.bits_of(call.dtype) // dtypes.bits_of(call.args[1].dtype))
+    return 2 if call.op.name == "fma" else 1
+
+
 def _expr(expr: Any) -> int:
     kind = type(expr)
     if kind is BufferLoad or not issubclass(kind, Expr):
@@ -169,5 +176,5 @@ def _expr(expr: Any) -> int:
         # Index variables make int64 arithmetic; values of other types are what is computed.
         return below + dtypes.lanes_of(expr.dtype) if expr.dtype != dtypes.INDEX else below
     if kind is Call and expr.op.name not in _FREE_CALLS and expr.op.effect == "pure":
-        return below + dtypes.lanes_of(expr.dtype) * (2 if expr.op.name == "fma" else 1)
+        return below + dtypes.lanes_of(expr.dtype) * _operations(expr)
     return below

@@ -419,6 +419,9 @@ class Emitter(Visitor):
         args = [self.expr(arg) for arg in node.args]
         if name == "reinterpret":
             return f"reinterpret({args[0]}, {node.args[0].dtype!r}, {node.dtype!r})"
+        if name == "dot_accumulate":
+            width = dtypes.bits_of(node.dtype) // dtypes.bits_of(node.args[1].dtype)
+            return self.wrapped(f"dot_accumulate({', '.join(args)}, {width})", node.dtype)
         if name.startswith("vector_reduce_"):
             # Kept in the type's own meaning: sums are of Python numbers.
             function = {"add": "sum", "max": "max", "min": "min"}[name.rpartition("_")[2]]

@@ -80,9 +80,9 @@ class _Linker:
         scope: dict[str, Any] = {
             name: getattr(values, name)
             for name in (
-                "allocate", "check_vector", "convert", "divide", "fetch_add", "floor_divide",
-                "maximum", "minimum", "out_of_bounds", "recast", "reinterpret", "select",
-                "trunc_divide", "view", "wrap",
+                "allocate", "check_vector", "convert", "divide", "dot_accumulate", "fetch_add",
+                "floor_divide", "maximum", "minimum", "out_of_bounds", "recast", "reinterpret",
+                "select", "trunc_divide", "view", "wrap",
             )
         }  # fmt: skip
         scope.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races)

@@ -169,6 +169,16 @@ def select(condition: Any, a: Any, b: Any) -> Any:
     )
 
 
+def dot_accumulate(total: Any, a: Any, b: Any, width: int) -> Any:
+    """Add to each lane the dot product of ``width`` neighbours, not wrapped or rounded yet."""
+    x, y = (np.asarray(value).reshape(-1, width) for value in (a, b))
+    if x.dtype.kind != "f":
+        x, y = x.astype(np.int64), y.astype(np.int64)
+    with np.errstate(all="ignore"):
+        made = total + (x * y).sum(axis=1)
+    return made if isinstance(total, np.ndarray) else made.item()
+
+
 def _erf(x: Any) -> Any:
     return np.vectorize(math.erf, otypes=[float])(x)
 
@@ -217,17 +227,17 @@ def float_intrinsic(name: str) -> Callable[..., Any]:
 
 
 def minimum(a: Any, b: Any) -> Any:
-    """The lesser, ``b`` if either is NaN (as the comparison ``a < b`` decides)."""
+    """The lesser, NaN if either is NaN."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return np.where(np.less(a, b), a, b)
-    return a if a < b else b
+        return np.minimum(a, b)
+    return a if a < b or a != a else b
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The greater, ``b`` if either is NaN."""
+    """The greater, NaN if either is NaN."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return np.where(np.greater(a, b), a, b)
-    return a if a > b else b
+        return np.maximum(a, b)
+    return a if a > b or a != a else b
 
 
 def reinterpret(value: Any, source: str, dtype: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.tir import intrin as _intrin  # registers tensor intrinsics
 from tilewright.tir.schedule import primitives
 from tilewright.tir.schedule.handles import RV, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction, Primitive, primitive

@@ -305,6 +305,8 @@ class _Vectorizer(Mutator):
         return BufferLoad(node.buffer, indices)
 
     def visit_Call(self, node: Call) -> Any:
+        if node.op.name == "dot_accumulate":
+            return self._dot(node)
         args = tuple(map(self.visit, node.args))
         if all(a is b for a, b in zip(args, node.args)):
             return node
@@ -321,6 +323,26 @@ class _Vectorizer(Mutator):
         args = self.together(*args)
         dtype = dtypes.vector_dtype(dtypes.element_of(node.dtype), self.lanes)
         return Call(node.op, args, dtype)
+
+    def _dot(self, node: Call) -> Call:
+        """Results side by side: neighbours of an operand lie side by side too, or are shared."""
+        total = self.widen(self.visit(node.args[0]))
+        operands = tuple(map(self._neighbours, node.args[1:]))
+        return Call(node.op, (total, *operands), total.dtype)
+
+    def _neighbours(self, expr: Expr) -> Expr:
+        if not any(type(item) is Var and item in self.values for item in pre_order(expr)):
+            return expr
+        index = expr.indices[0] if isinstance(expr, BufferLoad) and len(expr.indices) == 1 else None
+        if not isinstance(expr, BufferLoad) or not isinstance(index, Ramp):
+            raise _CannotVectorize
+        base = self.visit(index.base)
+        if not isinstance(base, Ramp) or as_int(index.stride) != 1:
+            raise _CannotVectorize
+        if as_int(self.analyzer.simplify(base.stride)) != index.lanes:
+            raise _CannotVectorize
+        lanes = index.lanes * self.lanes
+        return BufferLoad(expr.buffer, (Ramp(base.base, index.stride, lanes),))
 
     def visit_Let(self, node: Let) -> Any:
         value = self.visit(node.value)

@@ -1,0 +1,7 @@
+"""Tensor intrinsics that the package brings; importing registers them."""
+
+from __future__ import annotations
+
+from tilewright.tir.intrin.dot import DOT_PRODUCTS, DotProduct, dot_product_of
+
+__all__ = ["DOT_PRODUCTS", "DotProduct", "dot_product_of"]
