@@ -31,6 +31,7 @@ from tilewright.ir import (
     Mul,
     Mutator,
     Ramp,
+    Select,
     Sub,
     Var,
     add,
@@ -306,6 +307,12 @@ class _FoldingSubstituter(Mutator):
         if type(node) is And and a.dtype == "bool":
             return and_(a, b)
         return type(node)(a, b)
+
+    def visit_Select(self, node: Select) -> Any:
+        condition = self.visit(node.condition)
+        if isinstance(condition, IntImm):
+            return self.visit(node.true_value if condition.value else node.false_value)
+        return self.generic_visit(node)
 
     def visit_IfThenElse(self, node: IfThenElse) -> Any:
         condition = self.visit(node.condition)
