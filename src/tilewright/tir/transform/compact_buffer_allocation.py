@@ -27,6 +27,7 @@ from tilewright.ir import (
     and_,
     as_int,
     const,
+    dtypes,
     is_const,
     pre_order,
     substitute,
@@ -129,6 +130,9 @@ class _Touched:
         if owner is None:
             return
         if owner is not buffer:  # a view with another shape
+            self.kept.add(owner)
+            return
+        if any(dtypes.lanes_of(index.dtype) > 1 and type(index) is not Ramp for index in indices):
             self.kept.add(owner)
             return
         ranges = [_range(substitute(index, self.values)) for index in indices]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Expr, Mutator, Range, Var, const, is_const
+from tilewright.ir import Expr, Mutator, Ramp, Range, Var, const, is_const
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
@@ -88,7 +88,7 @@ class _Rewriter(Mutator):
         region = match.source.region
         skipped = len(region) - len(indices)
         made = [item.min for item in region[:skipped]]
-        made += [item.min + index for item, index in zip(region[skipped:], indices)]
+        made += [_moved(index, item.min) for item, index in zip(region[skipped:], indices)]
         return tuple(made)
 
     def visit_BufferLoad(self, node: BufferLoad) -> Any:
@@ -116,3 +116,10 @@ class _Rewriter(Mutator):
             Range(item.min + own.min, own.extent) for item, own in zip(outer[skipped:], made.region)
         ]
         return BufferRegion(match.source.buffer, (*outer[:skipped], *inner))
+
+
+def _moved(index: Expr, start: Expr) -> Expr:
+    """An index further on; a ramp stays one, so that what it covers can be seen."""
+    if isinstance(index, Ramp):
+        return Ramp(start + index.base, index.stride, index.lanes)
+    return start + index

@@ -1,0 +1,341 @@
+"""Contractions of small numbers: int8, int16 and bf16 operands into 32-bit sums.
+
+CPUs add the products of a few neighbours to one sum in one instruction: four bytes, two bf16. The
+reduction is split by this number ``p``, and both operands are laid out so that what belongs to one
+instruction lies side by side:
+
+- one operand in panels ``[N / NR][K / p]...[NR][p]``, of which a vector holds neighbours along N. A
+  constant one is packed when the program is built (``layout_free_buffers``), another in the call;
+- of the other one a word of ``p`` neighbours along K is broadcast. It is read as it is where its
+  last dimension is K and ``p`` divides that, else from a copy ``[...][K / p]...[p]``.
+
+K is padded with zeros to a multiple of ``p``. The tile of results lives in registers as for fp32
+(:mod:`tiled_reduction`), and what follows (bias, scales, clipping, casts) is computed from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.cpu.common import (
+    Axis,
+    axes_of,
+    inline_injective,
+    is_injective,
+    leaf_blocks,
+    loads_of,
+    parallelize,
+    schedule_injective,
+    schedule_reduction,
+    stores_of,
+    stride_of,
+    work_of,
+)
+from tilewright.dlight.cpu.tiled_reduction import (
+    Tile,
+    _columns_innermost,
+    _in_registers,
+    _lay_columns_last,
+    choose_tile,
+)
+from tilewright.ir import Add, Cast, Expr, Mul, as_int, uses_var
+from tilewright.target import Target
+from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
+from tilewright.tir.intrin import DotProduct, dot_product_of
+from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+# Steps of the reduction that writing one element of the tile through a buffer takes.
+_TRANSPOSE_STEPS = 24
+# Uses of an element that packing it in the call costs.
+_PACK_USES = 24
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The intrinsic, its operands, and the axes that make the tile."""
+
+    dot: DotProduct
+    reduce: Axis
+    row: Axis | None
+    vector: Axis
+    tile: Tile
+    panel: BufferLoad
+    word: BufferLoad
+    transposed: bool
+
+
+class DotProductTile(ScheduleRule):
+    """Applies to functions whose one large reduction multiplies small numbers."""
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Lay operands out for dot instructions, tile for registers, run tiles in parallel."""
+        inline_injective(sch)
+        blocks = leaf_blocks(sch)
+        found = [rv for rv in blocks if _operands(sch.get(rv)) is not None]
+        if len(found) != 1:
+            return NotApplicable(f"{len(found)} sums of products of small numbers, one is expected")
+        main = found[0]
+        consumers = sch.get_consumers(main)
+        if len(consumers) > 1 or not all(is_injective(sch, rv) for rv in consumers):
+            return NotApplicable("the sum has other consumers than one epilogue")
+        axes = axes_of(sch, main)
+        if axes is None:
+            return NotApplicable("the loops are not the axes")
+        plan = choose_plan(sch.mod["main"], sch.get(main), axes, target)
+        if plan is None:
+            return NotApplicable("no reduction axis and axis to vectorise that operands allow")
+        others = [sch.get(rv).name for rv in blocks if rv not in (main, *consumers)]
+        _schedule(sch, main, consumers, axes, plan, target)
+        for name in others:
+            rv = sch.get_block(name) if sch.has_block(name) else None
+            if rv is None or sch.get(rv).annotations.get(LAYOUT_REWRITE):
+                continue
+            if is_injective(sch, rv):
+                schedule_injective(sch, rv, target)
+            else:
+                schedule_reduction(sch, rv, target)
+        return sch
+
+
+# ---- choosing -------------------------------------------------------------------------------
+
+
+def _operands(block: Block) -> tuple[DotProduct, BufferLoad, BufferLoad] | None:
+    """The two factors of a sum of products that there is an intrinsic for."""
+    stores = stores_of(block)
+    if block.init is None or len(stores) != 1 or not isinstance(stores[0].value, Add):
+        return None
+    store = stores[0]
+    total, product = store.value.a, store.value.b  # type: ignore[attr-defined]
+    if isinstance(total, Mul):
+        total, product = product, total
+    if not isinstance(total, BufferLoad) or total.buffer is not store.buffer:
+        return None
+    if not isinstance(product, Mul):
+        return None
+    factors = [side.value if isinstance(side, Cast) else side for side in (product.a, product.b)]
+    a, b = factors
+    if not isinstance(a, BufferLoad) or not isinstance(b, BufferLoad) or a.buffer is b.buffer:
+        return None
+    dot = dot_product_of(a.dtype, b.dtype, store.buffer.dtype)
+    return None if dot is None else (dot, a, b)
+
+
+def choose_plan(func: PrimFunc, block: Block, axes: Sequence[Axis], target: Target) -> Plan | None:
+    """Return the best way to tile a sum of products; ``None`` if no axes will do."""
+    found = _operands(block)
+    if found is None:
+        return None
+    dot, a, b = found
+    reduce = _reduction_axis(dot, a, b, axes)
+    if reduce is None:
+        return None
+    constants = {func.buffer_map.get(func.params[p]) for p in layout_free_positions(func)}
+    plans = [
+        plan
+        for panel, word in ((a, b), (b, a))
+        for vector in axes
+        if (plan := _plan_along(dot, reduce, vector, panel, word, axes, block, constants, target))
+    ]
+    return max(reversed(plans), key=lambda plan: plan.tile.score, default=None)
+
+
+def _reduction_axis(
+    dot: DotProduct, a: BufferLoad, b: BufferLoad, axes: Sequence[Axis]
+) -> Axis | None:
+    """The longest reduction axis that is a dimension of both operands."""
+    usable = [
+        axis
+        for axis in axes
+        if axis.is_reduce
+        and axis.extent is not None
+        and axis.extent >= max(2, dot.width - 1)
+        and _dimension(a, axis) is not None
+        and _dimension(b, axis) is not None
+    ]
+    return max(reversed(usable), key=lambda axis: axis.extent or 0, default=None)
+
+
+def _dimension(load: BufferLoad, axis: Axis) -> int | None:
+    """The dimension of an operand that an axis is, by itself and in no other index."""
+    using = [d for d, index in enumerate(load.indices) if uses_var(index, {axis.var})]
+    return using[0] if len(using) == 1 and load.indices[using[0]] is axis.var else None
+
+
+def _uses(load: BufferLoad, axis: Axis) -> bool:
+    return any(uses_var(index, {axis.var}) for index in load.indices)
+
+
+def _plan_along(
+    dot: DotProduct,
+    reduce: Axis,
+    vector: Axis,
+    panel: BufferLoad,
+    word: BufferLoad,
+    axes: Sequence[Axis],
+    block: Block,
+    constants: set[Buffer | None],
+    target: Target,
+) -> Plan | None:
+    if vector.is_reduce or vector.extent in (None, 1) or _uses(word, vector):
+        return None
+    if _dimension(panel, vector) is None or any(as_int(e) is None for e in panel.buffer.shape):
+        return None
+    store = stores_of(block)[0]
+    contiguous = stride_of(store.indices, store.buffer, vector.var) == 1
+    rows = [
+        axis
+        for axis in axes
+        if not axis.is_reduce and axis.extent != 1 and _uses(word, axis) and not _uses(panel, axis)
+    ]
+    if contiguous:
+        row = max(rows, key=lambda axis: axis.extent or 64, default=None)
+    elif rows and stride_of(store.indices, store.buffer, rows[-1].var) == 1:
+        row = rows[-1]  # the tile's rows are written side by side
+    else:
+        return None
+    tile = choose_tile(row, vector, target.vector_lanes(32), target.vector_registers)
+    score = tile.score
+    if panel.buffer not in constants:
+        score *= work_of(rows) / (work_of(rows) + _PACK_USES)
+    if not contiguous:
+        steps = work_of([axis for axis in axes if axis.is_reduce]) / dot.width
+        score *= steps / (steps + _TRANSPOSE_STEPS)
+    tile = Tile(tile.rows, tile.columns, score)
+    return Plan(dot, reduce, row, vector, tile, panel, word, not contiguous)
+
+
+# ---- scheduling -----------------------------------------------------------------------------
+
+
+def _schedule(
+    sch: Schedule,
+    main: BlockRV,
+    consumers: Sequence[BlockRV],
+    axes: Sequence[Axis],
+    plan: Plan,
+    target: Target,
+) -> None:
+    width = plan.dot.width
+    places = {axis.var: place for place, axis in enumerate(axes)}
+    first, _ = _factors(sch, main)
+    panel_first = first is plan.panel
+    if (plan.reduce.extent or 0) % width:
+        padding = [width if item.var is plan.reduce.var else 1 for item in sch.get(main).iter_vars]
+        sch.pad_einsum(main, padding)
+    renewed = axes_of(sch, main)
+    assert renewed is not None and len(renewed) == len(axes)
+    row = None if plan.row is None else renewed[places[plan.row.var]]
+    vector, reduce = renewed[places[plan.vector.var]], renewed[places[plan.reduce.var]]
+    for is_panel in (True, False):
+        operand = _factors(sch, main)[0 if panel_first == is_panel else 1]
+        _lay_out(sch, main, operand, reduce, vector if is_panel else None, plan, target)
+    _schedule_tile(sch, main, consumers, renewed, row, vector, reduce, plan, target)
+
+
+def _factors(sch: Schedule, main: BlockRV) -> tuple[BufferLoad, BufferLoad]:
+    found = _operands(sch.get(main))
+    assert found is not None
+    return found[1:]
+
+
+def _lay_out(
+    sch: Schedule,
+    main: BlockRV,
+    operand: BufferLoad,
+    reduce: Axis,
+    vector: Axis | None,
+    plan: Plan,
+    target: Target,
+) -> None:
+    """Bring an operand into panels along ``vector``, or into words where it has none."""
+    width, columns = plan.dot.width, plan.tile.columns
+    deep = _dimension(operand, reduce)
+    assert deep is not None
+    last = operand.buffer.ndim - 1
+    if vector is None and deep == last and (as_int(operand.buffer.shape[-1]) or 1) % width == 0:
+        return
+    copy = _copy_of(sch, main, operand)
+
+    def words(indices: Sequence[Expr]) -> list[Expr]:
+        return [i // width if d == deep else i for d, i in enumerate(indices)]
+
+    if vector is None:
+        sch.transform_layout(copy, ("write", 0), lambda *i: (*words(i), i[deep] % width))
+    else:
+        wide = _dimension(operand, vector)
+        assert wide is not None
+
+        def panels(*i: Expr) -> tuple[Expr, ...]:
+            rest = [index for d, index in enumerate(words(i)) if d != wide]
+            return (i[wide] // columns, *rest, i[wide] % columns, i[deep] % width)
+
+        sch.transform_layout(copy, ("write", 0), panels)
+    sch.annotate(copy, LAYOUT_REWRITE, True)
+
+
+def _copy_of(sch: Schedule, main: BlockRV, operand: BufferLoad) -> BlockRV:
+    """The block that makes a copy of an operand for this use alone; a new one if there is none."""
+    buffer = operand.buffer
+    for producer in sch.get_producers(main):
+        block = sch.get(producer)
+        if buffer not in [region.buffer for region in block.writes]:
+            continue
+        if is_injective(sch, producer) and len(sch.get_consumers(producer)) == 1:
+            return producer
+    buffers = [region.buffer for region in sch.get(main).reads]
+    return sch.cache_read(main, buffers.index(buffer), "global")
+
+
+def _schedule_tile(
+    sch: Schedule,
+    main: BlockRV,
+    consumers: Sequence[BlockRV],
+    axes: Sequence[Axis],
+    row: Axis | None,
+    vector: Axis,
+    reduce: Axis,
+    plan: Plan,
+    target: Target,
+) -> None:
+    copy = None
+    if plan.transposed:
+        epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
+        copy = sch.cache_write(main, 0, "local")
+        _lay_columns_last(sch, main, copy, vector)
+    elif consumers:
+        epilogue = consumers[0]
+        sch.set_scope(main, 0, "local")
+    else:
+        epilogue = sch.cache_write(main, 0, "local")
+    outer = [axis.loop for axis in axes if not axis.is_reduce and axis not in (row, vector)]
+    column_outer, column_inner = sch.split(vector.loop, [None, plan.tile.columns])
+    deep, neighbour = sch.split(reduce.loop, [None, plan.dot.width])
+    steps = [deep if axis is reduce else axis.loop for axis in axes if axis.is_reduce]
+    inner: list[LoopRV] = []
+    outer.insert(0, column_outer)  # a panel stays in the cache for all rows
+    if row is not None:
+        row_outer, row_inner = sch.split(row.loop, [None, plan.tile.rows])
+        outer.append(row_outer)
+        inner.append(row_inner)
+    sch.reorder(*outer, *steps, *inner, column_inner, neighbour)
+    at = outer[-1]
+    if copy is not None:
+        sch.reverse_compute_at(copy, at)
+        _columns_innermost(sch, copy, len(outer))
+    sch.reverse_compute_at(epilogue, at)
+    init = sch.decompose_reduction(main, steps[0])
+    update = sch.tensorize(neighbour, plan.dot.name)
+    depth = len(outer)
+    _in_registers(sch, sch.get_loops(update)[depth + len(steps) :])
+    _in_registers(sch, sch.get_loops(init)[depth:])
+    if copy is None:
+        _in_registers(sch, sch.get_loops(epilogue)[depth:])
+    else:
+        _in_registers(sch, sch.get_loops(copy)[depth:])
+        sch.vectorize(sch.get_loops(epilogue)[-1])
+    parallelize(sch, outer, target, 2 * work_of(axes))
