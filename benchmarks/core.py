@@ -211,7 +211,7 @@ def replay_fused(target: Target, count: int = 16) -> list[Figure]:
 
 def search(target: Target, count: int = 48) -> list[Figure]:
     """Search for candidates of a matrix product; replay them with postprocs."""
-    func = WORKLOADS["matmul 512x512x512"].prim_func()
+    func = WORKLOADS["gemm 512x512x512"].prim_func()
     start = time.perf_counter()
     context = TuneContext(func, target=target)
     spaces = context.generate_design_space()

@@ -1,142 +1,275 @@
-"""Operators next to their peers: ``python -m benchmarks.ops --peers torch,numpy --threads 1``.
+"""Operators next to their peers: ``python -m benchmarks.ops --threads 1``.
 
-Each operator is scheduled by rule and, with ``--trials``, tuned. The share of peak is that of the
-FMA throughput measured in the same run. Ratios are the peer's time over our best.
+Each operator is scheduled by rule and, with ``--trials``, tuned. Every subject runs in a process
+of its own and takes turns with the others; what each computes is compared with a float64 reference.
+
+A rate is given of what limits the workload, arithmetic or memory: operations per second, or the
+fewest bytes that must move per second. Its peak is measured in the same run, that of memory for
+the cache level that holds the workload. Ratios are the peer's time over our best; the best peer is
+the one with the shortest median.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import contextlib
+import statistics
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks import table
-from benchmarks.peak import measured_peak_flops
-from benchmarks.race import complaints, race, ratio
-from benchmarks.workloads import WORKLOADS, Workload
+from benchmarks.peak import Peaks, measured_peaks
+from benchmarks.peers import PEERS
+from benchmarks.race import Race, complaints, ratio
+from benchmarks.workload import Unavailable, Workload
+from benchmarks.workloads import FAMILIES, WORKLOADS
 from tilewright.meta_schedule import tune_tir
+from tilewright.support.registry import near_matches
 from tilewright.target import Target
 
-PEERS = ("torch", "numpy")
 
-
-def tune(workload: Workload, threads: int, trials: int, work_dir: Path) -> None:
+def tune(workload: Workload, threads: int, trials: int, work_dir: Path, constant: bool) -> None:
     """Tune an operator into the database of ``work_dir``."""
     target = Target("native").with_options(num_cores=threads)
-    tune_tir(workload.prim_func(), target, work_dir, trials)
+    tune_tir(workload.prim_func(constant), target, work_dir, trials)
 
 
 def measure(
+    race: Race,
     workload: Workload,
     *,
-    peers: list[str],
-    threads: int,
+    ways: Sequence[str],
     trials: int,
     work_dir: Path,
-    rounds: int,
-    burst: float,
+    weights: str,
+    peaks: Peaks,
 ) -> dict[str, Any]:
-    """Race one operator; returns times and ratios."""
+    """Race one operator; returns times, ratios and the share of the peak."""
     if trials:
-        tune(workload, threads, trials, work_dir)
-    ways = ["rule", *(["tuned"] if trials else []), *peers]
-    results = race(
-        {
-            way: {
-                "kind": "op",
-                "way": way,
-                "name": workload.name,
-                "threads": threads,
-                "work_dir": str(work_dir),
+        with contextlib.suppress(Unavailable):  # the subject will say so
+            tune(workload, race.threads, trials, work_dir, weights == "constant")
+    expected = workload.expected(workload.arrays())
+    with tempfile.NamedTemporaryFile(suffix=".npy") as file:
+        np.save(file, expected)
+        file.flush()
+        results = race.run(
+            {
+                way: {
+                    "kind": "op",
+                    "way": way,
+                    "name": workload.name,
+                    "threads": race.threads,
+                    "work_dir": str(work_dir),
+                    "expected": file.name,
+                    "weights": weights,
+                }
+                for way in ways
             }
-            for way in ways
-        },
-        threads,
-        rounds,
-        burst,
-    )
-    ours = min(
-        (results[way] for way in ("rule", "tuned") if way in results),
-        key=lambda item: item.seconds or float("inf"),
-    )
+        )
+    own = [results[way] for way in ("rule", "tuned") if way in results]
+    peers = {name: item for name, item in results.items() if name in PEERS}
+    ours = min(own, key=lambda item: item.seconds or float("inf"))
+    timed = {name: item.seconds for name, item in peers.items() if item.seconds is not None}
+    best = min(timed, key=lambda name: timed[name]) if timed else None
     return {
         "name": workload.name,
-        "flops": workload.flops,
+        "family": workload.family,
+        **_share(workload, expected.shape, ours.seconds, peaks),
         "times": {way: result.as_dict() for way, result in results.items()},
         "best": ours.seconds,
-        "ratios": {peer: ratio(ours, results[peer]) for peer in peers},
+        "ratios": {name: ratio(ours, item) for name, item in peers.items()},
+        "best_peer": best,
+        "best_ratio": None if best is None else ratio(ours, peers[best]),
+        "rule_of_tuned": (ratio(results["rule"], results["tuned"]) if "tuned" in results else None),
+        "unavailable": own[0].unavailable,
         "complaints": complaints(results),
     }
 
 
-def chosen(only: str | None, quick: bool) -> list[Workload]:
-    """Return the operators whose name contains ``only``, or the quick ones."""
-    found = [w for w in WORKLOADS.values() if (only or "") in w.name and (w.quick or not quick)]
+def _share(
+    workload: Workload, out_shape: tuple[int, ...], seconds: float | None, peaks: Peaks
+) -> dict[str, Any]:
+    """Return cost, what limits it, the rate, and the share of the peak."""
+    read, written = workload.read_bytes, workload.written_bytes(out_shape)
+    computing = peaks.compute_seconds(workload.flops, workload.kind)
+    moving = peaks.memory_seconds(read, written)
+    by_memory = moving > computing
+    amount = read + written if by_memory else workload.flops
+    return {
+        "flops": workload.flops,
+        "nbytes": read + written,
+        "limit": peaks.level(read + written) if by_memory else workload.kind,
+        "unit": "GB/s" if by_memory else "GFLOP/s",
+        "rate": None if seconds is None else amount / seconds / 1e9,
+        "of_peak": None if seconds is None else max(moving, computing) / seconds,
+    }
+
+
+def chosen(
+    only: str | None = None, families: Sequence[str] = (), quick: bool = False
+) -> list[Workload]:
+    """Return the operators whose name contains ``only``, of some families, or the quick ones."""
+    for family in families:
+        if family not in FAMILIES:
+            raise SystemExit(f"no family {family!r}; {near_matches(family, list(FAMILIES))}")
+    found = [
+        workload
+        for workload in WORKLOADS.values()
+        if (only or "") in workload.name
+        and (workload.quick or not quick)
+        and (not families or workload.family in families)
+    ]
     if not found:
         raise SystemExit(f"no operator is called {only!r}; there are: {', '.join(WORKLOADS)}")
     return found
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the benchmark."""
+def installed(wanted: str | None, parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
+    """Return the peers that can run, and a line for each that can't."""
+    names = list(PEERS) if wanted is None else [name for name in wanted.split(",") if name]
+    for name in names:
+        if name not in PEERS:
+            parser.error(f"unknown peer {name!r}; known: {', '.join(PEERS)}")
+    notes = [
+        f"{name} is left out: {', '.join(PEERS[name].missing)} isn't installed"
+        for name in names
+        if PEERS[name].missing
+    ]
+    return [name for name in names if not PEERS[name].missing], notes
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ops", description=__doc__)
-    parser.add_argument("--peers", default="torch,numpy", help="of torch, numpy; may be empty")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--peers", help=f"of {', '.join(PEERS)}; may be empty (default: all)")
+    parser.add_argument("--threads", default="1", help="numbers of threads, with commas")
     parser.add_argument("--trials", type=int, default=0, help="tune with so many trials each")
     parser.add_argument("--work-dir", type=Path, help="keep the databases of tuning here")
     parser.add_argument("--only", help="operators whose name contains this")
+    parser.add_argument("--family", help=f"of {', '.join(FAMILIES)}, with commas")
+    parser.add_argument(
+        "--weights",
+        choices=("constant", "dynamic"),
+        default="constant",
+        help="whether weights are known beforehand, so that everyone may pack them",
+    )
     parser.add_argument("--quick", action="store_true", help="a few operators")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--burst", type=float, default=0.05, help="seconds per turn")
     parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the benchmark."""
+    parser = _parser()
     options = parser.parse_args(arguments)
-    peers = [peer for peer in options.peers.split(",") if peer]
-    for peer in peers:
-        if peer not in PEERS:
-            parser.error(f"unknown peer {peer!r}; known: {', '.join(PEERS)}")
-        if importlib.util.find_spec(peer) is None:
-            parser.error(f"{peer} isn't installed; leave it out of --peers")
-    peak = measured_peak_flops(Target("native")) * options.threads
-    results = []
-    with tempfile.TemporaryDirectory() as folder:
-        for workload in chosen(options.only, options.quick):
-            results.append(
-                measure(
-                    workload,
-                    peers=peers,
-                    threads=options.threads,
-                    trials=options.trials,
-                    work_dir=options.work_dir or Path(folder),
-                    rounds=options.rounds,
-                    burst=options.burst,
-                )
-            )
-    if options.json:
-        table.dump({"peak_flops": peak, "threads": options.threads, "operators": results})
-        return
+    peers, notes = installed(options.peers, parser)
+    families = options.family.split(",") if options.family else []
+    workloads = chosen(options.only, families, options.quick)
     ways = ["rule", *(["tuned"] if options.trials else []), *peers]
+    runs = []
+    with tempfile.TemporaryDirectory() as folder:
+        for threads in map(int, options.threads.split(",")):
+            peaks = measured_peaks(Target("native"), threads)
+            results: list[dict[str, Any]] = []
+            for family in FAMILIES:
+                with Race(threads, options.rounds, options.burst) as race:
+                    results += [
+                        measure(
+                            race,
+                            workload,
+                            ways=ways,
+                            trials=options.trials,
+                            work_dir=(options.work_dir or Path(folder)) / f"{threads}-threads",
+                            weights=options.weights,
+                            peaks=peaks,
+                        )
+                        for workload in workloads
+                        if workload.family == family
+                    ]
+            runs.append({"threads": threads, "peaks": peaks.as_dict(), "operators": results})
+            if not options.json:
+                _show(results, threads, peaks, ways, peers, options)
+    if options.json:
+        table.dump({"weights": options.weights, "notes": notes, "runs": runs})
+    else:
+        print("\n".join(notes))
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Geometric mean of what there is."""
+    found = [value for value in values if value is not None]
+    return statistics.geometric_mean(found) if found else None
+
+
+def _show(
+    results: list[dict[str, Any]],
+    threads: int,
+    peaks: Peaks,
+    ways: Sequence[str],
+    peers: Sequence[str],
+    options: argparse.Namespace,
+) -> None:
+    own = [way for way in ways if way not in PEERS]
     table.show(
-        f"Operators on {options.threads} thread(s): microseconds, median of {options.rounds} "
-        f"rounds; measured peak {peak / 1e9:.0f} GFLOP/s",
-        ["operator", *ways, "GFLOP/s", "of peak", *(f"{peer}/ours" for peer in peers)],
-        [_row(result, ways, peers, peak) for result in results],
+        f"Operators on {threads} thread(s), {options.weights} weights: microseconds, median of "
+        f"{options.rounds} rounds; peers: their time over our best\n{peaks.text()}",
+        ["operator", *own, "rate", "limit", "of peak", *peers, "best"],
+        [_row(result, own, peers) for result in results],
+    )
+    families = [family for family in FAMILIES if any(r["family"] == family for r in results)]
+    rows = [
+        _mean_row(family, [r for r in results if r["family"] == family], ways, peers)
+        for family in families
+    ]
+    rows.append(_mean_row("all", results, ways, peers))
+    tuned = ["rule of tuned"] if "tuned" in ways else []
+    table.show(
+        "Geometric means of the peers' times over ours",
+        ["family", "operators", *peers, "best", "least", *tuned],
+        rows,
     )
     for result in results:
+        if result["unavailable"]:
+            times = {name: item["seconds"] for name, item in result["times"].items()}
+            others = [f"{name} {table.us(time)} us" for name, time in times.items() if time]
+            print(f"{result['name']}: {'; '.join([result['unavailable'], *others])}")
         for text in result["complaints"]:
             print(f"{result['name']}: {text}")
 
 
-def _row(result: dict[str, Any], ways: list[str], peers: list[str], peak: float) -> list[str]:
-    rate = result["flops"] / result["best"] if result["best"] else 0.0
-    ratios = [result["ratios"][peer] for peer in peers]
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _row(result: dict[str, Any], own: Sequence[str], peers: Sequence[str]) -> list[str]:
+    rate, of_peak = result["rate"], result["of_peak"]
     return [
         result["name"],
-        *(table.us(result["times"][way]["seconds"]) for way in ways),
-        f"{rate / 1e9:.1f}",
-        f"{100 * rate / peak:.0f} %",
-        *("-" if value is None else f"{value:.2f}" for value in ratios),
+        *(table.us(result["times"][way]["seconds"]) for way in own),
+        "-" if rate is None else f"{rate:.1f} {result['unit']}",
+        result["limit"],
+        "-" if of_peak is None else f"{100 * of_peak:.0f} %",
+        *(_number(result["ratios"][peer]) for peer in peers),
+        _number(result["best_ratio"]),
+    ]
+
+
+def _mean_row(
+    name: str, results: Sequence[dict[str, Any]], ways: Sequence[str], peers: Sequence[str]
+) -> list[str]:
+    ratios = [r["best_ratio"] for r in results if r["best_ratio"] is not None]
+    return [
+        name,
+        f"{len(ratios)} of {len(results)}",
+        *(_number(_mean(r["ratios"][peer] for r in results)) for peer in peers),
+        _number(_mean(ratios)),
+        _number(min(ratios, default=None)),
+        *([_number(_mean(r["rule_of_tuned"] for r in results))] if "tuned" in ways else []),
     ]
 
 

@@ -1,0 +1,256 @@
+"""What we are compared with: each peer makes a workload ready the way its users would.
+
+With constant weights a peer gets them as constants, and may pack them beforehand: parameters of a
+frozen module for torch.compile, initializers of the model for onnxruntime and OpenVINO.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.workload import Array, Unavailable, Workload
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A workload made ready: ``call`` runs it, ``result`` runs it and returns numbers."""
+
+    call: Callable[[], Any]
+    result: Callable[[], Array]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a peer is to make ready; ``out_shape`` is the shape of the result."""
+
+    workload: Workload
+    arrays: Sequence[Array]
+    out_shape: tuple[int, ...]
+    threads: int
+    constant_weights: bool
+
+
+def _numpy(request: Request) -> Prepared:
+    workload, arrays = request.workload, request.arrays
+    if workload.numpy is None:
+        raise Unavailable("numpy has no fast way")
+    function = workload.reference if isinstance(workload.numpy, str) else workload.numpy
+
+    def call() -> Array:
+        return function(*arrays)
+
+    return Prepared(call, call)
+
+
+def torch_module(threads: int) -> Any:
+    """Import torch, with so many threads and without gradients."""
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    return torch
+
+
+def _torch_tensor(torch: Any, array: Array) -> Any:
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _torch_numbers(torch: Any, tensor: Any) -> Array:
+    tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+    return np.asarray(tensor.numpy())
+
+
+def _torch(request: Request) -> Prepared:
+    workload = request.workload
+    function = workload.torch
+    if function is None:
+        raise Unavailable("torch has no such operator")
+    torch = torch_module(request.threads)
+    tensors: Sequence[Any] = [_torch_tensor(torch, array) for array in request.arrays]
+    if workload.torch_prepare is not None:
+        tensors = workload.torch_prepare(torch, *tensors)
+    functional = torch.nn.functional
+
+    def call() -> Any:
+        return function(torch, functional, *tensors)
+
+    return Prepared(call, lambda: _torch_numbers(torch, call()))
+
+
+def _torch_compile(request: Request) -> Prepared:
+    workload = request.workload
+    function = workload.torch
+    if function is None:
+        raise Unavailable("torch has no such operator")
+    # Compiling in this process: idle helpers would disturb the others' turns.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    torch = torch_module(request.threads)
+    import torch._inductor.config as inductor
+
+    torch._dynamo.reset()
+    inductor.freezing = request.constant_weights
+    tensors: Sequence[Any] = [_torch_tensor(torch, array) for array in request.arrays]
+    if workload.torch_prepare is not None:
+        tensors = workload.torch_prepare(torch, *tensors)
+    fixed = set(workload.weights) if request.constant_weights else set()
+
+    class Subject(torch.nn.Module):  # type: ignore[misc]  # torch is imported late
+        def __init__(self) -> None:
+            super().__init__()
+            for n in sorted(fixed):
+                self.register_buffer(f"x{n}", tensors[n])
+
+        def forward(self, *rest: Any) -> Any:
+            given = iter(rest)
+            args = [
+                getattr(self, f"x{n}") if n in fixed else next(given) for n in range(len(tensors))
+            ]
+            return function(torch, torch.nn.functional, *args)
+
+    compiled = torch.compile(Subject().eval(), dynamic=False, fullgraph=True)
+    rest = [tensor for n, tensor in enumerate(tensors) if n not in fixed]
+
+    def call() -> Any:
+        return compiled(*rest)
+
+    return Prepared(call, lambda: _torch_numbers(torch, call()))
+
+
+def _fastest(request: Request, load: Callable[[bytes], Prepared]) -> Prepared:
+    """Try every way to write the workload as a graph; return the fastest that the peer takes."""
+    from benchmarks.onnx_graph import make_model
+
+    found: list[tuple[float, Prepared]] = []
+    refusals = []
+    for write in request.workload.onnx:
+        model = make_model(
+            request.workload, write, request.arrays, request.out_shape, request.constant_weights
+        )
+        try:
+            prepared = load(model)
+            prepared.call()
+        except Exception as error:  # the peer's own classes; what it says is reported
+            refusals.append(str(error).strip().replace("\n", " "))
+            continue
+        found.append((_briefly(prepared.call), prepared))
+    if not found:
+        raise Unavailable(f"no such operator: {'; '.join(refusals)[:200]}")
+    return min(found, key=lambda item: item[0])[1]
+
+
+def _briefly(call: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _onnxruntime(request: Request) -> Prepared:
+    import onnxruntime as ort
+
+    if any(array.dtype.name == "bfloat16" for array in request.arrays):
+        raise Unavailable("onnxruntime computes no bf16 on CPUs")
+
+    def load(model: bytes) -> Prepared:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = request.threads
+        options.inter_op_num_threads = 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = 3
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        binding = session.io_binding()
+        values = []  # bound values must outlive the binding
+        for item in session.get_inputs():
+            values.append(ort.OrtValue.ortvalue_from_numpy(request.arrays[int(item.name[1:])]))
+            binding.bind_ortvalue_input(item.name, values[-1])
+        binding.bind_output("y", "cpu")
+
+        def call() -> Any:
+            session.run_with_iobinding(binding)
+            return values
+
+        def result() -> Array:
+            call()
+            return np.asarray(binding.copy_outputs_to_cpu()[0])
+
+        return Prepared(call, result)
+
+    return _fastest(request, load)
+
+
+def _openvino(request: Request) -> Prepared:
+    import openvino as ov
+
+    precision = "bf16" if request.workload.kind == "bfloat16" else "f32"
+    core = ov.Core()
+
+    def load(model: bytes) -> Prepared:
+        compiled = core.compile_model(
+            core.read_model(model),
+            "CPU",
+            {
+                "PERFORMANCE_HINT": "LATENCY",
+                "INFERENCE_NUM_THREADS": str(request.threads),
+                # Without this, fp32 models are computed in bf16 where the CPU has it.
+                "INFERENCE_PRECISION_HINT": precision,
+            },
+        )
+        running = compiled.create_infer_request()
+        tensors = []
+        for item in compiled.inputs:
+            array = request.arrays[int(item.get_any_name()[1:])]
+            if array.dtype.name == "bfloat16":
+                tensors.append(ov.Tensor(array.view(np.uint16), array.shape, ov.Type.bf16))
+            else:
+                tensors.append(ov.Tensor(array, shared_memory=True))
+            running.set_tensor(item, tensors[-1])
+
+        def call() -> Any:
+            running.infer()
+            return tensors
+
+        def result() -> Array:
+            call()
+            tensor = running.get_output_tensor(0)
+            if tensor.element_type == ov.Type.bf16:
+                import ml_dtypes
+
+                return np.asarray(tensor.data).view(ml_dtypes.bfloat16).astype(np.float32)
+            return np.array(tensor.data)
+
+        return Prepared(call, result)
+
+    return _fastest(request, load)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """How a peer makes workloads ready, and the packages that this needs."""
+
+    prepare: Callable[[Request], Prepared]
+    packages: tuple[str, ...]
+
+    @property
+    def missing(self) -> list[str]:
+        """The packages that aren't installed."""
+        return [name for name in self.packages if importlib.util.find_spec(name) is None]
+
+
+PEERS: dict[str, Peer] = {
+    "torch": Peer(_torch, ("torch",)),
+    "torch_compile": Peer(_torch_compile, ("torch",)),
+    "onnxruntime": Peer(_onnxruntime, ("onnxruntime", "onnx")),
+    "openvino": Peer(_openvino, ("openvino", "onnx")),
+    "numpy": Peer(_numpy, ("numpy",)),
+}
