@@ -66,9 +66,9 @@ def test_constants_are_rounded_by_their_type():
 def test_extrema_of_constants_are_those_of_the_nodes():
     zero, negative, nan = (const(value, "float32") for value in (0.0, -0.0, float("nan")))
     for made in (minimum, maximum):
-        assert made(zero, negative) is negative
-        assert made(negative, zero) is zero
-        assert made(nan, zero) is zero
+        assert made(zero, negative) is zero
+        assert made(negative, zero) is negative
+        assert made(nan, zero) is nan
         assert made(zero, nan) is nan
 
 

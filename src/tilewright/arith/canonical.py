@@ -269,8 +269,7 @@ class Canonical:
             return self._merge_remainders(a, mono, value, number, factor, quotient)
         made = poly_sub(a, whole)
         made = poly_sub(made, {mono: value})
-        made = poly_add(made, poly_mul(factor, numerator))
-        return made if len(made) < len(a) else None
+        return poly_add(made, poly_mul(factor, numerator))
 
     def _merge_remainders(
         self, a: Poly, mono: Monomial, value: int, number: int, factor: Poly, quotient: Poly

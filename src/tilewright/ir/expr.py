@@ -260,8 +260,8 @@ Mul = _binary("Mul", "*", "``a * b``.")
 Div = _binary("Div", "/", "``a / b`` on floats.")
 FloorDiv = _binary("FloorDiv", "//", "Integer division rounded towards minus infinity.")
 FloorMod = _binary("FloorMod", "%", "``a - b * (a // b)``: has the sign of ``b``.")
-Min = _binary("Min", "min", "The lesser operand (NaN if the comparison a < b fails: b).")
-Max = _binary("Max", "max", "The greater operand.")
+Min = _binary("Min", "min", "The lesser operand; NaN if either is NaN, ``a`` of equals.")
+Max = _binary("Max", "max", "The greater operand; NaN if either is NaN, ``a`` of equals.")
 EQ = _binary("EQ", "==", "``a == b``.", _EqualBase, True)
 NE = _binary("NE", "!=", "``a != b``.", _NotEqualBase, True)
 LT = _binary("LT", "<", "``a < b``.", CompareExpr, True)
@@ -644,7 +644,7 @@ def minimum(a: ExprLike, b: ExprLike) -> Expr:
     if a is b:
         return a
     if isinstance(a, (IntImm, FloatImm)) and isinstance(b, (IntImm, FloatImm)):
-        return a if a.value < b.value else b  # as the nodes: b of 0.0, -0.0 and NaN
+        return b if b.value < a.value or b.value != b.value else a
     return Min(a, b)  # type: ignore[no-any-return]
 
 
@@ -654,7 +654,7 @@ def maximum(a: ExprLike, b: ExprLike) -> Expr:
     if a is b:
         return a
     if isinstance(a, (IntImm, FloatImm)) and isinstance(b, (IntImm, FloatImm)):
-        return a if a.value > b.value else b
+        return b if b.value > a.value or b.value != b.value else a
     return Max(a, b)  # type: ignore[no-any-return]
 
 

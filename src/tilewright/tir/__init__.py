@@ -18,6 +18,7 @@ from tilewright.tir.stmt import (
     REDUCE,
     SERIAL,
     SPATIAL,
+    STREAMING_STORES,
     THREAD_BINDING,
     UNROLLED,
     VECTORIZED,

@@ -34,6 +34,9 @@ UNROLLED = "unrolled"
 THREAD_BINDING = "thread_binding"
 FOR_KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD_BINDING)
 
+#: Annotation of blocks, and key of ``AttrStmt``: what is stored need not stay in the caches.
+STREAMING_STORES = "tir.streaming_stores"
+
 SPATIAL = "spatial"
 REDUCE = "reduce"
 OPAQUE = "opaque"

@@ -17,6 +17,7 @@ from tilewright.codegen.llvm.ffi_abi import FunctionSpec
 from tilewright.codegen.llvm.math import collect, emit_math
 from tilewright.codegen.llvm.parallel import emit_parallel
 from tilewright.codegen.llvm.signature import Signature, kernel_symbol, make_signature
+from tilewright.codegen.llvm.streaming import NONTEMPORAL, streaming_function
 from tilewright.ir import INDEX, IRModule, Var
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
@@ -48,6 +49,7 @@ class ModuleEmitter:
         self._math: dict[tuple[str, str, int], str] = {}
         self._externs: dict[str, str] = {}
         self._names: set[str] = set()
+        self._streams: set[str] = set()
 
     # ---- shared things
 
@@ -68,6 +70,22 @@ class ModuleEmitter:
         if key not in self._math:
             self._math[key] = emit_math(name, dtype, lanes).symbol
         return self._math[key]
+
+    def streaming_store(self, kind: str, element: str, size: int) -> str:
+        """Return the symbol of a function that stores a vector of ``size`` bytes past the caches.
+
+        Such stores need aligned addresses, which only shows when the program runs: callers' arrays
+        begin where their allocators like. What isn't aligned at all is stored as usual.
+        """
+        symbol = f'@"stream.{element}.{size}"'
+        if symbol not in self._streams:
+            self._streams.add(symbol)
+            self.functions.append(
+                streaming_function(symbol, kind, size, self.target.vector_bits // 8)
+            )
+            self.declare("declare void @llvm.x86.sse.sfence()")
+            self.declare(f"{NONTEMPORAL} = !{{i32 1}}")
+        return symbol
 
     def unique_name(self, base: str) -> str:
         """Return an unused name of an internal function."""
@@ -136,6 +154,7 @@ class ModuleEmitter:
         for expr, operand in checks:
             _check_extent(self, emitter, name, expr, operand)
         emitter.visit(func.body)
+        emitter.finish_streaming()
         emitter.effect("ret i32 0")
         symbol = kernel_symbol(name)
         self.functions.append(

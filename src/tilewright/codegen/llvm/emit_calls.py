@@ -8,13 +8,26 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.codegen.llvm.emit_expr import intrinsic, needs_guard
+from tilewright.codegen.llvm.emit_masked import load_or
 from tilewright.codegen.llvm.types import (
     constant_text,
     intrinsic_suffix,
     memory_type,
     register_type,
 )
-from tilewright.ir import Call, Expr, IntImm, StringImm, Var, dtypes, max_value, min_value
+from tilewright.ir import (
+    Broadcast,
+    Call,
+    Expr,
+    IntImm,
+    StringImm,
+    Var,
+    dtypes,
+    expr_equal,
+    is_const,
+    max_value,
+    min_value,
+)
 from tilewright.support.errors import CodegenError
 from tilewright.tir import BufferLoad
 
@@ -123,12 +136,34 @@ def _if_then_else(emitter: Any, call: Call) -> str:
             test, lambda: emitter.visit(yes), lambda: emitter.visit(no), call.dtype
         )
         return str(made)
+    made = _load_or(emitter, call)
+    if made is not None:
+        return made
     a = _masked_side(emitter, test, lanes, yes)
     inverse = test
     if needs_guard(no):
         inverse = emitter.pure(f"xor <{lanes} x i1> {test}, splat (i1 true)", test)
     b = _masked_side(emitter, inverse, lanes, no)
     return str(emitter.select(test, condition.dtype, a, b, call.dtype))
+
+
+def _load_or(emitter: Any, call: Call) -> str | None:
+    """A masked load that brings the other value itself, where that is one constant.
+
+    Conditions inside one another are joined: ``c1 ? (c2 ? A[i] : 0) : 0`` is one load.
+    """
+    other, tests = call.args[2], []
+    value: Any = call
+    while isinstance(value, Call) and value.op.name == "if_then_else":
+        if not expr_equal(value.args[2], other):
+            return None
+        tests.append(value.args[0])
+        value = value.args[1]
+    if not (isinstance(value, BufferLoad) and isinstance(other, Broadcast)):
+        return None
+    if not is_const(other.value) or any(t.dtype != tests[0].dtype for t in tests):
+        return None
+    return load_or(emitter, value, tests, other)
 
 
 def _masked_side(emitter: Any, mask: str, lanes: int, expr: Expr) -> str:
@@ -220,23 +255,26 @@ def _reduce(emitter: Any, call: Call) -> str:
 def _float_extremum(emitter: Any, value: str, source: str, test: str) -> str:
     """Halve the vector until one lane is left, by the comparison that scalar code uses.
 
-    LLVM's own reduction looks for NaNs at each level, which ``a > b ? a : b`` does not.
+    LLVM's own reduction also orders the zeros at each level.
     """
     lanes, element = dtypes.lanes_of(source), register_type(dtypes.element_of(source))
     if lanes & (lanes - 1):
         kind, suffix = register_type(source), intrinsic_suffix(source)
-        name = "fmax" if test == "ogt" else "fmin"
-        text = f"call {element} @llvm.vector.reduce.{name}.{suffix}({kind} {value})"
+        name = "fmaximum" if test == "ogt" else "fminimum"
+        text = f"call nsz {element} @llvm.vector.reduce.{name}.{suffix}({kind} {value})"
         return str(emitter.guarded(text, value))
     while lanes > 1:
         half = lanes // 2
         low = emitter.shuffle(value, lanes, list(range(half)), element)
         high = emitter.shuffle(value, lanes, list(range(half, lanes)), element)
-        kind, mask = f"<{half} x {element}>", f"<{half} x i1>"
-        larger = emitter.guarded(f"fcmp {test} {kind} {low}, {high}", low, high)
-        text = f"select {mask} {larger}, {kind} {low}, {kind} {high}"
-        value, lanes = emitter.guarded(text, larger, low, high), half
-    return str(emitter.guarded(f"extractelement <1 x {element}> {value}, i64 0", value))
+        part = dtypes.vector_dtype(dtypes.element_of(source), half)
+        if half == 1:
+            low, high = (
+                emitter.guarded(f"extractelement <1 x {element}> {v}, i64 0", v)
+                for v in (low, high)
+            )
+        value, lanes = emitter.float_extremum(test, part, low, high, False), half
+    return str(value)
 
 
 # ---- pointers and foreign code

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.codegen.llvm.emit_masked import compare_ramp
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS
+from tilewright.codegen.llvm.streaming import STREAM_BYTES
 from tilewright.codegen.llvm.types import (
     constant_text,
     intrinsic_suffix,
@@ -25,6 +27,7 @@ from tilewright.ir import (
     Call,
     Cast,
     Expr,
+    FloatImm,
     FloorDiv,
     FloorMod,
     IntImm,
@@ -65,6 +68,12 @@ def intrinsic(*names: str) -> Callable[[CallHandler], CallHandler]:
     return register
 
 
+def _is_number(*exprs: Expr) -> bool:
+    """Whether any of the expressions is a floating-point constant other than NaN."""
+    values = [expr.value if isinstance(expr, Broadcast) else expr for expr in exprs]
+    return any(isinstance(value, FloatImm) and value.value == value.value for value in values)
+
+
 def lane_vector(values: list[int], element_type: str) -> str:
     """Return a constant vector of integers."""
     return "<" + ", ".join(f"{element_type} {value}" for value in values) + ">"
@@ -102,6 +111,9 @@ class ExprEmitter(Writer, Visitor):
         self.has_fma: bool = module.has_fma
         self.values: dict[Any, str] = {}
         self.mask: tuple[str, int] | None = None  # operand and lanes
+        self.stack_elements: dict[Var, int] = {}  # of allocas, by their data
+        self.streaming = False  # whether stores go past the caches
+        self.has_streamed = False
 
     def generic_visit(self, node: Any) -> str:
         raise CodegenError(
@@ -310,6 +322,9 @@ class ExprEmitter(Writer, Visitor):
         return "i1" if lanes == 1 else f"<{lanes} x i1>"
 
     def visit_CompareExpr(self, node: Any) -> str:
+        edge = compare_ramp(self, node)
+        if edge is not None:
+            return edge
         a, b = self.visit(node.a), self.visit(node.b)
         dtype, name = node.a.dtype, type(node).__name__
         kind = dtypes.kind_of(dtype)
@@ -344,12 +359,28 @@ class ExprEmitter(Writer, Visitor):
         dtype = node.dtype
         kind = register_type(dtype)
         if dtypes.kind_of(dtype) == "float":
-            test = self.guarded(f"fcmp {float_test} {kind} {a}, {b}", a, b)
-            text = f"select {self.mask_type(dtype)} {test}, {kind} {a}, {kind} {b}"
-            return self.guarded(text, test, a, b)
+            if _is_number(node.b):
+                a, b = b, a
+            return self.float_extremum(float_test, dtype, a, b, _is_number(node.a, node.b))
         sign = "s" if dtypes.kind_of(dtype) == "int" else "u"
         suffix = intrinsic_suffix(dtype)
         return self.pure(f"call {kind} @llvm.{sign}{name}.{suffix}({kind} {a}, {kind} {b})", a, b)
+
+    def float_extremum(self, test: str, dtype: str, a: str, b: str, one_number: bool) -> str:
+        """The greater (``ogt``) or lesser (``olt``) of two floats; NaN if either is.
+
+        A comparison with NaN picks ``b``. So ``b`` needs no test of its own if ``a`` is a number;
+        else ``b`` is what is new to a running extremum, and its test isn't waited for.
+        """
+        kind, mask = register_type(dtype), self.mask_type(dtype)
+        if one_number:
+            compared = self.guarded(f"fcmp {test} {kind} {a}, {b}", a, b)
+            return self.guarded(f"select {mask} {compared}, {kind} {a}, {kind} {b}", compared, a, b)
+        compared = self.guarded(f"fcmp {test} {kind} {b}, {a}", a, b)
+        text = f"select {mask} {compared}, {kind} {b}, {kind} {a}"
+        picked = self.guarded(text, compared, a, b)
+        nan = self.guarded(f"fcmp uno {kind} {b}, {b}", b)
+        return self.guarded(f"select {mask} {nan}, {kind} {b}, {kind} {picked}", nan, b, picked)
 
     def visit_Min(self, node: Any) -> str:
         return self._extremum(node, "olt", "min")
@@ -627,7 +658,7 @@ class ExprEmitter(Writer, Visitor):
             stride = index.stride.value
             pointer = self.pointer(buffer, index.base)
             if stride == 1:
-                if masked is None:
+                if masked is None or self._is_whole(buffer, index):
                     return self._load(buffer, pointer, node.dtype)
                 return self._masked_load(buffer, pointer, node.dtype, masked[0])
             if masked is None:
@@ -727,8 +758,15 @@ class ExprEmitter(Writer, Visitor):
             isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1
         ):
             pointer = self.pointer(buffer, index.base if isinstance(index, Ramp) else index)
+            if masked is not None and self._is_whole(buffer, index):
+                # A masked store would keep the tile from becoming registers.
+                stored = self._blend(buffer, pointer, stored, kind, masked)
+                masked = None
             if masked is None:
-                self.effect(f"store {kind} {stored}, ptr {pointer}, align {align}")
+                element = memory_type(buffer.dtype)
+                streamed = self.streaming and buffer.data not in self.stack_elements
+                if not streamed or not self._stream(kind, element, stored, pointer, lanes * align):
+                    self.effect(f"store {kind} {stored}, ptr {pointer}, align {align}")
             else:
                 suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
                 self.effect(
@@ -744,6 +782,37 @@ class ExprEmitter(Writer, Visitor):
                 f"<{lanes} x ptr> align {align} {addresses}, <{lanes} x i1> {mask})"
             )
         self.forget(buffer.data)
+
+    def _is_whole(self, buffer: Buffer, index: Expr) -> bool:
+        """Whether all lanes of an access are elements of a tile on the stack, even if masked."""
+        size = self.stack_elements.get(buffer.data)
+        if size is None or not isinstance(index, Ramp):
+            return False
+        terms, start = self.linear_terms(index.base)
+        return not terms and 0 <= start <= size - index.lanes
+
+    def _blend(
+        self, buffer: Buffer, pointer: str, value: str, kind: str, mask: tuple[str, int]
+    ) -> str:
+        """What a tile holds after a masked store."""
+        text = f"load {kind}, ptr {pointer}, align {memory_bytes(buffer.dtype)}"
+        old = self.memory_read(text, buffer.data, pointer)
+        text = f"select <{mask[1]} x i1> {mask[0]}, {kind} {value}, {kind} {old}"
+        return self.guarded(text, mask[0], value, old)
+
+    def _stream(self, kind: str, element: str, value: str, pointer: str, size: int) -> bool:
+        """Store a vector past the caches, if there is an instruction for its size."""
+        if size % STREAM_BYTES or not self.module.target.has("sse2"):
+            return False
+        self.has_streamed = True
+        function = self.module.streaming_store(kind, element, size)
+        self.effect(f"call void {function}({kind} {value}, ptr {pointer})")
+        return True
+
+    def finish_streaming(self) -> None:
+        """Before the function returns: others must see what went past the caches."""
+        if self.has_streamed:
+            self.effect("call void @llvm.x86.sse.sfence()")
 
     # ---- calls and lets
 

@@ -66,6 +66,7 @@ def emit_parallel(module: Any, parent: FunctionEmitter, loop: For) -> None:
             inner.loop(serial.loop_var, low, high, serial, sure=True)
 
     chunk(allocations)
+    inner.finish_streaming()
     inner.effect("ret i32 0")
     captures = [
         (symbol, operand, register_type(symbol.dtype)) for symbol, operand in inner.captures.items()

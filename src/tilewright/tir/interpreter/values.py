@@ -227,17 +227,17 @@ def float_intrinsic(name: str) -> Callable[..., Any]:
 
 
 def minimum(a: Any, b: Any) -> Any:
-    """The lesser, NaN if either is NaN."""
+    """The lesser, NaN if either is NaN; ``a`` of equals."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return np.minimum(a, b)
-    return a if a < b or a != a else b
+        return np.where(np.less(b, a) | np.not_equal(b, b), b, a)
+    return b if b < a or b != b else a
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The greater, NaN if either is NaN."""
+    """The greater, NaN if either is NaN; ``a`` of equals."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return np.maximum(a, b)
-    return a if a > b or a != a else b
+        return np.where(np.greater(b, a) | np.not_equal(b, b), b, a)
+    return b if b > a or b != b else a
 
 
 def reinterpret(value: Any, source: str, dtype: str) -> Any:

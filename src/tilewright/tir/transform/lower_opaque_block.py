@@ -8,6 +8,7 @@ from tilewright.ir import TRUE, Expr, Mutator, Var, as_expr
 from tilewright.support.errors import LowerError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
+    STREAMING_STORES,
     THREAD_BINDING,
     Allocate,
     AttrStmt,
@@ -68,6 +69,8 @@ class _Rewriter(Mutator):
         step = block.annotations.get(AUTO_STEP)
         if step is not None:
             body = AttrStmt(None, AUTO_STEP, as_expr(step), body)
+        if block.annotations.get(STREAMING_STORES):
+            body = AttrStmt(None, STREAMING_STORES, as_expr(1), body)
         predicate = self.visit(node.predicate)
         if predicate is not TRUE:
             body = IfThenElse(predicate, body)

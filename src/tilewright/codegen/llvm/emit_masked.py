@@ -1,0 +1,125 @@
+"""Masks of vectors and loads under them: what windows at the edge of an image are made of.
+
+Lanes beyond an edge are switched off rather than branched around. A mask is a comparison of
+consecutive integers with a bound, made in bytes whatever the width of the index; a load brings the
+value of the lanes that are off itself, so that no selection follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.codegen.llvm.types import memory_bytes, memory_type, register_type
+from tilewright.ir import INDEX, LE, LT, Broadcast, Expr, IntImm, Ramp, dtypes
+from tilewright.tir import BufferLoad
+
+# Distances between lanes are compared as signed bytes.
+_FARTHEST = 126
+
+
+def compare_ramp(emitter: Any, node: Expr) -> str | None:
+    """Emit ``ramp < bound``, ``ramp <= bound`` or the reverse; ``None`` for any other comparison.
+
+    The bound's distance from the first lane is clamped to a byte and compared with the lanes'
+    distances, which are constants.
+    """
+    if type(node) not in (LT, LE):
+        return None
+    a, b = node.a, node.b  # type: ignore[attr-defined]
+    ramp, bound = (a, b) if isinstance(a, Ramp) else (b, a)
+    if not (isinstance(ramp, Ramp) and isinstance(bound, Broadcast)):
+        return None
+    if not isinstance(ramp.stride, IntImm) or ramp.base.dtype != INDEX:
+        return None
+    lanes, stride = ramp.lanes, ramp.stride.value
+    if stride < 1 or stride * (lanes - 1) > _FARTHEST:
+        return None
+    # ramp < bound is lane < distance; bound < ramp is lane > distance.
+    below = ramp is a
+    shift = (1 if below else -1) if type(node) is LE else 0
+    low, high = (0, 127) if below else (-1, 126)
+    distance = emitter.linear(bound.value - ramp.base + shift)
+    distance = emitter.pure(f"call i64 @llvm.smax.i64(i64 {distance}, i64 {low})", distance)
+    distance = emitter.pure(f"call i64 @llvm.smin.i64(i64 {distance}, i64 {high})", distance)
+    byte = emitter.pure(f"trunc i64 {distance} to i8", distance)
+    limit = emitter.broadcast(byte, "int8", lanes)
+    steps = ", ".join(f"i8 {stride * lane}" for lane in range(lanes))
+    test = "slt" if below else "sgt"
+    return str(emitter.pure(f"icmp {test} <{lanes} x i8> <{steps}>, {limit}", limit))
+
+
+def load_or(emitter: Any, node: BufferLoad, tests: Sequence[Expr], other: Expr) -> str | None:
+    """Emit a load of neighbours, or of every second element, with ``other`` where a test fails.
+
+    ``None`` where the elements lie otherwise.
+    """
+    lanes = dtypes.lanes_of(node.dtype)
+    if len(node.indices) != 1 or memory_type(node.dtype) != register_type(node.dtype):
+        return None
+    index = node.indices[0]
+    if not (isinstance(index, Ramp) and isinstance(index.stride, IntImm)):
+        return None
+    stride = index.stride.value
+    if stride not in (1, 2) or (stride == 2 and lanes % 2):
+        return None
+    mask = _joined(emitter, tests, lanes)
+    fill = emitter.visit(other)
+    if mask in ("true", "false"):
+        return None
+
+    def emit() -> str:
+        emitted, count = emitter.mask
+        assert count == lanes
+        pointer = emitter.pointer(node.buffer, index.base)
+        if stride == 1:
+            return _masked(emitter, node, pointer, node.dtype, emitted, fill)
+        return _every_second(emitter, node, pointer, emitted, fill)
+
+    return str(emitter.under_mask(mask, lanes, emit))
+
+
+def _joined(emitter: Any, tests: Sequence[Expr], lanes: int) -> str:
+    """All tests in one mask; what doesn't depend on inner loops is joined first."""
+    operands = [emitter.visit(test) for test in tests]
+    operands.sort(key=lambda operand: emitter.levels.get(operand, 0))
+    mask = operands[0]
+    for operand in operands[1:]:
+        mask = emitter.pure(f"and <{lanes} x i1> {mask}, {operand}", mask, operand)
+    return str(mask)
+
+
+def _masked(emitter: Any, node: BufferLoad, pointer: str, dtype: str, mask: str, fill: str) -> str:
+    lanes, kind = dtypes.lanes_of(dtype), memory_type(dtype)
+    text = (
+        f"call {kind} @llvm.masked.load.{_suffix(dtype)}.p0(ptr align "
+        f"{memory_bytes(node.buffer.dtype)} {pointer}, <{lanes} x i1> {mask}, {kind} {fill})"
+    )
+    return str(emitter.memory_read(text, node.buffer.data, pointer, mask, fill))
+
+
+def _every_second(emitter: Any, node: BufferLoad, pointer: str, mask: str, fill: str) -> str:
+    """Two loads in which every second lane is off, and one shuffle."""
+    lanes, element = dtypes.lanes_of(node.dtype), memory_type(node.buffer.dtype)
+    text = f"getelementptr {element}, ptr {pointer}, i64 {lanes}"
+    halves = []
+    for half, at in enumerate((pointer, emitter.pure(text, pointer))):
+        first = half * (lanes // 2)
+        picks = [pick for lane in range(first, first + lanes // 2) for pick in (lane, lanes)]
+        wanted = ", ".join(f"i32 {pick}" for pick in picks)
+        spread = emitter.pure(
+            f"shufflevector <{lanes} x i1> {mask}, <{lanes} x i1> zeroinitializer, "
+            f"<{lanes} x i32> <{wanted}>",
+            mask,
+        )
+        halves.append(_masked(emitter, node, at, node.dtype, spread, fill))
+    kind = register_type(node.dtype)
+    wanted = ", ".join(f"i32 {2 * lane}" for lane in range(lanes))
+    text = f"shufflevector {kind} {halves[0]}, {kind} {halves[1]}, <{lanes} x i32> <{wanted}>"
+    return str(emitter.guarded(text, *halves))
+
+
+def _suffix(dtype: str) -> str:
+    kind = memory_type(dtypes.element_of(dtype))
+    short = {"float": "f32", "double": "f64"}.get(kind, kind)
+    return f"v{dtypes.lanes_of(dtype)}{short}"
