@@ -93,7 +93,8 @@ def test_lanes_that_are_off_touch_nothing() -> None:
 INSTRUCTIONS = [
     ("llvm -mcpu=znver4", "uint8", "int8", "vpdpbusd", "zmm"),
     ("llvm -mcpu=znver4", "bfloat16", "bfloat16", "vdpbf16ps", "zmm"),
-    ("llvm -mcpu=znver4", "int8", "int8", "vpdpwssd", "zmm"),
+    ("llvm -mcpu=znver4", "int8", "int8", "vpdpbusd", "zmm"),
+    ("llvm -mcpu=znver4", "uint8", "uint8", "vpdpwssd", "zmm"),
     ("llvm -mcpu=x86-64-v3 -mattr=+avxvnni", "uint8", "int8", "vpdpbusd", "ymm"),
     ("llvm -mcpu=x86-64-v3 -mattr=+avxvnniint8", "int8", "int8", "vpdpbssd", "ymm"),
     ("llvm -mcpu=x86-64-v3 -mattr=+avxvnniint8", "uint8", "uint8", "vpdpbuud", "ymm"),

@@ -186,11 +186,8 @@ class _Dot:
     def chunk(self, lanes: int) -> tuple[int, int]:
         """How many of ``lanes`` to do next, and lanes of the vectors for it."""
         widest = self.emitter.module.target.vector_bits // WORD
-        sizes = sorted({size for size in self.fits if size <= widest} or {4, widest})
-        for size in reversed(sizes):
-            if lanes >= size:
-                return size, size
-        return lanes, sizes[0]
+        sizes = sorted(size for size in self.fits or (4, 8, 16) if size <= widest)
+        return next(((size, size) for size in reversed(sizes) if lanes >= size), (lanes, sizes[0]))
 
     def emit(self, total: str, a: str, b: str, size: int) -> str:
         """Return ``total`` plus the products of the words ``a`` and ``b``."""
@@ -219,11 +216,24 @@ class _Dot:
 
     def _bytes(self, total: str, a: str, b: str, size: int) -> str:
         """Products of bytes: the even and the odd ones, as 16-bit numbers."""
+        if self.kinds == ("int8", "int8"):
+            mixed = _Dot(self.emitter, ("uint8", "int8"), self.element)
+            if size in mixed.fits:
+                return self._shifted(mixed, total, a, b, size)
         pairs = _Dot(self.emitter, ("int16", "int16"), self.element)
         for odd in (False, True):
             halves = [self._half(value, kind, odd, size) for value, kind in zip((a, b), self.kinds)]
             total = pairs.emit(total, halves[0], halves[1], size)
         return total
+
+    def _shifted(self, mixed: _Dot, total: str, a: str, b: str, size: int) -> str:
+        """``(a + 128) * b - 128 * b``; what is subtracted is the same for all that share ``b``."""
+        emitter, kind = self.emitter, f"<{size} x i32>"
+        top = "splat (i32 -2139062144)"  # 0x80 in each byte
+        extra = mixed.emit("zeroinitializer", top, b, size)
+        total = emitter.guarded(f"sub {kind} {total}, {extra}", total, extra)
+        flipped = emitter.guarded(f"xor {kind} {a}, {top}", a)
+        return mixed.emit(total, flipped, b, size)
 
     def _half(self, words: str, kind: str, odd: bool, size: int) -> str:
         """Every second byte of the words, extended to 16 bits, as words again."""

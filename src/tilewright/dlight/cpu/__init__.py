@@ -1,5 +1,6 @@
 """Rules for CPUs, most specific first.
 
+- ``DotProductTile``: contractions of int8, int16, bf16 operands: dot instructions, register tiles.
 - ``TiledReduction``: contractions with reuse (matmul, convolution): register tiles.
 - ``SlidingWindow``: small windows without other reuse (depthwise convolution, pooling).
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
@@ -10,13 +11,14 @@ from __future__ import annotations
 
 from tilewright.dlight.base import ScheduleRule
 from tilewright.dlight.cpu.block_by_block import BlockByBlock
+from tilewright.dlight.cpu.dot_product import DotProductTile
 from tilewright.dlight.cpu.row_wise import RowWise
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.tiled_reduction import TiledReduction
 
-__all__ = ["BlockByBlock", "RowWise", "SlidingWindow", "TiledReduction", "rules"]
+__all__ = ["BlockByBlock", "DotProductTile", "RowWise", "SlidingWindow", "TiledReduction", "rules"]
 
 
 def rules() -> tuple[ScheduleRule, ...]:
     """All CPU rules in the order in which they are tried."""
-    return TiledReduction(), SlidingWindow(), RowWise(), BlockByBlock()
+    return DotProductTile(), TiledReduction(), SlidingWindow(), RowWise(), BlockByBlock()

@@ -25,7 +25,6 @@ from tilewright.dlight.cpu.common import (
     inline_injective,
     is_injective,
     leaf_blocks,
-    loads_of,
     parallelize,
     schedule_injective,
     schedule_reduction,
