@@ -46,9 +46,8 @@ def measure(
     trials: int,
     work_dir: Path,
     weights: str,
-    peaks: Peaks,
 ) -> dict[str, Any]:
-    """Race one operator; returns times, ratios and the share of the peak."""
+    """Race one operator; returns its cost, times and ratios."""
     if trials:
         with contextlib.suppress(Unavailable):  # the subject will say so
             tune(workload, race.threads, trials, work_dir, weights == "constant")
@@ -78,7 +77,9 @@ def measure(
     return {
         "name": workload.name,
         "family": workload.family,
-        **_share(workload, expected.shape, ours.seconds, peaks),
+        "flops": workload.flops,
+        "read_bytes": workload.read_bytes,
+        "written_bytes": workload.written_bytes(expected.shape),
         "times": {way: result.as_dict() for way, result in results.items()},
         "best": ours.seconds,
         "ratios": {name: ratio(ours, item) for name, item in peers.items()},
@@ -90,19 +91,16 @@ def measure(
     }
 
 
-def _share(
-    workload: Workload, out_shape: tuple[int, ...], seconds: float | None, peaks: Peaks
-) -> dict[str, Any]:
-    """Return cost, what limits it, the rate, and the share of the peak."""
-    read, written = workload.read_bytes, workload.written_bytes(out_shape)
-    computing = peaks.compute_seconds(workload.flops, workload.kind)
+def share(result: dict[str, Any], peaks: Peaks) -> dict[str, Any]:
+    """Return what limits an operator, its rate, and its share of the peak."""
+    read, written, flops = result["read_bytes"], result["written_bytes"], result["flops"]
+    kind, seconds = WORKLOADS[result["name"]].kind, result["best"]
+    computing = peaks.compute_seconds(flops, kind)
     moving = peaks.memory_seconds(read, written)
     by_memory = moving > computing
-    amount = read + written if by_memory else workload.flops
+    amount = read + written if by_memory else flops
     return {
-        "flops": workload.flops,
-        "nbytes": read + written,
-        "limit": peaks.level(read + written) if by_memory else workload.kind,
+        "limit": peaks.level(read + written) if by_memory else kind,
         "unit": "GB/s" if by_memory else "GFLOP/s",
         "rate": None if seconds is None else amount / seconds / 1e9,
         "of_peak": None if seconds is None else max(moving, computing) / seconds,
@@ -174,9 +172,11 @@ def main(arguments: list[str] | None = None) -> None:
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         for threads in map(int, options.threads.split(",")):
-            peaks = measured_peaks(Target("native"), threads)
+            target = Target("native")
+            peaks = measured_peaks(target, threads)
             results: list[dict[str, Any]] = []
-            for family in FAMILIES:
+            for family in dict.fromkeys(workload.family for workload in workloads):
+                peaks = peaks.merged(measured_peaks(target, threads))
                 with Race(threads, options.rounds, options.burst) as race:
                     results += [
                         measure(
@@ -186,11 +186,11 @@ def main(arguments: list[str] | None = None) -> None:
                             trials=options.trials,
                             work_dir=(options.work_dir or Path(folder)) / f"{threads}-threads",
                             weights=options.weights,
-                            peaks=peaks,
                         )
                         for workload in workloads
                         if workload.family == family
                     ]
+            results = [{**result, **share(result, peaks)} for result in results]
             runs.append({"threads": threads, "peaks": peaks.as_dict(), "operators": results})
             if not options.json:
                 _show(results, threads, peaks, ways, peers, options)

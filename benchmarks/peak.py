@@ -55,6 +55,20 @@ class Peaks:
         """Return the least time for so many operations."""
         return flops / self.flops.get(kind, self.flops["float32"])
 
+    def merged(self, other: Peaks) -> Peaks:
+        """Return the best that either has seen: a busy machine shows less than it can do."""
+        return Peaks(
+            {kind: max(rate, other.flops[kind]) for kind, rate in self.flops.items()},
+            {
+                name: Bandwidth(
+                    max(item.read, other.bandwidth[name].read),
+                    max(item.copy, other.bandwidth[name].copy),
+                )
+                for name, item in self.bandwidth.items()
+            },
+            self.capacity,
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""
         return {
@@ -295,7 +309,7 @@ def measured_peak_flops(target: Target, seconds: float = 0.3) -> float:
     return _measured_flops(target, _steps(target)["float32"], 1, seconds)
 
 
-def measured_peaks(target: Target, threads: int = 1, seconds: float = 0.2) -> Peaks:
+def measured_peaks(target: Target, threads: int = 1, seconds: float = 0.05) -> Peaks:
     """Measure everything for so many threads."""
     set_num_threads(threads)
     levels = {

@@ -18,6 +18,9 @@ ROOT = Path(__file__).parents[1]
 #: Seconds between turns with several threads: those of the last subject may spin for a while yet.
 _PAUSE = 0.005
 
+#: Subjects that take longer than so many seconds a call run in one round only.
+_ONCE = 1.0
+
 
 class Subject:
     """A process that measures one thing at a time when asked."""
@@ -122,7 +125,7 @@ class Race:
             results[name] = Measured(info, error=error, unavailable=unavailable)
         for _ in range(self.rounds):
             for name, result in results.items():
-                if not result.runs:
+                if not result.runs or (result.rounds and result.rounds[-1] > _ONCE):
                     continue
                 if self.threads > 1:
                     time.sleep(_PAUSE)

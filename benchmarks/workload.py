@@ -152,4 +152,4 @@ def _has(path: str) -> bool:
         found = getattr(found, part, None)
         if found is None:
             return False
-    return not argument or argument in inspect.signature(found).parameters
+    return callable(found) and (not argument or argument in inspect.signature(found).parameters)

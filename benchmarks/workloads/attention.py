@@ -58,7 +58,9 @@ def _attention(
             data(1, heads // groups, keys, width),
             data(1, heads // groups, keys, width),
         ),
-        lambda q, k, v: topi.nn.attention(q, k, v, is_causal=causal),
+        lambda q, k, v: topi.nn.scaled_dot_product_attention(
+            q, k, v, causal_mask="TopLeft" if causal else None
+        ),
         lambda q, k, v: _reference(causal, q, k, v),
         lambda torch, F, q, k, v: F.scaled_dot_product_attention(
             q, k, v, is_causal=causal, enable_gqa=groups > 1
@@ -68,7 +70,7 @@ def _attention(
             lambda g, q, k, v: _plain(g, causal, groups, q, k, v),
         ),
         4.0 * heads * queries * keys * width * share,
-        needs=("nn.attention",),
+        needs=("nn.scaled_dot_product_attention",),
     )
 
 
