@@ -314,6 +314,16 @@ CASES = [
     ),
     Refuse(
         "reverse_compute_at",
+        "no condition leaves producers out",
+        chain,
+        lambda s: (
+            s.split(s.split(s.get_loops("B")[0], [None, 5])[1], [None, 2]),
+            s.reverse_compute_at("C", s.get_loops("B")[2]),
+        ),
+        "and those around it only",
+    ),
+    Refuse(
+        "reverse_compute_at",
         "one iteration of the loop completes",
         row_sums,
         _reverse("D", "C", 1),

@@ -61,6 +61,13 @@ CASES = [
     ),
     Refuse(
         "storage_align",
+        "memory has no other name",
+        through_pointer,
+        lambda s: s.storage_align(s.get_block("B"), 0, 0, 8, 1),
+        "through its pointer",
+    ),
+    Refuse(
+        "storage_align",
         "is a dimension",
         chain,
         lambda s: s.storage_align(s.get_block("B"), 0, 2, 8, 1),

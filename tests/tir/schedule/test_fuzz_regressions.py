@@ -639,21 +639,66 @@ def main(A: T.Buffer((1,), "float32"), Z: T.Buffer((1,), "float32")):
 def test_reverse_compute_at_of_a_reduction_that_windows_would_repeat() -> None:
     func = parse("""
 @T.prim_func
-def main(A: T.Buffer((4,), "float32"), Z: T.Buffer((1,), "float32")):
-    B = T.alloc_buffer((4,), "float32")
-    for i, j, k in T.grid(2, 2, 2):
+def main(A: T.Buffer((7,), "float32"), Z: T.Buffer((1,), "float32")):
+    B = T.alloc_buffer((7,), "float32")
+    for i, j in T.grid(2, 4):
         with T.block("B"):
-            v = T.axis.spatial(4, i * 3 + (j * 2 + k))
-            T.where(i * 3 + (j * 2 + k) < 4 and j * 2 + k < 3)
+            v = T.axis.spatial(7, i * 3 + j)
             B[v] = A[v] * T.float32(2)
-    for k in T.serial(4):
+    for k in T.serial(7):
         with T.block("Z"):
-            v = T.axis.reduce(4, k)
+            v = T.axis.reduce(7, k)
             with T.init():
                 Z[0] = T.float32(0)
             Z[0] = Z[0] + B[v]
 """)
     sch = Schedule(func)
     refuses(
-        sch, lambda: sch.reverse_compute_at("Z", sch.get_loops("B")[2]), "of its reduction more"
+        sch, lambda: sch.reverse_compute_at("Z", sch.get_loops("B")[1]), "of its reduction more"
     )
+
+
+def test_storage_align_of_memory_with_two_names() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((2, 2), "float32"), Z: T.Buffer((2, 2), "float32")):
+    B = T.alloc_buffer((2, 2), "float32")
+    V = T.decl_buffer((4,), "float32", data=B.data)
+    for i, j in T.grid(2, 2):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] + T.float32(1)
+    for i in T.serial(4):
+        with T.block("V"):
+            vi = T.axis.spatial(4, i)
+            V[vi] = V[vi] * T.float32(2)
+    for i, j in T.grid(2, 2):
+        with T.block("Z"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            Z[vi, vj] = B[vi, vj] - T.float32(3)
+""")
+    sch = Schedule(func)
+    refuses(sch, lambda: sch.storage_align("B", 0, 0, 32, 1), "names of the same memory")
+
+
+def test_split_that_pads_a_matched_part() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((3, 4), "float32"), Z: T.Buffer((3, 4), "float32")):
+    B = T.alloc_buffer((3, 4), "float32")
+    for i in T.serial(3):
+        with T.block("B"):
+            v = T.axis.spatial(3, i)
+            T.reads(A[v, 0:4])
+            T.writes(B[v, 0:4])
+            M = T.match_buffer(A[v, 0:4], (4,), "float32")
+            for k in T.serial(4):
+                B[v, k] = M[k]
+    for i, j in T.grid(3, 4):
+        with T.block("Z"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            Z[vi, vj] = B[vi, vj]
+""")
+    sch = Schedule(func)
+    (loop,) = sch.get_loops("B")
+    refuses(sch, lambda: sch.split(loop, [None, 2], tail="pad"), "it would match a part of 'A'")

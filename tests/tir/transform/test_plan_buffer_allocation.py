@@ -64,3 +64,28 @@ def main(A: T.Buffer((9, 4), "float32"), C: T.Buffer((9, 4), "float32")):
     run(func, a, expected)
     tilewright.compile(IRModule({"main": func}), target="llvm")(a, actual)
     np.testing.assert_array_equal(actual, expected)
+
+
+def test_values_that_conditions_hand_on() -> None:
+    """Window 2 is not computed but read: its elements are those of windows 0 and 1."""
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), C: T.Buffer((4, 3), "float32")):
+    B = T.alloc_buffer((6,), "float32")
+    for i in range(4):
+        for j in range(3):
+            with T.block("B"):
+                v = T.axis.spatial(6, i + j)
+                T.where(i < 2)
+                B[v] = A[v] * T.float32(2)
+        for j in range(3):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                T.where(i + j < 4)
+                C[vi, vj] = B[vi + vj]
+""")
+    a = np.random.default_rng(0).integers(-4, 5, 4).astype("float32")
+    expected, actual = np.zeros((4, 3), "float32"), np.zeros((4, 3), "float32")
+    run(func, a, expected)
+    tilewright.compile(IRModule({"main": func}), target="llvm")(a, actual)
+    np.testing.assert_array_equal(actual, expected)

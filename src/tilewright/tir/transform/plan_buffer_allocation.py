@@ -11,11 +11,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.arith import Analyzer
-from tilewright.ir import TRUE, Expr, Mutator, Range, Var, as_int, pre_order, substitute
+from tilewright.ir import (
+    TRUE,
+    Expr,
+    Mutator,
+    Var,
+    as_int,
+    pre_order,
+)
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.schedule.footprint import disjoint, inside_box, region_below
 from tilewright.tir.stmt import (
     SERIAL,
     SPATIAL,
@@ -29,6 +34,7 @@ from tilewright.tir.stmt import (
     While,
 )
 from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.handover import Handover, hands_on
 from tilewright.tir.transform.kernels import is_block_tag, shared_by_threads
 
 
@@ -84,7 +90,7 @@ def _loops_inside_threads(
     ]
     if not inner or not shared or any(is_block_tag(item.thread) for item in shared):
         return []
-    return inner if not _Handover(inner[-1], buffer, path, func).open_reads else []
+    return inner if not Handover(inner[-1], buffer, path, func).open_reads else []
 
 
 def _before_handing_on(
@@ -96,87 +102,11 @@ def _before_handing_on(
     """
     serial = [loop for loop in loops if loop.kind in (SERIAL, UNROLLED)]
     # If an iteration of the innermost makes all that it reads, so do those of the others.
-    if serial and _Handover(serial[-1], buffer, path, func).open_reads:
+    if serial and Handover(serial[-1], buffer, path, func).open_reads:
         for loop in serial:
-            if _hands_on(loop, buffer, path, func):
+            if hands_on(loop, buffer, path, func):
                 return loops[: loops.index(loop)]
     return loops
-
-
-def _hands_on(loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) -> bool:
-    """Whether an iteration of a loop may read what an earlier one wrote.
-
-    It does not if all that its blocks read is what its blocks write, or if no earlier iteration
-    writes that.
-    """
-    found = _Handover(loop, buffer, path, func)
-    if not found.open_reads:
-        return False
-    var, analyzer = loop.loop_var, found.analyzer()
-    earlier = Var(var.name, var.dtype)
-    analyzer.bind(earlier, Range(loop.min, var - loop.min))
-    before = [
-        [
-            Range(substitute(r.min, {var: earlier}), substitute(r.extent, {var: earlier}))
-            for r in box
-        ]
-        for box in found.writes
-    ]
-    return not all(disjoint(box, other, analyzer) for box in found.open_reads for other in before)
-
-
-class _Handover:
-    """What the blocks of one iteration of a loop write and read of a buffer, as boxes."""
-
-    def __init__(self, loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) -> None:
-        self.path, self.func = path, func
-        self.known: Analyzer | None = None
-        self.reads: list[list[Range]] = []
-        self.writes: list[list[Range]] = []
-        for realize, inner in _blocks_below(loop):
-            block = realize.block
-            for regions, boxes in ((block.reads, self.reads), (block.writes, self.writes)):
-                boxes.extend(
-                    region_below(
-                        item.region, realize, inner, buffer, realize.predicate, self.analyzer
-                    )
-                    for item in regions
-                    if item.buffer is buffer
-                )
-        self.open_reads = [
-            box
-            for box in self.reads
-            if not any(inside_box(box, other, buffer, self.analyzer) for other in self.writes)
-        ]
-
-    def analyzer(self) -> Analyzer:
-        """Knows symbolic sizes, loops and axes around."""
-        if self.known is None:
-            self.known = Analyzer()
-            for symbol in self.func.symbolic_vars():
-                self.known.bind_positive(symbol)
-            for item in self.path:
-                if isinstance(item, For):
-                    self.known.bind(item.loop_var, Range(item.min, item.extent))
-                else:
-                    for iter_var in item.iter_vars:
-                        self.known.bind(iter_var.var, iter_var.dom)
-        return self.known
-
-
-def _blocks_below(loop: For) -> list[tuple[BlockRealize, list[For]]]:
-    """The blocks below a loop, not in others, each with the loops between."""
-    found: list[tuple[BlockRealize, list[For]]] = []
-    stack: list[tuple[Any, list[For]]] = [(loop.body, [])]
-    while stack:
-        node, inner = stack.pop()
-        if isinstance(node, BlockRealize):
-            found.append((node, inner))
-        elif isinstance(node, For):
-            stack.append((node.body, [*inner, node]))
-        elif not isinstance(node, Expr):
-            stack.extend((item, inner) for item in node.child_nodes())
-    return found
 
 
 class _Finder:

@@ -283,6 +283,16 @@ class _Padding:
                     known.bind(item.var, item.dom)
         for item in block.iter_vars:
             known.bind(item.var, item.dom)
+        for match in block.match_buffers:
+            source = match.source.buffer
+            for part, extent in zip(match.source.region, self.shapes.get(source, source.shape)):
+                end = part.min + part.extent
+                if not (known.can_prove(part.min >= 0) and known.can_prove(end <= extent)):
+                    raise self.refuse(
+                        f"it would match a part of {source.name!r} at {part.min!r}, which may be "
+                        "outside of it",
+                        realize,
+                    )
         for stmt in (block.body, block.init):
             if stmt is not None:
                 self._check(stmt, known, realize)

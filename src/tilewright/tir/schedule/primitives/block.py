@@ -478,7 +478,8 @@ class _Outer:
             for known, other in self.iters:
                 if not part.analyzer.can_prove_equal(value, other):
                     continue
-                if known.kind != item.kind and free_vars(value):
+                unit = is_const(item.dom.extent, 1)  # its value is that of every unit axis
+                if known.kind != item.kind and free_vars(value) and not unit:
                     raise self.sch.error(
                         f"`{value!r}` is a {known.kind} axis of one block and a {item.kind} axis "
                         f"of block {part.block.name!r}",

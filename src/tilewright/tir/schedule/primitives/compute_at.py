@@ -29,6 +29,7 @@ from tilewright.ir import (
     Var,
     as_int,
     free_vars,
+    uses_var,
 )
 from tilewright.tir import (
     PARALLEL,
@@ -52,6 +53,7 @@ from tilewright.tir.schedule.primitives._scope import (
     check_predicate_is_domain,
     check_runs_whole,
     regions_buffers,
+    restricting_conjuncts,
 )
 from tilewright.tir.schedule.primitives._settle import check_inputs_settled, keeps_values
 from tilewright.tir.schedule.primitives._solve import axes_of_inputs, axes_of_outputs
@@ -178,6 +180,8 @@ def reverse_compute_at(
         - nobody reads what the block writes before that is written
         - one iteration of the loop completes what the producers make in it: their reductions are
           inside, they run under no branch, and change nothing later
+        - no condition leaves producers out in some iterations of the loop, but where they would
+          leave their domain
         - what one iteration makes has no holes, and tells the range of each axis of the block; all
           inputs ask for the same range
         - all iterations together run the whole block, and each part of a reduction once
@@ -332,6 +336,17 @@ def _check_finished(place: Place, producer: BlockRealize) -> None:
             f"{place.loop.loop_var.name}",
             producer,
         )
+    counted = {item.loop_var for item in place.counted}
+    known = place.state.analyzer(place.scope.func_name)
+    for condition in restricting_conjuncts(producer, known):
+        if uses_var(condition, counted):
+            raise place.state.error(
+                f"block {producer.block.name!r} runs in some iterations of loop "
+                f"{place.loop.loop_var.name} and those around it only: `{condition!r}`",
+                producer,
+                place.loop,
+                remedy="choose a loop around those that the condition is about",
+            )
 
 
 def _check_all_run(place: Place, realize: BlockRealize, spans: dict[Var, Span | None]) -> None:
@@ -409,16 +424,15 @@ def _check_reduced_once(place: Place, realize: BlockRealize, spans: dict[Var, Sp
     for span in spans.values():
         if span is None:
             continue
-        steps: list[tuple[Poly, Poly]] | None = []
+        steps: list[tuple[Poly, Poly]] = []
+        again = False
         for number, (_, count) in regions.outer.items():
             split = linear_in(span.min, number)
-            if split is None or (split[0] and number in used):
-                steps = None
-                break
-            if split[0]:
+            again = again or split is None or (bool(split[0]) and number in used)
+            if split is not None and split[0]:
                 used.add(number)
                 steps.append((split[0], count))
-        if steps is None or not _without_overlap(regions, steps, span.extent):
+        if again or not _without_overlap(regions, steps, span.extent):
             raise place.state.error(
                 f"block {realize.block.name!r} would add elements of its reduction more than "
                 f"once under loop {place.loop.loop_var.name}",

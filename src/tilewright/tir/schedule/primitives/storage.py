@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tilewright.ir import Call, Expr, Mutator, Var, cast, dtypes
+from tilewright.ir import Call, Expr, Mutator, Var, cast, dtypes, pre_order
 from tilewright.support.errors import TilewrightError
 from tilewright.tir import (
     Block,
@@ -72,6 +72,34 @@ def allocating_block(sch: Schedule, stmt: Any, buffer: Buffer) -> Block:
         stmt,
         remedy="cache_write the buffer, and apply the primitive to the copy",
     )
+
+
+def _check_one_name(sch: Schedule, owner: Block, buffer: Buffer) -> None:
+    """Refuse if something relies on where the elements of an allocated buffer lie."""
+    for node in pre_order(owner):
+        others: tuple[Buffer, ...] = ()
+        if isinstance(node, Block):
+            others = node.alloc_buffers
+        elif isinstance(node, DeclBuffer):
+            others = (node.buffer,)
+        for other in others:
+            if other is not buffer and other.data is buffer.data:
+                raise sch.error(
+                    f"{buffer.name} and {other.name} are names of the same memory, so its layout "
+                    "can't change",
+                    node,
+                    remedy="use one name for the memory",
+                )
+        taken = isinstance(node, Call) and node.op.name == "address_of" and _loaded(node)
+        if node is buffer.data or (taken and buffer in taken):
+            raise sch.error(
+                f"buffer {buffer.name!r} is used through its pointer, so its layout can't change",
+                owner,
+            )
+
+
+def _loaded(call: Call) -> list[Buffer]:
+    return [arg.buffer for arg in call.args if isinstance(arg, BufferLoad)]
 
 
 def written_buffer(sch: Schedule, block: Block, buffer_index: int | str) -> tuple[int, Buffer]:
@@ -142,6 +170,7 @@ def storage_align(
     Preconditions:
         - the block writes the buffer
         - the buffer is allocated in the function
+        - the buffer's memory has no other name, and is not used through its pointer
         - ``axis`` is a dimension of the buffer
         - ``factor`` is positive and ``offset`` lies in ``[0, factor)``
     Before:
@@ -160,7 +189,7 @@ def storage_align(
     """
     realize = sch.state.get_block(block)
     position, buffer = written_buffer(sch, realize.block, buffer_index)
-    allocating_block(sch, realize.block, buffer)
+    _check_one_name(sch, allocating_block(sch, realize.block, buffer), buffer)
     if not -buffer.ndim <= axis < buffer.ndim:
         raise sch.error(
             f"{buffer.name} has {buffer.ndim} dimensions; there is no axis {axis}", realize

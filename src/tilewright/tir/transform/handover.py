@@ -1,0 +1,234 @@
+"""Whether iterations of a loop hand values on: read of a buffer what earlier iterations wrote.
+
+A buffer may live inside of a loop only if they don't. PlanBufferAllocation asks that. An iteration
+makes all that it reads if each of its reads lies in what one of its blocks writes there; blocks
+under conditions count as far as these are shown to leave no hole.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.arith import Analyzer, conjuncts
+from tilewright.ir import (
+    GE,
+    GT,
+    LE,
+    LT,
+    TRUE,
+    Add,
+    Expr,
+    Range,
+    Var,
+    as_int,
+    const,
+    expr_equal,
+    free_vars,
+    not_,
+    substitute,
+)
+from tilewright.tir.buffer import Buffer, BufferRegion
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.index_map import evaluate
+from tilewright.tir.schedule.footprint import disjoint, inside_box, region_below
+from tilewright.tir.stmt import BlockRealize, For
+
+# Instances that are counted to see whether conditions leave holes in what they write.
+_MOST_COUNTED = 1 << 14
+_COMPARE = {LT: np.less, LE: np.less_equal, GT: np.greater, GE: np.greater_equal}
+
+
+class _Access:
+    """What a block below a loop reads or writes, and in which loops."""
+
+    def __init__(
+        self, box: list[Range], region: BufferRegion, realize: BlockRealize, inner: list[For]
+    ) -> None:
+        self.box, self.region, self.realize, self.inner = box, region, realize, inner
+
+    def places(self) -> list[tuple[Expr, Expr]]:
+        """Start and extent per dimension in terms of the loops."""
+        axes = dict(zip((v.var for v in self.realize.block.iter_vars), self.realize.iter_values))
+        return [(substitute(r.min, axes), substitute(r.extent, axes)) for r in self.region.region]
+
+    def counted_box(self, conditions: list[Expr]) -> list[Range] | None:
+        """The box that the instances under ``conditions`` fill, found by counting them.
+
+        ``None`` if they leave a hole, are too many, or depend on more than the loops below.
+        """
+        loops = [item.loop_var for item in self.inner]
+        extents = [as_int(item.extent) or 0 for item in self.inner]
+        if (
+            not 0 < math.prod(extents) <= _MOST_COUNTED
+            or any(as_int(item.min) != 0 for item in self.inner)
+            or any(
+                type(item) not in _COMPARE or set(free_vars(item)) - {*loops} for item in conditions
+            )
+        ):
+            return None
+        values = dict(zip(loops, np.indices(extents).reshape(len(extents), -1)))
+        runs = np.ones(math.prod(extents), bool)
+        for item in conditions:
+            runs &= _COMPARE[type(item)](evaluate(item.a, values), evaluate(item.b, values))  # type: ignore[attr-defined]
+        box, columns = [], []
+        for low, extent in self.places():
+            found = _apart(low, {*loops})
+            if found is None or as_int(extent) != 1 or not runs.any():
+                return None
+            rest, moving = found
+            column = np.broadcast_to(evaluate(moving, values), runs.shape)[runs]
+            columns.append(column)
+            start, end = int(column.min()), int(column.max())
+            box.append(Range(rest + start, const(end - start + 1)))
+        different = len(np.unique(np.stack(columns), axis=1).T)
+        return box if different == math.prod(as_int(item.extent) or 0 for item in box) else None
+
+    def runs_with(self, other: _Access, conditions: list[Expr]) -> bool:
+        """Whether this runs wherever another does, on the same elements, under ``conditions``.
+
+        That is seen by form: loop by loop from the inside, with the same places and conditions.
+        """
+        renamed = {
+            theirs.loop_var: mine.loop_var
+            for mine, theirs in zip(reversed(self.inner), reversed(other.inner))
+            if expr_equal(mine.extent, theirs.extent) and expr_equal(mine.min, theirs.min)
+        }
+        holding = [substitute(item, renamed) for item in conjuncts(other.realize.predicate)]
+        places = zip(self.places(), other.places())
+        return all(
+            expr_equal(a, substitute(b, renamed)) for x, y in places for a, b in zip(x, y)
+        ) and all(any(expr_equal(one, item) for item in holding) for one in conditions)
+
+
+def _apart(value: Expr, loops: set[Var]) -> tuple[Expr, Expr] | None:
+    """Split a sum into what is free of some loops and what depends on nothing else."""
+    rest: Expr = const(0)
+    moving: Expr = const(0)
+    stack: list[Any] = [value]
+    while stack:
+        item = stack.pop()
+        if type(item) is Add:
+            stack += [item.b, item.a]
+        elif (used := set(free_vars(item))) <= loops and used:
+            moving = moving + item
+        elif used & loops:
+            return None
+        else:
+            rest = rest + item
+    return rest, moving
+
+
+class Handover:
+    """What the blocks of one iteration of a loop write and read of a buffer, as boxes."""
+
+    def __init__(self, loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) -> None:
+        self.path, self.func = path, func
+        self.known: Analyzer | None = None
+        self.writes: list[list[Range]] = []
+        reads: list[_Access] = []
+        writes: list[_Access] = []
+        for realize, inner in _blocks_below(loop):
+            guard = realize.predicate
+            for regions, found in ((realize.block.reads, reads), (realize.block.writes, writes)):
+                for item in regions:
+                    if item.buffer is buffer:
+                        box = region_below(
+                            item.region, realize, inner, buffer, guard, self.analyzer
+                        )
+                        found.append(_Access(box, item, realize, inner))
+        self.writes = [item.box for item in writes]
+        surely: list[tuple[_Access, list[Range], list[Expr]]] = []
+        for write in writes:
+            conditions = self._conditions(write)
+            counted = write.counted_box(conditions) if conditions else None
+            surely.append((write, write.box, conditions))
+            if counted is not None:
+                surely.append((write, counted, []))
+        self.open_reads = [
+            read.box
+            for read in reads
+            if not any(
+                write.runs_with(read, conditions)
+                if conditions
+                else inside_box(read.box, box, buffer, self.analyzer)
+                for write, box, conditions in surely
+            )
+        ]
+
+    def _conditions(self, write: _Access) -> list[Expr]:
+        """The conditions of a block that may keep it from writing elements of the buffer.
+
+        A condition that leaves out only what is outside of the buffer, as that of a cut-off tile
+        does, is not one of them.
+        """
+        if write.realize.predicate is TRUE:
+            return []
+        known = self.analyzer()
+        for item in write.inner:
+            known.bind(item.loop_var, Range(item.min, item.extent))
+        left = []
+        for condition in conjuncts(write.realize.predicate):
+            if known.can_prove(condition):
+                continue
+            with known.constraint(not_(condition)):
+                outside = any(
+                    known.can_prove(low >= extent)
+                    for (low, _), extent in zip(write.places(), write.region.buffer.shape)
+                )
+            if not outside:
+                left.append(condition)
+        return left
+
+    def analyzer(self) -> Analyzer:
+        """Knows symbolic sizes, loops and axes around."""
+        if self.known is None:
+            self.known = Analyzer()
+            for symbol in self.func.symbolic_vars():
+                self.known.bind_positive(symbol)
+            for item in self.path:
+                if isinstance(item, For):
+                    self.known.bind(item.loop_var, Range(item.min, item.extent))
+                else:
+                    for iter_var in item.iter_vars:
+                        self.known.bind(iter_var.var, iter_var.dom)
+        return self.known
+
+
+def _blocks_below(loop: For) -> list[tuple[BlockRealize, list[For]]]:
+    """The blocks below a loop, not in others, each with the loops between."""
+    found: list[tuple[BlockRealize, list[For]]] = []
+    stack: list[tuple[Any, list[For]]] = [(loop.body, [])]
+    while stack:
+        node, inner = stack.pop()
+        if isinstance(node, BlockRealize):
+            found.append((node, inner))
+        elif isinstance(node, For):
+            stack.append((node.body, [*inner, node]))
+        elif not isinstance(node, Expr):
+            stack.extend((item, inner) for item in node.child_nodes())
+    return found
+
+
+def hands_on(loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) -> bool:
+    """Whether an iteration of a loop may read what an earlier one wrote.
+
+    It does not if all that its blocks read is what its blocks write, or if no earlier iteration
+    writes that.
+    """
+    found = Handover(loop, buffer, path, func)
+    if not found.open_reads:
+        return False
+    var, analyzer = loop.loop_var, found.analyzer()
+    earlier = Var(var.name, var.dtype)
+    analyzer.bind(earlier, Range(loop.min, var - loop.min))
+    before = [
+        [
+            Range(substitute(r.min, {var: earlier}), substitute(r.extent, {var: earlier}))
+            for r in box
+        ]
+        for box in found.writes
+    ]
+    return not all(disjoint(box, other, analyzer) for box in found.open_reads for other in before)
