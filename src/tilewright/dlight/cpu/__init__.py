@@ -1,6 +1,7 @@
 """Rules for CPUs, most specific first.
 
 - ``DotProductTile``: contractions of int8, int16, bf16 operands: dot instructions, register tiles.
+- ``Winograd``: the stages of Winograd convolutions, fused over groups of tiles.
 - ``TiledReduction``: contractions with reuse (matmul, convolution): register tiles.
 - ``SlidingWindow``: small windows without other reuse (depthwise convolution, pooling).
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
@@ -15,10 +16,26 @@ from tilewright.dlight.cpu.dot_product import DotProductTile
 from tilewright.dlight.cpu.row_wise import RowWise
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.tiled_reduction import TiledReduction
+from tilewright.dlight.cpu.winograd import Winograd
 
-__all__ = ["BlockByBlock", "DotProductTile", "RowWise", "SlidingWindow", "TiledReduction", "rules"]
+__all__ = [
+    "BlockByBlock",
+    "DotProductTile",
+    "RowWise",
+    "SlidingWindow",
+    "TiledReduction",
+    "Winograd",
+    "rules",
+]
 
 
 def rules() -> tuple[ScheduleRule, ...]:
     """All CPU rules in the order in which they are tried."""
-    return DotProductTile(), TiledReduction(), SlidingWindow(), RowWise(), BlockByBlock()
+    return (
+        DotProductTile(),
+        Winograd(),
+        TiledReduction(),
+        SlidingWindow(),
+        RowWise(),
+        BlockByBlock(),
+    )

@@ -1,0 +1,299 @@
+"""Winograd convolutions (``topi.nn.conv2d_winograd``): transforms and products in the cache.
+
+Rows of tiles are processed in groups. For a group, the transformed input is made first; then, some
+output channels at a time, all products, the transform of the result and the epilogue, so that what
+goes between the stages stays in the level-2 cache. The products are matrix products with tiles as
+rows and output channels as lanes; filters are packed in the order in which they are read, when the
+program is built if they are constant. Both transforms run tile by tile in registers, with channels
+as lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.cpu.common import (
+    PARALLEL_WORK,
+    has_branch,
+    is_injective,
+    leaf_blocks,
+    loads_of,
+    parallelize,
+    schedule_injective,
+)
+from tilewright.ir import as_int, dtypes
+from tilewright.target import Target
+from tilewright.tir import Block, Buffer
+from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.topi.nn import WINOGRAD_TILE
+
+# Columns of an image whose channels are put last together.
+_PIECE = 8
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """The blocks of a Winograd convolution, from the padded input to the epilogue."""
+
+    pad: BlockRV
+    input_rows: BlockRV
+    input: BlockRV
+    products: BlockRV
+    result_rows: BlockRV
+    result: BlockRV
+    output: BlockRV
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the blocks (handles compare by identity)."""
+        return {getattr(self, item.name).name for item in fields(self)}
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Sizes: tiles of the transform, rows of tiles per group, and the register tile."""
+
+    tile: int
+    group: int
+    groups: int
+    rows: int
+    fused: bool
+    columns: int
+    lanes: int
+
+
+class Winograd(ScheduleRule):
+    """Applies to functions with the stages of one Winograd convolution, and what follows it."""
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Group rows of tiles, and fuse all stages over the groups."""
+        stages = _stages_of(sch)
+        if isinstance(stages, NotApplicable):
+            return stages
+        plan = _choose_plan(sch.get(stages.products), target)
+        if isinstance(plan, NotApplicable):
+            return plan
+        for rv in leaf_blocks(sch):
+            if rv.name not in stages.names:
+                schedule_injective(sch, rv, target)
+        _schedule(sch, stages, plan, target)
+        return sch
+
+
+def _stages_of(sch: Schedule) -> _Stages | NotApplicable:
+    """Find the stages around the products, and make one block of all that follows them."""
+    found = [rv for rv in leaf_blocks(sch) if WINOGRAD_TILE in sch.get(rv).annotations]
+    if len(found) != 1:
+        return NotApplicable(f"{len(found)} blocks of Winograd products, one is expected")
+    before = [found[0]]
+    for _ in range(3):
+        # The filters may have a transform as well, but come second.
+        read = sch.get(before[0]).reads[0].buffer
+        made = [rv for rv in sch.get_producers(before[0]) if _written(sch, rv) is read]
+        if not made:
+            return NotApplicable("the stages before the products aren't there")
+        before.insert(0, made[0])
+    after = found
+    for _ in range(3):
+        consumers = sch.get_consumers(after[-1])
+        if len(consumers) != 1 or not is_injective(sch, consumers[0]):
+            return NotApplicable("the stages after the products aren't there")
+        after = [*after, consumers[0]]
+    output = after[-1]
+    while consumers := sch.get_consumers(output):
+        if len(consumers) != 1 or not is_injective(sch, consumers[0]):
+            return NotApplicable("what follows is no epilogue")
+        sch.compute_inline(output)
+        output = consumers[0]
+    if not _keeps_layout(sch.get(output), _written(sch, after[-2])):
+        return NotApplicable("the epilogue changes the layout")
+    return _Stages(*before, *after[1:-1], output)
+
+
+def _written(sch: Schedule, rv: BlockRV) -> Buffer:
+    return sch.get(rv).writes[0].buffer
+
+
+def _keeps_layout(block: Block, result: Buffer) -> bool:
+    """Whether a block with axes ``n, f, h, w`` reads the result, which has its channels last."""
+    axes = [item.var for item in block.iter_vars]
+    loads = [load for load in loads_of(block) if load.buffer is result]
+    return len(axes) == 4 and all(
+        len(load.indices) == 4
+        and all(load.indices[k] is axes[d] for k, d in enumerate((0, 2, 3, 1)))
+        for load in loads
+    )
+
+
+# ---- choosing -------------------------------------------------------------------------------
+
+# Bytes per cycle from the caches beyond the nearest one, and cycles around one step of a tile.
+_FAR_BYTES = 32
+_STEP_CYCLES = 0.5
+# Two multiply-adds and two loads per cycle; a result can be used again after four cycles.
+_PER_CYCLE, _LATENCY = 2, 4
+
+
+def _choose_plan(products: Block, target: Target) -> _Plan | NotApplicable:
+    """Weigh multiplying in well-shaped tiles against fetching filters and inputs repeatedly."""
+    extents = [as_int(item.dom.extent) for item in products.iter_vars]
+    alpha, _, _, down, across, filters, channels = extents
+    tile = as_int(products.annotations[WINOGRAD_TILE])
+    element = products.writes[0].buffer.dtype
+    lanes = target.vector_lanes(dtypes.bits_of(element))
+    if not (alpha and down and across and filters and channels and tile):
+        return NotApplicable("sizes are symbolic or zero")
+    if filters % lanes or channels % lanes:
+        return NotApplicable(f"channels are no multiples of {lanes}")
+    width = dtypes.bytes_of(element) * alpha * alpha
+    weights, inputs = width * channels * filters, width * down * across * channels
+    plans = []
+    for group in (size for size in range(1, down + 1) if down % size == 0):
+        rows, columns, cycles = _register_tile(group, across, filters, lanes, target)
+        groups = down // group
+        kept = inputs // groups
+        # Filters are read once per group, unless they stay in the cache; so are the inputs of a
+        # group once per panel of output channels.
+        traffic = weights * (1 if weights + kept < target.l2_bytes else groups)
+        traffic += inputs * (1 if 2 * kept < target.l2_bytes else filters // columns)
+        cost = alpha * alpha * groups * channels * cycles + traffic / _FAR_BYTES
+        fused = group * across % rows == 0
+        plans.append((cost, _Plan(tile, group, groups, rows, fused, columns, lanes)))
+    return min(plans, key=lambda item: item[0])[1]
+
+
+def _register_tile(
+    down: int, across: int, filters: int, lanes: int, target: Target
+) -> tuple[int, int, float]:
+    """Choose rows and columns of the products' tile; the cycles are for one step of all tiles.
+
+    The rows divide what all tiles of a group are, or else are cut from each row of tiles.
+    """
+    best = 1, lanes, float("inf")
+    for vectors in (count for count in range(1, 5) if filters % (count * lanes) == 0):
+        for height in range(1, target.vector_registers):
+            if height * vectors + vectors + 1 > target.vector_registers:
+                break
+            full, rest = divmod(down * across, height)
+            if rest:
+                full, rest = divmod(across, height)
+                if not full:
+                    continue
+            cycles = full * _step(height, vectors)
+            if rest:
+                cycles = down * (cycles + _step(rest, vectors) + 2 * _STEP_CYCLES)
+            cycles *= filters / (vectors * lanes)
+            if cycles < best[2]:
+                best = height, vectors * lanes, cycles
+    return best
+
+
+def _step(rows: int, vectors: int) -> float:
+    """Cycles for one step of the reduction in one tile."""
+    busy = max(rows * vectors, rows + vectors, _PER_CYCLE * _LATENCY) / _PER_CYCLE
+    return busy + _STEP_CYCLES
+
+
+# ---- scheduling -----------------------------------------------------------------------------
+
+
+def _schedule(sch: Schedule, stages: _Stages, plan: _Plan, target: Target) -> None:
+    batch, channel, row, column = sch.get_loops(stages.output)
+    group, row = sch.split(row, [None, plan.tile * plan.group])
+    panel, channel = sch.split(channel, [None, plan.columns])
+    sch.reorder(batch, group, panel, row, channel, column)
+    sch.vectorize(column)
+    _pack_filters(sch, stages.products, plan.columns)
+    _result_transform(sch, stages, panel, plan)
+    _products(sch, stages.products, panel, plan)
+    # Threads share out images or groups; where those are too few, panels of output channels, which
+    # need the whole input transformed beforehand.
+    images = as_int(sch.get(batch).extent) or 1
+    inside = target.num_cores <= max(images, plan.groups)
+    if inside:
+        sch.compute_at(stages.input, group, preserve_unit_loops=True)
+    _input_transform(sch, stages, 2 if inside else 0, plan, target)
+    _pad(sch, stages.pad, plan, target)
+    shared = batch if images >= target.num_cores else group if inside else panel
+    parallelize(sch, [shared], target, PARALLEL_WORK)
+
+
+def _pack_filters(sch: Schedule, products: BlockRV, columns: int) -> None:
+    """Lay the filters out in the order in which the products read them."""
+    copy = sch.cache_read(products, 1, "global")
+    sch.transform_layout(
+        copy, ("write", 0), lambda x, y, c, f: (f // columns, x, y, c, f % columns)
+    )
+    sch.annotate(copy, LAYOUT_REWRITE, True)
+
+
+def _result_transform(sch: Schedule, stages: _Stages, panel: LoopRV, plan: _Plan) -> None:
+    """Transform back one tile of one vector of channels at a time."""
+    sch.compute_at(stages.result, panel, preserve_unit_loops=True)
+    _, row, column, channel = sch.get_loops(stages.result)[3:]
+    tile_row, row = sch.split(row, [None, plan.tile])
+    tile_column, column = sch.split(column, [None, plan.tile])
+    vector, channel = sch.split(channel, [None, plan.lanes])
+    sch.reorder(tile_row, tile_column, vector, row, column, channel)
+    sch.compute_at(stages.result_rows, vector, preserve_unit_loops=True)
+    sch.set_scope(stages.result_rows, 0, "local")
+    _in_registers(sch, [row, column, channel])
+    _in_registers(sch, sch.get_loops(stages.result_rows)[7:])
+
+
+def _products(sch: Schedule, products: BlockRV, panel: LoopRV, plan: _Plan) -> None:
+    """Multiply: tiles as rows, output channels as lanes, sums in registers."""
+    sch.compute_at(products, panel, preserve_unit_loops=True)
+    x, y, batch, down, across, channel, reduce = sch.get_loops(products)[3:]
+    if plan.fused:
+        across = sch.fuse(down, across)
+    outer, inner = sch.split(across, [None, plan.rows])
+    around = [x, y, batch, *([] if plan.fused else [down]), outer]
+    sch.reorder(*around, reduce, inner, channel)
+    copy = sch.cache_write(products, 0, "local")
+    sch.reverse_compute_at(copy, outer)
+    init = sch.decompose_reduction(products, reduce)
+    _in_registers(sch, [inner, channel])
+    for rv in (init, copy):
+        _in_registers(sch, sch.get_loops(rv)[3 + len(around) :])
+
+
+def _input_transform(
+    sch: Schedule, stages: _Stages, depth: int, plan: _Plan, target: Target
+) -> None:
+    """Transform one tile of one vector of channels at a time."""
+    x, y, batch, down, across, channel = sch.get_loops(stages.input)[depth:]
+    vector, channel = sch.split(channel, [None, plan.lanes])
+    sch.reorder(batch, down, across, vector, x, y, channel)
+    sch.compute_at(stages.input_rows, vector)
+    sch.set_scope(stages.input_rows, 0, "local")
+    _in_registers(sch, [x, y, channel])
+    _in_registers(sch, sch.get_loops(stages.input_rows)[depth + 4 :])
+    if not depth:
+        parallelize(sch, [batch, down, across], target, PARALLEL_WORK)
+
+
+def _pad(sch: Schedule, pad: BlockRV, plan: _Plan, target: Target) -> None:
+    """Fill with zeros, then put the channels last, block by block."""
+    blocks = [pad]
+    if has_branch(sch.get(pad)):
+        blocks.insert(0, sch.decompose_padding(pad, sch.get_loops(pad)[0]))
+    for rv in blocks:
+        batch, row, column, channel = sch.get_loops(rv)
+        vector, channel = sch.split(channel, [None, plan.lanes])
+        if rv is pad:
+            piece, column = sch.split(column, [None, _PIECE])
+            sch.reorder(vector, piece, column, channel)
+        sch.vectorize(channel)
+        parallelize(sch, [batch, row], target, PARALLEL_WORK)
+
+
+def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:
+    """Vectorise the last loop of a tile and unroll the others."""
+    sch.vectorize(loops[-1])
+    for loop in loops[:-1]:
+        sch.unroll(loop)

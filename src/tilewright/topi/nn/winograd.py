@@ -1,0 +1,262 @@
+"""Winograd's minimal filtering: convolutions of stride one with fewer multiplications.
+
+A tile of ``m x m`` results of an ``r x r`` window takes ``(m + r - 1)^2`` multiplications per pair
+of channels instead of ``m^2 r^2`` (Lavin & Gray, *Fast Algorithms for Convolutional Neural
+Networks*, 2016):
+
+    Y = A^T [(G g G^T) * (B^T d B)] A
+
+The matrices come from interpolation at ``m + r - 2`` points and at infinity (Cook and Toom). They
+are made here from the points, exactly. What rounding does to the result depends on the points
+(Barabasz et al., *Error Analysis and Improving the Accuracy of Winograd Convolution*, 2020): with
+0, +-3/4 and +-3/2 the error of F(4x4, 3x3) is a quarter of what it is with the usual 0, +-1, +-2.
+Relative to the largest result, against float64, it is about 3e-6, and 6e-7 for F(2x2, 3x3); direct
+summation has 4e-7.
+
+All stages keep channels last, so that each transform works on vectors of channels and the products
+in between are matrix products; the result comes back in the order of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright import te
+from tilewright.ir import Expr, Select, and_, as_int, const, if_then_else
+from tilewright.support.errors import VerifyError
+from tilewright.te import Tensor, compute
+from tilewright.topi.utils import padding_of, require_equal, require_ndim
+
+WINOGRAD_TILE = "winograd_tile"
+"""Annotation of the block of products: rows of results per tile."""
+
+# Pairs +-a share most of their rows' work; powers of two times small numbers keep factors exact.
+_POINTS = {
+    count: tuple(map(Fraction, points))
+    for count, points in {
+        1: ("0",),
+        2: ("0", "1"),
+        3: ("0", "1", "-1"),
+        4: ("0", "1", "-1", "2"),
+        5: ("0", "3/4", "-3/4", "3/2", "-3/2"),
+        6: ("0", "1", "-1", "1/2", "-1/2", "2"),
+        7: ("0", "1", "-1", "1/2", "-1/2", "2", "-2"),
+    }.items()
+}
+
+Matrix = tuple[tuple[Fraction, ...], ...]
+
+
+@dataclass(frozen=True)
+class WinogradMatrices:
+    """The three transforms of ``F(m, r)``, exactly: of the result, the filter and the input."""
+
+    result: Matrix  # A^T, m x alpha
+    filter: Matrix  # G, alpha x r
+    input: Matrix  # B^T, alpha x alpha
+
+
+@cache
+def winograd_matrices(m: int, r: int) -> WinogradMatrices:
+    """Return the matrices of ``F(m, r)``: ``m`` results of a window of ``r``."""
+    count = m + r - 2
+    if m < 1 or r < 1 or count not in _POINTS:
+        raise VerifyError(
+            f"winograd: F({m}, {r}) needs {count} points; m + r - 2 from 1 to {max(_POINTS)} works"
+        )
+    points = _POINTS[count]
+    zero, one = Fraction(0), Fraction(1)
+    result = tuple((*(a**i for a in points), one if i == m - 1 else zero) for i in range(m))
+    filters, inputs = [], []
+    for a in points:
+        others = [b for b in points if b != a]
+        scale = one
+        for b in others:
+            scale *= a - b
+        filters.append(tuple(a**k / scale for k in range(r)))
+        inputs.append((*_from_roots(others), zero))
+    filters.append((*(zero for _ in range(r - 1)), one))
+    inputs.append(_from_roots(points))
+    return WinogradMatrices(result, tuple(filters), tuple(inputs))
+
+
+def _from_roots(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """Coefficients of the polynomial with these roots, the constant term first."""
+    made = [Fraction(1)]
+    for root in roots:
+        shifted = [Fraction(0), *made]
+        made = [a - root * b for a, b in zip(shifted, [*made, Fraction(0)])]
+    return tuple(made)
+
+
+def winograd_weight(weight: NDArray[Any], m: int) -> NDArray[Any]:
+    """Transform constant filters ``[F, C, r, r]`` to ``[alpha, alpha, C, F]``, in float64."""
+    matrix = np.array(winograd_matrices(m, weight.shape[2]).filter, np.float64)
+    wide = np.einsum("xi,yj,fcij->xycf", matrix, matrix, weight.astype(np.float64), optimize=True)
+    return np.ascontiguousarray(wide.astype(weight.dtype))
+
+
+def conv2d_winograd_weight_transform(weight: Tensor, tile: int) -> Tensor:
+    """Transform filters ``[F, C, r, r]`` to ``[alpha, alpha, C, F]``."""
+    require_ndim("conv2d_winograd", weight, 4)
+    window = _window_of(weight.shape[2:])
+    matrix = winograd_matrices(tile, window).filter
+    alpha = tile + window - 1
+    rows: Tensor = compute(
+        (alpha, window, weight.shape[1], weight.shape[0]),
+        lambda x, j, c, f: _row_of(x, matrix, [weight(f, c, i, j) for i in range(window)]),
+        name="filter_rows",
+    )
+    made: Tensor = compute(
+        (alpha, alpha, weight.shape[1], weight.shape[0]),
+        lambda x, y, c, f: _row_of(y, matrix, [rows(x, j, c, f) for j in range(window)]),
+        name="filter_transform",
+    )
+    return made
+
+
+def conv2d_winograd(data: Tensor, weight: Tensor, padding: Any = 0, tile: int = 4) -> Tensor:
+    """Convolve ``data [N, C, H, W]`` with ``weight [F, C, r, r]`` at stride one."""
+    return conv2d_winograd_without_weight_transform(
+        data, conv2d_winograd_weight_transform(weight, tile), padding, tile
+    )
+
+
+def conv2d_winograd_without_weight_transform(
+    data: Tensor, weight: Tensor, padding: Any = 0, tile: int = 4
+) -> Tensor:
+    """Convolve ``data [N, C, H, W]`` with transformed filters ``weight [alpha, alpha, C, F]``.
+
+    ``tile`` is the number of rows (and columns) of results that are made together.
+    """
+    require_ndim("conv2d_winograd", data, 4)
+    require_ndim("conv2d_winograd", weight, 4)
+    require_equal("conv2d_winograd: channels", data.shape[1], weight.shape[2])
+    alpha = _window_of(weight.shape[:2])
+    matrices = winograd_matrices(tile, alpha - tile + 1)
+    before, after = padding_of(padding, 2)
+    batch, channels, filters = data.shape[0], data.shape[1], weight.shape[3]
+    out = [data.shape[2 + a] + before[a] + after[a] - (alpha - tile) for a in range(2)]
+    tiles = [(extent + tile - 1) // tile for extent in out]
+    source = _pad_channels_last(data, before, [count * tile + alpha - tile for count in tiles])
+    rows: Tensor = compute(
+        (batch, tiles[0], alpha, source.shape[2], channels),
+        lambda n, p, x, w, c: _row_of(
+            x, matrices.input, [source(n, p * tile + i, w, c) for i in range(alpha)], parity=True
+        ),
+        name="input_rows",
+    )
+    inputs: Tensor = compute(
+        (alpha, alpha, batch, tiles[0], tiles[1], channels),
+        lambda x, y, n, p, q, c: _row_of(
+            y, matrices.input, [rows(n, p, x, q * tile + j, c) for j in range(alpha)], parity=True
+        ),
+        name="input_transform",
+    )
+    rc = te.reduce_axis((0, channels), "rc")
+    products: Tensor = compute(
+        (alpha, alpha, batch, tiles[0], tiles[1], filters),
+        lambda x, y, n, p, q, f: te.sum(
+            inputs(x, y, n, p, q, rc.var) * weight(x, y, rc.var, f), axis=[rc]
+        ),
+        name="products",
+        attrs={WINOGRAD_TILE: tile},
+    )
+    summed: Tensor = compute(
+        (batch, out[0], alpha, tiles[1], filters),
+        lambda n, h, y, q, f: _row_of(
+            h % tile, matrices.result, [products(x, y, n, h // tile, q, f) for x in range(alpha)]
+        ),
+        name="result_rows",
+    )
+    result: Tensor = compute(
+        (batch, out[0], out[1], filters),
+        lambda n, h, w, f: _row_of(
+            w % tile, matrices.result, [summed(n, h, y, w // tile, f) for y in range(alpha)]
+        ),
+        name="result_transform",
+    )
+    made: Tensor = compute(
+        (batch, filters, *out),
+        lambda n, f, h, w: result(n, h, w, f),
+        name="conv2d_winograd",
+        tag="conv2d_winograd",
+    )
+    return made
+
+
+def _window_of(shape: Sequence[Any]) -> int:
+    size = as_int(shape[0])
+    if size is None or as_int(shape[1]) != size:
+        raise VerifyError(f"conv2d_winograd: windows are square and constant, got {list(shape)}")
+    return size
+
+
+def _pad_channels_last(data: Tensor, before: Sequence[Any], size: Sequence[Expr]) -> Tensor:
+    """Surround with zeros, up to whole tiles, and put the channels last."""
+
+    def formula(n: Expr, h: Expr, w: Expr, c: Expr) -> Expr:
+        place, inside = [], []
+        for at, lead, extent, total in zip((h, w), before, data.shape[2:], size):
+            place.append(at - lead)
+            if as_int(lead) != 0:
+                inside.append(at >= lead)
+            if as_int(total - extent - lead) != 0:
+                inside.append(at < extent + lead)
+        value = data(n, c, *place)
+        return if_then_else(and_(*inside), value, const(0, data.dtype)) if inside else value
+
+    made: Tensor = compute(
+        (data.shape[0], *size, data.shape[1]), formula, name="pad_temp", tag="injective,pad"
+    )
+    return made
+
+
+def _row_of(row: Expr, matrix: Matrix, values: Sequence[Expr], *, parity: bool = False) -> Expr:
+    """Return one row of ``matrix @ values``; which one is known once loops are unrolled."""
+    made = _combine(matrix[-1], values, parity)
+    for number in range(len(matrix) - 2, -1, -1):
+        made = Select(row == number, _combine(matrix[number], values, parity), made)
+    return made
+
+
+def _combine(factors: Sequence[Fraction], values: Sequence[Expr], parity: bool) -> Expr:
+    """Sum values by parts that rows have in common.
+
+    Points come in pairs ``+-a``. In the rows of the input's transform that belong to a pair, the
+    elements with even numbers have the same factors and those with odd numbers opposite ones
+    (``parity``); in the result's transform the pair itself is added in one row and subtracted in
+    the next. Either part is therefore computed once.
+    """
+    count = len(values)
+    if parity:
+        parts = [range(0, count, 2), range(1, count, 2)]
+    else:
+        parts = [range(1)] + [range(a, min(a + 2, count)) for a in range(1, count, 2)]
+    total: Expr | None = None
+    for part in parts:
+        used = [k for k in reversed(part) if factors[k]]
+        if not used:
+            continue
+        lead = factors[used[0]]
+        term = values[used[0]]
+        for k in used[1:]:
+            term = _add(term, factors[k] / lead, values[k])
+        total = _scaled(lead, term) if total is None else _add(total, lead, term)
+    assert total is not None
+    return total
+
+
+def _scaled(factor: Fraction, value: Expr) -> Expr:
+    return value if factor == 1 else value * const(float(factor), value.dtype)
+
+
+def _add(total: Expr, factor: Fraction, value: Expr) -> Expr:
+    return total - _scaled(-factor, value) if factor < 0 else total + _scaled(factor, value)

@@ -1,0 +1,113 @@
+"""The rule for Winograd convolutions: what it makes is right, fused and blocked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import driver, te, topi
+from tilewright.dlight.base import NotApplicable
+from tilewright.dlight.cpu import Winograd
+from tilewright.ir import IRModule, collect
+from tilewright.target import Target
+from tilewright.tir import IS_SCHEDULED, PARALLEL, Block, For, PrimFunc
+from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
+from tilewright.tir.schedule import Schedule
+
+ONE = Target("native").with_options(num_cores=1)
+TWO = Target("native").with_options(num_cores=2)
+
+
+def conv(
+    shape: tuple[int, ...], filters: int, tile: int, *, epilogue: bool = False, pad: Any = 1
+) -> PrimFunc:
+    size = tile + 2
+    x = te.placeholder(shape, name="x")
+    w = te.placeholder((size, size, shape[1], filters), name="w")
+    out = topi.nn.conv2d_winograd_without_weight_transform(x, w, pad, tile)
+    inputs = [x, w]
+    if epilogue:
+        bias, rest = (
+            te.placeholder((1, filters, 1, 1), name="b"),
+            te.placeholder(out.shape, name="r"),
+        )
+        out = topi.nn.relu(topi.add(topi.add(out, bias), rest))
+        inputs += [bias, rest]
+    return te.create_prim_func([*inputs, out]).with_attr(LAYOUT_FREE, [1])
+
+
+def scheduled(func: PrimFunc, target: Target) -> PrimFunc:
+    made = Winograd().apply(Schedule(IRModule({"main": func})), target)
+    assert isinstance(made, Schedule), made
+    return made.mod["main"].with_attr(IS_SCHEDULED, 1)
+
+
+def reference(x: Any, w: Any) -> Any:
+    x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
+    return np.einsum("nchwij,fcij->nfhw", windows, w.astype(np.float64), optimize=True)
+
+
+@pytest.mark.parametrize("target", [ONE, TWO], ids=["one", "two"])
+@pytest.mark.parametrize(
+    "shape, filters, tile",
+    [
+        ((1, 32, 8, 8), 32, 4),
+        ((1, 16, 7, 7), 32, 2),
+        ((2, 16, 13, 10), 48, 4),
+        ((1, 16, 3, 90), 16, 4),
+        ((1, 16, 1, 1), 16, 2),
+    ],
+)
+def test_results(shape: tuple[int, ...], filters: int, tile: int, target: Target) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape, dtype=np.float32)
+    w = rng.standard_normal((filters, shape[1], 3, 3), dtype=np.float32)
+    b = rng.standard_normal((1, filters, 1, 1), dtype=np.float32)
+    r = rng.standard_normal((shape[0], filters, *shape[2:]), dtype=np.float32)
+    func = scheduled(conv(shape, filters, tile, epilogue=True), target)
+    found = np.empty_like(r)
+    module = driver.compile(IRModule({"main": func}), target)
+    module(x, topi.nn.winograd_weight(w, tile), b, r, found)
+    sums = reference(x, w)
+    expected = np.maximum(sums + b + r, 0)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(sums).max())
+
+
+def test_filters_are_packed_apart() -> None:
+    func = scheduled(conv((1, 32, 8, 8), 64, 4), ONE)
+    main, packers = split_layout_rewrite(func)
+    assert set(packers) == {1}
+    assert main.buffers[1].ndim == 5
+
+
+def test_stages_share_the_loops() -> None:
+    func = scheduled(conv((1, 16, 28, 28), 32, 2, epilogue=True), TWO)
+    parallel = [item for item in collect(func.body, For) if item.kind == PARALLEL]
+    assert len(parallel) == 3  # zeros, channels last, all the rest
+    below = {block.name for block in collect(parallel[-1].body, Block)}
+    assert {"input_transform", "products_update", "result_transform"} <= below
+
+
+@pytest.mark.parametrize("channels, filters", [(10, 16), (16, 24)])
+def test_channels_must_fill_vectors(channels: int, filters: int) -> None:
+    target = Target("llvm -mcpu=znver4 -num-cores=1")
+    sch = Schedule(IRModule({"main": conv((1, channels, 8, 8), filters, 2)}))
+    made = Winograd().apply(sch, target)
+    assert isinstance(made, NotApplicable) and "multiples of 16" in made.reason
+
+
+def test_other_functions_are_left_alone() -> None:
+    x, w = te.placeholder((1, 16, 8, 8), name="x"), te.placeholder((16, 16, 3, 3), name="w")
+    func = te.create_prim_func([x, w, topi.nn.conv2d(x, w, 1, 1)])
+    made = Winograd().apply(Schedule(IRModule({"main": func})), ONE)
+    assert isinstance(made, NotApplicable)
+
+
+def test_an_epilogue_of_another_layout_is_left_to_others() -> None:
+    x, w = te.placeholder((1, 16, 8, 8), name="x"), te.placeholder((4, 4, 16, 16), name="w")
+    out = topi.transpose(topi.nn.conv2d_winograd_without_weight_transform(x, w, 1, 2), (0, 2, 3, 1))
+    made = Winograd().apply(Schedule(IRModule({"main": te.create_prim_func([x, w, out])})), ONE)
+    assert isinstance(made, NotApplicable) and "layout" in made.reason
