@@ -26,6 +26,9 @@ for _name, _kind in (
     ("tir.narrow_dtype", bool),
     # Stores and calls that copies of loops may add to a function, when conditions are hoisted.
     ("tir.unswitch_limit", int),
+    # Error that the choice of a faster algorithm may add to a convolution, relative to its largest
+    # result.
+    ("relax.conv_max_error", float),
 ):
     PASS_OPTIONS.register(_name, _kind)
 

@@ -26,6 +26,7 @@ from tilewright.relax.transform import (
     FuseTransposeMatmul,
     LegalizeOps,
     LowerGraph,
+    SelectConvAlgorithm,
     SplitLayoutRewritePreproc,
     StaticPlanBlockMemory,
 )
@@ -46,6 +47,7 @@ def _zero(target: Target | None) -> Pass:
             FoldConvScale(),
             FuseTransposeMatmul(),
             DeadCodeElimination(),
+            SelectConvAlgorithm(target),
             LegalizeOps(),
             CanonicalizeBindings(),
             AnnotateTIROpPattern(),

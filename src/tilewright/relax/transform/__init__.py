@@ -27,6 +27,7 @@ from tilewright.relax.transform.layout_free import (
 from tilewright.relax.transform.legalize_ops import LegalizeOps
 from tilewright.relax.transform.lower_graph import LowerGraph
 from tilewright.relax.transform.plan_memory import StaticPlanBlockMemory
+from tilewright.relax.transform.select_conv_algorithm import SelectConvAlgorithm
 
 if TYPE_CHECKING:
     from tilewright.meta_schedule.passes import (
@@ -65,6 +66,7 @@ __all__ = [
     "MetaScheduleTuneIRMod",
     "MetaScheduleTuneTIR",
     "OpPattern",
+    "SelectConvAlgorithm",
     "StaticPlanBlockMemory",
     "analyze_pattern",
 ]

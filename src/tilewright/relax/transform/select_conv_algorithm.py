@@ -1,0 +1,141 @@
+"""``SelectConvAlgorithm``: how a convolution with constant weights is computed.
+
+A convolution of stride one may be computed by Winograd's filtering, with fewer multiplications but
+larger filters and a larger rounding error (``topi.nn.conv2d_winograd``). The pass compares
+estimates of the cycles, transforms and memory traffic included, and transforms the weights of those
+convolutions that gain. Runs before ``LegalizeOps``; what it leaves is convolved directly.
+
+How far results may be off is the user's choice: ``max_error`` (or the pass option
+``relax.conv_max_error``) bounds the error of a convolution relative to its largest result, against
+exact arithmetic. The default of 1e-5 admits everything below; 0 leaves all convolutions direct.
+Inputs of a tile are added before they are multiplied, so one infinity or NaN, or numbers near the
+largest float, spoil the tile that they are in, where direct convolution spoils single results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright import topi
+from tilewright.ir import IRModule, PassContext, as_int
+from tilewright.relax.expr import Constant, ConstantData, RelaxCall, RelaxExpr, RelaxVar, const
+from tilewright.relax.registry import is_call_to
+from tilewright.relax.rewriter import FunctionRewriter, GraphPass
+from tilewright.relax.struct_info import TensorStructInfo
+from tilewright.target import Target
+
+#: Error of F(m x m, 3 x 3) in float32 by ``m``: what up to 2048 channels show, with a margin.
+WINOGRAD_ERRORS = {2: 2e-6, 4: 1e-5}
+
+# Bytes per cycle that come from memory, and cycles for which an element occupies the core on its
+# way between the channel-first and the channel-last layout.
+_MEMORY_BYTES = 8
+_LAYOUT_CYCLES = 0.75
+# What Winograd must save at least: the estimates aren't better than that.
+_GAIN = 1.1
+
+
+class SelectConvAlgorithm(GraphPass):
+    """Replace convolutions by Winograd's where that is faster and accurate enough."""
+
+    def __init__(self, target: Target | None = None, *, max_error: float = 1e-5) -> None:
+        self.target = target
+        self.max_error = max_error
+
+    def rewriter(self, mod: IRModule) -> FunctionRewriter:
+        """Make the rewriter."""
+        max_error = PassContext.current().option("relax.conv_max_error", self.max_error)
+        target = self.target or Target.current() or Target("native")
+        return _AlgorithmSelector(mod, target, max_error)
+
+
+class _AlgorithmSelector(FunctionRewriter):
+    def __init__(self, mod: IRModule, target: Target, max_error: float) -> None:
+        super().__init__(mod)
+        self.target = target
+        self.tiles = [tile for tile, error in WINOGRAD_ERRORS.items() if error <= max_error]
+        self.transformed: dict[tuple[ConstantData, int], Constant] = {}
+
+    def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
+        if not is_call_to(value, "nn.conv2d") or self.target.device_kind != "cpu":
+            return value
+        assert isinstance(value, RelaxCall)
+        data, weight = value.args
+        sizes = _constant_sizes(value)
+        if sizes is None or not isinstance(weight, Constant):
+            return value
+        tile = choose_winograd_tile(*sizes, tiles=self.tiles, target=self.target)
+        if tile is None:
+            return value
+        padding = value.attrs["padding"]
+        made: RelaxExpr = self.builder.call_te(
+            lambda x, w: topi.nn.conv2d_winograd_without_weight_transform(x, w, padding, tile),
+            data,
+            self.transform(weight, tile),
+            primfunc_name_hint="conv2d_winograd",
+        )
+        return made
+
+    def transform(self, weight: Constant, tile: int) -> Constant:
+        """Return transformed weights; each constant is transformed once."""
+        key = weight.value, tile
+        if key not in self.transformed:
+            self.transformed[key] = const(topi.nn.winograd_weight(weight.data, tile))
+        return self.transformed[key]
+
+
+def _constant_sizes(call: RelaxCall) -> tuple[int, int, int, int, int] | None:
+    """Batch, input channels, output channels, and rows and columns of the result.
+
+    ``None`` unless these are constant and the convolution has a dense 3 x 3 window of stride one
+    in float32.
+    """
+    data, weight, out = (item.struct_info for item in (call.args[0], call.args[1], call))
+    known = all(isinstance(info, TensorStructInfo) and info.has_shape for info in (data, weight))
+    if not known or data.dtype != "float32" or call.attrs["groups"] != 1:
+        return None
+    if not _all_ones(call.attrs["strides"]) or not _all_ones(call.attrs["dilation"]):
+        return None
+    if [as_int(extent) for extent in weight.shape[2:]] != [3, 3]:
+        return None
+    sizes = [as_int(e) for e in (data.shape[0], data.shape[1], weight.shape[0], *out.shape[2:])]
+    return None if not all(sizes) else tuple(sizes)  # type: ignore[return-value]
+
+
+def _all_ones(value: int | Sequence[int]) -> bool:
+    return all(item == 1 for item in ((value,) if isinstance(value, int) else value))
+
+
+def choose_winograd_tile(
+    batch: int,
+    channels: int,
+    filters: int,
+    height: int,
+    width: int,
+    *,
+    tiles: Sequence[int],
+    target: Target,
+) -> int | None:
+    """Return the tile ``m`` of the fastest F(m x m, 3 x 3), or ``None`` if direct is as fast."""
+    lanes = target.vector_lanes(32)
+    if channels % lanes or filters % lanes:
+        return None
+    pairs = channels * filters
+    best = None, _cycles(batch * height * width * 9 * pairs, 9 * pairs, lanes) / _GAIN
+    for tile in tiles:
+        alpha = tile + 2
+        count = batch * -(-height // tile) * -(-width // tile)
+        # Each of the 2 alpha (or alpha + tile) rows of a transform takes about two operations per
+        # element, and every element is loaded and stored.
+        moved = count * (2 * alpha * alpha * channels + alpha * (alpha + tile) * filters) / lanes
+        layout = batch * height * width * (channels + filters) * _LAYOUT_CYCLES
+        products = _cycles(count * alpha * alpha * pairs, alpha * alpha * pairs, lanes)
+        cycles = products + 2 * moved + layout
+        if cycles < best[1]:
+            best = tile, cycles
+    return best[0]
+
+
+def _cycles(multiplications: int, weights: int, lanes: int) -> float:
+    """Cycles for so many multiply-adds with so many different weights."""
+    return max(multiplications / (2 * lanes), 4 * weights / _MEMORY_BYTES)

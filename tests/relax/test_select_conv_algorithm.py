@@ -1,0 +1,131 @@
+"""Which convolutions become Winograd's, and that their results stay within the stated error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.relax.helpers import graph_of, random, values
+from tilewright import relax
+from tilewright.ir import IRModule, PassContext
+from tilewright.relax import transform as t
+from tilewright.relax.expr import Constant
+from tilewright.relax.transform.select_conv_algorithm import WINOGRAD_ERRORS, choose_winograd_tile
+from tilewright.target import Target
+
+TARGET = Target("native").with_options(num_cores=1)
+WIDE = Target("llvm -mcpu=znver4 -num-cores=1")
+X, W = random(1, 32, 14, 14, seed=1), random(48, 32, 3, 3, seed=2)
+
+
+def conv(x: Any, weight: Any = None, **options: Any) -> Any:
+    weight = relax.const(W) if weight is None else weight
+    return relax.op.nn.conv2d(x, weight, **{"padding": 1, **options})
+
+
+def kernels(mod: IRModule, **options: Any) -> list[str]:
+    return values(t.SelectConvAlgorithm(WIDE, **options)(mod))
+
+
+def filters_of(mod: IRModule) -> list[Constant]:
+    calls = [binding.value for binding in mod["main"].bindings]
+    return [
+        arg
+        for call in calls
+        if call.op_name == "call_tir"
+        for arg in call.args[1].items
+        if isinstance(arg, Constant)
+    ]
+
+
+def reference(x: Any, w: Any) -> Any:
+    x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
+    return np.einsum("nchwij,fcij->nfhw", windows, w.astype(np.float64), optimize=True)
+
+
+@pytest.mark.parametrize("max_error, size", [(1e-5, 6), (3e-6, 4), (0.0, None)])
+def test_the_tolerance_decides(max_error: float, size: int | None) -> None:
+    made = t.SelectConvAlgorithm(WIDE, max_error=max_error)(graph_of(conv, X))
+    if size is None:
+        assert values(made) == ["nn.conv2d"]
+    else:
+        assert values(made) == ["conv2d_winograd"]
+        assert [c.data.shape for c in filters_of(made)] == [(size, size, 32, 48)]
+
+
+def test_the_pass_option_goes_before_the_argument() -> None:
+    with PassContext(config={"relax.conv_max_error": 0.0}):
+        assert kernels(graph_of(conv, X)) == ["nn.conv2d"]
+
+
+@pytest.mark.parametrize("max_error", [1e-5, 3e-6])
+@pytest.mark.parametrize("channels", [64, 256])
+def test_results_stay_within_the_stated_error(max_error: float, channels: int) -> None:
+    x, w = random(1, channels, 14, 11, seed=3), random(64, channels, 3, 3, seed=4)
+    mod = t.SelectConvAlgorithm(TARGET, max_error=max_error)(
+        graph_of(lambda x: conv(x, relax.const(w)), x)
+    )
+    assert values(mod) == ["conv2d_winograd"]
+    found = relax.build(mod, TARGET)(x)
+    expected = reference(x, w)
+    assert np.abs(found.numpy() - expected).max() <= max_error * np.abs(expected).max()
+    assert max(e for e in WINOGRAD_ERRORS.values() if e <= max_error) <= max_error
+
+
+def test_bias_residual_and_activation_are_fused() -> None:
+    bias = random(48, 1, 1, seed=5)
+
+    def body(x: Any, rest: Any) -> Any:
+        return relax.op.nn.relu(conv(x) + relax.const(bias) + rest)
+
+    rest = random(1, 48, 14, 14, seed=6)
+    mod = relax.get_pipeline("zero", WIDE)(graph_of(body, X, rest))
+    assert values(mod) == ["fused_conv2d_winograd_add_add_relu"]
+    found = relax.build(graph_of(body, X, rest), TARGET)(X, rest)
+    expected = np.maximum(reference(X, W) + bias + rest, 0)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "options", [{"strides": 2}, {"dilation": 2}, {"padding": 0, "strides": (1, 2)}]
+)
+def test_other_steps_stay_direct(options: dict[str, Any]) -> None:
+    assert kernels(graph_of(lambda x: conv(x, **options), X)) == ["nn.conv2d"]
+
+
+@pytest.mark.parametrize("shape", [(48, 32, 5, 5), (48, 32, 1, 1), (48, 32, 3, 1), (40, 32, 3, 3)])
+def test_other_windows_and_channels_stay_direct(shape: tuple[int, ...]) -> None:
+    weight = random(*shape)
+    body = lambda x: relax.op.nn.conv2d(x, relax.const(weight), padding=2)
+    assert kernels(graph_of(body, X)) == ["nn.conv2d"]
+
+
+def test_groups_other_types_and_weights_of_run_time_stay_direct() -> None:
+    grouped = graph_of(lambda x: conv(x, relax.const(random(48, 16, 3, 3)), groups=2), X)
+    assert kernels(grouped) == ["nn.conv2d"]
+    assert kernels(graph_of(conv, X, W)) == ["nn.conv2d"]
+    wide = graph_of(lambda x: conv(x, relax.const(W.astype("float64"))), X.astype("float64"))
+    assert kernels(wide) == ["nn.conv2d"]
+
+
+def test_gpus_have_rules_of_their_own() -> None:
+    mod = graph_of(conv, X)
+    assert values(t.SelectConvAlgorithm(Target("cuda -arch=sm_80"))(mod)) == ["nn.conv2d"]
+
+
+def test_equal_constants_are_transformed_once() -> None:
+    weight = relax.const(random(32, 32, 3, 3))
+    mod = graph_of(lambda x: conv(conv(x, weight), weight), X)
+    first, second = filters_of(t.SelectConvAlgorithm(WIDE)(mod))
+    assert first is second
+
+
+def test_large_filters_of_small_images_are_not_made_larger() -> None:
+    tiles = [2, 4]
+    assert choose_winograd_tile(1, 64, 64, 56, 56, tiles=tiles, target=WIDE) == 4
+    assert choose_winograd_tile(1, 512, 512, 7, 7, tiles=tiles, target=WIDE) == 2
+    assert choose_winograd_tile(1, 2048, 2048, 2, 2, tiles=tiles, target=WIDE) is None
+    assert choose_winograd_tile(64, 512, 512, 7, 7, tiles=tiles, target=WIDE) == 4
