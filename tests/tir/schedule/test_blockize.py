@@ -274,3 +274,17 @@ def test_cache_after_blockize():
     with pytest.raises(ScheduleError, match=r"updates C"):
         sch.cache_write("C", 0, "local")
     check(sch, before)
+
+
+def test_unit_axes_of_different_kinds() -> None:
+    x = te.placeholder((1, 8), name="x")
+    k, r = te.reduce_axis((0, 1), "k"), te.reduce_axis((0, 2), "r")
+    made = te.compute(
+        (1, 4), lambda i, j: te.sum(x[i + k.var, j * 2 + r.var], axis=[k, r]), name="C"
+    )
+    before = te.create_prim_func([x, made])
+    sch = Schedule(before)
+    unit = sch.get_loops("C")[2]
+    sch.decompose_reduction(sch.get_block("C"), unit)
+    sch.blockize(sch.get_loops("C_update")[-1])
+    check(sch, before)

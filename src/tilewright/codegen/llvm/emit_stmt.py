@@ -12,6 +12,7 @@ from typing import Any
 from tilewright.codegen.llvm import emit_calls as _calls  # noqa: F401 - registers the intrinsics
 from tilewright.codegen.llvm import emit_dot as _dot  # noqa: F401 - likewise
 from tilewright.codegen.llvm.emit_expr import ExprEmitter
+from tilewright.codegen.llvm.moves import moved_as_bits
 from tilewright.codegen.llvm.types import memory_bytes, memory_type
 from tilewright.codegen.llvm.writer import Scope
 from tilewright.ir import Call, Expr, Var, as_int, dtypes, pre_order
@@ -112,6 +113,7 @@ class FunctionEmitter(ExprEmitter):
             self.visit(node.value)
 
     def visit_BufferStore(self, node: BufferStore) -> None:
+        node = moved_as_bits(node)
         value = self.visit(node.value)
         self.store(node.buffer, node.indices, value, node.value.dtype)
 

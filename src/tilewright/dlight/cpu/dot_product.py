@@ -87,11 +87,10 @@ class DotProductTile(ScheduleRule):
         plan = choose_plan(sch.mod["main"], sch.get(main), axes, target)
         if plan is None:
             return NotApplicable("no reduction axis and axis to vectorise that operands allow")
-        others = [sch.get(rv).name for rv in blocks if rv not in (main, *consumers)]
-        _schedule(sch, main, consumers, axes, plan, target)
-        for name in others:
-            rv = sch.get_block(name) if sch.has_block(name) else None
-            if rv is None or sch.get(rv).annotations.get(LAYOUT_REWRITE):
+        others = [rv for rv in blocks if rv not in (main, *consumers)]
+        copies = _schedule(sch, main, consumers, axes, plan, target)
+        for rv in others:
+            if rv in copies:
                 continue
             if is_injective(sch, rv):
                 schedule_injective(sch, rv, target)
@@ -133,7 +132,7 @@ def choose_plan(func: PrimFunc, block: Block, axes: Sequence[Axis], target: Targ
     reduce = _reduction_axis(dot, a, b, axes)
     if reduce is None:
         return None
-    constants = {func.buffer_map.get(func.params[p]) for p in layout_free_positions(func)}
+    constants = _constants(func)
     plans = [
         plan
         for panel, word in ((a, b), (b, a))
@@ -218,7 +217,8 @@ def _schedule(
     axes: Sequence[Axis],
     plan: Plan,
     target: Target,
-) -> None:
+) -> list[BlockRV]:
+    """Schedule the sum and its operands; return the blocks that copy these."""
     width = plan.dot.width
     places = {axis.var: place for place, axis in enumerate(axes)}
     first, _ = _factors(sch, main)
@@ -230,10 +230,13 @@ def _schedule(
     assert renewed is not None and len(renewed) == len(axes)
     row = None if plan.row is None else renewed[places[plan.row.var]]
     vector, reduce = renewed[places[plan.vector.var]], renewed[places[plan.reduce.var]]
+    copies = []
     for is_panel in (True, False):
         operand = _factors(sch, main)[0 if panel_first == is_panel else 1]
-        _lay_out(sch, main, operand, reduce, vector if is_panel else None, plan, target)
+        copy = _lay_out(sch, main, operand, reduce, vector if is_panel else None, plan, target)
+        copies += [] if copy is None else [copy]
     _schedule_tile(sch, main, consumers, renewed, row, vector, reduce, plan, target)
+    return copies
 
 
 def _factors(sch: Schedule, main: BlockRV) -> tuple[BufferLoad, BufferLoad]:
@@ -250,31 +253,84 @@ def _lay_out(
     vector: Axis | None,
     plan: Plan,
     target: Target,
-) -> None:
-    """Bring an operand into panels along ``vector``, or into words where it has none."""
+) -> BlockRV | None:
+    """Bring an operand into panels along ``vector``, or into words where it has none.
+
+    Returns the block that does so, if it is not there already.
+    """
     width, columns = plan.dot.width, plan.tile.columns
     deep = _dimension(operand, reduce)
     assert deep is not None
     last = operand.buffer.ndim - 1
-    if vector is None and deep == last and (as_int(operand.buffer.shape[-1]) or 1) % width == 0:
-        return
+    is_padded = operand.buffer not in sch.mod["main"].buffers
+    if vector is None and deep == last and not is_padded:
+        return None
     copy = _copy_of(sch, main, operand)
 
     def words(indices: Sequence[Expr]) -> list[Expr]:
         return [i // width if d == deep else i for d, i in enumerate(indices)]
 
-    if vector is None:
-        sch.transform_layout(copy, ("write", 0), lambda *i: (*words(i), i[deep] % width))
-    else:
-        wide = _dimension(operand, vector)
+    wide = None if vector is None else _dimension(operand, vector)
+
+    def panels(*i: Expr) -> tuple[Expr, ...]:
         assert wide is not None
+        rest = [index for d, index in enumerate(words(i)) if d != wide]
+        return (i[wide] // columns, *rest, i[wide] % columns, i[deep] % width)
 
-        def panels(*i: Expr) -> tuple[Expr, ...]:
-            rest = [index for d, index in enumerate(words(i)) if d != wide]
-            return (i[wide] // columns, *rest, i[wide] % columns, i[deep] % width)
-
+    # Loops first: how elements of the new layout lie is harder to see through.
+    if wide is None and deep == last:
+        schedule_injective(sch, copy, target)
+    else:
+        _schedule_copy(sch, copy, deep, wide, plan, target)
+    if wide is not None:
         sch.transform_layout(copy, ("write", 0), panels)
-    sch.annotate(copy, LAYOUT_REWRITE, True)
+    elif deep != last:
+        sch.transform_layout(copy, ("write", 0), lambda *i: (*words(i), i[deep] % width))
+    if {region.buffer for region in sch.get(copy).reads} <= _constants(sch.mod["main"]):
+        sch.annotate(copy, LAYOUT_REWRITE, True)
+    return copy
+
+
+def _schedule_copy(
+    sch: Schedule, copy: BlockRV, deep: int, wide: int | None, plan: Plan, target: Target
+) -> None:
+    """Copy lines of the operand so that neighbours along K come to lie side by side.
+
+    Where K is the operand's last dimension they do already, and are moved together; else a line for
+    each of them is read, and all are written by turns.
+    """
+    loops = sch.get_loops(copy)
+    last = len(loops) - 1
+    work = work_of(axes_of(sch, copy) or [])
+    outer, neighbour = sch.split(loops[deep], [None, plan.dot.width])
+    if wide is None:
+        order = [outer if d == deep else loop for d, loop in enumerate(loops)]
+        sch.reorder(*order, neighbour)
+        sch.vectorize(order[-1])
+        parallelize(sch, order[:-1], target, work)
+        return
+    panel, column = sch.split(loops[wide], [None, plan.tile.columns])
+    order = [outer if d == deep else loop for d, loop in enumerate(loops) if d != wide]
+    if deep == last:
+        order, (block, inner) = order[:-1], sch.split(outer, [None, _line(sch, copy, plan, target)])
+        sch.reorder(panel, *order, block, column, inner, neighbour)
+        sch.vectorize(neighbour)
+    else:
+        sch.reorder(panel, *order, column, neighbour)
+        sch.vectorize(column)
+    parallelize(sch, [panel], target, work)
+
+
+def _line(sch: Schedule, copy: BlockRV, plan: Plan, target: Target) -> int:
+    """Words of a cache line, or the most below that divide K."""
+    extent = as_int(sch.get(copy).iter_vars[-1].dom.extent) or plan.dot.width
+    words = extent // plan.dot.width
+    return max(size for size in range(1, target.vector_lanes(32) + 1) if words % size == 0)
+
+
+def _constants(func: PrimFunc) -> set[Buffer | None]:
+    """The operands that are known before the function runs."""
+    return {func.buffer_map.get(func.params[p]) for p in layout_free_positions(func)}
 
 
 def _copy_of(sch: Schedule, main: BlockRV, operand: BufferLoad) -> BlockRV:

@@ -65,6 +65,8 @@ from tilewright.tir.transform.effects import memory_read
 #: Vectors longer than this many registers are cut into chunks.
 MAX_REGISTERS = 4
 _UNROLL_CHUNKS = 8
+#: Most vectors whose lanes are stored by turns.
+_INTERLEAVED = 8
 
 
 class VectorizeLoop(FunctionTransform):
@@ -389,9 +391,39 @@ class _Vectorizer(Mutator):
         minimum, extent = self.visit(node.min), self.visit(node.extent)
         if _lanes(minimum) > 1 or _lanes(extent) > 1:
             raise _CannotVectorize
+        if (made := self._interleaved(node)) is not None:
+            return made
         # Some lanes may be off: threads would not know which.
         kind = SERIAL if node.kind == PARALLEL else node.kind
         return node.replace(min=minimum, extent=extent, body=self.visit(node.body), kind=kind)
+
+    def _interleaved(self, loop: For) -> BufferStore | None:
+        """``for q in 4: A[i * 4 + q] = ...``: all lanes of ``i`` together fill one place.
+
+        One vector for each ``q``, and one store of what they have by turns.
+        """
+        store, count = loop.body, as_int(loop.extent)
+        if not isinstance(store, BufferStore) or as_int(loop.min) != 0 or count is None:
+            return None
+        if not 2 <= count <= _INTERLEAVED or dtypes.lanes_of(store.value.dtype) > 1:
+            return None
+        if len(store.indices) != 1 or _reads_data(store.value, store.buffer):
+            return None
+        first = self.visit(substitute(store.indices[0], {loop.loop_var: const(0)}))
+        step = substitute(store.indices[0], {loop.loop_var: const(1)}) - substitute(
+            store.indices[0], {loop.loop_var: const(0)}
+        )
+        if not isinstance(first, Ramp) or as_int(self.analyzer.simplify(step)) != 1:
+            return None
+        if as_int(self.analyzer.simplify(first.stride)) != count:
+            return None
+        values = [
+            self.widen(self.visit(substitute(store.value, {loop.loop_var: const(q)})))
+            for q in range(count)
+        ]
+        picks = tuple(q * self.lanes + lane for lane in range(self.lanes) for q in range(count))
+        index = Ramp(first.base, const(1), count * self.lanes)
+        return BufferStore(store.buffer, Shuffle(tuple(values), picks), (index,))
 
     def visit_LetStmt(self, node: LetStmt) -> Any:
         value = self.visit(node.value)
@@ -418,6 +450,10 @@ class _Vectorizer(Mutator):
 
 def _reads_buffer(expr: Expr, buffer: Any) -> bool:
     return any(isinstance(i, BufferLoad) and i.buffer is buffer for i in pre_order(expr))
+
+
+def _reads_data(expr: Expr, buffer: Any) -> bool:
+    return any(isinstance(i, BufferLoad) and i.buffer.data is buffer.data for i in pre_order(expr))
 
 
 def _maskable(stmt: Stmt, lanes: int) -> bool:
