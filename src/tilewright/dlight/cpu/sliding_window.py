@@ -1,13 +1,19 @@
-"""Windows that slide over the rows of a channel: depthwise convolution, pooling.
+"""Windows that slide over the rows of a channel: depthwise and grouped convolution, pooling.
 
-Nothing but the window itself is reused, so a tile of neighbouring results, some rows high, is kept
-in registers while the unrolled window passes over it: rows that overlap are loaded once. The padded
-input is made channel by channel, right before it is used, so that it stays in the nearest cache.
+Little but the window itself is reused, so a tile of the result is kept in registers while the
+window passes over it: some rows of one vector of neighbouring columns each, of some filters where
+several share what they read. For one column of the window the rows that it covers are loaded once,
+and serve all its rows and all the filters.
+
+Padding is not copied: where the window reaches beyond the edge, lanes of the loads are off. The
+last tile of an axis is computed whole in the same way, so there is one copy of the code.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.cpu.common import (
@@ -22,28 +28,48 @@ from tilewright.dlight.cpu.common import (
     schedule_injective,
     stores_of,
     stride_of,
-    vector_extent,
     work_of,
 )
 from tilewright.ir import Var, uses_var
+from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.transform.loop_partition import KEEP_WHOLE
 
 # Larger windows are left to rules that reduce in loops.
 _LARGEST_WINDOW = 128
-# Steps of the window that are written out; larger windows keep their outer loop.
-_UNROLLED = 32
-# Vectors of results that a tile holds.
-_ACCUMULATORS = 16
+# Multiply-adds of vectors that are written out; the columns of larger windows keep their loop.
+_UNROLLED = 160
+# Vectors of results that a tile holds: enough to hide the latency of two multiply-add units, and
+# few enough to leave registers to the rows of the window.
+_ACCUMULATORS = 14
+# Filters that share what they read; with more, fewer rows are left to share the weights.
+_FILTERS = 8
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a window is made of.
+
+    ``data`` is read through it, ``column`` is the axis of the result that it slides along, ``row``
+    the one across, ``filters`` an axis of the result that the data does not depend on.
+    """
+
+    data: BufferLoad
+    column: Axis
+    row: Axis | None
+    filters: Axis | None
+    moving: tuple[Axis, ...]
+    depth: tuple[Axis, ...]
 
 
 class SlidingWindow(ScheduleRule):
     """Applies to one reduction over a small window that moves with the last axis of the result."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Tile rows and columns, unroll the window, prepare the input channel by channel."""
+        """Tile rows and columns, unroll the window, read what is padded where it lies."""
         inline_injective(sch)
         blocks = leaf_blocks(sch)
         reductions = [rv for rv in blocks if not is_injective(sch, rv)]
@@ -54,103 +80,143 @@ class SlidingWindow(ScheduleRule):
         axes = axes_of(sch, main)
         if len(consumers) > 1 or axes is None:
             return NotApplicable("the reduction has several consumers or unusual loops")
-        found = window_of(sch.get(main), axes)
-        if found is None:
+        if window_of(sch.get(main), axes) is None:
             return NotApplicable("no small window moves along the last axis of the result")
-        data, column, row = found
-        producers = [rv for rv in blocks if rv != main and rv not in consumers]
-        _schedule(sch, main, consumers, producers, axes, (data, column, row), target)
+        producers = [rv for rv in blocks if rv is not main and _feeds(sch, rv, main)]
+        left = [rv for rv in producers if not _inlined(sch, rv)]
+        axes = axes_of(sch, main)
+        window = None if axes is None else window_of(sch.get(main), axes)
+        if axes is None or window is None:
+            return NotApplicable("the padding changes the window")
+        for rv in left:
+            schedule_injective(sch, rv, target)
+        _schedule(sch, main, consumers, axes, window, target)
         return sch
 
 
-def window_of(block: Block, axes: Sequence[Axis]) -> tuple[BufferLoad, Axis, Axis | None] | None:
-    """Return what is read through the window, the axis it slides along, and the one across."""
+def window_of(block: Block, axes: Sequence[Axis]) -> Window | None:
+    """Return the window of a reduction; ``None`` if there is none, or a large one."""
     stores, loads = stores_of(block), loads_of(block)
     spatial = [axis for axis in axes if not axis.is_reduce and axis.extent != 1]
     reduce = [axis for axis in axes if axis.is_reduce]
     if len(stores) != 1 or not spatial or any(axis.extent is None for axis in reduce):
         return None
     column = spatial[-1]
-    if (
-        work_of(reduce) > _LARGEST_WINDOW
-        or column.extent is None
-        or stride_of(stores[0].indices, stores[0].buffer, column.var) != 1
-    ):
+    if column.extent is None or stride_of(stores[0].indices, stores[0].buffer, column.var) != 1:
         return None
-    window = {axis.var for axis in reduce if axis.extent != 1}
-    slides = [load for load in loads if _moves(load, column, window)]
+    own = {axis.var for axis in reduce if axis.extent != 1}
+    slides = [load for load in loads if _moves(load, column, own)]
     if len(slides) != 1 or stride_of(slides[0].indices, slides[0].buffer, column.var) is None:
         return None
-    others = [load for load in loads if load is not slides[0]]
+    data = slides[0]
+    others = [load for load in loads if load is not data]
     if any(uses_var(i, {column.var}) for load in others for i in load.indices):
         return None
-    row = next((axis for axis in reversed(spatial[:-1]) if _moves(slides[0], axis, window)), None)
-    return slides[0], column, row
+    moving = [axis for axis in reduce if any(_moves(data, s, {axis.var}) for s in spatial)]
+    if work_of(moving) > _LARGEST_WINDOW:
+        return None
+    row = next((axis for axis in reversed(spatial[:-1]) if _moves(data, axis, own)), None)
+    shared = [
+        axis
+        for axis in spatial
+        if not any(uses_var(i, {axis.var}) for i in data.indices)
+        and all(any(uses_var(i, {axis.var}) for i in load.indices) for load in others)
+    ]
+    depth = tuple(axis for axis in reduce if axis not in moving)
+    return Window(data, column, row, shared[-1] if shared else None, tuple(moving), depth)
 
 
 def _moves(load: BufferLoad, axis: Axis, window: set[Var]) -> bool:
     return any(uses_var(index, {axis.var}) and uses_var(index, window) for index in load.indices)
 
 
+def _feeds(sch: Schedule, rv: BlockRV, main: BlockRV) -> bool:
+    """Whether a block comes before the reduction (the others are its epilogue)."""
+    written = {region.buffer for region in sch.get(main).writes}
+    return not any(region.buffer in written for region in sch.get(rv).reads)
+
+
+def _inlined(sch: Schedule, rv: BlockRV) -> bool:
+    """Read what padding is made of where it is used: its conditions become masks of the loads."""
+    try:
+        sch.compute_inline(rv)
+    except ScheduleError:
+        return False  # it stays a block of its own
+    return True
+
+
 def _schedule(
     sch: Schedule,
     main: BlockRV,
     consumers: Sequence[BlockRV],
-    producers: Sequence[BlockRV],
     axes: Sequence[Axis],
-    found: tuple[BufferLoad, Axis, Axis | None],
+    window: Window,
     target: Target,
 ) -> None:
-    data, column, row = found
-    block = sch.get(main)
-    lanes = target.vector_lanes(max(16, element_bits(block)))
-    filler = next((rv for rv in producers if data.buffer in _written(sch, rv)), None)
+    lanes = target.vector_lanes(max(16, element_bits(sch.get(main))))
     if consumers:
         epilogue = consumers[0]
         sch.set_scope(main, 0, "local")
     else:
         epilogue = sch.cache_write(main, 0, "local")
-    width = vector_extent(column.extent, lanes, 4 * lanes) or 1
-    vectors = -(-width // lanes)
-    channels = [axis.loop for axis in axes if not axis.is_reduce and axis not in (row, column)]
-    window = [axis for axis in axes if axis.is_reduce]
-    column_outer, column_inner = sch.split(column.loop, [None, width])
-    places, tile = [column_outer], [column_inner]
-    if row is not None:
-        height = _height(row.extent, _ACCUMULATORS // vectors)
-        row_outer, row_inner = sch.split(row.loop, [None, height])
-        places, tile = [row_outer, column_outer], [row_inner, column_inner]
-    steps = [axis.loop for axis in window]
-    sch.reorder(*channels, *places, *steps, *tile)
-    sch.reverse_compute_at(epilogue, places[-1])
-    depth = len(channels) + len(places)
+    sizes = _tile(window, lanes)
+    if len(stores_of(sch.get(main))[0].indices) > 1:
+        # A row of the tile is whole vectors, also where the image ends before them.
+        sch.storage_align(main, 0, -2, lanes, 0)
+    tiled = [axis for axis, _ in sizes]
+    outer = [axis.loop for axis in axes if not axis.is_reduce and axis not in tiled]
+    channels, tile = list(outer), []
+    for axis, size in sizes:
+        around, inside = sch.split(axis.loop, [None, size])
+        sch.annotate(around, KEEP_WHOLE, 1)
+        outer.append(around)
+        tile.append(inside)
+        if axis is window.filters:
+            channels.append(around)
+    # Column by column of the window: the rows that one of them reads stay in registers.
+    steps = [axis.loop for axis in (*window.depth, *reversed(window.moving))]
+    sch.reorder(*outer, *steps, *tile)
+    sch.reverse_compute_at(epilogue, outer[-1])
     init = sch.decompose_reduction(main, steps[0])
-    for rv, skip in ((main, depth + len(steps)), (init, depth), (epilogue, depth)):
+    for rv, skip in ((main, len(outer) + len(steps)), (init, len(outer)), (epilogue, len(outer))):
         loops = sch.get_loops(rv)[skip:]
         sch.vectorize(loops[-1])
         for loop in loops[:-1]:
             sch.unroll(loop)
-    unrolled = 1
-    for axis in reversed(window):
-        unrolled *= axis.extent or 1
-        if unrolled > _UNROLLED:
+    _unroll_window(sch, window, math.prod(size for _, size in sizes) // lanes)
+    parallelize(sch, channels, target, 2 * work_of(axes))
+
+
+def _tile(window: Window, lanes: int) -> list[tuple[Axis, int]]:
+    """Axes of the result that make the tile, outermost first, and how much of each."""
+    column, left = window.column, _ACCUMULATORS
+    sizes: list[tuple[Axis, int]] = []
+    if window.filters is not None:
+        size = _height(window.filters.extent, _FILTERS)
+        sizes.append((window.filters, size))
+        left //= size
+    if window.row is not None:
+        size = _height(window.row.extent, left)
+        sizes.append((window.row, size))
+        left = 1
+    extent = column.extent or lanes
+    vectors = min(max(left // 2, 1), -(-extent // lanes))
+    return [*sizes, (column, vectors * lanes)]
+
+
+def _unroll_window(sch: Schedule, window: Window, tile: int) -> None:
+    """Write out the innermost loops of the window while the code stays short."""
+    steps = tile
+    for axis in window.moving:
+        steps *= axis.extent or 1
+        if steps > _UNROLLED:
             break
         sch.unroll(axis.loop)
-    fused = parallelize(sch, channels, target, work_of(axes)) if channels else None
-    for rv in producers:
-        inside = rv == filler and fused is not None
-        if inside:
-            sch.compute_at(rv, fused)
-        schedule_injective(sch, rv, target, skip=1 if inside else 0)
-
-
-def _written(sch: Schedule, rv: BlockRV) -> list[object]:
-    return [region.buffer for region in sch.get(rv).writes]
 
 
 def _height(extent: int | None, limit: int) -> int:
-    """Rows of a tile: the most that divide the extent, else as many as fit."""
+    """How much of an axis a tile holds: as much as fits, and leaves the last tile least empty."""
     if extent is None:
         return min(4, limit)
-    best = max(size for size in range(1, limit + 1) if extent % size == 0)
-    return best if best > 1 or extent == 1 else min(4, limit, extent)
+    sizes = range(max(1, limit // 2), min(limit, extent) + 1) or (extent,)
+    return min(reversed(sizes), key=lambda size: -(-extent // size) * size)

@@ -61,6 +61,9 @@ from tilewright.tir.transform.unroll_loop import AUTO_STEP
 
 _CUT = (SERIAL, PARALLEL, UNROLLED)
 
+#: Annotation of a loop that stays whole: what is cut off at its end is computed under masks.
+KEEP_WHOLE = "pragma_keep_whole"
+
 
 class LoopPartition(FunctionTransform):
     """Partition loops at conditions of branches; at most ``max_depth`` cuts inside one another."""
@@ -72,8 +75,12 @@ class LoopPartition(FunctionTransform):
         """Rewrite one function."""
         if not any(isinstance(item, IfThenElse) for item in pre_order(func.body)):
             return func
-        partitioner = _Partitioner(function_analyzer(func), self.max_depth)
-        return func.map_children(partitioner.visit)
+        analyzer = function_analyzer(func)
+        partitioner = _Partitioner(analyzer, self.max_depth)
+        made = func.map_children(partitioner.visit)
+        if not any(isinstance(item, IfThenElse) for item in pre_order(made.body)):
+            return made
+        return made.replace(body=relax_tile_guards(made.body, analyzer.copy())[0])
 
 
 def _rarely(stmt: Stmt) -> Stmt:
@@ -112,7 +119,8 @@ class _Partitioner(Mutator):
         return node if made is node else seq(made)
 
     def visit_For(self, node: For) -> Any:
-        made = self._cut(node) if self.left > 0 and node.kind in _CUT else None
+        whole = KEEP_WHOLE in node.annotations
+        made = self._cut(node) if self.left > 0 and node.kind in _CUT and not whole else None
         if made is not None:
             return made
         with inside_loop(self.analyzer, node):

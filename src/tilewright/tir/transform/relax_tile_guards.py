@@ -35,10 +35,12 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.rewrite import replace_buffers
 from tilewright.tir.stmt import (
     VECTORIZED,
     Allocate,
     BufferStore,
+    DeclBuffer,
     For,
     IfThenElse,
     SeqStmt,
@@ -61,10 +63,12 @@ def relax_tile_guards(stmt: Stmt, analyzer: Analyzer) -> tuple[Stmt, bool]:
     stmt = _Shortener().visit(stmt)
     found = _Finder()
     found.walk(stmt)
-    tiles = {data for data, tile in found.tiles.items() if tile.relaxable()}
+    tiles = {data: tile for data, tile in found.tiles.items() if tile.relaxable()}
     if not tiles:
         return stmt, False
-    return _Relaxer(tiles, analyzer.copy()).visit(stmt), True
+    grown = {tile.buffer: tile.grown() for tile in tiles.values() if tile.reach > tile.size}
+    made = _Relaxer(set(tiles), grown, analyzer.copy()).visit(stmt)
+    return (replace_buffers(made, grown) if grown else made), True
 
 
 class _Shortener(Mutator):
@@ -119,8 +123,11 @@ class _Store:
         self.conditions = [part for item in conditions for part in conjuncts(item)]
         self.vector = any(loop.kind == VECTORIZED for loop in loops)
 
-    def places(self) -> dict[int, tuple[Var, int]] | None:
-        """Loops by their stride in the index, if different iterations store different elements."""
+    def places(self) -> tuple[dict[int, tuple[Var, int]], int] | None:
+        """Loops by their stride in the index, and the elements that they reach over.
+
+        ``None`` unless different iterations store different elements.
+        """
         (index,) = self.node.indices
         inner = [var for var in free_vars(index) if var in self.loops]
         linear = detect_linear_equation(index, inner)
@@ -139,8 +146,7 @@ class _Store:
                 return None
             reach = stride * found[stride][1]
         last = (as_int(linear[-1]) or 0) + sum(s * (n - 1) for s, (_, n) in found.items())
-        size = as_int(self.node.buffer.shape[0])
-        return found if size is not None and last < size else None
+        return found, last + 1
 
 
 class _Tile:
@@ -150,6 +156,12 @@ class _Tile:
         self.buffer = buffer
         self.stores: list[_Store] = []
         self.ok = True
+        self.size = as_int(buffer.shape[0]) or 0
+        self.reach = 0  # elements that whole tiles take: what a guard cut off may be missing
+
+    def grown(self) -> Buffer:
+        """The buffer with room for whole tiles."""
+        return self.buffer.replace(shape=(const(self.reach, self.buffer.shape[0].dtype),))
 
     def relaxable(self) -> bool:
         """Whether a condition is always the same one for an element, whatever stores it."""
@@ -157,11 +169,13 @@ class _Tile:
             return False
         if not all(store.conditions for store in self.stores):
             return False
+        reach = 0
         known: tuple[dict[int, tuple[Var, int]], list[Expr]] | None = None
         for store in self.stores:
-            places = store.places()
-            if places is None or not _may_run_anyway(store.node.value):
+            found = store.places()
+            if found is None or not _may_run_anyway(store.node.value):
                 return False
+            places, reach = found[0], max(reach, found[1])
             indexed = {var for var, _ in places.values()}
             for condition in store.conditions:
                 if any(v in store.loops and v not in indexed for v in free_vars(condition)):
@@ -180,7 +194,8 @@ class _Tile:
             renamed = [substitute(item, names) for item in store.conditions]
             if not (_subset(renamed, conditions) and _subset(conditions, renamed)):
                 return False
-        return True
+        self.reach = reach
+        return reach * dtypes.bytes_of(self.buffer.dtype) <= MAX_BYTES
 
 
 def _subset(some: list[Expr], others: list[Expr]) -> bool:
@@ -230,6 +245,8 @@ class _Finder:
         elif kind is SeqStmt:
             for item in node.child_nodes():
                 self.walk(item)
+        elif kind is DeclBuffer:
+            self.walk(node.body)
         else:
             self._uses(node)
             for item in pre_order(node):
@@ -271,8 +288,9 @@ class _Finder:
 class _Relaxer(Mutator):
     """Removes the guards of chosen tiles."""
 
-    def __init__(self, tiles: set[Var], analyzer: Analyzer) -> None:
+    def __init__(self, tiles: set[Var], grown: dict[Buffer, Buffer], analyzer: Analyzer) -> None:
         self.tiles = tiles
+        self.grown = grown
         self.analyzer = analyzer
         self.conditions: list[Expr] = []
         self.vectors: set[Var] = set()
@@ -295,6 +313,11 @@ class _Relaxer(Mutator):
         self.inner -= from_tile
         self.vectors -= from_tile
         return made
+
+    def visit_Allocate(self, node: Allocate) -> Any:
+        made = self.generic_visit(node)
+        buffer = self.grown.get(node.buffer)
+        return made if buffer is None else made.replace(buffer=buffer)
 
     def visit_IfThenElse(self, node: IfThenElse) -> Any:
         stores = [item for item in pre_order(node.then_case) if isinstance(item, BufferStore)]

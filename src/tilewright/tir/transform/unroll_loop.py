@@ -24,6 +24,8 @@ from tilewright.ir import (
     TRUE,
     Add,
     And,
+    Broadcast,
+    Call,
     Expr,
     FloorDiv,
     FloorMod,
@@ -68,6 +70,7 @@ from tilewright.tir.stmt import (
 )
 from tilewright.tir.transform.base import FunctionTransform
 from tilewright.tir.transform.effects import memory_read
+from tilewright.tir.transform.fold_conditions import Bounds, decided
 
 AUTO_STEP = "pragma_auto_unroll_max_step"
 EXPLICIT = "pragma_unroll_explicit"
@@ -196,6 +199,7 @@ class _Unroller(Mutator):
         self.max_steps = max_steps
         self.marked = marked
         self.auto_step = 0
+        self.ranges: dict[Var, Bounds] = {}  # of the loops around
 
     def visit_Expr(self, node: Expr) -> Expr:
         return node
@@ -213,6 +217,7 @@ class _Unroller(Mutator):
         return body
 
     def visit_For(self, node: For) -> Any:
+        self._note(node)
         before = self.auto_step
         self.auto_step = _annotated_step(node.annotations, before)
         if not self._wanted(node):
@@ -223,6 +228,7 @@ class _Unroller(Mutator):
         chain = [node]
         while type(chain[-1].body) is For and isinstance(chain[-1].body.min, IntImm):
             inner: For = chain[-1].body
+            self._note(inner)
             outside = self.auto_step
             self.auto_step = _annotated_step(inner.annotations, outside)
             if not self._wanted(inner):
@@ -236,11 +242,17 @@ class _Unroller(Mutator):
             first -= 1
             steps *= as_int(chain[first].extent) or 0
         if first < len(chain):
-            made = unrolled(chain[first:], made)
+            made = unrolled(chain[first:], made, self.ranges)
         for loop in reversed(chain[:first]):
             kind = SERIAL if loop.kind == UNROLLED else loop.kind
             made = loop.replace(body=made, kind=kind)
         return made
+
+    def _note(self, loop: For) -> None:
+        """Remember the range of a loop whose body is about to be visited."""
+        low, extent = as_int(loop.min), as_int(loop.extent)
+        if low is not None and extent is not None and extent > 0:
+            self.ranges[loop.loop_var] = low, low + extent - 1
 
     def _wanted(self, loop: For) -> bool:
         # A start that is read from memory may have changed by the second copy.
@@ -266,8 +278,11 @@ def _annotated_step(annotations: Mapping[str, Any], inherited: int) -> int:
 _DEFINING = (For, LetStmt, Allocate, DeclBuffer)
 
 
-def unrolled(loops: Sequence[For], body: Stmt) -> Stmt:
-    """Return the copies of the body of a nest of loops, one per iteration."""
+def unrolled(loops: Sequence[For], body: Stmt, ranges: Mapping[Var, Bounds] | None = None) -> Stmt:
+    """Return the copies of the body of a nest of loops, one per iteration.
+
+    ``ranges`` are those of loops around, which decide conditions.
+    """
     copies: list[Stmt] = []
     renew = any(isinstance(item, _DEFINING) for item in pre_order(body))
     for numbers in product(*(range(as_int(loop.extent) or 0) for loop in loops)):
@@ -275,7 +290,7 @@ def unrolled(loops: Sequence[For], body: Stmt) -> Stmt:
             loop.loop_var: loop.min + const(number, loop.loop_var.dtype)
             for loop, number in zip(loops, numbers)
         }
-        made = _FoldingSubstituter(values).visit(body)
+        made = _FoldingSubstituter(values, ranges or {}).visit(body)
         copies.append(renew_definitions(made) if renew and copies else made)
     return seq(copies)
 
@@ -283,8 +298,9 @@ def unrolled(loops: Sequence[For], body: Stmt) -> Stmt:
 class _FoldingSubstituter(Mutator):
     """Puts values in place of variables and folds the constants that arise."""
 
-    def __init__(self, values: Mapping[Var, Expr]) -> None:
+    def __init__(self, values: Mapping[Var, Expr], ranges: Mapping[Var, Bounds]) -> None:
         self.values = values
+        self.ranges = ranges
 
     def visit_Var(self, node: Var) -> Any:
         return self.values.get(node, node)
@@ -304,9 +320,26 @@ class _FoldingSubstituter(Mutator):
             return node
         if type(a) is IntImm and type(b) is IntImm and type(node) in _COMPARE:
             return TRUE if _COMPARE[type(node)](a.value, b.value) else FALSE
-        if type(node) is And and a.dtype == "bool":
-            return and_(a, b)
-        return type(node)(a, b)
+        made = type(node)(a, b)
+        known = decided(made, self.ranges)
+        if known is not None:
+            return known
+        if type(node) is And:
+            if a.dtype == "bool":
+                return and_(a, b)
+            for first, second in ((a, b), (b, a)):
+                value = _known_lanes(first)
+                if value is not None:
+                    return second if value else first
+        return made
+
+    def visit_Call(self, node: Call) -> Any:
+        made = self.generic_visit(node)
+        if made.op.name == "if_then_else":
+            known = _known_lanes(made.args[0])
+            if known is not None:
+                return made.args[1] if known else made.args[2]
+        return made
 
     def visit_Select(self, node: Select) -> Any:
         condition = self.visit(node.condition)
@@ -325,6 +358,12 @@ class _FoldingSubstituter(Mutator):
     def visit_SeqStmt(self, node: SeqStmt) -> Any:
         made = node.map_children(self.visit)
         return node if made is node else seq(made)
+
+
+def _known_lanes(condition: Expr) -> int | None:
+    """The value of a condition that is the same constant in all lanes."""
+    value = condition.value if isinstance(condition, Broadcast) else condition
+    return value.value if isinstance(value, IntImm) else None
 
 
 _COMPARE: dict[Any, Any] = {
