@@ -9,22 +9,24 @@ The vectors may lie along any axis of the result:
 
 - along its contiguous axis, reading an operand that is contiguous there as it is;
 - along any axis that indexes one dimension of an operand, if that operand is packed into panels
-  (``[N / width][...][width]``), so that the reduction reads it from first to last. A constant
-  operand is packed when the program is built (``layout_free_buffers``), another one in the call.
-  If the axis isn't the result's contiguous one (the channels of a convolution), the tile goes
-  through a small buffer, from which it is written in the result's order.
+  (``operand_packing``), so that the reduction reads it from first to last. The last panel is
+  padded, so that all tiles are whole. If the axis isn't the result's contiguous one (the channels
+  of a convolution), the tile goes through a small buffer, from which it is written in the result's
+  order.
 
-Which axis, and the tile's size, follow from an estimate: registers, loads per multiply-add, cut-off
-tiles, and what the epilogue costs.
+Which axis, and the tile's size, follow from an estimate: cycles of a step (``register_tile``), what
+packing costs, and what the epilogue costs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.cpu.common import (
+    PARALLEL_WORK,
     Axis,
     axes_of,
     element_bits,
@@ -32,46 +34,48 @@ from tilewright.dlight.cpu.common import (
     is_injective,
     leaf_blocks,
     loads_of,
-    parallelize,
     schedule_injective,
     stores_of,
     stride_of,
     work_of,
 )
+from tilewright.dlight.cpu.operand_packing import (
+    copy_operand,
+    dimension_of,
+    lay_out_panels,
+    pack_at,
+    pad_columns,
+    schedule_packing,
+)
+from tilewright.dlight.cpu.register_tile import Tile, choose_tile, rows_in_cache
 from tilewright.dlight.cpu.sliding_window import window_of
 from tilewright.ir import as_int, dtypes, uses_var
+from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
-from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
+from tilewright.tir.layout_rewrite import layout_free_positions
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
+from tilewright.tir.transform.loop_partition import KEEP_WHOLE
 
-# Share of the time that a tile is worth when the last one of an axis is cut off: the remainder has
-# code of its own, which is compiled and runs at lower occupancy.
-_REMAINDER = 0.8
 # With fewer rows than this, packing an operand in the call costs more than it saves.
 _ROWS_TO_PACK = 8
 # Neighbours at small distances (strided convolutions) are loaded one by one; long ones are packed.
 _SMALL_STRIDE = 4
 _ELEMENT_WISE = 0.35
-# Bytes between steps of a reduction, number of steps, and rows from which an operand that could be
-# read as it is gets packed all the same.
-_FAR_APART = 1024
-_DEEP = 128
-_ROWS_TO_COPY = 192
+# An operand whose elements for one step of a reduction are so many bytes from those of the next,
+# for so many steps, shares few cache sets and touches many pages: what reading it so is worth.
+_FAR_APART, _DEEP = 1024, 128
+_SCATTERED = 0.8
+# Share of the second-level cache that a panel may take up: it is read again for each row of tiles.
+_PANEL_SHARE = 0.6
 # Steps of the reduction that writing one element of the tile through a buffer takes.
 _TRANSPOSE_STEPS = 16
 # Uses of an element that copying it costs, if it is packed in the call: side by side, and across.
-_COPY_USES, _TRANSPOSE_USES = 24, 64
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Extents of the register tile along the row and the vector axis, and what it promises."""
-
-    rows: int
-    columns: int
-    score: float = 0.0
+_COPY_USES, _TRANSPOSE_USES = 12, 40
+# Iterations of a parallel loop per core that keep cores evenly busy.
+_TASKS_PER_CORE = 4
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class Plan:
     packed: BufferLoad | None
     constant: bool
     transposed: bool
+    padded: bool = False
 
 
 class TiledReduction(ScheduleRule):
@@ -103,28 +108,34 @@ class TiledReduction(ScheduleRule):
         axes = axes_of(sch, main)
         if axes is None:
             return NotApplicable("the loops are not the axes")
-        plan = choose_plan(sch.mod["main"], sch.get(main), axes, target)
-        if plan is None:
+        plans = rank_plans(sch.mod["main"], sch.get(main), axes, target)
+        if not plans:
             return NotApplicable("no operand is reused along an axis that can be vectorised")
-        if plan.row is None and window_of(sch.get(main), axes) is not None:
+        if plans[0].row is None and window_of(sch.get(main), axes) is not None:
             return NotApplicable("only a window is reused")
-        producers = [rv for rv in blocks if rv != main and rv not in consumers]
-        if plan.packed is not None:
-            _pack(sch, main, plan, target)
-        _schedule_tile(sch, main, consumers, axes, plan, target)
-        for rv in producers:
-            schedule_injective(sch, rv, target)
-        return sch
+        producers = [sch.get(rv).name for rv in blocks if rv != main and rv not in consumers]
+        refusal = ""
+        for plan in plans:
+            attempt = sch.copy()
+            try:
+                _Tiling(attempt, main, plan, target).schedule()
+            except ScheduleError as error:
+                refusal = str(error).split("\n")[0]
+                continue
+            for name in producers:
+                schedule_injective(attempt, attempt.get_block(name), target)
+            return attempt
+        return NotApplicable(refusal)
 
 
 # ---- choosing -------------------------------------------------------------------------------
 
 
-def choose_plan(func: PrimFunc, block: Block, axes: Sequence[Axis], target: Target) -> Plan | None:
-    """Return the best way to tile a reduction; ``None`` if no axis will do."""
+def rank_plans(func: PrimFunc, block: Block, axes: Sequence[Axis], target: Target) -> list[Plan]:
+    """Return the ways to tile a reduction, the best first; none if no axis will do."""
     stores, loads = stores_of(block), loads_of(block)
     if len(stores) != 1 or len({load.buffer for load in loads}) < 2:
-        return None
+        return []
     constants = {func.buffer_map.get(func.params[p]) for p in layout_free_positions(func)}
     lanes = target.vector_lanes(max(16, element_bits(block)))
     spatial = [axis for axis in axes if not axis.is_reduce and axis.extent != 1]
@@ -132,14 +143,13 @@ def choose_plan(func: PrimFunc, block: Block, axes: Sequence[Axis], target: Targ
     plans = []
     for vector in spatial:
         step = stride_of(stores[0].indices, stores[0].buffer, vector.var)
-        made = _plan_along(vector, spatial, loads, constants, step == 1, reduce, lanes, target)
-        if made is not None:
-            plans.append(made)
+        plans += _plans_along(vector, spatial, loads, constants, step == 1, reduce, lanes, target)
     # The contiguous axis, which is last, wins a tie.
-    return max(reversed(plans), key=lambda plan: plan.tile.score, default=None)
+    plans.reverse()
+    return sorted(plans, key=lambda plan: plan.tile.score, reverse=True)
 
 
-def _plan_along(
+def _plans_along(
     vector: Axis,
     spatial: Sequence[Axis],
     loads: Sequence[BufferLoad],
@@ -148,58 +158,80 @@ def _plan_along(
     reduce: Sequence[Axis],
     lanes: int,
     target: Target,
-) -> Plan | None:
+) -> list[Plan]:
+    """The ways to tile with vectors along an axis: operand as it is, packed, packed and padded."""
     moving = [load for load in loads if any(uses_var(i, {vector.var}) for i in load.indices)]
     if not moving or len(moving) == len(loads):
-        return None
-    strides = [stride_of(load.indices, load.buffer, vector.var) for load in moving]
+        return []
     rows = [
         axis
         for axis in spatial
         if axis is not vector
         and not any(uses_var(i, {axis.var}) for load in moving for i in load.indices)
     ]
-    packed = moving[0] if len(moving) == 1 and _is_packable(moving[0], vector) else None
-    constant = packed is not None and packed.buffer in constants
-    if not constant:
-        far = any(stride is None or abs(stride) > _SMALL_STRIDE for stride in strides)
-        if contiguous and not far:
-            if packed is not None and not _thrashes(packed, rows, reduce):
-                packed = None  # it is read as it is
-        elif packed is None or work_of(rows) < _ROWS_TO_PACK:
-            return None
     if contiguous:
         row = max(rows, key=lambda axis: axis.extent or 64, default=None)
-    else:
+    elif rows:
         # The tile's rows are written side by side: they are the axis that is stored that way.
-        row = rows[-1] if rows else None
-        if row is None:
-            return None
-    tile = choose_tile(row, vector, lanes, target.vector_registers)
-    score = tile.score
-    if packed is None and any(s != 1 for s in strides):
-        score *= _ELEMENT_WISE
-    if packed is not None and not constant:
-        uses = work_of(rows)
-        score *= uses / (uses + (_COPY_USES if strides[0] == 1 else _TRANSPOSE_USES))
+        row = rows[-1]
+    else:
+        return []
+    others = [load for load in loads if load not in moving]
+    most_rows = min(_rows_of(load, row, target) for load in others)
+    step_bytes = sum(dtypes.bytes_of(load.buffer.dtype) for load in moving) * work_of(reduce)
+    most_columns = int(_PANEL_SHARE * target.l2_bytes / step_bytes)
+    strides = [stride_of(load.indices, load.buffer, vector.var) for load in moving]
+    worth = _SCATTERED if any(_is_scattered(load, reduce) for load in others) else 1.0
     if not contiguous:
-        steps = work_of(reduce)
-        score *= steps / (steps + _TRANSPOSE_STEPS)
-    tile = Tile(tile.rows, tile.columns, score)
-    return Plan(row, vector, tile, packed, constant, not contiguous)
+        worth *= work_of(reduce) / (work_of(reduce) + _TRANSPOSE_STEPS)
+
+    def plans(packed: BufferLoad | None, constant: bool, whole: bool, worth: float) -> list[Plan]:
+        made = []
+        for padded in (False, True) if whole else (False,):
+            tile = choose_tile(
+                row,
+                vector,
+                lanes,
+                target.vector_registers,
+                most_rows=most_rows,
+                most_columns=most_columns,
+                whole=padded,
+            )
+            if padded and (vector.extent or 0) % tile.columns == 0:
+                continue
+            tile = replace(tile, score=tile.score * worth)
+            made.append(Plan(row, vector, tile, packed, constant, not contiguous, padded))
+        return made
+
+    made = []
+    if contiguous and all(s is not None and abs(s) <= _SMALL_STRIDE for s in strides):
+        in_place, side_by_side = worth, all(s == 1 for s in strides)
+        if not side_by_side:
+            in_place *= _ELEMENT_WISE
+        elif any(_is_scattered(load, reduce) for load in moving):
+            in_place *= _SCATTERED
+        # What lies beyond the end is not read under a mask.
+        made += plans(None, False, side_by_side and target.has("avx512f"), in_place)
+    if len(moving) == 1 and _is_packable(moving[0], vector):
+        constant, uses = moving[0].buffer in constants, work_of(rows)
+        if not constant:
+            worth *= uses / (uses + (_COPY_USES if strides[0] == 1 else _TRANSPOSE_USES))
+        if constant or uses >= _ROWS_TO_PACK:
+            made += plans(moving[0], constant, True, worth)
+    return made
 
 
-def _thrashes(operand: BufferLoad, rows: Sequence[Axis], reduce: Sequence[Axis]) -> bool:
-    """Whether reading an operand as it is costs more than copying it.
+def _rows_of(load: BufferLoad, row: Axis | None, target: Target) -> int:
+    """Most rows of a tile that read an operand without driving each other out of the cache."""
+    stride = None if row is None else stride_of(load.indices, load.buffer, row.var)
+    return rows_in_cache(abs(stride or 1) * dtypes.bytes_of(load.buffer.dtype), target)
 
-    Steps of the reduction that are far apart in memory share few cache sets and touch many pages.
-    """
+
+def _is_scattered(operand: BufferLoad, reduce: Sequence[Axis]) -> bool:
+    """Whether steps of the reduction are far apart in an operand."""
     pitch = max(abs(stride_of(operand.indices, operand.buffer, a.var) or 0) for a in reduce)
-    return (
-        pitch * dtypes.bytes_of(operand.buffer.dtype) >= _FAR_APART
-        and work_of(reduce) >= _DEEP
-        and work_of(rows) >= _ROWS_TO_COPY
-    )
+    far = pitch * dtypes.bytes_of(operand.buffer.dtype) >= _FAR_APART
+    return far and work_of(reduce) >= _DEEP
 
 
 def _is_packable(load: BufferLoad, vector: Axis) -> bool:
@@ -208,93 +240,155 @@ def _is_packable(load: BufferLoad, vector: Axis) -> bool:
     return len(using) == 1 and using[0] is vector.var and vector.extent is not None
 
 
-def choose_tile(row: Axis | None, vector: Axis, lanes: int, registers: int) -> Tile:
-    """Choose the tile with the best ratio of multiply-adds to loads that the registers hold."""
-    best = Tile(1, lanes)
-    # Without rows, only more vectors keep the multiply-add units busy.
-    widest = (4 if row is not None else 8) * lanes
-    columns = set(range(lanes, widest + 1, lanes))
-    if vector.extent is not None:
-        columns = {c for c in columns if c <= max(vector.extent, lanes)}
-        if vector.extent <= widest:
-            columns.add(vector.extent)
-        columns |= {c for c in range(8, widest, 4) if vector.extent % c == 0}
-    limit = 1 if row is None else min(row.extent or 14, 14)
-    for width in sorted(columns):
-        # What is left of a whole number of vectors is cut into powers of two.
-        vectors = width // lanes + bin(width % lanes).count("1")
-        for height in range(1, limit + 1):
-            if height * vectors + vectors + 1 > registers:
-                continue
-            reuse = height * vectors / (height + vectors)
-            # At least eight accumulators are needed to keep two multiply-add units busy.
-            busy = min(1.0, height * vectors / 8)
-            score = (reuse / (reuse + 0.5)) * busy
-            score *= _fit(vector.extent, width) * (width / (vectors * lanes))
-            score *= 1.0 if row is None else _fit(row.extent, height)
-            if score > best.score + 1e-9:
-                best = Tile(height, width, score)
-    return best
-
-
-def _fit(extent: int | None, size: int) -> float:
-    """Share of useful work when an axis is cut into tiles."""
-    if extent is None or extent % size == 0:
-        return 1.0
-    return _REMAINDER * extent / (-(-extent // size) * size)
-
-
 # ---- scheduling -----------------------------------------------------------------------------
 
 
-def _schedule_tile(
-    sch: Schedule,
-    main: BlockRV,
-    consumers: Sequence[BlockRV],
-    axes: Sequence[Axis],
-    plan: Plan,
-    target: Target,
-) -> None:
-    row, vector, tile = plan.row, plan.vector, plan.tile
-    # The epilogue, or a copy where there is none, takes the tile from the registers.
-    copy = None
-    if plan.transposed:
-        epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
-        copy = sch.cache_write(main, 0, "local")
-        _lay_columns_last(sch, main, copy, vector)
-    elif consumers:
-        epilogue = consumers[0]
-        sch.set_scope(main, 0, "local")
-    else:
-        epilogue = sch.cache_write(main, 0, "local")
-    outer = [axis.loop for axis in axes if not axis.is_reduce and axis not in (row, vector)]
-    reduce = [axis.loop for axis in axes if axis.is_reduce]
-    inner: list[LoopRV] = []
-    column_outer, column_inner = sch.split(vector.loop, [None, tile.columns])
-    if plan.packed is not None and not _depends_on(plan.packed, axes, outer):
-        outer.insert(0, column_outer)  # a panel stays in the cache for all rows
-    else:
-        outer.append(column_outer)
-    if row is not None:
-        row_outer, row_inner = sch.split(row.loop, [None, tile.rows])
-        outer.append(row_outer)
-        inner.append(row_inner)
-    sch.reorder(*outer, *reduce, *inner, column_inner)
-    at = outer[-1]
-    if copy is not None:
-        sch.reverse_compute_at(copy, at)
-        _columns_innermost(sch, copy, len(outer))
-    sch.reverse_compute_at(epilogue, at)
-    init = sch.decompose_reduction(main, reduce[0])
-    depth = len(outer)
-    for rv, skip in ((main, depth + len(reduce)), (init, depth)):
-        _in_registers(sch, sch.get_loops(rv)[skip:])
-    if copy is None:
-        _in_registers(sch, sch.get_loops(epilogue)[depth:])
-    else:
-        _in_registers(sch, sch.get_loops(copy)[depth:])
-        sch.vectorize(sch.get_loops(epilogue)[-1])
-    parallelize(sch, outer, target, 2 * work_of(axes))
+class _Tiling:
+    """Carries out one plan."""
+
+    def __init__(self, sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> None:
+        self.sch, self.main, self.plan, self.target = sch, main, plan, target
+        axes = axes_of(sch, main) or []
+        self.work = 2 * work_of(axes)
+        # Axes are known by their places: padding makes new loops.
+        places = {axis.var: place for place, axis in enumerate(axes)}
+        self.vector = places[plan.vector.var]
+        self.row = None if plan.row is None else places[plan.row.var]
+        self.with_panel = set()
+        if plan.packed is not None:
+            self.with_panel = {
+                place
+                for place, axis in enumerate(axes)
+                if any(uses_var(index, {axis.var}) for index in plan.packed.indices)
+            }
+
+    def schedule(self) -> None:
+        """Pack, tile, take the result from registers, run in parallel."""
+        sch, main, plan = self.sch, self.main, self.plan
+        panels = self._make_panels()
+        axes = axes_of(sch, main) or []
+        copy, epilogue = self._take_from_registers(axes[self.vector])
+        outer, column_outer, reduce = self._tile(axes)
+        depth = len(outer)
+        if copy is not None:
+            sch.reverse_compute_at(copy, outer[-1])
+            _columns_innermost(sch, copy, depth)
+        sch.reverse_compute_at(epilogue, outer[-1])
+        init = sch.decompose_reduction(main, reduce[0])
+        for rv, skip in ((main, depth + len(reduce)), (init, depth)):
+            _in_registers(sch, sch.get_loops(rv)[skip:])
+        if copy is None:
+            _in_registers(sch, sch.get_loops(epilogue)[depth:])
+        else:
+            _in_registers(sch, sch.get_loops(copy)[depth:])
+            sch.vectorize(sch.get_loops(epilogue)[-1])
+        fused, count = _run_in_parallel(sch, outer, self.target, self.work)
+        place = outer.index(column_outer)
+        at = fused if place < count else column_outer
+        if panels is not None:
+            self._schedule_panels(panels, at if count <= place + 1 else None)
+        if plan.packed is not None and self._streams():
+            sch.annotate(at, PREFETCH_NEXT, 1)
+        if plan.padded:
+            sch.annotate(at, KEEP_WHOLE, 1)
+            if plan.packed is None and self.row is not None:
+                # Rows of the tile are whole vectors, though the last ones are not all results.
+                sch.storage_align(main, 0, -2, plan.tile.columns, 0)
+
+    def _make_panels(self) -> BlockRV | None:
+        plan, width = self.plan, self.plan.tile.columns
+        if plan.packed is None:
+            return None
+        if plan.padded:
+            copied = pad_columns(self.sch, self.main, plan.packed, plan.vector, width)
+        else:
+            copied = copy_operand(self.sch, self.main, plan.packed)
+        lay_out_panels(self.sch, copied, dimension_of(plan.packed, plan.vector), width)
+        return copied
+
+    def _take_from_registers(self, vector: Axis) -> tuple[BlockRV | None, BlockRV]:
+        """The block that copies the tile to a buffer, if need be, and the one that writes it.
+
+        The latter is the epilogue, or a copy where there is none.
+        """
+        sch, main = self.sch, self.main
+        consumers = sch.get_consumers(main)
+        if self.plan.transposed:
+            epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
+            copy = sch.cache_write(main, 0, "local")
+            _lay_columns_last(sch, main, copy, vector)
+            return copy, epilogue
+        if consumers:
+            sch.set_scope(main, 0, "local")
+            return None, consumers[0]
+        return None, sch.cache_write(main, 0, "local")
+
+    def _streams(self) -> bool:
+        """Whether panels come from beyond the nearer caches, and one serves several tiles."""
+        plan = self.plan
+        assert plan.packed is not None
+        elements = [as_int(extent) or 0 for extent in plan.packed.buffer.shape]
+        size = math.prod(elements) * dtypes.bytes_of(plan.packed.buffer.dtype)
+        stays = plan.constant and 2 * size > self.target.l2_bytes
+        return stays and plan.row is not None and plan.row.extent != plan.tile.rows
+
+    def _tile(self, axes: Sequence[Axis]) -> tuple[list[LoopRV], LoopRV, list[LoopRV]]:
+        """Split and reorder; return the loops over tiles, that over columns, the reduction's."""
+        sch, plan = self.sch, self.plan
+        column_outer, column_inner = sch.split(axes[self.vector].loop, [None, plan.tile.columns])
+        places = [
+            place
+            for place, axis in enumerate(axes)
+            if not axis.is_reduce and place not in (self.row, self.vector)
+        ]
+        outer = [axes[place].loop for place in places]
+        if plan.packed is None:
+            outer.append(column_outer)
+        else:
+            # A panel stays in the cache for all rows.
+            first = [axes[place].loop for place in places if place in self.with_panel]
+            rest = [axes[place].loop for place in places if place not in self.with_panel]
+            outer = [*first, column_outer, *rest]
+        inner = [column_inner]
+        if self.row is not None:
+            row_outer, row_inner = sch.split(axes[self.row].loop, [None, plan.tile.rows])
+            outer.append(row_outer)
+            inner = [row_inner, column_inner]
+        reduce = [axis.loop for axis in axes if axis.is_reduce]
+        sch.reorder(*outer, *reduce, *inner)
+        return outer, column_outer, reduce
+
+    def _schedule_panels(self, copied: BlockRV, at: LoopRV | None) -> None:
+        plan = self.plan
+        assert plan.packed is not None
+        dim = dimension_of(plan.packed, plan.vector)
+        if plan.constant or at is None:
+            schedule_packing(self.sch, copied, plan.packed, dim, plan.tile.columns, self.target)
+        else:
+            pack_at(self.sch, copied, at, plan.packed, dim, self.target)
+
+
+def _run_in_parallel(
+    sch: Schedule, loops: Sequence[LoopRV], target: Target, work: int
+) -> tuple[LoopRV, int]:
+    """Fuse outer loops until there is enough for all cores, and run them in parallel.
+
+    Returns the loop and how many it was made of. What is serial stays as it is.
+    """
+    if target.num_cores == 1 or work < PARALLEL_WORK:
+        return loops[0], 1
+    tasks, count = 1, 0
+    for loop in loops:
+        extent = as_int(sch.get(loop).extent)
+        count += 1
+        if extent is None:
+            break
+        tasks *= extent
+        if tasks >= _TASKS_PER_CORE * target.num_cores:
+            break
+    fused = loops[0] if count == 1 else sch.fuse(*loops[:count])
+    sch.parallel(fused)
+    return fused, count
 
 
 def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:
@@ -303,11 +397,6 @@ def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:
         sch.vectorize(loops[-1])
     for loop in loops[:-1]:
         sch.unroll(loop)
-
-
-def _depends_on(load: BufferLoad, axes: Sequence[Axis], loops: Sequence[LoopRV]) -> bool:
-    variables = {axis.var for axis in axes if axis.loop in loops}
-    return any(uses_var(index, variables) for index in load.indices)
 
 
 def _lay_columns_last(sch: Schedule, main: BlockRV, copy: BlockRV, vector: Axis) -> None:
@@ -324,42 +413,3 @@ def _columns_innermost(sch: Schedule, copy: BlockRV, skip: int) -> None:
     axes = axes_of(sch, copy, skip) or []
     columns = [axis.loop for axis in axes if axis.var is last]
     sch.reorder(*(axis.loop for axis in axes if axis.loop not in columns), *columns)
-
-
-def _pack(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> None:
-    """Copy an operand into panels, so that what the tiles read one after the other lies together.
-
-    The dimension that follows the vector axis is cut into tiles: their number becomes the first
-    dimension, what is within a tile the last.
-    """
-    operand, vector, width = plan.packed, plan.vector, plan.tile.columns
-    assert operand is not None and vector.extent is not None
-    block = sch.get(main)
-    dim = next(d for d, index in enumerate(operand.indices) if index is vector.var)
-    buffers = [region.buffer for region in block.reads]
-    copy = sch.cache_read(main, buffers.index(operand.buffer), "global")
-    sch.transform_layout(
-        copy,
-        ("write", 0),
-        lambda *i: (i[dim] // width, *i[:dim], *i[dim + 1 :], i[dim] % width),
-    )
-    sch.annotate(copy, LAYOUT_REWRITE, True)
-    if vector.extent % width == 0:
-        loops = sch.get_loops(copy)
-        outer, inner = sch.split(loops[dim], [None, width])
-        rest = [loop for d, loop in enumerate(loops) if d != dim]
-        if dim == len(loops) - 1:
-            sch.reorder(outer, *rest, inner)
-            sch.vectorize(inner)
-        else:
-            # A line of the operand at a time, so that what is read stays in the cache.
-            line, element = sch.split(rest.pop(), [None, _line_of(operand, target)])
-            sch.reorder(outer, *rest, line, inner, element)
-        parallelize(sch, [outer], target, vector.extent * 1024)
-
-
-def _line_of(operand: BufferLoad, target: Target) -> int:
-    """Elements of a cache line, or the most below that divide the last dimension."""
-    extent = as_int(operand.buffer.shape[-1]) or 1
-    most = target.vector_lanes(dtypes.bits_of(operand.buffer.dtype))
-    return max(size for size in range(1, most + 1) if extent % size == 0)

@@ -9,9 +9,11 @@ from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllo
 from tilewright.tir.transform.convert_blocks_to_opaque import ConvertBlocksToOpaque
 from tilewright.tir.transform.flatten_buffer import FlattenBuffer
 from tilewright.tir.transform.gpu_pipeline import gpu_pipeline
+from tilewright.tir.transform.guard_accumulation import GuardAccumulation
 from tilewright.tir.transform.hoist import HoistInvariants
 from tilewright.tir.transform.inject_double_buffer import InjectDoubleBuffer
 from tilewright.tir.transform.inject_permuted_layout import InjectPermutedLayout
+from tilewright.tir.transform.inject_prefetch import InjectPrefetch
 from tilewright.tir.transform.inject_software_pipeline import InjectSoftwarePipeline
 from tilewright.tir.transform.inject_virtual_thread import InjectVirtualThread
 from tilewright.tir.transform.join_lanes import JoinLanes
@@ -51,6 +53,7 @@ __all__ = [
     "MakeKernelABI",
     "kernel_abi",
     "LowerAutoCopy",
+    "InjectPrefetch",
     "InjectSoftwarePipeline",
     "InjectPermutedLayout",
     "InjectDoubleBuffer",
@@ -62,6 +65,7 @@ __all__ = [
     "FlattenBuffer",
     "FloatComputeLegalize",
     "FloatStorageLegalize",
+    "GuardAccumulation",
     "HoistInvariants",
     "InjectVirtualThread",
     "JoinLanes",

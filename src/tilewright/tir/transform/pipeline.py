@@ -9,9 +9,11 @@ from tilewright.tir.transform.common_subexpr import CommonSubexpressionEliminati
 from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllocation
 from tilewright.tir.transform.convert_blocks_to_opaque import ConvertBlocksToOpaque
 from tilewright.tir.transform.flatten_buffer import FlattenBuffer
+from tilewright.tir.transform.guard_accumulation import GuardAccumulation
 from tilewright.tir.transform.hoist import HoistInvariants
 from tilewright.tir.transform.inject_double_buffer import InjectDoubleBuffer
 from tilewright.tir.transform.inject_permuted_layout import InjectPermutedLayout
+from tilewright.tir.transform.inject_prefetch import InjectPrefetch
 from tilewright.tir.transform.inject_software_pipeline import InjectSoftwarePipeline
 from tilewright.tir.transform.join_lanes import JoinLanes
 from tilewright.tir.transform.legalize_float import FloatComputeLegalize, FloatStorageLegalize
@@ -69,7 +71,9 @@ def cpu_pipeline(target: Target) -> Sequential:
             FloatComputeLegalize(CPU_FLOATS),
             FloatStorageLegalize(CPU_FLOATS),
             Simplify(),
+            InjectPrefetch(),
             LoopPartition(),
+            GuardAccumulation(),
             VectorizeLoop(target.vector_bits),
             JoinLanes(),
             UnrollLoop(),

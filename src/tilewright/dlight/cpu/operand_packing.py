@@ -1,0 +1,110 @@
+"""Operands copied into panels: what a register tile reads one after the other lies together.
+
+The dimension that follows the vector axis is cut into tiles: their number becomes the first
+dimension of the copy, what is within a tile the last. A constant operand is packed when the program
+is built (``layout_free_buffers``); of another one a panel is made right before the tiles that use
+it, so that it is still in the cache. Used by the rules for contractions.
+"""
+
+from __future__ import annotations
+
+from tilewright.dlight.cpu.common import Axis, parallelize
+from tilewright.ir import Expr, as_int, dtypes
+from tilewright.support.errors import ScheduleError
+from tilewright.target import Target
+from tilewright.tir import BufferLoad
+from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+
+def dimension_of(operand: BufferLoad, axis: Axis) -> int:
+    """The dimension of an operand that an axis is, by itself."""
+    return next(d for d, index in enumerate(operand.indices) if index is axis.var)
+
+
+def pad_columns(
+    sch: Schedule, main: BlockRV, operand: BufferLoad, vector: Axis, width: int
+) -> BlockRV:
+    """Round the vector axis up to whole tiles; return the block that copies the operand.
+
+    What reads the result reads it padded.
+    """
+    readers = sch.get_consumers(main)
+    before = {sch.get(rv).name for rv in sch.get_producers(main)}
+    sch.pad_einsum(main, [width if v.var is vector.var else 1 for v in sch.get(main).iter_vars])
+    if readers:
+        (crop,) = sch.get_consumers(main)
+        sch.compute_inline(crop)
+    made = [rv for rv in sch.get_producers(main) if sch.get(rv).name not in before]
+    if len(made) != 1 or sch.get(made[0]).reads[0].buffer is not operand.buffer:
+        raise ScheduleError("padding the vector axis changes other operands too")
+    return made[0]
+
+
+def copy_operand(sch: Schedule, main: BlockRV, operand: BufferLoad) -> BlockRV:
+    """Let a block read a copy of an operand; return the block that makes it."""
+    buffers = [region.buffer for region in sch.get(main).reads]
+    return sch.cache_read(main, buffers.index(operand.buffer), "global")
+
+
+def lay_out_panels(sch: Schedule, copy: BlockRV, dim: int, width: int) -> None:
+    """Give the copy of an operand the layout ``[N / width][...][width]``."""
+
+    def panels(*i: Expr) -> tuple[Expr, ...]:
+        return (i[dim] // width, *i[:dim], *i[dim + 1 :], i[dim] % width)
+
+    sch.transform_layout(copy, ("write", 0), panels)
+    sch.annotate(copy, LAYOUT_REWRITE, True)
+
+
+def schedule_packing(
+    sch: Schedule, copy: BlockRV, operand: BufferLoad, dim: int, width: int, target: Target
+) -> None:
+    """Schedule a copy of a whole operand, panel by panel."""
+    loops = sch.get_loops(copy)
+    panel, element = sch.split(loops[dim], [None, width])
+    rest = [loop for d, loop in enumerate(loops) if d != dim]
+    _within_panel(sch, [panel], rest, element, operand, dim, target)
+    parallelize(sch, [panel], target, (as_int(operand.buffer.shape[dim]) or 1) * 1024)
+
+
+def pack_at(
+    sch: Schedule,
+    copy: BlockRV,
+    at: LoopRV,
+    operand: BufferLoad,
+    dim: int,
+    target: Target,
+) -> None:
+    """Make a panel in each iteration of the loop over panels."""
+    sch.compute_at(copy, at, preserve_unit_loops=True)
+    loops = sch.get_loops(copy)[-operand.buffer.ndim :]
+    rest = [loop for d, loop in enumerate(loops) if d != dim]
+    _within_panel(sch, [], rest, loops[dim], operand, dim, target)
+
+
+def _within_panel(
+    sch: Schedule,
+    outer: list[LoopRV],
+    rest: list[LoopRV],
+    element: LoopRV,
+    operand: BufferLoad,
+    dim: int,
+    target: Target,
+) -> None:
+    """Order the loops of a copy so that whole cache lines are read, and written side by side."""
+    if dim == operand.buffer.ndim - 1:
+        sch.reorder(*outer, *rest, element)
+        sch.vectorize(element)
+        return
+    # A line of the operand at a time, so that what is read stays in the cache.
+    line, within = sch.split(rest[-1], [None, _line_of(operand, target)])
+    sch.reorder(*outer, *rest[:-1], line, element, within)
+
+
+def _line_of(operand: BufferLoad, target: Target) -> int:
+    """Elements of a cache line, or the most below that divide the last dimension."""
+    extent = as_int(operand.buffer.shape[-1]) or 1
+    most = target.vector_lanes(dtypes.bits_of(operand.buffer.dtype))
+    return max(size for size in range(1, most + 1) if extent % size == 0)

@@ -1,0 +1,130 @@
+"""How large a tile of results registers should hold.
+
+A step of the reduction multiplies ``rows`` scalars by some vectors. What a step takes is estimated
+from what cores of today do in a cycle: two multiply-adds, two loads. Of the tiles that fit into the
+registers that one is best which spends the fewest cycles on all of the result, cut-off tiles at
+its edges included.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilewright.dlight.cpu.common import Axis
+from tilewright.target import Target
+
+# Per cycle; and how many cycles a multiply-add takes, in which each sum can take part in only one.
+_MULTIPLY_ADDS, _LOADS, _LATENCY = 2, 2, 4
+# Cycles of a step that don't overlap with arithmetic, per scalar and per vector of a tile: vectors
+# come from the second-level cache.
+_PER_SCALAR, _PER_VECTOR = 0.03, 0.06
+# Most rows of a tile.
+_MOST_ROWS = 14
+# What code for the remainder of an axis costs besides its time: it has to be compiled as well; a
+# remainder of the vector axis is several narrow vectors.
+_LAST_ROWS, _LAST_COLUMNS = 0.98, 0.88
+# Bytes after which addresses fall into the same sets of a first-level cache, and the share of the
+# lines of a set that rows of a tile may take up.
+_SAME_SET, _SHARE = 4096, 0.67
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Extents of the register tile along the row and the vector axis, and what it promises."""
+
+    rows: int
+    columns: int
+    score: float = 0.0
+
+
+def step_cycles(rows: int, vectors: int) -> float:
+    """Cycles that one step of the reduction takes in a tile of so many rows and vectors."""
+    busy = max(rows * vectors / _MULTIPLY_ADDS, (rows + vectors) / _LOADS, _LATENCY)
+    return busy + _PER_SCALAR * rows + _PER_VECTOR * vectors
+
+
+def rows_in_cache(pitch: int, target: Target) -> int:
+    """Most rows ``pitch`` bytes apart that the nearest cache holds side by side, one line each.
+
+    Rows a large power of two apart compete for the same few lines.
+    """
+    ways = max(1, target.l1_bytes // _SAME_SET)
+    apart = _SAME_SET // math.gcd(pitch, _SAME_SET)
+    return max(4, int(ways * _SHARE) * apart)
+
+
+def choose_tile(
+    row: Axis | None,
+    vector: Axis,
+    lanes: int,
+    registers: int,
+    *,
+    most_rows: int = _MOST_ROWS,
+    most_columns: int | None = None,
+    whole: bool = False,
+) -> Tile:
+    """Choose the tile that spends the fewest cycles and that the registers hold.
+
+    ``most_columns`` bounds its width where more than two vectors are at choice.
+    ``whole`` says that a tile which the vector axis cuts off is computed as a whole, in padding.
+    The score is the share of the multiply-adds' peak.
+    """
+    best = Tile(1, lanes)
+    most = 1 if row is None else min(row.extent or _MOST_ROWS, _MOST_ROWS, most_rows)
+    for width in _widths(row, vector, lanes, whole):
+        # What is left of a whole number of vectors is cut into powers of two.
+        vectors = width // lanes + bin(width % lanes).count("1")
+        for height in range(1, most + 1):
+            if height * vectors + vectors + 1 > registers:
+                break
+            if most_columns is not None and width > max(2 * lanes, most_columns):
+                break
+            score = _score(row, vector, height, width, lanes, whole)
+            if score > best.score + 1e-9:
+                best = Tile(height, width, score)
+    return best
+
+
+def _widths(row: Axis | None, vector: Axis, lanes: int, whole: bool) -> list[int]:
+    """Extents along the vector axis that are worth trying."""
+    # Without rows, only more vectors keep the multiply-add units busy.
+    most = (6 if row is not None else 8) * lanes
+    widths = set(range(lanes, most + 1, lanes))
+    extent = vector.extent
+    if extent is not None:
+        widths = {c for c in widths if c <= max(-(-extent // lanes), 1) * lanes}
+        if not whole:
+            widths = {c for c in widths if c <= max(extent, lanes)}
+            if extent <= most:
+                widths.add(extent)
+            widths |= {c for c in range(8, most, 4) if extent % c == 0}
+    return sorted(widths)
+
+
+def _score(
+    row: Axis | None, vector: Axis, height: int, width: int, lanes: int, whole: bool
+) -> float:
+    """Share of the peak if an axis is cut into tiles, with what is cut off at the ends."""
+    rows, more_rows = _tiles(None if row is None else row.extent, height)
+    columns, more_columns = _tiles(vector.extent, width)
+    if more_columns and whole:
+        columns, more_columns = columns + 1, 0
+
+    def cycles(high: int, wide: int) -> float:
+        pieces = wide // lanes + bin(wide % lanes).count("1")
+        return step_cycles(high, pieces) if high and wide else 0.0
+
+    spent = columns * (rows * cycles(height, width) + cycles(more_rows, width))
+    if more_columns:
+        # Cut-off vectors run under a mask.
+        wide = -(-more_columns // lanes) * lanes
+        spent += rows * cycles(height, wide) + cycles(more_rows, wide)
+    useful = (rows * height + more_rows) * (vector.extent or columns * width)
+    score = useful / (lanes * _MULTIPLY_ADDS * spent)
+    return score * (_LAST_ROWS if more_rows else 1.0) * (_LAST_COLUMNS if more_columns else 1.0)
+
+
+def _tiles(extent: int | None, size: int) -> tuple[int, int]:
+    """Whole tiles along an axis, and what is left; an unknown axis counts as one tile."""
+    return (1, 0) if extent is None else divmod(extent, size)

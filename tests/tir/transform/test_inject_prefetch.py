@@ -1,0 +1,77 @@
+"""Panels of the next iteration are asked for, in equal parts; where that can't be, nothing is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright import driver
+from tilewright.ir import Call, IRModule, collect
+from tilewright.script import parse
+from tilewright.tir import PrimFunc, transform
+from tilewright.tir.interpreter import run
+
+TEXT = """
+@T.prim_func
+def main(A: T.Buffer(({size},), "float32"), B: T.Buffer((4, 3), "float32")):
+    for p in T.serial(4, annotations={{"pragma_prefetch_next": 1}}):
+        for i in range(3):
+            B[p, i] = T.float32(0)
+            for k in {loop}:
+                B[p, i] = B[p, i] + A[{index}] * T.float32(i + 1)
+"""
+
+
+def program(index: str = "p * 2000 + k", loop: str = "range(2000)", size: int = 8000) -> PrimFunc:
+    made: PrimFunc = parse(TEXT.format(index=index, loop=loop, size=size))
+    return made
+
+
+def injected(func: PrimFunc) -> IRModule:
+    mod = transform.FlattenBuffer()(IRModule({"main": func}))
+    made: IRModule = transform.InjectPrefetch()(mod)
+    return made
+
+
+def fetches(mod: IRModule) -> list[Call]:
+    return [item for item in collect(mod["main"].body, Call) if item.op.name == "prefetch"]
+
+
+def test_the_innermost_loop_asks_for_its_part_of_the_next_panel() -> None:
+    mod = injected(program())
+    (fetch,) = fetches(mod)
+    # 2000 elements in 3 times 2000 steps: the second loop's part is 667, and each step's one.
+    assert "A[((((p + 1) * 2000) + (i * 667)) + k)]" in str(fetch)
+    assert "pragma" not in mod["main"].script()
+
+
+def test_steps_ask_for_several_lines_if_they_must() -> None:
+    mod = injected(program("p * 2000 + k * 100", "range(20)"))
+    assert len(fetches(mod)) == 3  # 34 elements: 136 bytes
+
+
+@pytest.mark.parametrize(
+    ("index", "loop"),
+    [
+        ("k", "range(2000)"),  # the same for all iterations
+        ("p * p * 100 + k", "range(2000)"),  # no constant distance
+        ("p * 100 + k", "range(2000)"),  # small panels
+        ("p * 2000 + k", "T.vectorized(8)"),  # whole panels in a step
+    ],
+)
+def test_nothing_is_fetched_where_it_would_not_help(index: str, loop: str) -> None:
+    assert not fetches(injected(program(index, loop)))
+
+
+def test_prefetches_change_no_result() -> None:
+    func = program()
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal(8000).astype("float32")
+    expected, interpreted, compiled = (np.zeros((4, 3), "float32") for _ in range(3))
+    run(func, a, expected)
+    run(injected(func), a, interpreted)
+    module = driver.compile(func)
+    module(a, compiled)
+    assert "llvm.prefetch" in module.get_source("ll")
+    np.testing.assert_array_equal(interpreted, expected)
+    np.testing.assert_allclose(compiled, expected, rtol=1e-4, atol=1e-4)
