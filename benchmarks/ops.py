@@ -21,21 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import table
+from benchmarks import own, table
 from benchmarks.peak import Peaks, measured_peaks
 from benchmarks.peers import PEERS
 from benchmarks.race import Race, complaints, ratio
 from benchmarks.workload import Unavailable, Workload
 from benchmarks.workloads import FAMILIES, WORKLOADS
-from tilewright.meta_schedule import tune_tir
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
-
-
-def tune(workload: Workload, threads: int, trials: int, work_dir: Path, constant: bool) -> None:
-    """Tune an operator into the database of ``work_dir``."""
-    target = Target("native").with_options(num_cores=threads)
-    tune_tir(workload.prim_func(constant), target, work_dir, trials)
 
 
 def measure(
@@ -50,7 +43,7 @@ def measure(
     """Race one operator; returns its cost, times and ratios."""
     if trials:
         with contextlib.suppress(Unavailable):  # the subject will say so
-            tune(workload, race.threads, trials, work_dir, weights == "constant")
+            own.tune(workload, race.threads, trials, work_dir, weights == "constant")
     expected = workload.expected(workload.arrays())
     with tempfile.NamedTemporaryFile(suffix=".npy") as file:
         np.save(file, expected)
@@ -69,9 +62,9 @@ def measure(
                 for way in ways
             }
         )
-    own = [results[way] for way in ("rule", "tuned") if way in results]
+    compiled = [results[way] for way in ("rule", "tuned") if way in results]
     peers = {name: item for name, item in results.items() if name in PEERS}
-    ours = min(own, key=lambda item: item.seconds or float("inf"))
+    ours = min(compiled, key=lambda item: item.seconds or float("inf"))
     timed = {name: item.seconds for name, item in peers.items() if item.seconds is not None}
     best = min(timed, key=lambda name: timed[name]) if timed else None
     return {
@@ -86,7 +79,7 @@ def measure(
         "best_peer": best,
         "best_ratio": None if best is None else ratio(ours, peers[best]),
         "rule_of_tuned": (ratio(results["rule"], results["tuned"]) if "tuned" in results else None),
-        "unavailable": own[0].unavailable,
+        "unavailable": compiled[0].unavailable,
         "complaints": complaints(results),
     }
 
@@ -214,12 +207,12 @@ def _show(
     peers: Sequence[str],
     options: argparse.Namespace,
 ) -> None:
-    own = [way for way in ways if way not in PEERS]
+    compiled = [way for way in ways if way not in PEERS]
     table.show(
         f"Operators on {threads} thread(s), {options.weights} weights: microseconds, median of "
         f"{options.rounds} rounds; peers: their time over our best\n{peaks.text()}",
-        ["operator", *own, "rate", "limit", "of peak", *peers, "best"],
-        [_row(result, own, peers) for result in results],
+        ["operator", *compiled, "rate", "limit", "of peak", *peers, "best"],
+        [_row(result, compiled, peers) for result in results],
     )
     families = [family for family in FAMILIES if any(r["family"] == family for r in results)]
     rows = [
@@ -246,11 +239,11 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _row(result: dict[str, Any], own: Sequence[str], peers: Sequence[str]) -> list[str]:
+def _row(result: dict[str, Any], compiled: Sequence[str], peers: Sequence[str]) -> list[str]:
     rate, of_peak = result["rate"], result["of_peak"]
     return [
         result["name"],
-        *(table.us(result["times"][way]["seconds"]) for way in own),
+        *(table.us(result["times"][way]["seconds"]) for way in compiled),
         "-" if rate is None else f"{rate:.1f} {result['unit']}",
         result["limit"],
         "-" if of_peak is None else f"{100 * of_peak:.0f} %",

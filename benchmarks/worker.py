@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import PEERS, Prepared, Request, torch_module
-from benchmarks.workload import Unavailable, Workload
+from benchmarks.peers import PEERS, Request, torch_module
+from benchmarks.workload import Unavailable
 from benchmarks.workloads import WORKLOADS
 
 Call = Callable[[], Any]
@@ -49,60 +49,12 @@ def _prepare_op(
         request = Request(workload, arrays, wanted.shape, threads, constant)
         prepared = PEERS[way].prepare(request)
     else:
-        prepared, info = _prepare_own(workload, way, threads, work_dir, wanted.shape, constant)
+        from benchmarks import own  # peers' processes hold nothing of ours
+
+        prepared, info = own.prepare(workload, way, threads, work_dir, wanted.shape, constant)
     info["difference"] = _difference(prepared.result(), wanted)
     info["limit"] = workload.limit
     return prepared.call, info
-
-
-def _prepare_own(
-    workload: Workload,
-    way: str,
-    threads: int,
-    work_dir: str,
-    out_shape: tuple[int, ...],
-    constant: bool,
-) -> tuple[Prepared, dict[str, Any]]:
-    """Schedule an operator, pack what is constant, compile."""
-    from tilewright import dlight, driver, runtime
-    from tilewright.ir import IRModule
-    from tilewright.meta_schedule.database import JSONDatabase
-    from tilewright.meta_schedule.packing import split_packing
-    from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
-    from tilewright.target import Target
-
-    target = Target("native").with_options(num_cores=threads)
-    runtime.set_num_threads(threads)
-    mod = IRModule({"main": workload.prim_func(constant)})
-    if way == "tuned":
-        mod = MetaScheduleApplyDatabase(
-            database=JSONDatabase(work_dir=work_dir), target=target, enable_warning=True
-        )(mod)
-    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(mod)
-    mod, packed = split_packing(mod)
-    start = time.perf_counter()
-    module = driver.compile(mod, target)
-    seconds = time.perf_counter() - start
-    tensors = [runtime.tensor(array) for array in workload.arrays()]
-    for operand in packed:
-        # What only fills up the last panel is zero.
-        made = runtime.empty(operand.info.shape, operand.info.dtype)
-        made.numpy()[...] = 0
-        module[operand.packer](tensors[operand.position], made)
-        tensors[operand.position] = made
-    out = runtime.empty(out_shape, workload.out_dtype)
-    tensors.append(out)
-    function = module["main"].ffi
-
-    def call() -> Any:
-        return function(*tensors)
-
-    def result() -> Any:
-        call()
-        return out.numpy()
-
-    names = [operand.packer for operand in packed]
-    return Prepared(call, result), {"compile_seconds": seconds, "packed": names}
 
 
 def load_model(name: str) -> tuple[Any, tuple[Any, ...]]:

@@ -79,6 +79,9 @@ class Workload:
     the operands beforehand. ``onnx`` are ways to write it as a graph, each of a graph and names;
     the fastest counts.
 
+    ``graph``, for what graph passes decide about (such as the algorithm of a convolution), writes
+    it with operators of relax; with constant weights we then build the graph.
+
     ``flops`` are of ``kind``: those of the multiply-adds or dot products that limit it.
     """
 
@@ -95,6 +98,7 @@ class Workload:
     numpy: Callable[..., Array] | str | None = "reference"
     torch_prepare: Callable[..., Sequence[Any]] | None = None
     needs: tuple[str, ...] = ()
+    graph: Callable[..., Any] | None = None
     tolerance: float | None = None
     quick: bool = False
 

@@ -52,6 +52,7 @@ def _conv(
         lambda torch, F, x, w: F.conv2d(x, w, stride=stride, padding=pad),
         (lambda g, x, w: g.op("Conv", x, w, strides=[stride] * 2, pads=[pad] * 4),),
         2.0 * channels * kernel * kernel * filters * out * out,
+        graph=lambda op, x, w: op.nn.conv2d(x, w, strides=stride, padding=pad),
         quick=(channels, size, filters, kernel) == (64, 56, 64, 3),
     )
 
