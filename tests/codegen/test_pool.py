@@ -211,3 +211,81 @@ def test_both_architectures_compile() -> None:
         assert b"tw_parallel_launch" in pool.pool_object(triple)
     with pytest.raises(CodegenError, match="runs on Linux on x86_64 and aarch64"):
         pool.pool_ll("riscv64-unknown-linux-gnu")
+
+
+DYNAMIC = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int32,
+    ctypes.c_int64,
+)
+
+
+def launch_dynamic(code: Library, task: str, n: int, grain: int, *, threads: int = 0) -> Any:
+    """Launch ``task`` over ``n`` in pieces of ``grain``; returns the code and the counts."""
+    counts = np.zeros(max(n, 1), np.int32)
+    function = DYNAMIC(runtime.support_addresses("pool")["tw_parallel_launch_dynamic"])
+    result = function(code.addresses[task], counts.ctypes.data, n, threads, grain)
+    return result, counts
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize(("n", "grain"), [(1, 1), (7, 1), (100, 3), (100, 1000), (64, 0), (64, -3)])
+def test_dynamic_launch_runs_every_index_once(
+    code: Library, threads: int, n: int, grain: int
+) -> None:
+    runtime.set_num_threads(threads)
+    for _ in range(50):
+        result, counts = launch_dynamic(code, "count", n, grain)
+        assert result == 0
+        assert (counts == 1).all()
+
+
+def test_dynamic_launch_of_nothing(code: Library) -> None:
+    assert launch_dynamic(code, "count", 0, 4)[1].tolist() == [0]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_dynamic_launch_returns_the_code_and_still_runs_the_rest(
+    code: Library, threads: int
+) -> None:
+    runtime.set_num_threads(threads)
+    result, counts = launch_dynamic(code, "failing", 8, 1)
+    assert result == 9
+    assert (counts == 1).all()
+
+
+def _cpus_of_workers() -> list[set[int]]:
+    return [
+        os.sched_getaffinity(int(thread))
+        for thread in os.listdir("/proc/self/task")
+        if int(thread) != threading.get_native_id()
+    ]
+
+
+def test_affinity(code: Library) -> None:
+    before = set(os.sched_getaffinity(0))
+    last = max(before)
+    runtime.set_num_threads(3)
+    launch(code, "count", 8, 8)
+    try:
+        runtime.set_thread_affinity([last])
+        assert runtime.thread_affinity() == (last,)
+        assert {last} in _cpus_of_workers()  # one that runs already
+        runtime.set_num_threads(6)
+        launch(code, "count", 8, 8)  # and those that start now
+        assert _cpus_of_workers().count({last}) >= 2 or before == {last}
+        assert (launch(code, "count", 8, 8, times=50)[1] == 50).all()
+        assert os.sched_getaffinity(0) == before  # the caller isn't bound
+        runtime.set_thread_affinity(f"{last}-{last},{last}")
+        runtime.set_thread_affinity("cores")
+        assert (launch(code, "count", 8, 8)[1] == 1).all()
+        with pytest.raises(RunError, match="numbers of CPUs that this process may use"):
+            runtime.set_thread_affinity([100_000])
+        with pytest.raises(RunError, match="expected 'none', 'cores' or"):
+            runtime.set_thread_affinity("here-and-there")
+    finally:
+        runtime.set_thread_affinity("none")
+    assert all(cpus == before for cpus in _cpus_of_workers()) or len(before) == 1

@@ -23,7 +23,12 @@ from tilewright.runtime.module import (
     load_module,
 )
 from tilewright.runtime.tensor import Tensor, empty, from_dlpack, from_numpy, tensor
-from tilewright.runtime.threads import num_threads, set_num_threads
+from tilewright.runtime.threads import (
+    num_threads,
+    set_num_threads,
+    set_thread_affinity,
+    thread_affinity,
+)
 from tilewright.runtime.timing import TimingResult, flush_cache, measure
 
 __all__ = [
@@ -55,6 +60,8 @@ __all__ = [
     "numpy_dtype",
     "register_support_object",
     "set_num_threads",
+    "set_thread_affinity",
     "support_addresses",
     "tensor",
+    "thread_affinity",
 ]

@@ -44,6 +44,12 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "num_threads", int, 0, "Threads of the pool; 0 means the target's number of cores."
         ),
+        Setting(
+            "thread_affinity",
+            str,
+            "none",
+            "CPUs that threads of the pool are bound to: none, cores (one each), or 0,2,4-7.",
+        ),
         Setting("freeze_nodes", _flag, False, "Make IR nodes refuse assignment (tests set it)."),
     )
 }

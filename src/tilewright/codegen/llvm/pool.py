@@ -10,6 +10,11 @@ threads. The caller works too, and takes over the chunks that no worker has begu
 core is busy elsewhere delays nothing. The first non-zero result of a chunk is returned, after all
 chunks have ended.
 
+    i32 @tw_parallel_launch_dynamic(ptr fn, ptr ctx, i64 n, i32 max_threads, i64 grain)
+
+does the same for work that is uneven: each thread takes the next ``grain`` indices when it is done
+with those it has, so ``fn`` is called more often. It is a launch of T chunks that loop.
+
 - A launch from within a task, or while another thread's launch runs, runs ``fn(ctx, 0, n)`` on the
   calling thread. Nothing ever waits for the pool to become free.
 - Workers are created when first needed. They wait by spinning for about 50 µs, then sleep on a
@@ -17,7 +22,10 @@ chunks have ended.
 - After a fork the child has no workers; a handler empties the pool, which then starts anew.
 
 ``void @tw_set_num_threads(i32)`` sets the number of threads (0: as many as the process may use
-CPUs), ``i32 @tw_get_num_threads()`` returns it.
+CPUs), ``i32 @tw_get_num_threads()`` returns it. ``i32 @tw_set_affinity(ptr cpus, i32 count)`` binds
+worker t to CPU ``cpus[t % count]``, those to come as well; with ``count`` 0 workers go where the
+caller may. It returns 0, or -1 if the system refused. The thread that launches is never bound: it
+is thread 0, for which ``cpus[0]`` is left free.
 
 In a process all JIT-compiled modules share one pool; an exported library carries its own.
 Linux on x86-64 and AArch64.
@@ -32,15 +40,24 @@ from tilewright.codegen.llvm.object_cache import compile_portable
 from tilewright.runtime.loader import SupportObject, register_support_object
 from tilewright.support.errors import CodegenError
 
-POOL_SYMBOLS = ("tw_parallel_launch", "tw_set_num_threads", "tw_get_num_threads")
+POOL_SYMBOLS = (
+    "tw_parallel_launch",
+    "tw_parallel_launch_dynamic",
+    "tw_set_num_threads",
+    "tw_get_num_threads",
+    "tw_set_affinity",
+)
 
 #: Most threads that one launch uses: the width of the thread count in the launch word.
 MAX_THREADS = 512
 
-# Per architecture: the pause instruction, and the number of the futex system call.
+#: CPUs that an affinity mask has room for.
+MAX_CPUS = 8192
+
+# Per architecture: the pause instruction, and the numbers of the system calls futex and gettid.
 _ARCHITECTURES = {
-    "x86_64": ("llvm.x86.sse2.pause", "", 202),
-    "aarch64": ("llvm.aarch64.hint", "i32 1", 98),
+    "x86_64": ("llvm.x86.sse2.pause", "", 202, 186),
+    "aarch64": ("llvm.aarch64.hint", "i32 1", 98, 178),
 }
 
 # How the parts talk to each other:
@@ -50,11 +67,14 @@ _ARCHITECTURES = {
 #   the present launch runs the chunk. A chunk counts in `pending` until it has ended, and `launch`
 #   does not return before that, so a worker that holds a claim may read the job; one that comes
 #   late finds the claim taken and touches nothing.
+# - `tids` and `places` are Dekker-style too: a worker announces its id and looks for its place,
+#   who sets places looks for ids afterwards.
 # - `sleepers` and `waiting` are Dekker-style: sleeper: announce, check again, sleep. Waker: change
 #   the word, look for announcements. All of these are sequentially consistent.
 _TEXT = r"""
 %job = type { i64, ptr, ptr, i64, i64 }     ; word, fn, ctx, n, T: one cache line
 %line = type { i64, [7 x i64] }             ; one claim per cache line
+%dynamic = type { %line, ptr, ptr, i64, i64 }  ; next index, fn, ctx, n, grain
 
 @tw.job = internal global %job zeroinitializer, align 128
 @tw.pending = internal global i32 0, align 128
@@ -66,12 +86,16 @@ _TEXT = r"""
 @tw.limit = internal global i32 0, align 4        ; 0: not known yet
 @tw.hooked = internal global i32 0, align 4
 @tw.claims = internal global [MAXT x %line] zeroinitializer, align 128
+@tw.tids = internal global [MAXT x i32] zeroinitializer, align 4
+@tw.places = internal global [MAXT x i32] zeroinitializer, align 4
+@tw.place_count = internal global i32 0, align 4  ; 0: workers aren't bound
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @__register_atfork(ptr, ptr, ptr, ptr)
 declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
 declare i32 @clock_gettime(i32, ptr)
 declare i64 @syscall(i64, ...)
 declare void @PAUSE(PAUSE_TYPE)
@@ -150,9 +174,89 @@ out:
   ret void
 }
 
+; Bind worker t, whose thread id is `tid`, to its place, if it has one.
+define internal i32 @tw.place(i64 %t, i32 %tid) noinline optnone nounwind {
+entry:
+  %set = alloca [128 x i64], align 8
+  %count = load atomic i32, ptr @tw.place_count seq_cst, align 4
+  %bound = icmp ne i32 %count, 0
+  br i1 %bound, label %bind, label %out
+bind:
+  call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 1024, i1 false)
+  %wide = zext i32 %count to i64
+  %i = urem i64 %t, %wide
+  %pp = getelementptr i32, ptr @tw.places, i64 %i
+  %cpu = load atomic i32, ptr %pp monotonic, align 4
+  %word = lshr i32 %cpu, 6
+  %bit = and i32 %cpu, 63
+  %bit64 = zext i32 %bit to i64
+  %mask = shl i64 1, %bit64
+  %wp = getelementptr i64, ptr %set, i32 %word
+  store i64 %mask, ptr %wp
+  %rc = call i32 @sched_setaffinity(i32 %tid, i64 1024, ptr %set)
+  ret i32 %rc
+out:
+  ret i32 0
+}
+
+define i32 @tw_set_affinity(ptr %cpus, i32 %count) noinline optnone nounwind {
+entry:
+  %set = alloca [128 x i64], align 8
+  %rc0 = call i32 @sched_getaffinity(i32 0, i64 1024, ptr %set)
+  %big = icmp ugt i32 %count, MAXT
+  %n = select i1 %big, i32 MAXT, i32 %count
+  br label %copy
+copy:
+  %i = phi i32 [ 0, %entry ], [ %i1, %store ]
+  %more = icmp ult i32 %i, %n
+  br i1 %more, label %store, label %tell
+store:
+  %from = getelementptr i32, ptr %cpus, i32 %i
+  %cpu = load i32, ptr %from
+  %to = getelementptr i32, ptr @tw.places, i32 %i
+  store atomic i32 %cpu, ptr %to monotonic, align 4
+  %i1 = add i32 %i, 1
+  br label %copy
+tell:
+  store atomic i32 %n, ptr @tw.place_count seq_cst, align 4
+  br label %worker
+worker:
+  %t = phi i64 [ 1, %tell ], [ %t1, %next ]
+  %failed = phi i32 [ 0, %tell ], [ %failed1, %next ]
+  %tp = getelementptr i32, ptr @tw.tids, i64 %t
+  %tid = load atomic i32, ptr %tp seq_cst, align 4
+  %lives = icmp ne i32 %tid, 0
+  br i1 %lives, label %move, label %next
+move:
+  %binds = icmp ne i32 %n, 0
+  br i1 %binds, label %bind, label %free
+bind:
+  %rc1 = call i32 @tw.place(i64 %t, i32 %tid)
+  br label %moved
+free:
+  %rc2 = call i32 @sched_setaffinity(i32 %tid, i64 1024, ptr %set)
+  br label %moved
+moved:
+  %rc3 = phi i32 [ %rc1, %bind ], [ %rc2, %free ]
+  %bad = or i32 %failed, %rc3
+  br label %next
+next:
+  %failed1 = phi i32 [ %failed, %worker ], [ %bad, %moved ]
+  %t1 = add i64 %t, 1
+  %again = icmp ult i64 %t1, MAXT
+  br i1 %again, label %worker, label %out
+out:
+  ret i32 %failed1
+}
+
 define internal ptr @tw.worker(ptr %arg) nounwind {
 entry:
   %t = ptrtoint ptr %arg to i64
+  %id = call i64 (i64, ...) @syscall(i64 GETTID)
+  %tid = trunc i64 %id to i32
+  %tp = getelementptr i32, ptr @tw.tids, i64 %t
+  store atomic i32 %tid, ptr %tp seq_cst, align 4
+  %placed = call i32 @tw.place(i64 %t, i32 %tid)
   br label %begin
 begin:
   %last = phi i64 [ 0, %entry ], [ %seen, %served ]
@@ -209,6 +313,7 @@ define internal void @tw.after_fork() noinline optnone nounwind {
   store i32 0, ptr @tw.pending
   store i32 0, ptr @tw.waiting
   store i64 1, ptr @tw.workers
+  call void @llvm.memset.p0.i64(ptr @tw.tids, i8 0, i64 TIDS_BYTES, i1 false)
   %w = load i64, ptr @tw.job
   %n = lshr i64 %w, 10
   %n1 = add i64 %n, 1
@@ -414,6 +519,76 @@ finish:
   store atomic i32 0, ptr @tw.lock release, align 4
   ret i32 %e
 }
+
+; A task of a dynamic launch: take the next indices until there are no more. Which chunk this is
+; doesn't matter.
+define internal i32 @tw.dynamic(ptr %d, i64 %begin, i64 %end) nounwind {
+entry:
+  %fnp = getelementptr %dynamic, ptr %d, i64 0, i32 1
+  %fn = load ptr, ptr %fnp
+  %ctxp = getelementptr %dynamic, ptr %d, i64 0, i32 2
+  %ctx = load ptr, ptr %ctxp
+  %np = getelementptr %dynamic, ptr %d, i64 0, i32 3
+  %n = load i64, ptr %np
+  %gp = getelementptr %dynamic, ptr %d, i64 0, i32 4
+  %grain = load i64, ptr %gp
+  br label %take
+take:
+  %code = phi i32 [ 0, %entry ], [ %code1, %run ]
+  %from = atomicrmw add ptr %d, i64 %grain monotonic
+  %more = icmp slt i64 %from, %n
+  br i1 %more, label %run, label %out
+run:
+  %left = sub i64 %n, %from
+  %whole = icmp sgt i64 %left, %grain
+  %size = select i1 %whole, i64 %grain, i64 %left
+  %to = add i64 %from, %size
+  %rc = call i32 %fn(ptr %ctx, i64 %from, i64 %to)
+  %fine = icmp eq i32 %code, 0
+  %code1 = select i1 %fine, i32 %rc, i32 %code
+  br label %take
+out:
+  ret i32 %code
+}
+
+define i32 @tw_parallel_launch_dynamic(ptr %fn, ptr %ctx, i64 %n, i32 %max, i64 %asked) nounwind {
+entry:
+  %d = alloca %dynamic, align 128
+  %empty = icmp sle i64 %n, 0
+  br i1 %empty, label %nothing, label %size
+nothing:
+  ret i32 0
+size:
+  %positive = icmp sgt i64 %asked, 1
+  %g0 = select i1 %positive, i64 %asked, i64 1
+  %below = icmp slt i64 %g0, %n
+  %grain = select i1 %below, i64 %g0, i64 %n
+  %n1 = sub i64 %n, 1
+  %q = udiv i64 %n1, %grain
+  %tasks = add i64 %q, 1
+  %limit = call i32 @tw_get_num_threads()
+  %one = icmp eq i32 %limit, 1
+  %alone = icmp eq i32 %max, 1
+  %single0 = or i1 %one, %alone
+  %few = icmp eq i64 %tasks, 1
+  %single = or i1 %single0, %few
+  br i1 %single, label %serial, label %launch
+serial:
+  %rcs = call i32 %fn(ptr %ctx, i64 0, i64 %n)
+  ret i32 %rcs
+launch:
+  store i64 0, ptr %d
+  %fnp = getelementptr %dynamic, ptr %d, i64 0, i32 1
+  store ptr %fn, ptr %fnp
+  %ctxp = getelementptr %dynamic, ptr %d, i64 0, i32 2
+  store ptr %ctx, ptr %ctxp
+  %np = getelementptr %dynamic, ptr %d, i64 0, i32 3
+  store i64 %n, ptr %np
+  %gp = getelementptr %dynamic, ptr %d, i64 0, i32 4
+  store i64 %grain, ptr %gp
+  %rc = call i32 @tw_parallel_launch(ptr @tw.dynamic, ptr %d, i64 %tasks, i32 %max)
+  ret i32 %rc
+}
 """  # noqa: E501 (LLVM IR)
 
 
@@ -426,11 +601,18 @@ def pool_ll(triple: str | None = None) -> str:
             f"the thread pool runs on Linux on {' and '.join(_ARCHITECTURES)}, "
             f"not on {triple or host_triple()!r}; build with one thread there"
         )
-    pause, argument, futex = _ARCHITECTURES[architecture]
+    pause, argument, futex, gettid = _ARCHITECTURES[architecture]
     text = _TEXT.replace("PAUSE_TYPE", argument.split(" ")[0]).replace("PAUSE_ARG", argument)
-    return (
-        text.replace("PAUSE", pause).replace("FUTEX", str(futex)).replace("MAXT", str(MAX_THREADS))
-    )
+    numbers = {
+        "PAUSE": pause,
+        "FUTEX": futex,
+        "GETTID": gettid,
+        "TIDS_BYTES": 4 * MAX_THREADS,
+        "MAXT": MAX_THREADS,
+    }
+    for name, value in numbers.items():
+        text = text.replace(name, str(value))
+    return text
 
 
 @cache
