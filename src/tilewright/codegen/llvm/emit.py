@@ -14,7 +14,7 @@ from tilewright.codegen.llvm import workspace as _workspace  # noqa: F401 - the 
 from tilewright.codegen.llvm.binder import c_string
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec
-from tilewright.codegen.llvm.math import collect, emit_math
+from tilewright.codegen.llvm.math import collect, emit_math, instruction_set
 from tilewright.codegen.llvm.parallel import emit_parallel
 from tilewright.codegen.llvm.signature import Signature, kernel_symbol, make_signature
 from tilewright.codegen.llvm.streaming import NONTEMPORAL, streaming_function
@@ -38,6 +38,8 @@ class ModuleEmitter:
     def __init__(self, mod: IRModule, target: Target) -> None:
         self.target = target
         self.has_fma = target.has("fma") or target.has("avx512f") or target.has("neon")
+        self.can_stream = target.has("sse2") or target.has("sse4.2") or target.has("avx")
+        self.instruction_set = instruction_set(target.features)
         self.functions: list[str] = []
         self.element_of_data: dict[Var, str] = {}
         self.signatures: dict[str, Signature] = {}
@@ -68,7 +70,7 @@ class ModuleEmitter:
         """Return the symbol of a function of the math library, which will be included."""
         key = (name, dtype, lanes)
         if key not in self._math:
-            self._math[key] = emit_math(name, dtype, lanes).symbol
+            self._math[key] = emit_math(name, dtype, lanes, self.instruction_set).symbol
         return self._math[key]
 
     def streaming_store(self, kind: str, element: str, size: int) -> str:
@@ -169,7 +171,12 @@ class ModuleEmitter:
             f"{name} = private constant {c_string(text)}" for text, name in self._strings.items()
         ]
         return "\n".join(
-            [*constants, *self._declarations, *self.functions, collect(list(self._math))]
+            [
+                *constants,
+                *self._declarations,
+                *self.functions,
+                collect(list(self._math), self.instruction_set),
+            ]
         )
 
 

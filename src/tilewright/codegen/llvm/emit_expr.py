@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.codegen.llvm.emit_masked import compare_ramp
+from tilewright.codegen.llvm.emit_masked import compare_ramp, store_apart
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS
 from tilewright.codegen.llvm.streaming import STREAM_BYTES
 from tilewright.codegen.llvm.types import (
@@ -51,6 +51,9 @@ _INT_OPS = {"Add": "add", "Sub": "sub", "Mul": "mul"}
 _FLOAT_COMPARE = {"EQ": "oeq", "NE": "une", "LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge"}
 _SIGNED = {"EQ": "eq", "NE": "ne", "LT": "slt", "LE": "sle", "GT": "sgt", "GE": "sge"}
 _UNSIGNED = {"EQ": "eq", "NE": "ne", "LT": "ult", "LE": "ule", "GT": "ugt", "GE": "uge"}
+
+#: Bytes that memory moves together.
+CACHE_LINE = 64
 
 CallHandler = Callable[[Any, Call], str]
 INTRINSICS: dict[str, CallHandler] = {}
@@ -111,6 +114,7 @@ class ExprEmitter(Writer, Visitor):
         self.has_fma: bool = module.has_fma
         self.values: dict[Any, str] = {}
         self.mask: tuple[str, int] | None = None  # operand and lanes
+        self.prefetching = 0  # bytes ahead that the innermost loop asks for
         self.stack_elements: dict[Var, int] = {}  # of allocas, by their data
         self.streaming = False  # whether stores go past the caches
         self.has_streamed = False
@@ -675,7 +679,20 @@ class ExprEmitter(Writer, Visitor):
 
     def _load(self, buffer: Buffer, pointer: str, dtype: str) -> str:
         text = f"load {memory_type(dtype)}, ptr {pointer}, align {memory_bytes(buffer.dtype)}"
-        return self.from_memory(self.memory_read(text, buffer.data, pointer), dtype)
+        known = self._count
+        value = self.memory_read(text, buffer.data, pointer)
+        if self.prefetching and self._count > known:
+            self._prefetch(pointer, dtypes.lanes_of(dtype) * memory_bytes(buffer.dtype))
+        return self.from_memory(value, dtype)
+
+    def _prefetch(self, pointer: str, size: int) -> None:
+        """Ask for the cache lines that a vector load of this loop will want some turns later."""
+        if size < CACHE_LINE or self.levels.get(pointer, 0) < len(self.scopes) - 1:
+            return
+        for offset in range(0, size, CACHE_LINE):
+            text = f"getelementptr i8, ptr {pointer}, i64 {self.prefetching + offset}"
+            ahead = self.pure(text, pointer)
+            self.effect(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
 
     def _masked_load(self, buffer: Buffer, pointer: str, dtype: str, mask: str) -> str:
         kind = memory_type(dtype)
@@ -773,6 +790,8 @@ class ExprEmitter(Writer, Visitor):
                     f"call void @llvm.masked.store.{suffix}.p0({kind} {stored}, "
                     f"ptr align {align} {pointer}, <{lanes} x i1> {masked[0]})"
                 )
+        elif masked is None and isinstance(index, Ramp) and isinstance(index.stride, IntImm):
+            store_apart(self, buffer, index, stored, kind)
         else:
             addresses = self._addresses(buffer, index)
             mask = masked[0] if masked else "splat (i1 true)"
@@ -802,7 +821,7 @@ class ExprEmitter(Writer, Visitor):
 
     def _stream(self, kind: str, element: str, value: str, pointer: str, size: int) -> bool:
         """Store a vector past the caches, if there is an instruction for its size."""
-        if size % STREAM_BYTES or not self.module.target.has("sse2"):
+        if size % STREAM_BYTES or not self.module.can_stream:
             return False
         self.has_streamed = True
         function = self.module.streaming_store(kind, element, size)

@@ -35,7 +35,7 @@ _JOINS: dict[type, str] = {
     Min: "vector_reduce_min",
 }
 #: More elements than that are a reduction of their own, not the lanes of one.
-MAX_LANES = 64
+MAX_LANES = 128
 
 
 class JoinLanes(FunctionTransform):

@@ -1,0 +1,237 @@
+"""Looking at blocks and their axes: what all CPU rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.ir import (
+    Call,
+    Div,
+    Expr,
+    Mul,
+    Var,
+    as_int,
+    collect,
+    dtypes,
+    free_vars,
+    pre_order,
+    uses_var,
+)
+from tilewright.support.errors import ScheduleError
+from tilewright.target import Target
+from tilewright.tir import REDUCE, SPATIAL, Block, Buffer, BufferLoad, BufferStore
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+# Below this many elements, starting threads costs more than it saves.
+PARALLEL_WORK = 1 << 14
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop of a block together with the iteration variable that it drives."""
+
+    loop: LoopRV
+    var: Var
+    kind: str
+    extent: int | None
+
+    @property
+    def is_reduce(self) -> bool:
+        """Whether the axis is reduced over."""
+        return self.kind == REDUCE
+
+
+def leaf_blocks(sch: Schedule) -> list[BlockRV]:
+    """Return the blocks of the function, in program order."""
+    root = sch.get_block("root")
+    return list(sch.get_child_blocks(root))
+
+
+def axes_of(sch: Schedule, rv: BlockRV, skip: int = 0) -> list[Axis] | None:
+    """Pair the loops of a block, below the first ``skip``, with its iteration variables.
+
+    ``None`` unless each such loop drives exactly one variable, as itself or itself plus something
+    of the loops outside.
+    """
+    realize = sch.state.get_block(rv)
+    loops = sch.get_loops(rv)[skip:]
+    by_var = {sch.get(loop).loop_var: loop for loop in loops}
+    axes: dict[LoopRV, Axis] = {}
+    for iter_var, value in zip(realize.block.iter_vars, realize.iter_values):
+        if iter_var.kind not in (SPATIAL, REDUCE):
+            return None
+        driven = [var for var in free_vars(value) if var in by_var]
+        if not driven:
+            continue
+        loop = by_var[driven[0]]
+        if len(driven) > 1 or loop in axes or _coefficient(value, driven[0]) != 1:
+            return None
+        axes[loop] = Axis(loop, iter_var.var, iter_var.kind, as_int(sch.get(loop).extent))
+    if len(axes) != len(loops):
+        return None
+    return [axes[loop] for loop in loops]
+
+
+def stride_of(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int | None:
+    """Elements between neighbours along ``var`` in a compact buffer; ``None`` if not constant.
+
+    0 means that the access does not depend on the variable.
+    """
+    stride, total = 1, 0
+    for index, extent in zip(reversed(indices), reversed(buffer.shape)):
+        step = _coefficient(index, var)
+        if step is None:
+            return None
+        total += step * stride
+        size = as_int(extent)
+        if size is None:
+            if total == 0 and not any(uses_var(i, {var}) for i in indices):
+                return 0
+            return total if total else None
+        stride *= size
+    return total
+
+
+def _coefficient(index: Expr, var: Var) -> int | None:
+    """Return the factor of a variable in an index that is linear in it."""
+    if index is var:
+        return 1
+    if not uses_var(index, {var}):
+        return 0
+    name = type(index).__name__
+    if name in ("Add", "Sub"):
+        a, b = _coefficient(index.a, var), _coefficient(index.b, var)  # type: ignore[attr-defined]
+        if a is None or b is None:
+            return None
+        return a + b if name == "Add" else a - b
+    if isinstance(index, Mul):
+        for factor, other in ((index.a, index.b), (index.b, index.a)):
+            number, inner = as_int(factor), _coefficient(other, var)
+            if number is not None and inner is not None:
+                return number * inner
+    return None
+
+
+def loads_of(block: Block) -> list[BufferLoad]:
+    """Return the reads of a block's body, without those of buffers that it writes itself."""
+    written = {region.buffer for region in block.writes}
+    return [load for load in collect(block.body, BufferLoad) if load.buffer not in written]
+
+
+def stores_of(block: Block) -> list[BufferStore]:
+    """Return the writes of a block's body."""
+    return collect(block.body, BufferStore)
+
+
+def is_injective(sch: Schedule, rv: BlockRV) -> bool:
+    """Whether a block computes each element by itself, without a reduction."""
+    block = sch.get(rv)
+    return block.init is None and all(item.kind == SPATIAL for item in block.iter_vars)
+
+
+def has_branch(block: Block) -> bool:
+    """Whether elements are computed under conditions (padding, concatenation)."""
+    return any(item.op.name == "if_then_else" for item in collect(block.body, Call))
+
+
+def is_costly(block: Block) -> bool:
+    """Whether an element costs more than a handful of additions (exp, division …)."""
+    return any(
+        isinstance(item, Div)
+        or (isinstance(item, Call) and item.op.name not in ("if_then_else", "likely"))
+        for item in pre_order(block.body)
+    )
+
+
+def inline_injective(sch: Schedule) -> None:
+    """Compute cheap intermediate elements where they are used.
+
+    Producers go into consumers that use each element about once: not what a reduction reads many
+    times, unless it only moves elements; not padding, whose conditions would slow the inner loop;
+    not costly functions with several consumers.
+    """
+    for rv in leaf_blocks(sch):
+        block = sch.get(rv)
+        if not is_injective(sch, rv) or _writes_output(sch, block):
+            continue
+        consumers = sch.get_consumers(rv)
+        if not consumers:
+            continue
+        to_injective = all(is_injective(sch, consumer) for consumer in consumers)
+        if not to_injective and (has_branch(block) or not _only_moves(block)):
+            continue
+        if len(consumers) > 1 and is_costly(block):
+            continue
+        try:
+            sch.compute_inline(rv)
+        except ScheduleError:
+            continue  # it stays a block of its own, which is always right
+
+
+def _only_moves(block: Block) -> bool:
+    stores = stores_of(block)
+    return len(stores) == 1 and isinstance(stores[0].value, BufferLoad)
+
+
+def _writes_output(sch: Schedule, block: Block) -> bool:
+    outputs = set(sch.mod["main"].buffers)
+    return any(region.buffer in outputs for region in block.writes)
+
+
+def work_of(axes: Sequence[Axis], unknown: int = 64) -> int:
+    """Number of iterations; symbolic extents count as ``unknown``."""
+    total = 1
+    for axis in axes:
+        total *= unknown if axis.extent is None else axis.extent
+    return total
+
+
+def parallelize(sch: Schedule, loops: Sequence[LoopRV], target: Target, work: int) -> LoopRV | None:
+    """Fuse outer spatial loops and run them in parallel, if there is enough to do."""
+    if not loops:
+        return None
+    fused = loops[0] if len(loops) == 1 else sch.fuse(*loops)
+    if target.num_cores > 1 and work >= PARALLEL_WORK:
+        sch.parallel(fused)
+    return fused
+
+
+def vector_extent(extent: int | None, lanes: int, limit: int) -> int | None:
+    """Choose how many neighbouring elements one step computes.
+
+    The largest multiple of ``lanes`` up to ``limit`` that divides the extent; the whole extent if
+    that is at most ``limit``; ``lanes`` (with a remainder) if nothing divides; ``None`` for extents
+    that are not worth it.
+    """
+    if extent is None:
+        return lanes
+    if extent == 1:
+        return None
+    best = [size for size in range(lanes, limit + 1, lanes) if extent % size == 0]
+    if best:
+        return best[-1]
+    if extent <= limit:
+        return extent
+    return lanes
+
+
+def element_bits(block: Block) -> int:
+    """Bits of the widest element that a block reads or writes."""
+    buffers = [region.buffer for region in (*block.reads, *block.writes)]
+    return max((dtypes.bits_of(buffer.dtype) for buffer in buffers), default=32)
+
+
+def can_vectorize(block: Block, axis: Axis) -> bool:
+    """Whether neighbours along an axis are neighbours (or the same) in every access."""
+    accesses: list[tuple[Sequence[Expr], Buffer]] = [
+        (load.indices, load.buffer) for load in loads_of(block)
+    ]
+    accesses += [(store.indices, store.buffer) for store in stores_of(block)]
+    return all(stride_of(indices, buffer, axis.var) in (0, 1) for indices, buffer in accesses)
+
+
+def reads_along(block: Block, axis: Axis) -> bool:
+    """Whether neighbours along an axis are neighbours in something that a block reads."""
+    return any(stride_of(x.indices, x.buffer, axis.var) == 1 for x in loads_of(block))

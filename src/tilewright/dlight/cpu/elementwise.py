@@ -1,0 +1,141 @@
+"""Schedules of single blocks without reductions: vectors along the last axis, or transposed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.dlight.cpu.blocks import (
+    Axis,
+    axes_of,
+    can_vectorize,
+    element_bits,
+    is_costly,
+    leaf_blocks,
+    loads_of,
+    parallelize,
+    stores_of,
+    stride_of,
+    vector_extent,
+    work_of,
+)
+from tilewright.ir import as_int, dtypes
+from tilewright.target import Target
+from tilewright.tir import STREAMING_STORES, Block, Buffer
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+# Vectors that one step computes: enough to hide latencies, few enough for the registers.
+_VECTORS = 4
+
+
+def schedule_injective(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0) -> None:
+    """Vectorise along the innermost loop; with ``skip == 0`` run the outer loops in parallel."""
+    axes = axes_of(sch, rv, skip)
+    if not axes:
+        return
+    block = sch.get(rv)
+    work = work_of(axes) * (8 if is_costly(block) else 1)
+    lanes = target.vector_lanes(max(8, element_bits(block)))
+    last, outer = axes[-1], [axis.loop for axis in axes[:-1]]
+    if can_vectorize(block, last):
+        size = vector_extent(last.extent, lanes, _VECTORS * lanes)
+        if skip == 0 and _is_flat(block, axes):
+            last = Axis(_fused(sch, axes), last.var, last.kind, None)
+            outer, size = [], _flat_vector(axes, lanes)
+        if size is not None:
+            inner = last.loop
+            if size != last.extent:
+                chunk, inner = sch.split(last.loop, [None, size])
+                outer.append(chunk)
+            sch.vectorize(inner)
+    elif (across := _transposed_axis(block, axes)) is not None:
+        outer = _tile_transpose(sch, axes, across)
+    stream_if_large(sch, rv, target)
+    if skip == 0:
+        parallelize(sch, outer, target, work)
+
+
+def _is_flat(block: Block, axes: Sequence[Axis]) -> bool:
+    """Whether all accesses go through their buffers in the order of memory, element by element."""
+    if len(axes) < 2:
+        return False
+    variables = [axis.var for axis in axes]
+    return all(
+        len(item.indices) == len(axes)
+        and all(index is var for index, var in zip(item.indices, variables))
+        and all(
+            as_int(extent) == axis.extent for extent, axis in zip(item.buffer.shape[1:], axes[1:])
+        )
+        for item in (*loads_of(block), *stores_of(block))
+    )
+
+
+def _fused(sch: Schedule, axes: Sequence[Axis]) -> LoopRV:
+    return sch.fuse(*(axis.loop for axis in axes))
+
+
+def _flat_vector(axes: Sequence[Axis], lanes: int) -> int:
+    """Elements of a step through elements that all lie side by side."""
+    if any(axis.extent is None for axis in axes):
+        return lanes
+    total = work_of(axes)
+    for vectors in range(_VECTORS, 0, -1):
+        if total % (vectors * lanes) == 0:
+            return vectors * lanes
+    return (_VECTORS if total >= 4 * _VECTORS * lanes else 1) * lanes
+
+
+def stream_if_large(sch: Schedule, rv: BlockRV, target: Target) -> None:
+    """Let stores of a result go past the caches if it won't stay there anyway."""
+    buffers = {region.buffer for region in sch.get(rv).writes}
+    outputs = set(sch.mod["main"].buffers)
+    if not buffers <= outputs:
+        return
+    sizes = [_bytes_of(buffer) for buffer in buffers]
+    if None in sizes or 2 * sum(size or 0 for size in sizes) < target.l3_bytes:
+        return
+    others = [other for other in leaf_blocks(sch) if other != rv]
+    if any(region.buffer in buffers for other in others for region in sch.get(other).reads):
+        return
+    sch.annotate(rv, STREAMING_STORES, 1)
+
+
+def _bytes_of(buffer: Buffer) -> int | None:
+    size = dtypes.bytes_of(buffer.dtype)
+    for extent in buffer.shape:
+        number = as_int(extent)
+        if number is None:
+            return None
+        size *= number
+    return size
+
+
+def _transposed_axis(block: Block, axes: Sequence[Axis]) -> Axis | None:
+    """The axis that a block reads along, if it writes along another one (its last)."""
+    last, stores = axes[-1], stores_of(block)
+    if not all(stride_of(item.indices, item.buffer, last.var) == 1 for item in stores):
+        return None
+    along = [
+        axis
+        for axis in axes[:-1]
+        if axis.extent != 1
+        and any(stride_of(item.indices, item.buffer, axis.var) == 1 for item in loads_of(block))
+    ]
+    return along[0] if len(along) == 1 else None
+
+
+# Rows and columns of a transposed tile: its rows are whole cache lines of what is read, and few
+# enough to stay in the cache together when they lie a power of two apart.
+_TRANSPOSE_TILE = (16, 8)
+
+
+def _tile_transpose(sch: Schedule, axes: Sequence[Axis], across: Axis) -> list[LoopRV]:
+    """Go through a transposition in tiles, so that each cache line is fetched once."""
+    rows, columns = _TRANSPOSE_TILE
+    across_outer, across_inner = sch.split(across.loop, [None, rows])
+    last_outer, last_inner = sch.split(axes[-1].loop, [None, columns])
+    others = [axis.loop for axis in axes[:-1] if axis is not across]
+    outer = [*others, across_outer, last_outer]
+    sch.reorder(*outer, across_inner, last_inner)
+    sch.vectorize(last_inner)
+    return outer

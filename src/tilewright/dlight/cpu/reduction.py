@@ -1,0 +1,241 @@
+"""Schedules of single reductions.
+
+Three forms, by what is contiguous:
+
+- *columns*: neighbouring results are the lanes. Few columns stay in registers while all rows pass;
+  many are summed into memory, some rows at a time, so that rows are read as they lie.
+- *rows*: what is reduced is contiguous, and every lane of several vectors reduces a part of its
+  own (``rfactor``), which hides the latency of the operation; the lanes are joined at the end.
+- otherwise plain loops.
+
+If there are fewer results than threads, each thread reduces a part of the elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.dlight.cpu.blocks import (
+    PARALLEL_WORK,
+    Axis,
+    axes_of,
+    can_vectorize,
+    element_bits,
+    loads_of,
+    parallelize,
+    reads_along,
+    stride_of,
+    work_of,
+)
+from tilewright.dlight.cpu.elementwise import schedule_injective
+from tilewright.target import Target
+from tilewright.tir import Block
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+# Vectors of columns that are kept in registers for all rows, and that are summed at a time.
+_MOST_COLUMNS, _COLUMN_VECTORS = 16, 8
+# Rows that are summed before the sum goes back to memory.
+_ROWS_AT_A_TIME = 8
+# Vectors of partial results of a row, and how many elements each lane must get to be worth it.
+_ROW_VECTORS = (8, 4, 2, 1)
+_PER_LANE = 4
+
+
+def schedule_reduction(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0) -> None:
+    """Vectorise a reduction over whichever axis is contiguous; see the module's text.
+
+    With ``skip == 0`` the outer loops run in parallel; otherwise that many loops are left alone.
+    """
+    axes = axes_of(sch, rv, skip)
+    if not axes:
+        return
+    spatial = [axis for axis in axes if not axis.is_reduce]
+    reduce = [axis for axis in axes if axis.is_reduce]
+    if not reduce:
+        schedule_injective(sch, rv, target, skip)
+        return
+    if skip == 0 and _share_among_threads(sch, rv, spatial, reduce, target):
+        return
+    outer = _vectorize(sch, rv, spatial, reduce, target, skip)
+    if skip == 0:
+        parallelize(sch, outer, target, work_of(axes))
+
+
+def _vectorize(
+    sch: Schedule,
+    rv: BlockRV,
+    spatial: Sequence[Axis],
+    reduce: Sequence[Axis],
+    target: Target,
+    skip: int,
+) -> list[LoopRV]:
+    """Choose the form and schedule accordingly; return the loops that may run in parallel."""
+    block = sch.get(rv)
+    lanes = target.vector_lanes(max(8, element_bits(block)))
+    vector = next((a for a in reversed(spatial) if a.extent != 1 and can_vectorize(block, a)), None)
+    if vector is not None and reads_along(block, vector):
+        return _columns(sch, rv, spatial, reduce, vector, lanes, target)
+    outer = [axis.loop for axis in spatial]
+    sch.reorder(*outer, *(axis.loop for axis in reduce))
+    if _is_row(block, reduce[-1], lanes):
+        _row(sch, rv, outer, reduce, lanes, skip)
+    else:
+        sch.decompose_reduction(rv, reduce[0].loop)
+    return outer
+
+
+# ---- columns --------------------------------------------------------------------------------
+
+
+def _columns(
+    sch: Schedule,
+    rv: BlockRV,
+    spatial: Sequence[Axis],
+    reduce: Sequence[Axis],
+    vector: Axis,
+    lanes: int,
+    target: Target,
+) -> list[LoopRV]:
+    """Make neighbouring results the lanes of vectors; return the loops that may run in parallel."""
+    outer = [axis.loop for axis in spatial if axis is not vector]
+    steps = [axis.loop for axis in reduce]
+    if vector.extent is not None and vector.extent <= _MOST_COLUMNS * lanes:
+        inner = vector.loop
+        place = [] if outer else [sch.add_unit_loop(sch.get_loops(rv)[0])]
+        if len(sch.get(rv).writes) == 1:
+            copy = sch.cache_write(rv, 0, "local")
+            sch.reorder(*outer, *place, *steps, inner)
+            sch.reverse_compute_at(copy, [*outer, *place][-1])
+            sch.vectorize(sch.get_loops(copy)[-1])
+        else:
+            sch.reorder(*outer, *place, *steps, inner)
+    else:
+        chunk, inner = sch.split(vector.loop, [None, _column_width(vector.extent, lanes)])
+        rows = _rows_at_a_time(reduce[-1].extent)
+        if not outer and target.num_cores > 1:
+            panel, chunk = sch.split(chunk, [target.num_cores, None])
+            outer.append(panel)
+        if rows is None:
+            outer.append(chunk)
+        else:
+            blocks, row = sch.split(steps[-1], [None, rows])
+            steps = [*steps[:-1], blocks, chunk, row]
+        sch.reorder(*outer, *steps, inner)
+    init = sch.decompose_reduction(rv, steps[0])
+    sch.vectorize(inner)
+    sch.vectorize(sch.get_loops(init)[-1])
+    return outer
+
+
+def _column_width(extent: int | None, lanes: int) -> int:
+    """Columns that are summed at a time."""
+    if extent is None:
+        return lanes
+    for vectors in range(_COLUMN_VECTORS, _COLUMN_VECTORS // 2, -1):
+        if extent % (vectors * lanes) == 0:
+            return vectors * lanes
+    return _COLUMN_VECTORS * lanes
+
+
+def _rows_at_a_time(extent: int | None) -> int | None:
+    """Rows between which sums stay in registers; ``None`` for all of them."""
+    if extent is None:
+        return _ROWS_AT_A_TIME
+    if extent < 2 * _ROWS_AT_A_TIME:
+        return None
+    for rows in range(_ROWS_AT_A_TIME, 2 * _ROWS_AT_A_TIME + 1):
+        if extent % rows == 0:
+            return rows
+    return _ROWS_AT_A_TIME
+
+
+# ---- rows -----------------------------------------------------------------------------------
+
+
+def _is_row(block: Block, last: Axis, lanes: int) -> bool:
+    """Whether the last axis is read as it lies, and long enough to be shared by lanes."""
+    strides = {stride_of(x.indices, x.buffer, last.var) for x in loads_of(block)}
+    return 1 in strides and strides <= {0, 1} and (last.extent is None or last.extent >= 2 * lanes)
+
+
+def _row(
+    sch: Schedule,
+    rv: BlockRV,
+    outer: Sequence[LoopRV],
+    reduce: Sequence[Axis],
+    lanes: int,
+    skip: int,
+) -> None:
+    """Reduce every ``width``-th element in a lane of its own, then the lanes."""
+    width = _row_width(reduce[-1].extent, work_of(reduce), len(sch.get(rv).writes), lanes)
+    _, lane = sch.split(reduce[-1].loop, [None, width])
+    while True:
+        partial = sch.rfactor(lane, len(sch.get(rv).writes[0].region))
+        inner = axes_of(sch, partial, skip + len(outer)) or []
+        sch.reorder(
+            *(axis.loop for axis in inner if axis.is_reduce),
+            *(axis.loop for axis in inner if not axis.is_reduce),
+        )
+        init = sch.decompose_reduction(partial, sch.get_loops(partial)[skip + len(outer)])
+        sch.vectorize(sch.get_loops(partial)[-1])
+        sch.vectorize(sch.get_loops(init)[-1])
+        if len(sch.get(rv).writes) == 1 or width <= lanes:
+            break
+        # Tuples have no operation that joins the lanes of a vector: first the vectors are joined.
+        _, lane = sch.split(sch.get_loops(rv)[-1], [None, lanes])
+        width = lanes
+    if len(sch.get(rv).writes) > 1:
+        sch.decompose_reduction(rv, sch.get_loops(rv)[-1])
+
+
+def _row_width(extent: int | None, work: int, buffers: int, lanes: int) -> int:
+    """Partial results of a row: more hide the latency better, and cost more to join."""
+    if extent is None:
+        return _ROW_VECTORS[1] * lanes
+    for vectors in _ROW_VECTORS:
+        if buffers > 1 and vectors > 4:
+            continue  # of tuples there are several vectors for each
+        width = vectors * lanes
+        if work >= _PER_LANE * width and extent >= width:
+            return width
+    return lanes
+
+
+# ---- threads --------------------------------------------------------------------------------
+
+
+def _share_among_threads(
+    sch: Schedule, rv: BlockRV, spatial: Sequence[Axis], reduce: Sequence[Axis], target: Target
+) -> bool:
+    """Let each thread reduce a part, if there are too few results for the threads."""
+    first = reduce[0]
+    if (
+        target.num_cores == 1
+        or first.extent is None
+        or any(axis.extent is None for axis in spatial)
+        or work_of(spatial) >= target.num_cores
+        or work_of(spatial) * work_of(reduce) < PARALLEL_WORK
+        or first.extent < 4 * target.num_cores
+    ):
+        return False
+    part, _ = sch.split(first.loop, [target.num_cores, None])
+    partial = sch.rfactor(part, 0)
+    axes = axes_of(sch, partial) or []
+    mine = next((axis for axis in axes if not axis.is_reduce and axis.loop == part), None)
+    if mine is None:
+        mine = next(axis for axis in axes if not axis.is_reduce)
+    sch.reorder(mine.loop)
+    sch.reorder(mine.loop, *(axis.loop for axis in axes if axis is not mine))
+    inner = axes_of(sch, partial, 1)
+    if inner is not None:
+        _vectorize(
+            sch,
+            partial,
+            [axis for axis in inner if not axis.is_reduce],
+            [axis for axis in inner if axis.is_reduce],
+            target,
+            1,
+        )
+    sch.parallel(sch.get_loops(partial)[0])
+    return True
