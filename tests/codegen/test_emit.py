@@ -96,8 +96,8 @@ def test_parallel_loops_are_outlined_and_nested_ones_serial():
     text = """
 @T.prim_func
 def main(C: T.Buffer((8, 8), "float32")):
-    for i in T.parallel(8):
-        for j in T.parallel(8):
+    for i in T.parallel(8, annotations={"parallel_grain": 1}):
+        for j in T.parallel(8, annotations={"parallel_grain": 1}):
             with T.block("C"):
                 vi, vj = T.axis.remap("SS", [i, j])
                 C[vi, vj] = T.Cast("float32", vi * 8 + vj)

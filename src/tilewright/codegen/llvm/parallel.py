@@ -4,6 +4,10 @@ For each parallel loop two functions are made. ``NAME.parallelK.body(begin, end,
 holds a serial loop over a chunk; pointers of distinct buffers are ``noalias`` parameters, so LLVM
 knows as much as it did in the enclosing function. ``NAME.parallelK(ctx, begin, end)`` has the
 pool's signature; it unpacks the captured values and calls the body.
+
+A loop gets at most as many threads as its work is worth (``tir.parallel_work``): known when the
+code is generated, or computed before the loop where extents are symbolic. One that is worth a
+single thread is a serial loop.
 """
 
 from __future__ import annotations
@@ -13,8 +17,15 @@ from typing import Any
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.types import register_type
 from tilewright.codegen.llvm.writer import Scope
-from tilewright.ir import Var, uses_var
+from tilewright.ir import INDEX, Expr, Var, as_int, call, cast, const, maximum, minimum, uses_var
 from tilewright.tir import SERIAL, Allocate, For, Stmt
+from tilewright.tir.parallel_work import (
+    WORK_PER_TAKE,
+    WORK_PER_THREAD,
+    ParallelOptions,
+    iteration_work,
+    parallel_options,
+)
 
 
 class OutlinedEmitter(FunctionEmitter):
@@ -43,7 +54,12 @@ class OutlinedEmitter(FunctionEmitter):
 
 
 def emit_parallel(module: Any, parent: FunctionEmitter, loop: For) -> None:
-    """Outline ``loop`` and write its launch into ``parent``."""
+    """Outline ``loop`` and write its launch into ``parent``; or emit a serial loop."""
+    options = parallel_options(loop.annotations)
+    threads = worthwhile_threads(loop, options, module.target.num_cores)
+    if as_int(threads) == 1:
+        parent.visit(loop.replace(kind=SERIAL))
+        return
     name = module.unique_name(f"{parent.name}.parallel")
     inner = OutlinedEmitter(module, name, parent)
     inner.noalias = parent.noalias
@@ -72,7 +88,32 @@ def emit_parallel(module: Any, parent: FunctionEmitter, loop: For) -> None:
         (symbol, operand, register_type(symbol.dtype)) for symbol, operand in inner.captures.items()
     ]
     _write_functions(module, inner, name, captures)
-    _write_launch(module, parent, loop, name, captures)
+    _write_launch(module, parent, loop, name, captures, options, threads)
+
+
+def worthwhile_threads(loop: For, options: ParallelOptions, cores: int) -> Expr:
+    """Return the number of threads that a loop is worth, at least one."""
+    extent = cast(loop.extent, INDEX)
+    if options.grain is not None:
+        pieces, size = extent + (options.grain - 1), options.grain
+    else:
+        each = iteration_work(loop)
+        if each is None:
+            return const(cores)
+        pieces, size = extent * each, WORK_PER_THREAD
+    number = as_int(pieces)
+    if number is not None:
+        return const(min(max(number // size, 1), cores))
+    return minimum(maximum(call("truncdiv", pieces, const(size)), 1), cores)
+
+
+def _grain(loop: For, options: ParallelOptions) -> int:
+    """Return how many iterations a thread takes at once from a dynamic loop."""
+    if options.grain is not None:
+        return options.grain
+    each = iteration_work(loop)
+    work = None if each is None else as_int(each)
+    return 1 if work is None else max(1, WORK_PER_TAKE // max(1, work))
 
 
 def hoistable_allocations(loop: For) -> tuple[list[Allocate], Stmt]:
@@ -118,7 +159,13 @@ def _struct(captures: Captures) -> str:
 
 
 def _write_launch(
-    module: Any, parent: FunctionEmitter, loop: For, name: str, captures: Captures
+    module: Any,
+    parent: FunctionEmitter,
+    loop: For,
+    name: str,
+    captures: Captures,
+    options: ParallelOptions,
+    threads: Expr,
 ) -> None:
     context = "null"
     if captures:
@@ -132,10 +179,15 @@ def _write_launch(
             )
             parent.effect(f"store {kind} {parent.values[symbol]}, ptr {field}")
     count = parent.visit(loop.extent)
-    module.declare("declare i32 @tw_parallel_launch(ptr, ptr, i64, i32)")
-    code = parent.here(
-        f'call i32 @tw_parallel_launch(ptr @"{name}", ptr {context}, i64 {count}, '
-        f"i32 {module.target.num_cores})"
-    )
+    most = parent.visit(cast(threads, "int32"))
+    args = f'(ptr @"{name}", ptr {context}, i64 {count}, i32 {most}'
+    if options.dynamic:
+        module.declare("declare i32 @tw_parallel_launch_dynamic(ptr, ptr, i64, i32, i64)")
+        code = parent.here(
+            f"call i32 @tw_parallel_launch_dynamic{args}, i64 {_grain(loop, options)})"
+        )
+    else:
+        module.declare("declare i32 @tw_parallel_launch(ptr, ptr, i64, i32)")
+        code = parent.here(f"call i32 @tw_parallel_launch{args})")
     parent.forget()
     parent.return_if_failed(code)
