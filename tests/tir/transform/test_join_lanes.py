@@ -63,7 +63,7 @@ def test_lanes_are_joined(n: int, join: str, name: str) -> None:
     ("n", "join"),
     [
         (12, "B[i] + part[l]"),  # no power of two
-        (128, "B[i] + part[l]"),  # a reduction of its own
+        (256, "B[i] + part[l]"),  # a reduction of its own
         (16, "B[i] + A[i, l]"),  # the caller's numbers keep their order
         (16, "B[i] + part[15 - l]"),
         (16, "part[l] - B[i]"),
