@@ -15,6 +15,7 @@ from tilewright.tir.stmt import (
     NO_OP,
     OPAQUE,
     PARALLEL,
+    PREFETCH_DISTANCE,
     REDUCE,
     SERIAL,
     SPATIAL,

@@ -19,6 +19,7 @@ from tilewright.ir import Call, Expr, Var, as_int, dtypes, pre_order
 from tilewright.support.errors import CodegenError
 from tilewright.tir import (
     PARALLEL,
+    PREFETCH_DISTANCE,
     STREAMING_STORES,
     THREAD_BINDING,
     VECTORIZED,
@@ -240,7 +241,10 @@ class FunctionEmitter(ExprEmitter):
         begin = self.visit(node.min)
         end = self.visit(node.min + node.extent)
         extent = as_int(node.extent)
+        outer, ahead = self.prefetching, node.annotations.get(PREFETCH_DISTANCE)
+        self.prefetching = 0 if ahead is None else as_int(ahead) or 0
         self.loop(node.loop_var, begin, end, node, sure=extent is not None and extent > 0)
+        self.prefetching = outer
 
     def loop(self, var: Var, begin: str, end: str, node: For, *, sure: bool) -> None:
         """Emit a serial loop over ``[begin, end)``."""

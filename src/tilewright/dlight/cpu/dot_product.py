@@ -87,10 +87,10 @@ class DotProductTile(ScheduleRule):
         plan = choose_plan(sch.mod["main"], sch.get(main), axes, target)
         if plan is None:
             return NotApplicable("no reduction axis and axis to vectorise that operands allow")
-        others = [rv for rv in blocks if rv not in (main, *consumers)]
         copies = _schedule(sch, main, consumers, axes, plan, target)
-        for rv in others:
-            if rv in copies:
+        taken = {rv.name for rv in (main, *consumers, *copies)}
+        for rv in blocks:
+            if rv.name in taken:
                 continue
             if is_injective(sch, rv):
                 schedule_injective(sch, rv, target)

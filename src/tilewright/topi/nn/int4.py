@@ -1,0 +1,199 @@
+"""Matrix products with 4-bit weights that have a scale, and perhaps a zero point, per group.
+
+The format: ``packed[K / 8, N]`` of ``uint32``, whose word ``(j, n)`` holds the weights of output
+``n`` for inputs ``8 * j`` to ``8 * j + 7``, the first in the lowest four bits. A group is a run of
+``group`` inputs of one output, a multiple of 8: ``scales[K / group, N]``, and ``zero_points`` of
+the same shape in ``uint8``. A weight is worth ``(q - zero_point) * scale`` with ``q`` from 0 to 15;
+without zero points 8 is subtracted (symmetric quantisation).
+
+How it is computed: ``(word & (15 << 4 * i))`` is a weight times ``16 ** i``. It becomes a float as
+it is, since activations are divided by ``16 ** i`` beforehand; so decoding takes two operations.
+Zero points are multiplied by the sum of a group's activations. All of this is exact but for
+rounding sums; a row with infinite or NaN activations gives NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright import te
+from tilewright.ir import Expr, as_int, cast, const
+from tilewright.support.errors import VerifyError
+from tilewright.te import Tensor, compute
+from tilewright.tir.op import bitwise_and, shift_left
+from tilewright.topi.utils import require_equal, require_ndim
+
+PER_WORD = 8
+SYMMETRIC_ZERO = 8
+
+
+def dense_int4(
+    data: Tensor,
+    packed: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: str | None = None,
+) -> Tensor:
+    """``data [..., K] @ dequantised [K, N] + bias [N]``; see the module for the packing.
+
+    The number of groups follows from ``scales [K / group, N]``. Products are summed in float32
+    within a group, then scaled. The result is in ``out_dtype`` (the data's, if not given).
+    """
+    groups, group = _check(data, packed, scales, zero_points)
+    out_dtype = out_dtype or data.dtype
+    columns = packed.shape[1]
+    rows = data.shape[:-1]
+    words = group // PER_WORD
+    real = compute(data.shape, lambda *at: cast(data(*at), "float32"), "activation")
+    if data.dtype == "float32":
+        real = data
+    shifted = compute(
+        data.shape,
+        lambda *at: real(*at) / cast(shift_left(1, 4 * (at[-1] % PER_WORD)), "float32"),
+        name="shifted",
+        tag="injective",
+    )
+    member = te.reduce_axis((0, group), "k")
+    activations = compute(
+        (*rows, groups),
+        lambda *at: te.sum(real(*at[:-1], at[-1] * group + member.var), axis=member),
+        name="activation_sum",
+        tag="comm_reduce",
+    )
+    j = te.reduce_axis((0, words), "j")
+    i = te.reduce_axis((0, PER_WORD), "i")
+
+    def in_group(*at: Expr) -> Expr:
+        *row, g, n = at
+        mask = shift_left(const(15, "uint32"), cast(i.var * 4, "uint32"))
+        weight = cast(bitwise_and(packed(g * words + j.var, n), mask), "float32")
+        value = shifted(*row, g * group + j.var * PER_WORD + i.var)
+        made: Expr = te.sum(value * weight, axis=[j, i])
+        return made
+
+    sums = compute((*rows, groups, columns), in_group, name="group_sum", tag="group_sum_int4")
+    g = te.reduce_axis((0, groups), "g")
+
+    def total(*at: Expr) -> Expr:
+        *row, n = at
+        zero: Expr = const(float(SYMMETRIC_ZERO), "float32")
+        if zero_points is not None:
+            zero = cast(zero_points(g.var, n), "float32")
+        centred = sums(*row, g.var, n) - activations(*row, g.var) * zero
+        made: Expr = te.sum(centred * cast(scales(g.var, n), "float32"), axis=g)
+        return made
+
+    result = compute((*rows, columns), total, name="dense_int4", tag="dense_int4")
+    if bias is None and out_dtype == "float32":
+        return result
+    if bias is not None:
+        require_ndim("dense_int4", bias, 1)
+        require_equal("dense_int4: outputs and bias", columns, bias.shape[0])
+
+    def finish(*at: Expr) -> Expr:
+        value: Expr = result(*at)
+        if bias is not None:
+            value = value + cast(bias(at[-1]), "float32")
+        return cast(value, out_dtype)
+
+    return compute((*rows, columns), finish, name="dense_int4_out", tag="broadcast")
+
+
+def _check(
+    data: Tensor, packed: Tensor, scales: Tensor, zero_points: Tensor | None
+) -> tuple[int, int]:
+    """Return the number of groups and their length."""
+    require_ndim("dense_int4", packed, 2)
+    require_ndim("dense_int4", scales, 2)
+    if packed.dtype != "uint32":
+        raise VerifyError(f"dense_int4: packed weights are uint32 words, got {packed.dtype}")
+    if data.ndim < 1 or data.dtype not in ("float32", "float16", "bfloat16"):
+        raise VerifyError(f"dense_int4: data must be floats with a dimension, got {data!r}")
+    depth, words, groups = as_int(data.shape[-1]), as_int(packed.shape[0]), as_int(scales.shape[0])
+    if depth is None or words is None or groups is None:
+        raise VerifyError("dense_int4: the extent of the inputs must be constant")
+    require_equal("dense_int4: inputs of data and of packed weights", depth, words * PER_WORD)
+    require_equal("dense_int4: outputs of weights and scales", packed.shape[1], scales.shape[1])
+    if groups == 0 or depth % groups or depth // groups % PER_WORD:
+        raise VerifyError(
+            f"dense_int4: {depth} inputs in {groups} groups; groups are equal, and multiples of "
+            f"{PER_WORD} inputs"
+        )
+    if zero_points is not None:
+        require_ndim("dense_int4", zero_points, 2)
+        if zero_points.dtype != "uint8":
+            raise VerifyError(f"dense_int4: zero points are uint8, got {zero_points.dtype}")
+        for dim in range(2):
+            require_equal(
+                "dense_int4: zero points and scales", zero_points.shape[dim], scales.shape[dim]
+            )
+    return groups, depth // groups
+
+
+# ---- preparing weights, in NumPy -------------------------------------------------------------
+
+
+def pack_int4(weight: Any) -> Any:
+    """Pack ``weight [N, K]`` of numbers from 0 to 15 into ``uint32 [K / 8, N]`` words."""
+    numbers = np.asarray(weight)
+    if numbers.ndim != 2 or numbers.shape[1] % PER_WORD:
+        raise VerifyError(
+            f"pack_int4 takes [N, K] with K a multiple of {PER_WORD}, got {list(numbers.shape)}"
+        )
+    if numbers.size and (numbers.min() < 0 or numbers.max() > 15):
+        raise VerifyError(
+            f"pack_int4 takes numbers from 0 to 15, got {numbers.min()} to {numbers.max()}"
+        )
+    outputs, depth = numbers.shape
+    nibbles = numbers.astype(np.uint32).reshape(outputs, depth // PER_WORD, PER_WORD)
+    shifted = nibbles << (4 * np.arange(PER_WORD, dtype=np.uint32))
+    return np.ascontiguousarray(np.bitwise_or.reduce(shifted, axis=2).T)
+
+
+def unpack_int4(packed: Any) -> Any:
+    """Return the numbers ``uint8 [N, K]`` of packed words; the inverse of ``pack_int4``."""
+    words = np.asarray(packed, np.uint32)
+    nibbles = (words.T[:, :, None] >> (4 * np.arange(PER_WORD, dtype=np.uint32))) & 15
+    return nibbles.reshape(words.shape[1], -1).astype(np.uint8)
+
+
+def quantize_int4(weight: Any, group: int, *, symmetric: bool = True) -> tuple[Any, Any, Any]:
+    """Quantise ``weight [N, K]`` of floats; return packed weights, scales and zero points.
+
+    Each ``group`` of neighbouring inputs of an output has its own scale, by its largest magnitude
+    (``symmetric``, zero points are ``None``) or by its range.
+    """
+    values = np.asarray(weight, np.float32)
+    if values.ndim != 2 or group < 1 or values.shape[1] % group or group % PER_WORD:
+        raise VerifyError(
+            f"quantize_int4 takes [N, K] in groups of K by multiples of {PER_WORD}, got "
+            f"{list(values.shape)} and {group}"
+        )
+    outputs, depth = values.shape
+    grouped = values.reshape(outputs, depth // group, group)
+    if symmetric:
+        scales = np.abs(grouped).max(axis=2) / 7
+        zeros = np.full_like(scales, SYMMETRIC_ZERO)
+    else:
+        low, high = np.minimum(grouped.min(axis=2), 0), np.maximum(grouped.max(axis=2), 0)
+        scales = (high - low) / 15
+        zeros = np.rint(-low / np.where(scales == 0, 1, scales)).clip(0, 15)
+    scales = np.where(scales == 0, 1, scales).astype(np.float32)
+    numbers = np.rint(grouped / scales[:, :, None]) + zeros[:, :, None]
+    packed = pack_int4(numbers.clip(0, 15).reshape(outputs, depth))
+    by_group = np.ascontiguousarray(zeros.T.astype(np.uint8))
+    return packed, np.ascontiguousarray(scales.T), None if symmetric else by_group
+
+
+def dequantize_int4(packed: Any, scales: Any, zero_points: Any = None) -> Any:
+    """Return the float32 weights ``[N, K]`` that packed ones stand for."""
+    numbers = unpack_int4(packed).astype(np.float32)
+    scales = np.asarray(scales, np.float32)
+    group = numbers.shape[1] // scales.shape[0]
+    zeros: Any = SYMMETRIC_ZERO
+    if zero_points is not None:
+        zeros = np.repeat(np.asarray(zero_points, np.float32).T, group, axis=1)
+    return (numbers - zeros) * np.repeat(scales.T, group, axis=1)

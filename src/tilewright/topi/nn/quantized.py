@@ -1,0 +1,232 @@
+"""Quantised tensors: conversions, and products and convolutions of 8-bit numbers.
+
+A quantised number ``q`` stands for ``(q - zero_point) * scale``. Rounding is to nearest, ties to
+even; what is out of range is clipped. ``scale`` and ``zero_point`` are numbers or tensors of one
+dimension that lie along ``axis``.
+
+Products take unsigned data, for which CPUs have instructions, so signed data is moved up by 128.
+What zero points contribute to a result, ``zero_point * sum(weights)``, is subtracted at the end;
+the sums of constant weights can be computed once, by ``weight_sums``, and passed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright import te
+from tilewright.ir import (
+    Expr,
+    as_int,
+    call,
+    cast,
+    const,
+    dtypes,
+    max_value,
+    maximum,
+    min_value,
+    minimum,
+)
+from tilewright.support.errors import VerifyError
+from tilewright.te import Tensor, compute
+from tilewright.tir.op import bitwise_xor, nearbyint
+from tilewright.topi.nn.conv import conv2d
+from tilewright.topi.nn.dense import matmul
+from tilewright.topi.nn.pad import pad
+from tilewright.topi.utils import normal_axis, padding_of, require_equal, require_ndim
+
+_SIGNED = 128
+
+
+def quantize(
+    x: Tensor, scale: Any, zero_point: Any = 0, out_dtype: str = "int8", axis: int = -1
+) -> Tensor:
+    """``clip(round(x / scale) + zero_point)`` as ``out_dtype``."""
+    _check_quantized("quantize", out_dtype)
+    _check_along("quantize", x, axis, scale, zero_point)
+
+    def formula(*at: Expr) -> Expr:
+        value = cast(x(*at), "float32") / _along(scale, at, axis, "float32")
+        return _clipped(value, _along(zero_point, at, axis, "float32"), out_dtype)
+
+    return compute(x.shape, formula, name="quantize", tag="elemwise")
+
+
+def dequantize(
+    x: Tensor, scale: Any, zero_point: Any = 0, out_dtype: str = "float32", axis: int = -1
+) -> Tensor:
+    """``(x - zero_point) * scale`` as ``out_dtype``."""
+    if not dtypes.is_integer(x.dtype):
+        raise VerifyError(f"dequantize takes integers, got {x.dtype}")
+    _check_along("dequantize", x, axis, scale, zero_point)
+
+    def formula(*at: Expr) -> Expr:
+        value = cast(x(*at), "int32") - _along(zero_point, at, axis, "int32")
+        return cast(cast(value, "float32") * _along(scale, at, axis, "float32"), out_dtype)
+
+    return compute(x.shape, formula, name="dequantize", tag="elemwise")
+
+
+def requantize(
+    x: Tensor, scale: Any, zero_point: Any = 0, out_dtype: str = "int8", axis: int = -1
+) -> Tensor:
+    """``clip(round(x * scale) + zero_point)`` of int32 sums.
+
+    ``scale`` is the scale of ``x`` over that of the result.
+    """
+    if x.dtype != "int32":
+        raise VerifyError(f"requantize takes int32 sums, got {x.dtype}")
+    _check_quantized("requantize", out_dtype)
+    _check_along("requantize", x, axis, scale, zero_point)
+
+    def formula(*at: Expr) -> Expr:
+        value = cast(x(*at), "float32") * _along(scale, at, axis, "float32")
+        return _clipped(value, _along(zero_point, at, axis, "float32"), out_dtype)
+
+    return compute(x.shape, formula, name="requantize", tag="elemwise")
+
+
+def dense_int8(
+    data: Tensor,
+    weight: Tensor,
+    sums: Tensor | None = None,
+    data_zero_point: int = 0,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """``(data [..., K] - data_zero_point) @ weight [N, K]ᵀ + bias [N]``, exact in int32.
+
+    ``data`` is int8 or uint8, ``weight`` int8, ``bias`` int32. ``sums [N]`` is
+    ``weight_sums(weight)``; without it they are computed in the call.
+    """
+    require_ndim("dense_int8", weight, 2)
+    unsigned, zero = _as_unsigned("dense_int8", data, weight, data_zero_point)
+    result = matmul(unsigned, weight, transpose_b=True, out_dtype="int32")
+    if zero and sums is None:
+        k = te.reduce_axis((0, weight.shape[1]), "k")
+        sums = compute(
+            (weight.shape[0],),
+            lambda n: te.sum(cast(weight(n, k.var), "int32"), axis=k),
+            name="weight_sum",
+            tag="comm_reduce",
+        )
+    return _finished("dense_int8", result, zero, sums, bias, -1)
+
+
+def conv2d_int8(
+    data: Tensor,
+    weight: Tensor,
+    strides: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    sums: Tensor | None = None,
+    data_zero_point: int = 0,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Convolve ``data [N, C, H, W]`` less its zero point with ``weight [F, C/groups, KH, KW]``.
+
+    Exact in int32; dtypes, ``sums [F]`` and ``bias [F]`` as for ``dense_int8``. Padding is the zero
+    point: it contributes nothing.
+    """
+    require_ndim("conv2d_int8", weight, 4)
+    unsigned, zero = _as_unsigned("conv2d_int8", data, weight, data_zero_point)
+    before, after = padding_of(padding, 2)
+    if any(before) or any(after):
+        unsigned = pad(unsigned, (0, 0, *before), (0, 0, *after), zero)
+    result = conv2d(unsigned, weight, strides, 0, dilation, groups, "int32")
+    if zero and sums is None:
+        axes = [te.reduce_axis((0, extent), name) for extent, name in zip(weight.shape[1:], "crs")]
+        sums = compute(
+            (weight.shape[0],),
+            lambda f: te.sum(cast(weight(f, *(a.var for a in axes)), "int32"), axis=axes),
+            name="weight_sum",
+            tag="comm_reduce",
+        )
+    return _finished("conv2d_int8", result, zero, sums, bias, 1)
+
+
+def weight_sums(weight: Any) -> Any:
+    """Sum NumPy weights ``[N, ...]`` over all but their first axis, as int32."""
+    values = np.asarray(weight)
+    return values.reshape(len(values), -1).astype(np.int32).sum(1, dtype=np.int32)
+
+
+# ---- parts ------------------------------------------------------------------------------------
+
+
+def _as_unsigned(what: str, data: Tensor, weight: Tensor, zero_point: int) -> tuple[Tensor, int]:
+    """The data as uint8, and the zero point that belongs to it."""
+    if data.dtype not in ("int8", "uint8") or weight.dtype != "int8":
+        raise VerifyError(
+            f"{what} takes int8 or uint8 data and int8 weights, got {data.dtype} and {weight.dtype}"
+        )
+    low, high = dtypes.integer_limits(data.dtype)
+    if not low <= zero_point <= high:
+        raise VerifyError(f"{what}: {zero_point} is no {data.dtype}")
+    if data.dtype == "uint8":
+        return data, zero_point
+    moved = compute(
+        data.shape,
+        lambda *at: call(
+            "reinterpret", bitwise_xor(data(*at), const(-_SIGNED, "int8")), dtype="uint8"
+        ),
+        name="unsigned",
+        tag="elemwise",
+    )
+    return moved, zero_point + _SIGNED
+
+
+def _finished(
+    what: str, result: Tensor, zero: int, sums: Tensor | None, bias: Tensor | None, axis: int
+) -> Tensor:
+    """Subtract what the zero point contributes, add the bias."""
+    place = normal_axis(axis, result.ndim)
+    for tensor in (sums, bias):
+        if tensor is not None:
+            require_ndim(what, tensor, 1)
+            require_equal(
+                f"{what}: {tensor.name} and outputs", tensor.shape[0], result.shape[place]
+            )
+            if tensor.dtype != "int32":
+                raise VerifyError(f"{what}: {tensor.name} must be int32, is {tensor.dtype}")
+    if not zero and bias is None:
+        return result
+
+    def formula(*at: Expr) -> Expr:
+        value: Expr = result(*at)
+        if zero:
+            assert sums is not None
+            value = value - sums(at[place]) * zero
+        return value if bias is None else value + bias(at[place])
+
+    return compute(result.shape, formula, name=f"{what}_out", tag="broadcast")
+
+
+def _check_quantized(what: str, dtype: str) -> None:
+    if dtype not in ("int8", "uint8", "int16", "uint16"):
+        raise VerifyError(f"{what} makes int8, uint8, int16 or uint16, not {dtype}")
+
+
+def _check_along(what: str, x: Tensor, axis: int, *values: Any) -> None:
+    for value in values:
+        if isinstance(value, Tensor):
+            require_ndim(what, value, 1)
+            place = normal_axis(axis, x.ndim)
+            require_equal(f"{what}: {value.name} and axis {axis}", value.shape[0], x.shape[place])
+        elif as_int(value) is None and not isinstance(value, float):
+            raise VerifyError(f"{what}: expected a number or a tensor of one dimension, {value!r}")
+
+
+def _along(value: Any, at: tuple[Expr, ...], axis: int, dtype: str) -> Expr:
+    """The scale or zero point that belongs to a place."""
+    if isinstance(value, Tensor):
+        return cast(value(at[axis]), dtype)
+    return const(value, dtype)
+
+
+def _clipped(value: Expr, zero_point: Expr, dtype: str) -> Expr:
+    """Round, add the zero point and clip; NaN gives the least number."""
+    moved = nearbyint(value) + zero_point
+    low, high = (cast(limit(dtype), "float32") for limit in (min_value, max_value))
+    return cast(minimum(maximum(moved, low), high), dtype)
