@@ -1,6 +1,7 @@
 """Rules for CPUs, most specific first.
 
 - ``DotProductTile``: contractions of int8, int16, bf16 operands: dot instructions, register tiles.
+- ``GroupedReduction``: sums of scaled sums (weights quantised by groups).
 - ``Winograd``: the stages of Winograd convolutions, fused over groups of tiles.
 - ``TiledReduction``: contractions with reuse (matmul, convolution): register tiles.
 - ``SlidingWindow``: small windows without other reuse (depthwise convolution, pooling).
@@ -13,6 +14,7 @@ from __future__ import annotations
 from tilewright.dlight.base import ScheduleRule
 from tilewright.dlight.cpu.block_by_block import BlockByBlock
 from tilewright.dlight.cpu.dot_product import DotProductTile
+from tilewright.dlight.cpu.grouped_reduction import GroupedReduction
 from tilewright.dlight.cpu.row_wise import RowWise
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.tiled_reduction import TiledReduction
@@ -21,6 +23,7 @@ from tilewright.dlight.cpu.winograd import Winograd
 __all__ = [
     "BlockByBlock",
     "DotProductTile",
+    "GroupedReduction",
     "RowWise",
     "SlidingWindow",
     "TiledReduction",
@@ -33,6 +36,7 @@ def rules() -> tuple[ScheduleRule, ...]:
     """All CPU rules in the order in which they are tried."""
     return (
         DotProductTile(),
+        GroupedReduction(),
         Winograd(),
         TiledReduction(),
         SlidingWindow(),

@@ -21,6 +21,13 @@ from tilewright.topi.nn.conv import (
     depthwise_conv2d,
 )
 from tilewright.topi.nn.dense import batch_matmul, dense, matmul
+from tilewright.topi.nn.int4 import (
+    dense_int4,
+    dequantize_int4,
+    pack_int4,
+    quantize_int4,
+    unpack_int4,
+)
 from tilewright.topi.nn.norm import batch_norm, group_norm, layer_norm, rms_norm
 from tilewright.topi.nn.pad import pad
 from tilewright.topi.nn.pooling import (
@@ -28,6 +35,14 @@ from tilewright.topi.nn.pooling import (
     avg_pool2d,
     global_avg_pool2d,
     max_pool2d,
+)
+from tilewright.topi.nn.quantized import (
+    conv2d_int8,
+    dense_int8,
+    dequantize,
+    quantize,
+    requantize,
+    weight_sums,
 )
 from tilewright.topi.nn.softmax import log_softmax, softmax
 from tilewright.topi.nn.winograd import (
@@ -41,9 +56,11 @@ from tilewright.topi.nn.winograd import (
 
 __all__ = [
     "WINOGRAD_TILE", "adaptive_avg_pool2d", "avg_pool2d", "batch_matmul", "batch_norm", "conv1d",
-    "conv2d", "conv2d_transpose", "conv2d_winograd", "conv2d_winograd_weight_transform",
-    "conv2d_winograd_without_weight_transform", "conv3d", "dense", "depthwise_conv2d", "gelu",
-    "gelu_tanh", "global_avg_pool2d", "group_norm", "hard_sigmoid", "hard_swish", "layer_norm",
-    "leaky_relu", "log_softmax", "matmul", "max_pool2d", "pad", "relu", "relu6", "rms_norm", "silu",
-    "softmax", "softplus", "winograd_matrices", "winograd_weight",
+    "conv2d", "conv2d_int8", "conv2d_transpose", "conv2d_winograd",
+    "conv2d_winograd_weight_transform", "conv2d_winograd_without_weight_transform", "conv3d",
+    "dense", "dense_int4", "dense_int8", "depthwise_conv2d", "dequantize", "dequantize_int4",
+    "gelu", "gelu_tanh", "global_avg_pool2d", "group_norm", "hard_sigmoid", "hard_swish",
+    "layer_norm", "leaky_relu", "log_softmax", "matmul", "max_pool2d", "pack_int4", "pad",
+    "quantize", "quantize_int4", "relu", "relu6", "requantize", "rms_norm", "silu", "softmax",
+    "softplus", "unpack_int4", "weight_sums", "winograd_matrices", "winograd_weight",
 ]  # fmt: skip
