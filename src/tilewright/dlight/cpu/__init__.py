@@ -1,5 +1,6 @@
 """Rules for CPUs, most specific first.
 
+- ``FusedAttention``: scaled dot-product attention, as an online softmax.
 - ``DotProductTile``: contractions of int8, int16, bf16 operands: dot instructions, register tiles.
 - ``GroupedReduction``: sums of scaled sums (weights quantised by groups).
 - ``Winograd``: the stages of Winograd convolutions, fused over groups of tiles.
@@ -12,6 +13,7 @@
 from __future__ import annotations
 
 from tilewright.dlight.base import ScheduleRule
+from tilewright.dlight.cpu.attention import FusedAttention
 from tilewright.dlight.cpu.block_by_block import BlockByBlock
 from tilewright.dlight.cpu.dot_product import DotProductTile
 from tilewright.dlight.cpu.grouped_reduction import GroupedReduction
@@ -23,6 +25,7 @@ from tilewright.dlight.cpu.winograd import Winograd
 __all__ = [
     "BlockByBlock",
     "DotProductTile",
+    "FusedAttention",
     "GroupedReduction",
     "RowWise",
     "SlidingWindow",
@@ -35,6 +38,7 @@ __all__ = [
 def rules() -> tuple[ScheduleRule, ...]:
     """All CPU rules in the order in which they are tried."""
     return (
+        FusedAttention(),
         DotProductTile(),
         GroupedReduction(),
         Winograd(),

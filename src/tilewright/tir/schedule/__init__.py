@@ -6,6 +6,7 @@ from tilewright.tir import intrin as _intrin  # registers tensor intrinsics
 from tilewright.tir.schedule import primitives
 from tilewright.tir.schedule.handles import RV, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction, Primitive, primitive
+from tilewright.tir.schedule.kernels import KERNELS, KernelBuilder
 from tilewright.tir.schedule.layout_suggestion import suggest_index_map
 from tilewright.tir.schedule.sampling import Rng
 from tilewright.tir.schedule.schedule import Schedule
@@ -19,11 +20,13 @@ from tilewright.tir.schedule.tensor_tiling import (
 from tilewright.tir.schedule.trace import Trace
 
 __all__ = [
+    "KERNELS",
     "PRIMITIVES",
     "RV",
     "BlockRV",
     "ExprRV",
     "Instruction",
+    "KernelBuilder",
     "LoopRV",
     "Primitive",
     "Rng",

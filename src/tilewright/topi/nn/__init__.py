@@ -13,6 +13,7 @@ from tilewright.topi.nn.activation import (
     silu,
     softplus,
 )
+from tilewright.topi.nn.attention import scaled_dot_product_attention
 from tilewright.topi.nn.conv import (
     conv1d,
     conv2d,

@@ -16,6 +16,7 @@ from tilewright.tir.schedule.primitives import (
     data_movement,
     epilogue,
     inline,
+    kernel,
     layout,
     lookup,
     loop_kinds,

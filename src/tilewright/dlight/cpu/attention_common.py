@@ -1,0 +1,383 @@
+"""What the attention kernels share: the problem as read from a function, and small builders.
+
+The kernels (:mod:`attention_prefill`, :mod:`attention_decode`) are TensorIR functions made of
+blocks within blocks; each block here is made by :func:`block`, which infers what it accesses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from tilewright.arith import simplify
+from tilewright.ir import (
+    TRUE,
+    Broadcast,
+    Expr,
+    ExprLike,
+    Let,
+    Ramp,
+    Range,
+    Shuffle,
+    Var,
+    as_expr,
+    as_int,
+    call,
+    cast,
+    const,
+    dtypes,
+    floordiv,
+    floormod,
+    maximum,
+    minimum,
+    select,
+)
+from tilewright.tir import (
+    SERIAL,
+    SPATIAL,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    IterVar,
+    LetStmt,
+    Stmt,
+)
+from tilewright.tir.analysis import block_access_regions
+from tilewright.topi.nn.attention import AttentionOptions, dims_of, heads_per_key_head, in_layout
+
+LOG2_E = math.log2(math.e)
+FLOAT = "float32"
+LOWEST = const(-math.inf, FLOAT)
+
+# ---- building blocks ----------------------------------------------------------------------------
+
+
+class Axis(NamedTuple):
+    """A loop around a block and the iteration variable that it drives."""
+
+    name: str
+    extent: ExprLike
+    loop: str = SERIAL
+    kind: str = SPATIAL
+
+
+def block(
+    name: str,
+    axes: Sequence[Axis],
+    body: Callable[..., Stmt],
+    alloc: Sequence[Buffer] = (),
+) -> Stmt:
+    """Make a block under one loop per axis; ``body`` takes the iteration variables."""
+    loops = [Var(axis.name) for axis in axes]
+    extents = [simplify(as_expr(axis.extent)) for axis in axes]
+    iter_vars = tuple(
+        IterVar(Var(f"v_{axis.name}"), Range(const(0), extent), axis.kind)
+        for axis, extent in zip(axes, extents)
+    )
+    made = Block(
+        iter_vars, (), (), name, body(*(v.var for v in iter_vars)), alloc_buffers=tuple(alloc)
+    )
+    reads, writes = block_access_regions(made)
+    made = made.replace(reads=tuple(reads), writes=tuple(writes))
+    stmt: Stmt = BlockRealize(tuple(loops), TRUE, made)
+    for loop, extent, axis in zip(reversed(loops), reversed(extents), reversed(axes)):
+        stmt = For(loop, const(0), extent, axis.loop, stmt)
+    return stmt
+
+
+def store(buffer: Buffer, value: ExprLike, *indices: ExprLike) -> Stmt:
+    """``buffer[indices] = value``."""
+    return BufferStore(buffer, as_expr(value), tuple(map(as_expr, indices)))
+
+
+def load(buffer: Buffer, *indices: ExprLike) -> BufferLoad:
+    """``buffer[indices]``."""
+    return BufferLoad(buffer, tuple(map(as_expr, indices)))
+
+
+def lanes_from(start: ExprLike, lanes: int) -> Expr:
+    """Neighbouring indices, as a vector."""
+    return Ramp(as_expr(start), const(1), lanes) if lanes > 1 else as_expr(start)
+
+
+def widen(value: Expr) -> Expr:
+    """Convert to float32, lane by lane."""
+    return cast(value, dtypes.vector_dtype(FLOAT, dtypes.lanes_of(value.dtype)))
+
+
+def transposed(rows: Sequence[Expr]) -> tuple[list[tuple[Var, Expr]], list[Expr]]:
+    """Transpose a square of vectors in registers, by exchanging ever larger blocks.
+
+    Returns the definitions that must stand around the use, and the columns.
+    """
+    count = len(rows)
+    lets: list[tuple[Var, Expr]] = []
+
+    def let(value: Expr) -> Var:
+        lets.append((Var(f"t{len(lets)}", value.dtype), value))
+        return lets[-1][0]
+
+    values = [let(row) for row in rows]
+    step = 1
+    while step < count:
+        made = list(values)
+        for i in range(count):
+            if i & step:
+                continue
+            a, b = values[i], values[i + step]
+            low = tuple(count + j - step if j & step else j for j in range(count))
+            high = tuple(count + j if j & step else j + step for j in range(count))
+            made[i] = let(Shuffle((a, b), low))
+            made[i + step] = let(Shuffle((a, b), high))
+        values = made
+        step *= 2
+    return lets, list(values)
+
+
+def with_lets(lets: Sequence[tuple[Var, Expr]], body: Stmt) -> Stmt:
+    """Define variables around a statement."""
+    for var, value in reversed(lets):
+        body = LetStmt(var, value, body)
+    return body
+
+
+#: Minimax coefficients of 2**r for |r| <= 1/2 (Remez): relative error 2.6e-9, far below an ulp.
+_EXP2 = (
+    1.0, 0.6931472149680279, 0.24022652782887738, 0.05550310551013797, 0.009617692972993062,
+    0.0013406643902351759, 0.0001559467816132662,
+)  # fmt: skip
+
+
+def exp2_of_negative(x: Expr) -> Expr:
+    """``2**x`` for ``x <= 0``; what is below the normal range is zero, NaN stays NaN.
+
+    Half the work of the general function: no overflow, no gradual underflow.
+    """
+    limit = const(-127.0, FLOAT)
+
+    def let(value: Expr, use: Callable[[Var], Expr]) -> Expr:
+        var = Var("e", value.dtype)
+        return Let(var, value, use(var))
+
+    def power(whole: Var, rest: Var) -> Expr:
+        polynomial: Expr = const(_EXP2[-1], FLOAT)
+        for coefficient in reversed(_EXP2[:-1]):
+            polynomial = polynomial * rest + const(coefficient, FLOAT)
+        # At 2**23 the mantissa counts ones: shifted up, it is an exponent (0 for -127: zero).
+        biased = call("reinterpret", whole + const(2.0**23 + 127.0, FLOAT), dtype="int32")
+        bits = call("shift_left", biased, const(23, "int32"))
+        return polynomial * call("reinterpret", bits, dtype=FLOAT)
+
+    def reduce(bounded: Var) -> Expr:
+        return let(
+            call("nearbyint", bounded),
+            lambda whole: let(bounded - whole, lambda rest: power(whole, rest)),
+        )
+
+    return let(select(x < limit, limit, x), reduce)
+
+
+# ---- the problem --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Attention:
+    """An attention function: buffers, options, extents.
+
+    Queries are seen as ``rows`` of a head of keys. Where ``stacked``, these are the queries of all
+    heads of a group one after the other; else each query head has rows of its own.
+    """
+
+    query: Buffer
+    key: Buffer
+    value: Buffer
+    mask: Buffer | None
+    out: Buffer
+    options: AttentionOptions
+    stacked: bool = False
+
+    def with_stacked(self, stacked: bool) -> Attention:
+        """The same problem with rows seen another way."""
+        return replace(self, stacked=stacked)
+
+    @property
+    def _q(self) -> dict[str, Expr]:
+        return dims_of(self.query.shape, self.options.layouts[0])
+
+    @property
+    def batch(self) -> Expr:
+        """Extent of the batch."""
+        return self._q["B"]
+
+    @property
+    def queries(self) -> Expr:
+        """Length of the query sequence."""
+        return self._q["S"]
+
+    @property
+    def keys(self) -> Expr:
+        """Length of the key sequence."""
+        return dims_of(self.key.shape, self.options.layouts[1])["S"]
+
+    @property
+    def depth(self) -> int:
+        """Elements of a query and of a key."""
+        return _constant(self._q["D"])
+
+    @property
+    def value_depth(self) -> int:
+        """Elements of a value."""
+        return _constant(dims_of(self.value.shape, self.options.layouts[2])["D"])
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a head of keys."""
+        key_heads = dims_of(self.key.shape, self.options.layouts[1])["H"]
+        return heads_per_key_head(self._q["H"], key_heads)
+
+    @property
+    def heads(self) -> Expr:
+        """Heads that have rows of their own."""
+        heads: Expr = self._q["H"]
+        return floordiv(heads, const(self.group)) if self.stacked else heads
+
+    @property
+    def rows(self) -> Expr:
+        """Rows of a head."""
+        return self.queries * self.group if self.stacked else self.queries
+
+    @property
+    def _mixes_heads(self) -> bool:
+        """Whether the rows of a head belong to several query heads."""
+        return self.stacked and self.group > 1
+
+    @property
+    def scale(self) -> float:
+        """Factor of the scores, which are kept as powers of two."""
+        return self.options.scale * LOG2_E
+
+    def key_head(self, head: Expr) -> Expr:
+        """Head of keys and values that the rows of ``head`` see."""
+        return head if self.stacked else floordiv(head, const(self.group))
+
+    def query_of(self, row: Expr) -> Expr:
+        """Place in the query sequence of a row."""
+        return floormod(row, self.queries) if self._mixes_heads else row
+
+    def query_head(self, head: Expr, row: Expr) -> Expr:
+        """Head in the query tensor of a row."""
+        if not self._mixes_heads:
+            return head
+        return head * self.group + floordiv(row, self.queries)
+
+    def read_query(self, b: Expr, head: Expr, row: Expr, d: Expr) -> Expr:
+        """Elements of a query, times the scale."""
+        at = in_layout(
+            self.options.layouts[0], b, self.query_head(head, row), self.query_of(row), d
+        )
+        return scaled(widen(load(self.query, *at)), self.scale)
+
+    def read_key(self, b: Expr, head: Expr, k: Expr, d: Expr) -> Expr:
+        """Elements of a key."""
+        at = in_layout(self.options.layouts[1], b, self.key_head(head), k, d)
+        return widen(load(self.key, *at))
+
+    def read_value(self, b: Expr, head: Expr, k: Expr, d: Expr) -> Expr:
+        """Elements of a value."""
+        at = in_layout(self.options.layouts[2], b, self.key_head(head), k, d)
+        return widen(load(self.value, *at))
+
+    def write(self, value: Expr, b: Expr, head: Expr, row: Expr, d: Expr) -> Stmt:
+        """Store an element of the result."""
+        at = in_layout(
+            self.options.layouts[3], b, self.query_head(head, row), self.query_of(row), d
+        )
+        return store(self.out, cast(value, self.out.dtype), *at)
+
+    # ---- which keys a row sees ----
+
+    @property
+    def causal_offset(self) -> Expr | None:
+        """Row of query ``i`` sees keys up to ``i + offset``; ``None`` if all."""
+        return self.options.causal_offset(self.queries, self.keys)
+
+    def key_limit(self, last_row: Expr) -> Expr:
+        """Keys from here on are seen by no row up to ``last_row``."""
+        offset = self.causal_offset
+        if offset is None:
+            return self.keys
+        last = self.queries - 1 if self.stacked else minimum(last_row, self.queries - 1)
+        return simplify(maximum(minimum(self.keys, last + offset + 1), 0))
+
+    # ---- the mask ----
+
+    @property
+    def mask_varies(self) -> bool:
+        """Whether the mask tells rows of one head apart."""
+        if self.mask is None:
+            return False
+        _, h, s, _ = self._mask_extents()
+        return not is_one(s) or (self.stacked and not is_one(h))
+
+    def _mask_extents(self) -> tuple[Expr, ...]:
+        assert self.mask is not None
+        return (*[const(1)] * (4 - self.mask.ndim), *self.mask.shape)
+
+    def read_mask(self, b: Expr, head: Expr, row: Expr, k: Expr) -> Expr:
+        """What the mask adds to scores, as powers of two: for neighbouring keys a vector."""
+        assert self.mask is not None
+        where = (b, self.query_head(head, row), self.query_of(row), k)
+        extents = self._mask_extents()
+        at = [const(0) if is_one(n) else i for i, n in zip(where, extents)]
+        value: Expr = load(self.mask, *at[4 - self.mask.ndim :])
+        lanes = dtypes.lanes_of(value.dtype)
+        if dtypes.is_bool(value.dtype):
+            return select(value, splat(0.0, lanes), splat(-math.inf, lanes))
+        return scaled(widen(value), LOG2_E)
+
+    @property
+    def mask_has_keys(self) -> bool:
+        """Whether the mask differs between keys."""
+        return self.mask is not None and not is_one(self._mask_extents()[3])
+
+
+def splat(value: float, lanes: int) -> Expr:
+    """A number in every lane."""
+    one = const(value, FLOAT)
+    return one if lanes == 1 else Broadcast(one, lanes)
+
+
+def scaled(value: Expr, factor: float) -> Expr:
+    """Multiply a scalar or vector by a number."""
+    return value * splat(factor, dtypes.lanes_of(value.dtype))
+
+
+def is_one(extent: Expr) -> bool:
+    """Whether an extent is the constant 1."""
+    return as_int(extent) == 1
+
+
+def _constant(extent: Expr) -> int:
+    value = as_int(extent)
+    assert value is not None, "the rule refuses symbolic depths"
+    return value
+
+
+def pieces(depth: int, lanes: int, vectors: int) -> list[tuple[int, int, int]]:
+    """Cut an axis into pieces of at most so many vectors: (start, width, count).
+
+    As few different widths as possible: each has code of its own.
+    """
+    most = vectors * lanes
+    if depth <= most:
+        return [(0, depth, 1)]
+    whole = [width for width in range(lanes, most + 1, lanes) if depth % width == 0]
+    if whole and whole[-1] * 2 >= most:
+        return [(0, whole[-1], depth // whole[-1])]
+    count = depth // most
+    return [(0, most, count), (count * most, depth - count * most, 1)]

@@ -1,0 +1,362 @@
+"""Attention of a few queries over many keys, as in decoding with a cache: bound by memory.
+
+K and V are read once, in order. The depth is the vector lanes of the scores, whose sums go across
+lanes; the softmax is online over blocks of keys, as in :mod:`attention_prefill`. All query heads
+of a group are done together, so that their keys are read once.
+
+Where there are fewer heads than threads, the keys are split too: each part leaves its largest
+score, sum and values, and a last block joins the parts (Flash-Decoding, Dao et al. 2023).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from tilewright.arith import simplify
+from tilewright.dlight.cpu.attention_common import (
+    FLOAT,
+    LOWEST,
+    Attention,
+    Axis,
+    block,
+    exp2_of_negative,
+    lanes_from,
+    load,
+    pieces,
+    store,
+)
+from tilewright.ir import (
+    Expr,
+    Var,
+    and_,
+    as_int,
+    call,
+    ceildiv,
+    const,
+    if_then_else,
+    maximum,
+    minimum,
+    select,
+)
+from tilewright.tir import (
+    OPAQUE,
+    REDUCE,
+    UNROLLED,
+    VECTORIZED,
+    Buffer,
+    Stmt,
+    decl_buffer,
+    seq,
+)
+
+
+@dataclass(frozen=True)
+class DecodeTiles:
+    """Sizes: vector lanes, keys of a block (a multiple of the lanes), parts of the keys.
+
+    Blocks are long, so that K and V are each read in long runs, which hardware prefetches.
+    """
+
+    lanes: int
+    keys: int = 512
+    splits: int = 1
+    registers: int = 32
+
+    def fault(self, problem: Attention) -> str | None:
+        """Say what is wrong with the sizes, if anything is."""
+        if min(asdict(self).values()) < 1 or self.lanes & (self.lanes - 1):
+            return "sizes are positive, and lanes a power of two"
+        if self.keys % self.lanes:
+            return "keys is a multiple of lanes"
+        if as_int(problem.rows) is None:
+            return "the number of queries is not known"
+        return None
+
+
+class DecodeKernel:
+    """Builds the body of the function; see the module's text."""
+
+    def __init__(self, problem: Attention, tiles: DecodeTiles) -> None:
+        self.problem, self.tiles = problem, tiles
+        rows = as_int(problem.rows)
+        assert rows is not None, "the rule refuses symbolic numbers of rows"
+        self.rows = rows
+        depth, values = problem.depth, problem.value_depth
+        self.q_scaled = decl_buffer((rows, depth), FLOAT, "q_scaled")
+        self.scores = decl_buffer((rows, tiles.keys), FLOAT, "scores")
+        self.values = decl_buffer((rows, values), FLOAT, "values")
+        self.top = decl_buffer((rows,), FLOAT, "top")
+        self.old_top = decl_buffer((rows,), FLOAT, "old_top")
+        self.rescale = decl_buffer((rows,), FLOAT, "rescale")
+        self.top_lanes = decl_buffer((rows, tiles.lanes), FLOAT, "top_lanes")
+        self.total_lanes = decl_buffer((rows, tiles.lanes), FLOAT, "total_lanes")
+        parts = (problem.batch, problem.heads, tiles.splits, rows)
+        self.part_top = decl_buffer(parts, FLOAT, "part_top")
+        self.part_total = decl_buffer(parts, FLOAT, "part_total")
+        self.part_values = decl_buffer((*parts, values), FLOAT, "part_values")
+        # One factor per part, and last one for their sum.
+        self.factors = decl_buffer((tiles.splits + 1,), FLOAT, "factors")
+
+    @property
+    def root_buffers(self) -> tuple[Buffer, ...]:
+        """Buffers between the parts and the block that joins them."""
+        if self.tiles.splits == 1:
+            return ()
+        return self.part_top, self.part_total, self.part_values
+
+    def build(self) -> Stmt:
+        """Make the whole computation: a block over heads and parts, and one that joins parts."""
+        problem, splits = self.problem, self.tiles.splits
+        axes = [Axis("b", problem.batch), Axis("h", problem.heads)]
+        alloc = (
+            self.q_scaled, self.scores, self.values, self.top, self.old_top, self.rescale,
+            self.top_lanes, self.total_lanes,
+        )  # fmt: skip
+        part = block("attention_part", [*axes, Axis("split", splits)], self._part, alloc)
+        if splits == 1:
+            return part
+        return seq(part, block("join", axes, self._join, [self.factors]))
+
+    # ---- one part of the keys of a head ----
+
+    def _part(self, b: Var, h: Var, split: Var) -> Stmt:
+        self.b, self.h = b, h
+        self.limit = self.problem.key_limit(const(self.rows - 1))
+        blocks = ceildiv(self.limit, const(self.tiles.keys))
+        per_split = ceildiv(blocks, const(self.tiles.splits))
+        self.first_block = simplify(split * per_split)
+        count: Expr = per_split
+        if self.tiles.splits > 1:
+            count = maximum(minimum(per_split, blocks - self.first_block), 0)
+        return seq(
+            self._start(),
+            block("key_block", [Axis("k_block", simplify(count), kind=OPAQUE)], self._key_block),
+            self._finish(split),
+        )
+
+    def _start(self) -> Stmt:
+        problem, rows, lanes = self.problem, self.rows, self.tiles.lanes
+
+        def row(r: Var) -> Stmt:
+            return seq(store(self.top, LOWEST, r), store(self.old_top, LOWEST, r))
+
+        def row_lanes(r: Var, lane: Var) -> Stmt:
+            return store(self.total_lanes, const(0.0, FLOAT), r, lane)
+
+        def scale(r: Var, d: Var) -> Stmt:
+            return store(self.q_scaled, problem.read_query(self.b, self.h, r, d), r, d)
+
+        def zero(r: Var, d: Var) -> Stmt:
+            return store(self.values, const(0.0, FLOAT), r, d)
+
+        row_axis = Axis("r", rows)
+        return seq(
+            block("start_rows", [row_axis], row),
+            block("start_total", [row_axis, Axis("lane", lanes, VECTORIZED)], row_lanes),
+            block("scale_queries", [row_axis, Axis("d", problem.depth, VECTORIZED)], scale),
+            block("start_values", [row_axis, Axis("d", problem.value_depth, VECTORIZED)], zero),
+        )
+
+    def _finish(self, split: Var) -> Stmt:
+        def sums(r: Var) -> Stmt:
+            lanes = load(self.total_lanes, r, lanes_from(0, self.tiles.lanes))
+            total = call("vector_reduce_add", lanes, dtype=FLOAT)
+            if self.tiles.splits == 1:
+                return store(self.rescale, _inverse(total), r)
+            where = (self.b, self.h, split, r)
+            return seq(
+                store(self.part_total, total, *where),
+                store(self.part_top, load(self.top, r), *where),
+            )
+
+        def write(r: Var, d: Var) -> Stmt:
+            value = load(self.values, r, d)
+            if self.tiles.splits == 1:
+                return self.problem.write(value * load(self.rescale, r), self.b, self.h, r, d)
+            return store(self.part_values, value, self.b, self.h, split, r, d)
+
+        axes = [Axis("r", self.rows), Axis("d", self.problem.value_depth, VECTORIZED)]
+        return seq(block("sum_lanes", [Axis("r", self.rows)], sums), block("write", axes, write))
+
+    def _join(self, b: Var, h: Var) -> Stmt:
+        axes = [Axis("r", self.rows)]
+        return block("join_row", axes, lambda r: self._join_row(b, h, r))
+
+    def _join_row(self, b: Var, h: Var, r: Var) -> Stmt:
+        """Weigh the parts by how their largest scores compare."""
+        splits = self.tiles.splits
+        tops = [load(self.part_top, b, h, s, r) for s in range(splits)]
+        top: Expr = tops[0]
+        for item in tops[1:]:
+            top = maximum(top, item)
+        factors = [load(self.factors, s) for s in range(splits)]
+        total: Expr = const(0.0, FLOAT)
+        for s in range(splits):
+            total = total + load(self.part_total, b, h, s, r) * factors[s]
+
+        def weigh() -> Stmt:
+            made = [
+                store(self.factors, exp2_of_negative(item - _shift(top)), s)
+                for s, item in enumerate(tops)
+            ]
+            return seq(*made, store(self.factors, _inverse(total), splits))
+
+        def write(d: Var) -> Stmt:
+            value: Expr = const(0.0, FLOAT)
+            for s in range(splits):
+                value = value + load(self.part_values, b, h, s, r, d) * factors[s]
+            return self.problem.write(value * load(self.factors, splits), b, h, r, d)
+
+        axes = [Axis("d", self.problem.value_depth, VECTORIZED)]
+        return seq(block("weigh", [], weigh), block("join_values", axes, write))
+
+    # ---- one block of keys ----
+
+    def _key_block(self, k_block: Var) -> Stmt:
+        self.first_key = simplify((self.first_block + k_block) * self.tiles.keys)
+        limit = as_int(self.limit)
+        self.count = const(self.tiles.keys)
+        if limit is None or limit % self.tiles.keys:
+            self.count = simplify(minimum(self.tiles.keys, self.limit - self.first_key))
+        self.vectors = ceildiv(self.count, const(self.tiles.lanes))
+        return seq(self._scores(), self._maxima(), self._powers(), self._values())
+
+    def _scores(self) -> Stmt:
+        def dot(k: Var, r: Var) -> Stmt:
+            return store(self.scores, self._dot(r, self.first_key + k), r, k)
+
+        return block("scores", [Axis("k", self.count), Axis("r", self.rows, UNROLLED)], dot)
+
+    def _dot(self, r: Expr, k: Expr) -> Expr:
+        """Product of a query and a key: lanes along the depth, joined at the end."""
+        lanes, depth = self.tiles.lanes, self.problem.depth
+        made: Expr | None = None
+        start = 0
+        while start < depth:
+            # Whole vectors, then the rest in powers of two.
+            left = depth - start
+            size = lanes if left >= lanes else 1 << (left.bit_length() - 1)
+            total: Expr | None = None
+            while start + size <= depth:
+                d = lanes_from(start, size)
+                product = load(self.q_scaled, r, d) * self.problem.read_key(self.b, self.h, k, d)
+                total = product if total is None else total + product
+                start += size
+            assert total is not None
+            part = total if size == 1 else call("vector_reduce_add", total, dtype=FLOAT)
+            made = part if made is None else made + part
+        assert made is not None
+        return made
+
+    def _maxima(self) -> Stmt:
+        """Apply masks; find the largest scores and how they change what was summed up."""
+        lanes = self.tiles.lanes
+
+        def start(r: Var, lane: Var) -> Stmt:
+            return store(self.top_lanes, LOWEST, r, lane)
+
+        def vectors(r: Var, k_vector: Var, lane: Var) -> Stmt:
+            k = k_vector * lanes + lane
+            top = maximum(load(self.top_lanes, r, lane), load(self.scores, r, k))
+            return seq(
+                store(self.scores, self._masked(r, k), r, k), store(self.top_lanes, top, r, lane)
+            )
+
+        def join(r: Var) -> Stmt:
+            found = load(self.top_lanes, r, lanes_from(0, lanes))
+            made = maximum(load(self.old_top, r), call("vector_reduce_max", found, dtype=FLOAT))
+            top = load(self.top, r)
+            return seq(
+                store(self.top, made, r),
+                store(self.rescale, exp2_of_negative(load(self.old_top, r) - _shift(top)), r),
+                store(self.old_top, top, r),
+            )
+
+        row, lane = Axis("r", self.rows), Axis("lane", lanes, VECTORIZED)
+        return seq(
+            block("start_top", [row, lane], start),
+            block("mask", [row, Axis("k_vector", self.vectors, kind=REDUCE), lane], vectors),
+            block("join_top", [row], join),
+        )
+
+    def _masked(self, r: Expr, k: Expr) -> Expr:
+        problem = self.problem
+        key = self.first_key + k
+        score: Expr = load(self.scores, r, k)
+        if problem.mask is not None:
+            score = score + problem.read_mask(self.b, self.h, r, key)
+        conditions = []
+        limit = as_int(problem.keys)
+        if limit is None or limit % self.tiles.lanes or problem.causal_offset is not None:
+            conditions.append(key < problem.keys)
+        if problem.causal_offset is not None:
+            conditions.append(key <= problem.query_of(r) + problem.causal_offset)
+        # Nothing is read where the condition doesn't hold: the mask ends with the keys.
+        return if_then_else(and_(*conditions), score, LOWEST) if conditions else score
+
+    def _powers(self) -> Stmt:
+        lanes = self.tiles.lanes
+
+        def rescale(r: Var, lane: Var) -> Stmt:
+            value = load(self.total_lanes, r, lane) * load(self.rescale, r)
+            return store(self.total_lanes, value, r, lane)
+
+        def power(r: Var, k_vector: Var, lane: Var) -> Stmt:
+            k = k_vector * lanes + lane
+            made = exp2_of_negative(load(self.scores, r, k) - _shift(load(self.top, r)))
+            total = load(self.total_lanes, r, lane) + load(self.scores, r, k)
+            return seq(store(self.scores, made, r, k), store(self.total_lanes, total, r, lane))
+
+        row, lane = Axis("r", self.rows), Axis("lane", lanes, VECTORIZED)
+        return seq(
+            block("rescale_total", [row, lane], rescale),
+            block("powers", [row, Axis("k_vector", self.vectors, kind=REDUCE), lane], power),
+        )
+
+    def _values(self) -> Stmt:
+        lanes, rows = self.tiles.lanes, self.rows
+        stmts = []
+        most = max(1, (self.tiles.registers - 4) // rows)
+        for number, (start, width, count) in enumerate(
+            pieces(self.problem.value_depth, lanes, most)
+        ):
+            tile = decl_buffer((rows, width), FLOAT, f"value_tile_{number}", scope="local")
+
+            def body(d: Var, tile: Buffer = tile, start: int = start, number: int = number) -> Stmt:
+                return self._value_tile(tile, start + d * as_int(tile.shape[1]), number)
+
+            stmts.append(block(f"value_tile_{number}", [Axis("d_tile", count)], body, [tile]))
+        return seq(*stmts)
+
+    def _value_tile(self, tile: Buffer, first: Expr, number: int) -> Stmt:
+        inner = [Axis("r", self.rows, UNROLLED), Axis("d", tile.shape[1], VECTORIZED)]
+
+        def take(r: Var, d: Var) -> Stmt:
+            return store(tile, load(self.values, r, first + d) * load(self.rescale, r), r, d)
+
+        def update(k: Var, r: Var, d: Var) -> Stmt:
+            value = self.problem.read_value(self.b, self.h, self.first_key + k, first + d)
+            return store(tile, load(tile, r, d) + load(self.scores, r, k) * value, r, d)
+
+        def give(r: Var, d: Var) -> Stmt:
+            return store(self.values, load(tile, r, d), r, first + d)
+
+        keys = Axis("k", self.count, kind=REDUCE)
+        return seq(
+            block(f"value_take_{number}", inner, take),
+            block(f"value_update_{number}", [keys, *inner], update),
+            block(f"value_give_{number}", inner, give),
+        )
+
+
+def _shift(top: Expr) -> Expr:
+    """What to subtract from scores: where all is masked, -inf - -inf would be NaN."""
+    return select(top == LOWEST, const(0.0, FLOAT), top)
+
+
+def _inverse(total: Expr) -> Expr:
+    """``1 / total``; zero for a row that sees no key."""
+    return select(total == 0.0, const(0.0, FLOAT), const(1.0, FLOAT) / total)
+
+
+__all__ = ["DecodeKernel", "DecodeTiles"]

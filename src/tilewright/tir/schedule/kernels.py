@@ -1,0 +1,22 @@
+"""Kernels written by hand for known programs, by name.
+
+Some programs have a better form than loop transformations lead to: attention as an online softmax.
+A builder looks at a function, and if it is the program that the kernel is for, gives its better
+form, made of blocks again. The primitive ``use_kernel`` puts that in, so that a trace tells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.support.errors import ScheduleError
+from tilewright.support.registry import Registry
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import Block
+
+KernelBuilder = Callable[[PrimFunc, Mapping[str, Any]], "Block | str"]
+"""From a function and options to its new root block, over the same parameters, or why not."""
+
+KERNELS: Registry[KernelBuilder] = Registry("kernel", ScheduleError)
+"""All kernels by name."""

@@ -1,0 +1,219 @@
+"""Scaled dot-product attention as a plain compute definition.
+
+``softmax(Q Kᵀ * scale + mask) V``, stage by stage: what the fused kernels of ``dlight`` are checked
+against, and what runs where none of them applies. The last stage carries the options as the block
+annotation ``ATTENTION``, from which a rule can tell what it looks at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tilewright import te
+from tilewright.ir import Expr, ExprLike, as_int, const, select
+from tilewright.ir import cast as cast_expr
+from tilewright.support.errors import VerifyError
+from tilewright.te import Tensor, compute
+from tilewright.topi.broadcast import broadcast_shape, read_broadcast
+from tilewright.topi.elementwise import fast_dtype
+from tilewright.topi.utils import require_equal, require_ndim
+
+ATTENTION = "attention"
+"""Block annotation of the last stage: the fields of ``AttentionOptions``."""
+
+LAYOUTS = ("BHSD", "BSHD")
+CAUSAL_MASKS = ("TopLeft", "BottomRight")
+
+
+@dataclass(frozen=True)
+class AttentionOptions:
+    """What distinguishes one attention from another, besides its operands.
+
+    ``layouts`` are those of query, key, value and result. ``causal_mask`` is ``None``, ``TopLeft``
+    (query ``i`` sees keys up to ``i``) or ``BottomRight`` (the last query sees all keys).
+    """
+
+    layouts: tuple[str, str, str, str]
+    scale: float
+    causal_mask: str | None = None
+    has_mask: bool = False
+
+    def annotation(self) -> dict[str, Any]:
+        """The options as a block annotation: plain values only."""
+        return {**asdict(self), "layouts": list(self.layouts)}
+
+    @staticmethod
+    def from_annotation(value: Mapping[str, Any]) -> AttentionOptions:
+        """Read what ``annotation`` wrote."""
+        q, k, v, out = value["layouts"]
+        return AttentionOptions(
+            (q, k, v, out), float(value["scale"]), value["causal_mask"], bool(value["has_mask"])
+        )
+
+    def causal_offset(self, queries: Expr, keys: Expr) -> Expr | None:
+        """Return ``o`` such that query ``i`` sees keys up to ``i + o``; ``None`` if not causal."""
+        if self.causal_mask is None:
+            return None
+        return const(0) if self.causal_mask == "TopLeft" else keys - queries
+
+
+def parse_layouts(layout: str | Sequence[str]) -> tuple[str, str, str, str]:
+    """Return the layouts of query, key, value and result from one for all, or one for each."""
+    layouts = (layout,) * 4 if isinstance(layout, str) else tuple(layout)
+    if len(layouts) != 4 or any(item not in LAYOUTS for item in layouts):
+        raise VerifyError(
+            f"attention: layout must be one of {', '.join(LAYOUTS)}, or one for each of query, "
+            f"key, value and result; got {layout!r}"
+        )
+    return layouts[0], layouts[1], layouts[2], layouts[3]
+
+
+def dims_of(shape: Sequence[Any], layout: str) -> dict[str, Any]:
+    """Extents by letter: batch, heads, sequence, depth."""
+    return dict(zip(layout, shape))
+
+
+def in_layout(layout: str, b: Any, h: Any, s: Any, d: Any) -> tuple[Any, ...]:
+    """Order indices as a layout wants them."""
+    by_letter = {"B": b, "H": h, "S": s, "D": d}
+    return tuple(by_letter[letter] for letter in layout)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    causal_mask: str | None = None,
+    layout: str | Sequence[str] = "BHSD",
+) -> Tensor:
+    """``softmax(query @ keyᵀ * scale + mask) @ value`` for each batch and head.
+
+    The heads of ``key`` and ``value`` may be fewer: then each serves a group of query heads in
+    turn. ``mask`` broadcasts against ``[batch, heads, queries, keys]``; a bool one says which keys
+    a query sees, another one is added to the scores. A query that sees no key gives zeros, as in
+    PyTorch. ``scale`` is ``1 / sqrt(depth)`` if left out. Narrow floats compute in float32.
+    """
+    layouts = parse_layouts(layout)
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        require_ndim(f"attention: {name}", tensor, 4)
+    if causal_mask is not None and causal_mask not in CAUSAL_MASKS:
+        raise VerifyError(
+            f"attention: causal_mask must be None, {' or '.join(CAUSAL_MASKS)}, got {causal_mask!r}"
+        )
+    q, k, v = (dims_of(t.shape, x) for t, x in zip((query, key, value), layouts))
+    for letter, name, a, b in (
+        ("D", "depths of query and key", q, k),
+        ("B", "batches of query and key", q, k),
+        ("B", "batches of key and value", k, v),
+        ("H", "heads of key and value", k, v),
+        ("S", "sequences of key and value", k, v),
+    ):
+        require_equal(f"attention: {name}", a[letter], b[letter])
+    options = AttentionOptions(
+        layouts, default_scale(scale, q["D"]), causal_mask, has_mask=mask is not None
+    )
+    return define_attention(query, key, value, mask, options)
+
+
+def default_scale(scale: float | None, depth: ExprLike) -> float:
+    """Return the scale given, or ``1 / sqrt(depth)``."""
+    if scale is not None:
+        return float(scale)
+    extent = as_int(depth)
+    if extent is None:
+        raise VerifyError("attention: a symbolic depth needs scale=")
+    return 1.0 / math.sqrt(extent)
+
+
+def heads_per_key_head(query_heads: ExprLike, key_heads: ExprLike) -> int:
+    """Return how many query heads share a head of keys and values."""
+    queries, keys = as_int(query_heads), as_int(key_heads)
+    if queries is None or keys is None:
+        if query_heads is key_heads:
+            return 1
+        raise VerifyError("attention: the numbers of heads must be constants, or the same variable")
+    if keys == 0 or queries % keys:
+        raise VerifyError(
+            f"attention: {queries} query heads are no multiple of {keys} key and value heads"
+        )
+    return queries // keys
+
+
+def define_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: AttentionOptions
+) -> Tensor:
+    """Define the stages for operands that have been checked."""
+    layouts = options.layouts
+    wide = fast_dtype(query.dtype)
+    q, k, v = (dims_of(t.shape, x) for t, x in zip((query, key, value), layouts))
+    group = heads_per_key_head(q["H"], k["H"])
+    rows = (q["B"], q["H"], q["S"])
+    shape = (*rows, k["S"])
+    lowest = const(-math.inf, wide)
+
+    depth = te.reduce_axis((0, q["D"]), "d")
+
+    def score(b: Expr, h: Expr, i: Expr, j: Expr) -> Any:
+        left = query(*in_layout(layouts[0], b, h, i, depth.var))
+        right = key(*in_layout(layouts[1], b, h // group, j, depth.var))
+        return te.sum(cast_expr(left, wide) * cast_expr(right, wide), axis=depth)
+
+    scores = compute(shape, score, name="attention_scores")
+    offset = options.causal_offset(q["S"], k["S"])
+    if mask is not None:
+        if mask.ndim > 4:
+            raise VerifyError(f"attention: mask must have up to 4 dimensions, has {mask.ndim}")
+        broadcast_shape(mask.shape, shape)
+
+    def masked(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
+        made: Expr = scores(b, h, i, j) * const(options.scale, wide)
+        if mask is not None:
+            element = read_broadcast(mask, (b, h, i, j)[4 - mask.ndim :], shape[4 - mask.ndim :])
+            if mask.dtype == "bool":
+                made = select(element, made, lowest)
+            else:
+                made = made + cast_expr(element, wide)
+        return made if offset is None else select(j <= i + offset, made, lowest)
+
+    visible = compute(shape, masked, name="attention_mask")
+    n, m, j_sum = (te.reduce_axis((0, k["S"]), "j") for _ in range(3))
+    top = compute(
+        rows, lambda b, h, i: te.max(visible(b, h, i, n.var), axis=n), name="attention_max"
+    )
+
+    def power(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
+        # The largest of nothing is -inf, and -inf - -inf is NaN.
+        shift = select(top(b, h, i) == lowest, const(0.0, wide), top(b, h, i))
+        return te.exp(visible(b, h, i, j) - shift)
+
+    powers = compute(shape, power, name="attention_exp")
+    total = compute(
+        rows, lambda b, h, i: te.sum(powers(b, h, i, m.var), axis=m), name="attention_sum"
+    )
+
+    def weighted(b: Expr, h: Expr, i: Expr, d: Expr) -> Any:
+        element = value(*in_layout(layouts[2], b, h // group, j_sum.var, d))
+        return te.sum(powers(b, h, i, j_sum.var) * cast_expr(element, wide), axis=j_sum)
+
+    values = compute((*rows, v["D"]), weighted, name="attention_values")
+
+    def normal(*index: Expr) -> Expr:
+        at = dims_of(index, layouts[3])
+        where = (at["B"], at["H"], at["S"])
+        sums = total(*where)
+        made = values(*where, at["D"]) / select(sums == 0.0, const(1.0, wide), sums)
+        return cast_expr(made, query.dtype)
+
+    made: Tensor = compute(
+        in_layout(layouts[3], *rows, v["D"]),
+        normal,
+        name="attention",
+        attrs={ATTENTION: options.annotation()},
+    )
+    return made
