@@ -23,11 +23,14 @@ def matmul(
     """Multiply matrices, with NumPy's rules for vectors and broadcast batch dimensions.
 
     ``a``: ``[..., M, K]`` (``[..., K, M]`` if ``transpose_a``), ``b``: ``[..., K, N]``
-    (``[..., N, K]`` if ``transpose_b``); the result is ``[..., M, N]`` in ``out_dtype``.
+    (``[..., N, K]`` if ``transpose_b``); the result is ``[..., M, N]`` in ``out_dtype`` (that of
+    ``a``, if not given). Operands may differ in dtype. Products are summed in ``out_dtype``; sums
+    of 16-bit floats are kept in float32 and rounded once.
     """
     if a.ndim == 0 or b.ndim == 0:
         raise VerifyError("matmul needs at least one dimension on both sides")
     out_dtype = out_dtype or a.dtype
+    total_dtype = "float32" if out_dtype in ("float16", "bfloat16") else out_dtype
     vector_a, vector_b = a.ndim == 1, b.ndim == 1
     depth_a = a.shape[0] if vector_a else a.shape[-2 if transpose_a else -1]
     depth_b = b.shape[0] if vector_b else b.shape[-1 if transpose_b else -2]
@@ -52,12 +55,16 @@ def matmul(
             (*column, k.var) if transpose_b and not vector_b else (k.var, *column)
         )
         left, right = read(a, outer, inner_a), read(b, outer, inner_b)
-        product = cast_expr(left, out_dtype) * cast_expr(right, out_dtype)
+        product = cast_expr(left, total_dtype) * cast_expr(right, total_dtype)
         result: Expr = te.sum(product, axis=k)
         return result
 
     made: Tensor = compute((*batch, *rows, *columns), formula, name="matmul", tag="matmul")
-    return made
+    if total_dtype == out_dtype:
+        return made
+    return compute(
+        made.shape, lambda *i: cast_expr(made(*i), out_dtype), name="matmul_rounded", tag="elemwise"
+    )
 
 
 def dense(

@@ -1,0 +1,69 @@
+"""Products of mixed and of 16-bit operands: what they are summed in, and what comes out."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright import compile, te, topi
+from tilewright.dlight.base import first_schedule
+from tilewright.dlight.cpu import rules
+from tilewright.target import Target
+from tilewright.tir.interpreter import run
+
+TARGETS = ["native", "llvm -mcpu=x86-64-v3"]
+
+
+def dtype_of(name: str) -> np.dtype:
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def product(a: np.ndarray, b: np.ndarray, out: str | None, target: str | None) -> np.ndarray:
+    """``a @ b``, interpreted, or compiled as the rules schedule it."""
+    x = te.placeholder(a.shape, str(a.dtype), "x")
+    w = te.placeholder(b.shape, str(b.dtype), "w")
+    made = topi.nn.matmul(x, w, out_dtype=out)
+    func = te.create_prim_func([x, w, made])
+    found = np.zeros([e.value for e in made.shape], dtype_of(made.dtype))  # type: ignore[attr-defined]
+    if target is None:
+        run(func, a, b, found)
+        return found
+    chosen = Target(target).with_options(num_cores=1)
+    sch = first_schedule(func, rules(), chosen)
+    assert sch is not None
+    compile(sch.mod, chosen)(a, b, found)
+    return found
+
+
+@pytest.mark.parametrize("target", [None, *TARGETS])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_of_16_bit_floats_are_wide(dtype: str, target: str | None) -> None:
+    ones = np.ones((2, 600), dtype_of(dtype))
+    found = product(ones, np.ones((600, 17), ones.dtype), None, target)
+    assert found.dtype == ones.dtype
+    # 600 needs ten bits: added one by one in bfloat16 it would stop at 256.
+    np.testing.assert_array_equal(found.astype("float32"), np.float32(600).astype(ones.dtype))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("a", "b", "out"),
+    [
+        ("float16", "float16", "float32"),
+        ("bfloat16", "bfloat16", "float32"),
+        ("float16", "float16", None),
+        ("float32", "float16", None),
+        ("float32", "bfloat16", None),
+        ("bfloat16", "float32", "float32"),
+        ("uint8", "int8", "int32"),
+        ("int8", "int32", "int32"),
+    ],
+)
+def test_mixed_operands(a: str, b: str, out: str | None, target: str) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(-9, 9, (13, 21)), rng.integers(-9, 9, (21, 19))
+    x = np.abs(x) if a == "uint8" else x
+    found = product(x.astype(dtype_of(a)), y.astype(dtype_of(b)), out, target)
+    assert found.dtype == dtype_of(out or a)
+    np.testing.assert_array_equal(found.astype("float64"), (x @ y).astype(found.dtype))
