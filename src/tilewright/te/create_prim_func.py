@@ -12,9 +12,9 @@ from tilewright.ir import (
     Var,
     as_int,
     const,
+    if_then_else,
     is_const,
     rewrite_top_down,
-    select,
     substitute,
 )
 from tilewright.support.errors import VerifyError
@@ -162,8 +162,9 @@ def _reduction_update(reduce: Reduce, targets: list[Buffer], where: tuple[Expr, 
     old = tuple(BufferLoad(target, where) for target in targets)
     source = reduce.source
     if not is_const(reduce.condition, 1):
+        # What the condition leaves out is not read either: it may lie outside of a tensor.
         source = tuple(
-            select(reduce.condition, value, identity)
+            if_then_else(reduce.condition, value, identity)
             for value, identity in zip(source, reduce.reducer.identity)
         )
     new = reduce.reducer.combine(old, source)

@@ -12,6 +12,7 @@ from typing import Any
 from tilewright.codegen.llvm.emit_masked import compare_ramp, store_apart
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS
 from tilewright.codegen.llvm.streaming import STREAM_BYTES
+from tilewright.codegen.llvm.tile_columns import tile_column
 from tilewright.codegen.llvm.types import (
     constant_text,
     intrinsic_suffix,
@@ -118,6 +119,7 @@ class ExprEmitter(Writer, Visitor):
         self.stack_elements: dict[Var, int] = {}  # of allocas, by their data
         self.streaming = False  # whether stores go past the caches
         self.has_streamed = False
+        self.tile_columns: dict[tuple[str, ...], list[str]] = {}
 
     def generic_visit(self, node: Any) -> str:
         raise CodegenError(
@@ -660,6 +662,9 @@ class ExprEmitter(Writer, Visitor):
         masked = self.mask if self.mask is not None and self.mask[1] == lanes else None
         if isinstance(index, Ramp) and isinstance(index.stride, IntImm):
             stride = index.stride.value
+            column = self._tile_column(buffer, index) if stride > 1 else None
+            if column is not None:
+                return self.from_memory(column, node.dtype)
             pointer = self.pointer(buffer, index.base)
             if stride == 1:
                 if masked is None or self._is_whole(buffer, index):
@@ -668,6 +673,13 @@ class ExprEmitter(Writer, Visitor):
             if masked is None:
                 return self._strided_load(buffer, pointer, stride, node.dtype)
         return self._gather(buffer, index, node.dtype, masked)
+
+    def _tile_column(self, buffer: Buffer, index: Ramp) -> str | None:
+        terms, start = self.linear_terms(index.base)
+        assert isinstance(index.stride, IntImm)
+        if terms:
+            return None
+        return tile_column(self, buffer, start, index.stride.value, index.lanes)
 
     def _flat_index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         if len(indices) != 1:

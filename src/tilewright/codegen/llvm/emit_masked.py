@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.codegen.llvm.types import memory_bytes, memory_type, register_type
 from tilewright.ir import INDEX, LE, LT, Broadcast, Expr, IntImm, Ramp, dtypes
-from tilewright.tir import BufferLoad
+from tilewright.tir import Buffer, BufferLoad
 
 # Distances between lanes are compared as signed bytes.
 _FARTHEST = 126
@@ -77,6 +77,20 @@ def load_or(emitter: Any, node: BufferLoad, tests: Sequence[Expr], other: Expr) 
         return _every_second(emitter, node, pointer, emitted, fill)
 
     return str(emitter.under_mask(mask, lanes, emit))
+
+
+def store_apart(emitter: Any, buffer: Buffer, index: Ramp, value: str, kind: str) -> None:
+    """Store lanes at a constant distance one by one, which is faster than a scatter."""
+    element, align = memory_type(buffer.dtype), memory_bytes(buffer.dtype)
+    pointer, step = emitter.pointer(buffer, index.base), index.stride
+    assert isinstance(step, IntImm)
+    for lane in range(index.lanes):
+        at = pointer
+        if lane and step.value:
+            text = f"getelementptr {element}, ptr {pointer}, i64 {lane * step.value}"
+            at = emitter.pure(text, pointer)
+        part = emitter.here(f"extractelement {kind} {value}, i64 {lane}")
+        emitter.effect(f"store {element} {part}, ptr {at}, align {align}")
 
 
 def _joined(emitter: Any, tests: Sequence[Expr], lanes: int) -> str:

@@ -4,6 +4,7 @@
 - ``DotProductTile``: contractions of int8, int16, bf16 operands: dot instructions, register tiles.
 - ``GroupedReduction``: sums of scaled sums (weights quantised by groups).
 - ``Winograd``: the stages of Winograd convolutions, fused over groups of tiles.
+- ``QuotientAxes``: grouped and transposed convolutions, taken apart for the two rules that follow.
 - ``TiledReduction``: contractions with reuse (matmul, convolution): register tiles.
 - ``SlidingWindow``: small windows without other reuse (depthwise convolution, pooling).
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
@@ -17,6 +18,7 @@ from tilewright.dlight.cpu.attention import FusedAttention
 from tilewright.dlight.cpu.block_by_block import BlockByBlock
 from tilewright.dlight.cpu.dot_product import DotProductTile
 from tilewright.dlight.cpu.grouped_reduction import GroupedReduction
+from tilewright.dlight.cpu.quotient_axes import QuotientAxes
 from tilewright.dlight.cpu.row_wise import RowWise
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.tiled_reduction import TiledReduction
@@ -27,6 +29,7 @@ __all__ = [
     "DotProductTile",
     "FusedAttention",
     "GroupedReduction",
+    "QuotientAxes",
     "RowWise",
     "SlidingWindow",
     "TiledReduction",
@@ -42,6 +45,7 @@ def rules() -> tuple[ScheduleRule, ...]:
         DotProductTile(),
         GroupedReduction(),
         Winograd(),
+        QuotientAxes(),
         TiledReduction(),
         SlidingWindow(),
         RowWise(),

@@ -165,14 +165,12 @@ def _schedule(
         sch.storage_align(main, 0, -2, lanes, 0)
     tiled = [axis for axis, _ in sizes]
     outer = [axis.loop for axis in axes if not axis.is_reduce and axis not in tiled]
-    channels, tile = list(outer), []
+    channels, around, tile = list(outer), [], []
     for axis, size in sizes:
-        around, inside = sch.split(axis.loop, [None, size])
-        sch.annotate(around, KEEP_WHOLE, 1)
-        outer.append(around)
+        places, inside = sch.split(axis.loop, [None, size])
+        around.append(places)
         tile.append(inside)
-        if axis is window.filters:
-            channels.append(around)
+    outer += around
     # Column by column of the window: the rows that one of them reads stay in registers.
     steps = [axis.loop for axis in (*window.depth, *reversed(window.moving))]
     sch.reorder(*outer, *steps, *tile)
@@ -184,6 +182,8 @@ def _schedule(
         for loop in loops[:-1]:
             sch.unroll(loop)
     _unroll_window(sch, window, math.prod(size for _, size in sizes) // lanes)
+    for loop in around:
+        sch.annotate(loop, KEEP_WHOLE, 1)
     parallelize(sch, channels, target, 2 * work_of(axes))
 
 

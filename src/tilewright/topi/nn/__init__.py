@@ -17,9 +17,13 @@ from tilewright.topi.nn.attention import scaled_dot_product_attention
 from tilewright.topi.nn.conv import (
     conv1d,
     conv2d,
-    conv2d_transpose,
     conv3d,
     depthwise_conv2d,
+)
+from tilewright.topi.nn.conv_transpose import (
+    conv1d_transpose,
+    conv2d_transpose,
+    conv3d_transpose,
 )
 from tilewright.topi.nn.dense import batch_matmul, dense, matmul
 from tilewright.topi.nn.int4 import (
@@ -57,11 +61,12 @@ from tilewright.topi.nn.winograd import (
 
 __all__ = [
     "WINOGRAD_TILE", "adaptive_avg_pool2d", "avg_pool2d", "batch_matmul", "batch_norm", "conv1d",
-    "conv2d", "conv2d_int8", "conv2d_transpose", "conv2d_winograd",
+    "conv1d_transpose", "conv2d", "conv2d_int8", "conv2d_transpose", "conv2d_winograd",
     "conv2d_winograd_weight_transform", "conv2d_winograd_without_weight_transform", "conv3d",
-    "dense", "dense_int4", "dense_int8", "depthwise_conv2d", "dequantize", "dequantize_int4",
-    "gelu", "gelu_tanh", "global_avg_pool2d", "group_norm", "hard_sigmoid", "hard_swish",
-    "layer_norm", "leaky_relu", "log_softmax", "matmul", "max_pool2d", "pack_int4", "pad",
-    "quantize", "quantize_int4", "relu", "relu6", "requantize", "rms_norm", "silu", "softmax",
-    "softplus", "unpack_int4", "weight_sums", "winograd_matrices", "winograd_weight",
+    "conv3d_transpose", "dense", "dense_int4", "dense_int8", "depthwise_conv2d", "dequantize",
+    "dequantize_int4", "gelu", "gelu_tanh", "global_avg_pool2d", "group_norm", "hard_sigmoid",
+    "hard_swish", "layer_norm", "leaky_relu", "log_softmax", "matmul", "max_pool2d", "pack_int4",
+    "pad", "quantize", "quantize_int4", "relu", "relu6", "requantize", "rms_norm",
+    "scaled_dot_product_attention", "silu", "softmax", "softplus", "unpack_int4", "weight_sums",
+    "winograd_matrices", "winograd_weight",
 ]  # fmt: skip

@@ -1,0 +1,133 @@
+"""Axes that are used as quotient and remainder: grouped and transposed convolutions.
+
+A filter ``f`` of a grouped convolution reads the channels of group ``f // filters``; an output
+``w`` of a transposed one meets the inputs around ``w // stride`` with the taps ``w % stride`` and
+every ``stride``-th further on. With such an axis made two, what depends on the one no longer
+depends on the other: within a group and within a remainder lies a dense product or a plain window,
+which the rules for those schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.cpu.common import (
+    Axis,
+    axes_of,
+    inline_injective,
+    is_injective,
+    leaf_blocks,
+    loads_of,
+    stores_of,
+)
+from tilewright.dlight.cpu.sliding_window import SlidingWindow
+from tilewright.dlight.cpu.tiled_reduction import TiledReduction
+from tilewright.ir import FloorDiv, FloorMod, Var, as_int, pre_order, uses_var
+from tilewright.target import Target
+from tilewright.tir import Block
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV
+
+
+class QuotientAxes(ScheduleRule):
+    """Applies to one reduction with axes of the result that are divided by constants."""
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Split these axes, then let the rules for dense products and windows do the rest."""
+        inline_injective(sch)
+        reductions = [rv for rv in leaf_blocks(sch) if not is_injective(sch, rv)]
+        if len(reductions) != 1:
+            return NotApplicable(f"{len(reductions)} reductions, one is expected")
+        main = reductions[0]
+        axes = axes_of(sch, main)
+        if axes is None:
+            return NotApplicable("the loops are not the axes")
+        divisors = divisors_of(sch.get(main), axes)
+        if not divisors:
+            return NotApplicable("no axis is used as quotient and remainder")
+        _split_axes(sch, main, divisors)
+        reasons = []
+        for rule in (TiledReduction(), SlidingWindow()):
+            made = rule.apply(sch.copy(), target)
+            if isinstance(made, Schedule):
+                return made
+            reasons.append(made.reason)
+        return NotApplicable("; ".join(reasons))
+
+
+def divisors_of(block: Block, axes: Sequence[Axis]) -> dict[Var, int]:
+    """Spatial axes whose quotients or remainders index what a block reads, with the divisors.
+
+    Axes that one operand alone depends on are left out: nothing is gained by splitting those.
+    """
+    found: dict[Var, int] = {}
+    loads = loads_of(block)
+    spatial = {
+        axis.var
+        for axis in axes
+        if not axis.is_reduce
+        and axis.extent != 1
+        and len([1 for load in loads if any(uses_var(i, {axis.var}) for i in load.indices)]) > 1
+    }
+    for load in loads:
+        for index in load.indices:
+            for item in pre_order(index):
+                if type(item) not in (FloorDiv, FloorMod):
+                    continue
+                number: Any = as_int(item.b)  # type: ignore[attr-defined]
+                divided = [v for v in spatial if uses_var(item.a, {v})]  # type: ignore[attr-defined]
+                if number is None or number < 2 or len(divided) != 1:
+                    continue
+                if found.setdefault(divided[0], number) != number:
+                    del found[divided[0]]
+                    spatial.discard(divided[0])
+    return found
+
+
+def _split_axes(sch: Schedule, main: BlockRV, divisors: dict[Var, int]) -> None:
+    """Make two axes of each, in the loops and, if it slides over an image, in the result.
+
+    Remainders of places in an image come first, so that what belongs to one of them is done
+    together; the epilogue puts the results where they belong. Filters stay where they are.
+    """
+    block = sch.get(main)
+    (store,) = stores_of(block)
+    order = [item.var for item in block.iter_vars]
+    image = {var for var in divisors if _slides(block, var)}
+
+    def mapped(variables: Sequence[Any]) -> Any:
+        def split(*index: Any) -> tuple[Any, ...]:
+            first, rest = [], []
+            for var, item in zip(variables, index):
+                number = divisors.get(var)
+                if number is None:
+                    rest.append(item)
+                elif var in image:
+                    first.append(item % number)
+                    rest.append(item // number)
+                else:
+                    rest.extend((item // number, item % number))
+            return (*first, *rest)
+
+        return split
+
+    if image:
+        consumers = sch.get_consumers(main)
+        epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
+        result = [index if isinstance(index, Var) else None for index in store.indices]
+        sch.transform_layout(main, ("write", 0), mapped(result))
+        sch.transform_block_layout(epilogue, mapped(result))
+    sch.transform_block_layout(main, mapped(order))
+
+
+def _slides(block: Block, var: Var) -> bool:
+    """Whether an axis moves with reduction axes in what is read (an axis of an image)."""
+    return any(
+        isinstance(item, FloorMod) and uses_var(item.a, {var})
+        for load in loads_of(block)
+        for index in load.indices
+        if len([1 for other in block.iter_vars if uses_var(index, {other.var})]) > 1
+        for item in pre_order(index)
+    )

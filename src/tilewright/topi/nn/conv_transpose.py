@@ -1,0 +1,192 @@
+"""Transposed convolutions of channel-first tensors, over any number of spatial axes.
+
+An output element gathers only what reaches it: of a kernel ``K`` long, stride ``s`` lets each
+output meet every ``s``-th tap, and which ones depends on the place modulo ``s``. So no zeros are
+put between the inputs, and the arithmetic is that of ``s`` dense convolutions per axis, one for
+each remainder.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilewright import te
+from tilewright.ir import TRUE, Expr, and_, as_int
+from tilewright.ir import cast as cast_expr
+from tilewright.support.errors import VerifyError
+from tilewright.te import Tensor, compute
+from tilewright.topi.nn.pad import pad
+from tilewright.topi.utils import padding_of, pair, require_equal, require_ndim
+
+_AXIS_NAMES = ("d", "h", "w")
+
+
+class _Taps:
+    """Which inputs and taps one axis of the output meets.
+
+    With ``p = place + before`` these are the ``k`` with ``p - dilation * k`` a multiple of the
+    stride. The first of them is ``p * inverse % stride``, the others follow ``stride`` apart, each
+    ``dilation`` inputs further back.
+    """
+
+    def __init__(self, what: str, kernel: int, stride: int, dilation: int, before: int) -> None:
+        if math.gcd(stride, dilation) != 1:
+            raise VerifyError(
+                f"{what}: stride {stride} and dilation {dilation} must have no common factor"
+            )
+        self.kernel, self.stride, self.dilation, self.before = kernel, stride, dilation, before
+        self.inverse = pow(dilation, -1, stride) if stride > 1 else 0
+        self.count = -(-kernel // stride)
+
+    def first(self, place: Any) -> Any:
+        """The first tap that meets an output."""
+        return (place + self.before) * self.inverse % self.stride if self.stride > 1 else 0
+
+    def tap(self, place: Any, step: Any) -> Any:
+        """The tap of a step."""
+        return self.first(place) + step * self.stride
+
+    def input(self, place: Any, step: Any) -> Any:
+        """The input of a step, perhaps outside of the image."""
+        at = place + self.before
+        if self.dilation != 1:
+            at = at - self.first(place) * self.dilation
+        return at // self.stride - step * self.dilation
+
+    def exists(self, place: Any, step: Any) -> Expr:
+        """Whether the tap of a step lies in the kernel."""
+        return TRUE if self.kernel % self.stride == 0 else self.tap(place, step) < self.kernel
+
+    def reach(self) -> tuple[int, int]:
+        """The least input that is asked for, and how far inputs go beyond ``place // stride``."""
+        places = range(self.stride)
+        least = min(self.input(place, self.count - 1) for place in places)
+        most = max(self.input(place, 0) for place in places)
+        return least, most
+
+
+def conv_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: Any,
+    padding: Any,
+    output_padding: Any,
+    dilation: Any,
+    groups: int,
+    out_dtype: str | None,
+    spatial: int,
+) -> Tensor:
+    """Transposed convolution of ``data [N, C, …]`` with ``weight [C, F/groups, …]``."""
+    what = f"conv{spatial}d_transpose"
+    require_ndim(what, data, spatial + 2)
+    require_ndim(what, weight, spatial + 2)
+    require_equal(f"{what}: channels", data.shape[1], weight.shape[0])
+    stride, dilate = pair(strides, spatial, "strides"), pair(dilation, spatial, "dilation")
+    extra = pair(output_padding, spatial, "output_padding")
+    before, after = padding_of(padding, spatial)
+    kernel = [as_int(extent) for extent in weight.shape[2:]]
+    if any(extent is None for extent in kernel):
+        raise VerifyError(f"{what}: the kernel's extents must be constant, got {weight.shape}")
+    channels = as_int(data.shape[1])
+    if channels is not None and channels % groups:
+        raise VerifyError(f"{what}: {channels} channels do not divide into {groups} groups")
+    for a in range(spatial):
+        if extra[a] >= max(stride[a], dilate[a]):
+            raise VerifyError(f"{what}: output_padding must be below stride or dilation")
+    out_dtype = out_dtype or data.dtype
+    taps = [
+        _Taps(what, int(kernel[a] or 0), stride[a], dilate[a], int(before[a]))
+        for a in range(spatial)
+    ]
+    out = [
+        (data.shape[2 + a] - 1) * stride[a]
+        + (dilate[a] * (taps[a].kernel - 1) + 1 + extra[a] - before[a] - after[a])
+        for a in range(spatial)
+    ]
+    low, high = [], []
+    for a, axis in enumerate(taps):
+        least, most = axis.reach()
+        low.append(max(0, -least))
+        # The last place is (extent - 1) * stride and so much more.
+        beyond = dilate[a] * (axis.kernel - 1) + extra[a] - before[a] - after[a]
+        high.append(max(0, beyond // stride[a] + most))
+    source = pad(data, (0, 0, *low), (0, 0, *high)) if any(low) or any(high) else data
+    group_in, group_out = data.shape[1] // groups, weight.shape[1]
+    names = _AXIS_NAMES[3 - spatial :]
+    rc = te.reduce_axis((0, group_in), "rc")
+    steps = [te.reduce_axis((0, axis.count), f"r{name}") for axis, name in zip(taps, names)]
+
+    def formula(n: Expr, f: Expr, *place: Expr) -> Expr:
+        channel: Any = rc.var if groups == 1 else f // group_out * group_in + rc.var
+        wanted = list(zip(taps, place, (step.var for step in steps)))
+        left = source(n, channel, *(t.input(p, s) + lead for (t, p, s), lead in zip(wanted, low)))
+        right = weight(
+            channel, f if groups == 1 else f % group_out, *(t.tap(p, s) for t, p, s in wanted)
+        )
+        result: Expr = te.sum(
+            cast_expr(left, out_dtype) * cast_expr(right, out_dtype),
+            axis=[rc, *steps],
+            where=and_(*(t.exists(p, s) for t, p, s in wanted)),
+        )
+        return result
+
+    arguments = "n, f, " + ", ".join(names)
+    scope: dict[str, Any] = {"formula": formula}
+    named = eval(f"lambda {arguments}: formula({arguments})", scope)  # axes get readable names
+    made: Tensor = compute(
+        (data.shape[0], group_out * groups, *out), named, name=what, tag=f"{what}_nchw"
+    )
+    return made
+
+
+def conv1d_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    out_dtype: str | None = None,
+) -> Tensor:
+    """Transposed convolution of ``data [N, C, W]`` with ``weight [C, F/groups, KW]``."""
+    return conv_transpose(
+        data, weight, strides, padding, output_padding, dilation, groups, out_dtype, 1
+    )
+
+
+def conv2d_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    out_dtype: str | None = None,
+) -> Tensor:
+    """Transposed convolution of ``data [N, C, H, W]`` with ``weight [C, F/groups, KH, KW]``.
+
+    The output extent is ``(H - 1) * stride - before - after + dilation * (KH - 1) + 1 +
+    output_padding``.
+    """
+    return conv_transpose(
+        data, weight, strides, padding, output_padding, dilation, groups, out_dtype, 2
+    )
+
+
+def conv3d_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    out_dtype: str | None = None,
+) -> Tensor:
+    """Transposed convolution of ``data [N, C, D, H, W]`` with ``weight [C, F/groups, KD, …]``."""
+    return conv_transpose(
+        data, weight, strides, padding, output_padding, dilation, groups, out_dtype, 3
+    )
