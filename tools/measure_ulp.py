@@ -57,7 +57,7 @@ def main() -> int:
             at = int(np.argmax(errors))
             if errors[at] > worst:
                 worst, where = float(errors[at]), ", ".join(repr(float(a[at])) for a in args)
-        bound = spec.max_ulp["float32"]
+        bound = compiled.max_ulp
         verdict = "ok" if worst <= bound else "BROKEN"
         broken |= worst > bound
         print(f"{name:10} max {worst:8.4f} ulp at {where:26} stated {bound}  {verdict}", flush=True)

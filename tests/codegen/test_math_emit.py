@@ -12,6 +12,8 @@ from tilewright.codegen.llvm.math import (
     collect,
     compute_dtype,
     emit_math,
+    instruction_set,
+    max_ulp,
 )
 from tilewright.support.errors import CodegenError
 
@@ -45,6 +47,22 @@ def test_collect_defines_each_function_once_and_dependencies_first() -> None:
     assert collect([]) == ""
 
 
+def test_avx512_looks_tables_up_in_registers() -> None:
+    assert instruction_set({"avx2", "fma"}) == "generic"
+    assert instruction_set({"avx512f", "avx2"}) == "avx512"
+    text = emit_math("erf", "float32", 16, "avx512").text
+    assert text.count("vpermi2var") == 5
+    assert "fdiv" not in text
+    assert "x86" not in emit_math("erf", "float32", 16).text
+
+
+def test_other_lane_counts_call_the_function_of_whole_registers() -> None:
+    text = collect([("exp", "float32", 96)], "avx512")
+    assert text.count("call <64 x float> @tw_exp_v64f32") == 2
+    assert text.count("alwaysinline") == 2
+    assert "call <16 x float> @tw_exp_v16f32" in collect([("exp", "float32", 1)], "avx512")
+
+
 def test_half_types_compute_in_float32() -> None:
     assert [compute_dtype(d) for d in ("float16", "bfloat16", "float32", "float64")] == [
         "float32",
@@ -58,6 +76,7 @@ def test_every_spec_states_bounds_and_domain() -> None:
     for spec in MATH_FUNCTIONS.values():
         assert set(spec.max_ulp) == {"float32", "float64"}
         assert all(0 <= bound <= 3 for bound in spec.max_ulp.values())
+        assert 0 <= max_ulp(spec.name, "float32", "avx512") <= 4
         assert spec.domain
         for dtype in spec.max_ulp:
             assert emit_math(spec.name, dtype, 4).symbol.startswith(f"tw_{spec.name}_")

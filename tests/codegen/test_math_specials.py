@@ -8,13 +8,18 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS
-from tilewright.codegen.llvm.math.measure import REFERENCES, compile_math
+from tilewright.codegen.llvm.math.measure import (
+    REFERENCES,
+    compile_math,
+    host_instruction_set,
+)
 
 NAN, INF = float("nan"), float("inf")
 DTYPES = ["float32", "float64"]
 
 # Pairs of argument and exact result (rounded to the dtype).
 EXPECTED: dict[str, list[tuple[float, float]]] = {
+    "silu": [(-INF, -0.0), (INF, INF), (0.0, 0.0), (-0.0, -0.0), (1e5, 1e5), (-1e5, -0.0)],
     "exp": [(-INF, 0.0), (INF, INF), (0.0, 1.0), (-0.0, 1.0), (1e5, INF), (-1e5, 0.0)],
     "exp2": [
         (-INF, 0.0),
@@ -94,18 +99,23 @@ def same(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     return ((got == want) & zero_signs) | (np.isnan(got) & np.isnan(want))
 
 
+ISAS = sorted({"generic", host_instruction_set()})
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_special_values(name: str, dtype: str) -> None:
+def test_special_values(name: str, dtype: str, isa: str) -> None:
     points, results = zip(*EXPECTED[name], (NAN, NAN))
-    got = compile_math(name, dtype, 8)(points)
+    got = compile_math(name, dtype, 8, isa)(points)
     bad = ~same(got, np.array(results, dtype))
     assert not bad.any(), [(x, g) for x, g, b in zip(points, got, bad) if b]
 
 
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["pow", "atan2", "fmod", "copysign"])
-def test_special_pairs_agree_with_libm(name: str, dtype: str) -> None:
+def test_special_pairs_agree_with_libm(name: str, dtype: str, isa: str) -> None:
     tiny, huge = np.finfo(dtype).tiny, np.finfo(dtype).max
     ends = [0.0, 0.5, 1.0, 2.0, 3.0, float(tiny) / 8, float(tiny), float(huge), INF]
     points = np.array([*ends, *(-v for v in ends), NAN], dtype)
@@ -114,7 +124,7 @@ def test_special_pairs_agree_with_libm(name: str, dtype: str) -> None:
         x, y = x[np.isfinite(x)], y[np.isfinite(x)]
     with np.errstate(all="ignore"):
         want = REFERENCES[name](x, y)
-    got = compile_math(name, dtype, 8)(x, y)
+    got = compile_math(name, dtype, 8, isa)(x, y)
     close = np.isclose(got, want, rtol=4 * np.finfo(dtype).eps, atol=0, equal_nan=True)
     zero_signs = (want != 0) | (np.signbit(got) == np.signbit(want))
     bad = ~(close & zero_signs)

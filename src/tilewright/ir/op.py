@@ -45,8 +45,9 @@ def register_op(
 
 
 UNARY_MATH = (
-    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid erf sin cos tan sinh cosh "
-    "asin acos atan asinh acosh atanh floor ceil trunc round nearbyint fabs abs popcount clz"
+    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid silu erf gelu gelu_tanh sin "
+    "cos tan sinh cosh asin acos atan asinh acosh atanh floor ceil trunc round nearbyint fabs abs "
+    "popcount clz"
 ).split()
 for _name in UNARY_MATH:
     register_op(_name, 1)

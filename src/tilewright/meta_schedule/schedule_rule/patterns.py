@@ -21,8 +21,8 @@ from tilewright.tir.schedule import BlockRV, Schedule
 from tilewright.tir.schedule.state import child_blocks
 
 EXPENSIVE = frozenset(
-    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid erf sin cos tan sinh cosh "
-    "asin acos atan asinh acosh atanh pow atan2 fmod hypot".split()
+    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid silu erf gelu gelu_tanh sin "
+    "cos tan sinh cosh asin acos atan asinh acosh atanh pow atan2 fmod hypot".split()
 )
 """Intrinsics that cost many instructions: not to be evaluated again and again in a reduction."""
 

@@ -188,6 +188,21 @@ def _sigmoid(x: Any) -> Any:
                     np.exp(-np.abs(x)) / (1.0 + np.exp(-np.abs(x))))  # fmt: skip
 
 
+def _silu(x: Any) -> Any:
+    return np.where(x == -np.inf, -0.0, x * _sigmoid(x))
+
+
+def _gelu(x: Any) -> Any:
+    # By erfc, so that nothing cancels on the left.
+    tail = np.vectorize(math.erfc, otypes=[float])(np.asarray(x) * -math.sqrt(0.5))
+    return np.where(x == -np.inf, -0.0, 0.5 * x * tail)
+
+
+def _gelu_tanh(x: Any) -> Any:
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return np.where(x == -np.inf, -0.0, x * _sigmoid(2 * inner))
+
+
 def _round_half_away(x: Any) -> Any:
     whole = np.trunc(x)
     return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1.0, x), whole)
@@ -197,7 +212,10 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "exp10": lambda x: np.power(10.0, x),
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "sigmoid": _sigmoid,
+    "silu": _silu,
     "erf": _erf,
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
     "round": _round_half_away,
     "nearbyint": np.rint,
     "asin": np.arcsin,

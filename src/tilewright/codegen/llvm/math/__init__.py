@@ -17,6 +17,7 @@ Example:
 from __future__ import annotations
 
 from tilewright.codegen.llvm.math import (
+    avx512,
     elementary,
     exponential,
     inverse_trig,
@@ -31,6 +32,9 @@ from tilewright.codegen.llvm.math.spec import (
     collect,
     compute_dtype,
     emit_math,
+    has_variant,
+    instruction_set,
+    max_ulp,
 )
 
 __all__ = [
@@ -41,4 +45,7 @@ __all__ = [
     "collect",
     "compute_dtype",
     "emit_math",
+    "has_variant",
+    "instruction_set",
+    "max_ulp",
 ]

@@ -9,7 +9,7 @@ LLVM.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.support.errors import CodegenError
@@ -173,14 +173,15 @@ class Builder:
         # 0.0 and -0.0 are equal as keys: only the cheap case is cached.
         text = self._constants.get((kind, value)) if value else None
         if text is None:
-            text = self._scalar(value, kind)
+            text = self.scalar(value, kind)
             if self.lanes > 1:
                 text = f"splat ({self._scalars[kind]} {text})"
             if value:
                 self._constants[kind, value] = text
         return text
 
-    def _scalar(self, value: float, kind: str) -> str:
+    def scalar(self, value: float, kind: str = "f") -> str:
+        """Return the text of one lane of a constant."""
         if kind == "i":
             return str(int(value))
         if kind == "m":
@@ -298,6 +299,49 @@ class Builder:
         product = a * b
         return product, self.fma(a, b, -product)
 
+    def by_parts(self, width: int, make: Callable[..., str], kind: str, *args: Value) -> Value:
+        """Compute on parts of ``width`` lanes and put the results side by side.
+
+        ``make`` gets the operands of one part, with their types, and returns the text of an
+        instruction whose result is of ``kind``. A last part that is short is filled up with
+        anything.
+        """
+        made = []
+        for first in range(0, self.lanes, width):
+            picks = [i if i < self.lanes else -1 for i in range(first, first + width)]
+            made.append(self.line(kind, make(*(self._part(arg, picks) for arg in args))).name)
+        return self._join(made, width, kind)
+
+    def _part(self, value: Value, lanes: Sequence[int]) -> str:
+        scalar, type_ = self._scalars[value.kind], self.types[value.kind]
+        part_type = f"<{len(lanes)} x {scalar}>"
+        if len(lanes) == self.lanes:
+            return f"{part_type} {value.name}"
+        if self.lanes == 1:
+            text = f"insertelement {part_type} poison, {scalar} {value.name}, i64 0"
+        else:
+            text = f"shufflevector {type_} {value.name}, {type_} poison, {_shuffle_mask(lanes)}"
+        return f"{part_type} {self.line(value.kind, text).name}"
+
+    def _join(self, parts: list[str], width: int, kind: str) -> Value:
+        """Put vectors of ``width`` lanes side by side; keep as many lanes as the function has."""
+        scalar = self._scalars[kind]
+        if self.lanes == 1:
+            return self.line(kind, f"extractelement <{width} x {scalar}> {parts[0]}, i64 0")
+        while len(parts) > 1:
+            if len(parts) % 2:
+                parts.append("poison")
+            type_, mask = f"<{width} x {scalar}>", _shuffle_mask(range(2 * width))
+            parts = [
+                self.line(kind, f"shufflevector {type_} {a}, {type_} {b}, {mask}").name
+                for a, b in zip(parts[::2], parts[1::2])
+            ]
+            width *= 2
+        if width == self.lanes:
+            return Value(self, kind, parts[0])
+        type_, mask = f"<{width} x {scalar}>", _shuffle_mask(range(self.lanes))
+        return self.line(kind, f"shufflevector {type_} {parts[0]}, {type_} poison, {mask}")
+
     def cold_lanes(self, mask: Value, fast: Value, x: Value, symbol: str) -> Value:
         """Replace ``fast`` by ``symbol(x)`` where ``mask``; lane by lane, in a cold block.
 
@@ -342,3 +386,9 @@ class Builder:
             "done:",
         ]
         return self.line("f", f"phi {type_} [ {fast.name}, %entry ], [ %filled, %cold ]")
+
+
+def _shuffle_mask(lanes: Sequence[int]) -> str:
+    """Spell a constant mask of ``shufflevector``; -1 takes anything."""
+    picks = ", ".join("i32 poison" if lane < 0 else f"i32 {lane}" for lane in lanes)
+    return f"<{len(lanes)} x i32> <{picks}>"

@@ -88,19 +88,36 @@ def expm1(b: Builder, x: Value) -> Value:
     return b.copysign(y, x)  # keeps -0
 
 
-@math_function(ulp=(1.75, 1.75))
-def sigmoid(b: Builder, x: Value) -> Value:
-    # exp(|x|) = 2**n * (1 + t) and s = 2**-n: sigmoid(-|x|) = s / (s + 1 + t), which underflows
-    # gradually. The sum's rounding error and the quotient's remainder go into one correction.
-    a = b.at_most(b.abs(x), -exp_limits(b, constant(b, "ln2")[0])[0])
+def _logistic(b: Builder, a: Value) -> tuple[Value, Value, Value]:
+    """Return ``y, s, s_rest`` with ``sigmoid(-a) = y * s * s_rest`` for ``a >= 0``."""
+    # exp(a) = 2**n * (1 + t) and 2**-n = s * s_rest: sigmoid(-a) = 2**-n / (2**-n + 1 + t), which
+    # underflows gradually. The sum's rounding error and the quotient's remainder go into one
+    # correction.
     _, n, r = reduce_by_ln2(b, a)
     t = b.fma(r * r, poly(b, "exp", r), r)
     s, s_rest = b.powers_of_two(0 - n)
     total, low = b.fast_two_sum(b.fma(s, s_rest, 1.0), t)
     y = 1.0 / total
     y = b.fma(b.fma(-low, y, b.fma(-total, y, 1.0)), y, y)
+    return y, s, s_rest
+
+
+@math_function(ulp=(1.75, 1.75))
+def sigmoid(b: Builder, x: Value) -> Value:
+    limit = -exp_limits(b, constant(b, "ln2")[0])[0]
+    y, s, s_rest = _logistic(b, b.at_most(b.abs(x), limit))
     left = y * s * s_rest
     return b.select(x.lt(0.0), left, 1.0 - left)
+
+
+@math_function(ulp=(2.5, 2.5))
+def silu(b: Builder, x: Value) -> Value:
+    # The power of two comes last, so that a result that is denormal is rounded once.
+    limit = -exp_limits(b, constant(b, "ln2")[0])[0] * 1.1
+    y, s, s_rest = _logistic(b, b.at_most(b.abs(x), limit))
+    bounded = b.at_least(x, -limit)  # -inf times zero would not be the limit
+    right = (1.0 - y * s * s_rest) * bounded
+    return b.select(x.lt(0.0), y * bounded * s * s_rest, right)
 
 
 @math_function(ulp=(1.5, 1.5))

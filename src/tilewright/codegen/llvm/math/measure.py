@@ -10,13 +10,21 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.codegen.llvm.math.builder import FORMATS
-from tilewright.codegen.llvm.math.spec import MATH_FUNCTIONS, collect, emit_math
+from tilewright.codegen.llvm.math.spec import (
+    GENERIC,
+    MATH_FUNCTIONS,
+    collect,
+    emit_math,
+    instruction_set,
+    max_ulp,
+)
 
 Array = npt.NDArray[Any]
 _session = itertools.count()
@@ -29,8 +37,14 @@ class CompiledMath:
     name: str
     dtype: str
     lanes: int
+    isa: str
     address: int
     keep: Any = field(repr=False)
+
+    @property
+    def max_ulp(self) -> float:
+        """The stated bound."""
+        return max_ulp(self.name, self.dtype, self.isa)
 
     def __call__(self, *args: npt.ArrayLike) -> Array:
         given = [np.ascontiguousarray(a, dtype=self.dtype).ravel() for a in args]
@@ -45,9 +59,9 @@ class CompiledMath:
         return out[:size]
 
 
-def loop_text(name: str, dtype: str, lanes: int) -> str:
+def loop_text(name: str, dtype: str, lanes: int, isa: str = GENERIC) -> str:
     """Return a module with ``void run(in..., out, n)`` that applies the function to arrays."""
-    function, spec, fmt = emit_math(name, dtype, lanes), MATH_FUNCTIONS[name], FORMATS[dtype]
+    function, spec, fmt = emit_math(name, dtype, lanes, isa), MATH_FUNCTIONS[name], FORMATS[dtype]
     type_ = fmt.llvm if lanes == 1 else f"<{lanes} x {fmt.llvm}>"
     mask, byte = ("i1", "i8") if lanes == 1 else (f"<{lanes} x i1>", f"<{lanes} x i8>")
     inputs = range(spec.arity)
@@ -62,7 +76,7 @@ def loop_text(name: str, dtype: str, lanes: int) -> str:
     if spec.result == "bool":
         result, element, stored = mask, "i8", f"{byte} %b"
         widen = f"  %b = zext {mask} %r to {byte}\n"
-    return f"""{collect([(name, dtype, lanes)])}
+    return f"""{collect([(name, dtype, lanes)], isa)}
 define void @run({params}, ptr %out, i64 %n) {{
 entry:
   br label %loop
@@ -81,8 +95,16 @@ done:
 """
 
 
-def compile_math(name: str, dtype: str, lanes: int) -> CompiledMath:
-    """Compile a function for this machine."""
+@cache
+def host_instruction_set() -> str:
+    """Return which formulas this machine uses."""
+    import llvmlite.binding as llvm
+
+    return instruction_set([key for key, on in llvm.get_host_cpu_features().items() if on])
+
+
+def compile_math(name: str, dtype: str, lanes: int, isa: str | None = None) -> CompiledMath:
+    """Compile a function for this machine, by its own formulas or those of ``isa``."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -90,7 +112,8 @@ def compile_math(name: str, dtype: str, lanes: int) -> CompiledMath:
     target = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
     )
-    module = llvm.parse_assembly(loop_text(name, dtype, lanes))
+    isa = isa or host_instruction_set()
+    module = llvm.parse_assembly(loop_text(name, dtype, lanes, isa))
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(target, options)
@@ -103,7 +126,7 @@ def compile_math(name: str, dtype: str, lanes: int) -> CompiledMath:
         .export_symbol("run")
         .link(engine, f"math{next(_session)}")
     )
-    return CompiledMath(name, dtype, lanes, tracker["run"], (engine, tracker))
+    return CompiledMath(name, dtype, lanes, isa, tracker["run"], (engine, tracker))
 
 
 def _scalarwise(function: Callable[[float], float]) -> Callable[..., Array]:
@@ -138,6 +161,7 @@ REFERENCES: dict[str, Callable[..., Array]] = {
     "acosh": np.arccosh,
     "atanh": np.arctanh,
     "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
+    "silu": lambda x: np.where(x == -np.inf, -0.0, x / (1.0 + np.exp(-x))),
     "erf": _scalarwise(math.erf),
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,

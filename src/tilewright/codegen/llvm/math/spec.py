@@ -3,12 +3,17 @@
 A formula is a plain function ``(Builder, *Value) -> Value`` registered with :func:`math_function`;
 :func:`emit_math` runs it for one format and lane count and caches the text, and :func:`collect`
 joins the texts that one LLVM module needs.
+
+Where an instruction set offers more than LLVM's portable operations, a formula of its own
+(:func:`math_variant`) takes the place of the portable one. It is written for one to four whole
+registers; other lane counts are cut up or filled up to these, so that a function gives the same
+bits at every width.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -18,6 +23,13 @@ from tilewright.support.errors import CodegenError
 
 Formula = Callable[..., Value]
 MathRequest = tuple[str, str, int]  # name, dtype, lanes
+
+GENERIC, AVX512 = "generic", "avx512"
+REGISTER_BITS = {AVX512: 512}
+"""Instruction sets that have formulas of their own, with the width of their registers."""
+
+MOST_REGISTERS = 4
+"""Vectors that are computed side by side, which hides latency; more would spill."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,7 @@ class MathFunction:
 
 _SPECS: dict[str, MathSpec] = {}
 _HELPERS: dict[str, Callable[[], MathFunction]] = {}
+_VARIANTS: dict[tuple[str, str, str], tuple[Formula, float]] = {}  # (name, dtype, isa)
 
 MATH_FUNCTIONS: Mapping[str, MathSpec] = MappingProxyType(_SPECS)
 """Every public function by name."""
@@ -77,6 +90,32 @@ def math_function(
         return formula
 
     return register
+
+
+def math_variant(*, isa: str, ulp: float, dtype: str = "float32") -> Callable[[Formula], Formula]:
+    """Register an instruction set's own formula for the function of the same name."""
+
+    def register(formula: Formula) -> Formula:
+        _VARIANTS[formula.__name__, dtype, isa] = (formula, ulp)
+        return formula
+
+    return register
+
+
+def instruction_set(features: Collection[str]) -> str:
+    """Return which formulas a CPU with these features (LLVM's names) uses."""
+    return AVX512 if "avx512f" in features else GENERIC
+
+
+def max_ulp(name: str, dtype: str, isa: str = GENERIC) -> float:
+    """Return the stated bound of a function on an instruction set."""
+    variant = _VARIANTS.get((name, dtype, isa))
+    return variant[1] if variant else _SPECS[name].max_ulp[dtype]
+
+
+def has_variant(name: str, dtype: str, isa: str) -> bool:
+    """Whether an instruction set has a formula of its own for a function."""
+    return (name, dtype, isa) in _VARIANTS
 
 
 def math_helper(name: str) -> Callable[[Callable[[], MathFunction]], Callable[[], MathFunction]]:
@@ -119,8 +158,8 @@ def _check(name: str, dtype: str, lanes: int) -> None:
 
 
 @cache
-def emit_math(name: str, dtype: str, lanes: int) -> MathFunction:
-    """Emit one function as LLVM IR text.
+def emit_math(name: str, dtype: str, lanes: int, isa: str = GENERIC) -> MathFunction:
+    """Emit one function as LLVM IR text, by the formulas of an instruction set.
 
     The symbol is ``tw_<name>_<overload>`` with LLVM's overload spelling, e.g. ``tw_exp_v16f32`` for
     ``<16 x float>`` and ``tw_exp_f64`` for ``double``. It is ``internal`` and ``alwaysinline``.
@@ -128,12 +167,34 @@ def emit_math(name: str, dtype: str, lanes: int) -> MathFunction:
     if name in _HELPERS:
         return _HELPERS[name]()
     _check(name, dtype, lanes)
-    spec = _SPECS[name]
-    builder = Builder(FORMATS[dtype], lanes)
+    builder, formula = Builder(FORMATS[dtype], lanes), _SPECS[name].formula
+    variant = _VARIANTS.get((name, dtype, isa))
+    if variant is not None:
+        formula, _ = variant
+        register = REGISTER_BITS[isa] // builder.fmt.bits
+        width = min(-(-lanes // register), MOST_REGISTERS) * register
+        if lanes != width:
+            formula = _by_call(name, dtype, width, isa)
+    return _emit(_SPECS[name], formula, builder)
+
+
+def _by_call(name: str, dtype: str, width: int, isa: str) -> Formula:
+    """Return a formula that calls the function of ``width`` lanes on parts."""
+    symbol = emit_math(name, dtype, width, isa).symbol
+    result = f"<{width} x {FORMATS[dtype].llvm}>"
+
+    def formula(b: Builder, *args: Value) -> Value:
+        b.depends.append((name, dtype, width))
+        return b.by_parts(width, lambda *a: f"call {result} @{symbol}({', '.join(a)})", "f", *args)
+
+    return formula
+
+
+def _emit(spec: MathSpec, formula: Formula, builder: Builder) -> MathFunction:
     type_ = builder.types["f"]
     names = ("%x", "%y", "%z")[: spec.arity]
-    value = spec.formula(builder, *(Value(builder, "f", arg) for arg in names))
-    symbol = f"tw_{name}_{builder.overload}"
+    value = formula(builder, *(Value(builder, "f", arg) for arg in names))
+    symbol = f"tw_{spec.name}_{builder.overload}"
     params = ", ".join(f"{type_} {arg}" for arg in names)
     result = builder.types[value.kind]
     text = "\n".join(
@@ -148,12 +209,12 @@ def emit_math(name: str, dtype: str, lanes: int) -> MathFunction:
     return MathFunction(symbol, text, tuple(builder.depends))
 
 
-def collect(requests: Iterable[MathRequest]) -> str:
+def collect(requests: Iterable[MathRequest], isa: str = GENERIC) -> str:
     """Return one text with each requested function and all that they call, each once."""
     texts: dict[str, str] = {}
 
     def add(request: MathRequest) -> None:
-        function = emit_math(*request)
+        function = emit_math(*request, isa)
         if function.symbol in texts:
             return
         for needed in function.depends:

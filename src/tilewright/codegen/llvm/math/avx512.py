@@ -1,0 +1,208 @@
+"""float32 functions by AVX-512's own instructions: look-ups in registers, scaling, reciprocals.
+
+A permutation looks up 16 or 32 table entries at a time, at the price of one multiplication. So
+exponentials and logarithms need polynomials of degree 3 to 5 only, and bounded functions (tanh,
+erf, gelu) are polynomials whose coefficients are looked up by interval, without exponential and
+division. ``vscalefps``, ``vgetexpps`` and ``vgetmantps`` deal with denormals, infinities and
+overflow by themselves.
+"""
+
+# ruff: noqa: D103 - what a formula computes is its name; its domain is that of the portable one
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.codegen.llvm.math.builder import Builder, Operand, Value
+from tilewright.codegen.llvm.math.coefficients import CONSTANTS
+from tilewright.codegen.llvm.math.spec import AVX512, math_variant
+from tilewright.codegen.llvm.math.tables import POLYNOMIALS, TABLES
+
+_LANES = 16
+_FLOATS = "<16 x float>"
+_INTRINSIC = f"call {_FLOATS} @llvm.x86.avx512"
+_ALL = "i16 -1, i32 4"  # every lane, rounding as the mode says
+_SIGN = -(1 << 31)
+
+
+def lookup(b: Builder, table: Sequence[float], index: Value) -> Value:
+    """Return ``table[index]`` by the low 4 bits of the index (5 for 32 entries)."""
+    low, high = (
+        f"{_FLOATS} <{', '.join(f'float {b.scalar(v)}' for v in half)}>"
+        for half in (table[:_LANES], table[-_LANES:])
+    )
+    if len(table) == _LANES:
+        return b.by_parts(_LANES, lambda i: f"{_INTRINSIC}.permvar.sf.512({low}, {i})", "f", index)
+    return b.by_parts(
+        _LANES, lambda i: f"{_INTRINSIC}.vpermi2var.ps.512({low}, {i}, {high})", "f", index
+    )
+
+
+def _unary(b: Builder, name: str, x: Value, *rest: str) -> Value:
+    tail = ", ".join(rest)
+    return b.by_parts(_LANES, lambda a: f"{_INTRINSIC}.{name}.ps.512({a}, {tail})", "f", x)
+
+
+_UNUSED = f"{_FLOATS} zeroinitializer"  # what masked-off lanes would keep
+
+
+def scale(b: Builder, x: Value, exponent: Value) -> Value:
+    """``x * 2**floor(exponent)``, rounded once, with overflow and gradual underflow."""
+    return b.by_parts(
+        _LANES,
+        lambda a, n: f"{_INTRINSIC}.mask.scalef.ps.512({a}, {n}, {_UNUSED}, {_ALL})",
+        "f", x, exponent,
+    )  # fmt: skip
+
+
+def split(b: Builder, x: Value) -> tuple[Value, Value]:
+    """``floor(log2 |x|)`` and the mantissa in [1, 2); of negative numbers NaN.
+
+    Zero has exponent minus infinity and infinity plus infinity, both with mantissa 1.
+    """
+    exponent = _unary(b, "mask.getexp", x, _UNUSED, _ALL)
+    return exponent, _unary(b, "mask.getmant", x, "i32 8", _UNUSED, _ALL)
+
+
+def approximate(b: Builder, function: str, x: Value) -> Value:
+    """``rcp14`` or ``rsqrt14`` of x, good to 14 bits."""
+    return _unary(b, function, x, _UNUSED, "i16 -1")
+
+
+# ---- exponentials
+
+
+def exp2_parts(
+    b: Builder, x: Value, log2_base: tuple[float, float], up: int = 0
+) -> tuple[Value, Value]:
+    """Return ``p`` and ``n`` with ``base**x = p * 2**(floor(n) - up)``, |x| moderate.
+
+    ``n`` is ``x * log2(base)`` rounded to a 32nd: its fraction picks ``2**(i/32)`` from a table.
+    """
+    high, low = log2_base
+    magic = b.fmt.magic / 32
+    shifted = x + magic if high == 1.0 else b.fma(x, high, magic)
+    n = shifted - magic
+    r = x - n if high == 1.0 else b.fma(x, low, b.fma(x, high, -n))
+    power = lookup(b, [value * 2.0**up for value in TABLES["exp2"][0]], b.bits(shifted))
+    return b.fma(r * b.horner(r, POLYNOMIALS["exp2"]), power, power), n
+
+
+def _log2_e(b: Builder) -> tuple[float, float]:
+    high, low = CONSTANTS["log2_e"][b.fmt.bits]
+    return high, low
+
+
+@math_variant(isa=AVX512, ulp=1.85)
+def exp(b: Builder, x: Value) -> Value:
+    return scale(b, *exp2_parts(b, b.clamp(x, -104.0, 89.0), _log2_e(b)))
+
+
+@math_variant(isa=AVX512, ulp=1.85)
+def exp2(b: Builder, x: Value) -> Value:
+    return scale(b, *exp2_parts(b, b.clamp(x, -151.0, 129.0), (1.0, 0.0)))
+
+
+def _exp_of_negative_abs(b: Builder, x: Value, lowest: float, up: int = 0) -> Value:
+    """``exp(-|x|) * 2**up``."""
+    away = b.from_bits(b.bits(x) | _SIGN)
+    return scale(b, *exp2_parts(b, b.at_least(away, lowest), _log2_e(b), up))
+
+
+# The divider is a unit of its own: one division costs less than the multiplications that would
+# make it from an approximate reciprocal.
+
+
+@math_variant(isa=AVX512, ulp=3.75)
+def sigmoid(b: Builder, x: Value) -> Value:
+    s = _exp_of_negative_abs(b, x, -104.0)
+    return b.select(x.lt(0.0), s, 1.0) / (s + 1.0)
+
+
+@math_variant(isa=AVX512, ulp=4.0)
+def silu(b: Builder, x: Value) -> Value:
+    # Left of zero numerator and denominator are 2**24 times as large, lest exp becomes denormal
+    # before the result does.
+    s = _exp_of_negative_abs(b, x, -120.0, up=24)
+    left, bounded = x.lt(0.0), b.at_least(x, -120.0)  # -inf times zero would not be the limit
+    below = b.select(left, s + 2.0**24, b.fma(s, 2.0**-24, 1.0))
+    return b.select(left, s * bounded, bounded) / below
+
+
+# ---- polynomials by interval
+
+
+def _by_interval(b: Builder, name: str, index: Value, t: Value) -> Value:
+    coefs: list[Operand] = [lookup(b, column, index) for column in TABLES[name]]
+    return b.horner(t, coefs)
+
+
+def piecewise(b: Builder, name: str, a: Value, width: float) -> Value:
+    """Evaluate a table with intervals of a power of two at ``0 <= a < 31.5 * width``."""
+    magic = b.fmt.magic * width
+    shifted = a + magic
+    return _by_interval(b, name, b.bits(shifted), a - (shifted - magic))
+
+
+@math_variant(isa=AVX512, ulp=1.5)
+def tanh(b: Builder, x: Value) -> Value:
+    # Intervals are eighths of octaves of a + 5/8: the upper bits of that sum.
+    a = b.at_most(b.abs(x), 9.25)
+    bits = b.bits(a + 0.625)
+    origin = b.from_bits(bits & -(1 << 20)) - 0.625
+    return b.copysign(_by_interval(b, "tanh", bits >> 20, a - origin), x)
+
+
+@math_variant(isa=AVX512, ulp=2.25)
+def erf(b: Builder, x: Value) -> Value:
+    a = b.at_most(b.abs(x), 3.9296875)
+    return b.copysign(piecewise(b, "erf", a, 0.125), x)
+
+
+def _gated(b: Builder, name: str, x: Value) -> Value:
+    """``x / 2 + |x| * g(|x|)`` with a table's ``g``, which is 1/2 at its end."""
+    bounded = b.at_least(x, -8.0)  # the result is zero there; the formula has inf - inf
+    a = b.abs(bounded)
+    gate = piecewise(b, name, b.at_most(a, 7.75), 0.25)
+    return b.copysign(b.fma(a, gate, bounded * 0.5), x)
+
+
+@math_variant(isa=AVX512, ulp=2.0)
+def gelu(b: Builder, x: Value) -> Value:
+    return _gated(b, "gelu", x)
+
+
+@math_variant(isa=AVX512, ulp=2.0)
+def gelu_tanh(b: Builder, x: Value) -> Value:
+    return _gated(b, "gelu_tanh", x)
+
+
+# ---- logarithms and roots
+
+
+def _reduced(b: Builder, name: str, x: Value) -> tuple[Value, Value, Value]:
+    """Return ``e, t, r`` with ``log x = e * log 2 + t + log(1 + r)``."""
+    e, m = split(b, x)
+    index = b.bits(m) >> 19
+    recips, logs = TABLES[name]
+    return e, lookup(b, logs, index), b.fma(m, lookup(b, recips, index), -1.0)
+
+
+@math_variant(isa=AVX512, ulp=1.75)
+def log(b: Builder, x: Value) -> Value:
+    e, t, r = _reduced(b, "log", x)
+    high = b.fma(e, CONSTANTS["ln2"][32][0], t)
+    return b.fma(r, b.horner(r, POLYNOMIALS["log"]), high)
+
+
+@math_variant(isa=AVX512, ulp=1.75)
+def log2(b: Builder, x: Value) -> Value:
+    e, t, r = _reduced(b, "log2", x)
+    return b.fma(r, b.horner(r, POLYNOMIALS["log2"]), e + t)
+
+
+@math_variant(isa=AVX512, ulp=1.5)
+def rsqrt(b: Builder, x: Value) -> Value:
+    y = approximate(b, "rsqrt14", x)
+    rest = b.fma(-(x * y), y, 1.0)  # NaN for zero and infinity, whose results are in place
+    return b.select(rest.compare("ord", rest), b.fma(rest * 0.5, y, y), y)
