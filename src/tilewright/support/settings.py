@@ -42,6 +42,12 @@ SETTINGS: dict[str, Setting] = {
             "Folder for compiled objects and other things that can be made again.",
         ),
         Setting(
+            "cache_megabytes",
+            int,
+            256,
+            "About how large the folder of compiled objects may become; 0 keeps none.",
+        ),
+        Setting(
             "num_threads", int, 0, "Threads of the pool; 0 means the target's number of cores."
         ),
         Setting(

@@ -374,6 +374,12 @@ def emit_ffi_wrapper(spec: FunctionSpec, *, metadata: bool = True) -> str:
     return "\n".join(emitter.lines) + "\n"
 
 
+def kernel_declaration(spec: FunctionSpec) -> str:
+    """Return the declaration of a function's kernel, for wrappers in a module of their own."""
+    kinds = ", ".join(kind for _, kind in spec.parameters())
+    return f"declare {'void' if spec.returns_void else 'i32'} {quoted(spec.kernel)}({kinds})"
+
+
 def emit_ffi_wrappers(specs: Iterable[FunctionSpec], *, metadata: bool = True) -> str:
     """Return the text for several functions, with the types and declarations that they need."""
     parts = [*WRAPPER_TYPES, *WRAPPER_DECLARATIONS]

@@ -120,11 +120,16 @@ def target_machine(
     Without ``triple`` that of this process; without ``cpu`` this very CPU when the triple is this
     process's, else the triple's baseline. Features of the CPU are those it is known to have.
     """
+    return _machine(*resolve_cpu(triple, cpu, features), opt_level)
+
+
+def resolve_cpu(triple: str | None, cpu: str | None, features: str | None) -> tuple[str, str, str]:
+    """Return triple, CPU and features in words, where they are left to this machine."""
     own = triple is None or triple == host_triple()
     if own and cpu is None:
         host_name, host_features = host_cpu()
         cpu, features = host_name, host_features if features is None else features
-    return _machine(triple or host_triple(), cpu or "", features or "", opt_level)
+    return triple or host_triple(), cpu or "", features or ""
 
 
 def _around(text: str, error: str) -> str:

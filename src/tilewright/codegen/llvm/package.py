@@ -1,6 +1,8 @@
 """From the text of kernels to a module that can be called: the end of the LLVM backend.
 
-Adds the tvm-ffi wrappers to a generator's kernels, compiles, and packs the result.
+Adds the tvm-ffi wrappers to a generator's kernels, compiles, and packs the result. Kernels and
+wrappers are objects of their own: wrappers depend on the signature alone, so that candidates for
+one workload share theirs, and need no optimisation.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ import numpy as np
 
 from tilewright.codegen.elf import data_object, link_shared
 from tilewright.codegen.llvm.binder import BINDER_SYMBOLS
-from tilewright.codegen.llvm.ffi_abi import FunctionSpec, emit_ffi_wrappers
-from tilewright.codegen.llvm.jit import assembly, compile_ll, host_triple
+from tilewright.codegen.llvm.ffi_abi import FunctionSpec, emit_ffi_wrappers, kernel_declaration
+from tilewright.codegen.llvm.jit import assembly, host_triple, resolve_cpu
+from tilewright.codegen.llvm.object_cache import compile_cached, compile_portable
 from tilewright.codegen.llvm.pool import POOL_SYMBOLS
 from tilewright.codegen.llvm.workspace import WORKSPACE_SYMBOLS
 from tilewright.runtime import FunctionInfo, Module, ModuleCode, linked_objects
@@ -85,12 +88,15 @@ def build_module(
     for spec in specs:
         if spec.kernel in SUPPORT_SYMBOLS:
             raise CodegenError(f"{spec.kernel!r} is the name of a support function; choose another")
-    text = f"{kernels}\n{emit_ffi_wrappers(specs)}"
-    options = {"triple": triple, "cpu": cpu, "features": features}
-    code = compile_ll(text, passes=passes, **options)
+    wrappers = emit_ffi_wrappers(specs)
+    text = f"{kernels}\n{wrappers}"
+    options = dict(zip(("triple", "cpu", "features"), resolve_cpu(triple, cpu, features)))
+    code = compile_cached(kernels, passes=passes, **options)
+    declared = "\n".join(dict.fromkeys(kernel_declaration(spec) for spec in specs))
+    calls = compile_portable(f"{wrappers}\n{declared}\n", options["triple"], passes="O0")
     return Module(
         ModuleCode(
-            objects=(code,),
+            objects=(code, calls),
             functions=tuple(function_info(spec) for spec in specs),
             target=target,
             sources={"ll": text, "asm": _Assembly(text, options, passes), **(sources or {})},

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from tilewright.codegen.llvm.jit import compile_ll, host_triple
+from tilewright.codegen.llvm.jit import host_triple
+from tilewright.codegen.llvm.object_cache import compile_portable
 from tilewright.runtime.loader import SupportObject, register_support_object
 
 WORKSPACE_SYMBOLS = ("tw_workspace_alloc", "tw_workspace_free")
@@ -121,8 +122,7 @@ out:
 def workspace_object(triple: str | None = None) -> bytes:
     """Return the compiled allocator, for the oldest CPU of the architecture."""
     triple = triple or host_triple()
-    generic = "x86-64" if triple.startswith("x86_64") else "generic"
-    return compile_ll(_TEXT, triple=triple, cpu=generic, features="", passes="fast")
+    return compile_portable(_TEXT, triple)
 
 
 register_support_object(SupportObject("workspace", WORKSPACE_SYMBOLS, workspace_object))
