@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.codegen.llvm.emit_masked import compare_ramp, store_apart
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS
+from tilewright.codegen.llvm.saturate import saturated
 from tilewright.codegen.llvm.streaming import STREAM_BYTES
 from tilewright.codegen.llvm.tile_columns import tile_column
 from tilewright.codegen.llvm.types import (
@@ -479,6 +480,8 @@ class ExprEmitter(Writer, Visitor):
                     value = self.guarded(f"{op} {a} {value} to {b}", value)
                 return self.round_half(value, dtype) if new.endswith("float16") else value
             # Out-of-range values saturate rather than being undefined.
+            if dtypes.lanes_of(dtype) > 1:
+                return saturated(self, value, source, dtype)
             suffix = f"{intrinsic_suffix(dtype)}.{intrinsic_suffix(source)}"
             sign = "s" if new_kind == "int" else "u"
             return self.guarded(f"call {b} @llvm.fpto{sign}i.sat.{suffix}({a} {value})", value)

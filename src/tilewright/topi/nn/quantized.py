@@ -194,11 +194,12 @@ def _finished(
         return result
 
     def formula(*at: Expr) -> Expr:
-        value: Expr = result(*at)
-        if zero:
-            assert sums is not None
-            value = value - sums(at[place]) * zero
-        return value if bias is None else value + bias(at[place])
+        if not zero:
+            assert bias is not None
+            return bias(at[place]) + result(*at)
+        assert sums is not None
+        value = sums(at[place]) * -zero  # what is read first is computed first
+        return value + result(*at) if bias is None else (value + bias(at[place])) + result(*at)
 
     return compute(result.shape, formula, name=f"{what}_out", tag="broadcast")
 
@@ -229,4 +230,5 @@ def _clipped(value: Expr, zero_point: Expr, dtype: str) -> Expr:
     """Round, add the zero point and clip; NaN gives the least number."""
     moved = nearbyint(value) + zero_point
     low, high = (cast(limit(dtype), "float32") for limit in (min_value, max_value))
-    return cast(minimum(maximum(moved, low), high), dtype)
+    # By way of int32: one conversion, then narrowing.
+    return cast(cast(minimum(maximum(moved, low), high), "int32"), dtype)
