@@ -14,10 +14,10 @@ from tilewright.dlight.cpu.blocks import (
     loads_of,
     parallelize,
     stores_of,
-    stride_of,
     vector_extent,
     work_of,
 )
+from tilewright.dlight.cpu.transpose import schedule_transposition, transposition_of
 from tilewright.ir import as_int, dtypes
 from tilewright.target import Target
 from tilewright.tir import STREAMING_STORES, Block, Buffer
@@ -48,8 +48,8 @@ def schedule_injective(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0
                 chunk, inner = sch.split(last.loop, [None, size])
                 outer.append(chunk)
             sch.vectorize(inner)
-    elif (across := _transposed_axis(block, axes)) is not None:
-        outer = _tile_transpose(sch, axes, across)
+    elif skip == 0 and (plan := transposition_of(block, axes, target)) is not None:
+        outer = schedule_transposition(sch, rv, axes, plan)
     stream_if_large(sch, rv, target)
     if skip == 0:
         parallelize(sch, outer, target, work)
@@ -108,34 +108,3 @@ def _bytes_of(buffer: Buffer) -> int | None:
             return None
         size *= number
     return size
-
-
-def _transposed_axis(block: Block, axes: Sequence[Axis]) -> Axis | None:
-    """The axis that a block reads along, if it writes along another one (its last)."""
-    last, stores = axes[-1], stores_of(block)
-    if not all(stride_of(item.indices, item.buffer, last.var) == 1 for item in stores):
-        return None
-    along = [
-        axis
-        for axis in axes[:-1]
-        if axis.extent != 1
-        and any(stride_of(item.indices, item.buffer, axis.var) == 1 for item in loads_of(block))
-    ]
-    return along[0] if len(along) == 1 else None
-
-
-# Rows and columns of a transposed tile: its rows are whole cache lines of what is read, and few
-# enough to stay in the cache together when they lie a power of two apart.
-_TRANSPOSE_TILE = (16, 8)
-
-
-def _tile_transpose(sch: Schedule, axes: Sequence[Axis], across: Axis) -> list[LoopRV]:
-    """Go through a transposition in tiles, so that each cache line is fetched once."""
-    rows, columns = _TRANSPOSE_TILE
-    across_outer, across_inner = sch.split(across.loop, [None, rows])
-    last_outer, last_inner = sch.split(axes[-1].loop, [None, columns])
-    others = [axis.loop for axis in axes[:-1] if axis is not across]
-    outer = [*others, across_outer, last_outer]
-    sch.reorder(*outer, across_inner, last_inner)
-    sch.vectorize(last_inner)
-    return outer

@@ -1,0 +1,97 @@
+"""Schedules of blocks that read along one axis and write along another: transpositions.
+
+Tiles are as wide and as high as a vector. The rows of a tile are copied to a small buffer as they
+lie; its columns are the vectors that are stored. The code generator reads such columns by a network
+of shuffles, so that memory sees whole vectors only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.dlight.cpu.blocks import Axis, loads_of, stores_of, stride_of
+from tilewright.ir import dtypes
+from tilewright.target import Target
+from tilewright.tir import Block, Buffer, BufferLoad
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+# The network is made of groups of so many bytes.
+_GROUP_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Transposition:
+    """What is read along ``across`` while the result is written along ``last``."""
+
+    across: Axis
+    last: Axis
+    operand: Buffer
+    rows: int
+    columns: int
+
+
+def transposition_of(block: Block, axes: Sequence[Axis], target: Target) -> Transposition | None:
+    """Return how a block transposes; ``None`` if it doesn't, or not in whole tiles."""
+    last, stores = axes[-1], stores_of(block)
+    if any(stride_of(item.indices, item.buffer, last.var) != 1 for item in stores):
+        return None
+    turned = [load for load in loads_of(block) if not _follows(load, last)]
+    if len({load.buffer for load in turned}) != 1 or len(stores) != 1:
+        return None
+    operand = turned[0].buffer
+    along = [axis for axis in axes[:-1] if axis.extent != 1 and _is_along(turned, axis)]
+    if len(along) != 1 or sum(load.buffer is operand for load in loads_of(block)) != 1:
+        return None
+    if any(
+        len({v for v in (axis.var,) if v in load.indices}) > 1 for load in turned for axis in axes
+    ):
+        return None
+    size = dtypes.bytes_of(operand.dtype)
+    rows = _tile(last.extent, size, target, whole=False)
+    columns = _tile(along[0].extent, size, target, whole=True)
+    if rows is None or columns is None:
+        return None
+    return Transposition(along[0], last, operand, rows, columns)
+
+
+def _follows(load: BufferLoad, axis: Axis) -> bool:
+    return stride_of(load.indices, load.buffer, axis.var) in (0, 1)
+
+
+def _is_along(loads: Sequence[BufferLoad], axis: Axis) -> bool:
+    return all(stride_of(load.indices, load.buffer, axis.var) == 1 for load in loads)
+
+
+def _tile(extent: int | None, size: int, target: Target, *, whole: bool) -> int | None:
+    """Elements of a tile along an axis: a vector of them, or the most that the axis has.
+
+    ``whole`` prefers tiles that divide the axis to wide ones.
+    """
+    most = target.vector_bits // 8 // size
+    if extent is not None:
+        dividing = extent & -extent
+        if whole and dividing * size >= _GROUP_BYTES:
+            most = min(most, dividing)
+        most = min(most, 1 << (extent.bit_length() - 1))
+    return most if size < _GROUP_BYTES <= most * size else None
+
+
+def schedule_transposition(
+    sch: Schedule, rv: BlockRV, axes: Sequence[Axis], plan: Transposition
+) -> list[LoopRV]:
+    """Go through tiles; return the loops around them."""
+    buffers = [region.buffer for region in sch.get(rv).reads]
+    copy = sch.cache_read(rv, buffers.index(plan.operand), "local")
+    across, column = sch.split(plan.across.loop, [None, plan.columns])
+    last, row = sch.split(plan.last.loop, [None, plan.rows])
+    others = [axis.loop for axis in axes if axis not in (plan.across, plan.last)]
+    outer = [*others, last, across]
+    sch.reorder(*outer, column, row)
+    sch.compute_at(copy, outer[-1])
+    for loops in (sch.get_loops(copy)[len(outer) :], [column, row]):
+        sch.vectorize(loops[-1])
+        for loop in loops[:-1]:
+            sch.unroll(loop)
+    return outer
