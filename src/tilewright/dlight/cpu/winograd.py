@@ -32,7 +32,7 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.topi.nn import WINOGRAD_TILE
 
 # Columns of an image whose channels are put last together.
-_PIECE = 8
+_PIECE = 64
 
 
 @dataclass(frozen=True)
@@ -203,10 +203,11 @@ def _step(rows: int, vectors: int) -> float:
 
 def _schedule(sch: Schedule, stages: _Stages, plan: _Plan, target: Target) -> None:
     batch, channel, row, column = sch.get_loops(stages.output)
-    group, row = sch.split(row, [None, plan.tile * plan.group])
+    height = as_int(sch.get(row).extent)
+    assert height is not None
+    group, row = sch.split(row, [None, min(plan.tile * plan.group, height)])
     panel, channel = sch.split(channel, [None, plan.columns])
-    sch.reorder(batch, group, panel, row, channel, column)
-    sch.vectorize(column)
+    sch.reorder(batch, group, panel, channel, row, column)
     _pack_filters(sch, stages.products, plan.columns)
     _result_transform(sch, stages, panel, plan)
     _products(sch, stages.products, panel, plan)
@@ -220,6 +221,17 @@ def _schedule(sch: Schedule, stages: _Stages, plan: _Plan, target: Target) -> No
     _pad(sch, stages.pad, plan, target)
     shared = batch if images >= target.num_cores else group if inside else panel
     parallelize(sch, [shared], target, PARALLEL_WORK)
+    # Rows are joined last: what the loops around them need is known from whole rows.
+    _transpose_back(sch, channel, sch.fuse(row, column), plan)
+
+
+def _transpose_back(sch: Schedule, channel: LoopRV, pixel: LoopRV, plan: _Plan) -> None:
+    """Write the result with channels first: square tiles of pixels and channels in registers."""
+    vector, channel = sch.split(channel, [None, plan.lanes])
+    piece, pixel = sch.split(pixel, [None, plan.lanes])
+    sch.reorder(vector, piece, channel, pixel)
+    sch.unroll(channel)
+    sch.vectorize(pixel)
 
 
 def _pack_filters(sch: Schedule, products: BlockRV, columns: int) -> None:
@@ -285,10 +297,13 @@ def _pad(sch: Schedule, pad: BlockRV, plan: _Plan, target: Target) -> None:
     for rv in blocks:
         batch, row, column, channel = sch.get_loops(rv)
         vector, channel = sch.split(channel, [None, plan.lanes])
-        if rv is pad:
-            piece, column = sch.split(column, [None, _PIECE])
-            sch.reorder(vector, piece, column, channel)
         sch.vectorize(channel)
+        if rv is pad:
+            extent = as_int(sch.get(column).extent) or 1
+            size = max(size for size in range(1, _PIECE + 1) if extent % size == 0)
+            piece, column = sch.split(column, [None, size])
+            sch.reorder(vector, piece, column, channel)
+            sch.unroll(column)
         parallelize(sch, [batch, row], target, PARALLEL_WORK)
 
 

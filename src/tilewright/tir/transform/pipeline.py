@@ -29,6 +29,7 @@ from tilewright.tir.transform.plan_buffer_allocation import PlanBufferAllocation
 from tilewright.tir.transform.promote_accumulators import PromoteAccumulators
 from tilewright.tir.transform.simplify import Simplify
 from tilewright.tir.transform.storage_rewrite import StorageRewrite
+from tilewright.tir.transform.transpose_tiles import TransposeTiles
 from tilewright.tir.transform.unroll_loop import UnrollLoop
 from tilewright.tir.transform.vectorize_loop import VectorizeLoop
 
@@ -77,6 +78,7 @@ def cpu_pipeline(target: Target) -> Sequential:
             VectorizeLoop(target.vector_bits),
             JoinLanes(),
             UnrollLoop(),
+            TransposeTiles(),
             PromoteAccumulators(),
             *chosen("tir.storage_rewrite", True, StorageRewrite(min_bytes=CPU_SHARED_BYTES)),
             *chosen("tir.hoist_invariants", False, HoistInvariants()),
