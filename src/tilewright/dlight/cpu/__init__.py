@@ -5,6 +5,7 @@
 - ``GroupedReduction``: sums of scaled sums (weights quantised by groups).
 - ``Winograd``: the stages of Winograd convolutions, fused over groups of tiles.
 - ``QuotientAxes``: grouped and transposed convolutions, taken apart for the two rules that follow.
+- ``MatrixVector``: matrices used once: streams of rows at the memory's speed.
 - ``TiledReduction``: contractions with reuse (matmul, convolution): register tiles.
 - ``SlidingWindow``: small windows without other reuse (depthwise convolution, pooling).
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
@@ -18,6 +19,7 @@ from tilewright.dlight.cpu.attention import FusedAttention
 from tilewright.dlight.cpu.block_by_block import BlockByBlock
 from tilewright.dlight.cpu.dot_product import DotProductTile
 from tilewright.dlight.cpu.grouped_reduction import GroupedReduction
+from tilewright.dlight.cpu.matrix_vector import MatrixVector
 from tilewright.dlight.cpu.quotient_axes import QuotientAxes
 from tilewright.dlight.cpu.row_wise import RowWise
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
@@ -29,6 +31,7 @@ __all__ = [
     "DotProductTile",
     "FusedAttention",
     "GroupedReduction",
+    "MatrixVector",
     "QuotientAxes",
     "RowWise",
     "SlidingWindow",
@@ -45,6 +48,7 @@ def rules() -> tuple[ScheduleRule, ...]:
         DotProductTile(),
         GroupedReduction(),
         Winograd(),
+        MatrixVector(),
         QuotientAxes(),
         TiledReduction(),
         SlidingWindow(),

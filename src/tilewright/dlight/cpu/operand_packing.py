@@ -8,7 +8,7 @@ it, so that it is still in the cache. Used by the rules for contractions.
 
 from __future__ import annotations
 
-from tilewright.dlight.cpu.common import Axis, parallelize
+from tilewright.dlight.cpu.common import Axis, has_branch, parallelize
 from tilewright.ir import Expr, as_int, dtypes
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
@@ -16,6 +16,9 @@ from tilewright.tir import BufferLoad
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+# Heights of tiles that are transposed by shuffles.
+_TRANSPOSED = (4, 8, 16)
 
 
 def dimension_of(operand: BufferLoad, axis: Axis) -> int:
@@ -65,7 +68,7 @@ def schedule_packing(
     loops = sch.get_loops(copy)
     panel, element = sch.split(loops[dim], [None, width])
     rest = [loop for d, loop in enumerate(loops) if d != dim]
-    _within_panel(sch, [panel], rest, element, operand, dim, target)
+    _within_panel(sch, copy, [panel], rest, element, operand, dim, target)
     parallelize(sch, [panel], target, (as_int(operand.buffer.shape[dim]) or 1) * 1024)
 
 
@@ -81,11 +84,12 @@ def pack_at(
     sch.compute_at(copy, at, preserve_unit_loops=True)
     loops = sch.get_loops(copy)[-operand.buffer.ndim :]
     rest = [loop for d, loop in enumerate(loops) if d != dim]
-    _within_panel(sch, [], rest, loops[dim], operand, dim, target)
+    _within_panel(sch, copy, [], rest, loops[dim], operand, dim, target)
 
 
 def _within_panel(
     sch: Schedule,
+    copy: BlockRV,
     outer: list[LoopRV],
     rest: list[LoopRV],
     element: LoopRV,
@@ -99,12 +103,24 @@ def _within_panel(
         sch.vectorize(element)
         return
     # A line of the operand at a time, so that what is read stays in the cache.
-    line, within = sch.split(rest[-1], [None, _line_of(operand, target)])
+    size, lanes = _line_of(operand, target), _lanes_of(operand, target)
+    line, within = sch.split(rest[-1], [None, size])
+    whole = as_int(sch.get(element).extent) or 0
+    if size in _TRANSPOSED and whole % lanes == 0 and not has_branch(sch.get(copy)):
+        # Tiles as wide and as high as vectors are transposed in registers.
+        vectors, lane = sch.split(element, [None, lanes])
+        sch.reorder(*outer, *rest[:-1], line, vectors, within, lane)
+        sch.unroll(within)
+        sch.vectorize(lane)
+        return
     sch.reorder(*outer, *rest[:-1], line, element, within)
+
+
+def _lanes_of(operand: BufferLoad, target: Target) -> int:
+    return target.vector_lanes(dtypes.bits_of(operand.buffer.dtype))
 
 
 def _line_of(operand: BufferLoad, target: Target) -> int:
     """Elements of a cache line, or the most below that divide the last dimension."""
     extent = as_int(operand.buffer.shape[-1]) or 1
-    most = target.vector_lanes(dtypes.bits_of(operand.buffer.dtype))
-    return max(size for size in range(1, most + 1) if extent % size == 0)
+    return max(n for n in range(1, _lanes_of(operand, target) + 1) if extent % n == 0)

@@ -27,7 +27,7 @@ PREFETCH_NEXT = "pragma_prefetch_next"
 
 _LINE_BYTES = 64
 #: Smaller panels come soon enough by themselves; more lines in a step would be in the way.
-_LEAST_BYTES, _MOST_LINES = 4096, 4
+_LEAST_BYTES, _MOST_LINES = 4096, 8
 #: Into all levels of the cache.
 _LOCALITY = 3
 
