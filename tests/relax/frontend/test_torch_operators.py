@@ -385,3 +385,18 @@ def test_attention() -> None:
         },
         tensor(2, 2, 3, 8), tensor(2, 2, 4, 8, seed=1), tensor(2, 2, 4, 8, seed=2),
     )  # fmt: skip
+    check(
+        {
+            "no heads": lambda q, k, v: attend(q, k, v),
+            "no heads, mask": lambda q, k, v: attend(q, k, v, attn_mask=bias[None]),
+        },
+        tensor(2, 3, 8), tensor(2, 4, 8, seed=1), tensor(2, 4, 8, seed=2),
+    )  # fmt: skip
+    check(
+        {
+            "more axes": lambda q, k, v: attend(q, k, v),
+            "broadcast": lambda q, k, v: attend(q, k[:1], v, attn_mask=mask),
+            "double": lambda q, k, v: attend(q.double(), k.double(), v.double(), is_causal=True),
+        },
+        tensor(2, 2, 2, 3, 8), tensor(2, 2, 2, 4, 8, seed=1), tensor(2, 2, 2, 4, 8, seed=2),
+    )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_int
 from tilewright.relax.expr import RelaxCall, RelaxExpr
+from tilewright.relax.ops.attention import attention, scaled_dot_product_attention
 from tilewright.relax.ops.binary import add, multiply
 from tilewright.relax.ops.common import (
     known,
@@ -25,8 +25,7 @@ from tilewright.relax.ops.common import (
     topi_rule,
     window,
 )
-from tilewright.relax.ops.linear import matmul
-from tilewright.relax.ops.manipulate import permute_dims, reshape, where
+from tilewright.relax.ops.manipulate import reshape
 from tilewright.relax.ops.unary import (
     dropout,
     gelu,
@@ -375,7 +374,7 @@ def adaptive_avg_pool2d(data: Tensor, output_size: int | tuple[int, ...] = 1) ->
     return TensorStructInfo((n, c, *size), info.dtype)
 
 
-# ---- padding and attention -------------------------------------------------------------------
+# ---- padding ---------------------------------------------------------------------------------
 
 
 def _pad_pairs(pad_width: Any) -> list[tuple[int, int]]:
@@ -410,55 +409,6 @@ def pad(data: Tensor, pad_width: tuple[int, ...], pad_value: float = 0.0) -> Str
     return TensorStructInfo(extents, info.dtype)
 
 
-def _attention_composition(call: RelaxCall) -> RelaxExpr:
-    query, key, value = call.args[:3]
-    bias = call.args[3] if len(call.args) > 3 else None
-    scale = call.attrs["scale"]
-    depth = query.shape[3]
-    if scale is None:
-        scale = 1.0 / math.sqrt(as_int(depth) or 0)
-    q = permute_dims(query, (0, 2, 1, 3))
-    k = permute_dims(key, (0, 2, 3, 1))
-    v = permute_dims(value, (0, 2, 1, 3))
-    scores: Any = multiply(matmul(q, k), scale)
-    if bias is not None:
-        scores = add(scores, bias)
-    if call.attrs["causal_mask"]:
-        rows, columns = as_int(query.shape[1]), as_int(key.shape[1])
-        mask = np.tril(np.ones((rows or 0, columns or 0), "bool"))
-        scores = where(mask, scores, np.asarray(-math.inf, scores.dtype))
-    made: RelaxExpr = permute_dims(matmul(softmax(scores, -1), v), (0, 2, 1, 3))
-    return made
-
-
-@operator("nn.attention", decompose=_attention_composition)
-def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None = None,
-    scale: float | None = None,
-    causal_mask: bool = False,
-) -> StructInfo:
-    """Scaled dot-product attention over ``[batch, sequence, heads, depth]``.
-
-    ``bias`` is added to the scores ``[batch, heads, query, key]``. ``scale`` is 1 / sqrt(depth)
-    if left out.
-    """
-    q: Any = query
-    k: Any = key
-    v: Any = value
-    for name, info in (("query", q), ("key", k), ("value", v)):
-        require_ndim(info, 4, name)
-    require_equal("depths of query and key differ", known(q)[3], known(k)[3])
-    require_equal("sequences of key and value differ", known(k)[1], known(v)[1])
-    if scale is None and as_int(q.shape[3]) is None:
-        raise InferenceError("a symbolic depth needs scale=")
-    if causal_mask and None in (as_int(q.shape[1]), as_int(k.shape[1])):
-        raise InferenceError("causal_mask needs constant sequence lengths; pass bias= instead")
-    return TensorStructInfo((*q.shape[:3], v.shape[3]), same_dtype(q, k, v))
-
-
 __all__ = [
     "adaptive_avg_pool2d",
     "attention",
@@ -482,6 +432,7 @@ __all__ = [
     "relu",
     "relu6",
     "rms_norm",
+    "scaled_dot_product_attention",
     "silu",
     "softmax",
     "softplus",

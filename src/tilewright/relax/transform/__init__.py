@@ -19,6 +19,7 @@ from tilewright.relax.transform.fold_constant import FoldConstant
 from tilewright.relax.transform.fold_conv_scale import FoldConvScale
 from tilewright.relax.transform.fuse_ops import FuseOps
 from tilewright.relax.transform.fuse_tir import FuseTIR
+from tilewright.relax.transform.fuse_transpose_attention import FuseTransposeAttention
 from tilewright.relax.transform.fuse_transpose_matmul import FuseTransposeMatmul
 from tilewright.relax.transform.layout_free import (
     AttachAttrLayoutFreeBuffers,
@@ -59,6 +60,7 @@ __all__ = [
     "FoldConvScale",
     "FuseOps",
     "FuseTIR",
+    "FuseTransposeAttention",
     "FuseTransposeMatmul",
     "LegalizeOps",
     "LowerGraph",

@@ -32,6 +32,7 @@ from tilewright.tir import (
     PrimFunc,
     While,
 )
+from tilewright.topi.nn.attention import ATTENTION
 
 
 class OpPattern(IntEnum):
@@ -70,6 +71,8 @@ def analyze_pattern(func: PrimFunc) -> OpPattern:
         if isinstance(item, While) or (isinstance(item, Call) and item.op.effect == "opaque"):
             return OpPattern.OPAQUE
         if isinstance(item, Block):
+            if ATTENTION in item.annotations:
+                return OpPattern.OPAQUE  # its kernels take it whole and alone
             blocks.append(item)
     if not blocks:
         return OpPattern.OPAQUE

@@ -11,6 +11,7 @@ from tilewright.ir import Expr, as_int
 from tilewright.relax import ops as op
 from tilewright.relax.expr import Constant, RelaxExpr, const, numpy_dtype
 from tilewright.relax.frontend.torch.converters.base import Context, converts, dtype_name
+from tilewright.relax.struct_info import prove_equal
 
 # ---- convolution ------------------------------------------------------------------------------
 
@@ -315,6 +316,46 @@ def _attention(
     """``softmax(q @ k.T * scale + mask) @ v`` over ``[..., heads, sequence, depth]``."""
     if dropout_p > 0:
         raise ctx.error("dropout is active in attention: call model.eval() before torch.export")
+    if _is_one_attention(query, key, value, mask, enable_gqa):
+        return _one_attention(query, key, value, mask, is_causal, scale)
+    return _attention_in_steps(ctx, query, key, value, mask, is_causal, scale, enable_gqa)
+
+
+def _is_one_attention(
+    query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, mask: RelaxExpr | None, enable_gqa: bool
+) -> bool:
+    """Whether the operator for attention takes this; PyTorch broadcasts more, in any dtype."""
+    ndim = query.ndim
+    if ndim not in (3, 4) or (key.ndim, value.ndim) != (ndim, ndim):
+        return False
+    if query.dtype not in ("float32", "float16", "bfloat16") or as_int(query.shape[-1]) is None:
+        return False
+    if mask is not None and mask.ndim > ndim:
+        return False
+    outer = 1 if enable_gqa and ndim == 4 else ndim - 2
+    pairs = zip(query.shape[:outer], key.shape[:outer], value.shape[:outer])
+    return all(prove_equal(q, k) and prove_equal(q, v) for q, k, v in pairs)
+
+
+def _one_attention(
+    query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, mask: RelaxExpr | None, is_causal: bool,
+    scale: float | None,
+) -> Any:  # fmt: skip
+    without_heads = query.ndim == 3
+    if without_heads:
+        query, key, value = (op.expand_dims(x, 1) for x in (query, key, value))
+        if mask is not None and mask.ndim == 3:
+            mask = op.expand_dims(mask, 1)
+    made = op.nn.scaled_dot_product_attention(
+        query, key, value, mask, scale=scale, causal_mask="TopLeft" if is_causal else None
+    )
+    return op.squeeze(made, 1) if without_heads else made
+
+
+def _attention_in_steps(
+    ctx: Context, query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, mask: RelaxExpr | None,
+    is_causal: bool, scale: float | None, enable_gqa: bool,
+) -> Any:  # fmt: skip
     if enable_gqa:
         query_heads, key_heads = ctx.ints([query.shape[-3], key.shape[-3]], "numbers of heads")
         times = query_heads // key_heads

@@ -1,0 +1,156 @@
+"""Attention operators."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import as_int
+from tilewright.relax.expr import RelaxCall, RelaxExpr
+from tilewright.relax.ops.common import (
+    broadcast,
+    known,
+    require_equal,
+    require_ndim,
+    same_dtype,
+    topi_rule,
+)
+from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.struct_info import (
+    StructInfo,
+    TensorStructInfo,
+    prove_different,
+    prove_equal,
+)
+from tilewright.support.errors import VerifyError
+from tilewright.topi.nn.attention import CAUSAL_MASKS, dims_of, in_layout, parse_layouts
+
+
+def _in_order(array: Any, layout: str, order: str) -> Any:
+    return array.transpose([layout.index(letter) for letter in order])
+
+
+def _attention_numpy(
+    query: Any, key: Any, value: Any, mask: Any, scale: Any, causal_mask: Any, layout: Any
+) -> Any:
+    layouts = parse_layouts(layout)
+    wide = "float64" if query.dtype == "float64" else "float32"
+    q, k, v = (
+        _in_order(x.astype(wide), item, "BHSD") for x, item in zip((query, key, value), layouts)
+    )
+    group = q.shape[1] // k.shape[1]
+    k, v = np.repeat(k, group, 1), np.repeat(v, group, 1)
+    with np.errstate(invalid="ignore"):
+        scores = q @ k.swapaxes(-1, -2)
+        scores *= 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+        if mask is not None:
+            scores = (
+                np.where(mask, scores, -np.inf)
+                if mask.dtype == bool
+                else scores + mask.astype(wide)
+            )
+        if causal_mask is not None:
+            rows, columns = scores.shape[-2:]
+            offset = 0 if causal_mask == "TopLeft" else columns - rows
+            scores = np.where(np.tril(np.ones((rows, columns), bool), offset), scores, -np.inf)
+        top = scores.max(-1, keepdims=True, initial=-np.inf)
+        powers = np.exp(scores - np.where(top == -np.inf, 0, top))
+    total = powers.sum(-1, keepdims=True)
+    made = powers / np.where(total == 0, 1, total) @ v
+    return _in_order(made, "BHSD", layouts[3]).astype(query.dtype)
+
+
+def _infer(
+    query: Any, key: Any, value: Any, mask: Any, scale: Any, causal_mask: Any, layout: Any
+) -> StructInfo:
+    try:
+        layouts = parse_layouts(layout)
+    except VerifyError as error:
+        raise InferenceError(str(error)) from None
+    if causal_mask is not None and causal_mask not in CAUSAL_MASKS:
+        raise InferenceError(
+            f"causal_mask must be None, {' or '.join(CAUSAL_MASKS)}, got {causal_mask!r}"
+        )
+    for name, info in (("query", query), ("key", key), ("value", value)):
+        require_ndim(info, 4, name)
+    shapes = (known(query, "query"), known(key, "key"), known(value, "value"))
+    q, k, v = (dims_of(shape, item) for shape, item in zip(shapes, layouts))
+    require_equal("depths of query and key differ", q["D"], k["D"])
+    require_equal("batches of query and key differ", q["B"], k["B"])
+    for letter, name in (("B", "batches"), ("H", "heads"), ("S", "sequences")):
+        require_equal(f"{name} of key and value differ", k[letter], v[letter])
+    heads, key_heads = as_int(q["H"]), as_int(k["H"])
+    if heads is None or key_heads is None:
+        if not prove_equal(q["H"], k["H"]):
+            raise InferenceError("the numbers of heads must be constants, or the same variable")
+    elif key_heads == 0 or heads % key_heads:
+        raise InferenceError(
+            f"{heads} query heads are no multiple of {key_heads} heads of keys and values"
+        )
+    if scale is None and as_int(q["D"]) is None:
+        raise InferenceError("a symbolic depth needs scale=")
+    if mask is not None:
+        scores = (q["B"], q["H"], q["S"], k["S"])
+        shape = known(mask, "mask")
+        if len(shape) > 4:
+            raise InferenceError(f"mask must have up to 4 dimensions, it has {len(shape)}")
+        for made, extent in zip(broadcast(shape, scores), scores):
+            if prove_different(made, extent):
+                raise InferenceError(f"mask {list(shape)} does not broadcast to {list(scores)}")
+    return TensorStructInfo(
+        in_layout(layouts[3], q["B"], q["H"], q["S"], v["D"]), same_dtype(query, key, value)
+    )
+
+
+@operator(
+    "nn.scaled_dot_product_attention",
+    legalize=topi_rule("nn.scaled_dot_product_attention"),
+    numpy=_attention_numpy,
+)
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    causal_mask: str | None = None,
+    layout: str | tuple[str, str, str, str] = "BHSD",
+) -> StructInfo:
+    """``softmax(query @ keyᵀ * scale + mask) @ value`` for each batch and head.
+
+    ``key`` and ``value`` may have fewer heads: each serves a group of query heads in turn.
+    ``mask`` broadcasts against ``[batch, heads, queries, keys]``; a bool one says which keys a
+    query sees, another one is added. ``causal_mask`` is ``None``, ``TopLeft`` or ``BottomRight``.
+    ``layout`` is one for all of query, key, value and result, or one for each: ``BHSD``, ``BSHD``.
+    A query that sees no key gives zeros.
+    """
+    return _infer(query, key, value, mask, scale, causal_mask, layout)
+
+
+def _as_scaled_dot_product(call: RelaxCall) -> RelaxExpr:
+    made: RelaxExpr = scaled_dot_product_attention(
+        *call.args,
+        scale=call.attrs["scale"],
+        causal_mask="TopLeft" if call.attrs["causal_mask"] else None,
+        layout="BSHD",
+    )
+    return made
+
+
+@operator("nn.attention", decompose=_as_scaled_dot_product)
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    causal_mask: bool = False,
+) -> StructInfo:
+    """Scaled dot-product attention over ``[batch, sequence, heads, depth]``.
+
+    ``bias`` is added to the scores ``[batch, heads, query, key]``. ``scale`` is 1 / sqrt(depth)
+    if left out.
+    """
+    return _infer(query, key, value, bias, scale, "TopLeft" if causal_mask else None, "BSHD")
