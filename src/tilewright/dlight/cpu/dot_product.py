@@ -22,6 +22,7 @@ from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.cpu.common import (
     Axis,
     axes_of,
+    has_branch,
     inline_injective,
     is_injective,
     leaf_blocks,
@@ -47,8 +48,9 @@ from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
-# Steps of the reduction that writing one element of the tile through a buffer takes.
-_TRANSPOSE_STEPS = 24
+# Steps of the reduction that writing a tile through a buffer takes: element by element, and by
+# shuffles, if its rows come in groups of four.
+_TRANSPOSE_STEPS, _GROUP_STEPS = 24, 8
 # Uses of an element that packing it in the call costs.
 _PACK_USES = 24
 
@@ -196,13 +198,19 @@ def _plan_along(
         row = rows[-1]  # the tile's rows are written side by side
     else:
         return None
-    tile = choose_tile(row, vector, target.vector_lanes(32), target.vector_registers)
-    score = tile.score
+    steps = work_of([axis for axis in axes if axis.is_reduce]) / dot.width
+
+    def promise(tile: Tile) -> float:
+        written = 0 if contiguous else _GROUP_STEPS if tile.rows % 4 == 0 else _TRANSPOSE_STEPS
+        return tile.score * steps / (steps + written)
+
+    lanes, registers = target.vector_lanes(32), target.vector_registers
+    heights = (14,) if contiguous else (14, 12, 8, 4)
+    tiles = [choose_tile(row, vector, lanes, registers, most_rows=most) for most in heights]
+    tile = max(tiles, key=promise)
+    score = promise(tile)
     if panel.buffer not in constants:
         score *= work_of(rows) / (work_of(rows) + _PACK_USES)
-    if not contiguous:
-        steps = work_of([axis for axis in axes if axis.is_reduce]) / dot.width
-        score *= steps / (steps + _TRANSPOSE_STEPS)
     tile = Tile(tile.rows, tile.columns, score)
     return Plan(dot, reduce, row, vector, tile, panel, word, not contiguous)
 
@@ -233,7 +241,8 @@ def _schedule(
     copies = []
     for is_panel in (True, False):
         operand = _factors(sch, main)[0 if panel_first == is_panel else 1]
-        copy = _lay_out(sch, main, operand, reduce, vector if is_panel else None, plan, target)
+        along = vector if is_panel else None
+        copy = _lay_out(sch, main, operand, reduce, along, plan, target)
         copies += [] if copy is None else [copy]
     _schedule_tile(sch, main, consumers, renewed, row, vector, reduce, plan, target)
     return copies
@@ -250,11 +259,11 @@ def _lay_out(
     main: BlockRV,
     operand: BufferLoad,
     reduce: Axis,
-    vector: Axis | None,
+    along: Axis | None,
     plan: Plan,
     target: Target,
 ) -> BlockRV | None:
-    """Bring an operand into panels along ``vector``, or into words where it has none.
+    """Bring an operand into panels along an axis, or into words where it has none.
 
     Returns the block that does so, if it is not there already.
     """
@@ -263,14 +272,14 @@ def _lay_out(
     assert deep is not None
     last = operand.buffer.ndim - 1
     is_padded = operand.buffer not in sch.mod["main"].buffers
-    if vector is None and deep == last and not is_padded:
+    if along is None and deep == last and not is_padded:
         return None
     copy = _copy_of(sch, main, operand)
 
     def words(indices: Sequence[Expr]) -> list[Expr]:
         return [i // width if d == deep else i for d, i in enumerate(indices)]
 
-    wide = None if vector is None else _dimension(operand, vector)
+    wide = None if along is None else _dimension(operand, along)
 
     def panels(*i: Expr) -> tuple[Expr, ...]:
         assert wide is not None
@@ -281,18 +290,24 @@ def _lay_out(
     if wide is None and deep == last:
         schedule_injective(sch, copy, target)
     else:
-        _schedule_copy(sch, copy, deep, wide, plan, target)
+        _schedule_copy(sch, copy, deep, wide, columns, width, target)
     if wide is not None:
         sch.transform_layout(copy, ("write", 0), panels)
     elif deep != last:
         sch.transform_layout(copy, ("write", 0), lambda *i: (*words(i), i[deep] % width))
-    if {region.buffer for region in sch.get(copy).reads} <= _constants(sch.mod["main"]):
+    if _reads_constants(sch, copy):
         sch.annotate(copy, LAYOUT_REWRITE, True)
     return copy
 
 
 def _schedule_copy(
-    sch: Schedule, copy: BlockRV, deep: int, wide: int | None, plan: Plan, target: Target
+    sch: Schedule,
+    copy: BlockRV,
+    deep: int,
+    wide: int | None,
+    columns: int,
+    width: int,
+    target: Target,
 ) -> None:
     """Copy lines of the operand so that neighbours along K come to lie side by side.
 
@@ -302,17 +317,22 @@ def _schedule_copy(
     loops = sch.get_loops(copy)
     last = len(loops) - 1
     work = work_of(axes_of(sch, copy) or [])
-    outer, neighbour = sch.split(loops[deep], [None, plan.dot.width])
+    outer, neighbour = sch.split(loops[deep], [None, width])
     if wide is None:
         order = [outer if d == deep else loop for d, loop in enumerate(loops)]
         sch.reorder(*order, neighbour)
+        if not has_branch(sch.get(copy)):  # lines follow one another here and there
+            order = [*order[: deep + 1], sch.fuse(*order[deep + 1 :])]
         sch.vectorize(order[-1])
         parallelize(sch, order[:-1], target, work)
         return
-    panel, column = sch.split(loops[wide], [None, plan.tile.columns])
+    panel, column = sch.split(loops[wide], [None, columns])
     order = [outer if d == deep else loop for d, loop in enumerate(loops) if d != wide]
     if deep == last:
-        order, (block, inner) = order[:-1], sch.split(outer, [None, _line(sch, copy, plan, target)])
+        order, (block, inner) = (
+            order[:-1],
+            sch.split(outer, [None, _line(sch, copy, width, target)]),
+        )
         sch.reorder(panel, *order, block, column, inner, neighbour)
         sch.vectorize(neighbour)
     else:
@@ -321,11 +341,15 @@ def _schedule_copy(
     parallelize(sch, [panel], target, work)
 
 
-def _line(sch: Schedule, copy: BlockRV, plan: Plan, target: Target) -> int:
+def _line(sch: Schedule, copy: BlockRV, width: int, target: Target) -> int:
     """Words of a cache line, or the most below that divide K."""
-    extent = as_int(sch.get(copy).iter_vars[-1].dom.extent) or plan.dot.width
-    words = extent // plan.dot.width
+    extent = as_int(sch.get(copy).iter_vars[-1].dom.extent) or width
+    words = extent // width
     return max(size for size in range(1, target.vector_lanes(32) + 1) if words % size == 0)
+
+
+def _reads_constants(sch: Schedule, rv: BlockRV) -> bool:
+    return {region.buffer for region in sch.get(rv).reads} <= _constants(sch.mod["main"])
 
 
 def _constants(func: PrimFunc) -> set[Buffer | None]:
@@ -392,5 +416,5 @@ def _schedule_tile(
         _in_registers(sch, sch.get_loops(epilogue)[depth:])
     else:
         _in_registers(sch, sch.get_loops(copy)[depth:])
-        sch.vectorize(sch.get_loops(epilogue)[-1])
+        _in_registers(sch, sch.get_loops(epilogue)[depth:])
     parallelize(sch, outer, target, 2 * work_of(axes))
