@@ -26,22 +26,26 @@ class _Taps:
     """Which inputs and taps one axis of the output meets.
 
     With ``p = place + before`` these are the ``k`` with ``p - dilation * k`` a multiple of the
-    stride. The first of them is ``p * inverse % stride``, the others follow ``stride`` apart, each
-    ``dilation`` inputs further back.
+    stride. If stride and dilation have no common factor, the first of them is
+    ``p * inverse % stride``, the others follow ``stride`` apart, each ``dilation`` inputs further
+    back. A common factor divides ``p`` too, or there are none.
     """
 
-    def __init__(self, what: str, kernel: int, stride: int, dilation: int, before: int) -> None:
-        if math.gcd(stride, dilation) != 1:
-            raise VerifyError(
-                f"{what}: stride {stride} and dilation {dilation} must have no common factor"
-            )
-        self.kernel, self.stride, self.dilation, self.before = kernel, stride, dilation, before
-        self.inverse = pow(dilation, -1, stride) if stride > 1 else 0
-        self.count = -(-kernel // stride)
+    def __init__(self, kernel: int, stride: int, dilation: int, before: int) -> None:
+        self.kernel, self.before = kernel, before
+        self.factor = math.gcd(stride, dilation)
+        self.stride, self.dilation = stride // self.factor, dilation // self.factor
+        self.period = stride
+        self.inverse = pow(self.dilation, -1, self.stride) if self.stride > 1 else 0
+        self.count = -(-kernel // self.stride)
+
+    def _position(self, place: Any) -> Any:
+        at = place + self.before
+        return at if self.factor == 1 else at // self.factor
 
     def first(self, place: Any) -> Any:
         """The first tap that meets an output."""
-        return (place + self.before) * self.inverse % self.stride if self.stride > 1 else 0
+        return self._position(place) * self.inverse % self.stride if self.stride > 1 else 0
 
     def tap(self, place: Any, step: Any) -> Any:
         """The tap of a step."""
@@ -49,18 +53,23 @@ class _Taps:
 
     def input(self, place: Any, step: Any) -> Any:
         """The input of a step, perhaps outside of the image."""
-        at = place + self.before
+        at = self._position(place)
         if self.dilation != 1:
             at = at - self.first(place) * self.dilation
         return at // self.stride - step * self.dilation
 
     def exists(self, place: Any, step: Any) -> Expr:
-        """Whether the tap of a step lies in the kernel."""
-        return TRUE if self.kernel % self.stride == 0 else self.tap(place, step) < self.kernel
+        """Whether the tap of a step lies in the kernel, and meets the output."""
+        conditions = []
+        if self.factor > 1:
+            conditions.append((place + self.before) % self.factor == 0)
+        if self.kernel % self.stride:
+            conditions.append(self.tap(place, step) < self.kernel)
+        return and_(*conditions) if conditions else TRUE
 
     def reach(self) -> tuple[int, int]:
         """The least input that is asked for, and how far inputs go beyond ``place // stride``."""
-        places = range(self.stride)
+        places = range(self.period)
         least = min(self.input(place, self.count - 1) for place in places)
         most = max(self.input(place, 0) for place in places)
         return least, most
@@ -96,8 +105,7 @@ def conv_transpose(
             raise VerifyError(f"{what}: output_padding must be below stride or dilation")
     out_dtype = out_dtype or data.dtype
     taps = [
-        _Taps(what, int(kernel[a] or 0), stride[a], dilate[a], int(before[a]))
-        for a in range(spatial)
+        _Taps(int(kernel[a] or 0), stride[a], dilate[a], int(before[a])) for a in range(spatial)
     ]
     out = [
         (data.shape[2 + a] - 1) * stride[a]
