@@ -121,58 +121,29 @@ PIECEWISE = [
 ]  # fmt: skip
 
 
-def reciprocals() -> tuple[list[mp.mpf], list[mp.mpf]]:
-    """Return ``c`` and ``-log2 c`` for the 16 sixteenths of [1, 2), both of single precision.
+def reciprocals(count: int, base: mp.mpf, one: mp.mpf) -> tuple[list[mp.mpf], list[mp.mpf]]:
+    """Return ``c`` and ``-log c`` for equal parts of [1, 2), both of single precision.
 
-    In each interval ``c`` is that number near the reciprocal of its middle whose logarithm is
-    nearest to one of single precision, so that the look-up is much better than it looks. The first
-    and the last interval touch a power of two, where the result may cancel: there they are exact.
+    ``one`` is the number that stands for ``log 2``. In each interval ``c`` is that number near the
+    reciprocal of its middle whose logarithm is nearest to one of single precision, so that the
+    look-up is much better than it looks. The upper half's logarithms cancel with ``-one`` when the
+    exponent is -1: there the sum must be good. The first and the last interval touch a power of
+    two, where the result tends to zero: there they are exact.
     """
-    recips, logs = [], []
-    for i in range(16):
-        middle = 16 / (16 + mp.mpf(i) + mp.mpf("0.5"))
-        if i in (0, 15):
-            recips.append(mp.mpf(1) if i == 0 else mp.mpf("0.5"))
-            logs.append(mp.mpf(i // 15))
-            continue
+    recips, logs = [mp.mpf(1)], [mp.mpf(0)]
+    for i in range(1, count - 1):
+        middle = count / (count + mp.mpf(i) + mp.mpf("0.5"))
         best = None
-        start = int(mp.nint(middle * 2**24))
+        start = int(mp.nint(middle * 2**SINGLE))
         for numerator in range(start - 3000, start + 3000):
-            c = rounded(mp.mpf(numerator) / 2**24, SINGLE)
-            exact = -mp.log(c, 2)
-            error = abs(exact - rounded(exact, SINGLE))
-            if best is None or error < best[0]:
-                best = (error, c, rounded(exact, SINGLE))
-        recips.append(best[1])
-        logs.append(best[2])
-    return recips, logs
-
-
-def natural_logarithms() -> tuple[list[mp.mpf], list[mp.mpf]]:
-    """Return ``c`` and ``-log c``, as :func:`reciprocals` does for base 2.
-
-    The upper half's logarithms cancel with ``-ln 2`` (of single precision) when the exponent is
-    -1, so there it is ``-log c - ln 2`` that must be near to a single precision number.
-    """
-    recips, logs = [], []
-    ln2 = rounded(mp.log(2), SINGLE)
-    for i in range(16):
-        middle = 16 / (16 + mp.mpf(i) + mp.mpf("0.5"))
-        if i in (0, 15):
-            recips.append(mp.mpf(1) if i == 0 else mp.mpf("0.5"))
-            logs.append(ln2 * (i // 15))
-            continue
-        best = None
-        start = int(mp.nint(middle * 2**24))
-        for numerator in range(start - 3000, start + 3000):
-            c = rounded(mp.mpf(numerator) / 2**24, SINGLE)
-            wanted = -mp.log(c) + (ln2 - mp.log(2) if i >= 8 else 0)
+            c = rounded(mp.mpf(numerator) / 2**SINGLE, SINGLE)
+            wanted = -mp.log(c) / base + (one - mp.log(2) / base if 2 * i >= count else 0)
             error = abs(wanted - rounded(wanted, SINGLE))
             if best is None or error < best[0]:
                 best = (error, c, rounded(wanted, SINGLE))
         recips.append(best[1])
         logs.append(best[2])
-    return recips, logs
+    return [*recips, mp.mpf("0.5")], [*logs, one]
 
 
 HEADER = '''"""Look-up tables of the vector math library for AVX-512.
@@ -200,7 +171,7 @@ POLYNOMIALS: list[tuple[str, Real, tuple[mp.mpf, mp.mpf], int, int, str]] = [
     ("exp2", _half_period, (-SHORT, SHORT), 1, SINGLE, "2**r = 1 + r * P(r), |r| <= 1/64"),
     ("log", _log_ratio(mp.mpf(1)), LOG_RANGE, 4, SINGLE, "log(1 + r) = r * P(r)"),
     ("log2", _log_ratio(1 / mp.log(2)), LOG_RANGE, 4, SINGLE, "log2(1 + r) = r * P(r)"),
-    ("pow_log2", _log_ratio(1 / mp.log(2)), LOG_RANGE, 6, 53, "log2(1 + r) = r * P(r), in float64"),
+    ("pow_log2", _log_ratio(1 / mp.log(2)), LOG_RANGE, 5, 53, "log2(1 + r) = r * P(r), in float64"),
 ]
 
 
@@ -245,10 +216,9 @@ def main() -> None:
         out += _rows(piece.name, columns, note)
     powers = [rounded(mp.mpf(2) ** (mp.mpf(i) / 32), SINGLE) for i in range(32)]
     out += _rows("exp2", [powers], "2**(i/32)")
-    out += _rows("log2", [list(v) for v in reciprocals()], "c and -log2 c per sixteenth of [1, 2)")
-    out += _rows(
-        "log", [list(v) for v in natural_logarithms()], "c and -log c per sixteenth of [1, 2)"
-    )
+    for name, base in (("log", mp.mpf(1)), ("log2", mp.log(2))):
+        rows = reciprocals(16, base, rounded(mp.log(2) / base, SINGLE))
+        out += _rows(name, list(rows), "c and -log c for [1, 2) in 16 parts")
     out += ["}\n", "POLYNOMIALS: dict[str, tuple[float, ...]] = {"]
     for name, function, interval, degree, bits, note in POLYNOMIALS:
         coefs, error = _polynomial(function, interval, degree, bits)

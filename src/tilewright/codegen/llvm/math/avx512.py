@@ -11,48 +11,54 @@ overflow by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
-from tilewright.codegen.llvm.math.builder import Builder, Operand, Value
+from tilewright.codegen.llvm.math.builder import INF, NAN, Builder, Operand, Value
 from tilewright.codegen.llvm.math.coefficients import CONSTANTS
-from tilewright.codegen.llvm.math.spec import AVX512, math_variant
+from tilewright.codegen.llvm.math.spec import AVX512, REGISTER_BITS, math_variant
 from tilewright.codegen.llvm.math.tables import POLYNOMIALS, TABLES
 
-_LANES = 16
-_FLOATS = "<16 x float>"
-_INTRINSIC = f"call {_FLOATS} @llvm.x86.avx512"
-_ALL = "i16 -1, i32 4"  # every lane, rounding as the mode says
 _SIGN = -(1 << 31)
 
 
+def _lanes(b: Builder) -> int:
+    return REGISTER_BITS[AVX512] // b.fmt.bits
+
+
+def _call(b: Builder, name: str, text: Callable[..., str], *args: Value) -> Value:
+    """Call an intrinsic on each register; ``text`` makes its operands from those of ``args``."""
+    register = f"<{_lanes(b)} x {b.fmt.llvm}>"
+    head = f"call {register} @llvm.x86.avx512.{name}.512"
+    return b.by_parts(_lanes(b), lambda *parts: f"{head}({text(*parts)})", "f", *args)
+
+
+def _masked(b: Builder, name: str, *args: Value, number: int | None = None) -> Value:
+    """Call an intrinsic that takes a mask and a rounding mode: all lanes, the current mode."""
+    immediate = () if number is None else (f"i32 {number}",)
+    rest = (*immediate, f"<{_lanes(b)} x {b.fmt.llvm}> zeroinitializer", f"i{_lanes(b)} -1, i32 4")
+    kind = "ps" if b.fmt.bits == 32 else "pd"
+    return _call(b, f"mask.{name}.{kind}", lambda *parts: ", ".join((*parts, *rest)), *args)
+
+
 def lookup(b: Builder, table: Sequence[float], index: Value) -> Value:
-    """Return ``table[index]`` by the low 4 bits of the index (5 for 32 entries)."""
+    """Return ``table[index]`` for a table of one or two registers, by the index's low bits."""
+    lanes = _lanes(b)
     low, high = (
-        f"{_FLOATS} <{', '.join(f'float {b.scalar(v)}' for v in half)}>"
-        for half in (table[:_LANES], table[-_LANES:])
+        f"<{lanes} x {b.fmt.llvm}> <{', '.join(f'{b.fmt.llvm} {b.scalar(v)}' for v in half)}>"
+        for half in (table[:lanes], table[-lanes:])
     )
-    if len(table) == _LANES:
-        return b.by_parts(_LANES, lambda i: f"{_INTRINSIC}.permvar.sf.512({low}, {i})", "f", index)
-    return b.by_parts(
-        _LANES, lambda i: f"{_INTRINSIC}.vpermi2var.ps.512({low}, {i}, {high})", "f", index
+    single = b.fmt.bits == 32
+    if len(table) == lanes:
+        return _call(b, f"permvar.{'sf' if single else 'df'}", lambda i: f"{low}, {i}", index)
+    return _call(
+        b, f"vpermi2var.{'ps' if single else 'pd'}", lambda i: f"{low}, {i}, {high}", index
     )
-
-
-def _unary(b: Builder, name: str, x: Value, *rest: str) -> Value:
-    tail = ", ".join(rest)
-    return b.by_parts(_LANES, lambda a: f"{_INTRINSIC}.{name}.ps.512({a}, {tail})", "f", x)
-
-
-_UNUSED = f"{_FLOATS} zeroinitializer"  # what masked-off lanes would keep
 
 
 def scale(b: Builder, x: Value, exponent: Value) -> Value:
     """``x * 2**floor(exponent)``, rounded once, with overflow and gradual underflow."""
-    return b.by_parts(
-        _LANES,
-        lambda a, n: f"{_INTRINSIC}.mask.scalef.ps.512({a}, {n}, {_UNUSED}, {_ALL})",
-        "f", x, exponent,
-    )  # fmt: skip
+    return _masked(b, "scalef", x, exponent)
 
 
 def split(b: Builder, x: Value) -> tuple[Value, Value]:
@@ -60,13 +66,19 @@ def split(b: Builder, x: Value) -> tuple[Value, Value]:
 
     Zero has exponent minus infinity and infinity plus infinity, both with mantissa 1.
     """
-    exponent = _unary(b, "mask.getexp", x, _UNUSED, _ALL)
-    return exponent, _unary(b, "mask.getmant", x, "i32 8", _UNUSED, _ALL)
+    return _masked(b, "getexp", x), _masked(b, "getmant", x, number=8)
 
 
-def approximate(b: Builder, function: str, x: Value) -> Value:
-    """``rcp14`` or ``rsqrt14`` of x, good to 14 bits."""
-    return _unary(b, function, x, _UNUSED, "i16 -1")
+def nearest_int(b: Builder, x: Value) -> Value:
+    """Convert to integers; what is too large becomes the least one."""
+    texts = "<16 x i32> @llvm.x86.avx512.mask.cvtps2dq.512"
+    rest = "<16 x i32> zeroinitializer, i16 -1, i32 4"
+    return b.by_parts(_lanes(b), lambda a: f"call {texts}({a}, {rest})", "i", x)
+
+
+def round_to_32nds(b: Builder, x: Value) -> Value:
+    """Round to multiples of 1/32; infinities stay."""
+    return _masked(b, "rndscale", x, number=5 << 4 | 8)
 
 
 # ---- exponentials
@@ -180,29 +192,62 @@ def gelu_tanh(b: Builder, x: Value) -> Value:
 # ---- logarithms and roots
 
 
-def _reduced(b: Builder, name: str, x: Value) -> tuple[Value, Value, Value]:
+def _reduced(
+    b: Builder, recips: Sequence[float], logs: Sequence[float], x: Value
+) -> tuple[Value, Value, Value]:
     """Return ``e, t, r`` with ``log x = e * log 2 + t + log(1 + r)``."""
     e, m = split(b, x)
-    index = b.bits(m) >> 19
-    recips, logs = TABLES[name]
+    index = b.bits(m) >> (b.fmt.mantissa - 4)  # sixteenths of [1, 2)
     return e, lookup(b, logs, index), b.fma(m, lookup(b, recips, index), -1.0)
 
 
 @math_variant(isa=AVX512, ulp=1.75)
 def log(b: Builder, x: Value) -> Value:
-    e, t, r = _reduced(b, "log", x)
+    e, t, r = _reduced(b, *TABLES["log"], x)
     high = b.fma(e, CONSTANTS["ln2"][32][0], t)
     return b.fma(r, b.horner(r, POLYNOMIALS["log"]), high)
 
 
 @math_variant(isa=AVX512, ulp=1.75)
 def log2(b: Builder, x: Value) -> Value:
-    e, t, r = _reduced(b, "log2", x)
+    e, t, r = _reduced(b, *TABLES["log2"], x)
     return b.fma(r, b.horner(r, POLYNOMIALS["log2"]), e + t)
 
 
 @math_variant(isa=AVX512, ulp=1.5)
 def rsqrt(b: Builder, x: Value) -> Value:
-    y = approximate(b, "rsqrt14", x)
+    floats = "<16 x float> zeroinitializer, i16 -1"
+    y = _call(b, "rsqrt14.ps", lambda a: f"{a}, {floats}", x)
     rest = b.fma(-(x * y), y, 1.0)  # NaN for zero and infinity, whose results are in place
     return b.select(rest.compare("ord", rest), b.fma(rest * 0.5, y, y), y)
+
+
+def _power(b: Builder, a: Value, y: Value) -> Value:
+    """``a ** y`` for ``a >= 0``, but for NaN where it is 1 because ``y`` is 0 or ``a`` is 1."""
+    # y * log2 a needs 8 bits more than float32 has: float64 from the look-up to the fraction.
+    wide = b.in_double()
+    recips = TABLES["log2"][0]
+    logs = [-math.log2(recip) for recip in recips]
+    e, t, r = _reduced(wide, recips, logs, wide.convert(a))
+    # Estrin's scheme: these chains are long, and wait in the scheduler's queues.
+    c = POLYNOMIALS["pow_log2"]
+    pairs = [wide.fma(r, odd, even) for even, odd in zip(c[::2], c[1::2])]
+    ratio = wide.horner(r * r, pairs)
+    z = wide.fma(r, ratio, e + t) * wide.convert(y)
+    n = round_to_32nds(wide, z)
+    fraction = b.convert(z - n)
+    fraction = b.select(fraction.lt(1.0), fraction, 1.0)  # of infinity, any number will do
+    n = b.convert(n)
+    power = lookup(b, TABLES["exp2"][0], b.bits(n + b.fmt.magic / 32))
+    return scale(b, b.fma(fraction * b.horner(fraction, POLYNOMIALS["exp2"]), power, power), n)
+
+
+@math_variant(isa=AVX512, ulp=2.0, registers=2)
+def pow(b: Builder, x: Value, y: Value) -> Value:
+    a = b.abs(x)
+    p = b.select(y.eq(0.0) | a.eq(1.0), 1.0, _power(b, a, y))
+    # The sign of an odd power. A y too large for an integer becomes an even one.
+    whole = b.call("nearbyint", y).eq(y)
+    odd = b.select(whole, nearest_int(b, y) << 31, 0)
+    p = b.from_bits(b.bits(p) ^ (odd & b.bits(x)))
+    return b.select(x.lt(0.0) & x.gt(-INF) & ~whole, NAN, p)

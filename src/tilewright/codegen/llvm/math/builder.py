@@ -156,13 +156,11 @@ class Builder:
         }
         self._scalars = {"f": fmt.llvm, "i": f"i{fmt.bits}", "m": "i1"}
         self._constants: dict[tuple[str, float], str] = {}
-        self._count = 0
         self.depends: list[tuple[str, str, int]] = []  # functions that the formula calls
 
     def line(self, kind: str, text: str) -> Value:
         """Append ``%tN = text`` and return the value."""
-        self._count = count = self._count + 1
-        name = f"%t{count}"
+        name = f"%t{len(self.lines)}"
         self.lines.append(f"  {name} = {text}")
         return Value(self, kind, name)
 
@@ -189,6 +187,18 @@ class Builder:
         if self.fmt is FLOAT32:  # LLVM spells float constants as the equal double
             value = struct.unpack("<f", struct.pack("<f", value))[0]
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+    def in_double(self) -> Builder:
+        """Return a builder that goes on with the same function in float64."""
+        wide = Builder(FLOAT64, self.lanes)
+        wide.lines, wide.depends = self.lines, self.depends
+        return wide
+
+    def convert(self, x: Value) -> Value:
+        """Bring a floating value of another format to this one."""
+        source = x.builder
+        op = "fpext" if source.fmt.bits < self.fmt.bits else "fptrunc"
+        return self.line("f", f"{op} {source.types['f']} {x.name} to {self.types['f']}")
 
     def const(self, value: float) -> Value:
         """Return a splat constant as a value."""

@@ -28,9 +28,6 @@ GENERIC, AVX512 = "generic", "avx512"
 REGISTER_BITS = {AVX512: 512}
 """Instruction sets that have formulas of their own, with the width of their registers."""
 
-MOST_REGISTERS = 4
-"""Vectors that are computed side by side, which hides latency; more would spill."""
-
 
 @dataclass(frozen=True)
 class MathSpec:
@@ -63,9 +60,16 @@ class MathFunction:
     depends: tuple[MathRequest, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Variant:
+    formula: Formula
+    ulp: float
+    registers: int  # the most vectors that it computes side by side
+
+
 _SPECS: dict[str, MathSpec] = {}
 _HELPERS: dict[str, Callable[[], MathFunction]] = {}
-_VARIANTS: dict[tuple[str, str, str], tuple[Formula, float]] = {}  # (name, dtype, isa)
+_VARIANTS: dict[tuple[str, str, str], _Variant] = {}  # by name, dtype, instruction set
 
 MATH_FUNCTIONS: Mapping[str, MathSpec] = MappingProxyType(_SPECS)
 """Every public function by name."""
@@ -92,11 +96,16 @@ def math_function(
     return register
 
 
-def math_variant(*, isa: str, ulp: float, dtype: str = "float32") -> Callable[[Formula], Formula]:
-    """Register an instruction set's own formula for the function of the same name."""
+def math_variant(
+    *, isa: str, ulp: float, dtype: str = "float32", registers: int = 4
+) -> Callable[[Formula], Formula]:
+    """Register an instruction set's own formula for the function of the same name.
+
+    Up to ``registers`` vectors are computed side by side, which hides latency until they spill.
+    """
 
     def register(formula: Formula) -> Formula:
-        _VARIANTS[formula.__name__, dtype, isa] = (formula, ulp)
+        _VARIANTS[formula.__name__, dtype, isa] = _Variant(formula, ulp, registers)
         return formula
 
     return register
@@ -110,7 +119,7 @@ def instruction_set(features: Collection[str]) -> str:
 def max_ulp(name: str, dtype: str, isa: str = GENERIC) -> float:
     """Return the stated bound of a function on an instruction set."""
     variant = _VARIANTS.get((name, dtype, isa))
-    return variant[1] if variant else _SPECS[name].max_ulp[dtype]
+    return variant.ulp if variant else _SPECS[name].max_ulp[dtype]
 
 
 def has_variant(name: str, dtype: str, isa: str) -> bool:
@@ -170,9 +179,9 @@ def emit_math(name: str, dtype: str, lanes: int, isa: str = GENERIC) -> MathFunc
     builder, formula = Builder(FORMATS[dtype], lanes), _SPECS[name].formula
     variant = _VARIANTS.get((name, dtype, isa))
     if variant is not None:
-        formula, _ = variant
+        formula = variant.formula
         register = REGISTER_BITS[isa] // builder.fmt.bits
-        width = min(-(-lanes // register), MOST_REGISTERS) * register
+        width = min(-(-lanes // register), variant.registers) * register
         if lanes != width:
             formula = _by_call(name, dtype, width, isa)
     return _emit(_SPECS[name], formula, builder)
