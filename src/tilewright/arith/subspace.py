@@ -167,7 +167,7 @@ def inverse_affine_iter_map(
         for arg in args:
             piece = value // arg.scale
             top = whole is not None and same_value(arg.scale * arg.extent, whole)
-            if len(args) > 1 and not top:
+            if len(args) > 1 and not top and known_int(arg.extent) != 0:
                 piece = piece % arg.extent
             give(arg, analyzer.simplify(piece))
 

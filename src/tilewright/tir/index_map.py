@@ -247,6 +247,8 @@ class IndexMap(Node):
     ) -> tuple[Expr, ...]:
         """Return the least shape that holds the images of all indices inside ``shape``."""
         self._check_ndim(shape)
+        if any(as_int(as_expr(extent)) == 0 for extent in shape):
+            return tuple(const(0) for _ in self.final_indices)  # there is nothing to hold
         if all(type(expr) is Var for expr in self.final_indices):
             sizes = dict(zip(self.initial_indices, map(as_expr, shape)))
             if all(expr in sizes for expr in self.final_indices):

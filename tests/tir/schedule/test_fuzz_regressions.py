@@ -702,3 +702,87 @@ def main(A: T.Buffer((3, 4), "float32"), Z: T.Buffer((3, 4), "float32")):
     sch = Schedule(func)
     (loop,) = sch.get_loops("B")
     refuses(sch, lambda: sch.split(loop, [None, 2], tail="pad"), "it would match a part of 'A'")
+
+
+def test_parallel_of_a_nest_inside_of_an_init() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4, 3), "float32"), Z: T.Buffer((4,), "float32")):
+    for i, k in T.grid(4, 3):
+        with T.block("Z"):
+            v, r = T.axis.remap("SR", [i, k])
+            with T.init():
+                Z[v] = T.float32(0)
+            Z[v] = Z[v] + A[v, r]
+""")
+    sch = Schedule(func)
+    sch.blockize(sch.get_loops("Z")[0])
+    sch.parallel(sch.get_loops("Z_init")[0])
+    check(sch, func)
+
+
+def test_transform_layout_of_nothing() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((2,), "float32"), Z: T.Buffer((2,), "float32")):
+    B = T.alloc_buffer((0, 2), "float32")
+    for k, i in T.grid(0, 2):
+        with T.block("B"):
+            u, v = T.axis.remap("SS", [k, i])
+            B[u, v] = A[v]
+    for i in T.serial(2):
+        with T.block("Z"):
+            v = T.axis.spatial(2, i)
+            Z[v] = A[v]
+""")
+    sch = Schedule(func)
+    sch.transform_layout("B", ("write", 0), lambda u, v: (u * 6 + v,), pad_value=1)
+    check(sch, func)
+
+
+def test_transform_layout_knows_extents_inside_of_their_loops_only() -> None:
+    """The loops of ``B`` run for ``n >= 5`` only; ``v % n`` of ``Z`` is no ``v`` for all that."""
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, z: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    Z = T.match_buffer(z, (2,), "float32")
+    B = T.alloc_buffer((n, 2), "float32")
+    for i, j in T.grid(n, 2):
+        with T.block("B"):
+            v, w = T.axis.remap("SS", [i, j])
+            B[v, w] = A[v]
+    for i0, i1, j in T.grid(5, n // 5, 2):
+        with T.block("C"):
+            v = T.axis.spatial(n, i0 * (n // 5) + i1)
+            w = T.axis.spatial(2, j)
+            B[v, w] = A[v] + T.float32(1)
+    for j in T.serial(2):
+        with T.block("Z"):
+            v = T.axis.spatial(2, j)
+            Z[v] = B[v % n, v]
+""")
+    for n in (1, 2, 5):
+        sch = Schedule(func)
+        sch.transform_layout(
+            "B", ("write", 0), lambda v, w: (v * 4 + w,), assume_injective_transform=True
+        )
+        check(sch, func, n=n)
+
+
+def test_write_at_of_rows_that_grow() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((2, 2), "float32"), Z: T.Buffer((2, 2), "float32")):
+    for i in T.serial(2):
+        for j0, j1 in T.grid(4, 1):
+            with T.block("Z"):
+                v = T.axis.spatial(2, i)
+                w = T.axis.spatial(i + 1, j0 + j1)
+                T.where(j0 + j1 < i + 1)
+                Z[v, w] = A[w, v]
+""")
+    sch = Schedule(func)
+    loop = sch.get_loops("Z")[0]
+    refuses(sch, lambda: sch.write_at(loop, "Z", 0, "global"), "leaves elements out")

@@ -276,6 +276,15 @@ def _share(a: Block, b: Block) -> bool:
     return bool(written & used) or any(region.buffer in other_written for region in a.reads)
 
 
+def _dependencies(state: ScheduleState, loop: For, blocks: list[BlockRealize]) -> DependencyGraph:
+    """The dependencies between the blocks of a scope; in an init, those below the loop only."""
+    scope = state.scope_block(loop)
+    graph = block_dependencies(scope)
+    if all(realize.block.name in graph.children for realize in blocks):
+        return graph
+    return DependencyGraph(blocks, scope)
+
+
 def check_independent_iterations(
     sch: Schedule,
     loops: Sequence[For],
@@ -288,7 +297,7 @@ def check_independent_iterations(
     If iterations may be ``repeated``, that other iteration may be the same one, run before.
     """
     loop = loops[-1]
-    graph = block_dependencies(sch.state.scope_block(loop))
+    graph = _dependencies(sch.state, loop, blocks)
     below = {realize.block.name: realize for realize in blocks}
     for opaque in graph.opaque:
         if opaque.source in below and opaque.target in below:
@@ -376,7 +385,7 @@ def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = 
     scope = state.scope_block(loop)
     check_only_blocks(sch, loop.body, what)
     blocks = child_blocks(loop.body)
-    graph = block_dependencies(scope)
+    graph = _dependencies(state, loop, blocks)
     below = {realize.block.name for realize in blocks}
     variable = {loop.loop_var}
     for realize in blocks:
@@ -435,7 +444,7 @@ def check_repeatable(sch: Schedule, loop: For, what: str) -> None:
     state = sch.state
     check_only_blocks(sch, loop.body, what)
     blocks = child_blocks(loop.body)
-    graph = block_dependencies(state.scope_block(loop))
+    graph = _dependencies(state, loop, blocks)
     below = {realize.block.name: realize for realize in blocks}
     outside = {loop.loop_var, *(item.loop_var for item in state.loops_above(loop))}
     for realize in blocks:

@@ -167,19 +167,20 @@ class Handover:
         if write.realize.predicate is TRUE:
             return []
         known = self.analyzer()
-        for item in write.inner:
-            known.bind(item.loop_var, Range(item.min, item.extent))
         left = []
-        for condition in conjuncts(write.realize.predicate):
-            if known.can_prove(condition):
-                continue
-            with known.constraint(not_(condition)):
-                outside = any(
-                    known.can_prove(low >= extent)
-                    for (low, _), extent in zip(write.places(), write.region.buffer.shape)
-                )
-            if not outside:
-                left.append(condition)
+        with known.constraint(TRUE):  # the loops below have iterations here only
+            for item in write.inner:
+                known.bind(item.loop_var, Range(item.min, item.extent))
+            for condition in conjuncts(write.realize.predicate):
+                if known.can_prove(condition):
+                    continue
+                with known.constraint(not_(condition)):
+                    outside = any(
+                        known.can_prove(low >= extent)
+                        for (low, _), extent in zip(write.places(), write.region.buffer.shape)
+                    )
+                if not outside:
+                    left.append(condition)
         return left
 
     def analyzer(self) -> Analyzer:

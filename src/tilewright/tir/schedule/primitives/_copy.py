@@ -427,7 +427,10 @@ def why_not_filled(box: Box, blocks: Sequence[BlockRealize], buffer: Buffer) -> 
         return "what it writes has holes"
     scope = box.scope
     for realize in blocks:
-        if restricting_conjuncts(realize, scope.state.analyzer(scope.func_name)):
+        fixed = all(scope.is_fixed(realize, axis) for axis in realize.block.iter_vars)
+        if (realize.predicate is not TRUE and not fixed) or restricting_conjuncts(
+            realize, scope.state.analyzer(scope.func_name)
+        ):
             return "its predicate leaves elements out"
         regions = [region for region in realize.block.writes if region.buffer is buffer]
         if len(regions) != 1:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Call, Expr, Mutator, Range, Var, dtypes
+from tilewright.ir import TRUE, Call, Expr, Mutator, Range, Var, dtypes
 from tilewright.tir import (
     Block,
     BlockRealize,
@@ -82,18 +82,21 @@ class LayoutRewriter(Mutator):
         return BufferStore(node.buffer, value, indices)
 
     def visit_For(self, node: For) -> Stmt:
-        self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
-        return self.generic_visit(node)  # type: ignore[no-any-return]
+        # That the loop has iterations is known inside of it only.
+        with self.analyzer.constraint(TRUE):
+            self.analyzer.bind(node.loop_var, Range(node.min, node.extent), override=True)
+            return self.generic_visit(node)  # type: ignore[no-any-return]
 
     def visit_Block(self, node: Block) -> Stmt:
         self.check_not_aliased(node)
         accesses = any(region.buffer is self.old for region in (*node.reads, *node.writes))
-        for iter_var in node.iter_vars:
-            self.analyzer.bind(iter_var.var, iter_var.dom, override=True)
-        for match in node.match_buffers:
-            self.visit(match)
-        body = self.visit(node.body)
-        init = None if node.init is None else self.visit(node.init)
+        with self.analyzer.constraint(TRUE):
+            for iter_var in node.iter_vars:
+                self.analyzer.bind(iter_var.var, iter_var.dom, override=True)
+            for match in node.match_buffers:
+                self.visit(match)
+            body = self.visit(node.body)
+            init = None if node.init is None else self.visit(node.init)
         if body is node.body and init is node.init:
             if accesses:
                 raise self.refuse(f"is used opaquely by block {node.name!r}")
