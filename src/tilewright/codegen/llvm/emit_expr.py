@@ -376,18 +376,17 @@ class ExprEmitter(Writer, Visitor):
     def float_extremum(self, test: str, dtype: str, a: str, b: str, one_number: bool) -> str:
         """The greater (``ogt``) or lesser (``olt``) of two floats; NaN if either is.
 
-        A comparison with NaN picks ``b``. So ``b`` needs no test of its own if ``a`` is a number;
-        else ``b`` is what is new to a running extremum, and its test isn't waited for.
+        A comparison with NaN picks ``b``, which is enough if ``a`` is a number. Else one operand
+        must be tested: LLVM tests the first, which is to be the one that is new to a running
+        extremum, so that the test isn't waited for.
         """
         kind, mask = register_type(dtype), self.mask_type(dtype)
         if one_number:
             compared = self.guarded(f"fcmp {test} {kind} {a}, {b}", a, b)
             return self.guarded(f"select {mask} {compared}, {kind} {a}, {kind} {b}", compared, a, b)
-        compared = self.guarded(f"fcmp {test} {kind} {b}, {a}", a, b)
-        text = f"select {mask} {compared}, {kind} {b}, {kind} {a}"
-        picked = self.guarded(text, compared, a, b)
-        nan = self.guarded(f"fcmp uno {kind} {b}, {b}", b)
-        return self.guarded(f"select {mask} {nan}, {kind} {b}, {kind} {picked}", nan, b, picked)
+        name = "maximum" if test == "ogt" else "minimum"
+        text = f"call nsz {kind} @llvm.{name}.{intrinsic_suffix(dtype)}({kind} {b}, {kind} {a})"
+        return self.guarded(text, a, b)
 
     def visit_Min(self, node: Any) -> str:
         return self._extremum(node, "olt", "min")

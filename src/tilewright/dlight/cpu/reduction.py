@@ -28,6 +28,7 @@ from tilewright.dlight.cpu.blocks import (
     work_of,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
+from tilewright.ir import as_int
 from tilewright.target import Target
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
@@ -40,6 +41,8 @@ _ROWS_AT_A_TIME = 8
 # Vectors of partial results of a row, and how many elements each lane must get to be worth it.
 _ROW_VECTORS = (8, 4, 2, 1)
 _PER_LANE = 4
+# Steps of a short row that are written out.
+_UNROLLED = 8
 
 
 def schedule_reduction(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0) -> None:
@@ -180,6 +183,9 @@ def _row(
         init = sch.decompose_reduction(partial, sch.get_loops(partial)[skip + len(outer)])
         sch.vectorize(sch.get_loops(partial)[-1])
         sch.vectorize(sch.get_loops(init)[-1])
+        steps = as_int(sch.get(sch.get_loops(partial)[-2]).extent)
+        if steps is not None and steps <= _UNROLLED:
+            sch.unroll(sch.get_loops(partial)[-2])
         if len(sch.get(rv).writes) == 1 or width <= lanes:
             break
         # Tuples have no operation that joins the lanes of a vector: first the vectors are joined.

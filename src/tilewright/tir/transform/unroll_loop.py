@@ -130,7 +130,9 @@ class _TileLoops:
             if not isinstance(extent, IntImm):
                 return False
             size *= extent.value
-        return size <= self.tile_bytes
+        # What wasn't put into registers on purpose, such as a row between two stages, belongs
+        # there only if it leaves room for others.
+        return size <= self.tile_bytes // (1 if buffer.scope == "local" else 4)
 
     def _walk(self, node: Any, path: list[For]) -> None:
         if isinstance(node, For):

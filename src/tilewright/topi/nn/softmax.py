@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright import te
-from tilewright.ir import Expr
+from tilewright.ir import Expr, const
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, compute
 from tilewright.topi.elementwise import fast_dtype
@@ -57,7 +57,8 @@ def softmax(x: Tensor, axis: int = -1) -> Tensor:
     total = compute(outer, lambda *i: te.sum(powers(*along(i, j.var)), axis=j), name="softmax_sum")
     made: Tensor = compute(
         x.shape,
-        lambda *i: cast_expr(powers(*i) / total(*drop(i)), x.dtype),
+        # One division a row: the sum is at least one, so its inverse loses nothing.
+        lambda *i: cast_expr(powers(*i) * (const(1, wide) / total(*drop(i))), x.dtype),
         name="softmax",
         tag="softmax",
     )
