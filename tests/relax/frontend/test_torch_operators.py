@@ -339,6 +339,21 @@ def test_convolution_and_pooling() -> None:
             "conv2d unbatched": lambda x: F.conv2d(x[0], weight),
             "conv1d": lambda x: F.conv1d(x[:, :, 0], weight[:, :, 0], bias, padding=1),
             "conv_transpose2d": lambda x: F.conv_transpose2d(x, up, stride=2, padding=1),
+            "conv_transpose2d groups": lambda x: F.conv_transpose2d(x, up, bias[:2].repeat(3),
+                                                                    3, 0, 1, 3, (2, 1)),
+            "conv_transpose2d unbatched": lambda x: F.conv_transpose2d(x[0], up, stride=2),
+            "conv_transpose1d": lambda x: F.conv_transpose1d(x[:, :, 0], up[:, :, 0], stride=3),
+            "conv_transpose3d": lambda x: F.conv_transpose3d(x[:, :, None], up[:, :, None],
+                                                             stride=2, padding=(0, 1, 1)),
+            "conv3d": lambda x: F.conv3d(x[:, :, None], weight[:, :, None], stride=(1, 2, 1)),
+            "max_pool1d": lambda x: F.max_pool1d(x[:, :, 0], 3, stride=2, padding=1),
+            "max_pool3d": lambda x: F.max_pool3d(x, (2, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1)),
+            "avg_pool1d": lambda x: F.avg_pool1d(x[0], 3, 2, 1),
+            "avg_pool3d": lambda x: F.avg_pool3d(x, (3, 2, 2), 2, (1, 0, 0)),
+            "adaptive_avg_pool1d": lambda x: F.adaptive_avg_pool1d(x[0], 3),
+            "adaptive_avg_pool2d 5": lambda x: F.adaptive_avg_pool2d(x, (5, None)),
+            "adaptive_avg_pool3d": lambda x: F.adaptive_avg_pool3d(x, (2, 3, 4)),
+            "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, (3, 7)),
             "max_pool2d": lambda x: F.max_pool2d(x, 3, stride=2, padding=1),
             "max_pool2d ceil": lambda x: F.max_pool2d(x, 2, ceil_mode=True),
             "avg_pool2d": lambda x: F.avg_pool2d(x, 2),
@@ -348,7 +363,7 @@ def test_convolution_and_pooling() -> None:
             "upsample": lambda x: F.interpolate(x, scale_factor=2, mode="nearest"),
         },
         tensor(2, 3, 7, 7),
-    )
+    )  # fmt: skip
 
 
 def test_normalisation() -> None:

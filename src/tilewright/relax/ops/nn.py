@@ -1,4 +1,4 @@
-"""Operators of neural networks: convolution, pooling, normalisation, attention, padding."""
+"""Operators of neural networks: normalisation, attention, padding."""
 
 from __future__ import annotations
 
@@ -16,16 +16,31 @@ from tilewright.relax.ops.common import (
     known,
     normal_axes,
     normal_axis,
-    padding_pairs,
-    pair,
     require_equal,
-    require_ndim,
-    same_dtype,
     tensor_like,
     topi_rule,
-    window,
+)
+from tilewright.relax.ops.convolution import (
+    conv1d,
+    conv1d_transpose,
+    conv2d,
+    conv2d_transpose,
+    conv3d,
+    conv3d_transpose,
 )
 from tilewright.relax.ops.manipulate import reshape
+from tilewright.relax.ops.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from tilewright.relax.ops.unary import (
     dropout,
     gelu,
@@ -196,184 +211,6 @@ def group_norm(
     return add(multiply(normal, reshape(gamma, view)), reshape(beta, view))
 
 
-# ---- convolution and pooling -----------------------------------------------------------------
-
-
-def _conv_shape(
-    data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, groups: int, spatial: int
-) -> StructInfo:
-    require_ndim(data, spatial + 2, "data")
-    require_ndim(weight, spatial + 2, "weight")
-    x, w = known(data, "data"), known(weight, "weight")
-    strides, dilation = pair(strides, spatial), pair(dilation, spatial)
-    before, after = padding_pairs(padding, spatial)
-    require_equal("input channels differ (data, weight * groups)", x[1], simplify(w[1] * groups))
-    outputs = as_int(w[0])
-    if outputs is not None and outputs % groups:
-        raise InferenceError(f"{outputs} output channels do not divide into {groups} groups")
-    extents = [
-        window(x[2 + i], w[2 + i], strides[i], before[i], after[i], dilation[i])
-        for i in range(spatial)
-    ]
-    return TensorStructInfo((x[0], w[0], *extents), same_dtype(data, weight))
-
-
-@operator(
-    "nn.conv1d",
-    legalize=lambda data, weight, strides, padding, dilation, groups: topi.nn.conv1d(
-        data, weight, strides, padding, dilation, groups
-    ),
-)
-def conv1d(
-    data: Tensor,
-    weight: Tensor,
-    strides: int = 1,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int = 1,
-    groups: int = 1,
-) -> StructInfo:
-    """Convolution over one axis: data ``[N, C, W]``, weight ``[O, C / groups, K]``."""
-    return _conv_shape(data, weight, strides, padding, dilation, groups, 1)
-
-
-@operator(
-    "nn.conv2d",
-    legalize=lambda data, weight, strides, padding, dilation, groups: topi.nn.conv2d(
-        data, weight, strides, padding, dilation, groups
-    ),
-)
-def conv2d(
-    data: Tensor,
-    weight: Tensor,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    groups: int = 1,
-) -> StructInfo:
-    """Convolution over two axes: data ``[N, C, H, W]``, weight ``[O, C / groups, KH, KW]``."""
-    return _conv_shape(data, weight, strides, padding, dilation, groups, 2)
-
-
-@operator(
-    "nn.conv3d",
-    legalize=lambda data, weight, strides, padding, dilation, groups: topi.nn.conv3d(
-        data, weight, strides, padding, dilation, groups
-    ),
-)
-def conv3d(
-    data: Tensor,
-    weight: Tensor,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    groups: int = 1,
-) -> StructInfo:
-    """Convolution over three axes: data ``[N, C, D, H, W]``, weight ``[O, C / groups, …]``."""
-    return _conv_shape(data, weight, strides, padding, dilation, groups, 3)
-
-
-@operator(
-    "nn.conv2d_transpose",
-    legalize=lambda data, weight, strides, padding, output_padding: topi.nn.conv2d_transpose(
-        data, weight, strides, padding, output_padding
-    ),
-)
-def conv2d_transpose(
-    data: Tensor,
-    weight: Tensor,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    output_padding: int | tuple[int, ...] = 0,
-) -> StructInfo:
-    """Transposed convolution: data ``[N, I, H, W]``, weight ``[I, O, KH, KW]``."""
-    info: Any = data
-    filters: Any = weight
-    require_ndim(info, 4, "data")
-    require_ndim(filters, 4, "weight")
-    x, w = known(info, "data"), known(filters, "weight")
-    steps, extra = pair(strides), pair(output_padding)
-    before, after = padding_pairs(padding)
-    require_equal("input channels differ", x[1], w[0])
-    extents = [
-        simplify((x[2 + i] - 1) * steps[i] + w[2 + i] - before[i] - after[i] + extra[i])
-        for i in range(2)
-    ]
-    return TensorStructInfo((x[0], w[1], *extents), same_dtype(info, filters))
-
-
-def _pool_shape(
-    data: Any, pool_size: Any, strides: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> StructInfo:
-    require_ndim(data, 4, "data")
-    x = known(data, "data")
-    size, steps, reach = pair(pool_size), pair(strides), pair(dilation)
-    before, after = padding_pairs(padding)
-    extents = [
-        window(x[2 + i], size[i], steps[i], before[i], after[i], reach[i], ceil_mode=ceil_mode)
-        for i in range(2)
-    ]
-    return TensorStructInfo((x[0], x[1], *extents), data.dtype)
-
-
-@operator(
-    "nn.max_pool2d",
-    legalize=lambda data, pool_size, strides, padding, dilation, ceil_mode: topi.nn.max_pool2d(
-        data, pool_size, strides, padding, dilation, ceil_mode=ceil_mode
-    ),
-)
-def max_pool2d(
-    data: Tensor,
-    pool_size: int | tuple[int, ...] = 1,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    ceil_mode: bool = False,
-) -> StructInfo:
-    """Greatest element of each window of ``[N, C, H, W]``."""
-    return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode)
-
-
-@operator(
-    "nn.avg_pool2d",
-    legalize=lambda data, pool_size, strides, padding, ceil_mode, count_include_pad: (
-        topi.nn.avg_pool2d(
-            data,
-            pool_size,
-            strides,
-            padding,
-            ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad,
-        )
-    ),
-)
-def avg_pool2d(
-    data: Tensor,
-    pool_size: int | tuple[int, ...] = 1,
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-) -> StructInfo:
-    """Mean of each window of ``[N, C, H, W]``."""
-    return _pool_shape(data, pool_size, strides, padding, 1, ceil_mode)
-
-
-@operator(
-    "nn.adaptive_avg_pool2d",
-    legalize=lambda data, output_size: topi.nn.adaptive_avg_pool2d(data, output_size),
-)
-def adaptive_avg_pool2d(data: Tensor, output_size: int | tuple[int, ...] = 1) -> StructInfo:
-    """Mean over equal windows chosen so that the result has ``output_size``, which must divide."""
-    info: Any = data
-    require_ndim(info, 4, "data")
-    n, c, *extents = known(info, "data")
-    size = pair(output_size)
-    for extent, target in zip(extents, size):
-        if target != 1 and (as_int(extent) is None or as_int(extent) % target):  # type: ignore[operator]
-            raise InferenceError(f"extent {extent!r} is no constant multiple of {target}")
-    return TensorStructInfo((n, c, *size), info.dtype)
-
-
 # ---- padding ---------------------------------------------------------------------------------
 
 
@@ -410,14 +247,21 @@ def pad(data: Tensor, pad_width: tuple[int, ...], pad_value: float = 0.0) -> Str
 
 
 __all__ = [
+    "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool2d",
     "attention",
+    "avg_pool1d",
     "avg_pool2d",
+    "avg_pool3d",
     "batch_norm",
     "conv1d",
+    "conv1d_transpose",
     "conv2d",
     "conv2d_transpose",
     "conv3d",
+    "conv3d_transpose",
     "dropout",
     "gelu",
     "gelu_tanh",
@@ -427,7 +271,9 @@ __all__ = [
     "layer_norm",
     "leaky_relu",
     "log_softmax",
+    "max_pool1d",
     "max_pool2d",
+    "max_pool3d",
     "pad",
     "relu",
     "relu6",

@@ -11,11 +11,10 @@ from tilewright import te
 from tilewright.ir import Expr, as_int
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor
 from tilewright.topi.nn.pad import pad
+from tilewright.topi.nn.spatial import axis_names, compute_image
 from tilewright.topi.utils import padding_of, pair, require_equal, require_ndim
-
-_AXIS_NAMES = ("d", "h", "w")
 
 
 def _conv(
@@ -53,7 +52,7 @@ def _conv(
         (source.shape[2 + a] - (kernel[a] - 1) * dilate[a] - 1) // stride[a] + 1
         for a in range(spatial)
     )
-    names = _AXIS_NAMES[3 - spatial :]
+    names = axis_names(spatial)
     rc = te.reduce_axis((0, weight.shape[1]), "rc")
     window = [te.reduce_axis((0, kernel[a]), f"r{names[a]}") for a in range(spatial)]
     group_in, group_out = weight.shape[1], filters // groups
@@ -70,11 +69,7 @@ def _conv(
         result: Expr = te.sum(left * right, axis=[rc, *window])
         return result
 
-    arguments = "n, f, " + ", ".join(names)
-    scope: dict[str, Any] = {"formula": formula}
-    named = eval(f"lambda {arguments}: formula({arguments})", scope)  # axes get readable names
-    made: Tensor = compute((data.shape[0], filters, *out), named, name=what, tag=f"{what}_nchw")
-    return made
+    return compute_image((data.shape[0], filters, *out), "f", formula, what, f"{what}_nchw")
 
 
 def conv1d(

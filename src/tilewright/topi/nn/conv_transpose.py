@@ -15,11 +15,10 @@ from tilewright import te
 from tilewright.ir import TRUE, Expr, and_, as_int
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor
 from tilewright.topi.nn.pad import pad
+from tilewright.topi.nn.spatial import axis_names, compute_image
 from tilewright.topi.utils import padding_of, pair, require_equal, require_ndim
-
-_AXIS_NAMES = ("d", "h", "w")
 
 
 class _Taps:
@@ -121,7 +120,7 @@ def conv_transpose(
         high.append(max(0, beyond // stride[a] + most))
     source = pad(data, (0, 0, *low), (0, 0, *high)) if any(low) or any(high) else data
     group_in, group_out = data.shape[1] // groups, weight.shape[1]
-    names = _AXIS_NAMES[3 - spatial :]
+    names = axis_names(spatial)
     rc = te.reduce_axis((0, group_in), "rc")
     steps = [te.reduce_axis((0, axis.count), f"r{name}") for axis, name in zip(taps, names)]
 
@@ -139,13 +138,8 @@ def conv_transpose(
         )
         return result
 
-    arguments = "n, f, " + ", ".join(names)
-    scope: dict[str, Any] = {"formula": formula}
-    named = eval(f"lambda {arguments}: formula({arguments})", scope)  # axes get readable names
-    made: Tensor = compute(
-        (data.shape[0], group_out * groups, *out), named, name=what, tag=f"{what}_nchw"
-    )
-    return made
+    shape = (data.shape[0], group_out * groups, *out)
+    return compute_image(shape, "f", formula, what, f"{what}_nchw")
 
 
 def conv1d_transpose(

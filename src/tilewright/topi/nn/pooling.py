@@ -1,37 +1,75 @@
-"""Pooling over windows of channel-first tensors."""
+"""Pooling over windows of channel-first tensors, over any number of spatial axes."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import Expr, as_int, const, maximum, minimum
+from tilewright.ir import Expr, and_, as_int, const, maximum, minimum
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor
 from tilewright.topi.elementwise import fast_dtype
 from tilewright.topi.nn.pad import pad
+from tilewright.topi.nn.spatial import axis_names, compute_image
 from tilewright.topi.reduction import mean
 from tilewright.topi.utils import padding_of, pair, require_ndim
 
 
-def _window(
-    x: Tensor, pool_size: Any, strides: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> tuple[Any, ...]:
-    """Return kernel, strides, dilation, padding before and after, and the output extents."""
-    require_ndim("pool2d", x, 4)
-    kernel, stride = pair(pool_size, 2), pair(strides, 2)
-    dilate = pair(dilation, 2)
-    before, after_given = padding_of(padding, 2)
+@dataclass(frozen=True)
+class _Windows:
+    """Windows that slide over an image; ``after`` includes what ``ceil_mode`` adds."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    out: tuple[Expr, ...]
+
+    @property
+    def padded(self) -> bool:
+        return any(self.before) or any(self.after)
+
+    def steps(self) -> list[Any]:
+        """Reduction axes over a window."""
+        names = axis_names(len(self.kernel))
+        return [te.reduce_axis((0, size), f"r{name}") for size, name in zip(self.kernel, names)]
+
+    def at(self, place: Sequence[Expr], steps: Sequence[Any]) -> list[Expr]:
+        """The element that a step of a window reads."""
+        return [
+            p * stride + step.var * dilation
+            for p, step, stride, dilation in zip(place, steps, self.stride, self.dilation)
+        ]
+
+
+def _windows(
+    what: str,
+    x: Tensor,
+    spatial: int,
+    pool_size: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+) -> _Windows:
+    require_ndim(what, x, spatial + 2)
+    kernel, stride = pair(pool_size, spatial), pair(strides, spatial)
+    dilate = pair(dilation, spatial)
+    before, after_given = padding_of(padding, spatial)
     after = list(after_given)
     out = []
-    for a in range(2):
+    for a in range(spatial):
         span = x.shape[2 + a] + before[a] + after[a] - (kernel[a] - 1) * dilate[a] - 1
         count = span // stride[a] + 1
         if ceil_mode:
             size = as_int(x.shape[2 + a])
             if size is None:
-                raise VerifyError("pool2d: ceil_mode needs constant extents")
+                raise VerifyError(f"{what}: ceil_mode needs constant extents")
             number = -(-int(as_int(span) or 0) // stride[a]) + 1
             # The last window must start inside the input or its leading padding.
             if (number - 1) * stride[a] >= size + before[a]:
@@ -39,7 +77,46 @@ def _window(
             after[a] += max(0, (number - 1) * stride[a] - int(as_int(span) or 0))
             count = const(number)
         out.append(count)
-    return kernel, stride, dilate, before, tuple(after), out
+    return _Windows(kernel, stride, dilate, before, tuple(after), tuple(out))
+
+
+def _lowest(dtype: str) -> float:
+    if dtype.startswith(("float", "bfloat")):
+        return -math.inf
+    return te.min_value(dtype).value  # type: ignore[attr-defined, no-any-return]
+
+
+def _max_pool(
+    x: Tensor,
+    pool_size: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    spatial: int,
+) -> Tensor:
+    name = f"max_pool{spatial}d"
+    w = _windows(name, x, spatial, pool_size, strides, padding, dilation, ceil_mode)
+    source = pad(x, (0, 0, *w.before), (0, 0, *w.after), _lowest(x.dtype)) if w.padded else x
+    steps = w.steps()
+
+    def formula(n: Expr, c: Expr, *place: Expr) -> Expr:
+        result: Expr = te.max(source(n, c, *w.at(place, steps)), axis=steps)
+        return result
+
+    return compute_image((*x.shape[:2], *w.out), "c", formula, name, "pool_max")
+
+
+def max_pool1d(
+    x: Tensor,
+    pool_size: Any,
+    strides: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Return the maximum over windows of ``x [N, C, W]``; padding never wins."""
+    return _max_pool(x, pool_size, strides, padding, dilation, ceil_mode, 1)
 
 
 def max_pool2d(
@@ -51,25 +128,81 @@ def max_pool2d(
     ceil_mode: bool = False,
 ) -> Tensor:
     """Return the maximum over windows of ``x [N, C, H, W]``; padding never wins."""
-    kernel, stride, dilate, before, after, out = _window(
-        x, pool_size, strides, padding, dilation, ceil_mode
-    )
-    source = x
-    if any(before) or any(after):
-        lowest = float("-inf") if x.dtype.startswith(("float", "bfloat")) else None
-        value = lowest if lowest is not None else te.min_value(x.dtype).value  # type: ignore[attr-defined]
-        source = pad(x, (0, 0, *before), (0, 0, *after), value)
-    rh, rw = te.reduce_axis((0, kernel[0]), "rh"), te.reduce_axis((0, kernel[1]), "rw")
-    made: Tensor = compute(
-        (*x.shape[:2], *out),
-        lambda n, c, h, w: te.max(
-            source(n, c, h * stride[0] + rh.var * dilate[0], w * stride[1] + rw.var * dilate[1]),
-            axis=[rh, rw],
-        ),
-        name="max_pool2d",
-        tag="pool_max",
-    )
-    return made
+    return _max_pool(x, pool_size, strides, padding, dilation, ceil_mode, 2)
+
+
+def max_pool3d(
+    x: Tensor,
+    pool_size: Any,
+    strides: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Return the maximum over windows of ``x [N, C, D, H, W]``; padding never wins."""
+    return _max_pool(x, pool_size, strides, padding, dilation, ceil_mode, 3)
+
+
+def _avg_pool(
+    x: Tensor,
+    pool_size: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    spatial: int,
+) -> Tensor:
+    name = f"avg_pool{spatial}d"
+    w = _windows(name, x, spatial, pool_size, strides, padding, dilation, ceil_mode)
+    if w.padded and any(step != 1 for step in w.dilation):
+        raise VerifyError(f"{name}: dilation with padding is not supported")
+    source = pad(x, (0, 0, *w.before), (0, 0, *w.after), 0.0) if w.padded else x
+    wide = fast_dtype(x.dtype)
+    steps = w.steps()
+
+    def summed(n: Expr, c: Expr, *place: Expr) -> Expr:
+        result: Expr = te.sum(cast_expr(source(n, c, *w.at(place, steps)), wide), axis=steps)
+        return result
+
+    total = compute_image((*x.shape[:2], *w.out), "c", summed, "pool_sum", "pool_sum")
+    _, limit_after = padding_of(padding, spatial)
+
+    def count(place: Expr, a: int) -> Expr:
+        """Elements of a window along one axis; what ``ceil_mode`` adds is none."""
+        if w.before[a] == w.after[a] == 0:
+            return const(w.kernel[a])
+        start = place * w.stride[a]
+        low = const(0) if count_include_pad else const(w.before[a])
+        high = x.shape[2 + a] + w.before[a] + (limit_after[a] if count_include_pad else 0)
+        return minimum(start + w.kernel[a], high) - maximum(start, low)
+
+    # Where all windows are whole, none is counted.
+    whole = count_include_pad and tuple(limit_after) == w.after
+
+    def formula(n: Expr, c: Expr, *place: Expr) -> Expr:
+        divisor: Expr = const(math.prod(w.kernel), wide)
+        if w.padded and not whole:
+            numbers: Expr = const(1)
+            for a, p in enumerate(place):
+                numbers = numbers * count(p, a)
+            divisor = cast_expr(numbers, wide)
+        return cast_expr(total(n, c, *place) / divisor, x.dtype)
+
+    return compute_image(total.shape, "c", formula, name, "elemwise")
+
+
+def avg_pool1d(
+    x: Tensor,
+    pool_size: Any,
+    strides: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> Tensor:
+    """Return the mean over windows of ``x [N, C, W]``; options as of :func:`avg_pool2d`."""
+    return _avg_pool(x, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, 1)
 
 
 def avg_pool2d(
@@ -86,48 +219,20 @@ def avg_pool2d(
     ``count_include_pad`` says whether padding counts as elements; what ``ceil_mode`` adds never
     does.
     """
-    kernel, stride, dilate, before, after, out = _window(
-        x, pool_size, strides, padding, dilation, ceil_mode
-    )
-    padded = any(before) or any(after)
-    source = pad(x, (0, 0, *before), (0, 0, *after), 0.0) if padded else x
-    wide = fast_dtype(x.dtype)
-    rh, rw = te.reduce_axis((0, kernel[0]), "rh"), te.reduce_axis((0, kernel[1]), "rw")
-    total = compute(
-        (*x.shape[:2], *out),
-        lambda n, c, h, w: te.sum(
-            cast_expr(
-                source(
-                    n, c, h * stride[0] + rh.var * dilate[0], w * stride[1] + rw.var * dilate[1]
-                ),
-                wide,
-            ),
-            axis=[rh, rw],
-        ),
-        name="pool_sum",
-        tag="pool_sum",
-    )
-    _, limit_after = padding_of(padding, 2)
+    return _avg_pool(x, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, 2)
 
-    def window_count(place: Expr, a: int) -> Expr:
-        start = place * stride[a]
-        if dilate[a] != 1:
-            if padded:
-                raise VerifyError("avg_pool2d: dilation with padding is not supported")
-            return const(kernel[a])
-        low = const(0) if count_include_pad else const(before[a])
-        high = x.shape[2 + a] + before[a] + (limit_after[a] if count_include_pad else 0)
-        return minimum(start + kernel[a], high) - maximum(start, low)
 
-    def formula(n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
-        if not padded:
-            divisor: Expr = const(kernel[0] * kernel[1], wide)
-        else:
-            divisor = cast_expr(window_count(h, 0) * window_count(w, 1), wide)
-        return cast_expr(total(n, c, h, w) / divisor, x.dtype)
-
-    made: Tensor = compute(total.shape, formula, name="avg_pool2d", tag="elemwise")
-    return made
+def avg_pool3d(
+    x: Tensor,
+    pool_size: Any,
+    strides: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> Tensor:
+    """Return the mean over windows of ``x [N, C, D, H, W]``; options as of :func:`avg_pool2d`."""
+    return _avg_pool(x, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, 3)
 
 
 def global_avg_pool2d(x: Tensor) -> Tensor:
@@ -136,17 +241,77 @@ def global_avg_pool2d(x: Tensor) -> Tensor:
     return mean(x, axis=(2, 3), keepdims=True)
 
 
-def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
-    """Return means over windows chosen so that the output has ``output_size``."""
-    require_ndim("adaptive_avg_pool2d", x, 4)
-    size = pair(output_size, 2, "output_size")
-    if size == (1, 1):
-        return global_avg_pool2d(x)
+def adaptive_windows(extent: int, size: int) -> list[tuple[int, int]]:
+    """Return begin and end of the ``size`` windows that an axis is divided into.
+
+    They overlap by one element where ``size`` doesn't divide the extent.
+    """
+    return [(i * extent // size, -(-(i + 1) * extent // size)) for i in range(size)]
+
+
+def _adaptive_pool(x: Tensor, output_size: Any, spatial: int, largest: bool) -> Tensor:
+    what = f"adaptive_{'max' if largest else 'avg'}_pool{spatial}d"
+    require_ndim(what, x, spatial + 2)
+    size = pair(output_size, spatial, "output_size")
+    if set(size) == {1} and not largest:
+        return mean(x, axis=tuple(range(2, spatial + 2)), keepdims=True)
     extents = [as_int(extent) for extent in x.shape[2:]]
-    if any(extent is None or extent % s for extent, s in zip(extents, size)):
-        raise VerifyError(
-            f"adaptive_avg_pool2d: input extents {list(x.shape[2:])} must be constant multiples of "
-            f"the output size {list(size)}"
-        )
-    kernel = [int(extent or 0) // s for extent, s in zip(extents, size)]
-    return avg_pool2d(x, kernel, kernel)
+    if any(extent is None for extent in extents):
+        raise VerifyError(f"{what}: extents must be constant, got {list(x.shape[2:])}")
+    known = [int(extent or 0) for extent in extents]
+    if all(extent % s == 0 for extent, s in zip(known, size)):
+        kernel = [extent // s for extent, s in zip(known, size)]
+        if largest:
+            return _max_pool(x, kernel, kernel, 0, 1, False, spatial)
+        return _avg_pool(x, kernel, kernel, 0, 1, False, False, spatial)
+    names = axis_names(spatial)
+    steps = [
+        te.reduce_axis((0, max(end - begin for begin, end in adaptive_windows(extent, s))), f"r{n}")
+        for extent, s, n in zip(known, size, names)
+    ]
+    wide = x.dtype if largest else fast_dtype(x.dtype)
+
+    def bounds(place: Expr, a: int) -> tuple[Expr, Expr]:
+        return place * known[a] // size[a], (place * known[a] + known[a] + size[a] - 1) // size[a]
+
+    def reduced(n: Expr, c: Expr, *place: Expr) -> Expr:
+        begins, ends = zip(*(bounds(p, a) for a, p in enumerate(place)))
+        at = [begin + step.var for begin, step in zip(begins, steps)]
+        inside = and_(*(index < end for index, end in zip(at, ends)))
+        reducer = te.max if largest else te.sum
+        result: Expr = reducer(cast_expr(x(n, c, *at), wide), axis=steps, where=inside)
+        return result
+
+    name = "adaptive_max" if largest else "pool_sum"
+    total = compute_image((*x.shape[:2], *size), "c", reduced, name, name)
+    if largest:
+        return total
+
+    def formula(n: Expr, c: Expr, *place: Expr) -> Expr:
+        count: Expr = const(1)
+        for a, p in enumerate(place):
+            begin, end = bounds(p, a)
+            count = count * (end - begin)
+        return cast_expr(total(n, c, *place) / cast_expr(count, wide), x.dtype)
+
+    return compute_image(total.shape, "c", formula, what, "elemwise")
+
+
+def adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor:
+    """Return means over windows of ``x [N, C, W]`` chosen so that the output has that size."""
+    return _adaptive_pool(x, output_size, 1, False)
+
+
+def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
+    """Return means over windows of ``x [N, C, H, W]`` chosen so that the output has that size."""
+    return _adaptive_pool(x, output_size, 2, False)
+
+
+def adaptive_avg_pool3d(x: Tensor, output_size: Any) -> Tensor:
+    """Return means over windows of ``x [N, C, D, H, W]``, as many as ``output_size`` says."""
+    return _adaptive_pool(x, output_size, 3, False)
+
+
+def adaptive_max_pool2d(x: Tensor, output_size: Any) -> Tensor:
+    """Return maxima over windows of ``x [N, C, H, W]`` chosen so that the output has that size."""
+    return _adaptive_pool(x, output_size, 2, True)

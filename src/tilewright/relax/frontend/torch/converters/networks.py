@@ -77,23 +77,32 @@ def _conv_padding(
     return _conv(ctx, x, weight, bias, _list(stride), sides, list(reach), groups)
 
 
-@converts("aten.conv_transpose2d.input")
-def _conv_transpose2d(
+@converts("aten.conv_transpose1d.default", "aten.conv_transpose2d.input",
+          "aten.conv_transpose3d.input")  # fmt: skip
+def _conv_transpose(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None,
     stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: Any = 1, dilation: Any = 1,
 ) -> Any:  # fmt: skip
-    if weight.ndim != 4:
-        raise ctx.error(f"transposed convolutions over 2 axes are supported, not {weight.ndim - 2}")
-    if ctx.int(groups, "groups") != 1 or set(ctx.ints(_list(dilation), "dilation")) != {1}:
-        raise ctx.error("transposed convolutions need groups=1 and dilation=1")
-    made = op.nn.conv2d_transpose(
-        x,
+    spatial = weight.ndim - 2
+    convolve = {
+        1: op.nn.conv1d_transpose,
+        2: op.nn.conv2d_transpose,
+        3: op.nn.conv3d_transpose,
+    }.get(spatial)
+    if convolve is None:
+        raise ctx.error(f"transposed convolutions over 1, 2 or 3 axes are supported, not {spatial}")
+    unbatched = x.ndim == spatial + 1
+    made: Any = convolve(
+        op.expand_dims(x, 0) if unbatched else x,
         weight,
-        _pair(ctx.ints(_list(stride), "stride"), 2),
-        _pair(ctx.ints(_list(padding), "padding"), 2),
-        _pair(ctx.ints(_list(output_padding), "output_padding"), 2),
+        _pair(ctx.ints(_list(stride), "stride"), spatial),
+        _pair(ctx.ints(_list(padding), "padding"), spatial),
+        _pair(ctx.ints(_list(output_padding), "output_padding"), spatial),
+        _pair(ctx.ints(_list(dilation), "dilation"), spatial),
+        ctx.int(groups, "groups"),
     )
-    return _add_bias(made, bias)
+    made = _add_bias(made, bias)
+    return op.squeeze(made, (0,)) if unbatched else made
 
 
 @converts("aten.convolution.default")
@@ -102,7 +111,7 @@ def _convolution(
     padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: Any,
 ) -> Any:  # fmt: skip
     if transposed:
-        return _conv_transpose2d(
+        return _conv_transpose(
             ctx, x, weight, bias, stride, padding, output_padding, groups, dilation
         )
     return _conv(ctx, x, weight, bias, stride, padding, dilation, groups)
@@ -111,64 +120,109 @@ def _convolution(
 # ---- pooling ----------------------------------------------------------------------------------
 
 
-def _flat_images(x: RelaxExpr, function: Any) -> Any:
-    """Pool ``[C, H, W]`` as a batch of one."""
-    if x.ndim == 4:
+def _batched(x: RelaxExpr, spatial: int, function: Any) -> Any:
+    """Pool an image without a batch axis as a batch of one."""
+    if x.ndim == spatial + 2:
         return function(x)
     return op.squeeze(function(op.expand_dims(x, 0)), (0,))
 
 
-@converts("aten.max_pool2d.default")
-def _max_pool2d(
-    ctx: Context, x: RelaxExpr, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False,
+def _max_pool(
+    ctx: Context, x: RelaxExpr, spatial: int, kernel: Any, stride: Any = (), padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False,
 ) -> Any:  # fmt: skip
-    size = _pair(kernel, 2)
-    steps = _pair(stride, 2) if stride else size
-    return _flat_images(
-        x,
-        lambda image: op.nn.max_pool2d(
-            image, size, steps, _pair(padding, 2), _pair(dilation, 2), ceil_mode
-        ),
-    )
+    pool = (op.nn.max_pool1d, op.nn.max_pool2d, op.nn.max_pool3d)[spatial - 1]
+    size = _pair(kernel, spatial)
+    steps = _pair(stride, spatial) if stride else size
+    sides, reach = _pair(padding, spatial), _pair(dilation, spatial)
+    return _batched(x, spatial, lambda image: pool(image, size, steps, sides, reach, ceil_mode))
+
+
+@converts("aten.max_pool1d.default")
+def _max_pool1d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+    return _max_pool(ctx, x, 1, *args, **options)
+
+
+@converts("aten.max_pool2d.default")
+def _max_pool2d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+    return _max_pool(ctx, x, 2, *args, **options)
+
+
+@converts("aten.max_pool3d.default")
+def _max_pool3d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+    return _max_pool(ctx, x, 3, *args, **options)
 
 
 @converts("aten.max_pool2d_with_indices.default")
-def _max_pool2d_with_indices(ctx: Context, *args: Any) -> Any:
-    return [_max_pool2d(ctx, *args), None]
+def _max_pool2d_with_indices(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+    return [_max_pool(ctx, x, 2, *args, **options), None]
 
 
-@converts("aten.avg_pool2d.default")
-def _avg_pool2d(
-    ctx: Context, x: RelaxExpr, kernel: Any, stride: Any = (), padding: Any = 0,
+@converts("aten.max_pool3d_with_indices.default")
+def _max_pool3d_with_indices(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+    return [_max_pool(ctx, x, 3, *args, **options), None]
+
+
+def _avg_pool(
+    ctx: Context, x: RelaxExpr, spatial: int, kernel: Any, stride: Any = (), padding: Any = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Any:  # fmt: skip
-    size = _pair(kernel, 2)
-    steps = _pair(stride, 2) if stride else size
+    pool = (op.nn.avg_pool1d, op.nn.avg_pool2d, op.nn.avg_pool3d)[spatial - 1]
+    size = _pair(kernel, spatial)
+    steps, sides = _pair(stride, spatial) if stride else size, _pair(padding, spatial)
     # A sum over the window is the mean with padding counted, times the window's size.
     counted = count_include_pad or divisor_override is not None
     if divisor_override is not None and ceil_mode:
         raise ctx.error("divisor_override together with ceil_mode is not supported")
-    made = _flat_images(
-        x,
-        lambda image: op.nn.avg_pool2d(image, size, steps, _pair(padding, 2), ceil_mode, counted),
-    )
+    made = _batched(x, spatial, lambda image: pool(image, size, steps, sides, ceil_mode, counted))
     if divisor_override is None:
         return made
-    return op.multiply(made, size[0] * size[1] / divisor_override)
+    return op.multiply(made, math.prod(size) / divisor_override)
 
 
-@converts("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default")
-def _adaptive_avg_pool2d(ctx: Context, x: RelaxExpr, output_size: Any) -> Any:
-    size = tuple(ctx.ints(output_size, "output_size"))
-    return _flat_images(x, lambda image: op.nn.adaptive_avg_pool2d(image, size))
+@converts("aten.avg_pool1d.default")
+def _avg_pool1d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+    return _avg_pool(ctx, x, 1, *args, **options)
+
+
+@converts("aten.avg_pool2d.default")
+def _avg_pool2d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+    return _avg_pool(ctx, x, 2, *args, **options)
+
+
+@converts("aten.avg_pool3d.default")
+def _avg_pool3d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
+    return _avg_pool(ctx, x, 3, *args, **options)
+
+
+def _adaptive_pool(ctx: Context, x: RelaxExpr, output_size: Any, pool: Any, spatial: int) -> Any:
+    # None keeps an extent.
+    extents = x.shape[-spatial:]
+    size = ctx.ints(
+        [extent if s is None else s for s, extent in zip(_pair(output_size, spatial), extents)],
+        "output_size",
+    )
+    return _batched(x, spatial, lambda image: pool(image, tuple(size)))
 
 
 @converts("aten.adaptive_avg_pool1d.default")
 def _adaptive_avg_pool1d(ctx: Context, x: RelaxExpr, output_size: Any) -> Any:
-    image = op.expand_dims(x, -2)
-    size = (1, *ctx.ints(output_size, "output_size"))
-    return op.reshape(_flat_images(image, lambda i: op.nn.adaptive_avg_pool2d(i, size)), ctx.shape)
+    return _adaptive_pool(ctx, x, output_size, op.nn.adaptive_avg_pool1d, 1)
+
+
+@converts("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default")
+def _adaptive_avg_pool2d(ctx: Context, x: RelaxExpr, output_size: Any) -> Any:
+    return _adaptive_pool(ctx, x, output_size, op.nn.adaptive_avg_pool2d, 2)
+
+
+@converts("aten.adaptive_avg_pool3d.default", "aten._adaptive_avg_pool3d.default")
+def _adaptive_avg_pool3d(ctx: Context, x: RelaxExpr, output_size: Any) -> Any:
+    return _adaptive_pool(ctx, x, output_size, op.nn.adaptive_avg_pool3d, 3)
+
+
+@converts("aten.adaptive_max_pool2d.default")
+def _adaptive_max_pool2d(ctx: Context, x: RelaxExpr, output_size: Any) -> Any:
+    return [_adaptive_pool(ctx, x, output_size, op.nn.adaptive_max_pool2d, 2), None]
 
 
 # ---- normalisation ----------------------------------------------------------------------------

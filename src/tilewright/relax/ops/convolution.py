@@ -1,0 +1,186 @@
+"""Convolutions and transposed convolutions over one to three axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright import topi
+from tilewright.arith import simplify
+from tilewright.ir import as_int
+from tilewright.relax.ops.common import (
+    known,
+    padding_pairs,
+    pair,
+    require_equal,
+    require_ndim,
+    same_dtype,
+    window,
+)
+from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+
+
+def _conv_shape(
+    data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, groups: int, spatial: int
+) -> StructInfo:
+    require_ndim(data, spatial + 2, "data")
+    require_ndim(weight, spatial + 2, "weight")
+    x, w = known(data, "data"), known(weight, "weight")
+    strides, dilation = pair(strides, spatial), pair(dilation, spatial)
+    before, after = padding_pairs(padding, spatial)
+    require_equal("input channels differ (data, weight * groups)", x[1], simplify(w[1] * groups))
+    outputs = as_int(w[0])
+    if outputs is not None and outputs % groups:
+        raise InferenceError(f"{outputs} output channels do not divide into {groups} groups")
+    extents = [
+        window(x[2 + i], w[2 + i], strides[i], before[i], after[i], dilation[i])
+        for i in range(spatial)
+    ]
+    return TensorStructInfo((x[0], w[0], *extents), same_dtype(data, weight))
+
+
+def _transpose_shape(
+    data: Any,
+    weight: Any,
+    strides: Any,
+    padding: Any,
+    output_padding: Any,
+    dilation: Any,
+    groups: int,
+    spatial: int,
+) -> StructInfo:
+    require_ndim(data, spatial + 2, "data")
+    require_ndim(weight, spatial + 2, "weight")
+    x, w = known(data, "data"), known(weight, "weight")
+    steps, extra = pair(strides, spatial), pair(output_padding, spatial)
+    reach = pair(dilation, spatial)
+    before, after = padding_pairs(padding, spatial)
+    require_equal("input channels differ", x[1], w[0])
+    inputs = as_int(x[1])
+    if inputs is not None and inputs % groups:
+        raise InferenceError(f"{inputs} input channels do not divide into {groups} groups")
+    for i in range(spatial):
+        if extra[i] >= max(steps[i], reach[i]):
+            raise InferenceError(
+                f"output_padding {extra[i]} must be below stride {steps[i]} or dilation {reach[i]}"
+            )
+    extents = [
+        simplify(
+            (x[2 + i] - 1) * steps[i]
+            + (w[2 + i] - 1) * reach[i]
+            + (1 + extra[i] - before[i] - after[i])
+        )
+        for i in range(spatial)
+    ]
+    return TensorStructInfo((x[0], simplify(w[1] * groups), *extents), same_dtype(data, weight))
+
+
+@operator(
+    "nn.conv1d",
+    legalize=lambda data, weight, strides, padding, dilation, groups: topi.nn.conv1d(
+        data, weight, strides, padding, dilation, groups
+    ),
+)
+def conv1d(
+    data: Tensor,
+    weight: Tensor,
+    strides: int = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int = 1,
+    groups: int = 1,
+) -> StructInfo:
+    """Convolution over one axis: data ``[N, C, W]``, weight ``[O, C / groups, K]``."""
+    return _conv_shape(data, weight, strides, padding, dilation, groups, 1)
+
+
+@operator(
+    "nn.conv2d",
+    legalize=lambda data, weight, strides, padding, dilation, groups: topi.nn.conv2d(
+        data, weight, strides, padding, dilation, groups
+    ),
+)
+def conv2d(
+    data: Tensor,
+    weight: Tensor,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> StructInfo:
+    """Convolution over two axes: data ``[N, C, H, W]``, weight ``[O, C / groups, KH, KW]``."""
+    return _conv_shape(data, weight, strides, padding, dilation, groups, 2)
+
+
+@operator(
+    "nn.conv3d",
+    legalize=lambda data, weight, strides, padding, dilation, groups: topi.nn.conv3d(
+        data, weight, strides, padding, dilation, groups
+    ),
+)
+def conv3d(
+    data: Tensor,
+    weight: Tensor,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> StructInfo:
+    """Convolution over three axes: data ``[N, C, D, H, W]``, weight ``[O, C / groups, …]``."""
+    return _conv_shape(data, weight, strides, padding, dilation, groups, 3)
+
+
+@operator(
+    "nn.conv1d_transpose",
+    legalize=lambda data, weight, strides, padding, output_padding, dilation, groups: (
+        topi.nn.conv1d_transpose(data, weight, strides, padding, output_padding, dilation, groups)
+    ),
+)
+def conv1d_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    output_padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> StructInfo:
+    """Transposed convolution: data ``[N, I, W]``, weight ``[I, O / groups, K]``."""
+    return _transpose_shape(data, weight, strides, padding, output_padding, dilation, groups, 1)
+
+
+@operator(
+    "nn.conv2d_transpose",
+    legalize=lambda data, weight, strides, padding, output_padding, dilation, groups: (
+        topi.nn.conv2d_transpose(data, weight, strides, padding, output_padding, dilation, groups)
+    ),
+)
+def conv2d_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    output_padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> StructInfo:
+    """Transposed convolution: data ``[N, I, H, W]``, weight ``[I, O / groups, KH, KW]``."""
+    return _transpose_shape(data, weight, strides, padding, output_padding, dilation, groups, 2)
+
+
+@operator(
+    "nn.conv3d_transpose",
+    legalize=lambda data, weight, strides, padding, output_padding, dilation, groups: (
+        topi.nn.conv3d_transpose(data, weight, strides, padding, output_padding, dilation, groups)
+    ),
+)
+def conv3d_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    output_padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> StructInfo:
+    """Transposed convolution: data ``[N, I, D, H, W]``, weight ``[I, O / groups, …]``."""
+    return _transpose_shape(data, weight, strides, padding, output_padding, dilation, groups, 3)

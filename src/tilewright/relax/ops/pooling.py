@@ -1,0 +1,205 @@
+"""Pooling over windows of one to three axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright import topi
+from tilewright.ir import as_int
+from tilewright.relax.ops.common import known, padding_pairs, pair, require_ndim, window
+from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+
+
+def _pool_shape(
+    data: Any,
+    pool_size: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    spatial: int,
+) -> StructInfo:
+    require_ndim(data, spatial + 2, "data")
+    x = known(data, "data")
+    size, steps, reach = pair(pool_size, spatial), pair(strides, spatial), pair(dilation, spatial)
+    before, after = padding_pairs(padding, spatial)
+    extents = [
+        window(x[2 + i], size[i], steps[i], before[i], after[i], reach[i], ceil_mode=ceil_mode)
+        for i in range(spatial)
+    ]
+    return TensorStructInfo((x[0], x[1], *extents), data.dtype)
+
+
+def _adaptive_shape(data: Any, output_size: Any, spatial: int) -> StructInfo:
+    require_ndim(data, spatial + 2, "data")
+    n, c, *extents = known(data, "data")
+    size = pair(output_size, spatial)
+    if set(size) != {1} and any(as_int(extent) is None for extent in extents):
+        raise InferenceError(f"an output size of {list(size)} needs constant extents")
+    return TensorStructInfo((n, c, *size), data.dtype)
+
+
+@operator(
+    "nn.max_pool1d",
+    legalize=lambda data, pool_size, strides, padding, dilation, ceil_mode: topi.nn.max_pool1d(
+        data, pool_size, strides, padding, dilation, ceil_mode=ceil_mode
+    ),
+)
+def max_pool1d(
+    data: Tensor,
+    pool_size: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
+) -> StructInfo:
+    """Greatest element of each window of ``[N, C, W]``."""
+    return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 1)
+
+
+@operator(
+    "nn.max_pool2d",
+    legalize=lambda data, pool_size, strides, padding, dilation, ceil_mode: topi.nn.max_pool2d(
+        data, pool_size, strides, padding, dilation, ceil_mode=ceil_mode
+    ),
+)
+def max_pool2d(
+    data: Tensor,
+    pool_size: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
+) -> StructInfo:
+    """Greatest element of each window of ``[N, C, H, W]``."""
+    return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 2)
+
+
+@operator(
+    "nn.max_pool3d",
+    legalize=lambda data, pool_size, strides, padding, dilation, ceil_mode: topi.nn.max_pool3d(
+        data, pool_size, strides, padding, dilation, ceil_mode=ceil_mode
+    ),
+)
+def max_pool3d(
+    data: Tensor,
+    pool_size: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
+) -> StructInfo:
+    """Greatest element of each window of ``[N, C, D, H, W]``."""
+    return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 3)
+
+
+@operator(
+    "nn.avg_pool1d",
+    legalize=lambda data, pool_size, strides, padding, ceil_mode, count_include_pad: (
+        topi.nn.avg_pool1d(
+            data,
+            pool_size,
+            strides,
+            padding,
+            ceil_mode=ceil_mode,
+            count_include_pad=count_include_pad,
+        )
+    ),
+)
+def avg_pool1d(
+    data: Tensor,
+    pool_size: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> StructInfo:
+    """Mean of each window of ``[N, C, W]``."""
+    return _pool_shape(data, pool_size, strides, padding, 1, ceil_mode, 1)
+
+
+@operator(
+    "nn.avg_pool2d",
+    legalize=lambda data, pool_size, strides, padding, ceil_mode, count_include_pad: (
+        topi.nn.avg_pool2d(
+            data,
+            pool_size,
+            strides,
+            padding,
+            ceil_mode=ceil_mode,
+            count_include_pad=count_include_pad,
+        )
+    ),
+)
+def avg_pool2d(
+    data: Tensor,
+    pool_size: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> StructInfo:
+    """Mean of each window of ``[N, C, H, W]``."""
+    return _pool_shape(data, pool_size, strides, padding, 1, ceil_mode, 2)
+
+
+@operator(
+    "nn.avg_pool3d",
+    legalize=lambda data, pool_size, strides, padding, ceil_mode, count_include_pad: (
+        topi.nn.avg_pool3d(
+            data,
+            pool_size,
+            strides,
+            padding,
+            ceil_mode=ceil_mode,
+            count_include_pad=count_include_pad,
+        )
+    ),
+)
+def avg_pool3d(
+    data: Tensor,
+    pool_size: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> StructInfo:
+    """Mean of each window of ``[N, C, D, H, W]``."""
+    return _pool_shape(data, pool_size, strides, padding, 1, ceil_mode, 3)
+
+
+@operator(
+    "nn.adaptive_avg_pool1d",
+    legalize=lambda data, output_size: topi.nn.adaptive_avg_pool1d(data, output_size),
+)
+def adaptive_avg_pool1d(data: Tensor, output_size: int | tuple[int, ...] = 1) -> StructInfo:
+    """Mean over windows chosen so that the result has ``output_size``."""
+    return _adaptive_shape(data, output_size, 1)
+
+
+@operator(
+    "nn.adaptive_avg_pool2d",
+    legalize=lambda data, output_size: topi.nn.adaptive_avg_pool2d(data, output_size),
+)
+def adaptive_avg_pool2d(data: Tensor, output_size: int | tuple[int, ...] = 1) -> StructInfo:
+    """Mean over windows chosen so that the result has ``output_size``."""
+    return _adaptive_shape(data, output_size, 2)
+
+
+@operator(
+    "nn.adaptive_avg_pool3d",
+    legalize=lambda data, output_size: topi.nn.adaptive_avg_pool3d(data, output_size),
+)
+def adaptive_avg_pool3d(data: Tensor, output_size: int | tuple[int, ...] = 1) -> StructInfo:
+    """Mean over windows chosen so that the result has ``output_size``."""
+    return _adaptive_shape(data, output_size, 3)
+
+
+@operator(
+    "nn.adaptive_max_pool2d",
+    legalize=lambda data, output_size: topi.nn.adaptive_max_pool2d(data, output_size),
+)
+def adaptive_max_pool2d(data: Tensor, output_size: int | tuple[int, ...] = 1) -> StructInfo:
+    """Greatest element of windows chosen so that the result has ``output_size``."""
+    return _adaptive_shape(data, output_size, 2)
