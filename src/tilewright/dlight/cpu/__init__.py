@@ -6,6 +6,7 @@
 - ``Winograd``: the stages of Winograd convolutions, fused over groups of tiles.
 - ``QuotientAxes``: grouped and transposed convolutions, taken apart for the two rules that follow.
 - ``MatrixVector``: matrices used once: streams of rows at the memory's speed.
+- ``PointwiseConvolution``: 1 x 1 convolutions with pixels, across rows, as lanes.
 - ``TiledReduction``: contractions with reuse (matmul, convolution): register tiles.
 - ``SlidingWindow``: small windows without other reuse (depthwise convolution, pooling).
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
@@ -17,6 +18,7 @@ from __future__ import annotations
 from tilewright.dlight.base import ScheduleRule
 from tilewright.dlight.cpu.attention import FusedAttention
 from tilewright.dlight.cpu.block_by_block import BlockByBlock
+from tilewright.dlight.cpu.convolution import PointwiseConvolution
 from tilewright.dlight.cpu.dot_product import DotProductTile
 from tilewright.dlight.cpu.grouped_reduction import GroupedReduction
 from tilewright.dlight.cpu.matrix_vector import MatrixVector
@@ -32,6 +34,7 @@ __all__ = [
     "FusedAttention",
     "GroupedReduction",
     "MatrixVector",
+    "PointwiseConvolution",
     "QuotientAxes",
     "RowWise",
     "SlidingWindow",
@@ -48,6 +51,7 @@ def rules() -> tuple[ScheduleRule, ...]:
         DotProductTile(),
         GroupedReduction(),
         Winograd(),
+        PointwiseConvolution(),
         MatrixVector(),
         QuotientAxes(),
         TiledReduction(),

@@ -1,0 +1,187 @@
+"""Pointwise convolutions: neighbouring pixels are the lanes, whatever row they are in.
+
+A 1 x 1 convolution of stride one is a matrix product: filters times channels by channels times
+pixels. Pixels are contiguous in the input and in the result across rows of the image, so with rows
+and columns made one axis, vectors are always full, the input is read and the result written as they
+lie, and nothing is transposed. Filters are packed by rows of the register tile, when the program is
+built if they are constant. A tile of pixels stays in the cache while all filters pass over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.cpu.common import (
+    PARALLEL_WORK,
+    element_bits,
+    inline_injective,
+    is_injective,
+    leaf_blocks,
+    loads_of,
+    parallelize,
+    schedule_injective,
+    stores_of,
+)
+from tilewright.ir import Add, Expr, Var, as_int, dtypes
+from tilewright.target import Target
+from tilewright.tir import Block
+from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+# Vectors of a tile along the pixels: with more, fewer filters fit the registers.
+_VECTORS = 2
+# Fewer filters than these per tile leave the multiply-add units waiting for loads; with fewer tiles
+# than these in an image, the last one, which is cut off, costs too much.
+_LEAST_ROWS, _LEAST_TILES = 4, 16
+# How much larger than the second-level cache an image may be: pixels of one channel after the other
+# lie far apart, and what comes from memory is waited for.
+_MOST_OF_CACHE = 2
+
+
+@dataclass(frozen=True)
+class _Pointwise:
+    """Width of the image, register tile in filters and pixels."""
+
+    width: int
+    rows: int
+    pixels: int
+
+
+class PointwiseConvolution(ScheduleRule):
+    """Applies to 1 x 1 convolutions of stride one on images of known size, and their epilogue."""
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Make rows and columns one axis, tile it with the filters, fuse the epilogue."""
+        inline_injective(sch)
+        blocks = [sch.get(rv).name for rv in leaf_blocks(sch)]
+        reductions = [name for name in blocks if not is_injective(sch, sch.get_block(name))]
+        if len(reductions) != 1:
+            return NotApplicable(f"{len(reductions)} reductions, one is expected")
+        main = sch.get_block(reductions[0])
+        consumers = sch.get_consumers(main)
+        if len(consumers) > 1 or any(sch.get_consumers(rv) for rv in consumers):
+            return NotApplicable("what follows is more than an epilogue")
+        plan = _plan(sch.get(main), target)
+        if isinstance(plan, NotApplicable):
+            return plan
+        if consumers:
+            sch.set_scope(main, 0, "local")
+            epilogue = consumers[0]
+        else:
+            epilogue = sch.cache_write(main, 0, "local")
+        fused = {reductions[0], sch.get(epilogue).name}
+        _pack_filters(sch, main, plan.rows)
+        _schedule(sch, main, epilogue, plan, target)
+        for name in blocks:
+            if name not in fused:
+                schedule_injective(sch, sch.get_block(name), target)
+        return sch
+
+
+# ---- choosing -------------------------------------------------------------------------------
+
+
+def _plan(block: Block, target: Target) -> _Pointwise | NotApplicable:
+    if not _is_pointwise(block):
+        return NotApplicable("no 1 x 1 convolution of stride one")
+    _, filters, height, width = (as_int(item.dom.extent) for item in block.iter_vars[:4])
+    if not (filters and height and width):
+        return NotApplicable("sizes are symbolic or zero")
+    pixels = _VECTORS * target.vector_lanes(max(8, element_bits(block)))
+    most = (target.vector_registers - 1 - _VECTORS) // _VECTORS
+    rows = max(size for size in range(1, most + 1) if filters % size == 0)
+    if rows < _LEAST_ROWS or height * width < _LEAST_TILES * pixels:
+        return NotApplicable("too few filters or pixels")
+    image = loads_of(block)[0].buffer
+    channels = as_int(image.shape[1]) or 0
+    size = channels * height * width * dtypes.bytes_of(image.dtype)
+    if size > _MOST_OF_CACHE * target.l2_bytes:
+        return NotApplicable("the image is too large to be read pixel by pixel")
+    return _Pointwise(width, rows, pixels)
+
+
+def _is_pointwise(block: Block) -> bool:
+    """Whether a block is ``y[n, f, h, w] += x[n, c, h, w] * k[f, c]``, unit axes aside.
+
+    The input must be as large as the result: else neighbouring pixels don't lie side by side.
+    """
+    stores, loads = stores_of(block), loads_of(block)
+    spatial = [item.var for item in block.iter_vars if item.kind == "spatial"]
+    steps = [item for item in block.iter_vars if item.kind != "spatial"]
+    channels = [item.var for item in steps if as_int(item.dom.extent) != 1]
+    if len(spatial) != 4 or len(stores) != 1 or len(loads) != 2 or len(channels) != 1:
+        return False
+    if [item.var for item in block.iter_vars[:4]] != spatial or block.init is None:
+        return False
+    unit = {item.var for item in steps if item.var is not channels[0]}
+    data, weight = loads
+    n, f, h, w = spatial
+    return (
+        _reads(stores[0].indices, [n, f, h, w], set())
+        and _reads(data.indices, [n, channels[0], h, w], unit)
+        and _reads(weight.indices[:2], [f, channels[0]], unit)
+        and all(_reads([index], [None], unit) for index in weight.indices[2:])
+        and [as_int(e) for e in data.buffer.shape[2:]]
+        == [as_int(e) for e in stores[0].buffer.shape[2:]]
+    )
+
+
+def _reads(indices: Sequence[Expr], wanted: Sequence[Var | None], unit: set[Var]) -> bool:
+    """Whether indices are these variables, up to variables that are always zero."""
+    if len(indices) != len(wanted):
+        return False
+    for index, var in zip(indices, wanted):
+        terms: list[Expr] = [index]
+        found: list[Expr] = []
+        while terms:
+            item = terms.pop()
+            if isinstance(item, Add):
+                terms += [item.a, item.b]
+            elif item not in unit and as_int(item) != 0:
+                found.append(item)
+        if found != ([] if var is None else [var]):
+            return False
+    return True
+
+
+# ---- scheduling -----------------------------------------------------------------------------
+
+
+def _pack_filters(sch: Schedule, main: BlockRV, rows: int) -> None:
+    """Put what the rows of a tile take from the filters side by side."""
+    weight = loads_of(sch.get(main))[1].buffer
+    buffers = [region.buffer for region in sch.get(main).reads]
+    copy = sch.cache_read(main, buffers.index(weight), "global")
+    sch.transform_layout(copy, ("write", 0), lambda f, *rest: (f // rows, *rest, f % rows))
+    sch.annotate(copy, LAYOUT_REWRITE, True)
+
+
+def _schedule(
+    sch: Schedule, main: BlockRV, epilogue: BlockRV, plan: _Pointwise, target: Target
+) -> None:
+    width = plan.width
+    sch.transform_layout(main, ("write", 0), lambda n, f, h, w: (n, f, h * width + w))
+    sch.transform_block_layout(main, lambda n, f, h, w, *rest: (n, f, h * width + w, *rest))
+    sch.transform_block_layout(epilogue, lambda n, f, h, w: (n, f, h * width + w))
+    batch, row, pixel, *reduce = sch.get_loops(main)
+    row_outer, row = sch.split(row, [None, plan.rows])
+    pixel_outer, pixel = sch.split(pixel, [None, plan.pixels])
+    sch.reorder(batch, pixel_outer, row_outer, *reduce, row, pixel)
+    sch.reverse_compute_at(epilogue, row_outer)
+    init = sch.decompose_reduction(main, reduce[0])
+    _in_registers(sch, [row, pixel])
+    for rv in (init, epilogue):
+        _in_registers(sch, sch.get_loops(rv)[3:])
+    images = as_int(sch.get(batch).extent) or 1
+    shared = batch if images >= target.num_cores else pixel_outer
+    parallelize(sch, [shared], target, PARALLEL_WORK)
+
+
+def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:
+    """Vectorise the last loop of a tile and unroll the others."""
+    sch.vectorize(loops[-1])
+    for loop in loops[:-1]:
+        sch.unroll(loop)

@@ -1,0 +1,88 @@
+"""The rule for pointwise convolutions: full vectors across rows of the image, fused epilogues."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import driver, te, topi
+from tilewright.dlight.base import NotApplicable
+from tilewright.dlight.cpu import PointwiseConvolution
+from tilewright.ir import IRModule, collect
+from tilewright.target import Target
+from tilewright.tir import IS_SCHEDULED, VECTORIZED, Block, For, PrimFunc
+from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
+from tilewright.tir.schedule import Schedule
+
+WIDE = Target("llvm -mcpu=znver4 -num-cores=1")
+
+
+def conv(
+    shape: tuple[int, ...], filters: int, *, epilogue: bool = True, **options: Any
+) -> PrimFunc:
+    x = te.placeholder(shape, name="x")
+    size = options.pop("size", 1)
+    w = te.placeholder((filters, shape[1] // options.get("groups", 1), size, size), name="w")
+    out, inputs = topi.nn.conv2d(x, w, **options), [x, w]
+    if epilogue:
+        bias, rest = te.placeholder((filters, 1, 1), name="b"), te.placeholder(out.shape, name="r")
+        out, inputs = topi.nn.relu(topi.add(topi.add(out, bias), rest)), [x, w, bias, rest]
+    return te.create_prim_func([*inputs, out]).with_attr(LAYOUT_FREE, [1])
+
+
+def apply(func: PrimFunc, target: Target) -> PrimFunc | str:
+    made = PointwiseConvolution().apply(Schedule(IRModule({"main": func})), target)
+    if isinstance(made, NotApplicable):
+        return made.reason
+    return made.mod["main"].with_attr(IS_SCHEDULED, 1)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("epilogue", [True, False])
+@pytest.mark.parametrize(
+    "shape, filters", [((1, 5, 28, 28), 16), ((2, 3, 23, 25), 12), ((3, 2, 1, 600), 8)]
+)
+def test_results(shape: tuple[int, ...], filters: int, epilogue: bool, cores: int) -> None:
+    target = Target("native").with_options(num_cores=cores)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape, dtype=np.float32)
+    w = rng.standard_normal((filters, shape[1], 1, 1), dtype=np.float32)
+    b = rng.standard_normal((filters, 1, 1), dtype=np.float32)
+    r = rng.standard_normal((shape[0], filters, *shape[2:]), dtype=np.float32)
+    func = apply(conv(shape, filters, epilogue=epilogue), target)
+    assert isinstance(func, PrimFunc), func
+    found = np.empty_like(r)
+    inputs = (x, w, b, r) if epilogue else (x, w)
+    driver.compile(IRModule({"main": func}), target)(*inputs, found)
+    expected = np.einsum("nchw,fc->nfhw", x.astype("float64"), w[:, :, 0, 0].astype("float64"))
+    if epilogue:
+        expected = np.maximum(expected + b + r, 0)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_lanes_go_across_rows_and_filters_are_packed() -> None:
+    func = apply(conv((1, 64, 28, 28), 64), WIDE)
+    assert isinstance(func, PrimFunc)
+    main, packers = split_layout_rewrite(func)
+    assert set(packers) == {1} and main.buffers[1].shape[-1].value == 8
+    loops = [loop for loop in collect(main.body, For) if loop.kind == VECTORIZED]
+    assert {loop.extent.value for loop in loops} == {32}
+    assert any(block.name == "relu" for block in collect(main.body, Block))
+
+
+@pytest.mark.parametrize(
+    "func, reason",
+    [
+        (conv((1, 8, 32, 32), 16, strides=2), "no 1 x 1"),
+        (conv((1, 8, 32, 32), 16, size=3, padding=1), "no 1 x 1"),
+        (conv((1, 8, 32, 32), 16, groups=2), "no 1 x 1"),
+        (conv((1, 8, 32, 32), 17), "too few"),
+        (conv((1, 8, 14, 14), 16), "too few"),
+        (conv((1, 512, 56, 56), 16), "too large"),
+    ],
+)
+def test_others_are_left_alone(func: PrimFunc, reason: str) -> None:
+    found = apply(func, WIDE)
+    assert isinstance(found, str) and reason in found
