@@ -8,8 +8,7 @@ import numpy as np
 
 from benchmarks.workload import Array, Input, Workload, data, weight
 from benchmarks.workloads.conv import conv_reference
-from tilewright import te, topi
-from tilewright.ir import cast, const
+from tilewright import topi
 
 
 def _int8_gemm(m: int, n: int, k: int, left: str) -> Workload:
@@ -86,17 +85,6 @@ def _unpack(packed: Array) -> Array:
     return np.asarray(wide - 8)
 
 
-def _int4_build(x: te.Tensor, packed: te.Tensor, scale: te.Tensor) -> te.Tensor:
-    n, k = packed.shape[0], packed.shape[1] * 2
-
-    def element(j: Any, i: Any) -> Any:
-        byte = packed(j, i // 2)
-        nibble = (byte >> cast((i % 2) * 4, "uint8")) & const(15, "uint8")
-        return (cast(nibble, "float32") - const(8.0, "float32")) * scale(j, i // GROUP)
-
-    return topi.nn.dense(x, te.compute((n, k), element, name="dequantize"))
-
-
 def _int4_gemv(n: int, k: int) -> Workload:
     def in_torch(torch: Any, F: Any, x: Any, packed: Any, zeros: Any) -> Any:
         return torch.ops.aten._weight_int4pack_mm_for_cpu(x, packed, GROUP, zeros)
@@ -122,7 +110,7 @@ def _int4_gemv(n: int, k: int) -> Workload:
         f"gemv int4 1x{n}x{k} groups of {GROUP}",
         "int4",
         (data(1, k), Input((n, k // 2), "uint8", weight=True), weight(n, k // GROUP)),
-        _int4_build,
+        lambda x, packed, scale: topi.nn.dense_int4(x, packed, scale),
         lambda x, packed, scale: x @ (_unpack(packed) * np.repeat(scale, GROUP, 1)).T,
         in_torch,
         (in_nbits, in_blocks),

@@ -181,6 +181,26 @@ def test_dense_int4(shape: tuple[int, ...], symmetric: bool, constant: bool) -> 
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("constant", [True, False])
+def test_dense_int4_of_bytes(symmetric: bool, constant: bool) -> None:
+    """The other format: outputs first, two weights a byte."""
+    w = rng(1).normal(size=(19, 48)).astype("float32")
+    x = rng(2).normal(size=(3, 48)).astype("float32")
+    packed, scales, zeros = topi.nn.quantize_int4(w, 24, symmetric=symmetric)
+    numbers = topi.nn.unpack_int4(packed)
+    octets = numbers[:, 0::2] | numbers[:, 1::2] << 4
+    given = [x, octets, np.ascontiguousarray(scales.T)]
+    given += [] if zeros is None else [np.ascontiguousarray(zeros.T)]
+    found = evaluate(
+        lambda d, p, s, z=None: topi.nn.dense_int4(d, p, s, z),
+        *given,
+        constant=tuple(range(1, len(given))) if constant else (),
+    )
+    expected = x @ topi.nn.dequantize_int4(packed, scales, zeros).T.astype("float64")
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_dense_int4_of_16_bit_activations(dtype: str) -> None:
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
@@ -209,7 +229,7 @@ def test_refusals_name_what_is_wrong() -> None:
     assert "makes int8" in refused(lambda x: nn.quantize(x, 0.5, 0, "float16"), ((2,), "float32"))
     assert "int32 sums" in refused(lambda x: nn.requantize(x, 0.5), ((2,), "float32"))
     assert "uint32 words" in refused(
-        nn.dense_int4, ((2, 64), "float32"), ((8, 3), "uint8"), ((2, 3), "float32")
+        nn.dense_int4, ((2, 64), "float32"), ((8, 3), "int8"), ((2, 3), "float32")
     )
     assert "multiples of 8 inputs" in refused(
         nn.dense_int4, ((2, 40), "float32"), ((5, 3), "uint32"), ((10, 3), "float32")

@@ -44,12 +44,10 @@ def saturated(emitter: Any, value: str, source: str, dtype: str) -> str:
         middle = f"<{lanes} x i{through}>"
         # All numbers here are below 2 ** 31, or there are 53 bits and the type is signed or not.
         op = "fptosi" if bits < 32 or sign == "s" else "fptoui"
-        made = emitter.guarded(f"{op} {kind} {value} to {middle}", value)
-        return (
-            made
-            if middle == result
-            else emitter.guarded(f"trunc {middle} {made} to {result}", made)
-        )
+        made: str = emitter.guarded(f"{op} {kind} {value} to {middle}", value)
+        if middle != result:
+            made = emitter.guarded(f"trunc {middle} {made} to {result}", made)
+        return made
     above = compare("oge", value, number(float(high) + 1.0))
     below = compare("olt", value, number(float(low)))
     ordered = compare("ord", value, value)

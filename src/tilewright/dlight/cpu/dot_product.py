@@ -365,9 +365,11 @@ def _copy_of(sch: Schedule, main: BlockRV, operand: BufferLoad) -> BlockRV:
         if buffer not in [region.buffer for region in block.writes]:
             continue
         if is_injective(sch, producer) and len(sch.get_consumers(producer)) == 1:
-            return producer
+            found: BlockRV = producer
+            return found
     buffers = [region.buffer for region in sch.get(main).reads]
-    return sch.cache_read(main, buffers.index(buffer), "global")
+    copy: BlockRV = sch.cache_read(main, buffers.index(buffer), "global")
+    return copy
 
 
 def _schedule_tile(

@@ -30,9 +30,9 @@ from tilewright.dlight.cpu.common import (
 )
 from tilewright.dlight.cpu.dot_product import _constants
 from tilewright.dlight.cpu.tiled_reduction import Tile, _in_registers, choose_tile
-from tilewright.ir import as_int, dtypes, uses_var
+from tilewright.ir import Expr, Var, dtypes, uses_var
 from tilewright.target import Target
-from tilewright.tir import PREFETCH_DISTANCE, Block, BufferLoad
+from tilewright.tir import PREFETCH_DISTANCE, BufferLoad
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
@@ -83,6 +83,8 @@ class GroupedReduction(ScheduleRule):
             _pack_constants(sch, block, plan)
         _schedule_tile(sch, consumers, plan, target)
         for rv in others:
+            if sch.get(rv).annotations.get(LAYOUT_REWRITE):
+                continue
             if is_injective(sch, rv):
                 schedule_injective(sch, rv, target)
             else:
@@ -121,27 +123,44 @@ def _choose_plan(
 
 def _pack_constants(sch: Schedule, rv: BlockRV, plan: Plan) -> None:
     """Lay what the tiles read of constant operands one after the other."""
-    width, block = plan.tile.columns, sch.get(rv)
-    constants = _constants(sch.mod["main"])
-    last = stores_of(block)[0].indices[-1]
-    for load in loads_of(block):
-        if load.buffer not in constants or as_int(load.buffer.shape[-1]) is None:
+    width = plan.tile.columns
+    last = stores_of(sch.get(rv))[0].indices[-1]
+    for load in loads_of(sch.get(rv)):
+        dims = [d for d, index in enumerate(load.indices) if uses_var(index, _as_vars(last))]
+        if len(dims) != 1 or load.indices[dims[0]] is not last:
             continue
-        if load.indices[-1] is not last or _uses_elsewhere(load, block):
+        if sum(item.buffer is load.buffer for item in loads_of(sch.get(rv))) > 1:
             continue
-        buffers = [region.buffer for region in sch.get(rv).reads]
-        copy = sch.cache_read(rv, buffers.index(load.buffer), "global")
+        copy = _constant_copy(sch, rv, load)
+        if copy is None:
+            continue
+        dim = dims[0]
         sch.transform_layout(
-            copy, ("write", 0), lambda *i: (i[-1] // width, *i[:-1], i[-1] % width)
+            copy,
+            ("write", 0),
+            lambda *i, dim=dim: (i[dim] // width, *i[:dim], *i[dim + 1 :], i[dim] % width),
         )
         sch.annotate(copy, LAYOUT_REWRITE, True)
 
 
-def _uses_elsewhere(load: BufferLoad, block: Block) -> bool:
-    """Whether a block reads the buffer in another way too, or by other indices."""
-    same = [item for item in loads_of(block) if item.buffer is load.buffer]
-    last = load.indices[-1]
-    return len(same) != 1 or any(uses_var(i, {last}) for i in load.indices[:-1])  # type: ignore[arg-type]
+def _as_vars(index: Expr) -> set[Var]:
+    return {index} if isinstance(index, Var) else set()
+
+
+def _constant_copy(sch: Schedule, rv: BlockRV, load: BufferLoad) -> BlockRV | None:
+    """The block that makes a copy of an operand when the program is built, if it is constant."""
+    constants = _constants(sch.mod["main"])
+    if load.buffer in constants:
+        buffers = [region.buffer for region in sch.get(rv).reads]
+        copy: BlockRV = sch.cache_read(rv, buffers.index(load.buffer), "global")
+        return copy
+    for producer in sch.get_producers(rv):
+        block = sch.get(producer)
+        if load.buffer in [region.buffer for region in block.writes]:
+            sources = {region.buffer for region in block.reads}
+            alone = len(sch.get_consumers(producer)) == 1 and is_injective(sch, producer)
+            return producer if alone and len(sources) == 1 and sources <= constants else None
+    return None
 
 
 def _schedule_tile(sch: Schedule, consumers: Sequence[BlockRV], plan: Plan, target: Target) -> None:
@@ -187,7 +206,7 @@ def _group_in_registers(sch: Schedule, inner: BlockRV, skip: int) -> BlockRV:
     members = [axis for axis in axes if axis.is_reduce]
     tile = [axis.loop for axis in axes if not axis.is_reduce]
     sch.reorder(*(axis.loop for axis in members), *tile)
-    init = sch.decompose_reduction(inner, members[0].loop)
+    init: BlockRV = sch.decompose_reduction(inner, members[0].loop)
     _in_registers(sch, tile)
     last = members[-1]
     if len(tile) == 1:

@@ -62,9 +62,10 @@ def matmul(
     made: Tensor = compute((*batch, *rows, *columns), formula, name="matmul", tag="matmul")
     if total_dtype == out_dtype:
         return made
-    return compute(
+    rounded: Tensor = compute(
         made.shape, lambda *i: cast_expr(made(*i), out_dtype), name="matmul_rounded", tag="elemwise"
     )
+    return rounded
 
 
 def dense(

@@ -1,9 +1,15 @@
 """Matrix products with 4-bit weights that have a scale, and perhaps a zero point, per group.
 
-The format: ``packed[K / 8, N]`` of ``uint32``, whose word ``(j, n)`` holds the weights of output
-``n`` for inputs ``8 * j`` to ``8 * j + 7``, the first in the lowest four bits. A group is a run of
-``group`` inputs of one output, a multiple of 8: ``scales[K / group, N]``, and ``zero_points`` of
-the same shape in ``uint8``. A weight is worth ``(q - zero_point) * scale`` with ``q`` from 0 to 15;
+Two formats, told apart by their dtype:
+
+- ``packed[K / 8, N]`` of ``uint32``, whose word ``(j, n)`` holds the weights of output ``n`` for
+  inputs ``8 * j`` to ``8 * j + 7``, the first in the lowest four bits; ``scales[K / group, N]``
+  (as GPTQ has it);
+- ``packed[N, K / 2]`` of ``uint8``, whose byte ``(n, j)`` holds the weights for inputs ``2 * j``,
+  in the low half, and ``2 * j + 1``; ``scales[N, K / group]`` (as ONNX's ``MatMulNBits`` has it).
+
+A group is a run of ``group`` inputs of one output, a multiple of 8. ``zero_points`` are ``uint8``,
+of the shape of ``scales``. A weight is worth ``(q - zero_point) * scale`` with ``q`` from 0 to 15;
 without zero points 8 is subtracted (symmetric quantisation).
 
 How it is computed: ``(word & (15 << 4 * i))`` is a weight times ``16 ** i``. It becomes a float as
@@ -22,7 +28,7 @@ from tilewright import te
 from tilewright.ir import Expr, as_int, cast, const
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
-from tilewright.tir.op import bitwise_and, shift_left
+from tilewright.tir.op import bitwise_and, bitwise_or, shift_left
 from tilewright.topi.utils import require_equal, require_ndim
 
 PER_WORD = 8
@@ -39,12 +45,13 @@ def dense_int4(
 ) -> Tensor:
     """``data [..., K] @ dequantised [K, N] + bias [N]``; see the module for the packing.
 
-    The number of groups follows from ``scales [K / group, N]``. Products are summed in float32
+    The number of groups follows from the shape of ``scales``. Products are summed in float32
     within a group, then scaled. The result is in ``out_dtype`` (the data's, if not given).
     """
     groups, group = _check(data, packed, scales, zero_points)
     out_dtype = out_dtype or data.dtype
-    columns = packed.shape[1]
+    by_output = packed.dtype == "uint8"
+    columns = packed.shape[0 if by_output else 1]
     rows = data.shape[:-1]
     words = group // PER_WORD
     real = compute(data.shape, lambda *at: cast(data(*at), "float32"), "activation")
@@ -63,6 +70,13 @@ def dense_int4(
         name="activation_sum",
         tag="comm_reduce",
     )
+    if by_output:
+        packed = _words_of(packed)
+
+    def at_group(values: Tensor, g: Expr, n: Expr) -> Expr:
+        found = values(n, g) if by_output else values(g, n)
+        return cast(found, "float32")
+
     j = te.reduce_axis((0, words), "j")
     i = te.reduce_axis((0, PER_WORD), "i")
 
@@ -81,12 +95,12 @@ def dense_int4(
         *row, n = at
         zero: Expr = const(float(SYMMETRIC_ZERO), "float32")
         if zero_points is not None:
-            zero = cast(zero_points(g.var, n), "float32")
+            zero = at_group(zero_points, g.var, n)
         centred = sums(*row, g.var, n) - activations(*row, g.var) * zero
-        made: Expr = te.sum(centred * cast(scales(g.var, n), "float32"), axis=g)
+        made: Expr = te.sum(centred * at_group(scales, g.var, n), axis=g)
         return made
 
-    result = compute((*rows, columns), total, name="dense_int4", tag="dense_int4")
+    result: Tensor = compute((*rows, columns), total, name="dense_int4", tag="dense_int4")
     if bias is None and out_dtype == "float32":
         return result
     if bias is not None:
@@ -99,7 +113,23 @@ def dense_int4(
             value = value + cast(bias(at[-1]), "float32")
         return cast(value, out_dtype)
 
-    return compute((*rows, columns), finish, name="dense_int4_out", tag="broadcast")
+    finished: Tensor = compute((*rows, columns), finish, name="dense_int4_out", tag="broadcast")
+    return finished
+
+
+def _words_of(packed: Tensor) -> Tensor:
+    """Join the bytes ``[N, K / 2]`` to words ``[K / 8, N]``."""
+
+    def word(j: Expr, n: Expr) -> Expr:
+        made: Expr = cast(packed(n, 4 * j), "uint32")
+        for place in range(1, 4):
+            byte = cast(packed(n, 4 * j + place), "uint32")
+            made = bitwise_or(made, shift_left(byte, const(8 * place, "uint32")))
+        return made
+
+    shape = (packed.shape[1] // 4, packed.shape[0])
+    made: Tensor = compute(shape, word, name="packed_words", tag="injective")
+    return made
 
 
 def _check(
@@ -108,15 +138,22 @@ def _check(
     """Return the number of groups and their length."""
     require_ndim("dense_int4", packed, 2)
     require_ndim("dense_int4", scales, 2)
-    if packed.dtype != "uint32":
-        raise VerifyError(f"dense_int4: packed weights are uint32 words, got {packed.dtype}")
+    if packed.dtype not in ("uint32", "uint8"):
+        raise VerifyError(
+            f"dense_int4: packed weights are uint32 words or uint8 bytes, got {packed.dtype}"
+        )
     if data.ndim < 1 or data.dtype not in ("float32", "float16", "bfloat16"):
         raise VerifyError(f"dense_int4: data must be floats with a dimension, got {data!r}")
-    depth, words, groups = as_int(data.shape[-1]), as_int(packed.shape[0]), as_int(scales.shape[0])
-    if depth is None or words is None or groups is None:
+    deep, per = (1, 2) if packed.dtype == "uint8" else (0, PER_WORD)
+    depth = as_int(data.shape[-1])
+    held, groups = as_int(packed.shape[deep]), as_int(scales.shape[deep])
+    if depth is None or held is None or groups is None:
         raise VerifyError("dense_int4: the extent of the inputs must be constant")
-    require_equal("dense_int4: inputs of data and of packed weights", depth, words * PER_WORD)
-    require_equal("dense_int4: outputs of weights and scales", packed.shape[1], scales.shape[1])
+    require_equal("dense_int4: inputs of data and of packed weights", depth, held * per)
+    wide = 1 - deep
+    require_equal(
+        "dense_int4: outputs of weights and scales", packed.shape[wide], scales.shape[wide]
+    )
     if groups == 0 or depth % groups or depth // groups % PER_WORD:
         raise VerifyError(
             f"dense_int4: {depth} inputs in {groups} groups; groups are equal, and multiples of "

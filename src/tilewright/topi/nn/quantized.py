@@ -50,7 +50,8 @@ def quantize(
         value = cast(x(*at), "float32") / _along(scale, at, axis, "float32")
         return _clipped(value, _along(zero_point, at, axis, "float32"), out_dtype)
 
-    return compute(x.shape, formula, name="quantize", tag="elemwise")
+    made: Tensor = compute(x.shape, formula, name="quantize", tag="elemwise")
+    return made
 
 
 def dequantize(
@@ -65,7 +66,8 @@ def dequantize(
         value = cast(x(*at), "int32") - _along(zero_point, at, axis, "int32")
         return cast(cast(value, "float32") * _along(scale, at, axis, "float32"), out_dtype)
 
-    return compute(x.shape, formula, name="dequantize", tag="elemwise")
+    made: Tensor = compute(x.shape, formula, name="dequantize", tag="elemwise")
+    return made
 
 
 def requantize(
@@ -84,7 +86,8 @@ def requantize(
         value = cast(x(*at), "float32") * _along(scale, at, axis, "float32")
         return _clipped(value, _along(zero_point, at, axis, "float32"), out_dtype)
 
-    return compute(x.shape, formula, name="requantize", tag="elemwise")
+    made: Tensor = compute(x.shape, formula, name="requantize", tag="elemwise")
+    return made
 
 
 def dense_int8(
@@ -201,7 +204,8 @@ def _finished(
         value = sums(at[place]) * -zero  # what is read first is computed first
         return value + result(*at) if bias is None else (value + bias(at[place])) + result(*at)
 
-    return compute(result.shape, formula, name=f"{what}_out", tag="broadcast")
+    made: Tensor = compute(result.shape, formula, name=f"{what}_out", tag="broadcast")
+    return made
 
 
 def _check_quantized(what: str, dtype: str) -> None:
