@@ -213,8 +213,10 @@ def _make_init(fields: tuple[Field, ...], hook: str, cls: type) -> Callable[...,
 
 def _make_map_children(fields: tuple[Field, ...]) -> Callable[[Any, Callable[[Any], Any]], Any]:
     """Generate ``map_children``: one straight line of code per class, no reflection at run time."""
+    if not _has_children(fields):
+        return _itself
     lines = ["def map_children(self, function):", "    changed = False"]
-    arguments = []
+    arguments, plain = [], []
     for field in fields:
         name = field.name
         if field.role == "child":
@@ -244,10 +246,10 @@ def _make_map_children(fields: tuple[Field, ...]) -> Callable[[Any, Callable[[An
                 f"        else: {name} = old",
             ]
         elif field.role != "derived":
-            lines.append(f"    {name} = self.{name}")
+            plain.append(f"    {name} = self.{name}")
         if field.role != "derived":
             arguments.append(f"{name}={name}")
-    lines.append("    if not changed: return self")
+    lines += ["    if not changed: return self", *plain]
     lines.append(f"    made = type(self)({', '.join(arguments)})")
     lines.append("    span = getattr(self, '_span', None)")
     lines.append("    if span is not None: set_span(made, span)")
@@ -258,8 +260,29 @@ def _make_map_children(fields: tuple[Field, ...]) -> Callable[[Any, Callable[[An
     return function
 
 
+def _has_children(fields: tuple[Field, ...]) -> bool:
+    return any(field.role in ("child", "children", "child_map") for field in fields)
+
+
+def is_leaf_class(node_class: type[Node]) -> bool:
+    """Whether nodes of a class never have children."""
+    return not _has_children(node_class.fields)
+
+
+def _itself(node: Any, function: Callable[[Any], Any]) -> Any:
+    """``map_children`` of nodes that have none."""
+    return node
+
+
 def _make_child_nodes(fields: tuple[Field, ...]) -> Callable[[Any], list[Node]]:
-    lines = ["def child_nodes(self):", "    found = []"]
+    lines = ["def child_nodes(self):"]
+    single = [field.name for field in fields if field.role == "child"]
+    if single and not any(field.role in ("children", "child_map") for field in fields):
+        # Most expressions: a list display is much faster than a list that grows.
+        lines += [f"    {name} = self.{name}" for name in single]
+        present = " and ".join(f"{name} is not None" for name in single)
+        lines.append(f"    if {present}: return [{', '.join(single)}]")
+    lines.append("    found = []")
     for field in fields:
         if field.role == "child":
             lines.append(f"    if self.{field.name} is not None: found.append(self.{field.name})")

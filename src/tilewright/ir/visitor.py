@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from tilewright.ir.expr import Expr, Var
-from tilewright.ir.node import Node
+from tilewright.ir.node import Node, is_leaf_class
 
 T = TypeVar("T")
 
@@ -20,27 +20,37 @@ T = TypeVar("T")
 class _Dispatch:
     """Finds the ``visit_*`` method for a node class, once."""
 
-    _tables: ClassVar[dict[type, dict[type, Callable[..., Any]]]] = {}
+    # Methods by class of node; each class of visitors has a table of its own.
+    _table: ClassVar[dict[type, Callable[..., Any]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._table = {}
 
     def _find(self, node_class: type) -> Callable[..., Any]:
         visitor_class = type(self)
-        table = _Dispatch._tables.setdefault(visitor_class, {})
+        table = self._table
         for base in node_class.__mro__:
             method = getattr(visitor_class, "visit_" + base.__name__, None)
             if method is not None:
                 table[node_class] = method
                 return method  # type: ignore[no-any-return]
         method = visitor_class.generic_visit  # type: ignore[attr-defined]
+        if method is Mutator.generic_visit and is_leaf_class(node_class):
+            method = _same  # half of all nodes: no need to look for children
         table[node_class] = method
         return method  # type: ignore[no-any-return]
 
     def visit(self, node: Any) -> Any:
         """Dispatch on the class of ``node``."""
-        table = _Dispatch._tables.get(type(self))
-        method = table.get(type(node)) if table is not None else None
+        method = self._table.get(type(node))
         if method is None:
             method = self._find(type(node))
         return method(self, node)
+
+
+def _same(mutator: Any, node: Any) -> Any:
+    return node
 
 
 class Visitor(_Dispatch):
@@ -79,7 +89,10 @@ def pre_order(node: Node, enter: Callable[[Node], bool] | None = None) -> Iterat
         current = stack.pop()
         yield current
         if enter is None or enter(current):
-            stack.extend(reversed(current.child_nodes()))
+            below = current.child_nodes()
+            if below:
+                below.reverse()
+                stack += below
 
 
 def collect(node: Node, kind: type[T] | tuple[type, ...]) -> list[T]:

@@ -32,6 +32,7 @@ from tilewright.ir import (
     IntImm,
     Mul,
     Mutator,
+    Node,
     Ramp,
     Select,
     Sub,
@@ -286,23 +287,66 @@ def unrolled(loops: Sequence[For], body: Stmt, ranges: Mapping[Var, Bounds] | No
     ``ranges`` are those of loops around, which decide conditions.
     """
     copies: list[Stmt] = []
-    renew = any(isinstance(item, _DEFINING) for item in pre_order(body))
+    nodes = list(pre_order(body))
+    renew = any(isinstance(item, _DEFINING) for item in nodes)
+    substituter = _FoldingSubstituter([loop.loop_var for loop in loops], nodes, ranges or {})
     for numbers in product(*(range(as_int(loop.extent) or 0) for loop in loops)):
-        values = {
-            loop.loop_var: loop.min + const(number, loop.loop_var.dtype)
-            for loop, number in zip(loops, numbers)
-        }
-        made = _FoldingSubstituter(values, ranges or {}).visit(body)
+        values = [
+            loop.min + const(number, loop.loop_var.dtype) for loop, number in zip(loops, numbers)
+        ]
+        made = substituter.copy(body, numbers, values)
         copies.append(renew_definitions(made) if renew and copies else made)
     return seq(copies)
 
 
 class _FoldingSubstituter(Mutator):
-    """Puts values in place of variables and folds the constants that arise."""
+    """Puts values in place of variables and folds the constants that arise.
 
-    def __init__(self, values: Mapping[Var, Expr], ranges: Mapping[Var, Bounds]) -> None:
-        self.values = values
+    An expression is made once for all copies in which its own variables have the same values: in a
+    tile of 12 x 4 most expressions depend on the row or on the column.
+    """
+
+    def __init__(
+        self, variables: Sequence[Var], nodes: Sequence[Node], ranges: Mapping[Var, Bounds]
+    ) -> None:
+        self.variables = variables
         self.ranges = ranges
+        self.values: dict[Var, Expr] = {}
+        # For each expression, a bit for each variable that it uses.
+        self._uses: dict[Node, int] = {}
+        self._made: dict[tuple[Node, tuple[int, ...]], Any] = {}
+        self._numbers: dict[int, tuple[int, ...]] = {}
+        bits = {var: 1 << place for place, var in enumerate(variables)}
+        for node in reversed(nodes):  # children come after their parents
+            if isinstance(node, Expr):
+                used = bits.get(node, 0) if type(node) is Var else 0
+                for item in node.child_nodes():
+                    used |= self._uses.get(item, 0)
+                self._uses[node] = used
+        self._masks = set(self._uses.values())
+
+    def copy(self, body: Stmt, numbers: Sequence[int], values: Sequence[Expr]) -> Any:
+        """Return the copy of one iteration; ``numbers`` tells iterations apart."""
+        self.values = dict(zip(self.variables, values))
+        places = range(len(numbers))
+        self._numbers = {
+            bits: tuple([numbers[place] for place in places if bits >> place & 1])
+            for bits in self._masks
+        }
+        return self.visit(body)
+
+    def visit(self, node: Any) -> Any:
+        """Rewrite a node, or take what was made of it before."""
+        used = self._uses.get(node)
+        if used is None:
+            return super().visit(node)
+        if not used:
+            return node
+        key = node, self._numbers[used]
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = super().visit(node)
+        return made
 
     def visit_Var(self, node: Var) -> Any:
         return self.values.get(node, node)
