@@ -167,7 +167,7 @@ def main(A: T.Buffer((4, 8), "float32"), V: T.Buffer((4,), "float32"), P: T.Buff
     sch = Schedule(func)
     block = sch.get(sch.get_block("C"))
     matched = match_reduction(block)
-    assert matched is not None and matched.name == "argmax"
+    assert matched is not None and matched.name == "argmax_of_numbers"
     assert [buffer.name for buffer in matched.targets] == ["P", "V"]
     assert match_update(block.replace(init=None)) is not None
     assert match_reduction(block.replace(init=None)) is None

@@ -156,15 +156,20 @@ def _made(factory: ReducerFactory, dtypes: tuple[str, ...]) -> CommReducer | Non
 Better = Callable[[Any, Any], Expr]
 
 
-def _arg_combine(better: Better, wins: Better) -> Callable[..., tuple[Expr, ...]]:
+def _arg_combine(better: Better, wins: Better, nans: bool) -> Callable[..., tuple[Expr, ...]]:
     """Combine (index, value) pairs; of equal values the index wins for which ``wins`` holds.
 
-    Comparing the indices, and not only taking the left one, makes it commutative.
+    Comparing the indices, and not only taking the left one, makes it commutative. With ``nans`` a
+    NaN is better than any number, and equal to NaN.
     """
 
     def combine(x: Sequence[Expr], y: Sequence[Expr]) -> tuple[Expr, ...]:
-        keep = or_(better(x[1], y[1]), and_(x[1] == y[1], wins(x[0], y[0])))
-        return select(keep, x[0], y[0]), select(better(x[1], y[1]), x[1], y[1])
+        above, equal = better(x[1], y[1]), x[1] == y[1]
+        if nans and dtypes.is_float(x[1].dtype):
+            nan = x[1] != x[1]
+            above, equal = and_(or_(above, nan), y[1] == y[1]), or_(equal, nan)
+        keep = or_(above, and_(equal, wins(x[0], y[0])))
+        return select(keep, x[0], y[0]), select(above, x[1], y[1])
 
     return combine
 
@@ -207,13 +212,15 @@ for _name, _neutral in (
     ("bitwise_xor", lambda t: const(0, t)),
 ):
     register_reducer(_name, lambda x, y, op=_name: call(op, x, y), _neutral, accepts=_is_integer)
-# "argmax" and "argmin": the first index of equals; "_last": the last one.
+# "argmax" and "argmin": the first index of equals; "_last": the last one. "_of_numbers": as
+# programs are often written, which lose NaNs.
 for _name, _better, _worst in (("argmax", _greater, min_value), ("argmin", _less, max_value)):
     for _suffix, _wins, _index in (("", _less, max_value), ("_last", _greater, min_value)):
-        register_reducer(
-            _name + _suffix,
-            _arg_combine(_better, _wins),
-            lambda i, v, index=_index, worst=_worst: (index(i), worst(v)),
-            2,
-            accepts=_is_index,
-        )
+        for _kind, _nans in (("", True), ("_of_numbers", False)):
+            register_reducer(
+                _name + _suffix + _kind,
+                _arg_combine(_better, _wins, _nans),
+                lambda i, v, index=_index, worst=_worst: (index(i), worst(v)),
+                2,
+                accepts=_is_index,
+            )

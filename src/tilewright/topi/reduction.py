@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import Expr, const, dtypes
+from tilewright.ir import Expr, as_int, const, dtypes, max_value, min_value, or_, select
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, compute
 from tilewright.topi.elementwise import fast_dtype, map_elements
-from tilewright.topi.utils import normal_axes, product
+from tilewright.topi.utils import normal_axes, product, ravel
 
 
 def reduce_over(
@@ -114,32 +114,84 @@ def std(x: Tensor, axis: Any = None, keepdims: bool = False, correction: int = 0
 
 
 def _arg(
-    x: Tensor, axis: int | None, keepdims: bool, reducer: Any, name: str, dtype: str
+    x: Tensor, axis: int | None, keepdims: bool, dtype: str, *, least: bool, last: bool
 ) -> Tensor:
+    """Index of an extremum. Along the last axis it is looked for where the extremum is known."""
     axes = normal_axes(axis, x.ndim)
-    reduced = {a: te.reduce_axis((0, x.shape[a]), f"k{a}") for a in axes}
+    name = "argmin" if least else "argmax"
+    small = as_int(product(x.shape))
+    index_dtype = "int32" if small is not None and small <= max_value("int32").value else "int64"
+    pairs = getattr(te, f"{name}_last" if last else name)
+    if x.ndim and (axis is None or axes == (x.ndim - 1,)):
+        rows = _arg_of_rows(x, index_dtype, name, least, last)
+        found = rows[0] if axes == (x.ndim - 1,) else _best_row(x, rows, pairs, index_dtype, name)
+    else:
+        found = _arg_of_pairs(x, axes, pairs, index_dtype, name)
     shape = [
-        const(1) if a in reduced else extent
+        const(1) if a in axes else extent
         for a, extent in enumerate(x.shape)
-        if keepdims or a not in reduced
+        if keepdims or a not in axes
     ]
+    kept = [n for n, a in enumerate(range(x.ndim)) if a not in axes]
+
+    def formula(*i: Expr) -> Expr:
+        rest = [i[n] for n in kept] if keepdims else list(i)
+        return cast_expr(found(*rest), dtype)
+
+    made: Tensor = compute(tuple(shape), formula, name=name, tag="comm_reduce_idx")
+    return made
+
+
+def _arg_of_rows(
+    x: Tensor, index_dtype: str, name: str, least: bool, last: bool
+) -> tuple[Tensor, Tensor]:
+    """Index and value of the extremum along the last axis: a reduction each, of numbers only.
+
+    Pairs cost several times as much as two passes over a row in the nearest cache.
+    """
+    k, j = (te.reduce_axis((0, x.shape[-1]), "k") for _ in range(2))
+    extremum = te.min if least else te.max
+    best = compute(x.shape[:-1], lambda *i: extremum(x(*i, k.var), axis=k), name=f"{name}_value")
+    never = min_value(index_dtype) if last else max_value(index_dtype)
+
+    def place(*i: Expr) -> Any:
+        value = x(*i, j.var)
+        hit = value == best(*i)
+        if dtypes.is_float(x.dtype):
+            hit = or_(hit, value != value)  # a NaN is the extremum if there is any
+        where = te.max if last else te.min
+        return where(select(hit, cast_expr(j.var, index_dtype), never), axis=j)
+
+    return compute(x.shape[:-1], place, name=f"{name}_place", tag="comm_reduce"), best
+
+
+def _best_row(
+    x: Tensor, rows: tuple[Tensor, Tensor], pairs: Any, index_dtype: str, name: str
+) -> Tensor:
+    """The flat index of the extremum of all rows."""
+    place, best = rows
+    axes = [te.reduce_axis((0, extent), f"r{a}") for a, extent in enumerate(x.shape[:-1])]
+    at = [axis.var for axis in axes]
+    flat = cast_expr(ravel(at, x.shape[:-1]) * x.shape[-1], index_dtype) + place(*at)
+    index, _ = compute((), lambda: pairs((flat, best(*at)), axis=axes), name=f"{name}_row")
+    made: Tensor = index
+    return made
+
+
+def _arg_of_pairs(
+    x: Tensor, axes: tuple[int, ...], pairs: Any, index_dtype: str, name: str
+) -> Tensor:
+    reduced = {a: te.reduce_axis((0, x.shape[a]), f"k{a}") for a in axes}
+    inside = [reduced[a].var for a in axes]
 
     def formula(*i: Expr) -> Any:
         rest = iter(i)
-        indices: list[Expr] = []
-        flat: Expr = const(0)
-        for a in range(x.ndim):
-            if a in reduced:
-                indices.append(reduced[a].var)
-                flat = flat * x.shape[a] + reduced[a].var
-                if keepdims:
-                    next(rest)
-            else:
-                indices.append(next(rest))
-        return reducer((cast_expr(flat, dtype), x(*indices)), axis=list(reduced.values()))
+        indices = [reduced[a].var if a in reduced else next(rest) for a in range(x.ndim)]
+        flat = cast_expr(ravel(inside, [x.shape[a] for a in axes]), index_dtype)
+        return pairs((flat, x(*indices)), axis=list(reduced.values()))
 
-    index, _ = compute(tuple(shape), formula, name=name, tag="comm_reduce_idx")
-    # The pair's value is an intermediate of the block; only the index is a result.
+    outer = tuple(extent for a, extent in enumerate(x.shape) if a not in axes)
+    index, _ = compute(outer, formula, name=f"{name}_pair", tag="comm_reduce_idx")
     made: Tensor = index
     return made
 
@@ -155,8 +207,7 @@ def argmax(
 
     Of equal elements the first one counts, or the last one with ``select_last_index``.
     """
-    reducer = te.argmax_last if select_last_index else te.argmax
-    return _arg(x, axis, keepdims, reducer, "argmax", dtype)
+    return _arg(x, axis, keepdims, dtype, least=False, last=select_last_index)
 
 
 def argmin(
@@ -170,8 +221,7 @@ def argmin(
 
     Of equal elements the first one counts, or the last one with ``select_last_index``.
     """
-    reducer = te.argmin_last if select_last_index else te.argmin
-    return _arg(x, axis, keepdims, reducer, "argmin", dtype)
+    return _arg(x, axis, keepdims, dtype, least=True, last=select_last_index)
 
 
 def is_sum_exact(dtype: str) -> bool:

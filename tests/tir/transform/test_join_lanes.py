@@ -75,9 +75,16 @@ def test_other_loops_stay(n: int, join: str) -> None:
     assert "vector_reduce" not in after["main"].script()
 
 
-def test_integers_stay() -> None:
-    _, after = joined(dtype="int32")
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "float16"])
+def test_narrow_numbers_stay(dtype: str) -> None:
+    _, after = joined(dtype=dtype)
     assert "vector_reduce" not in after["main"].script()
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
+def test_integers_are_joined(dtype: str) -> None:
+    _, after = joined(dtype=dtype)
+    assert "vector_reduce_add" in after["main"].script()
 
 
 def test_compiled_extrema_of_odd_vectors() -> None:

@@ -1,20 +1,28 @@
-"""The fallback: every block on its own, parallel over its outer loops and vectorised."""
+"""The fallback: every block on its own, parallel over its outer loops and vectorised.
+
+Only reductions of the same rows, one of which needs the other's result, go through the rows
+together: the second finds each row in the nearest cache.
+"""
 
 from __future__ import annotations
 
 import logging
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.common import (
+from tilewright.dlight.cpu.blocks import (
+    axes_of,
     inline_injective,
     is_injective,
     leaf_blocks,
-    schedule_injective,
-    schedule_reduction,
+    parallelize,
+    work_of,
 )
+from tilewright.dlight.cpu.elementwise import schedule_injective
+from tilewright.dlight.cpu.reduction import schedule_reduction
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV
 
 logger = logging.getLogger("tilewright.dlight")
 
@@ -26,12 +34,18 @@ class BlockByBlock(ScheduleRule):
         """Never refuses."""
         inline_injective(sch)
         names = [sch.get(rv).name for rv in leaf_blocks(sch)]
-        for name in names:
+        done: set[str] = set()
+        for name in reversed(names):
+            if name in done:
+                continue
             attempt = sch.copy()
             rv = attempt.get_block(name)
             try:
                 if is_injective(attempt, rv):
                     schedule_injective(attempt, rv, target)
+                elif (first := _same_rows(attempt, rv)) is not None:
+                    done.add(attempt.get(first).name)
+                    _schedule_together(attempt, first, rv, target)
                 else:
                     schedule_reduction(attempt, rv, target)
             except ScheduleError as error:
@@ -39,3 +53,32 @@ class BlockByBlock(ScheduleRule):
                 continue
             sch = attempt
         return sch
+
+
+def _same_rows(sch: Schedule, rv: BlockRV) -> BlockRV | None:
+    """The reduction of the same rows of the same buffer that only this one's rows need."""
+    axes = axes_of(sch, rv)
+    if axes is None:
+        return None
+    rows = [axis.extent for axis in axes if not axis.is_reduce]
+    read = {region.buffer for region in sch.get(rv).reads}
+    for other in sch.get_producers(rv):
+        theirs = axes_of(sch, other)
+        if is_injective(sch, other) or theirs is None:
+            continue
+        same = rows == [axis.extent for axis in theirs if not axis.is_reduce]
+        shared = any(region.buffer in read for region in sch.get(other).reads)
+        if rows and None not in rows and same and shared:
+            return other
+    return None
+
+
+def _schedule_together(sch: Schedule, first: BlockRV, rv: BlockRV, target: Target) -> None:
+    axes = axes_of(sch, rv) or []
+    rows = [axis.loop for axis in axes if not axis.is_reduce]
+    sch.reorder(*rows, *(axis.loop for axis in axes if axis.is_reduce))
+    row = rows[0] if len(rows) == 1 else sch.fuse(*rows)
+    sch.compute_at(first, row)
+    for block in (first, rv):
+        schedule_reduction(sch, block, target, skip=1)
+    parallelize(sch, [sch.get_loops(rv)[0]], target, 2 * work_of(axes))

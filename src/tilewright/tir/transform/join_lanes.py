@@ -34,6 +34,7 @@ _JOINS: dict[type, str] = {
     Max: "vector_reduce_max",
     Min: "vector_reduce_min",
 }
+_DTYPES = ("float32", "float64", "int32", "int64", "uint32", "uint64")
 #: More elements than that are a reduction of their own, not the lanes of one.
 MAX_LANES = 128
 
@@ -75,7 +76,7 @@ class _Joiner(Mutator):
         total, part = value.a, value.b  # type: ignore[attr-defined]
         if type(total) is not BufferLoad or type(part) is not BufferLoad:
             return None
-        if value.dtype not in ("float32", "float64"):
+        if value.dtype not in _DTYPES:
             return None
         if (
             total.buffer.data is not store.buffer.data
