@@ -312,6 +312,8 @@ def measured_peak_flops(target: Target, seconds: float = 0.3) -> float:
 def measured_peaks(target: Target, threads: int = 1, seconds: float = 0.05) -> Peaks:
     """Measure everything for so many threads."""
     set_num_threads(threads)
+    if threads > 1:
+        seconds *= 4  # until all of them have run at once
     levels = {
         "L1": (target.l1_bytes * threads // 2, target.l1_bytes * threads),
         "L2": (target.l2_bytes * threads // 2, target.l2_bytes * threads),

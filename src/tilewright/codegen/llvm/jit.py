@@ -31,6 +31,9 @@ _FAST_PASSES = (
 )
 _LEVELS = {"O0": 0, "O1": 1, "O2": 2, "O3": 3}
 PASS_SETS = ("none", "fast", *_LEVELS)
+# Of the code generator's levels the second adds little but another scheduling after register
+# allocation, which cores that reorder instructions don't need.
+_FAST_LEVEL = 1
 
 # LLVM's bindings share one context per process: compile one module at a time.
 _lock = threading.RLock()
@@ -201,7 +204,7 @@ def _prepare(
 ) -> tuple[Any, Any]:
     if passes not in PASS_SETS:
         raise CodegenError(f"unknown pass set {passes!r}; expected one of {', '.join(PASS_SETS)}")
-    level = _LEVELS.get(passes, 2)
+    level = _LEVELS.get(passes, _FAST_LEVEL)
     machine = target_machine(triple, cpu, features, opt_level=level)
     module = parse(text)
     module.triple = machine.triple
