@@ -11,11 +11,13 @@ import pytest
 
 from tilewright import compile, te, topi
 from tilewright.dlight.base import first_schedule
-from tilewright.dlight.cpu import rules
+from tilewright.dlight.cpu import GroupedReduction, rules
+from tilewright.ir import IRModule
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
 from tilewright.tir.interpreter import run
 from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
+from tilewright.tir.schedule import Schedule
 
 NATIVE = Target("native").with_options(num_cores=1)
 
@@ -199,6 +201,23 @@ def test_dense_int4_of_bytes(symmetric: bool, constant: bool) -> None:
     )
     expected = x @ topi.nn.dequantize_int4(packed, scales, zeros).T.astype("float64")
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "uint8"])
+def test_4_bit_weights_are_packed_beforehand_and_decoded_in_registers(dtype: str) -> None:
+    n, k, group = 64, 64, 32
+    words = dtype == "uint32"
+    x = te.placeholder((1, k), "float32", "x")
+    packed = te.placeholder((k // 8, n) if words else (n, k // 2), dtype, "packed")
+    scales = te.placeholder((k // group, n) if words else (n, k // group), "float32", "scales")
+    made = topi.nn.dense_int4(x, packed, scales)
+    func = te.create_prim_func([x, packed, scales, made]).with_attr(LAYOUT_FREE, [1, 2])
+    found = GroupedReduction().apply(Schedule(IRModule({"main": func})), NATIVE)
+    assert isinstance(found, Schedule), found
+    main, packers = split_layout_rewrite(found.mod["main"])
+    assert set(packers) == {1, 2}
+    assert main.buffers[1].dtype == "uint32"
+    assert 'group_sum = T.alloc_buffer((1, 2, 64), "float32", scope="local")' in main.script()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

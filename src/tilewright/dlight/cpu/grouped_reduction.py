@@ -9,14 +9,13 @@ panels as in :mod:`tiled_reduction`, if they are known beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.cpu.common import (
     Axis,
     axes_of,
-    can_vectorize,
     inline_injective,
     is_injective,
     leaf_blocks,
@@ -113,12 +112,23 @@ def _choose_plan(
     vector = spatial[-1]
     place = next(d for d, index in enumerate(reads[0].indices) if index is vector.var)
     own = next(axis for axis in below if axis.var is stores_of(sch.get(inner))[0].indices[place])
-    if not can_vectorize(sch.get(inner), own) or not can_vectorize(block, vector):
+    # What the outer reduction reads is little; it may lie apart.
+    if not _is_contiguous(sch, inner, own):
         return NotApplicable("operands are not contiguous along the results")
     row = max(spatial[:-1], key=lambda axis: axis.extent or 64, default=None)
     lanes = target.vector_lanes(max(16, dtypes.bits_of(sums.dtype)))
     tile = choose_tile(row, vector, lanes, target.vector_registers - _DECODING)
     return Plan(inner, outer, groups[0], row, vector, tile)
+
+
+def _is_contiguous(sch: Schedule, rv: BlockRV, axis: Axis) -> bool:
+    """Whether neighbours along an axis lie side by side, or can be packed so beforehand."""
+    constants = _constants(sch.mod["main"])
+    for load in loads_of(sch.get(rv)):
+        packed = load.buffer in constants and any(index is axis.var for index in load.indices)
+        if not packed and stride_of(load.indices, load.buffer, axis.var) not in (0, 1):
+            return False
+    return True
 
 
 def _pack_constants(sch: Schedule, rv: BlockRV, plan: Plan) -> None:
@@ -134,13 +144,17 @@ def _pack_constants(sch: Schedule, rv: BlockRV, plan: Plan) -> None:
         copy = _constant_copy(sch, rv, load)
         if copy is None:
             continue
-        dim = dims[0]
-        sch.transform_layout(
-            copy,
-            ("write", 0),
-            lambda *i, dim=dim: (i[dim] // width, *i[:dim], *i[dim + 1 :], i[dim] % width),
-        )
+        sch.transform_layout(copy, ("write", 0), _panels(dims[0], width))
         sch.annotate(copy, LAYOUT_REWRITE, True)
+
+
+def _panels(dim: int, width: int) -> Callable[..., tuple[Expr, ...]]:
+    """The layout that cuts a dimension into panels, within which it comes last."""
+
+    def layout(*i: Expr) -> tuple[Expr, ...]:
+        return (i[dim] // width, *i[:dim], *i[dim + 1 :], i[dim] % width)
+
+    return layout
 
 
 def _as_vars(index: Expr) -> set[Var]:
