@@ -169,6 +169,7 @@ LOG_RANGE = (-mp.mpf("0.0317"), mp.mpf("0.0627"))  # what the table of reciproca
 SHORT = mp.mpf("0.01563")
 POLYNOMIALS: list[tuple[str, Real, tuple[mp.mpf, mp.mpf], int, int, str]] = [
     ("exp2", _half_period, (-SHORT, SHORT), 1, SINGLE, "2**r = 1 + r * P(r), |r| <= 1/64"),
+    ("exp2_fine", _half_period, (-SHORT, SHORT), 2, SINGLE, "the same, by one term more"),
     ("log", _log_ratio(mp.mpf(1)), LOG_RANGE, 4, SINGLE, "log(1 + r) = r * P(r)"),
     ("log2", _log_ratio(1 / mp.log(2)), LOG_RANGE, 4, SINGLE, "log2(1 + r) = r * P(r)"),
     ("pow_log2", _log_ratio(1 / mp.log(2)), LOG_RANGE, 5, 53, "log2(1 + r) = r * P(r), in float64"),

@@ -34,8 +34,12 @@ _CPU_FEATURES = {
     "apple-m1": frozenset({"neon", "fullfp16", "dotprod"}),
     "neoverse-n1": frozenset({"neon", "fullfp16", "dotprod"}),
     "neoverse-v1": frozenset({"neon", "sve", "fullfp16", "dotprod", "bf16", "i8mm"}),
+    "a64fx": frozenset({"neon", "sve", "fullfp16"}),
     "neoverse-v2": frozenset({"neon", "sve", "sve2", "fullfp16", "dotprod", "bf16", "i8mm"}),
 }
+
+# Lengths of SVE registers that are not the least, 128 bits. Code for one length runs on no other.
+_SVE_BITS = {"neoverse-v1": 256, "neoverse-512tvb": 256, "a64fx": 512}
 
 # Names that /proc/cpuinfo uses differ from LLVM's.
 _PROC_TO_LLVM = {
@@ -105,6 +109,11 @@ def features_of_cpu(name: str, triple: str = "") -> frozenset[str]:
     if triple.startswith(("aarch64", "arm64")) or platform.machine() in ("aarch64", "arm64"):
         return frozenset({"neon"})
     return frozenset({"sse2"})
+
+
+def sve_vector_bits(name: str) -> int:
+    """Return the length of a CPU's SVE registers, 128 bits where it isn't known."""
+    return _SVE_BITS.get(name, 128)
 
 
 @lru_cache(maxsize=1)

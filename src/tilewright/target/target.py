@@ -21,6 +21,7 @@ _COMMON_CPU: dict[str, type] = {
     "mcpu": str,
     "mtriple": str,
     "mattr": str,
+    "sve-vector-bits": int,
     "num-cores": int,
     "l1": int,
     "l2": int,
@@ -98,6 +99,15 @@ class Target:
             elif item:
                 names = names | {item.lstrip("+")}
         self._features = frozenset(names)
+        self._check_vector_length()
+
+    def _check_vector_length(self) -> None:
+        bits = self.options.get("sve-vector-bits")
+        if bits is not None and (not self.has("sve") or bits % 128):
+            raise TargetError(
+                f"-sve-vector-bits takes a multiple of 128 and needs a CPU with sve, got {bits} "
+                f"for {self.mcpu or 'no -mcpu'}"
+            )
 
     @staticmethod
     def from_device(device: Any) -> Target:
@@ -166,9 +176,14 @@ class Target:
 
     @property
     def vector_bits(self) -> int:
-        """Width of the widest vector register in bits."""
+        """Width of the widest vector register in bits.
+
+        SVE's is the CPU's own: what ``-sve-vector-bits`` says, or what is known of ``-mcpu``.
+        """
         if self.has("avx512f"):
             return 512
+        if self.has("sve"):
+            return int(self.options.get("sve-vector-bits", host.sve_vector_bits(self.mcpu)))
         return 256 if self.has("avx") else 128
 
     @property

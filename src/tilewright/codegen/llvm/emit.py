@@ -40,6 +40,7 @@ class ModuleEmitter:
         self.has_fma = target.has("fma") or target.has("avx512f") or target.has("neon")
         self.can_stream = target.has("sse2") or target.has("sse4.2") or target.has("avx")
         self.instruction_set = instruction_set(target.features)
+        self.attributes = function_attributes(target)
         self.functions: list[str] = []
         self.element_of_data: dict[Var, str] = {}
         self.signatures: dict[str, Signature] = {}
@@ -160,7 +161,7 @@ class ModuleEmitter:
         emitter.effect("ret i32 0")
         symbol = kernel_symbol(name)
         self.functions.append(
-            f'define hidden i32 @"{symbol}"({", ".join(params)}) nounwind {{\nentry:'
+            f'define hidden i32 @"{symbol}"({", ".join(params)}) {self.attributes} {{\nentry:'
         )
         self.functions.extend(emitter.text_lines())
         self.functions.append("}")
@@ -178,6 +179,17 @@ class ModuleEmitter:
                 collect(list(self._math), self.instruction_set),
             ]
         )
+
+
+def function_attributes(target: Target) -> str:
+    """Return the attributes of functions that compute.
+
+    With a known length of SVE's registers LLVM uses them for vectors of fixed lengths.
+    """
+    if not target.has("sve") or target.vector_bits <= 128:
+        return "nounwind"
+    scale = target.vector_bits // 128
+    return f"nounwind vscale_range({scale},{scale})"
 
 
 def _no_alias(func: PrimFunc) -> bool:

@@ -137,7 +137,7 @@ def _write_functions(module: Any, inner: OutlinedEmitter, name: str, captures: C
         attributes = " noalias" if symbol in inner.noalias else ""
         params.append(f"{kind}{attributes} {operand}")
     module.functions.append(
-        f'define internal i32 @"{name}.body"({", ".join(params)}) noinline nounwind {{'
+        f'define internal i32 @"{name}.body"({", ".join(params)}) noinline {module.attributes} {{'
     )
     module.functions.append("entry:")
     module.functions.extend(inner.text_lines())

@@ -85,7 +85,7 @@ def round_to_32nds(b: Builder, x: Value) -> Value:
 
 
 def exp2_parts(
-    b: Builder, x: Value, log2_base: tuple[float, float], up: int = 0
+    b: Builder, x: Value, log2_base: tuple[float, float], polynomial: str = "exp2", up: int = 0
 ) -> tuple[Value, Value]:
     """Return ``p`` and ``n`` with ``base**x = p * 2**(floor(n) - up)``, |x| moderate.
 
@@ -97,7 +97,7 @@ def exp2_parts(
     n = shifted - magic
     r = x - n if high == 1.0 else b.fma(x, low, b.fma(x, high, -n))
     power = lookup(b, [value * 2.0**up for value in TABLES["exp2"][0]], b.bits(shifted))
-    return b.fma(r * b.horner(r, POLYNOMIALS["exp2"]), power, power), n
+    return b.fma(r * b.horner(r, POLYNOMIALS[polynomial]), power, power), n
 
 
 def _log2_e(b: Builder) -> tuple[float, float]:
@@ -118,20 +118,20 @@ def exp2(b: Builder, x: Value) -> Value:
 def _exp_of_negative_abs(b: Builder, x: Value, lowest: float, up: int = 0) -> Value:
     """``exp(-|x|) * 2**up``."""
     away = b.from_bits(b.bits(x) | _SIGN)
-    return scale(b, *exp2_parts(b, b.at_least(away, lowest), _log2_e(b), up))
+    return scale(b, *exp2_parts(b, b.at_least(away, lowest), _log2_e(b), "exp2_fine", up))
 
 
 # The divider is a unit of its own: one division costs less than the multiplications that would
 # make it from an approximate reciprocal.
 
 
-@math_variant(isa=AVX512, ulp=3.75)
+@math_variant(isa=AVX512, ulp=3.5)
 def sigmoid(b: Builder, x: Value) -> Value:
     s = _exp_of_negative_abs(b, x, -104.0)
     return b.select(x.lt(0.0), s, 1.0) / (s + 1.0)
 
 
-@math_variant(isa=AVX512, ulp=4.0)
+@math_variant(isa=AVX512, ulp=3.9)
 def silu(b: Builder, x: Value) -> Value:
     # Left of zero numerator and denominator are 2**24 times as large, lest exp becomes denormal
     # before the result does.

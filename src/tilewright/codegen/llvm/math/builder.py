@@ -143,11 +143,15 @@ NAN = float("nan")
 
 
 class Builder:
-    """Collects the lines of one function of ``lanes`` values of ``fmt``."""
+    """Collects the lines of one function of ``lanes`` values of ``fmt``.
 
-    def __init__(self, fmt: Format, lanes: int) -> None:
+    ``fused`` tells whether the target multiplies and adds in one instruction.
+    """
+
+    def __init__(self, fmt: Format, lanes: int, *, fused: bool = True) -> None:
         self.fmt = fmt
         self.lanes = lanes
+        self.fused = fused
         self.lines: list[str] = []
         self.overload = fmt.suffix if lanes == 1 else f"v{lanes}{fmt.suffix}"
         self.types = {
@@ -190,7 +194,7 @@ class Builder:
 
     def in_double(self) -> Builder:
         """Return a builder that goes on with the same function in float64."""
-        wide = Builder(FLOAT64, self.lanes)
+        wide = Builder(FLOAT64, self.lanes, fused=self.fused)
         wide.lines, wide.depends = self.lines, self.depends
         return wide
 
@@ -211,8 +215,35 @@ class Builder:
         return self.line("f", f"call {type_} @llvm.{intrinsic}.{self.overload}({text})")
 
     def fma(self, a: Operand, b: Operand, c: Operand) -> Value:
-        """``a * b + c`` with one rounding."""
-        return self.call("fma", a, b, c)
+        """``a * b + c``, with one rounding where the target can, else with two."""
+        if self.fused:
+            return self.call("fma", a, b, c)
+        product = a * b
+        return (product if isinstance(product, Value) else self.const(product)) + c
+
+    def exact_fma(self, a: Operand, b: Operand, c: Operand) -> Value:
+        """``a * b + c`` where the formula needs the product's lower half, on every target.
+
+        Without the instruction: by way of float64, or in float64 by Dekker's product, for factors
+        below ``2**995``.
+        """
+        if self.fused:
+            return self.call("fma", a, b, c)
+        a, b, c = (v if isinstance(v, Value) else self.const(v) for v in (a, b, c))
+        if self.fmt is FLOAT32:
+            wide = self.in_double()
+            return self.convert(wide.convert(a) * wide.convert(b) + wide.convert(c))
+        product = a * b
+        (a_high, a_low), (b_high, b_low) = self._halves(a), self._halves(b)
+        rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+        total, low = self.two_sum(product, c)
+        return total + (low + rest)
+
+    def _halves(self, x: Value) -> tuple[Value, Value]:
+        """Split a float64 into two numbers of 26 bits (Veltkamp)."""
+        scaled = x * (2.0**27 + 1)
+        high = scaled - (scaled - x)
+        return high, x - high
 
     def abs(self, x: Value) -> Value:
         """Clear the sign bit."""
@@ -307,7 +338,7 @@ class Builder:
     def two_prod(self, a: Value, b: Operand) -> tuple[Value, Value]:
         """``a * b`` as rounded product and exact error."""
         product = a * b
-        return product, self.fma(a, b, -product)
+        return product, self.exact_fma(a, b, -product)
 
     def by_parts(self, width: int, make: Callable[..., str], kind: str, *args: Value) -> Value:
         """Compute on parts of ``width`` lanes and put the results side by side.

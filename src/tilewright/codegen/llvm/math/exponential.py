@@ -28,7 +28,7 @@ def reduce_by_ln2(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     """Return ``n`` (floating), ``n`` (integer bits) and ``r = x - n * ln 2``."""
     high, low = constant(b, "ln2")
     n, bits = b.round_to_int(x, constant(b, "log2_e")[0])
-    return n, bits, b.fma(n, -low, b.fma(n, -high, x))
+    return n, bits, b.exact_fma(n, -low, b.exact_fma(n, -high, x))
 
 
 def exp_near_zero(b: Builder, r: Value) -> Value:
@@ -72,7 +72,7 @@ def exp10(b: Builder, x: Value) -> Value:
     high, low = constant(b, "log10_2")
     x = b.clamp(x, *exp_limits(b, high))
     n, bits = b.round_to_int(x, constant(b, "log2_10")[0])
-    r = b.fma(n, -low, b.fma(n, -high, x))
+    r = b.exact_fma(n, -low, b.exact_fma(n, -high, x))
     return b.scale(poly(b, "exp10", r, 1.0), bits)
 
 
@@ -98,7 +98,7 @@ def _logistic(b: Builder, a: Value) -> tuple[Value, Value, Value]:
     s, s_rest = b.powers_of_two(0 - n)
     total, low = b.fast_two_sum(b.fma(s, s_rest, 1.0), t)
     y = 1.0 / total
-    y = b.fma(b.fma(-low, y, b.fma(-total, y, 1.0)), y, y)
+    y = b.fma(b.fma(-low, y, b.exact_fma(-total, y, 1.0)), y, y)
     return y, s, s_rest
 
 

@@ -79,7 +79,7 @@ def log1p_finite(b: Builder, x: Value) -> Value:
     # 1 + x = 2**k * (1 + f) with k from the rounded sum, but f from x itself by one fma.
     k, m = split(b, x + 1.0)
     shrink = b.power_of_two(0 - k)
-    exact = b.fma(x, shrink, shrink - 1.0)
+    exact = b.exact_fma(x, shrink, shrink - 1.0)
     f = b.select(k.lt(b.fmt.mantissa + 2), exact, m - 1.0)
     return log_formula(b, "log", b.to_float(k), f)
 
@@ -137,9 +137,9 @@ def log2_extended(b: Builder, x: Value) -> tuple[Value, Value]:
     num = m - 1.0
     den, den_low = b.fast_two_sum(b.const(1.0), m)  # m < 2: valid either way
     s = num / den
-    s_low = b.fma(s, -den_low, b.fma(-s, den, num)) / den
+    s_low = b.fma(s, -den_low, b.exact_fma(-s, den, num)) / den
     z = s * s
-    z_low = b.fma(s, s, -z) + s * s_low * 2.0
+    z_low = b.exact_fma(s, s, -z) + s * s_low * 2.0
     q = poly(b, "pow_log2", z)
     # c0 + z * c1 in two parts, with the tail in the lower one
     c0, c0_low = constant(b, "pow_c0")

@@ -1,4 +1,4 @@
-"""Compile single math functions and measure their error, for tests and ``tools/measure_ulp.py``.
+"""Compile single math functions and measure their error, for tests and ``tools/math_page.py``.
 
 Needs llvmlite (imported when used). The code generator does not use this module.
 """
@@ -103,8 +103,8 @@ def host_instruction_set() -> str:
     return instruction_set([key for key, on in llvm.get_host_cpu_features().items() if on])
 
 
-def compile_math(name: str, dtype: str, lanes: int, isa: str | None = None) -> CompiledMath:
-    """Compile a function for this machine, by its own formulas or those of ``isa``."""
+def compile_run(text: str) -> tuple[int, Any]:
+    """Compile a module for this machine; return the address of ``run``, and what keeps it."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -112,8 +112,7 @@ def compile_math(name: str, dtype: str, lanes: int, isa: str | None = None) -> C
     target = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
     )
-    isa = isa or host_instruction_set()
-    module = llvm.parse_assembly(loop_text(name, dtype, lanes, isa))
+    module = llvm.parse_assembly(text)
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(target, options)
@@ -126,7 +125,14 @@ def compile_math(name: str, dtype: str, lanes: int, isa: str | None = None) -> C
         .export_symbol("run")
         .link(engine, f"math{next(_session)}")
     )
-    return CompiledMath(name, dtype, lanes, isa, tracker["run"], (engine, tracker))
+    return tracker["run"], (engine, tracker)
+
+
+def compile_math(name: str, dtype: str, lanes: int, isa: str | None = None) -> CompiledMath:
+    """Compile a function for this machine, by its own formulas or those of ``isa``."""
+    isa = isa or host_instruction_set()
+    address, keep = compile_run(loop_text(name, dtype, lanes, isa))
+    return CompiledMath(name, dtype, lanes, isa, address, keep)
 
 
 def _scalarwise(function: Callable[[float], float]) -> Callable[..., Array]:

@@ -22,9 +22,13 @@ from tilewright.codegen.llvm.math.builder import FORMATS, Builder, Value
 from tilewright.support.errors import CodegenError
 
 Formula = Callable[..., Value]
+HelperMaker = Callable[[bool], "MathFunction"]  # from whether the target has fused multiply-add
 MathRequest = tuple[str, str, int]  # name, dtype, lanes
 
-GENERIC, AVX512 = "generic", "avx512"
+GENERIC, NO_FMA, AVX512 = "generic", "no-fma", "avx512"
+UNFUSED_ULP = 0.5
+"""What the second roundings add to bounds on targets without fused multiply-add."""
+
 REGISTER_BITS = {AVX512: 512}
 """Instruction sets that have formulas of their own, with the width of their registers."""
 
@@ -68,7 +72,7 @@ class _Variant:
 
 
 _SPECS: dict[str, MathSpec] = {}
-_HELPERS: dict[str, Callable[[], MathFunction]] = {}
+_HELPERS: dict[str, HelperMaker] = {}
 _VARIANTS: dict[tuple[str, str, str], _Variant] = {}  # by name, dtype, instruction set
 
 MATH_FUNCTIONS: Mapping[str, MathSpec] = MappingProxyType(_SPECS)
@@ -113,13 +117,18 @@ def math_variant(
 
 def instruction_set(features: Collection[str]) -> str:
     """Return which formulas a CPU with these features (LLVM's names) uses."""
-    return AVX512 if "avx512f" in features else GENERIC
+    if "avx512f" in features:
+        return AVX512
+    return GENERIC if {"fma", "neon"} & set(features) else NO_FMA
 
 
 def max_ulp(name: str, dtype: str, isa: str = GENERIC) -> float:
     """Return the stated bound of a function on an instruction set."""
     variant = _VARIANTS.get((name, dtype, isa))
-    return variant.ulp if variant else _SPECS[name].max_ulp[dtype]
+    if variant:
+        return variant.ulp
+    bound = _SPECS[name].max_ulp[dtype]
+    return bound + UNFUSED_ULP if isa == NO_FMA and bound > 0.5 else bound
 
 
 def has_variant(name: str, dtype: str, isa: str) -> bool:
@@ -127,10 +136,10 @@ def has_variant(name: str, dtype: str, isa: str) -> bool:
     return (name, dtype, isa) in _VARIANTS
 
 
-def math_helper(name: str) -> Callable[[Callable[[], MathFunction]], Callable[[], MathFunction]]:
+def math_helper(name: str) -> Callable[[HelperMaker], HelperMaker]:
     """Register the maker of a scalar float64 function that formulas call on rare lanes."""
 
-    def register(make: Callable[[], MathFunction]) -> Callable[[], MathFunction]:
+    def register(make: HelperMaker) -> HelperMaker:
         _HELPERS[name] = make
         return make
 
@@ -174,9 +183,10 @@ def emit_math(name: str, dtype: str, lanes: int, isa: str = GENERIC) -> MathFunc
     ``<16 x float>`` and ``tw_exp_f64`` for ``double``. It is ``internal`` and ``alwaysinline``.
     """
     if name in _HELPERS:
-        return _HELPERS[name]()
+        return _HELPERS[name](isa != NO_FMA)
     _check(name, dtype, lanes)
-    builder, formula = Builder(FORMATS[dtype], lanes), _SPECS[name].formula
+    builder = Builder(FORMATS[dtype], lanes, fused=isa != NO_FMA)
+    formula = _SPECS[name].formula
     variant = _VARIANTS.get((name, dtype, isa))
     if variant is not None:
         formula = variant.formula

@@ -40,9 +40,15 @@ def _tan(b: Builder, quadrant: Value, r: Value) -> Value:
 
 def _reduce(b: Builder, x: Value) -> tuple[Value, Value]:
     """Return quadrant (low bits of an integer) and remainder."""
-    high, middle, low = constant(b, "half_pi")
     n, bits = b.round_to_int(x, constant(b, "two_over_pi")[0])
-    return bits, b.fma(n, -low, b.fma(n, -middle, b.fma(n, -high, x)))
+    return bits, _minus(b, x, n, constant(b, "half_pi"))
+
+
+def _minus(b: Builder, x: Value, n: Value, parts: tuple[float, ...]) -> Value:
+    """``x - n * (parts[0] + parts[1] + ...)``."""
+    for part in parts:
+        x = b.exact_fma(n, -part, x)
+    return x
 
 
 def _with_cold_path(b: Builder, name: str, x: Value, fast: Value) -> Value:
@@ -72,14 +78,14 @@ def tan(b: Builder, x: Value) -> Value:
 
 
 @math_helper("reduce_huge")
-def _reduce_huge() -> MathFunction:
+def _reduce_huge(fused: bool) -> MathFunction:
     """``{remainder, quadrant}`` of a float64 angle above the fast limit of float32.
 
     ``x = y * 2**(16 * g)`` with an integral ``y`` (or ``g = 0``), so whole multiples of 4 in
     ``2**(16 * g) * 2/pi`` may be dropped: what is left is row ``g`` of the table, 212 bits long.
     The partial products are exact pairs, each taken modulo 4, and summed without loss.
     """
-    b = Builder(FLOAT64, 1)
+    b = Builder(FLOAT64, 1, fused=fused)
     x = Value(b, "f", "%x")
     exponent = (b.bits(b.abs(x)) >> 52) - (1023 + 52)
     group = b.select(exponent.gt(0), exponent, 0) >> 4
@@ -134,8 +140,8 @@ def _distil(b: Builder, terms: list[Value]) -> list[Value]:
     return result
 
 
-def _huge(name: str) -> MathFunction:
-    b = Builder(FLOAT64, 1)
+def _huge(name: str, fused: bool) -> MathFunction:
+    b = Builder(FLOAT64, 1, fused=fused)
     x = Value(b, "f", "%x")
     b.lines.append("  %pair = call { double, i64 } @tw_reduce_huge_f64(double %x)")
     r = b.line("f", "extractvalue { double, i64 } %pair, 0")
@@ -158,15 +164,15 @@ def _huge(name: str) -> MathFunction:
 
 
 @math_helper("sin_huge")
-def _sin_huge() -> MathFunction:
-    return _huge("sin")
+def _sin_huge(fused: bool) -> MathFunction:
+    return _huge("sin", fused)
 
 
 @math_helper("cos_huge")
-def _cos_huge() -> MathFunction:
-    return _huge("cos")
+def _cos_huge(fused: bool) -> MathFunction:
+    return _huge("cos", fused)
 
 
 @math_helper("tan_huge")
-def _tan_huge() -> MathFunction:
-    return _huge("tan")
+def _tan_huge(fused: bool) -> MathFunction:
+    return _huge("tan", fused)
