@@ -23,7 +23,8 @@ WORD = 32
 class Instruction:
     """A dot instruction: the features that bring it, its widths in bits, the intrinsic's name.
 
-    ``{result}`` and ``{operand}`` in the name are the vector types, ``{bits}`` the width.
+    ``{result}`` and ``{operand}`` in the name are the vector types, ``{bits}`` the width. No widths
+    mean those of SVE's registers, whose vectors are scalable.
     """
 
     a: str
@@ -38,7 +39,7 @@ def _row(a: str, b: str, features: str, widths: tuple[int, ...], *rest: str) -> 
     return Instruction(a, b, frozenset(features.split()), widths, *rest)
 
 
-_ZMM, _YMM, _XMM = (512,), (256, 128), (128,)
+_ZMM, _YMM, _XMM, _SVE = (512,), (256, 128), (128,), ()
 _BUSD, _WSSD = "x86.avx512.vpdpbusd.{bits}", "x86.avx512.vpdpwssd.{bits}"
 _DPBF16 = "x86.avx512bf16.dpbf16ps.{bits}"
 #: In the order of preference. The names of AVX512-VNNI stand for those of AVX-VNNI too.
@@ -53,6 +54,10 @@ INSTRUCTIONS = (
     _row("int16", "int16", "avxvnni", _YMM, _WSSD, "i16"),
     _row("bfloat16", "bfloat16", "avx512bf16", _ZMM, _DPBF16, "bfloat"),
     _row("bfloat16", "bfloat16", "avx512bf16 avx512vl", _YMM, _DPBF16, "bfloat"),
+    _row("int8", "int8", "sve", _SVE, "aarch64.sve.sdot.nxv4i32"),
+    _row("uint8", "uint8", "sve", _SVE, "aarch64.sve.udot.nxv4i32"),
+    _row("uint8", "int8", "sve i8mm", _SVE, "aarch64.sve.usdot.nxv4i32"),
+    _row("bfloat16", "bfloat16", "sve bf16", _SVE, "aarch64.sve.bfdot", "bfloat"),
     _row("int8", "int8", "dotprod", _XMM, "aarch64.neon.sdot.{result}.{operand}"),
     _row("uint8", "uint8", "dotprod", _XMM, "aarch64.neon.udot.{result}.{operand}"),
     _row("uint8", "int8", "i8mm neon", _XMM, "aarch64.neon.usdot.{result}.{operand}"),
@@ -177,9 +182,10 @@ class _Dot:
     def _widths(self, a: str, b: str) -> dict[int, Instruction]:
         """The instructions for two types by their number of lanes."""
         found: dict[int, Instruction] = {}
+        widest = self.emitter.module.target.vector_bits
         for row in INSTRUCTIONS:
             if (row.a, row.b) == (a, b) and row.features <= self.features:
-                for bits in row.widths:
+                for bits in row.widths or ((widest,) if widest > 128 else ()):
                     found.setdefault(bits // WORD, row)
         return found
 
@@ -200,6 +206,8 @@ class _Dot:
         emitter, result = self.emitter, f"<{size} x {self.element}>"
         width = {"i8": 4, "i16": 2, "bfloat": 2}[row.element] * size
         operand = f"<{width} x {row.element}>"
+        if not row.widths:
+            return self._scalable(row, total, (a, b), size, width)
         suffix = {"i8": "i8", "i16": "i16", "bfloat": "bf16"}[row.element]
         own = {"i32": "i32", "float": "f32"}[self.element]
         name = row.name.format(
@@ -211,6 +219,33 @@ class _Dot:
         ]
         text = f"call {result} @llvm.{name}({result} {total}, {operand} {values[0]}, "
         return str(emitter.guarded(f"{text}{operand} {values[1]})", total, *values))
+
+    def _scalable(
+        self, row: Instruction, total: str, words: tuple[str, str], size: int, width: int
+    ) -> str:
+        """The same on vectors of one whole SVE register, which are the same bits."""
+        emitter = self.emitter
+
+        def widen(value: str, element: str, lanes: int) -> tuple[str, str, str]:
+            least, suffix = (
+                lanes * 4 // size,
+                {"bfloat": "bf16", "float": "f32"}.get(element, element),
+            )
+            kind, fixed = f"<vscale x {least} x {element}>", f"<{lanes} x {element}>"
+            name = f"nxv{least}{suffix}.v{lanes}{suffix}"
+            text = f"call {kind} @llvm.vector.insert.{name}({kind} poison, {fixed} {value}, i64 0)"
+            return kind, str(emitter.guarded(text, value)), f"v{lanes}{suffix}.nxv{least}{suffix}"
+
+        kind, start, back = widen(total, self.element, size)
+        operands = []
+        for value in words:
+            fixed = f"bitcast <{size} x i32> {value} to <{width} x {row.element}>"
+            operands.append(widen(emitter.guarded(fixed, value), row.element, width)[:2])
+        text = ", ".join(f"{k} {v}" for k, v in ((kind, start), *operands))
+        values = (start, *(value for _, value in operands))
+        made = emitter.guarded(f"call {kind} @llvm.{row.name}({text})", *values)
+        call = f"call <{size} x {self.element}> @llvm.vector.extract.{back}({kind} {made}, i64 0)"
+        return str(emitter.guarded(call, made))
 
     # ---- without an instruction
 
