@@ -17,7 +17,10 @@ from tilewright.meta_schedule.schedule_rule import (
     NotApplicable,
     ParallelizeVectorizeUnroll,
     RandomComputeLocation,
+    RegisterTile,
 )
+from tilewright.meta_schedule.schedule_rule.multi_level_tiling import TILED
+from tilewright.meta_schedule.schedule_rule.register_tile import STRUCTURE
 from tilewright.meta_schedule.space_generator import (
     PostOrderApply,
     ScheduleFnSpace,
@@ -220,10 +223,40 @@ def test_prepacking_has_no_compute_location_and_no_features(target):
     generator = SpaceGenerator.create("post-order-apply", target)
     sketches = generator.generate_design_space(Schedule(func).mod)
     for made, _ in prepacked(sketches):
-        assert len(made.get_loops(made.get_block("weight_global"))) == 5
+        by_registers = made.has_block("conv2d_update")
+        # Panels that are transposed have loops over the lines that are read.
+        assert len(made.get_loops(made.get_block("weight_global"))) == (6 if by_registers else 5)
         stores = extract(made.mod["main"]).stores
-        # Padding, the reduction's update, both write-backs.
-        assert len(stores) == 4
+        # Padding, the reduction's update, both write-backs; its beginning.
+        assert len(stores) == (5 if by_registers else 4)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("n", [64, 77])
+def test_register_tiles_are_sketches_that_mean_the_same(target, same_result, constant, n):
+    func = with_constants(matmul(24, n, 32), 1) if constant else matmul(24, n, 32)
+    rule = RegisterTile()
+    rule.initialize(target)
+    sch = Schedule(func, seed=1)
+    forks = rule.apply(sch, sch.get_block("C"))
+    assert forks[0] is sch
+    assert len(forks) > 2
+    for fork in forks[1:]:
+        assert fork.get(fork.get_block("C_update")).annotations[TILED] == STRUCTURE
+        same_result(func, fork.mod)
+        again = Schedule(func)
+        fork.trace.apply_to_schedule(again)
+        assert again.mod.script() == fork.mod.script()
+
+
+def test_register_tiles_are_made_once(target):
+    rule = RegisterTile()
+    rule.initialize(target)
+    sch = Schedule(matmul(24, 64, 32), seed=1)
+    tiled = rule.apply(sch, sch.get_block("C"))[1]
+    again = rule.apply(tiled, tiled.get_block("C_update"))
+    assert isinstance(again, NotApplicable)
+    assert "already" in again.reason
 
 
 def test_panels_are_contiguous_to_features():

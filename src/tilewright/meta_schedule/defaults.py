@@ -23,6 +23,7 @@ CPU = Defaults(
         "inline-constant-scalars",
         "auto-inline",
         "add-rfactor",
+        "register-tile",
         "multi-level-tiling",
         "parallelize-vectorize-unroll",
         "random-compute-location",

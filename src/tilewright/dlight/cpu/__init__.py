@@ -18,6 +18,7 @@ from __future__ import annotations
 from tilewright.dlight.base import ScheduleRule
 from tilewright.dlight.cpu.attention import FusedAttention
 from tilewright.dlight.cpu.block_by_block import BlockByBlock
+from tilewright.dlight.cpu.blocks import axes_of
 from tilewright.dlight.cpu.convolution import PointwiseConvolution
 from tilewright.dlight.cpu.dot_product import DotProductTile
 from tilewright.dlight.cpu.grouped_reduction import GroupedReduction
@@ -25,7 +26,7 @@ from tilewright.dlight.cpu.matrix_vector import MatrixVector
 from tilewright.dlight.cpu.quotient_axes import QuotientAxes
 from tilewright.dlight.cpu.row_wise import RowWise
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
-from tilewright.dlight.cpu.tiled_reduction import TiledReduction
+from tilewright.dlight.cpu.tiled_reduction import Plan, TiledReduction, rank_plans, schedule_plan
 from tilewright.dlight.cpu.winograd import Winograd
 
 __all__ = [
@@ -34,13 +35,17 @@ __all__ = [
     "FusedAttention",
     "GroupedReduction",
     "MatrixVector",
+    "Plan",
     "PointwiseConvolution",
     "QuotientAxes",
     "RowWise",
     "SlidingWindow",
     "TiledReduction",
     "Winograd",
+    "axes_of",
+    "rank_plans",
     "rules",
+    "schedule_plan",
 ]
 
 

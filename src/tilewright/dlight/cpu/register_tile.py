@@ -66,24 +66,51 @@ def choose_tile(
 ) -> Tile:
     """Choose the tile that spends the fewest cycles and that the registers hold.
 
-    ``most_columns`` bounds its width where more than two vectors are at choice.
-    ``whole`` says that a tile which the vector axis cuts off is computed as a whole, in padding.
-    The score is the share of the multiply-adds' peak.
+    ``most_columns`` bounds its width where more than two vectors are at choice. ``whole`` says that
+    a tile which the vector axis cuts off is computed as a whole, in padding. The score is the share
+    of the multiply-adds' peak.
     """
-    best = Tile(1, lanes)
+    ranked = rank_tiles(
+        row,
+        vector,
+        lanes,
+        registers,
+        most_rows=most_rows,
+        most_columns=most_columns,
+        whole=whole,
+    )
+    return ranked[0] if ranked else Tile(1, lanes)
+
+
+def rank_tiles(
+    row: Axis | None,
+    vector: Axis,
+    lanes: int,
+    registers: int,
+    *,
+    most_rows: int = _MOST_ROWS,
+    most_columns: int | None = None,
+    whole: bool = False,
+) -> list[Tile]:
+    """Return the best tile of each width, the best first; arguments as for ``choose_tile``."""
+    made = []
     most = 1 if row is None else min(row.extent or _MOST_ROWS, _MOST_ROWS, most_rows)
     for width in _widths(row, vector, lanes, whole):
+        if most_columns is not None and width > max(2 * lanes, most_columns):
+            continue
         # What is left of a whole number of vectors is cut into powers of two.
         vectors = width // lanes + bin(width % lanes).count("1")
+        best = Tile(1, width)
         for height in range(1, most + 1):
             if height * vectors + vectors + 1 > registers:
-                break
-            if most_columns is not None and width > max(2 * lanes, most_columns):
                 break
             score = _score(row, vector, height, width, lanes, whole)
             if score > best.score + 1e-9:
                 best = Tile(height, width, score)
-    return best
+        if best.score:
+            made.append(best)
+    # Narrow tiles win a tie.
+    return sorted(made, key=lambda tile: round(tile.score, 9), reverse=True)
 
 
 def _widths(row: Axis | None, vector: Axis, lanes: int, whole: bool) -> list[int]:

@@ -47,7 +47,7 @@ from tilewright.dlight.cpu.operand_packing import (
     pad_columns,
     schedule_packing,
 )
-from tilewright.dlight.cpu.register_tile import Tile, choose_tile, rows_in_cache
+from tilewright.dlight.cpu.register_tile import Tile, choose_tile, rank_tiles, rows_in_cache
 from tilewright.dlight.cpu.sliding_window import window_of
 from tilewright.ir import as_int, dtypes, uses_var
 from tilewright.support.errors import ScheduleError
@@ -58,6 +58,8 @@ from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 from tilewright.tir.transform.loop_partition import KEEP_WHOLE
+
+__all__ = ["Plan", "Tile", "TiledReduction", "choose_tile", "rank_plans", "schedule_plan"]
 
 # With fewer rows than this, packing an operand in the call costs more than it saves.
 _ROWS_TO_PACK = 8
@@ -118,7 +120,7 @@ class TiledReduction(ScheduleRule):
         for plan in plans:
             attempt = sch.copy()
             try:
-                _Tiling(attempt, main, plan, target).schedule()
+                schedule_plan(attempt, main, plan, target)
             except ScheduleError as error:
                 refusal = str(error).split("\n")[0]
                 continue
@@ -131,8 +133,13 @@ class TiledReduction(ScheduleRule):
 # ---- choosing -------------------------------------------------------------------------------
 
 
-def rank_plans(func: PrimFunc, block: Block, axes: Sequence[Axis], target: Target) -> list[Plan]:
-    """Return the ways to tile a reduction, the best first; none if no axis will do."""
+def rank_plans(
+    func: PrimFunc, block: Block, axes: Sequence[Axis], target: Target, *, widths: int = 1
+) -> list[Plan]:
+    """Return the ways to tile a reduction, the best first; none if no axis will do.
+
+    For each axis and way of packing there are up to ``widths`` tiles.
+    """
     stores, loads = stores_of(block), loads_of(block)
     if len(stores) != 1 or len({load.buffer for load in loads}) < 2:
         return []
@@ -143,7 +150,10 @@ def rank_plans(func: PrimFunc, block: Block, axes: Sequence[Axis], target: Targe
     plans = []
     for vector in spatial:
         step = stride_of(stores[0].indices, stores[0].buffer, vector.var)
-        plans += _plans_along(vector, spatial, loads, constants, step == 1, reduce, lanes, target)
+        along = step == 1
+        plans += _plans_along(
+            vector, spatial, loads, constants, along, reduce, lanes, target, widths
+        )
     # The contiguous axis, which is last, wins a tie.
     plans.reverse()
     return sorted(plans, key=lambda plan: plan.tile.score, reverse=True)
@@ -158,6 +168,7 @@ def _plans_along(
     reduce: Sequence[Axis],
     lanes: int,
     target: Target,
+    widths: int,
 ) -> list[Plan]:
     """The ways to tile with vectors along an axis: operand as it is, packed, packed and padded."""
     moving = [load for load in loads if any(uses_var(i, {vector.var}) for i in load.indices)]
@@ -188,7 +199,7 @@ def _plans_along(
     def plans(packed: BufferLoad | None, constant: bool, whole: bool, worth: float) -> list[Plan]:
         made = []
         for padded in (False, True) if whole else (False,):
-            tile = choose_tile(
+            tiles = rank_tiles(
                 row,
                 vector,
                 lanes,
@@ -197,10 +208,10 @@ def _plans_along(
                 most_columns=most_columns,
                 whole=padded,
             )
-            if padded and (vector.extent or 0) % tile.columns == 0:
-                continue
-            tile = replace(tile, score=tile.score * worth)
-            made.append(Plan(row, vector, tile, packed, constant, not contiguous, padded))
+            for tile in tiles[:widths]:
+                if not padded or (vector.extent or 0) % tile.columns:
+                    tile = replace(tile, score=tile.score * worth)
+                    made.append(Plan(row, vector, tile, packed, constant, not contiguous, padded))
         return made
 
     made = []
@@ -241,6 +252,14 @@ def _is_packable(load: BufferLoad, vector: Axis) -> bool:
 
 
 # ---- scheduling -----------------------------------------------------------------------------
+
+
+def schedule_plan(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> None:
+    """Tile a reduction as planned; its one consumer, if there is one, is its epilogue.
+
+    Raises ``ScheduleError`` where the block doesn't allow the plan, with the schedule half done.
+    """
+    _Tiling(sch, main, plan, target).schedule()
 
 
 class _Tiling:

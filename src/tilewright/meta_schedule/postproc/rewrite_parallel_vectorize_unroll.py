@@ -86,7 +86,7 @@ class RewriteParallelVectorizeUnroll(Postproc):
             return
         loop = loops[position]
         extent = as_int(loop.extent)
-        if extent is None or extent == 1:
+        if extent is None or extent == 1 or loop.kind != SERIAL:
             return
         inner = sch.get_loops(block)[position]
         bits = dtypes.bits_of(realize.block.writes[0].buffer.dtype)

@@ -10,6 +10,7 @@ from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import 
     ParallelizeVectorizeUnroll,
 )
 from tilewright.meta_schedule.schedule_rule.random_compute_location import RandomComputeLocation
+from tilewright.meta_schedule.schedule_rule.register_tile import RegisterTile
 
 __all__ = [
     "SCHEDULE_RULES",
@@ -20,5 +21,6 @@ __all__ = [
     "NotApplicable",
     "ParallelizeVectorizeUnroll",
     "RandomComputeLocation",
+    "RegisterTile",
     "ScheduleRule",
 ]
