@@ -30,6 +30,9 @@ from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
+# Groups of so few filters make no vectors: their windows slide along the columns.
+_NARROW = 8
+
 
 class QuotientAxes(ScheduleRule):
     """Applies to one reduction with axes of the result that are divided by constants."""
@@ -47,9 +50,13 @@ class QuotientAxes(ScheduleRule):
         divisors = divisors_of(sch.get(main), axes)
         if not divisors:
             return NotApplicable("no axis is used as quotient and remainder")
+        rules: list[ScheduleRule] = [TiledReduction(), SlidingWindow()]
+        block = sch.get(main)
+        if any(n <= _NARROW and not _slides(block, var) for var, n in divisors.items()):
+            rules.reverse()
         _split_axes(sch, main, divisors)
         reasons = []
-        for rule in (TiledReduction(), SlidingWindow()):
+        for rule in rules:
             made = rule.apply(sch.copy(), target)
             if isinstance(made, Schedule):
                 return made

@@ -43,10 +43,10 @@ _LARGEST_WINDOW = 128
 # Multiply-adds of vectors that are written out; the columns of larger windows keep their loop.
 _UNROLLED = 160
 # Vectors of results that a tile holds: enough to hide the latency of two multiply-add units, and
-# few enough to leave registers to the rows of the window.
-_ACCUMULATORS = 14
-# Filters that share what they read; with more, fewer rows are left to share the weights.
-_FILTERS = 8
+# few enough to leave registers to the rows of the window, and to keep the code short.
+_ACCUMULATORS = 8
+# The same where filters share what they read, and the most filters of a tile.
+_SHARING, _FILTERS = 16, 8
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _tile(window: Window, lanes: int) -> list[tuple[Axis, int]]:
     if window.filters is not None:
         size = _height(window.filters.extent, _FILTERS)
         sizes.append((window.filters, size))
-        left //= size
+        left = max(1, _SHARING // size)
     if window.row is not None:
         size = _height(window.row.extent, left)
         sizes.append((window.row, size))

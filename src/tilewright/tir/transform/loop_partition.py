@@ -110,6 +110,7 @@ class _Partitioner(Mutator):
     def __init__(self, analyzer: Analyzer, max_depth: int) -> None:
         self.analyzer = analyzer
         self.left = max_depth
+        self.whole = False  # inside of a loop that stays whole
 
     def visit_Expr(self, node: Expr) -> Expr:
         return node
@@ -119,12 +120,15 @@ class _Partitioner(Mutator):
         return node if made is node else seq(made)
 
     def visit_For(self, node: For) -> Any:
-        whole = KEEP_WHOLE in node.annotations
-        made = self._cut(node) if self.left > 0 and node.kind in _CUT and not whole else None
-        if made is not None:
-            return made
-        with inside_loop(self.analyzer, node):
-            return self.generic_visit(node)
+        around, self.whole = self.whole, self.whole or KEEP_WHOLE in node.annotations
+        # In a loop that stays whole, the loops of its tile do too.
+        stays = KEEP_WHOLE in node.annotations or (around and node.kind == UNROLLED)
+        made = self._cut(node) if self.left > 0 and node.kind in _CUT and not stays else None
+        if made is None:
+            with inside_loop(self.analyzer, node):
+                made = self.generic_visit(node)
+        self.whole = around
+        return made
 
     def _cut(self, loop: For) -> Stmt | None:
         found = _conditions(loop)
