@@ -179,6 +179,44 @@ def test_bias_scale_and_clip_are_fused(out: str, channels_last: bool) -> None:
     np.testing.assert_allclose(found, expected if channels_last else expected.T, rtol=1e-6)
 
 
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("shape", [(24, 40, 64), (13, 21, 32), (9, 70, 12)])
+def test_signed_operands_become_unsigned_once(shape: tuple[int, int, int], constant: bool) -> None:
+    """Rules without a record rewrite products of signed bytes; results stay exact."""
+    func = matmul(*shape, "int8", "int8", constant=constant)
+    sch = Schedule(IRModule({"main": func}), record=False)
+    found = DotProductTile().apply(sch, NATIVE)
+    assert isinstance(found, Schedule)
+    made: PrimFunc = found.mod["main"]
+    if NATIVE.has("avx512vnni") and not NATIVE.has("avxvnniint8"):
+        assert "x_unsigned" in made.script() and "w_sum" in made.script()
+    assert bool(split_layout_rewrite(made)[1]) == constant
+    check_matmul(made, *shape, "int8", "int8")
+    m, n, k = shape
+    x, w = np.full((m, k), -128, "int8"), np.full((n, k), -128, "int8")
+    out = np.zeros((m, n), "int32")
+    call(made, x, w, out)
+    assert (out == 128 * 128 * k).all()
+
+
+def test_signed_convolution_with_bias() -> None:
+    x, weight = (
+        te.placeholder((1, 8, 6, 6), "int8", "x"),
+        te.placeholder((20, 8, 3, 3), "int8", "w"),
+    )
+    bias = te.placeholder((20,), "int32", "bias")
+    total = topi.nn.conv2d(x, weight, 1, 1, out_dtype="int32")
+    out = te.compute(total.shape, lambda n, f, h, w: total(n, f, h, w) + bias(f))
+    func = te.create_prim_func([x, weight, bias, out]).with_attr(LAYOUT_FREE, [1])
+    found = DotProductTile().apply(Schedule(IRModule({"main": func}), record=False), NATIVE)
+    assert isinstance(found, Schedule)
+    data, filters = numbers((1, 8, 6, 6), "int8"), numbers((20, 8, 3, 3), "int8", 1)
+    added, result = np.arange(20, dtype="int32"), np.zeros((1, 20, 6, 6), "int32")
+    call(found.mod["main"], data, filters, added, result)
+    expected = _conv2d(data, filters, 1, 1, 1) + added[None, :, None, None]
+    np.testing.assert_array_equal(result, expected)
+
+
 CONVOLUTIONS = [
     # n, c, h, w, filters, kernel, stride, padding, dilation
     (1, 16, 7, 7, 20, 3, 1, 1, 1),

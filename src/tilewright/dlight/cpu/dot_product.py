@@ -15,6 +15,7 @@ K is padded with zeros to a multiple of ``p``. The tile of results lives in regi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ from tilewright.dlight.cpu.common import (
     stride_of,
     work_of,
 )
+from tilewright.dlight.cpu.signed_dot import wants_unsigned, with_unsigned_operand
 from tilewright.dlight.cpu.tiled_reduction import (
     Tile,
     _columns_innermost,
@@ -41,6 +43,7 @@ from tilewright.dlight.cpu.tiled_reduction import (
     choose_tile,
 )
 from tilewright.ir import Add, Cast, Expr, Mul, as_int, uses_var
+from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
 from tilewright.tir.intrin import DotProduct, dot_product_of
@@ -48,9 +51,13 @@ from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
+logger = logging.getLogger("tilewright.dlight")
+
 # Steps of the reduction that writing a tile through a buffer takes: element by element, and by
 # shuffles, if its rows come in groups of four.
 _TRANSPOSE_STEPS, _GROUP_STEPS = 24, 8
+# Rows from which sums over one operand are worth computing to have the other one unsigned.
+_WORTHWHILE = 8
 # Uses of an element that packing it in the call costs.
 _PACK_USES = 24
 
@@ -75,8 +82,7 @@ class DotProductTile(ScheduleRule):
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Lay operands out for dot instructions, tile for registers, run tiles in parallel."""
         inline_injective(sch)
-        blocks = leaf_blocks(sch)
-        found = [rv for rv in blocks if _operands(sch.get(rv)) is not None]
+        found = [rv for rv in leaf_blocks(sch) if _operands(sch.get(rv)) is not None]
         if len(found) != 1:
             return NotApplicable(f"{len(found)} sums of products of small numbers, one is expected")
         main = found[0]
@@ -89,16 +95,50 @@ class DotProductTile(ScheduleRule):
         plan = choose_plan(sch.mod["main"], sch.get(main), axes, target)
         if plan is None:
             return NotApplicable("no reduction axis and axis to vectorise that operands allow")
-        copies = _schedule(sch, main, consumers, axes, plan, target)
-        taken = {rv.name for rv in (main, *consumers, *copies)}
-        for rv in blocks:
-            if rv.name in taken:
-                continue
-            if is_injective(sch, rv):
-                schedule_injective(sch, rv, target)
-            else:
-                schedule_reduction(sch, rv, target)
-        return sch
+        turned = _turned(sch, main, plan, target)
+        if turned is not None:
+            try:
+                made, sums = turned
+                inline_injective(made)
+                return _scheduled(made, made.get_block(main.name), made.get_block(sums), target)
+            except ScheduleError as error:
+                # The operands can stay as they are.
+                logger.debug("signed operands: %s", str(error).split("\n")[0])
+        return _scheduled(sch, main, None, target)
+
+
+def _scheduled(sch: Schedule, main: BlockRV, sums: BlockRV | None, target: Target) -> Schedule:
+    """Schedule all blocks; ``sums`` is the one that sums an operand by itself, if there is one."""
+    blocks, consumers, axes = leaf_blocks(sch), sch.get_consumers(main), axes_of(sch, main)
+    assert axes is not None
+    plan = choose_plan(sch.mod["main"], sch.get(main), axes, target)
+    assert plan is not None
+    done = _schedule(sch, main, sums, consumers, axes, plan, target)
+    taken = {rv.name for rv in (main, *consumers, *done)}
+    for rv in blocks:
+        if rv.name in taken:
+            continue
+        if is_injective(sch, rv):
+            schedule_injective(sch, rv, target)
+        else:
+            schedule_reduction(sch, rv, target)
+    return sch
+
+
+def _turned(
+    sch: Schedule, main: BlockRV, plan: Plan, target: Target
+) -> tuple[Schedule, str] | None:
+    """The function with an unsigned operand in place of a signed one, where that is faster.
+
+    Not for schedules that record a trace: it would not lead there from the function as it was.
+    """
+    signed = plan.panel.dtype == plan.word.dtype == "int8"
+    whole = plan.reduce.extent is not None and plan.reduce.extent % plan.dot.width == 0
+    if not signed or not whole or not wants_unsigned(target) or sch.trace is not None:
+        return None
+    if plan.row is None or (plan.row.extent or _WORTHWHILE) < _WORTHWHILE:
+        return None
+    return with_unsigned_operand(sch, sch.get(main), plan.word, plan.panel, plan.reduce.var)
 
 
 # ---- choosing -------------------------------------------------------------------------------
@@ -221,12 +261,16 @@ def _plan_along(
 def _schedule(
     sch: Schedule,
     main: BlockRV,
+    sums: BlockRV | None,
     consumers: Sequence[BlockRV],
     axes: Sequence[Axis],
     plan: Plan,
     target: Target,
 ) -> list[BlockRV]:
-    """Schedule the sum and its operands; return the blocks that copy these."""
+    """Schedule the product and its operands; return the blocks that this dealt with.
+
+    ``sums`` sums the operand in panels by itself, if that is needed.
+    """
     width = plan.dot.width
     places = {axis.var: place for place, axis in enumerate(axes)}
     first, _ = _factors(sch, main)
@@ -239,13 +283,46 @@ def _schedule(
     row = None if plan.row is None else renewed[places[plan.row.var]]
     vector, reduce = renewed[places[plan.vector.var]], renewed[places[plan.reduce.var]]
     copies = []
+    if sums is not None:
+        _share_copy(sch, main, sums, plan)
+        copies.append(sums)
     for is_panel in (True, False):
         operand = _factors(sch, main)[0 if panel_first == is_panel else 1]
         along = vector if is_panel else None
-        copy = _lay_out(sch, main, operand, reduce, along, plan, target)
+        readers = 2 if is_panel and sums is not None else 1
+        copy = _lay_out(sch, main, operand, reduce, along, readers, plan, target)
         copies += [] if copy is None else [copy]
+    if sums is not None:
+        _schedule_sums(sch, sums, axes, plan)
     _schedule_tile(sch, main, consumers, renewed, row, vector, reduce, plan, target)
     return copies
+
+
+def _share_copy(sch: Schedule, main: BlockRV, sums: BlockRV, plan: Plan) -> None:
+    """Let the sums of an operand and the product read the same copy of it."""
+    if plan.panel.buffer in sch.mod["main"].buffers:
+        buffers = [region.buffer for region in sch.get(sums).reads]
+        sch.cache_read(sums, buffers.index(plan.panel.buffer), "global")
+
+
+def _schedule_sums(sch: Schedule, sums: BlockRV, axes: Sequence[Axis], plan: Plan) -> None:
+    """Sum panels: a product with one row, of 128s. ``axes`` are those of the product."""
+    own = axes_of(sch, sums)
+    dot = dot_product_of("uint8", "int8", "int32", "global")
+    assert own is not None and dot is not None
+    kept = [axis.var for axis in axes if not axis.is_reduce and _uses(plan.panel, axis)]
+    steps = [axis.var for axis in axes if axis.is_reduce]
+    spatial = [axis.loop for axis in own if not axis.is_reduce]
+    reduce = [axis.loop for axis in own if axis.is_reduce]
+    vector = spatial.pop(kept.index(plan.vector.var))
+    place = steps.index(plan.reduce.var)
+    outer, column = sch.split(vector, [None, plan.tile.columns])
+    reduce[place], neighbour = sch.split(reduce[place], [None, dot.width])
+    sch.reorder(*spatial, outer, *reduce, column, neighbour)
+    init = sch.decompose_reduction(sums, reduce[0])
+    update = sch.tensorize(neighbour, dot.name)
+    for rv in (update, init):
+        sch.vectorize(sch.get_loops(rv)[-1])
 
 
 def _factors(sch: Schedule, main: BlockRV) -> tuple[BufferLoad, BufferLoad]:
@@ -260,6 +337,7 @@ def _lay_out(
     operand: BufferLoad,
     reduce: Axis,
     along: Axis | None,
+    readers: int,
     plan: Plan,
     target: Target,
 ) -> BlockRV | None:
@@ -274,7 +352,7 @@ def _lay_out(
     is_padded = operand.buffer not in sch.mod["main"].buffers
     if along is None and deep == last and not is_padded:
         return None
-    copy = _copy_of(sch, main, operand)
+    copy = _copy_of(sch, main, operand, readers)
 
     def words(indices: Sequence[Expr]) -> list[Expr]:
         return [i // width if d == deep else i for d, i in enumerate(indices)]
@@ -357,14 +435,14 @@ def _constants(func: PrimFunc) -> set[Buffer | None]:
     return {func.buffer_map.get(func.params[p]) for p in layout_free_positions(func)}
 
 
-def _copy_of(sch: Schedule, main: BlockRV, operand: BufferLoad) -> BlockRV:
-    """The block that makes a copy of an operand for this use alone; a new one if there is none."""
+def _copy_of(sch: Schedule, main: BlockRV, operand: BufferLoad, readers: int) -> BlockRV:
+    """The block that copies an operand for this use (of ``readers``) alone, or a new one."""
     buffer = operand.buffer
     for producer in sch.get_producers(main):
         block = sch.get(producer)
         if buffer not in [region.buffer for region in block.writes]:
             continue
-        if is_injective(sch, producer) and len(sch.get_consumers(producer)) == 1:
+        if is_injective(sch, producer) and len(sch.get_consumers(producer)) == readers:
             found: BlockRV = producer
             return found
     buffers = [region.buffer for region in sch.get(main).reads]
