@@ -250,4 +250,5 @@ def pow(b: Builder, x: Value, y: Value) -> Value:
     whole = b.call("nearbyint", y).eq(y)
     odd = b.select(whole, nearest_int(b, y) << 31, 0)
     p = b.from_bits(b.bits(p) ^ (odd & b.bits(x)))
-    return b.select(x.lt(0.0) & x.gt(-INF) & ~whole, NAN, p)
+    # As two choices: LLVM turns the conditions joined into a slow test of classes.
+    return b.select(whole | x.eq(-INF), p, b.select(x.lt(0.0), NAN, p))
