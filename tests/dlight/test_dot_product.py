@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import ml_dtypes
@@ -11,13 +12,13 @@ import pytest
 from tilewright import compile, te, topi
 from tilewright.dlight.base import NotApplicable
 from tilewright.dlight.cpu import DotProductTile
-from tilewright.ir import IRModule, maximum, minimum
+from tilewright.ir import IRModule, maximum, minimum, structural_equal
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter import run
 from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
 from tilewright.tir.op import nearbyint
-from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule import Schedule, Trace
 
 NATIVE = Target("native").with_options(num_cores=1)
 PAIRS = [("uint8", "int8"), ("int8", "int8"), ("bfloat16", "bfloat16")]
@@ -197,6 +198,16 @@ def test_signed_operands_become_unsigned_once(shape: tuple[int, int, int], const
     out = np.zeros((m, n), "int32")
     call(made, x, w, out)
     assert (out == 128 * 128 * k).all()
+
+
+@pytest.mark.parametrize(("a", "b"), PAIRS)
+def test_recorded_schedules_replay(a: str, b: str) -> None:
+    func = matmul(13, 21, 20, a, b)
+    sch = Schedule(IRModule({"main": func}), record=True)
+    assert isinstance(DotProductTile().apply(sch, NATIVE), Schedule)
+    again = Schedule(IRModule({"main": func}))
+    Trace.from_json(json.loads(json.dumps(sch.trace.as_json()))).apply_to_schedule(again)
+    assert structural_equal(again.mod, sch.mod)
 
 
 def test_signed_convolution_with_bias() -> None:
