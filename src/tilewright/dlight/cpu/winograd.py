@@ -111,11 +111,14 @@ def _stages_of(sch: Schedule) -> _Stages | NotApplicable:
         output = consumers[0]
     if not _keeps_layout(sch.get(output), _written(sch, after[-2])):
         return NotApplicable("the epilogue changes the layout")
-    return _Stages(*before, *after[1:-1], output)
+    pad, input_rows, inputs, products = before
+    _, result_rows, result, _ = after
+    return _Stages(pad, input_rows, inputs, products, result_rows, result, output)
 
 
 def _written(sch: Schedule, rv: BlockRV) -> Buffer:
-    return sch.get(rv).writes[0].buffer
+    written: Buffer = sch.get(rv).writes[0].buffer
+    return written
 
 
 def _keeps_layout(block: Block, result: Buffer) -> bool:

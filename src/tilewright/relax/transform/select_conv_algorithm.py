@@ -91,8 +91,13 @@ def _constant_sizes(call: RelaxCall) -> tuple[int, int, int, int, int] | None:
     in float32.
     """
     data, weight, out = (item.struct_info for item in (call.args[0], call.args[1], call))
-    known = all(isinstance(info, TensorStructInfo) and info.has_shape for info in (data, weight))
-    if not known or data.dtype != "float32" or call.attrs["groups"] != 1:
+    if not (
+        isinstance(data, TensorStructInfo)
+        and isinstance(weight, TensorStructInfo)
+        and isinstance(out, TensorStructInfo)
+    ):
+        return None
+    if not data.has_shape or data.dtype != "float32" or call.attrs["groups"] != 1:
         return None
     if not _all_ones(call.attrs["strides"]) or not _all_ones(call.attrs["dilation"]):
         return None
@@ -121,7 +126,8 @@ def choose_winograd_tile(
     if channels % lanes or filters % lanes:
         return None
     pairs = channels * filters
-    best = None, _cycles(batch * height * width * 9 * pairs, 9 * pairs, lanes) / _GAIN
+    chosen = None
+    least = _cycles(batch * height * width * 9 * pairs, 9 * pairs, lanes) / _GAIN
     for tile in tiles:
         alpha = tile + 2
         count = batch * -(-height // tile) * -(-width // tile)
@@ -131,9 +137,9 @@ def choose_winograd_tile(
         layout = batch * height * width * (channels + filters) * _LAYOUT_CYCLES
         products = _cycles(count * alpha * alpha * pairs, alpha * alpha * pairs, lanes)
         cycles = products + 2 * moved + layout
-        if cycles < best[1]:
-            best = tile, cycles
-    return best[0]
+        if cycles < least:
+            chosen, least = tile, cycles
+    return chosen
 
 
 def _cycles(multiplications: int, weights: int, lanes: int) -> float:

@@ -118,6 +118,7 @@ class _Transposer(Mutator):
             return None
         (load,) = strided.values()
         index = load.indices[0]
+        assert isinstance(index, Ramp) and isinstance(place, Ramp)
         if dtypes.bits_of(load.buffer.dtype) != 32 or dtypes.lanes_of(load.dtype) != lanes:
             return None
         source, target = self.parts(index.base), self.parts(place.base)
