@@ -145,6 +145,10 @@ def is_costly(block: Block) -> bool:
     )
 
 
+#: Annotation of a block that another rule has made to stay: it is not computed where it is used.
+SEPARATE = "dlight.separate"
+
+
 def inline_injective(sch: Schedule) -> None:
     """Compute cheap intermediate elements where they are used.
 
@@ -157,7 +161,7 @@ def inline_injective(sch: Schedule) -> None:
         if not is_injective(sch, rv) or _writes_output(sch, block):
             continue
         consumers = sch.get_consumers(rv)
-        if not consumers:
+        if not consumers or SEPARATE in block.annotations:
             continue
         to_injective = all(is_injective(sch, consumer) for consumer in consumers)
         if not to_injective and (has_branch(block) or not _only_moves(block)):

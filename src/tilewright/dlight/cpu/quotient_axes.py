@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.cpu.blocks import SEPARATE
 from tilewright.dlight.cpu.common import (
     Axis,
     axes_of,
@@ -120,12 +121,22 @@ def _split_axes(sch: Schedule, main: BlockRV, divisors: dict[Var, int]) -> None:
 
         return split
 
-    if image:
-        consumers = sch.get_consumers(main)
-        epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
-        result = [index if isinstance(index, Var) else None for index in store.indices]
-        sch.transform_layout(main, ("write", 0), mapped(result))
-        sch.transform_block_layout(epilogue, mapped(result))
+    result = [index if isinstance(index, Var) else None for index in store.indices]
+    if not image:
+        sch.transform_block_layout(main, mapped(order))
+        return
+    consumers = sch.get_consumers(main)
+    extents = [as_int(extent) for extent in store.buffer.shape]
+    if len(consumers) == 1 and extents == [
+        as_int(item.dom.extent) for item in sch.get(consumers[0]).iter_vars
+    ]:
+        epilogue = consumers[0]
+    else:
+        # What cuts off a part of the result comes after all of it.
+        epilogue = sch.cache_write(main, 0, "global")
+        sch.annotate(epilogue, SEPARATE, 1)
+    sch.transform_layout(main, ("write", 0), mapped(result))
+    sch.transform_block_layout(epilogue, mapped(result))
     sch.transform_block_layout(main, mapped(order))
 
 

@@ -6,7 +6,9 @@ several share what they read. For one column of the window the rows that it cove
 and serve all its rows and all the filters.
 
 Padding is not copied: where the window reaches beyond the edge, lanes of the loads are off. The
-last tile of an axis is computed whole in the same way, so there is one copy of the code.
+last tile of an axis is computed whole in the same way, so there is one copy of the code. Targets
+without masked loads get the padded input channel by channel, right before it is used, so that it
+stays in the nearest cache.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from tilewright.dlight.cpu.common import (
     schedule_injective,
     stores_of,
     stride_of,
+    vector_extent,
     work_of,
 )
 from tilewright.ir import Var, uses_var
@@ -35,7 +38,7 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.transform.loop_partition import KEEP_WHOLE
 
 # Larger windows are left to rules that reduce in loops.
@@ -83,14 +86,19 @@ class SlidingWindow(ScheduleRule):
         if window_of(sch.get(main), axes) is None:
             return NotApplicable("no small window moves along the last axis of the result")
         producers = [rv for rv in blocks if rv is not main and _feeds(sch, rv, main)]
-        left = [rv for rv in producers if not _inlined(sch, rv)]
+        masked = target.has("avx512f")
+        left = [rv for rv in producers if not (masked and _inlined(sch, rv))]
         axes = axes_of(sch, main)
         window = None if axes is None else window_of(sch.get(main), axes)
         if axes is None or window is None:
             return NotApplicable("the padding changes the window")
+        channels = _schedule(sch, main, consumers, axes, window, target, masked)
         for rv in left:
-            schedule_injective(sch, rv, target)
-        _schedule(sch, main, consumers, axes, window, target)
+            fills = window.data.buffer in {region.buffer for region in sch.get(rv).writes}
+            inside = fills and channels is not None
+            if inside and channels is not None:
+                sch.compute_at(rv, channels)
+            schedule_injective(sch, rv, target, skip=1 if inside else 0)
         return sch
 
 
@@ -152,7 +160,9 @@ def _schedule(
     axes: Sequence[Axis],
     window: Window,
     target: Target,
-) -> None:
+    masked: bool,
+) -> LoopRV | None:
+    """Tile, unroll, vectorise; return the loop over channels."""
     lanes = target.vector_lanes(max(16, element_bits(sch.get(main))))
     if consumers:
         epilogue = consumers[0]
@@ -160,7 +170,11 @@ def _schedule(
     else:
         epilogue = sch.cache_write(main, 0, "local")
     sizes = _tile(window, lanes)
-    if len(stores_of(sch.get(main))[0].indices) > 1:
+    if not masked:
+        # What is left of the columns gets shorter vectors.
+        column, width = sizes.pop()
+        sizes.append((column, vector_extent(column.extent, lanes, width) or 1))
+    elif len(stores_of(sch.get(main))[0].indices) > 1:
         # A row of the tile is whole vectors, also where the image ends before them.
         sch.storage_align(main, 0, -2, lanes, 0)
     tiled = [axis for axis, _ in sizes]
@@ -182,9 +196,10 @@ def _schedule(
         for loop in loops[:-1]:
             sch.unroll(loop)
     _unroll_window(sch, window, math.prod(size for _, size in sizes) // lanes)
-    for loop in around:
-        sch.annotate(loop, KEEP_WHOLE, 1)
-    parallelize(sch, channels, target, 2 * work_of(axes))
+    if masked:
+        for loop in around:
+            sch.annotate(loop, KEEP_WHOLE, 1)
+    return parallelize(sch, channels, target, 2 * work_of(axes))
 
 
 def _tile(window: Window, lanes: int) -> list[tuple[Axis, int]]:

@@ -111,12 +111,14 @@ def conv_transpose(
         + (dilate[a] * (taps[a].kernel - 1) + 1 + extra[a] - before[a] - after[a])
         for a in range(spatial)
     ]
+    # Whole periods are computed, so that each remainder has equally many places.
+    surplus = [-(as_int(extent) or 0) % step for extent, step in zip(out, stride)]
     low, high = [], []
     for a, axis in enumerate(taps):
         least, most = axis.reach()
         low.append(max(0, -least))
         # The last place is (extent - 1) * stride and so much more.
-        beyond = dilate[a] * (axis.kernel - 1) + extra[a] - before[a] - after[a]
+        beyond = dilate[a] * (axis.kernel - 1) + extra[a] - before[a] - after[a] + surplus[a]
         high.append(max(0, beyond // stride[a] + most))
     source = pad(data, (0, 0, *low), (0, 0, *high)) if any(low) or any(high) else data
     group_in, group_out = data.shape[1] // groups, weight.shape[1]
@@ -138,8 +140,12 @@ def conv_transpose(
         )
         return result
 
-    shape = (data.shape[0], group_out * groups, *out)
-    return compute_image(shape, "f", formula, what, f"{what}_nchw")
+    outer, tag = (data.shape[0], group_out * groups), f"{what}_nchw"
+    if not any(surplus):
+        return compute_image((*outer, *out), "f", formula, what, tag)
+    periods = [extent + more for extent, more in zip(out, surplus)]
+    whole = compute_image((*outer, *periods), "f", formula, what, tag)
+    return compute_image((*outer, *out), "f", lambda *i: whole(*i), f"{what}_cut", "injective")
 
 
 def conv1d_transpose(
