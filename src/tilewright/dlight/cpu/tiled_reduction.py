@@ -76,6 +76,8 @@ _PANEL_SHARE = 0.6
 _TRANSPOSE_STEPS = 16
 # Uses of an element that copying it costs, if it is packed in the call: side by side, and across.
 _COPY_USES, _TRANSPOSE_USES = 12, 40
+# Columns of a tile that are transposed together.
+_COLUMNS = 16
 # Iterations of a parallel loop per core that keep cores evenly busy.
 _TASKS_PER_CORE = 4
 
@@ -300,7 +302,7 @@ class _Tiling:
             _in_registers(sch, sch.get_loops(epilogue)[depth:])
         else:
             _in_registers(sch, sch.get_loops(copy)[depth:])
-            sch.vectorize(sch.get_loops(epilogue)[-1])
+            _transposed(sch, sch.get_loops(epilogue)[depth:])
         fused, count = _run_in_parallel(sch, outer, self.target, self.work)
         place = outer.index(column_outer)
         at = fused if place < count else column_outer
@@ -408,6 +410,15 @@ def _run_in_parallel(
     fused = loops[0] if count == 1 else sch.fuse(*loops[:count])
     sch.parallel(fused)
     return fused, count
+
+
+def _transposed(sch: Schedule, loops: Sequence[LoopRV]) -> None:
+    """Write vectors along the rows, for so many columns at once that shuffles transpose them."""
+    sch.vectorize(loops[-1])
+    columns = as_int(sch.get(loops[-2]).extent) if len(loops) > 1 else None
+    if columns is not None and columns % _COLUMNS == 0:
+        _, column = sch.split(loops[-2], [None, _COLUMNS])
+        sch.unroll(column)
 
 
 def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:
