@@ -57,6 +57,9 @@ _UNSIGNED = {"EQ": "eq", "NE": "ne", "LT": "ult", "LE": "ule", "GT": "ugt", "GE"
 #: Bytes that memory moves together.
 CACHE_LINE = 64
 
+# Lanes at such distances are picked from whole vectors.
+_NEAR = 8
+
 CallHandler = Callable[[Any, Call], str]
 INTRINSICS: dict[str, CallHandler] = {}
 """How calls of intrinsic operators are emitted, by the operator's name."""
@@ -730,6 +733,8 @@ class ExprEmitter(Writer, Visitor):
         kind = memory_type(dtype)
         if stride == 2:
             return self.from_memory(self._every_second(buffer, pointer, kind, lanes), dtype)
+        if 2 < stride <= _NEAR and lanes >= stride:
+            return self.from_memory(self._every_nth(buffer, pointer, kind, lanes, stride), dtype)
         vector = "poison"
         for lane in range(lanes):
             own = pointer
@@ -756,6 +761,24 @@ class ExprEmitter(Writer, Visitor):
         mask = ", ".join(f"i32 {pick}" for pick in picks)
         text = f"shufflevector {kind} {values[0]}, {kind} {values[1]}, <{lanes} x i32> <{mask}>"
         return self.guarded(text, *values)
+
+    def _every_nth(self, buffer: Buffer, pointer: str, kind: str, lanes: int, stride: int) -> str:
+        """As many loads as the stride says, which reach no further than the last lane; shuffles."""
+        element, align = memory_type(buffer.dtype), memory_bytes(buffer.dtype)
+        starts = [number * lanes for number in range(stride - 1)]
+        starts.append(stride * (lanes - 1) + 1 - lanes)
+        vector = "poison"
+        for number, start in enumerate(starts):
+            own = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {start}", pointer)
+            value = self.memory_read(f"load {kind}, ptr {own}, align {align}", buffer.data, own)
+            picks = []
+            for lane in range(lanes):
+                at = min(lane * stride // lanes, stride - 1)
+                picks.append(lanes + lane * stride - start if at == number else lane)
+            mask = ", ".join(f"i32 {pick}" for pick in picks)
+            text = f"shufflevector {kind} {vector}, {kind} {value}, <{lanes} x i32> <{mask}>"
+            vector = self.guarded(text, vector, value)
+        return vector
 
     def _addresses(self, buffer: Buffer, index: Expr) -> str:
         offsets = self.visit(index)

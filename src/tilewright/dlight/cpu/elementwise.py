@@ -17,7 +17,12 @@ from tilewright.dlight.cpu.blocks import (
     vector_extent,
     work_of,
 )
-from tilewright.dlight.cpu.transpose import schedule_transposition, transposition_of
+from tilewright.dlight.cpu.transpose import (
+    channels_of,
+    schedule_channels,
+    schedule_transposition,
+    transposition_of,
+)
 from tilewright.ir import as_int, dtypes
 from tilewright.target import Target
 from tilewright.tir import STREAMING_STORES, Block, Buffer
@@ -50,6 +55,8 @@ def schedule_injective(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0
             sch.vectorize(inner)
     elif skip == 0 and (plan := transposition_of(block, axes, target)) is not None:
         outer = schedule_transposition(sch, rv, axes, plan)
+    elif (turns := channels_of(block, axes)) is not None:
+        outer = schedule_channels(sch, axes, turns, lanes)
     stream_if_large(sch, rv, target)
     if skip == 0:
         parallelize(sch, outer, target, work)

@@ -3,6 +3,8 @@
 Tiles are as wide and as high as a vector. The rows of a tile are copied to a small buffer as they
 lie; its columns are the vectors that are stored. The code generator reads such columns by a network
 of shuffles, so that memory sees whole vectors only.
+
+A few channels (the colours of an image) make no tile: their vectors are stored or loaded by turns.
 """
 
 from __future__ import annotations
@@ -95,3 +97,50 @@ def schedule_transposition(
         for loop in loops[:-1]:
             sch.unroll(loop)
     return outer
+
+
+# ---- few channels ---------------------------------------------------------------------------
+
+# Vectors whose lanes are stored by turns, and distances at which lanes are loaded by shuffles.
+_MOST_STORED, _MOST_LOADED = 8, 4
+
+
+def channels_of(block: Block, axes: Sequence[Axis]) -> tuple[Axis, Axis] | None:
+    """Return the axis of the vectors and that of a few channels which lie side by side.
+
+    They do in the result, or in what is read.
+    """
+    stores, last = stores_of(block), axes[-1]
+    if len(stores) != 1 or len(axes) < 2 or not loads_of(block):
+        return None
+    store = stores[0]
+    if last.extent is not None and 2 <= last.extent <= _MOST_STORED:
+        row = axes[-2]
+        step = stride_of(store.indices, store.buffer, row.var)
+        lies = stride_of(store.indices, store.buffer, last.var) == 1 and step == last.extent
+        return (row, last) if lies and all(_follows(x, row) for x in loads_of(block)) else None
+    steps = {stride_of(x.indices, x.buffer, last.var) for x in loads_of(block)}
+    step = max((s or 0 for s in steps), default=0)
+    if stride_of(store.indices, store.buffer, last.var) != 1 or not 2 <= step <= _MOST_LOADED:
+        return None
+    if not steps <= {0, 1, step}:
+        return None
+    far = [x for x in loads_of(block) if not _follows(x, last)]
+    channels = [a for a in axes[:-1] if a.extent == step and _is_along(far, a)]
+    return (last, channels[0]) if len(channels) == 1 else None
+
+
+def schedule_channels(
+    sch: Schedule, axes: Sequence[Axis], turns: tuple[Axis, Axis], lanes: int
+) -> list[LoopRV]:
+    """Let all channels of a vector of places be done together; return the loops around them."""
+    row, channel = turns
+    outer = [axis.loop for axis in axes if axis not in turns]
+    place, inner = sch.split(row.loop, [None, lanes])
+    if channel is axes[-1]:
+        sch.reorder(*outer, place, inner, channel.loop)
+    else:
+        sch.reorder(*outer, place, channel.loop, inner)
+        sch.unroll(channel.loop)
+    sch.vectorize(inner)
+    return [*outer, place]
