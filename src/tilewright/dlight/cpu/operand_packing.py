@@ -42,13 +42,15 @@ def pad_columns(
     made = [rv for rv in sch.get_producers(main) if sch.get(rv).name not in before]
     if len(made) != 1 or sch.get(made[0]).reads[0].buffer is not operand.buffer:
         raise ScheduleError("padding the vector axis changes other operands too")
-    return made[0]
+    copied: BlockRV = made[0]
+    return copied
 
 
 def copy_operand(sch: Schedule, main: BlockRV, operand: BufferLoad) -> BlockRV:
     """Let a block read a copy of an operand; return the block that makes it."""
     buffers = [region.buffer for region in sch.get(main).reads]
-    return sch.cache_read(main, buffers.index(operand.buffer), "global")
+    copied: BlockRV = sch.cache_read(main, buffers.index(operand.buffer), "global")
+    return copied
 
 
 def lay_out_panels(sch: Schedule, copy: BlockRV, dim: int, width: int) -> None:
