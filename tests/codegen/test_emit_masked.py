@@ -1,0 +1,81 @@
+"""Loads under masks: what lies beyond an edge is another value, and is not touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import driver
+from tilewright.script import tir as T
+from tilewright.target import Target
+
+TARGET = Target("native").with_options(num_cores=1)
+
+
+@T.prim_func
+def shifted(A: T.Buffer((20,), "float32"), C: T.Buffer((4, 32), "float32"), s: T.int64):
+    for r in range(4):
+        for i in T.vectorized(32):
+            C[r, i] = T.if_then_else(
+                i + r * 2 >= s and i + r * 2 - s < 20, A[i + r * 2 - s], T.float32("-inf")
+            )
+
+
+@T.prim_func
+def every_second(A: T.Buffer((37,), "float32"), C: T.Buffer((3, 16), "float32")):
+    for r in range(3):
+        for i in T.vectorized(16):
+            C[r, i] = T.if_then_else(
+                i * 2 + r * 3 >= 2 and i * 2 + r * 3 < 39, A[i * 2 + r * 3 - 2], T.float32(0)
+            )
+
+
+@T.prim_func
+def nested(A: T.Buffer((16,), "float64"), C: T.Buffer((8,), "float64"), n: T.int64, m: T.int64):
+    for i in T.vectorized(8):
+        C[i] = T.if_then_else(i < n, T.if_then_else(m <= i, A[i], T.float64(0)), T.float64(0))
+
+
+@T.prim_func
+def apart(A: T.Buffer((16,), "float32"), C: T.Buffer((64,), "float32")):
+    for i in T.vectorized(16):
+        C[i * 3 + 5] = A[i] * T.float32(2)
+
+
+def call(func: Any, *args: Any) -> None:
+    driver.compile(func, TARGET)(*args)
+
+
+@pytest.mark.parametrize("shift", [0, 1, 7, 31, 40, 1 << 40])
+def test_neighbours_under_a_mask(shift: int) -> None:
+    a, c = np.arange(20, dtype="float32"), np.zeros((4, 32), "float32")
+    call(shifted, a, c, shift)
+    place = np.arange(32) + 2 * np.arange(4)[:, None] - shift
+    inside = (place >= 0) & (place < 20)
+    np.testing.assert_array_equal(c, np.where(inside, a[np.clip(place, 0, 19)], -np.inf))
+
+
+def test_every_second_element_under_a_mask() -> None:
+    a, c = np.arange(37, dtype="float32") + 1, np.zeros((3, 16), "float32")
+    call(every_second, a, c)
+    place = 2 * np.arange(16) + 3 * np.arange(3)[:, None] - 2
+    inside = (place >= 0) & (place < 37)
+    np.testing.assert_array_equal(c, np.where(inside, a[np.clip(place, 0, 36)], 0))
+
+
+@pytest.mark.parametrize(("n", "m"), [(8, 0), (5, 2), (2, 5), (-3, 0), (100, -100)])
+def test_conditions_inside_one_another(n: int, m: int) -> None:
+    a, c = np.arange(16, dtype="float64") + 1, np.zeros(8)
+    call(nested, a, c, n, m)
+    lane = np.arange(8)
+    np.testing.assert_array_equal(c, np.where((lane < n) & (lane >= m), a[:8], 0))
+
+
+def test_lanes_stored_apart() -> None:
+    a, c = np.arange(16, dtype="float32"), np.full(64, -1, "float32")
+    call(apart, a, c)
+    expected = np.full(64, -1, "float32")
+    expected[5:53:3] = 2 * a
+    np.testing.assert_array_equal(c, expected)
