@@ -62,7 +62,8 @@ def _same_rows(sch: Schedule, rv: BlockRV) -> BlockRV | None:
         return None
     rows = [axis.extent for axis in axes if not axis.is_reduce]
     read = {region.buffer for region in sch.get(rv).reads}
-    for other in sch.get_producers(rv):
+    producers: list[BlockRV] = sch.get_producers(rv)
+    for other in producers:
         theirs = axes_of(sch, other)
         if is_injective(sch, other) or theirs is None:
             continue

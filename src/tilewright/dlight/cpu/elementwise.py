@@ -25,7 +25,7 @@ from tilewright.dlight.cpu.transpose import (
 )
 from tilewright.ir import as_int, dtypes
 from tilewright.target import Target
-from tilewright.tir import STREAMING_STORES, Block, Buffer
+from tilewright.tir import STREAMING_STORES, Block, Buffer, BufferLoad, BufferStore
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
@@ -45,7 +45,7 @@ def schedule_injective(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0
     if can_vectorize(block, last):
         size = vector_extent(last.extent, lanes, _VECTORS * lanes)
         if skip == 0 and _is_flat(block, axes):
-            last = Axis(_fused(sch, axes), last.var, last.kind, None)
+            last = Axis(sch.fuse(*(axis.loop for axis in axes)), last.var, last.kind, None)
             outer, size = [], _flat_vector(axes, lanes)
         if size is not None:
             inner = last.loop
@@ -67,18 +67,15 @@ def _is_flat(block: Block, axes: Sequence[Axis]) -> bool:
     if len(axes) < 2:
         return False
     variables = [axis.var for axis in axes]
+    accesses: list[BufferLoad | BufferStore] = [*loads_of(block), *stores_of(block)]
     return all(
         len(item.indices) == len(axes)
         and all(index is var for index, var in zip(item.indices, variables))
         and all(
             as_int(extent) == axis.extent for extent, axis in zip(item.buffer.shape[1:], axes[1:])
         )
-        for item in (*loads_of(block), *stores_of(block))
+        for item in accesses
     )
-
-
-def _fused(sch: Schedule, axes: Sequence[Axis]) -> LoopRV:
-    return sch.fuse(*(axis.loop for axis in axes))
 
 
 def _flat_vector(axes: Sequence[Axis], lanes: int) -> int:
