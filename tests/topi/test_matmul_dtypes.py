@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 
 from tilewright import compile, te, topi
-from tilewright.dlight.base import first_schedule
+from tilewright.dlight.base import NotApplicable, first_schedule
 from tilewright.dlight.cpu import rules
+from tilewright.dlight.cpu.widened_operand import WidenedOperand
+from tilewright.ir import IRModule
 from tilewright.target import Target
 from tilewright.tir.interpreter import run
+from tilewright.tir.layout_rewrite import LAYOUT_FREE
+from tilewright.tir.schedule import Schedule
 
 TARGETS = ["native", "llvm -mcpu=x86-64-v3"]
 
@@ -67,3 +71,21 @@ def test_mixed_operands(a: str, b: str, out: str | None, target: str) -> None:
     found = product(x.astype(dtype_of(a)), y.astype(dtype_of(b)), out, target)
     assert found.dtype == dtype_of(out or a)
     np.testing.assert_array_equal(found.astype("float64"), (x @ y).astype(found.dtype))
+
+
+def test_operands_of_calls_are_widened_once() -> None:
+    x, w = te.placeholder((40, 64), "float16", "x"), te.placeholder((64, 48), "float16", "w")
+    func = te.create_prim_func([x, w, topi.nn.matmul(x, w, out_dtype="float32")])
+    func = func.with_attr(LAYOUT_FREE, [1])
+    target = Target("native").with_options(num_cores=1)
+    found = WidenedOperand().apply(Schedule(IRModule({"main": func}), record=False), target)
+    assert isinstance(found, Schedule)
+    text = found.mod["main"].script()
+    assert "x_wide" in text and "w_wide" not in text
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=s).astype("float16") for s in ((40, 64), (64, 48)))
+    out = np.zeros((40, 48), "float32")
+    compile(found.mod, target)(a, b, out)
+    np.testing.assert_allclose(out, a.astype("float64") @ b.astype("float64"), rtol=1e-4, atol=1e-4)
+    recorded = WidenedOperand().apply(Schedule(IRModule({"main": func})), target)
+    assert isinstance(recorded, NotApplicable)

@@ -4,6 +4,7 @@
 - ``DotProductTile``: contractions of int8, int16, bf16 operands: dot instructions, register tiles.
 - ``GroupedReduction``: sums of scaled sums (weights quantised by groups).
 - ``Winograd``: the stages of Winograd convolutions, fused over groups of tiles.
+- ``WidenedOperand``: contractions of 16-bit floats: converted once, then the rules that follow.
 - ``QuotientAxes``: grouped and transposed convolutions, taken apart for the two rules that follow.
 - ``MatrixVector``: matrices used once: streams of rows at the memory's speed.
 - ``PointwiseConvolution``: 1 x 1 convolutions with pixels, across rows, as lanes.
@@ -27,6 +28,7 @@ from tilewright.dlight.cpu.quotient_axes import QuotientAxes
 from tilewright.dlight.cpu.row_wise import RowWise
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.tiled_reduction import Plan, TiledReduction, rank_plans, schedule_plan
+from tilewright.dlight.cpu.widened_operand import WidenedOperand
 from tilewright.dlight.cpu.winograd import Winograd
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "RowWise",
     "SlidingWindow",
     "TiledReduction",
+    "WidenedOperand",
     "Winograd",
     "axes_of",
     "rank_plans",
@@ -51,15 +54,14 @@ __all__ = [
 
 def rules() -> tuple[ScheduleRule, ...]:
     """All CPU rules in the order in which they are tried."""
+    contractions = PointwiseConvolution(), MatrixVector(), QuotientAxes(), TiledReduction()
     return (
         FusedAttention(),
         DotProductTile(),
         GroupedReduction(),
         Winograd(),
-        PointwiseConvolution(),
-        MatrixVector(),
-        QuotientAxes(),
-        TiledReduction(),
+        WidenedOperand(*contractions),
+        *contractions,
         SlidingWindow(),
         RowWise(),
         BlockByBlock(),

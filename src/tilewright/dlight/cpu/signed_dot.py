@@ -8,14 +8,12 @@ follows subtracts them. All of it is exact, since sums wrap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from tilewright.dlight.cpu.nests import ReadInstead, nest_of, over, replaced_nest, with_block
 from tilewright.ir import (
-    TRUE,
     Expr,
     IRModule,
-    Mutator,
-    Range,
     Var,
     call,
     cast,
@@ -27,23 +25,15 @@ from tilewright.ir import (
 from tilewright.target import Target
 from tilewright.tir import (
     REDUCE,
-    SERIAL,
-    SPATIAL,
     Block,
-    BlockRealize,
     Buffer,
     BufferLoad,
     BufferStore,
-    For,
-    IterVar,
     PrimFunc,
-    SeqStmt,
     Stmt,
     decl_buffer,
     fresh_name,
-    seq,
 )
-from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.op import bitwise_xor
 from tilewright.tir.schedule import Schedule
 
@@ -65,33 +55,14 @@ def with_unsigned_operand(
     ``turned`` and ``other`` are the factors in the block, ``reduce`` its axis along which four
     neighbours make a word. ``None`` if the block's loops aren't by themselves in the function.
     """
-    func: PrimFunc = sch.mod["main"]
-    root = func.root
-    nests = list(root.body.stmts) if isinstance(root.body, SeqStmt) else [root.body]
-    place = next((n for n, nest in enumerate(nests) if _block_of(nest) is block), None)
-    if place is None or not isinstance(block.body, BufferStore):
+    if not isinstance(block.body, BufferStore):
         return None
+    func: PrimFunc = sch.mod["main"]
     parts = _Parts(func, block, turned, other, reduce)
-    nests[place : place + 1] = parts.nests(nests[place])
-    made = root.replace(body=seq(*nests), alloc_buffers=(*root.alloc_buffers, *parts.buffers))
-    body = func.body.replace(block=made)  # type: ignore[attr-defined]
-    return Schedule(IRModule({"main": func.replace(body=body)}), record=False), parts.sums.name
-
-
-def _block_of(nest: Stmt) -> Block | None:
-    while isinstance(nest, For):
-        nest = nest.body
-    return nest.block if isinstance(nest, BlockRealize) else None
-
-
-class _Turned(Mutator):
-    """Reads the unsigned copy in place of an operand."""
-
-    def __init__(self, old: BufferLoad, new: BufferLoad) -> None:
-        self.old, self.new = old, new
-
-    def visit_BufferLoad(self, node: BufferLoad) -> BufferLoad:
-        return self.new if node.buffer is self.old.buffer else node
+    made = replaced_nest(func, block, parts.nests, parts.buffers)
+    if made is None:
+        return None
+    return Schedule(IRModule({"main": made}), record=False), parts.sums.name
 
 
 class _Parts:
@@ -137,8 +108,8 @@ class _Parts:
             return BufferStore(self.tops, const(_TOP, "uint8"), at)
 
         return [
-            _over(self.unsigned.shape, turn, self.unsigned.name),
-            _over(self.tops.shape, top, self.tops.name),
+            over(self.unsigned.shape, turn, self.unsigned.name),
+            over(self.tops.shape, top, self.tops.name),
             self._sum(),
             self._product(nest),
             self._difference(),
@@ -155,17 +126,15 @@ class _Parts:
         body = BufferStore(self.sums, before + cast(word, dtype) * cast(load, dtype), where)
         init = BufferStore(self.sums, const(0, dtype), where)
         axes = [axis.replace(var=fresh[axis.var]) for axis in self.axes]
-        return _nest(axes, body, self.sums.name, init)
+        return nest_of(axes, body, self.sums.name, init)
 
     def _product(self, nest: Stmt) -> Stmt:
         """The product itself, of the turned operand, into a buffer of its own."""
         block, total = self.block, self.store.buffer
-        unsigned = BufferLoad(self.unsigned, self.turned.indices)
-        body = substitute(_Turned(self.turned, unsigned).visit(block.body), {total: self.raw})
-        made = block.replace(body=body, init=substitute(block.init, {total: self.raw}))
-        reads, writes = block_access_regions(made)
-        made = made.replace(reads=tuple(reads), writes=tuple(writes))
-        return _with_block(nest, made)
+        body = ReadInstead(self.turned.buffer, self.unsigned).visit(block.body)
+        renamed = {total: self.raw}
+        made = block.replace(body=substitute(body, renamed), init=substitute(block.init, renamed))
+        return with_block(nest, made)
 
     def _difference(self) -> Stmt:
         axes = [axis for axis in self.block.iter_vars if axis.kind != REDUCE]
@@ -175,29 +144,4 @@ class _Parts:
         value = BufferLoad(self.raw, where) - sums
         body = BufferStore(self.store.buffer, value, where)
         name = f"{self.block.name}_signed"
-        return _nest([axis.replace(var=fresh[axis.var]) for axis in axes], body, name, None)
-
-
-def _over(shape: Sequence[Expr], body: Callable[..., BufferStore], name: str) -> Stmt:
-    """Loops over the elements of a shape."""
-    axes = [IterVar(Var(f"v{d}"), Range(const(0), n), SPATIAL) for d, n in enumerate(shape)]
-    return _nest(axes, body(*(axis.var for axis in axes)), name, None)
-
-
-def _nest(axes: Sequence[IterVar], body: BufferStore, name: str, init: BufferStore | None) -> Stmt:
-    """Loops around one block, an axis each."""
-    block = Block(tuple(axes), (), (), name, body, init)
-    reads, writes = block_access_regions(block)
-    loops = tuple(Var(f"ax{d}") for d in range(len(axes)))
-    block = block.replace(reads=tuple(reads), writes=tuple(writes))
-    nest: Stmt = BlockRealize(loops, TRUE, block)
-    for var, axis in zip(reversed(loops), reversed(axes)):
-        nest = For(var, axis.dom.min, axis.dom.extent, SERIAL, nest)
-    return nest
-
-
-def _with_block(nest: Stmt, block: Block) -> Stmt:
-    if isinstance(nest, For):
-        return nest.replace(body=_with_block(nest.body, block))
-    assert isinstance(nest, BlockRealize)
-    return nest.replace(block=block)
+        return nest_of([axis.replace(var=fresh[axis.var]) for axis in axes], body, name)

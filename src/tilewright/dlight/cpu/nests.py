@@ -1,0 +1,95 @@
+"""Writing functions anew before they are scheduled: nests around blocks, other operands.
+
+For rules that compute something else first than the function says. What they write can't be
+recorded in a trace, so they must not apply to schedules that have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.ir import TRUE, Expr, Mutator, Range, Var, const
+from tilewright.tir import (
+    SERIAL,
+    SPATIAL,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    IterVar,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    seq,
+)
+from tilewright.tir.analysis import block_access_regions
+
+
+def replaced_nest(
+    func: PrimFunc, block: Block, write: Callable[[Stmt], Sequence[Stmt]], buffers: Sequence[Buffer]
+) -> PrimFunc | None:
+    """Return a function with other nests in the place of the one around a block.
+
+    ``buffers`` are allocated for them. ``None`` if the block's loops aren't by themselves.
+    """
+    root = func.root
+    nests = list(root.body.stmts) if isinstance(root.body, SeqStmt) else [root.body]
+    place = next((n for n, nest in enumerate(nests) if block_of(nest) is block), None)
+    if place is None:
+        return None
+    nests[place : place + 1] = write(nests[place])
+    made = root.replace(body=seq(*nests), alloc_buffers=(*root.alloc_buffers, *buffers))
+    body = func.body.replace(block=made)  # type: ignore[attr-defined]
+    result: PrimFunc = func.replace(body=body)
+    return result
+
+
+def block_of(nest: Stmt) -> Block | None:
+    """The block inside loops that hold nothing else."""
+    while isinstance(nest, For):
+        nest = nest.body
+    return nest.block if isinstance(nest, BlockRealize) else None
+
+
+class ReadInstead(Mutator):
+    """Reads another buffer, by the same indices, in place of an operand."""
+
+    def __init__(self, old: Buffer, new: Buffer) -> None:
+        self.old, self.new = old, new
+
+    def visit_BufferLoad(self, node: BufferLoad) -> BufferLoad:
+        """Replace one load."""
+        return BufferLoad(self.new, node.indices) if node.buffer is self.old else node
+
+
+def over(shape: Sequence[Expr], body: Callable[..., BufferStore], name: str) -> Stmt:
+    """Loops over the elements of a shape."""
+    axes = [IterVar(Var(f"v{d}"), Range(const(0), n), SPATIAL) for d, n in enumerate(shape)]
+    return nest_of(axes, body(*(axis.var for axis in axes)), name)
+
+
+def nest_of(
+    axes: Sequence[IterVar], body: BufferStore, name: str, init: BufferStore | None = None
+) -> Stmt:
+    """Loops around one block, an axis each."""
+    block = Block(tuple(axes), (), (), name, body, init)
+    reads, writes = block_access_regions(block)
+    loops = tuple(Var(f"ax{d}") for d in range(len(axes)))
+    block = block.replace(reads=tuple(reads), writes=tuple(writes))
+    nest: Stmt = BlockRealize(loops, TRUE, block)
+    for var, axis in zip(reversed(loops), reversed(axes)):
+        nest = For(var, axis.dom.min, axis.dom.extent, SERIAL, nest)
+    return nest
+
+
+def with_block(nest: Stmt, block: Block) -> Stmt:
+    """The same loops around another block; its accesses are inferred."""
+    if isinstance(nest, For):
+        loop: Stmt = nest.replace(body=with_block(nest.body, block))
+        return loop
+    assert isinstance(nest, BlockRealize)
+    reads, writes = block_access_regions(block)
+    made: Stmt = nest.replace(block=block.replace(reads=tuple(reads), writes=tuple(writes)))
+    return made
