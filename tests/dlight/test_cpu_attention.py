@@ -311,7 +311,7 @@ def test_other_rules_take_what_is_refused() -> None:
         ("attention_prefill", {"lanes": 16, "keys": 20}, "keys is a multiple of key_rows"),
         ("attention_prefill", {"lanes": 12}, "lanes a power of two"),
         ("attention_prefill", {"lanes": 16, "stacked": True}, "more than a tile"),
-        ("attention_decode", {"lanes": 16, "keys": 20}, "keys is a multiple of lanes"),
+        ("attention_decode", {"lanes": 16, "keys": 20}, "keys is a multiple of lanes, a power"),
         ("attention_decode", {"lanes": 16, "splits": 0}, "sizes are positive"),
     ],
 )

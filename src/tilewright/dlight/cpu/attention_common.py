@@ -35,8 +35,10 @@ from tilewright.ir import (
     select,
 )
 from tilewright.tir import (
+    PREFETCH_DISTANCE,
     SERIAL,
     SPATIAL,
+    VECTORIZED,
     Block,
     BlockRealize,
     Buffer,
@@ -58,12 +60,16 @@ LOWEST = const(-math.inf, FLOAT)
 
 
 class Axis(NamedTuple):
-    """A loop around a block and the iteration variable that it drives."""
+    """A loop around a block and the iteration variable that it drives.
+
+    ``ahead`` asks for memory so many bytes ahead of what the loop reads.
+    """
 
     name: str
     extent: ExprLike
     loop: str = SERIAL
     kind: str = SPATIAL
+    ahead: int = 0
 
 
 def block(
@@ -86,7 +92,8 @@ def block(
     made = made.replace(reads=tuple(reads), writes=tuple(writes))
     stmt: Stmt = BlockRealize(tuple(loops), TRUE, made)
     for loop, extent, axis in zip(reversed(loops), reversed(extents), reversed(axes)):
-        stmt = For(loop, const(0), extent, axis.loop, stmt)
+        hints = {PREFETCH_DISTANCE: axis.ahead} if axis.ahead else None
+        stmt = For(loop, const(0), extent, axis.loop, stmt, annotations=hints)
     return stmt
 
 
@@ -110,36 +117,59 @@ def widen(value: Expr) -> Expr:
     return cast(value, dtypes.vector_dtype(FLOAT, dtypes.lanes_of(value.dtype)))
 
 
-def transposed(rows: Sequence[Expr]) -> tuple[list[tuple[Var, Expr]], list[Expr]]:
-    """Transpose a square of vectors in registers, by exchanging ever larger blocks.
+Lets = list[tuple[Var, Expr]]
+"""Definitions that must stand around the use of what they lead to."""
 
-    Returns the definitions that must stand around the use, and the columns.
-    """
-    count = len(rows)
-    lets: list[tuple[Var, Expr]] = []
 
-    def let(value: Expr) -> Var:
-        lets.append((Var(f"t{len(lets)}", value.dtype), value))
-        return lets[-1][0]
-
-    values = [let(row) for row in rows]
+def transposed(rows: Sequence[Expr]) -> tuple[Lets, list[Expr]]:
+    """Transpose a square of vectors in registers, by exchanging ever larger blocks."""
+    lets: Lets = []
+    values = [_let(lets, row) for row in rows]
     step = 1
-    while step < count:
+    while step < len(rows):
         made = list(values)
-        for i in range(count):
-            if i & step:
-                continue
-            a, b = values[i], values[i + step]
-            low = tuple(count + j - step if j & step else j for j in range(count))
-            high = tuple(count + j if j & step else j + step for j in range(count))
-            made[i] = let(Shuffle((a, b), low))
-            made[i + step] = let(Shuffle((a, b), high))
+        for i in range(len(rows)):
+            if not i & step:
+                low, high = _exchanged(values[i], values[i + step], step)
+                made[i], made[i + step] = _let(lets, low), _let(lets, high)
         values = made
         step *= 2
     return lets, list(values)
 
 
-def with_lets(lets: Sequence[tuple[Var, Expr]], body: Stmt) -> Stmt:
+def lane_sums(rows: Sequence[Expr]) -> tuple[Lets, Expr]:
+    """Sum the lanes of each of a square of vectors: lane ``i`` of the result is that of row ``i``.
+
+    Two vectors become one at each step, so that it takes far less than a sum for each.
+    """
+    lets: Lets = []
+    values: list[Expr] = [_let(lets, row) for row in rows]
+    step = 1
+    while len(values) > 1:
+        pairs = zip(values[::2], values[1::2])
+        made = []
+        for a, b in pairs:
+            low, high = _exchanged(a, b, step)
+            made.append(_let(lets, low + high))
+        values = list(made)
+        step *= 2
+    return lets, values[0]
+
+
+def _let(lets: Lets, value: Expr) -> Var:
+    lets.append((Var(f"t{len(lets)}", value.dtype), value))
+    return lets[-1][0]
+
+
+def _exchanged(a: Expr, b: Expr, step: int) -> tuple[Expr, Expr]:
+    """Exchange the blocks of ``step`` lanes that are off the diagonal of a pair of rows."""
+    count = dtypes.lanes_of(a.dtype)
+    low = tuple(count + j - step if j & step else j for j in range(count))
+    high = tuple(count + j if j & step else j + step for j in range(count))
+    return Shuffle((a, b), low), Shuffle((a, b), high)
+
+
+def with_lets(lets: Lets, body: Stmt) -> Stmt:
     """Define variables around a statement."""
     for var, value in reversed(lets):
         body = LetStmt(var, value, body)
@@ -292,12 +322,31 @@ class Attention:
         at = in_layout(self.options.layouts[2], b, self.key_head(head), k, d)
         return widen(load(self.value, *at))
 
-    def write(self, value: Expr, b: Expr, head: Expr, row: Expr, d: Expr) -> Stmt:
-        """Store an element of the result."""
-        at = in_layout(
-            self.options.layouts[3], b, self.query_head(head, row), self.query_of(row), d
+    def write_rows(
+        self,
+        b: Expr,
+        head: Expr,
+        first: Expr,
+        count: ExprLike,
+        value: Callable[[Expr, Expr], Expr],
+    ) -> Stmt:
+        """Store ``count`` rows from ``first`` on: ``value(place among them, depth)``."""
+
+        def write(query_head: Expr, query: Expr, place: Expr, d: Expr) -> Stmt:
+            at = in_layout(self.options.layouts[3], b, query_head, query, d)
+            return store(self.out, cast(value(place, d), self.out.dtype), *at)
+
+        depth = Axis("d", self.value_depth, VECTORIZED)
+        if not self._mixes_heads:
+            axes = [Axis("q", count), depth]
+            return block("write", axes, lambda q, d: write(head, first + q, q, d))
+        # Loops over heads and queries, not rows: it must be plain that heads write apart.
+        axes = [Axis("g", self.group), Axis("q", self.queries), depth]
+        return block(
+            "write",
+            axes,
+            lambda g, q, d: write(head * self.group + g, q, g * self.queries + q, d),
         )
-        return store(self.out, cast(value, self.out.dtype), *at)
 
     # ---- which keys a row sees ----
 

@@ -10,7 +10,7 @@ score, sum and values, and a last block joins the parts (Flash-Decoding, Dao et 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from tilewright.arith import simplify
 from tilewright.dlight.cpu.attention_common import (
@@ -20,10 +20,12 @@ from tilewright.dlight.cpu.attention_common import (
     Axis,
     block,
     exp2_of_negative,
+    lane_sums,
     lanes_from,
     load,
     pieces,
     store,
+    with_lets,
 )
 from tilewright.ir import (
     Expr,
@@ -41,13 +43,18 @@ from tilewright.ir import (
 from tilewright.tir import (
     OPAQUE,
     REDUCE,
+    SERIAL,
     UNROLLED,
     VECTORIZED,
     Buffer,
+    BufferStore,
     Stmt,
     decl_buffer,
     seq,
 )
+
+# Depths of up to so many vectors are unrolled.
+_UNROLLED_VECTORS = 8
 
 
 @dataclass(frozen=True)
@@ -61,13 +68,14 @@ class DecodeTiles:
     keys: int = 512
     splits: int = 1
     registers: int = 32
+    ahead: int = 8192
 
     def fault(self, problem: Attention) -> str | None:
         """Say what is wrong with the sizes, if anything is."""
-        if min(asdict(self).values()) < 1 or self.lanes & (self.lanes - 1):
-            return "sizes are positive, and lanes a power of two"
-        if self.keys % self.lanes:
-            return "keys is a multiple of lanes"
+        if min(self.lanes, self.keys, self.splits, self.registers) < 1:
+            return "sizes are positive"
+        if self.lanes & (self.lanes - 1) or self.keys % self.lanes:
+            return "keys is a multiple of lanes, a power of two"
         if as_int(problem.rows) is None:
             return "the number of queries is not known"
         return None
@@ -82,7 +90,10 @@ class DecodeKernel:
         assert rows is not None, "the rule refuses symbolic numbers of rows"
         self.rows = rows
         depth, values = problem.depth, problem.value_depth
-        self.q_scaled = decl_buffer((rows, depth), FLOAT, "q_scaled")
+        # Padded with zeros to whole vectors.
+        padded = -(-depth // tiles.lanes) * tiles.lanes
+        self.q_scaled = decl_buffer((rows, padded), FLOAT, "q_scaled")
+        self.dots = decl_buffer((rows, tiles.lanes, tiles.lanes), FLOAT, "dots")
         self.scores = decl_buffer((rows, tiles.keys), FLOAT, "scores")
         self.values = decl_buffer((rows, values), FLOAT, "values")
         self.top = decl_buffer((rows,), FLOAT, "top")
@@ -94,8 +105,13 @@ class DecodeKernel:
         self.part_top = decl_buffer(parts, FLOAT, "part_top")
         self.part_total = decl_buffer(parts, FLOAT, "part_total")
         self.part_values = decl_buffer((*parts, values), FLOAT, "part_values")
-        # One factor per part, and last one for their sum.
-        self.factors = decl_buffer((tiles.splits + 1,), FLOAT, "factors")
+        # For each row: a factor of each part, and last one of their sum.
+        self.factors = decl_buffer((rows, tiles.splits + 1), FLOAT, "factors")
+
+    @property
+    def keys_at_once(self) -> int:
+        """Keys whose products are summed up in registers together: about eight sums."""
+        return max(1, min(self.tiles.lanes, 8 // self.rows))
 
     @property
     def root_buffers(self) -> tuple[Buffer, ...]:
@@ -109,8 +125,8 @@ class DecodeKernel:
         problem, splits = self.problem, self.tiles.splits
         axes = [Axis("b", problem.batch), Axis("h", problem.heads)]
         alloc = (
-            self.q_scaled, self.scores, self.values, self.top, self.old_top, self.rescale,
-            self.top_lanes, self.total_lanes,
+            self.q_scaled, self.dots, self.scores, self.values, self.top, self.old_top,
+            self.rescale, self.top_lanes, self.total_lanes,
         )  # fmt: skip
         part = block("attention_part", [*axes, Axis("split", splits)], self._part, alloc)
         if splits == 1:
@@ -143,8 +159,14 @@ class DecodeKernel:
         def row_lanes(r: Var, lane: Var) -> Stmt:
             return store(self.total_lanes, const(0.0, FLOAT), r, lane)
 
+        padded = as_int(self.q_scaled.shape[1])
+        assert padded is not None
+
         def scale(r: Var, d: Var) -> Stmt:
-            return store(self.q_scaled, problem.read_query(self.b, self.h, r, d), r, d)
+            value = problem.read_query(self.b, self.h, r, d)
+            if padded > problem.depth:
+                value = if_then_else(d < problem.depth, value, const(0.0, FLOAT))
+            return store(self.q_scaled, value, r, d)
 
         def zero(r: Var, d: Var) -> Stmt:
             return store(self.values, const(0.0, FLOAT), r, d)
@@ -153,7 +175,7 @@ class DecodeKernel:
         return seq(
             block("start_rows", [row_axis], row),
             block("start_total", [row_axis, Axis("lane", lanes, VECTORIZED)], row_lanes),
-            block("scale_queries", [row_axis, Axis("d", problem.depth, VECTORIZED)], scale),
+            block("scale_queries", [row_axis, Axis("d", padded, VECTORIZED)], scale),
             block("start_values", [row_axis, Axis("d", problem.value_depth, VECTORIZED)], zero),
         )
 
@@ -169,46 +191,51 @@ class DecodeKernel:
                 store(self.part_top, load(self.top, r), *where),
             )
 
-        def write(r: Var, d: Var) -> Stmt:
-            value = load(self.values, r, d)
-            if self.tiles.splits == 1:
-                return self.problem.write(value * load(self.rescale, r), self.b, self.h, r, d)
-            return store(self.part_values, value, self.b, self.h, split, r, d)
+        sum_lanes = block("sum_lanes", [Axis("r", self.rows)], sums)
+        if self.tiles.splits == 1:
+
+            def value(r: Expr, d: Expr) -> Expr:
+                return load(self.values, r, d) * load(self.rescale, r)
+
+            return seq(
+                sum_lanes, self.problem.write_rows(self.b, self.h, const(0), self.rows, value)
+            )
+
+        def give(r: Var, d: Var) -> Stmt:
+            return store(self.part_values, load(self.values, r, d), self.b, self.h, split, r, d)
 
         axes = [Axis("r", self.rows), Axis("d", self.problem.value_depth, VECTORIZED)]
-        return seq(block("sum_lanes", [Axis("r", self.rows)], sums), block("write", axes, write))
+        return seq(sum_lanes, block("give_part", axes, give))
 
     def _join(self, b: Var, h: Var) -> Stmt:
-        axes = [Axis("r", self.rows)]
-        return block("join_row", axes, lambda r: self._join_row(b, h, r))
-
-    def _join_row(self, b: Var, h: Var, r: Var) -> Stmt:
-        """Weigh the parts by how their largest scores compare."""
+        """Weigh the parts by how their largest scores compare, and sum them."""
         splits = self.tiles.splits
-        tops = [load(self.part_top, b, h, s, r) for s in range(splits)]
-        top: Expr = tops[0]
-        for item in tops[1:]:
-            top = maximum(top, item)
-        factors = [load(self.factors, s) for s in range(splits)]
-        total: Expr = const(0.0, FLOAT)
-        for s in range(splits):
-            total = total + load(self.part_total, b, h, s, r) * factors[s]
 
-        def weigh() -> Stmt:
+        def weigh(r: Var) -> Stmt:
+            tops = [load(self.part_top, b, h, s, r) for s in range(splits)]
+            top: Expr = tops[0]
+            for item in tops[1:]:
+                top = maximum(top, item)
+            total: Expr = const(0.0, FLOAT)
+            for s in range(splits):
+                total = total + load(self.part_total, b, h, s, r) * load(self.factors, r, s)
             made = [
-                store(self.factors, exp2_of_negative(item - _shift(top)), s)
+                store(self.factors, exp2_of_negative(item - _shift(top)), r, s)
                 for s, item in enumerate(tops)
             ]
-            return seq(*made, store(self.factors, _inverse(total), splits))
+            return seq(*made, store(self.factors, _inverse(total), r, splits))
 
-        def write(d: Var) -> Stmt:
-            value: Expr = const(0.0, FLOAT)
+        def value(r: Expr, d: Expr) -> Expr:
+            made: Expr = const(0.0, FLOAT)
             for s in range(splits):
-                value = value + load(self.part_values, b, h, s, r, d) * factors[s]
-            return self.problem.write(value * load(self.factors, splits), b, h, r, d)
+                part = load(self.part_values, b, h, s, r, d)
+                made = made + part * load(self.factors, r, s)
+            return made * load(self.factors, r, splits)
 
-        axes = [Axis("d", self.problem.value_depth, VECTORIZED)]
-        return seq(block("weigh", [], weigh), block("join_values", axes, write))
+        return seq(
+            block("weigh", [Axis("r", self.rows)], weigh),
+            self.problem.write_rows(b, h, const(0), self.rows, value),
+        )
 
     # ---- one block of keys ----
 
@@ -222,31 +249,68 @@ class DecodeKernel:
         return seq(self._scores(), self._maxima(), self._powers(), self._values())
 
     def _scores(self) -> Stmt:
-        def dot(k: Var, r: Var) -> Stmt:
-            return store(self.scores, self._dot(r, self.first_key + k), r, k)
+        """Products with a vector of keys at a time: lanes along the depth, joined at the end."""
+        lanes, rows, step = self.tiles.lanes, self.rows, self.keys_at_once
+        tile = decl_buffer((step, rows, lanes), FLOAT, "dot_tile", scope="local")
 
-        return block("scores", [Axis("k", self.count), Axis("r", self.rows, UNROLLED)], dot)
+        def vector(k_vector: Var) -> Stmt:
+            axes = [Axis("k_tile", lanes // step, ahead=self.tiles.ahead)]
+            dots = block("dots", axes, lambda k: self._dots(tile, k_vector, k * step), [tile])
+            return seq(dots, block("join_lanes", [Axis("r", rows)], lambda r: join(k_vector, r)))
 
-    def _dot(self, r: Expr, k: Expr) -> Expr:
-        """Product of a query and a key: lanes along the depth, joined at the end."""
+        def join(k_vector: Var, r: Var) -> Stmt:
+            parts = [load(self.dots, r, i, lanes_from(0, lanes)) for i in range(lanes)]
+            lets, sums = lane_sums(parts)
+            where = (r, lanes_from(k_vector * lanes, lanes))
+            return with_lets(lets, BufferStore(self.scores, sums, where))
+
+        return block("scores", [Axis("k_vector", self.vectors)], vector)
+
+    def _dots(self, tile: Buffer, k_vector: Expr, first: Expr) -> Stmt:
+        """Products of all rows with a few keys, not yet summed over the lanes."""
         lanes, depth = self.tiles.lanes, self.problem.depth
-        made: Expr | None = None
-        start = 0
-        while start < depth:
-            # Whole vectors, then the rest in powers of two.
-            left = depth - start
-            size = lanes if left >= lanes else 1 << (left.bit_length() - 1)
-            total: Expr | None = None
-            while start + size <= depth:
-                d = lanes_from(start, size)
-                product = load(self.q_scaled, r, d) * self.problem.read_key(self.b, self.h, k, d)
-                total = product if total is None else total + product
-                start += size
-            assert total is not None
-            part = total if size == 1 else call("vector_reduce_add", total, dtype=FLOAT)
-            made = part if made is None else made + part
-        assert made is not None
-        return made
+        whole = depth // lanes * lanes
+        inner = [
+            Axis("k", self.keys_at_once, UNROLLED),
+            Axis("r", self.rows, UNROLLED),
+            Axis("lane", lanes, VECTORIZED),
+        ]
+
+        def key(k: Expr) -> Expr:
+            place = self.first_key + k_vector * lanes + first + k
+            count = as_int(self.count)
+            if count is None or count % lanes:
+                return minimum(place, self.limit - 1)
+            return place
+
+        def start(k: Var, r: Var, lane: Var) -> Stmt:
+            return store(tile, const(0.0, FLOAT), k, r, lane)
+
+        def product(k: Expr, r: Expr, lane: Expr, first_depth: Expr, cut: bool = False) -> Stmt:
+            d = first_depth + lane
+            element = self.problem.read_key(self.b, self.h, key(k), d)
+            if cut:
+                element = if_then_else(d < depth, element, const(0.0, FLOAT))
+            made = load(self.q_scaled, r, d) * element
+            return store(tile, load(tile, k, r, lane) + made, k, r, lane)
+
+        def give(k: Var, r: Var, lane: Var) -> Stmt:
+            return store(self.dots, load(tile, k, r, lane), r, first + k, lane)
+
+        stmts = [block("dot_start", inner, start)]
+        if whole:
+            # Unrolled, so that the loop over keys is the one that fetches ahead.
+            kind = UNROLLED if whole <= _UNROLLED_VECTORS * lanes else SERIAL
+            axes = [Axis("d_vector", whole // lanes, kind, REDUCE), *inner]
+            stmts.append(
+                block("dot_update", axes, lambda c, k, r, lane: product(k, r, lane, c * lanes))
+            )
+        if whole < depth:
+            rest = const(whole)
+            stmts.append(
+                block("dot_rest", inner, lambda k, r, lane: product(k, r, lane, rest, cut=True))
+            )
+        return seq(*stmts, block("dot_give", inner, give))
 
     def _maxima(self) -> Stmt:
         """Apply masks; find the largest scores and how they change what was summed up."""
@@ -341,7 +405,7 @@ class DecodeKernel:
         def give(r: Var, d: Var) -> Stmt:
             return store(self.values, load(tile, r, d), r, first + d)
 
-        keys = Axis("k", self.count, kind=REDUCE)
+        keys = Axis("k", self.count, kind=REDUCE, ahead=self.tiles.ahead)
         return seq(
             block(f"value_take_{number}", inner, take),
             block(f"value_update_{number}", [keys, *inner], update),

@@ -71,7 +71,7 @@ class PrefillTiles:
 
     lanes: int
     queries: int = 64
-    keys: int = 128
+    keys: int = 64
     key_rows: int = 8
     vectors: int = 2
     query_rows: int = 4
@@ -214,14 +214,12 @@ class PrefillKernel:
             inverse = const(1.0, FLOAT) / total
             return store(self.total, select(total == 0.0, const(0.0, FLOAT), inverse), q)
 
-        def write(q: Var, d: Var) -> Stmt:
-            value = load(self.values, q, d) * load(self.total, q)
-            return self.problem.write(value, self.b, self.h, self.first_row + q, d)
+        def value(q: Expr, d: Expr) -> Expr:
+            return load(self.values, q, d) * load(self.total, q)
 
-        axes = [Axis("q", self.row_count), Axis("d", self.problem.value_depth, VECTORIZED)]
         return seq(
             block("invert_total", [Axis("q", self.tiles.queries, VECTORIZED)], factor),
-            block("write", axes, write),
+            self.problem.write_rows(self.b, self.h, self.first_row, self.row_count, value),
         )
 
     # ---- one block of keys ----
@@ -430,13 +428,14 @@ class PrefillKernel:
         cut = pieces(self.problem.value_depth, lanes, self.tiles.value_vectors)
         for number, (start, width, count) in enumerate(cut):
             tile = decl_buffer((rows, width), FLOAT, f"value_tile_{number}", scope="local")
+            # A panel of values stays in the nearest cache for all queries.
             axes = [
-                Axis("q_tile", ceildiv(self.row_count, const(rows))),
                 Axis("d_tile", count),
+                Axis("q_tile", ceildiv(self.row_count, const(rows))),
             ]
 
             def body(
-                q: Var, d: Var, tile: Buffer = tile, start: int = start, number: int = number
+                d: Var, q: Var, tile: Buffer = tile, start: int = start, number: int = number
             ) -> Stmt:
                 return self._value_tile(tile, q, start + d * as_int(tile.shape[1]), number)
 
