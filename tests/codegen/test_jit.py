@@ -77,3 +77,36 @@ def test_unknown_options_are_refused() -> None:
         jit.compile_ll(ADD, passes="O9")
     with pytest.raises(CodegenError, match="no target for triple 'z80-unknown-linux-gnu'"):
         jit.compile_ll(ADD, triple="z80-unknown-linux-gnu")
+
+
+def test_the_switch_of_the_process_is_put_back():
+    """Our short pipeline turns strength reduction off; others' compilations still have it."""
+    text = """
+define void @scale(ptr %a, i64 %n, i64 %stride) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %at = mul i64 %i, %stride
+  %p = getelementptr float, ptr %a, i64 %at
+  %x = load float, ptr %p
+  %y = fadd float %x, 1.0
+  store float %y, ptr %p
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %n
+  br i1 %more, label %loop, label %out
+out:
+  ret void
+}
+"""
+    target = ("x86_64-unknown-linux-gnu", "x86-64", "")
+
+    def others() -> str:
+        """What somebody else would get from the same LLVM."""
+        module, machine = jit._prepare(text, *target, "fast")
+        return str(machine.emit_assembly(module))
+
+    before = others()
+    ours = jit.assembly(text, triple=target[0], cpu=target[1], features=target[2])
+    assert ours.count("imul") > before.count("imul")
+    assert others() == before

@@ -11,7 +11,8 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -199,6 +200,25 @@ def _optimize(module: Any, machine: Any, passes: str) -> None:
     manager.run(module, builder)
 
 
+@contextmanager
+def _without_strength_reduction(passes: str) -> Iterator[None]:
+    """Generate code without LLVM's loop strength reduction, for our own short pipeline.
+
+    It takes a sixth of the code generator's time, and kernels come with their addresses strength
+    reduced. LLVM has a switch of the process for it, so it is put back at once; whoever else
+    compiles at this very moment, in another thread, gets slightly different code.
+    """
+    if passes in _LEVELS:
+        yield
+        return
+    llvm = _llvm()
+    llvm.set_option("tilewright", "-disable-lsr=true")
+    try:
+        yield
+    finally:
+        llvm.set_option("tilewright", "-disable-lsr=false")
+
+
 def _prepare(
     text: str, triple: str | None, cpu: str | None, features: str | None, passes: str
 ) -> tuple[Any, Any]:
@@ -229,7 +249,8 @@ def compile_ll(
     """
     with _lock:
         module, machine = _prepare(text, triple, cpu, features, passes)
-        return bytes(machine.emit_object(module))
+        with _without_strength_reduction(passes):
+            return bytes(machine.emit_object(module))
 
 
 def optimized_ll(
@@ -256,4 +277,5 @@ def assembly(
     """Return the assembly text that :func:`compile_ll` would encode."""
     with _lock:
         module, machine = _prepare(text, triple, cpu, features, passes)
-        return str(machine.emit_assembly(module))
+        with _without_strength_reduction(passes):
+            return str(machine.emit_assembly(module))
