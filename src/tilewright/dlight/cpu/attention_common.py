@@ -92,7 +92,7 @@ def block(
     made = made.replace(reads=tuple(reads), writes=tuple(writes))
     stmt: Stmt = BlockRealize(tuple(loops), TRUE, made)
     for loop, extent, axis in zip(reversed(loops), reversed(extents), reversed(axes)):
-        hints = {PREFETCH_DISTANCE: axis.ahead} if axis.ahead else None
+        hints = {PREFETCH_DISTANCE: axis.ahead} if axis.ahead else {}
         stmt = For(loop, const(0), extent, axis.loop, stmt, annotations=hints)
     return stmt
 
@@ -252,7 +252,8 @@ class Attention:
     @property
     def keys(self) -> Expr:
         """Length of the key sequence."""
-        return dims_of(self.key.shape, self.options.layouts[1])["S"]
+        keys: Expr = dims_of(self.key.shape, self.options.layouts[1])["S"]
+        return keys
 
     @property
     def depth(self) -> int:

@@ -387,7 +387,7 @@ class DecodeKernel:
             tile = decl_buffer((rows, width), FLOAT, f"value_tile_{number}", scope="local")
 
             def body(d: Var, tile: Buffer = tile, start: int = start, number: int = number) -> Stmt:
-                return self._value_tile(tile, start + d * as_int(tile.shape[1]), number)
+                return self._value_tile(tile, start + d * tile.shape[1], number)
 
             stmts.append(block(f"value_tile_{number}", [Axis("d_tile", count)], body, [tile]))
         return seq(*stmts)

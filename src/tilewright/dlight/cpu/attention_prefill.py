@@ -437,7 +437,7 @@ class PrefillKernel:
             def body(
                 d: Var, q: Var, tile: Buffer = tile, start: int = start, number: int = number
             ) -> Stmt:
-                return self._value_tile(tile, q, start + d * as_int(tile.shape[1]), number)
+                return self._value_tile(tile, q, start + d * tile.shape[1], number)
 
             stmts.append(block(f"value_tile_{number}", axes, body, [tile]))
         return seq(*stmts)

@@ -30,9 +30,9 @@ class FuseTransposeAttention(GraphPass):
 
 class _TransposeFuser(FunctionRewriter):
     def rewrite(self, function: Function) -> Function:
-        self.swapped: dict[RelaxVar, RelaxExpr] = {}
-        self.attentions: dict[RelaxVar, RelaxCall] = {}
-        self.uses = Counter(
+        self.swapped: dict[RelaxExpr, RelaxExpr] = {}
+        self.attentions: dict[RelaxExpr, RelaxCall] = {}
+        self.uses: Counter[RelaxExpr] = Counter(
             item
             for binding in function.bindings
             for item in pre_order(binding.value)
