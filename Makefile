@@ -21,6 +21,7 @@ fuzz: $(VENV)/.installed
 
 docs: $(VENV)/.installed
 	$(BIN)/python tools/reference_pages.py
+	$(BIN)/python tools/math_page.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check src tests benchmarks examples tools

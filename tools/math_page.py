@@ -31,6 +31,9 @@ MEASURED = Path(__file__).parent / "math_measured.json"
 PAGE = Path(__file__).parent.parent / "docs" / "math.md"
 SAMPLES = 20_000
 ELEMENTS = 1 << 16
+ANGLES, HUGE = ("sin", "cos", "tan"), 0x47800000
+"""Functions whose arguments beyond 65536 (these bits) go lane by lane."""
+
 EXACT = ("fabs floor ceil trunc round nearbyint copysign fmod isnan isinf isfinite").split()
 """Functions that LLVM or one instruction computes without an error."""
 
@@ -43,6 +46,15 @@ def entries(spec: MathSpec) -> list[tuple[str, str]]:
 
 def measure(spec: MathSpec, dtype: str, isa: str) -> dict[str, Any]:
     """Return worst error, where it is, and how it was looked for."""
+    if dtype == "float32" and spec.name in ANGLES:
+        sweeps = [
+            exhaustive.worst_error(spec.name, isa, start=sign + start, count=count, stride=stride)
+            for sign in (0, 1 << 31)
+            for start, count, stride in ((0, HUGE, 1), (HUGE, 0x7F800000 - HUGE, 61))
+        ]
+        found = max(sweeps, key=lambda item: item.ulp)
+        how = "all to 65536, every 61st beyond"
+        return {"ulp": found.ulp, "at": [found.argument], "how": how}
     if dtype == "float32" and spec.arity == 1:
         found = exhaustive.worst_error(spec.name, isa)
         return {"ulp": found.ulp, "at": [found.argument], "how": "all arguments"}
@@ -99,15 +111,15 @@ def page() -> str:
         "",
         "Made by `tools/math_page.py`; edit the functions in `codegen/llvm/math`, not this page.",
         "",
-        "The LLVM backend computes elementary functions by its own vector code, at every width, for",
-        "every target; no libm is called (but for `fmod`, and for rounding on x86 before SSE4.1).",
+        "The LLVM backend computes elementary functions by its own vector code, at every width,",
+        "for every target; no libm is called (but for `fmod`, and to round on x86 before SSE4.1).",
         "float16 and bfloat16 are computed in float32 and rounded. Special values are as IEEE 754",
         "and annex F of C have them: infinities at the limits, NaN in, NaN out, zeros with their",
-        "sign; denormals are neither flushed nor slow.",
+        "sign; denormals are not flushed.",
         "",
-        "Errors are in units in the last place of the result, next to the bound that the tests hold",
-        "them to. For float32 functions of one argument the error was measured on all 2**32 of",
-        "them, otherwise on a sample against mpmath. `operand` means that the unit is that of",
+        "Errors are in units in the last place of the result, next to the bound that the tests",
+        "hold them to. For float32 functions of one argument the error was measured on all 2**32",
+        "of them, otherwise on a sample against mpmath. `operand` means that the unit is that of",
         "the larger of result and operand: these results vanish by cancellation. `avx512` formulas",
         "look coefficients up in registers; `portable` ones serve everything else: where there is",
         f"no fused multiply-add, their bounds are {UNFUSED_ULP} larger. Lane counts that are no",
@@ -131,7 +143,7 @@ def _row(spec: MathSpec, dtype: str, isa: str, measured: dict[str, Any]) -> str:
     entry = measured[f"{dtype} {isa}"]
     unit = " operand" if spec.scale == "operand" else ""
     at = ", ".join(f"{value:.9g}" for value in entry["at"])
-    how = "" if entry["how"] == "all arguments" else " (sample)"
+    how = "" if entry["how"] == "all arguments" else f" ({entry['how']})"
     cells = [
         f"`{spec.name}`",
         dtype,

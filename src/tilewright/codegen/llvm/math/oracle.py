@@ -65,8 +65,8 @@ def exact_functions() -> dict[str, Callable[..., Any]]:
 
 
 def _all_binades(rng: np.random.Generator, dtype: str, count: int) -> Array:
-    unsigned = {"float32": np.uint32, "float64": np.uint64}[dtype]
-    values: Array = rng.integers(0, np.iinfo(unsigned).max, count, dtype=unsigned).view(dtype)
+    size = FORMATS[dtype].bits // 8 * count
+    values: Array = np.frombuffer(rng.bytes(size), dtype)
     return np.asarray(values[np.isfinite(values)])
 
 
@@ -110,7 +110,8 @@ def worst_error(compiled: CompiledMath, args: Sequence[Array]) -> tuple[float, t
     spec, exact_function = MATH_FUNCTIONS[compiled.name], exact_functions()[compiled.name]
     fmt = FORMATS[compiled.dtype]
     mantissa, lowest, top = fmt.mantissa + 1, 1 - fmt.bias - fmt.mantissa, fmt.bias + 1
-    worst, where = 0.0, ()
+    worst = 0.0
+    where: tuple[float, ...] = ()
     for got, *point in zip(compiled(*args), *args):
         values = [float(v) for v in point]
         big = compiled.name in ("sin", "cos", "tan") and abs(values[0]) > 1e6
