@@ -84,3 +84,12 @@ def test_elements_are_moved_by_shuffles() -> None:
     assert code.count("vunpcklps") >= 16
     assert "vgather" not in code
     assert "vinsertps" not in code
+
+
+@pytest.mark.parametrize("shape", [(512, 640), (500, 700)])
+def test_large_matrices_go_by_blocks_of_tiles(shape: tuple[int, int]) -> None:
+    target = TARGET.with_options(l3=1 << 20)
+    data = np.arange(shape[0] * shape[1], dtype="float32").reshape(shape)
+    result = np.zeros(shape[::-1], "float32")
+    transposition(shape, (1, 0), "float32", target)(data, result)
+    np.testing.assert_array_equal(result, data.T)

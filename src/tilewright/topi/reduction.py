@@ -119,8 +119,8 @@ def _arg(
     """Index of an extremum. Along the last axis it is looked for where the extremum is known."""
     axes = normal_axes(axis, x.ndim)
     name = "argmin" if least else "argmax"
-    small = as_int(product(x.shape))
-    index_dtype = "int32" if small is not None and small <= max_value("int32").value else "int64"
+    count = as_int(product(x.shape))
+    index_dtype = "int32" if count is not None and count < 1 << 31 else "int64"
     pairs = getattr(te, f"{name}_last" if last else name)
     if x.ndim and (axis is None or axes == (x.ndim - 1,)):
         rows = _arg_of_rows(x, index_dtype, name, least, last)

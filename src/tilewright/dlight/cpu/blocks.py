@@ -227,6 +227,17 @@ def element_bits(block: Block) -> int:
     return max((dtypes.bits_of(buffer.dtype) for buffer in buffers), default=32)
 
 
+def is_large(buffer: Buffer, target: Target) -> bool:
+    """Whether a buffer of known size takes half of the last cache or more."""
+    size = dtypes.bytes_of(buffer.dtype)
+    for extent in buffer.shape:
+        number = as_int(extent)
+        if number is None:
+            return False
+        size *= number
+    return 2 * size >= target.l3_bytes
+
+
 def can_vectorize(block: Block, axis: Axis) -> bool:
     """Whether neighbours along an axis are neighbours (or the same) in every access."""
     accesses: list[tuple[Sequence[Expr], Buffer]] = [

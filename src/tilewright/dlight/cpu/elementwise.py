@@ -10,6 +10,7 @@ from tilewright.dlight.cpu.blocks import (
     can_vectorize,
     element_bits,
     is_costly,
+    is_large,
     leaf_blocks,
     loads_of,
     parallelize,
@@ -23,11 +24,11 @@ from tilewright.dlight.cpu.transpose import (
     schedule_transposition,
     transposition_of,
 )
-from tilewright.ir import as_int, dtypes
+from tilewright.ir import as_int
 from tilewright.target import Target
-from tilewright.tir import STREAMING_STORES, Block, Buffer, BufferLoad, BufferStore
+from tilewright.tir import STREAMING_STORES, Block, BufferLoad, BufferStore
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.schedule.handles import BlockRV
 
 # Vectors that one step computes: enough to hide latencies, few enough for the registers.
 _VECTORS = 4
@@ -54,7 +55,7 @@ def schedule_injective(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0
                 outer.append(chunk)
             sch.vectorize(inner)
     elif skip == 0 and (plan := transposition_of(block, axes, target)) is not None:
-        outer = schedule_transposition(sch, rv, axes, plan)
+        outer = schedule_transposition(sch, rv, axes, plan, blocked=is_large(plan.operand, target))
     elif (turns := channels_of(block, axes)) is not None:
         outer = schedule_channels(sch, axes, turns, lanes)
     stream_if_large(sch, rv, target)
@@ -95,20 +96,9 @@ def stream_if_large(sch: Schedule, rv: BlockRV, target: Target) -> None:
     outputs = set(sch.mod["main"].buffers)
     if not buffers <= outputs:
         return
-    sizes = [_bytes_of(buffer) for buffer in buffers]
-    if None in sizes or 2 * sum(size or 0 for size in sizes) < target.l3_bytes:
+    if not all(is_large(buffer, target) for buffer in buffers):
         return
     others = [other for other in leaf_blocks(sch) if other != rv]
     if any(region.buffer in buffers for other in others for region in sch.get(other).reads):
         return
     sch.annotate(rv, STREAMING_STORES, 1)
-
-
-def _bytes_of(buffer: Buffer) -> int | None:
-    size = dtypes.bytes_of(buffer.dtype)
-    for extent in buffer.shape:
-        number = as_int(extent)
-        if number is None:
-            return None
-        size *= number
-    return size

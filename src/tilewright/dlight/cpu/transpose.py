@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.dlight.cpu.blocks import Axis, loads_of, stores_of, stride_of
-from tilewright.ir import dtypes
+from tilewright.ir import as_int, dtypes
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
+# Rows and columns of tiles that are done together.
+_BLOCK = 4
 # The network is made of groups of so many bytes.
 _GROUP_BYTES = 16
 
@@ -81,15 +83,24 @@ def _tile(extent: int | None, size: int, target: Target, *, whole: bool) -> int 
 
 
 def schedule_transposition(
-    sch: Schedule, rv: BlockRV, axes: Sequence[Axis], plan: Transposition
+    sch: Schedule, rv: BlockRV, axes: Sequence[Axis], plan: Transposition, *, blocked: bool
 ) -> list[LoopRV]:
-    """Go through tiles; return the loops around them."""
+    """Go through tiles; return the loops around them.
+
+    Tiles that follow one another are neighbours in the result: lines of it that belong to two tiles
+    are complete soon. ``blocked`` goes through some rows and columns of tiles before the next, so
+    that what is read from a page is more than one line, too.
+    """
     buffers = [region.buffer for region in sch.get(rv).reads]
     copy = sch.cache_read(rv, buffers.index(plan.operand), "local")
     across, column = sch.split(plan.across.loop, [None, plan.columns])
     last, row = sch.split(plan.last.loop, [None, plan.rows])
     others = [axis.loop for axis in axes if axis not in (plan.across, plan.last)]
-    outer = [*others, last, across]
+    tiles = [across, last]
+    if blocked:
+        (a, a_inner), (b, b_inner) = (sch.split(x, [None, _tiles(sch, x)]) for x in tiles)
+        tiles = [a, b, a_inner, b_inner]
+    outer = [*others, *tiles]
     sch.reorder(*outer, column, row)
     sch.compute_at(copy, outer[-1])
     for loops in (sch.get_loops(copy)[len(outer) :], [column, row]):
@@ -97,6 +108,11 @@ def schedule_transposition(
         for loop in loops[:-1]:
             sch.unroll(loop)
     return outer
+
+
+def _tiles(sch: Schedule, loop: LoopRV) -> int:
+    extent = as_int(sch.get(loop).extent)
+    return _BLOCK if extent is not None and extent % _BLOCK == 0 else 1
 
 
 # ---- few channels ---------------------------------------------------------------------------
