@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from tilewright.ir import IRModule, Pass, pre_order
+from tilewright.ir import IRModule, Pass, is_const, pre_order
 from tilewright.support.errors import ScheduleError, TilewrightError
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, SERIAL, For, PrimFunc
@@ -101,6 +101,9 @@ def first_schedule(
 
     With ``record`` it has a trace, so that it can be kept in a database.
     """
+    if any(isinstance(item, For) and is_const(item.extent, 0) for item in pre_order(func.body)):
+        logger.debug("%s: stays as it is: some of its loops have no iterations", name)
+        return None
     for rule in rules:
         sch = Schedule(IRModule({"main": func}), record=record)
         try:
