@@ -215,7 +215,8 @@ def _tile(window: Window, lanes: int) -> list[tuple[Axis, int]]:
         sizes.append((window.row, size))
         left = 1
     extent = column.extent or lanes
-    vectors = min(max(left // 2, 1), -(-extent // lanes))
+    # Vectors side by side are a power of two, or would not be registers of one kind.
+    vectors = 1 << (min(left, -(-extent // lanes)).bit_length() - 1)
     return [*sizes, (column, vectors * lanes)]
 
 
