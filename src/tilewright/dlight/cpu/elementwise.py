@@ -8,13 +8,13 @@ from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
     can_vectorize,
-    element_bits,
     is_costly,
     is_large,
     leaf_blocks,
     loads_of,
     parallelize,
     stores_of,
+    stride_of,
     vector_extent,
     work_of,
 )
@@ -24,14 +24,16 @@ from tilewright.dlight.cpu.transpose import (
     schedule_transposition,
     transposition_of,
 )
-from tilewright.ir import as_int
+from tilewright.ir import as_int, dtypes
 from tilewright.target import Target
 from tilewright.tir import STREAMING_STORES, Block, BufferLoad, BufferStore
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 # Vectors that one step computes: enough to hide latencies, few enough for the registers.
 _VECTORS = 4
+# Parts of the work for each thread, so that none waits long for the last one.
+_PARTS = 16
 
 
 def schedule_injective(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0) -> None:
@@ -41,8 +43,8 @@ def schedule_injective(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0
         return
     block = sch.get(rv)
     work = work_of(axes) * (8 if is_costly(block) else 1)
-    lanes = target.vector_lanes(max(8, element_bits(block)))
     last, outer = axes[-1], [axis.loop for axis in axes[:-1]]
+    lanes = target.vector_lanes(max(8, _moving_bits(block, last)))
     if can_vectorize(block, last):
         size = vector_extent(last.extent, lanes, _VECTORS * lanes)
         if skip == 0 and _is_flat(block, axes):
@@ -60,7 +62,24 @@ def schedule_injective(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0
         outer = schedule_channels(sch, axes, turns, lanes)
     stream_if_large(sch, rv, target)
     if skip == 0:
-        parallelize(sch, outer, target, work)
+        parallelize(sch, _enough(sch, outer, target), target, work)
+
+
+def _enough(sch: Schedule, loops: Sequence[LoopRV], target: Target) -> Sequence[LoopRV]:
+    """The outermost loops that make work for all threads; fusing more would only divide again."""
+    count = 1
+    for number, loop in enumerate(loops):
+        count *= as_int(sch.get(loop).extent) or 1
+        if count >= _PARTS * target.num_cores:
+            return loops[: number + 1]
+    return loops
+
+
+def _moving_bits(block: Block, last: Axis) -> int:
+    """Bits of the widest element that changes along an axis: indices of rows, say, don't."""
+    accesses: list[BufferLoad | BufferStore] = [*loads_of(block), *stores_of(block)]
+    moving = [x.buffer for x in accesses if stride_of(x.indices, x.buffer, last.var) != 0]
+    return max((dtypes.bits_of(buffer.dtype) for buffer in moving), default=32)
 
 
 def _is_flat(block: Block, axes: Sequence[Axis]) -> bool:
