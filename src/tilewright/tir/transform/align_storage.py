@@ -17,7 +17,7 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Allocate, Block
-from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.base import FunctionTransform, statements
 
 BUFFER_DIM_ALIGN = "buffer_dim_align"
 """Block annotation: alignments of the strides of the buffers that the block writes."""
@@ -46,7 +46,7 @@ class AlignStorage(FunctionTransform):
 def _wanted(func: PrimFunc) -> dict[Var, Alignment]:
     """Alignments by pointer variable, which survives changes of a buffer's shape."""
     found: dict[Var, Alignment] = {}
-    for block in pre_order(func.body):
+    for block in statements(func):
         if type(block) is not Block or BUFFER_DIM_ALIGN not in block.annotations:
             continue
         for position, axis, factor, offset in block.annotations[BUFFER_DIM_ALIGN]:

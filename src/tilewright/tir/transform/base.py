@@ -7,9 +7,21 @@ from contextlib import contextmanager
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import TRUE, Expr, IntImm, IRModule, Pass, Range, Var, pre_order
+from tilewright.ir import TRUE, Expr, IntImm, IRModule, Node, Pass, Range, Var, pre_order
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import For
+from tilewright.tir.stmt import For, Stmt
+
+
+def statements(node: Node) -> Iterator[Stmt]:
+    """Yield the statements below a node, parents first, without looking into expressions.
+
+    Most passes of a pipeline find nothing to do, and are to find that out quickly.
+    """
+    stack = [item for item in reversed(node.child_nodes()) if isinstance(item, Stmt)]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack += [item for item in reversed(current.child_nodes()) if isinstance(item, Stmt)]
 
 
 class FunctionTransform(Pass):

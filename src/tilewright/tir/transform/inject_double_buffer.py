@@ -14,7 +14,7 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import SERIAL, Allocate, Block, BlockRealize, For, SeqStmt
-from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.base import FunctionTransform, statements
 from tilewright.tir.transform.inject_software_pipeline import ORDER, STAGE
 
 DOUBLE_BUFFER = "double_buffer_scope"
@@ -29,7 +29,7 @@ class InjectDoubleBuffer(FunctionTransform):
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
         wanted: dict[Var, Block] = {}
-        for block in pre_order(func):
+        for block in statements(func):
             if isinstance(block, Block) and DOUBLE_BUFFER in block.annotations:
                 wanted[annotated_buffer(block, DOUBLE_BUFFER).data] = block
         if not wanted:

@@ -30,7 +30,12 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, BufferStore, For
-from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
+from tilewright.tir.transform.base import (
+    FunctionTransform,
+    bind_loop,
+    function_analyzer,
+    statements,
+)
 from tilewright.tir.transform.kernels import is_shared
 
 PERMUTED_LAYOUT = "permuted_layout"
@@ -46,7 +51,7 @@ class InjectPermutedLayout(FunctionTransform):
         # Regions may still name the buffer as it was before compaction: the pointer is the same.
         wanted = {
             region.buffer.data: block
-            for block in pre_order(func)
+            for block in statements(func)
             if isinstance(block, Block) and block.annotations.get(PERMUTED_LAYOUT)
             for region in block.writes
             if is_shared(region.buffer.scope)

@@ -58,7 +58,12 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
+from tilewright.tir.transform.base import (
+    FunctionTransform,
+    bind_loop,
+    function_analyzer,
+    statements,
+)
 from tilewright.tir.transform.effects import EffectTable, memory_read
 
 STAGE = "software_pipeline_stage"
@@ -71,7 +76,7 @@ class InjectSoftwarePipeline(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        if not any(type(item) is For and STAGE in item.annotations for item in pre_order(func)):
+        if not any(type(item) is For and STAGE in item.annotations for item in statements(func)):
             return func
         return func.map_children(_Rewriter(func).visit)
 

@@ -43,7 +43,12 @@ from tilewright.tir.stmt import (
     IfThenElse,
     Stmt,
 )
-from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
+from tilewright.tir.transform.base import (
+    FunctionTransform,
+    bind_loop,
+    function_analyzer,
+    statements,
+)
 from tilewright.tir.transform.kernels import THREAD_TAGS, is_private
 
 AUTO_COPY = "auto_copy"
@@ -55,7 +60,7 @@ class LowerAutoCopy(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        if not any(isinstance(b, Block) and AUTO_COPY in b.annotations for b in pre_order(func)):
+        if not any(isinstance(b, Block) and AUTO_COPY in b.annotations for b in statements(func)):
             return func
         return func.map_children(_Rewriter(function_analyzer(func)).visit)
 
