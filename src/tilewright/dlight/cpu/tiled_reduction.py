@@ -117,7 +117,8 @@ class TiledReduction(ScheduleRule):
             return NotApplicable("no operand is reused along an axis that can be vectorised")
         if plans[0].row is None and window_of(sch.get(main), axes) is not None:
             return NotApplicable("only a window is reused")
-        producers = [sch.get(rv).name for rv in blocks if rv != main and rv not in consumers]
+        taken = {rv.name for rv in (main, *consumers)}
+        producers = [rv.name for rv in blocks if rv.name not in taken]
         refusal = ""
         for plan in plans:
             attempt = sch.copy()
