@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright import driver, te, topi
+from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule
 from tilewright.runtime import Module
 from tilewright.target import Target
@@ -57,3 +57,14 @@ def test_stores_go_past_the_caches() -> None:
 def test_vectors_without_such_an_instruction_are_stored_as_usual() -> None:
     code = streamed(8, 64, "float32", 2, Target("llvm -mcpu=znver4")).get_source("asm")
     assert "movnt" not in code
+
+
+def test_transpositions_stream_whole_lines_only() -> None:
+    target = Target("llvm -mcpu=znver4 -num-cores=1 -l3=65536")
+    for shape, streams in (((256, 256), True), ((250, 256), False)):
+        x = te.placeholder(shape, name="x")
+        mod = IRModule({"main": te.create_prim_func([x, topi.transpose(x)])})
+        mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(mod)
+        code = driver.compile(mod, target).get_source("asm")
+        assert ("movnt" in code) == streams
+        assert "movntps\t%xmm" not in code

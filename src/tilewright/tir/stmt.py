@@ -37,6 +37,7 @@ FOR_KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD_BINDING)
 #: Annotation of serial loops: bytes ahead of its vector loads that memory is asked for.
 PREFETCH_DISTANCE = "tir.prefetch_distance"
 #: Annotation of blocks, and key of ``AttrStmt``: what is stored need not stay in the caches.
+#: 1 where neighbours are stored one after the other; 2 where only whole, aligned vectors pay.
 STREAMING_STORES = "tir.streaming_stores"
 
 SPATIAL = "spatial"

@@ -74,17 +74,17 @@ class ModuleEmitter:
             self._math[key] = emit_math(name, dtype, lanes, self.instruction_set).symbol
         return self._math[key]
 
-    def streaming_store(self, kind: str, element: str, size: int) -> str:
+    def streaming_store(self, kind: str, element: str, size: int, *, parts: bool) -> str:
         """Return the symbol of a function that stores a vector of ``size`` bytes past the caches.
 
         Such stores need aligned addresses, which only shows when the program runs: callers' arrays
         begin where their allocators like. What isn't aligned at all is stored as usual.
         """
-        symbol = f'@"stream.{element}.{size}"'
+        symbol = f'@"stream.{element}.{size}.{"parts" if parts else "whole"}"'
         if symbol not in self._streams:
             self._streams.add(symbol)
             self.functions.append(
-                streaming_function(symbol, kind, size, self.target.vector_bits // 8)
+                streaming_function(symbol, kind, size, self.target.vector_bits // 8, parts)
             )
             self.declare("declare void @llvm.x86.sse.sfence()")
             self.declare(f"{NONTEMPORAL} = !{{i32 1}}")

@@ -121,7 +121,7 @@ class ExprEmitter(Writer, Visitor):
         self.mask: tuple[str, int] | None = None  # operand and lanes
         self.prefetching = 0  # bytes ahead that the innermost loop asks for
         self.stack_elements: dict[Var, int] = {}  # of allocas, by their data
-        self.streaming = False  # whether stores go past the caches
+        self.streaming = 0  # whether stores go past the caches, see STREAMING_STORES
         self.has_streamed = False
         self.tile_columns: dict[tuple[str, ...], list[str]] = {}
 
@@ -861,7 +861,7 @@ class ExprEmitter(Writer, Visitor):
         if size % STREAM_BYTES or not self.module.can_stream:
             return False
         self.has_streamed = True
-        function = self.module.streaming_store(kind, element, size)
+        function = self.module.streaming_store(kind, element, size, parts=self.streaming == 1)
         self.effect(f"call void {function}({kind} {value}, ptr {pointer})")
         return True
 

@@ -126,7 +126,8 @@ class FunctionEmitter(ExprEmitter):
         if node.key.startswith("thread_extent"):
             raise _thread_error(str(node.key))
         outer = self.streaming
-        self.streaming = outer or node.key == STREAMING_STORES
+        if node.key == STREAMING_STORES:
+            self.streaming = as_int(node.value) or 0
         self.visit(node.body)
         self.streaming = outer
 

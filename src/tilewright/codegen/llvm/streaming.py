@@ -14,8 +14,12 @@ STREAM_BYTES = 16
 NONTEMPORAL = "!900"
 
 
-def streaming_function(symbol: str, kind: str, size: int, widest: int) -> str:
-    """Return the text of ``void symbol(vector, pointer)`` for vectors of ``size`` bytes."""
+def streaming_function(symbol: str, kind: str, size: int, widest: int, parts: bool) -> str:
+    """Return the text of ``void symbol(vector, pointer)`` for vectors of ``size`` bytes.
+
+    With ``parts`` a vector at any multiple of 16 is stored in pieces, which the processor joins to
+    lines if their neighbours follow at once. Where they don't, that is slower than a plain store.
+    """
     whole = min(size & -size, widest)
     words = f"<{size // 4} x i32>"
     lines = [
@@ -32,7 +36,7 @@ def streaming_function(symbol: str, kind: str, size: int, widest: int) -> str:
         "  ret void",
         "other:",
         f"  %crumb = and i64 %address, {STREAM_BYTES - 1}",
-        "  %divisible = icmp eq i64 %crumb, 0",
+        f"  %divisible = icmp eq i64 %crumb, {0 if parts else STREAM_BYTES}",
         "  br i1 %divisible, label %parts, label %plain",
         "parts:",
     ]

@@ -45,6 +45,7 @@ def schedule_injective(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0
     work = work_of(axes) * (8 if is_costly(block) else 1)
     last, outer = axes[-1], [axis.loop for axis in axes[:-1]]
     lanes = target.vector_lanes(max(8, _moving_bits(block, last)))
+    tiled = False
     if can_vectorize(block, last):
         size = vector_extent(last.extent, lanes, _VECTORS * lanes)
         if skip == 0 and _is_flat(block, axes):
@@ -57,10 +58,11 @@ def schedule_injective(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0
                 outer.append(chunk)
             sch.vectorize(inner)
     elif skip == 0 and (plan := transposition_of(block, axes, target)) is not None:
+        tiled = True
         outer = schedule_transposition(sch, rv, axes, plan, blocked=is_large(plan.operand, target))
     elif (turns := channels_of(block, axes)) is not None:
         outer = schedule_channels(sch, axes, turns, lanes)
-    stream_if_large(sch, rv, target)
+    stream_if_large(sch, rv, target, 2 if tiled else 1)
     if skip == 0:
         parallelize(sch, _enough(sch, outer, target), target, work)
 
@@ -109,8 +111,13 @@ def _flat_vector(axes: Sequence[Axis], lanes: int) -> int:
     return (_VECTORS if total >= 4 * _VECTORS * lanes else 1) * lanes
 
 
-def stream_if_large(sch: Schedule, rv: BlockRV, target: Target) -> None:
+def stream_if_large(sch: Schedule, rv: BlockRV, target: Target, how: int) -> None:
     """Let stores of a result go past the caches if it won't stay there anyway."""
+    last = sch.get(rv).iter_vars
+    extent = as_int(last[-1].dom.extent) if last else None
+    size = dtypes.bytes_of(stores_of(sch.get(rv))[0].buffer.dtype)
+    if how == 2 and (extent is None or extent * size % (target.vector_bits // 8)):
+        return  # lines would be written by halves
     buffers = {region.buffer for region in sch.get(rv).writes}
     outputs = set(sch.mod["main"].buffers)
     if not buffers <= outputs:
@@ -120,4 +127,4 @@ def stream_if_large(sch: Schedule, rv: BlockRV, target: Target) -> None:
     others = [other for other in leaf_blocks(sch) if other != rv]
     if any(region.buffer in buffers for other in others for region in sch.get(other).reads):
         return
-    sch.annotate(rv, STREAMING_STORES, 1)
+    sch.annotate(rv, STREAMING_STORES, how)

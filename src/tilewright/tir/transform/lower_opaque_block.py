@@ -69,8 +69,9 @@ class _Rewriter(Mutator):
         step = block.annotations.get(AUTO_STEP)
         if step is not None:
             body = AttrStmt(None, AUTO_STEP, as_expr(step), body)
-        if block.annotations.get(STREAMING_STORES):
-            body = AttrStmt(None, STREAMING_STORES, as_expr(1), body)
+        streaming = block.annotations.get(STREAMING_STORES)
+        if streaming:
+            body = AttrStmt(None, STREAMING_STORES, as_expr(streaming), body)
         predicate = self.visit(node.predicate)
         if predicate is not TRUE:
             body = IfThenElse(predicate, body)
