@@ -223,3 +223,14 @@ def test_a_loop_that_somebody_marked_counts_as_scheduled() -> None:
 def test_rules_are_checked() -> None:
     with pytest.raises(TilewrightError, match="takes rules, got str"):
         dlight.ApplyDefaultSchedule("cpu")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("axis", [1, None])
+def test_places_of_extrema_are_looked_for_in_rows_that_are_near(axis: int | None) -> None:
+    made = scheduled(one(lambda x: topi.argmax(x, axis), 100, 256), Target("llvm -num-cores=1"))
+    loops = [item for item in collect(made.body, For) if as_int(item.extent) == 100]
+    nested = [{block.name for block in collect(loop, Block)} for loop in loops]
+    assert any(
+        any("value" in name for name in names) and any("place" in name for name in names)
+        for names in nested
+    )

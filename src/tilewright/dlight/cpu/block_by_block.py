@@ -75,11 +75,12 @@ def _same_rows(sch: Schedule, rv: BlockRV) -> BlockRV | None:
 
 
 def _schedule_together(sch: Schedule, first: BlockRV, rv: BlockRV, target: Target) -> None:
-    axes = axes_of(sch, rv) or []
+    """Bring the second under the rows of the first, whose result others may need as well."""
+    axes = axes_of(sch, first) or []
     rows = [axis.loop for axis in axes if not axis.is_reduce]
     sch.reorder(*rows, *(axis.loop for axis in axes if axis.is_reduce))
     row = rows[0] if len(rows) == 1 else sch.fuse(*rows)
-    sch.compute_at(first, row)
+    sch.reverse_compute_at(rv, row)
     for block in (first, rv):
         schedule_reduction(sch, block, target, skip=1)
-    parallelize(sch, [sch.get_loops(rv)[0]], target, 2 * work_of(axes))
+    parallelize(sch, [row], target, 2 * work_of(axes))
