@@ -1,6 +1,6 @@
-"""Expressions to LLVM IR: arithmetic, conversions, vectors, memory, conditional values.
+"""Expressions to LLVM IR: arithmetic, conversions, vectors, conditional values.
 
-The middle part of the LLVM emitter, above :mod:`writer` and below :mod:`emit_stmt`. Every
+The middle part of the LLVM emitter, above :mod:`writer` and below :mod:`emit_memory`. Every
 ``visit_X`` returns the operand text of a value whose LLVM type is ``register_type(expr.dtype)``.
 """
 
@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.codegen.llvm.emit_masked import compare_ramp, store_apart
+from tilewright.codegen.llvm.emit_masked import compare_ramp
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS
 from tilewright.codegen.llvm.saturate import saturated
-from tilewright.codegen.llvm.streaming import STREAM_BYTES
-from tilewright.codegen.llvm.tile_columns import tile_column
 from tilewright.codegen.llvm.types import (
     constant_text,
     intrinsic_suffix,
-    memory_bytes,
     memory_type,
     register_type,
 )
@@ -46,19 +43,13 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.support.errors import CodegenError
-from tilewright.tir import Buffer, BufferLoad
+from tilewright.tir import BufferLoad
 
 _FLOAT_OPS = {"Add": "fadd", "Sub": "fsub", "Mul": "fmul", "Div": "fdiv"}
 _INT_OPS = {"Add": "add", "Sub": "sub", "Mul": "mul"}
 _FLOAT_COMPARE = {"EQ": "oeq", "NE": "une", "LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge"}
 _SIGNED = {"EQ": "eq", "NE": "ne", "LT": "slt", "LE": "sle", "GT": "sgt", "GE": "sge"}
 _UNSIGNED = {"EQ": "eq", "NE": "ne", "LT": "ult", "LE": "ule", "GT": "ugt", "GE": "uge"}
-
-#: Bytes that memory moves together.
-CACHE_LINE = 64
-
-# Lanes at such distances are picked from whole vectors.
-_NEAR = 8
 
 CallHandler = Callable[[Any, Call], str]
 INTRINSICS: dict[str, CallHandler] = {}
@@ -624,252 +615,6 @@ class ExprEmitter(Writer, Visitor):
             value,
         )
 
-    # ---- memory
-
-    def pointer(self, buffer: Buffer, index: Expr) -> str:
-        """Return the address of an element; parts known further out are added further out."""
-        pointer = self.visit(buffer.data)
-        element = memory_type(buffer.dtype)
-        if index.dtype == INDEX:
-            terms, constant = self.linear_terms(index)
-        else:
-            terms, constant = [(self.convert(self.visit(index), index.dtype, INDEX), 1)], 0
-        level, total = -1, ""
-        groups: list[str] = []
-        for operand, factor in terms:
-            if factor != 1:
-                operand = self.pure(f"mul nsw i64 {operand}, {factor}", operand)
-            own = self.levels.get(operand, 0)
-            if own == level:
-                total = self.pure(f"add nsw i64 {total}, {operand}", total, operand)
-                groups[-1] = total
-            else:
-                level, total = own, operand
-                groups.append(operand)
-        for total in groups:
-            pointer = self.pure(
-                f"getelementptr {element}, ptr {pointer}, i64 {total}", pointer, total
-            )
-        if constant:
-            text = f"getelementptr {element}, ptr {pointer}, i64 {constant}"
-            pointer = self.pure(text, pointer)
-        return str(pointer)
-
-    def visit_BufferLoad(self, node: BufferLoad) -> str:
-        buffer = node.buffer
-        index = self._flat_index(buffer, node.indices)
-        lanes = dtypes.lanes_of(index.dtype)
-        if lanes == 1:
-            return self._load(buffer, self.pointer(buffer, index), node.dtype)
-        if isinstance(index, Broadcast):
-            value = self._load(buffer, self.pointer(buffer, index.value), buffer.dtype)
-            return self.broadcast(value, buffer.dtype, lanes)
-        masked = self.mask if self.mask is not None and self.mask[1] == lanes else None
-        if isinstance(index, Ramp) and isinstance(index.stride, IntImm):
-            stride = index.stride.value
-            column = self._tile_column(buffer, index) if stride > 1 else None
-            if column is not None:
-                return self.from_memory(column, node.dtype)
-            pointer = self.pointer(buffer, index.base)
-            if stride == 1:
-                if masked is None or self._is_whole(buffer, index):
-                    return self._load(buffer, pointer, node.dtype)
-                return self._masked_load(buffer, pointer, node.dtype, masked[0])
-            if masked is None:
-                return self._strided_load(buffer, pointer, stride, node.dtype)
-        return self._gather(buffer, index, node.dtype, masked)
-
-    def _tile_column(self, buffer: Buffer, index: Ramp) -> str | None:
-        terms, start = self.linear_terms(index.base)
-        assert isinstance(index.stride, IntImm)
-        if terms:
-            return None
-        return tile_column(self, buffer, start, index.stride.value, index.lanes)
-
-    def _flat_index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-        if len(indices) != 1:
-            raise CodegenError(
-                f"buffer {buffer.name} is accessed with {len(indices)} indices; the code generator "
-                "takes flat buffers: run FlattenBuffer (tilewright.driver.lower does)"
-            )
-        return indices[0]
-
-    def _load(self, buffer: Buffer, pointer: str, dtype: str) -> str:
-        text = f"load {memory_type(dtype)}, ptr {pointer}, align {memory_bytes(buffer.dtype)}"
-        known = self._count
-        value = self.memory_read(text, buffer.data, pointer)
-        if self.prefetching and self._count > known:
-            self._prefetch(pointer, dtypes.lanes_of(dtype) * memory_bytes(buffer.dtype))
-        return self.from_memory(value, dtype)
-
-    def _prefetch(self, pointer: str, size: int) -> None:
-        """Ask for the cache lines that a vector load of this loop will want some turns later."""
-        if size < CACHE_LINE or self.levels.get(pointer, 0) < len(self.scopes) - 1:
-            return
-        for offset in range(0, size, CACHE_LINE):
-            text = f"getelementptr i8, ptr {pointer}, i64 {self.prefetching + offset}"
-            ahead = self.pure(text, pointer)
-            self.effect(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
-
-    def _masked_load(self, buffer: Buffer, pointer: str, dtype: str, mask: str) -> str:
-        kind = memory_type(dtype)
-        lanes = dtypes.lanes_of(dtype)
-        suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
-        text = (
-            f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {memory_bytes(buffer.dtype)} "
-            f"{pointer}, <{lanes} x i1> {mask}, {kind} zeroinitializer)"
-        )
-        return self.from_memory(self.memory_read(text, buffer.data, pointer, mask), dtype)
-
-    def _strided_load(self, buffer: Buffer, pointer: str, stride: int, dtype: str) -> str:
-        """Lanes that don't stand side by side are loaded one by one."""
-        lanes = dtypes.lanes_of(dtype)
-        element = memory_type(buffer.dtype)
-        if stride == -1:
-            first = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {1 - lanes}", pointer)
-            value = self._load(buffer, first, dtype)
-            picks = list(range(lanes - 1, -1, -1))
-            return self.shuffle(value, lanes, picks, register_type(buffer.dtype))
-        kind = memory_type(dtype)
-        if stride == 2:
-            return self.from_memory(self._every_second(buffer, pointer, kind, lanes), dtype)
-        if 2 < stride <= _NEAR and lanes >= stride:
-            return self.from_memory(self._every_nth(buffer, pointer, kind, lanes, stride), dtype)
-        vector = "poison"
-        for lane in range(lanes):
-            own = pointer
-            if lane and stride:
-                text = f"getelementptr {element}, ptr {pointer}, i64 {lane * stride}"
-                own = self.pure(text, pointer)
-            text = f"load {element}, ptr {own}, align {memory_bytes(buffer.dtype)}"
-            value = self.memory_read(text, buffer.data, own)
-            text = f"insertelement {kind} {vector}, {element} {value}, i64 {lane}"
-            vector = self.guarded(text, value, vector)
-        return self.from_memory(vector, dtype)
-
-    def _every_second(self, buffer: Buffer, pointer: str, kind: str, lanes: int) -> str:
-        """Two loads that reach from the first lane to the last, no further, and one shuffle."""
-        element, align = memory_type(buffer.dtype), memory_bytes(buffer.dtype)
-        text = f"getelementptr {element}, ptr {pointer}, i64 {lanes - 1}"
-        second = self.pure(text, pointer)
-        values = [
-            self.memory_read(f"load {kind}, ptr {at}, align {align}", buffer.data, at)
-            for at in (pointer, second)
-        ]
-        # Element lanes - 1 is the first vector's last and the second one's first.
-        picks = [2 * lane if 2 * lane < lanes else 2 * lane + 1 for lane in range(lanes)]
-        mask = ", ".join(f"i32 {pick}" for pick in picks)
-        text = f"shufflevector {kind} {values[0]}, {kind} {values[1]}, <{lanes} x i32> <{mask}>"
-        return self.guarded(text, *values)
-
-    def _every_nth(self, buffer: Buffer, pointer: str, kind: str, lanes: int, stride: int) -> str:
-        """As many loads as the stride says, which reach no further than the last lane; shuffles."""
-        element, align = memory_type(buffer.dtype), memory_bytes(buffer.dtype)
-        starts = [number * lanes for number in range(stride - 1)]
-        starts.append(stride * (lanes - 1) + 1 - lanes)
-        vector = "poison"
-        for number, start in enumerate(starts):
-            own = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {start}", pointer)
-            value = self.memory_read(f"load {kind}, ptr {own}, align {align}", buffer.data, own)
-            picks = []
-            for lane in range(lanes):
-                at = min(lane * stride // lanes, stride - 1)
-                picks.append(lanes + lane * stride - start if at == number else lane)
-            mask = ", ".join(f"i32 {pick}" for pick in picks)
-            text = f"shufflevector {kind} {vector}, {kind} {value}, <{lanes} x i32> <{mask}>"
-            vector = self.guarded(text, vector, value)
-        return vector
-
-    def _addresses(self, buffer: Buffer, index: Expr) -> str:
-        offsets = self.visit(index)
-        data = self.visit(buffer.data)
-        element = memory_type(buffer.dtype)
-        kind = register_type(index.dtype)
-        return self.pure(f"getelementptr {element}, ptr {data}, {kind} {offsets}", data, offsets)
-
-    def _gather(
-        self, buffer: Buffer, index: Expr, dtype: str, masked: tuple[str, int] | None
-    ) -> str:
-        lanes = dtypes.lanes_of(index.dtype)
-        addresses = self._addresses(buffer, index)
-        mask = masked[0] if masked else "splat (i1 true)"
-        kind = memory_type(dtype)
-        suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
-        text = (
-            f"call {kind} @llvm.masked.gather.{suffix}.v{lanes}p0(<{lanes} x ptr> align "
-            f"{memory_bytes(buffer.dtype)} {addresses}, <{lanes} x i1> {mask}, {kind} poison)"
-        )
-        return self.from_memory(self.memory_read(text, buffer.data, addresses, mask), dtype)
-
-    def store(self, buffer: Buffer, indices: tuple[Expr, ...], value: str, dtype: str) -> None:
-        """Write a register value of ``dtype`` to a buffer."""
-        index = self._flat_index(buffer, indices)
-        lanes = dtypes.lanes_of(index.dtype)
-        stored = self.to_memory(value, dtype)
-        kind, align = memory_type(dtype), memory_bytes(buffer.dtype)
-        masked = self.mask if self.mask is not None and self.mask[1] == lanes else None
-        if lanes == 1 or (
-            isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1
-        ):
-            pointer = self.pointer(buffer, index.base if isinstance(index, Ramp) else index)
-            if masked is not None and self._is_whole(buffer, index):
-                # A masked store would keep the tile from becoming registers.
-                stored = self._blend(buffer, pointer, stored, kind, masked)
-                masked = None
-            if masked is None:
-                element = memory_type(buffer.dtype)
-                streamed = self.streaming and buffer.data not in self.stack_elements
-                if not streamed or not self._stream(kind, element, stored, pointer, lanes * align):
-                    self.effect(f"store {kind} {stored}, ptr {pointer}, align {align}")
-            else:
-                suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
-                self.effect(
-                    f"call void @llvm.masked.store.{suffix}.p0({kind} {stored}, "
-                    f"ptr align {align} {pointer}, <{lanes} x i1> {masked[0]})"
-                )
-        elif masked is None and isinstance(index, Ramp) and isinstance(index.stride, IntImm):
-            store_apart(self, buffer, index, stored, kind)
-        else:
-            addresses = self._addresses(buffer, index)
-            mask = masked[0] if masked else "splat (i1 true)"
-            suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
-            self.effect(
-                f"call void @llvm.masked.scatter.{suffix}.v{lanes}p0({kind} {stored}, "
-                f"<{lanes} x ptr> align {align} {addresses}, <{lanes} x i1> {mask})"
-            )
-        self.forget(buffer.data)
-
-    def _is_whole(self, buffer: Buffer, index: Expr) -> bool:
-        """Whether all lanes of an access are elements of a tile on the stack, even if masked."""
-        size = self.stack_elements.get(buffer.data)
-        if size is None or not isinstance(index, Ramp):
-            return False
-        terms, start = self.linear_terms(index.base)
-        return not terms and 0 <= start <= size - index.lanes
-
-    def _blend(
-        self, buffer: Buffer, pointer: str, value: str, kind: str, mask: tuple[str, int]
-    ) -> str:
-        """What a tile holds after a masked store."""
-        text = f"load {kind}, ptr {pointer}, align {memory_bytes(buffer.dtype)}"
-        old = self.memory_read(text, buffer.data, pointer)
-        text = f"select <{mask[1]} x i1> {mask[0]}, {kind} {value}, {kind} {old}"
-        return self.guarded(text, mask[0], value, old)
-
-    def _stream(self, kind: str, element: str, value: str, pointer: str, size: int) -> bool:
-        """Store a vector past the caches, if there is an instruction for its size."""
-        if size % STREAM_BYTES or not self.module.can_stream:
-            return False
-        self.has_streamed = True
-        function = self.module.streaming_store(kind, element, size, parts=self.streaming == 1)
-        self.effect(f"call void {function}({kind} {value}, ptr {pointer})")
-        return True
-
-    def finish_streaming(self) -> None:
-        """Before the function returns: others must see what went past the caches."""
-        if self.has_streamed:
-            self.effect("call void @llvm.x86.sse.sfence()")
-
     # ---- calls and lets
 
     def visit_Let(self, node: Let) -> str:
@@ -901,8 +646,3 @@ class ExprEmitter(Writer, Visitor):
         args = [self.visit(arg) for arg in node.args]
         text = ", ".join(f"{kind} {arg}" for arg in args)
         return self.guarded(f"call {result} @{symbol}({text})", *args)
-
-
-def _memory_suffix(dtype: str) -> str:
-    kind = memory_type(dtypes.element_of(dtype))
-    return {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}.get(kind, kind)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.codegen.llvm import emit_calls as _calls  # noqa: F401 - registers the intrinsics
 from tilewright.codegen.llvm import emit_dot as _dot  # noqa: F401 - likewise
-from tilewright.codegen.llvm.emit_expr import ExprEmitter
+from tilewright.codegen.llvm.emit_memory import MemoryEmitter
 from tilewright.codegen.llvm.moves import moved_as_bits
 from tilewright.codegen.llvm.types import memory_bytes, memory_type
 from tilewright.codegen.llvm.writer import Scope
@@ -86,7 +86,7 @@ class _Effects:
         return made
 
 
-class FunctionEmitter(ExprEmitter):
+class FunctionEmitter(MemoryEmitter):
     """Emits the body of one function."""
 
     parallel_depth = 0
