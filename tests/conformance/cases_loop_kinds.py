@@ -134,6 +134,22 @@ def _simultaneous(name: str, *more: object) -> list[object]:
     ]
 
 
+_barrier = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((6, 2)), B: T.Buffer((6, 2))):
+    for i in range(6):
+        with T.block("B"):
+            v = T.axis.spatial(6, i)
+            T.reads(A[v, 0:2])
+            T.writes(B[v, 0:2])
+            B[v, 0] = A[v, 0]
+            T.evaluate(T.storage_sync("shared", dtype="void"))
+            B[v, 1] = A[v, 1]
+"""
+)
+
+
 def _feeding(name: str, *more: object) -> Refuse:
     return Refuse(
         name,
@@ -301,6 +317,13 @@ CASES = [
     Accept("bind", symbolic_matmul, _both("bind", ("threadIdx.y",), ("blockIdx.z",)), SIZES),
     Example("bind", lambda s: s.bind(loop(s, 0, "B"), "threadIdx.x"), {"A": "(32,)", "B": "(32,)"}),
     *_simultaneous("bind", "threadIdx.x"),
+    Refuse(
+        "bind",
+        "blocks with a barrier",
+        _barrier,
+        lambda s: s.bind(s.split(loop(s, 0, "B"), [None, 4])[0], "vthread"),
+        "not all threads would reach it",
+    ),
     _feeding("bind", "blockIdx.x"),
     _feeding("bind", "vthread.x"),
     Refuse(

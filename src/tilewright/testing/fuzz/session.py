@@ -48,7 +48,10 @@ class Fault(Exception):
 
 
 class TooLong(Exception):
-    """A program runs too long to be compared: tiles multiply. Nothing is known against it."""
+    """A program can't be compared: it runs too long, or fails as it is, before any step.
+
+    Tiles multiply; products leave the range of their type. Nothing is known against a step.
+    """
 
 
 class TooSlow(BaseException):
@@ -152,7 +155,10 @@ class Session:
         found = self.expected.get(which)
         if found is None:
             found = self.program.arrays(self.data_seed, self.sizes[which])
-            compile_function(self.func)(*found)
+            try:
+                compile_function(self.func)(*found)
+            except ValueError as error:  # a number that does not fit into its buffer
+                raise TooLong(f"the program itself: {error}") from None
             self.expected[which] = found
         return found
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tilewright.ir import is_const
-from tilewright.tir import PARALLEL, SERIAL, THREAD_BINDING, UNROLLED, VECTORIZED, For
+from tilewright.ir import Call, is_const, pre_order, uses_var
+from tilewright.tir import (
+    PARALLEL,
+    SERIAL,
+    THREAD_BINDING,
+    UNROLLED,
+    VECTORIZED,
+    For,
+    IfThenElse,
+)
 from tilewright.tir.schedule.handles import LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_simultaneous
 from tilewright.tir.schedule.primitives._cooperation import check_cooperative
+from tilewright.tir.schedule.state import child_blocks
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -140,6 +149,7 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: str) -> None:
           is registered
         - iterations update different elements, unless only they use the buffer
         - no iteration uses or overwrites what another one makes
+        - blocks with a barrier run in all iterations or in none
     Before:
         for i in range(32):
             with T.block("B"):
@@ -161,6 +171,7 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: str) -> None:
     check_simultaneous(
         sch, target, f"binding it to {thread_axis}", cooperative=thread_axis.startswith("threadIdx")
     )
+    _check_barriers(sch, target)
     if not thread_axis.startswith("vthread"):
         above = set(sch.state.parents(target))
         for item in _of_one_nest(sch, loop):
@@ -168,6 +179,28 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: str) -> None:
                 outer, inner = (item, target) if item in above else (target, item)
                 check_cooperative(sch, outer, inner, thread_axis)
     _mark(sch, target, THREAD_BINDING, thread_axis)
+
+
+def _check_barriers(sch: Schedule, loop: For) -> None:
+    """Refuse if only some iterations would come by a barrier: the others never reach it."""
+    for realize in child_blocks(loop.body):
+        conditions = [realize.predicate]
+        for item in sch.state.parents(realize):
+            if item is loop:
+                break
+            if isinstance(item, IfThenElse):
+                conditions.append(item.condition)
+        if any(uses_var(item, {loop.loop_var}) for item in conditions) and any(
+            isinstance(item, Call) and item.op.name == "storage_sync"
+            for item in pre_order(realize.block)
+        ):
+            raise sch.error(
+                f"block {realize.block.name!r} has a barrier, and runs in some iterations of loop "
+                f"{loop.loop_var.name!r} only: not all threads would reach it",
+                realize,
+                loop,
+                remedy="choose factors that divide the extent",
+            )
 
 
 def _of_one_nest(sch: Schedule, loop: LoopRV) -> Iterator[For]:
