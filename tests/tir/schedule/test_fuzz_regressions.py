@@ -786,3 +786,21 @@ def main(A: T.Buffer((2, 2), "float32"), Z: T.Buffer((2, 2), "float32")):
     sch = Schedule(func)
     loop = sch.get_loops("Z")[0]
     refuses(sch, lambda: sch.write_at(loop, "Z", 0, "global"), "leaves elements out")
+
+
+def test_pad_einsum_of_a_block_with_declared_accesses() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((5, 5), "int8"), Z: T.Buffer((1,), "int32")):
+    for i, j in T.grid(5, 5):
+        with T.block("Z"):
+            v, w = T.axis.remap("RR", [i, j])
+            with T.init():
+                Z[0] = T.int32(0)
+            Z[0] = Z[0] + T.Cast("int32", A[v, w])
+""")
+    sch = Schedule(func)
+    sch.annotate_buffer_access("Z", 0, "read", lambda v, w: ((0, 6), (0, 6)))
+    sch.pad_einsum("Z", [1, 4])
+    sch.compute_at("A_pad", sch.get_loops("Z")[0])
+    check(sch, func)

@@ -33,7 +33,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import BufferStore, LetStmt, SeqStmt, Stmt, seq
+from tilewright.tir.stmt import BufferStore, IfThenElse, LetStmt, SeqStmt, Stmt, seq
 from tilewright.tir.transform.base import FunctionTransform
 
 #: Lanes that are exchanged together in the last steps: 128 bits of 32-bit elements.
@@ -73,6 +73,10 @@ class _Transposer(Mutator):
 
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
+
+    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+        # Under a mask, rows of a tile may be outside of the buffer.
+        return node if dtypes.lanes_of(node.condition.dtype) > 1 else self.generic_visit(node)
 
     def visit_SeqStmt(self, node: SeqStmt) -> Any:
         made: list[Stmt] = []

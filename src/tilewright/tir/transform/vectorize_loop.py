@@ -131,13 +131,13 @@ class _LoopFinder(Mutator):
         except _CannotVectorize:
             return serial
 
-    def _piece(self, loop: For, start: Expr, lanes: int) -> Stmt:
-        """The body for iterations ``start .. start + lanes - 1``."""
+    def _piece(self, loop: For, start: Expr, lanes: int, *, masked: bool = False) -> Stmt:
+        """The body for iterations ``start .. start + lanes - 1``; some may be ``masked`` off."""
         body = loop.body
         if lanes == 1:
             made: Stmt = substitute(body, {loop.loop_var: start})
         else:
-            made = _Vectorizer(loop.loop_var, start, lanes, self.analyzer).visit(body)
+            made = _Vectorizer(loop.loop_var, start, lanes, self.analyzer, masked).visit(body)
         copied: Stmt = renew_definitions(made)
         return copied
 
@@ -150,7 +150,7 @@ class _LoopFinder(Mutator):
         start = full * width
         lane = Ramp(start, const(1), width)
         mask = lane < Broadcast(loop.extent, width)
-        tail = IfThenElse(mask, self._piece(loop, loop.min + start, width))
+        tail = IfThenElse(mask, self._piece(loop, loop.min + start, width, masked=True))
         return seq(main, IfThenElse(start < loop.extent, tail))
 
 
@@ -171,9 +171,10 @@ def _lanes(expr: Expr) -> int:
 class _Vectorizer(Mutator):
     """Rewrites a loop body with the loop variable replaced by a vector."""
 
-    def __init__(self, var: Var, start: Expr, lanes: int, analyzer: Analyzer) -> None:
+    def __init__(self, var: Var, start: Expr, lanes: int, analyzer: Analyzer, masked: bool) -> None:
         self.var = var
         self.lanes = lanes
+        self.masked = masked  # whether the code will run under a condition of as many lanes
         self.analyzer = analyzer
         self.values: dict[Var, Expr] = {var: Ramp(start, const(1, var.dtype), lanes)}
 
@@ -343,6 +344,8 @@ class _Vectorizer(Mutator):
             raise _CannotVectorize
         if as_int(self.analyzer.simplify(base.stride)) != index.lanes:
             raise _CannotVectorize
+        if self.masked:
+            raise _CannotVectorize  # the mask has one lane for each result
         lanes = index.lanes * self.lanes
         return BufferLoad(expr.buffer, (Ramp(base.base, index.stride, lanes),))
 
@@ -405,6 +408,8 @@ class _Vectorizer(Mutator):
         store, count = loop.body, as_int(loop.extent)
         if not isinstance(store, BufferStore) or as_int(loop.min) != 0 or count is None:
             return None
+        if self.masked:
+            return None  # the mask has one lane for each iteration, not for each element
         if not 2 <= count <= _INTERLEAVED or dtypes.lanes_of(store.value.dtype) > 1:
             return None
         if len(store.indices) != 1 or _reads_data(store.value, store.buffer):

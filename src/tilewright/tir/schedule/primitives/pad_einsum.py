@@ -51,6 +51,7 @@ from tilewright.tir.analysis import COMPLETE, REDUCTION, block_access_regions, b
 from tilewright.tir.analysis.reduction import match_reduction
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._copy import element
 from tilewright.tir.schedule.primitives._layout_padding import own_loops
 from tilewright.tir.schedule.primitives._scope import (
     Scope,
@@ -157,7 +158,7 @@ def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
             after.append(_crop(realize, made, store, name))
         else:
             before.append(_zero_padded(buffer, made, accesses[buffer], sizes, name))
-    nest = _padded_nest(state, realize, padded, sizes)
+    nest = _padded_nest(state, realize, accesses, padded, sizes)
     body = state.rebuilt(scope.block.body, {outermost: seq(*before, nest, *after)})
     allocated = (*scope.block.alloc_buffers, *padded.values())
     state.replace(scope.block, scope.block.replace(body=body, alloc_buffers=allocated))
@@ -337,19 +338,26 @@ def _crop(realize: BlockRealize, source: Buffer, store: BufferStore, name: str) 
 def _padded_nest(
     state: ScheduleState,
     realize: BlockRealize,
+    accesses: dict[Buffer, tuple[Expr, ...]],
     padded: dict[Buffer, Buffer],
     sizes: dict[Var, tuple[Expr, Expr]],
 ) -> Stmt:
     """The block over its padded axes, on padded buffers."""
     old = realize.block
+
+    def accessed(region: BufferRegion) -> BufferRegion:
+        """What is accessed now: a region that was declared may be too small for the padding."""
+        buffer = region.buffer
+        return element(padded.get(buffer, buffer), accesses[buffer])
+
     iter_vars = tuple(
         axis.replace(dom=Range(axis.dom.min, sizes[axis.var][1])) if axis.var in sizes else axis
         for axis in old.iter_vars
     )
     made = old.replace(
         iter_vars=iter_vars,
-        reads=tuple(_renamed(region, padded) for region in old.reads),
-        writes=tuple(_renamed(region, padded) for region in old.writes),
+        reads=tuple(map(accessed, old.reads)),
+        writes=tuple(map(accessed, old.writes)),
         body=substitute(old.body, padded),
         init=None if old.init is None else substitute(old.init, padded),
     )
@@ -359,7 +367,3 @@ def _padded_nest(
         nest = loop.replace(extent=extents[loop.loop_var], body=nest)
     stmt: Stmt = nest
     return stmt
-
-
-def _renamed(region: BufferRegion, padded: dict[Buffer, Buffer]) -> BufferRegion:
-    return region.replace(buffer=padded.get(region.buffer, region.buffer))
