@@ -804,3 +804,28 @@ def main(A: T.Buffer((5, 5), "int8"), Z: T.Buffer((1,), "int32")):
     sch.pad_einsum("Z", [1, 4])
     sch.compute_at("A_pad", sch.get_loops("Z")[0])
     check(sch, func)
+
+
+def test_cache_write_stays_inside_of_the_buffer() -> None:
+    """The bounds of ``v - v // 2 * 2`` are not found: the box around it begins too early."""
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), Z: T.Buffer((2, 2), "float32")):
+    for i in T.serial(1):
+        with T.block("outer"):
+            u = T.axis.spatial(1, i)
+            B = T.alloc_buffer((2, 2), "float32")
+            for j in T.serial(4):
+                with T.block("B"):
+                    v = T.axis.spatial(4, j)
+                    T.reads(A[v])
+                    T.writes(B[v // 2, v - v // 2 * 2])
+                    B[v // 2, v % 2] = A[v]
+            for j, k in T.grid(2, 2):
+                with T.block("Z"):
+                    v, w = T.axis.remap("SS", [j, k])
+                    Z[v, w] = B[v, w]
+""")
+    sch = Schedule(func)
+    sch.cache_write("B", 0, "local")
+    check(sch, func)

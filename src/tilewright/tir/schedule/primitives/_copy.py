@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.arith.polynomial import poly_add
+from tilewright.arith.polynomial import Poly, poly_add, poly_sub
 from tilewright.ir import (
     TRUE,
     Call,
@@ -326,13 +326,18 @@ class Box:
 
     def domains(self, shape: Sequence[Expr]) -> list[Range]:
         """Inside of what the copied box must stay, for copies that write where others did not."""
-        found = []
+        regions, found = self.regions, []
         for axis, size in enumerate(shape):
             span = self.limits[axis] if self.limits is not None else None
-            if span is None:
-                found.append(Range(const(0), size))
-            else:
-                found.append(Range(self.regions.expr(span.min), self.regions.expr(span.extent)))
+            start: Poly = {}
+            end = regions.poly(size)
+            if span is not None:
+                # A box around what is touched may reach out of the buffer.
+                if regions.surely_at_least(span.min, start):
+                    start = span.min
+                if regions.surely_at_least(end, poly_add(span.min, span.extent)):
+                    end = poly_add(span.min, span.extent)
+            found.append(Range(regions.expr(start), regions.expr(poly_sub(end, start))))
         return found
 
 
