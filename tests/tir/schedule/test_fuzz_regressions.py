@@ -18,20 +18,6 @@ def schedule(text: str) -> Schedule:
     return Schedule(parse(text))
 
 
-ROWS = """
-@T.prim_func
-def main(A: T.Buffer((4, 6), "float32"), B: T.Buffer((4, 6), "float32")):
-    for i in T.serial(4):
-        with T.block("B"):
-            v = T.axis.spatial(4, i)
-            T.reads(A[v, 0:6])
-            T.writes(B[v, 0:6])
-            X = T.match_buffer(A[v, 0:6], (6,), "float32")
-            for k in T.serial(6):
-                B[v, k] = X[k] * T.float32(2)
-"""
-
-
 def test_compute_at_binds_nothing_to_what_is_in_memory() -> None:
     func = parse("""
 @T.prim_func
@@ -125,20 +111,6 @@ def test_merge_of_loops_that_are_in_no_common_sequence() -> None:
     init = next(name for name in sch.state.index("main").blocks if "init" in name)
     one, other = sch.get_loops(init)[0], sch.get_loops("C")[0]
     refuses(sch, lambda: sch.merge(one, other), "one after the other")
-
-
-TRIANGLE = """
-@T.prim_func
-def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
-    for i in T.serial(4):
-        for k in T.serial(i + 1):
-            with T.block("B"):
-                v = T.axis.spatial(4, i)
-                r = T.axis.reduce(4, k)
-                with T.init():
-                    B[v] = T.float32(0)
-                B[v] = B[v] + A[r]
-"""
 
 
 def test_the_tail_of_a_reduction_says_that_it_reads_its_result() -> None:
