@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright import dlight, driver, te, topi
-from tilewright.dlight.cpu.common import Axis, axes_of
+from tilewright.dlight.cpu.blocks import Axis, axes_of
 from tilewright.dlight.cpu.register_tile import choose_tile, rows_in_cache, step_cycles
 from tilewright.dlight.cpu.tiled_reduction import Plan, rank_plans
 from tilewright.ir import IRModule, Var, as_int, collect

@@ -20,7 +20,7 @@ from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.cpu.attention_common import Attention
 from tilewright.dlight.cpu.attention_decode import DecodeKernel, DecodeTiles
 from tilewright.dlight.cpu.attention_prefill import PrefillKernel, PrefillTiles
-from tilewright.dlight.cpu.common import PARALLEL_WORK
+from tilewright.dlight.cpu.blocks import PARALLEL_WORK
 from tilewright.ir import as_int, pre_order, structural_equal
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc, make_root_block

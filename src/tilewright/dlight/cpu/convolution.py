@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.common import (
+from tilewright.dlight.cpu.blocks import (
     PARALLEL_WORK,
     element_bits,
     inline_injective,
@@ -21,9 +21,9 @@ from tilewright.dlight.cpu.common import (
     leaf_blocks,
     loads_of,
     parallelize,
-    schedule_injective,
     stores_of,
 )
+from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.ir import Add, Expr, Var, as_int, dtypes
 from tilewright.target import Target
 from tilewright.tir import Block

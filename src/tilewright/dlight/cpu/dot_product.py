@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.common import (
+from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
     has_branch,
@@ -28,12 +28,12 @@ from tilewright.dlight.cpu.common import (
     is_injective,
     leaf_blocks,
     parallelize,
-    schedule_injective,
-    schedule_reduction,
     stores_of,
     stride_of,
     work_of,
 )
+from tilewright.dlight.cpu.elementwise import schedule_injective
+from tilewright.dlight.cpu.reduction import schedule_reduction
 from tilewright.dlight.cpu.signed_dot import wants_unsigned, with_unsigned_operand
 from tilewright.dlight.cpu.tiled_reduction import (
     Tile,

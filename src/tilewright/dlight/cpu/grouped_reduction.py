@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.common import (
+from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
     inline_injective,
@@ -21,13 +21,13 @@ from tilewright.dlight.cpu.common import (
     leaf_blocks,
     loads_of,
     parallelize,
-    schedule_injective,
-    schedule_reduction,
     stores_of,
     stride_of,
     work_of,
 )
 from tilewright.dlight.cpu.dot_product import _constants
+from tilewright.dlight.cpu.elementwise import schedule_injective
+from tilewright.dlight.cpu.reduction import schedule_reduction
 from tilewright.dlight.cpu.tiled_reduction import Tile, _in_registers, choose_tile
 from tilewright.ir import Expr, Var, dtypes, uses_var
 from tilewright.target import Target

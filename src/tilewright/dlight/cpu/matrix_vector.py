@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.common import (
+from tilewright.dlight.cpu.blocks import (
     PARALLEL_WORK,
     Axis,
     axes_of,
@@ -25,11 +25,11 @@ from tilewright.dlight.cpu.common import (
     leaf_blocks,
     loads_of,
     parallelize,
-    schedule_injective,
     stores_of,
     stride_of,
     work_of,
 )
+from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.ir import uses_var
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad

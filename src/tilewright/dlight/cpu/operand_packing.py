@@ -8,7 +8,7 @@ it, so that it is still in the cache. Used by the rules for contractions.
 
 from __future__ import annotations
 
-from tilewright.dlight.cpu.common import Axis, has_branch, parallelize
+from tilewright.dlight.cpu.blocks import Axis, has_branch, parallelize
 from tilewright.ir import Expr, as_int, dtypes
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.blocks import SEPARATE
-from tilewright.dlight.cpu.common import (
+from tilewright.dlight.cpu.blocks import (
+    SEPARATE,
     Axis,
     axes_of,
     inline_injective,

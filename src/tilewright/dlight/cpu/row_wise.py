@@ -7,17 +7,17 @@ what lies between the stages stays in the nearest cache.
 from __future__ import annotations
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.common import (
+from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
     inline_injective,
     is_injective,
     leaf_blocks,
     parallelize,
-    schedule_injective,
-    schedule_reduction,
     work_of,
 )
+from tilewright.dlight.cpu.elementwise import schedule_injective
+from tilewright.dlight.cpu.reduction import schedule_reduction
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.common import (
+from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
     element_bits,
@@ -27,12 +27,12 @@ from tilewright.dlight.cpu.common import (
     leaf_blocks,
     loads_of,
     parallelize,
-    schedule_injective,
     stores_of,
     stride_of,
     vector_extent,
     work_of,
 )
+from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.ir import Var, uses_var
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target

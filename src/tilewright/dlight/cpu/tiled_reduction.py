@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.common import (
+from tilewright.dlight.cpu.blocks import (
     PARALLEL_WORK,
     Axis,
     axes_of,
@@ -34,11 +34,11 @@ from tilewright.dlight.cpu.common import (
     is_injective,
     leaf_blocks,
     loads_of,
-    schedule_injective,
     stores_of,
     stride_of,
     work_of,
 )
+from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.operand_packing import (
     copy_operand,
     dimension_of,

@@ -9,7 +9,7 @@ the bytes to read.
 from __future__ import annotations
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule, first_schedule
-from tilewright.dlight.cpu.common import (
+from tilewright.dlight.cpu.blocks import (
     axes_of,
     inline_injective,
     is_injective,

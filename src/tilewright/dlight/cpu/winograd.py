@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.common import (
+from tilewright.dlight.cpu.blocks import (
     PARALLEL_WORK,
     has_branch,
     is_injective,
     leaf_blocks,
     loads_of,
     parallelize,
-    schedule_injective,
 )
+from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.ir import as_int, dtypes
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer
