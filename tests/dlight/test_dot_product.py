@@ -13,6 +13,7 @@ from tilewright import compile, te, topi
 from tilewright.dlight.base import NotApplicable
 from tilewright.dlight.cpu import DotProductTile
 from tilewright.ir import IRModule, maximum, minimum, structural_equal
+from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter import run
@@ -183,7 +184,7 @@ def test_bias_scale_and_clip_are_fused(out: str, channels_last: bool) -> None:
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("shape", [(24, 40, 64), (13, 21, 32), (9, 70, 12)])
 def test_signed_operands_become_unsigned_once(shape: tuple[int, int, int], constant: bool) -> None:
-    """Rules without a record rewrite products of signed bytes; results stay exact."""
+    """Products of signed bytes are rewritten where that is faster; results stay exact."""
     func = matmul(*shape, "int8", "int8", constant=constant)
     sch = Schedule(IRModule({"main": func}), record=False)
     found = DotProductTile().apply(sch, NATIVE)
@@ -203,11 +204,36 @@ def test_signed_operands_become_unsigned_once(shape: tuple[int, int, int], const
 @pytest.mark.parametrize(("a", "b"), PAIRS)
 def test_recorded_schedules_replay(a: str, b: str) -> None:
     func = matmul(13, 21, 20, a, b)
-    sch = Schedule(IRModule({"main": func}), record=True)
-    assert isinstance(DotProductTile().apply(sch, NATIVE), Schedule)
+    found = DotProductTile().apply(Schedule(IRModule({"main": func})), NATIVE)
+    assert isinstance(found, Schedule)
     again = Schedule(IRModule({"main": func}))
-    Trace.from_json(json.loads(json.dumps(sch.trace.as_json()))).apply_to_schedule(again)
-    assert structural_equal(again.mod, sch.mod)
+    Trace.from_json(json.loads(json.dumps(found.trace.as_json()))).apply_to_schedule(again)
+    assert structural_equal(again.mod, found.mod)
+    plain = Schedule(IRModule({"main": func}), record=False)
+    unrecorded = DotProductTile().apply(plain, NATIVE)
+    assert isinstance(unrecorded, Schedule)
+    assert structural_equal(unrecorded.mod, found.mod)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"block": "nothing"}, "'nothing' is no block"),
+        ({"block": "matmul", "turned": "out", "along": "k"}, "'out' along 'k' is no operand"),
+        ({"block": "matmul", "turned": "x", "along": "i"}, "'x' along 'i' is no operand"),
+    ],
+)
+def test_only_operands_become_unsigned(options: dict[str, str], reason: str) -> None:
+    func = matmul(13, 21, 20, "int8", "int8")
+    with pytest.raises(ScheduleError, match=reason):
+        Schedule(IRModule({"main": func})).use_kernel("root", "unsigned_operand", options)
+
+
+def test_unsigned_operands_stay() -> None:
+    options = {"block": "matmul", "turned": "x", "along": "k"}
+    sch = Schedule(IRModule({"main": matmul(13, 21, 20, "uint8", "int8")}))
+    with pytest.raises(ScheduleError, match="not both int8"):
+        sch.use_kernel("root", "unsigned_operand", options)
 
 
 def test_signed_convolution_with_bias() -> None:

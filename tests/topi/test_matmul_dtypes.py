@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tilewright import compile, te, topi
-from tilewright.dlight.base import NotApplicable, first_schedule
+from tilewright.dlight.base import first_schedule
 from tilewright.dlight.cpu import rules
 from tilewright.dlight.cpu.widened_operand import WidenedOperand
-from tilewright.ir import IRModule
+from tilewright.ir import IRModule, structural_equal
+from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.interpreter import run
 from tilewright.tir.layout_rewrite import LAYOUT_FREE
-from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule import Schedule, Trace
 
 TARGETS = ["native", "llvm -mcpu=x86-64-v3"]
 
@@ -78,8 +81,11 @@ def test_operands_of_calls_are_widened_once() -> None:
     func = te.create_prim_func([x, w, topi.nn.matmul(x, w, out_dtype="float32")])
     func = func.with_attr(LAYOUT_FREE, [1])
     target = Target("native").with_options(num_cores=1)
-    found = WidenedOperand().apply(Schedule(IRModule({"main": func}), record=False), target)
+    found = WidenedOperand().apply(Schedule(IRModule({"main": func})), target)
     assert isinstance(found, Schedule)
+    again = Schedule(IRModule({"main": func}))
+    Trace.from_json(json.loads(json.dumps(found.trace.as_json()))).apply_to_schedule(again)
+    assert structural_equal(again.mod, found.mod)
     text = found.mod["main"].script()
     assert "x_wide" in text and "w_wide" not in text
     rng = np.random.default_rng(0)
@@ -87,5 +93,18 @@ def test_operands_of_calls_are_widened_once() -> None:
     out = np.zeros((40, 48), "float32")
     compile(found.mod, target)(a, b, out)
     np.testing.assert_allclose(out, a.astype("float64") @ b.astype("float64"), rtol=1e-4, atol=1e-4)
-    recorded = WidenedOperand().apply(Schedule(IRModule({"main": func})), target)
-    assert isinstance(recorded, NotApplicable)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"block": "nothing", "operand": "x"}, "no block 'nothing'"),
+        ({"block": "matmul", "operand": "w"}, "'w' is no operand of 16-bit floats"),
+        ({"block": "matmul"}, "None is no operand"),
+    ],
+)
+def test_only_16_bit_operands_are_widened(options: dict[str, str], reason: str) -> None:
+    x, w = te.placeholder((4, 8), "float16", "x"), te.placeholder((8, 4), "float32", "w")
+    func = te.create_prim_func([x, w, topi.nn.matmul(x, w, out_dtype="float32")])
+    with pytest.raises(ScheduleError, match=reason):
+        Schedule(IRModule({"main": func})).use_kernel("root", "widened_operand", options)

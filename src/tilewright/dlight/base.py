@@ -104,14 +104,24 @@ def first_schedule(
     if any(isinstance(item, For) and is_const(item.extent, 0) for item in pre_order(func.body)):
         logger.debug("%s: stays as it is: some of its loops have no iterations", name)
         return None
+    start = Schedule(IRModule({"main": func}), record=record)
+    made = first_applied(start, rules, target, name=name)
+    return made if isinstance(made, Schedule) else None
+
+
+def first_applied(
+    sch: Schedule, rules: tuple[ScheduleRule, ...], target: Target, *, name: str = "main"
+) -> Schedule | NotApplicable:
+    """Return what the first rule that applies makes of a schedule, or why none does."""
+    reasons = []
     for rule in rules:
-        sch = Schedule(IRModule({"main": func}), record=record)
         try:
-            result = rule.apply(sch, target)
+            result = rule.apply(sch.copy(), target)
         except ScheduleError as error:
             result = NotApplicable(str(error).split("\n")[0])
         if isinstance(result, Schedule):
             logger.debug("%s: scheduled by %s", name, rule.name)
             return result
         logger.debug("%s: %s does not apply: %s", name, rule.name, result.reason)
-    return None
+        reasons.append(f"{rule.name}: {result.reason}")
+    return NotApplicable("; ".join(reasons))

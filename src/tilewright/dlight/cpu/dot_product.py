@@ -32,9 +32,10 @@ from tilewright.dlight.cpu.blocks import (
     stride_of,
     work_of,
 )
+from tilewright.dlight.cpu.dot_operands import dot_operands
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.reduction import schedule_reduction
-from tilewright.dlight.cpu.signed_dot import wants_unsigned, with_unsigned_operand
+from tilewright.dlight.cpu.signed_dot import UNSIGNED_OPERAND, sums_of, wants_unsigned
 from tilewright.dlight.cpu.tiled_reduction import (
     Tile,
     _columns_innermost,
@@ -42,7 +43,7 @@ from tilewright.dlight.cpu.tiled_reduction import (
     _lay_columns_last,
     choose_tile,
 )
-from tilewright.ir import Add, Cast, Expr, Mul, as_int, uses_var
+from tilewright.ir import Expr, as_int, uses_var
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
@@ -82,7 +83,7 @@ class DotProductTile(ScheduleRule):
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Lay operands out for dot instructions, tile for registers, run tiles in parallel."""
         inline_injective(sch)
-        found = [rv for rv in leaf_blocks(sch) if _operands(sch.get(rv)) is not None]
+        found = [rv for rv in leaf_blocks(sch) if dot_operands(sch.get(rv)) is not None]
         if len(found) != 1:
             return NotApplicable(f"{len(found)} sums of products of small numbers, one is expected")
         main = found[0]
@@ -95,12 +96,9 @@ class DotProductTile(ScheduleRule):
         plan = choose_plan(sch.mod["main"], sch.get(main), axes, target)
         if plan is None:
             return NotApplicable("no reduction axis and axis to vectorise that operands allow")
-        turned = _turned(sch, main, plan, target)
-        if turned is not None:
+        if _is_better_unsigned(plan, target):
             try:
-                made, sums = turned
-                inline_injective(made)
-                return _scheduled(made, made.get_block(main.name), made.get_block(sums), target)
+                return _unsigned(sch.copy(), main, plan, target)
             except ScheduleError as error:
                 # The operands can stay as they are.
                 logger.debug("signed operands: %s", str(error).split("\n")[0])
@@ -125,49 +123,36 @@ def _scheduled(sch: Schedule, main: BlockRV, sums: BlockRV | None, target: Targe
     return sch
 
 
-def _turned(
-    sch: Schedule, main: BlockRV, plan: Plan, target: Target
-) -> tuple[Schedule, str] | None:
-    """The function with an unsigned operand in place of a signed one, where that is faster.
-
-    Not for schedules that record a trace: it would not lead there from the function as it was.
-    """
+def _is_better_unsigned(plan: Plan, target: Target) -> bool:
+    """Whether products of signed numbers are faster as those of an unsigned and a signed one."""
     signed = plan.panel.dtype == plan.word.dtype == "int8"
     whole = plan.reduce.extent is not None and plan.reduce.extent % plan.dot.width == 0
-    if not signed or not whole or not wants_unsigned(target) or sch.trace is not None:
-        return None
-    if plan.row is None or (plan.row.extent or _WORTHWHILE) < _WORTHWHILE:
-        return None
-    return with_unsigned_operand(sch, sch.get(main), plan.word, plan.panel, plan.reduce.var)
+    if not signed or not whole or not wants_unsigned(target):
+        return False
+    return plan.row is not None and (plan.row.extent or _WORTHWHILE) >= _WORTHWHILE
+
+
+def _unsigned(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> Schedule:
+    """Schedule the function with an unsigned operand in place of a signed one."""
+    before = {rv.name for rv in leaf_blocks(sch)}
+    options = {
+        "block": main.name,
+        "turned": plan.word.buffer.name,
+        "along": plan.reduce.var.name,
+    }
+    sch.use_kernel("root", UNSIGNED_OPERAND, options)
+    stem = sums_of(plan.panel.buffer)
+    made = [rv for rv in leaf_blocks(sch) if rv.name not in before and rv.name.startswith(stem)]
+    inline_injective(sch)
+    return _scheduled(sch, sch.get_block(main.name), sch.get_block(made[0].name), target)
 
 
 # ---- choosing -------------------------------------------------------------------------------
 
 
-def _operands(block: Block) -> tuple[DotProduct, BufferLoad, BufferLoad] | None:
-    """The two factors of a sum of products that there is an intrinsic for."""
-    stores = stores_of(block)
-    if block.init is None or len(stores) != 1 or not isinstance(stores[0].value, Add):
-        return None
-    store = stores[0]
-    total, product = store.value.a, store.value.b  # type: ignore[attr-defined]
-    if isinstance(total, Mul):
-        total, product = product, total
-    if not isinstance(total, BufferLoad) or total.buffer is not store.buffer:
-        return None
-    if not isinstance(product, Mul):
-        return None
-    factors = [side.value if isinstance(side, Cast) else side for side in (product.a, product.b)]
-    a, b = factors
-    if not isinstance(a, BufferLoad) or not isinstance(b, BufferLoad) or a.buffer is b.buffer:
-        return None
-    dot = dot_product_of(a.dtype, b.dtype, store.buffer.dtype)
-    return None if dot is None else (dot, a, b)
-
-
 def choose_plan(func: PrimFunc, block: Block, axes: Sequence[Axis], target: Target) -> Plan | None:
     """Return the best way to tile a sum of products; ``None`` if no axes will do."""
-    found = _operands(block)
+    found = dot_operands(block)
     if found is None:
         return None
     dot, a, b = found
@@ -326,7 +311,7 @@ def _schedule_sums(sch: Schedule, sums: BlockRV, axes: Sequence[Axis], plan: Pla
 
 
 def _factors(sch: Schedule, main: BlockRV) -> tuple[BufferLoad, BufferLoad]:
-    found = _operands(sch.get(main))
+    found = dot_operands(sch.get(main))
     assert found is not None
     return found[1:]
 

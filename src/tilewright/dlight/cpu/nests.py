@@ -1,14 +1,14 @@
 """Writing functions anew before they are scheduled: nests around blocks, other operands.
 
-For rules that compute something else first than the function says. What they write can't be
-recorded in a trace, so they must not apply to schedules that have one.
+For kernels (``tir.schedule.KERNELS``) that compute something else first than the function says; the
+rules put them in by ``use_kernel``, so that traces tell it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.ir import TRUE, Expr, Mutator, Range, Var, const
+from tilewright.ir import TRUE, Expr, Mutator, Range, Var, collect, const, is_const
 from tilewright.tir import (
     SERIAL,
     SPATIAL,
@@ -29,8 +29,8 @@ from tilewright.tir.analysis import block_access_regions
 
 def replaced_nest(
     func: PrimFunc, block: Block, write: Callable[[Stmt], Sequence[Stmt]], buffers: Sequence[Buffer]
-) -> PrimFunc | None:
-    """Return a function with other nests in the place of the one around a block.
+) -> Block | None:
+    """Return the function's root with other nests in the place of the one around a block.
 
     ``buffers`` are allocated for them. ``None`` if the block's loops aren't by themselves.
     """
@@ -40,17 +40,20 @@ def replaced_nest(
     if place is None:
         return None
     nests[place : place + 1] = write(nests[place])
-    made = root.replace(body=seq(*nests), alloc_buffers=(*root.alloc_buffers, *buffers))
-    body = func.body.replace(block=made)  # type: ignore[attr-defined]
-    result: PrimFunc = func.replace(body=body)
-    return result
+    return root.replace(body=seq(*nests), alloc_buffers=(*root.alloc_buffers, *buffers))
+
+
+def block_named(func: PrimFunc, name: object) -> Block | None:
+    """The block of that name, if there is one."""
+    return next((block for block in collect(func.body, Block) if block.name == name), None)
 
 
 def block_of(nest: Stmt) -> Block | None:
-    """The block inside loops that hold nothing else."""
+    """The block inside loops that hold nothing else, and all of whose iterations run."""
     while isinstance(nest, For):
         nest = nest.body
-    return nest.block if isinstance(nest, BlockRealize) else None
+    always = isinstance(nest, BlockRealize) and is_const(nest.predicate, True)
+    return nest.block if always else None  # type: ignore[attr-defined]
 
 
 class ReadInstead(Mutator):

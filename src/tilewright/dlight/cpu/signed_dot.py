@@ -1,19 +1,27 @@
 """Products of signed bytes by instructions that take unsigned times signed ones.
 
 ``sum(a * b)`` is ``sum((a + 128) * b) - 128 * sum(b)``, and ``a + 128`` is ``a`` with its highest
-bit turned. :func:`with_unsigned_operand` writes a function so: the operand is turned once, the
-sums of the other are computed once for all rows, by dot products with a word of 128s, and what
+bit turned. The kernel ``unsigned_operand`` is a function written so: the operand is turned once,
+the sums of the other are computed once for all rows, by dot products with a word of 128s, and what
 follows subtracts them. All of it is exact, since sums wrap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from tilewright.dlight.cpu.nests import ReadInstead, nest_of, over, replaced_nest, with_block
+from tilewright.dlight.cpu.dot_operands import dot_operands
+from tilewright.dlight.cpu.nests import (
+    ReadInstead,
+    block_named,
+    nest_of,
+    over,
+    replaced_nest,
+    with_block,
+)
 from tilewright.ir import (
     Expr,
-    IRModule,
     Var,
     call,
     cast,
@@ -35,8 +43,9 @@ from tilewright.tir import (
     fresh_name,
 )
 from tilewright.tir.op import bitwise_xor
-from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule import KERNELS
 
+UNSIGNED_OPERAND = "unsigned_operand"
 _TOP = 128
 _WORD = 4
 
@@ -47,22 +56,34 @@ def wants_unsigned(target: Target) -> bool:
     return has and not target.has("avxvnniint8")
 
 
-def with_unsigned_operand(
-    sch: Schedule, block: Block, turned: BufferLoad, other: BufferLoad, reduce: Var
-) -> tuple[Schedule, str] | None:
-    """Return a schedule of the rewritten function, and the name of the block of ``other``'s sums.
+@KERNELS.decorator(UNSIGNED_OPERAND)
+def unsigned_operand(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
+    """The function with an unsigned operand in place of a signed one.
 
-    ``turned`` and ``other`` are the factors in the block, ``reduce`` its axis along which four
-    neighbours make a word. ``None`` if the block's loops aren't by themselves in the function.
+    Options name the ``block``, the operand that is ``turned`` and the axis ``along`` which four
+    neighbours make a word. The sums of the other operand come in the block :func:`sums_of`.
     """
-    if not isinstance(block.body, BufferStore):
-        return None
-    func: PrimFunc = sch.mod["main"]
-    parts = _Parts(func, block, turned, other, reduce)
+    block = block_named(func, options.get("block"))
+    found = None if block is None else dot_operands(block)
+    if block is None or found is None:
+        return f"{options.get('block')!r} is no block that sums products of small numbers"
+    dot, *factors = found
+    turned = [load for load in factors if load.buffer.name == options.get("turned")]
+    axes = [axis.var for axis in block.iter_vars if axis.kind == REDUCE]
+    along = [var for var in axes if var.name == options.get("along")]
+    if not isinstance(block.body, BufferStore) or (dot.a, dot.b) != ("int8", "int8"):
+        return "operands are not both int8"
+    if len(turned) != 1 or len(along) != 1:
+        return f"{options.get('turned')!r} along {options.get('along')!r} is no operand and axis"
+    (other,) = [load for load in factors if load is not turned[0]]
+    parts = _Parts(func, block, turned[0], other, along[0])
     made = replaced_nest(func, block, parts.nests, parts.buffers)
-    if made is None:
-        return None
-    return Schedule(IRModule({"main": made}), record=False), parts.sums.name
+    return "the block's loops are not by themselves" if made is None else made
+
+
+def sums_of(operand: Buffer) -> str:
+    """The name of the sums of an operand, before it is made unique."""
+    return f"{operand.name}_sum"
 
 
 class _Parts:
@@ -90,9 +111,7 @@ class _Parts:
 
         self.unsigned = buffer(f"{turned.buffer.name}_unsigned", turned.buffer.shape, "uint8")
         self.tops = buffer("tops", (const(_WORD),), "uint8")
-        self.sums = buffer(
-            f"{other.buffer.name}_sum", [axis.dom.extent for axis in kept], total.dtype
-        )
+        self.sums = buffer(sums_of(other.buffer), [axis.dom.extent for axis in kept], total.dtype)
         self.raw = buffer(f"{total.name}_raw", total.shape, total.dtype)
         self.buffers = (self.unsigned, self.tops, self.sums, self.raw)
 

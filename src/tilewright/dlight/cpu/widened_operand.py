@@ -8,7 +8,10 @@ the bytes to read.
 
 from __future__ import annotations
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule, first_schedule
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.dlight.base import NotApplicable, ScheduleRule, first_applied
 from tilewright.dlight.cpu.blocks import (
     axes_of,
     inline_injective,
@@ -18,7 +21,7 @@ from tilewright.dlight.cpu.blocks import (
     work_of,
 )
 from tilewright.dlight.cpu.dot_product import _constants
-from tilewright.dlight.cpu.nests import ReadInstead, over, replaced_nest, with_block
+from tilewright.dlight.cpu.nests import ReadInstead, block_named, over, replaced_nest, with_block
 from tilewright.dlight.cpu.tiled_reduction import TiledReduction
 from tilewright.ir import Cast, Var, cast, collect, uses_var
 from tilewright.target import Target
@@ -31,9 +34,10 @@ from tilewright.tir import (
     decl_buffer,
     fresh_name,
 )
-from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule import KERNELS, Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
+WIDENED_OPERAND = "widened_operand"
 _SMALL = ("float16", "bfloat16")
 _WIDE = "float32"
 # Uses of an element from which converting it once is worth a copy.
@@ -50,28 +54,18 @@ class WidenedOperand(ScheduleRule):
         self.rules = rules or (TiledReduction(),)
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Convert operands once; the rest is left to rules for float32.
-
-        Not for schedules that record a trace: it would not lead there from the function as it was.
-        """
-        if sch.trace is not None:
-            return NotApplicable("the schedule is recorded, rewriting a function can't be")
+        """Convert operands once; the rest is left to rules for float32."""
         inline_injective(sch)
         reductions = [rv for rv in leaf_blocks(sch) if not is_injective(sch, rv)]
         if len(reductions) != 1:
             return NotApplicable(f"{len(reductions)} reductions, one is expected")
-        name = reductions[0].name
-        func: PrimFunc = sch.mod["main"]
-        loads = _narrow_operands(sch, reductions[0])
-        if not loads:
+        main = reductions[0]
+        names = [load.buffer.name for load in _narrow_operands(sch, main)]
+        if not names:
             return NotApplicable("no 16-bit operand is used many times")
-        for load in loads:
-            widened = _widened(func, _block_named(func, name), load)
-            if widened is None:
-                return NotApplicable("the reduction's loops are not by themselves")
-            func = widened
-        made = first_schedule(func, self.rules, target, name=name)
-        return NotApplicable("no rule for float32 applies") if made is None else made
+        for name in names:
+            sch.use_kernel("root", WIDENED_OPERAND, {"block": main.name, "operand": name})
+        return first_applied(sch, self.rules, target)
 
 
 def _narrow_operands(sch: Schedule, rv: BlockRV) -> list[BufferLoad]:
@@ -95,22 +89,31 @@ def _narrow_operands(sch: Schedule, rv: BlockRV) -> list[BufferLoad]:
     return found
 
 
-def _block_named(func: PrimFunc, name: str) -> Block:
-    return next(block for block in collect(func.body, Block) if block.name == name)
+@KERNELS.decorator(WIDENED_OPERAND)
+def widened_operand(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
+    """The function with a copy in float32 of an operand, that a block reads in its place.
 
-
-def _widened(func: PrimFunc, block: Block, load: BufferLoad) -> PrimFunc | None:
-    """The function with a copy of an operand in float32, that a block reads in its place."""
+    Options name the ``block`` and the buffer of the ``operand``.
+    """
+    block, operand = block_named(func, options.get("block")), options.get("operand")
+    if block is None:
+        return f"there is no block {options.get('block')!r}"
+    loads = [load for load in loads_of(block) if load.buffer.name == operand]
+    wide = {id(c.value) for c in collect(block.body, Cast) if c.dtype == _WIDE}
+    if not loads or any(id(load) not in wide or load.dtype not in _SMALL for load in loads):
+        return f"{operand!r} is no operand of 16-bit floats that are converted to {_WIDE}"
+    source = loads[0].buffer
     taken = {buffer.name for buffer in (*func.buffers, *func.root.alloc_buffers)}
     taken |= {item.name for item in collect(func.body, Block)}
-    name = fresh_name(f"{load.buffer.name}_wide", taken)
-    copy = decl_buffer(load.buffer.shape, _WIDE, name)
+    name = fresh_name(f"{source.name}_wide", taken)
+    copy = decl_buffer(source.shape, _WIDE, name)
 
     def widen(*at: Var) -> BufferStore:
-        return BufferStore(copy, cast(BufferLoad(load.buffer, at), _WIDE), at)
+        return BufferStore(copy, cast(BufferLoad(source, at), _WIDE), at)
 
     def write(nest: Stmt) -> list[Stmt]:
-        body = ReadInstead(load.buffer, copy).visit(block.body)
+        body = ReadInstead(source, copy).visit(block.body)
         return [over(copy.shape, widen, name), with_block(nest, block.replace(body=body))]
 
-    return replaced_nest(func, block, write, (copy,))
+    made = replaced_nest(func, block, write, (copy,))
+    return "the block's loops are not by themselves" if made is None else made
