@@ -1,7 +1,8 @@
 """Operators next to their peers: ``python -m benchmarks.ops --threads 1``.
 
-Each operator is scheduled by rule and, with ``--trials``, tuned. Every subject runs in a process
-of its own and takes turns with the others; what each computes is compared with a float64 reference.
+Each operator is scheduled by rule and, with ``--trials``, tuned. Every subject has a fresh process
+for each operator and takes turns with the others: one begins when the threads of all others sleep,
+with calls that don't count (``race.py``). What each computes is compared with a float64 reference.
 
 A rate is given of what limits the workload, arithmetic or memory: operations per second, or the
 fewest bytes that must move per second. Its peak is measured in the same run, that of memory for
@@ -24,7 +25,7 @@ import numpy as np
 from benchmarks import own, table
 from benchmarks.peak import Peaks, measured_peaks
 from benchmarks.peers import PEERS
-from benchmarks.race import Race, complaints, ratio
+from benchmarks.race import complaints, race, ratio
 from benchmarks.workload import Unavailable, Workload
 from benchmarks.workloads import FAMILIES, WORKLOADS
 from tilewright.support.registry import near_matches
@@ -32,35 +33,37 @@ from tilewright.target import Target
 
 
 def measure(
-    race: Race,
     workload: Workload,
     *,
     ways: Sequence[str],
-    trials: int,
+    threads: int,
+    options: argparse.Namespace,
     work_dir: Path,
-    weights: str,
 ) -> dict[str, Any]:
     """Race one operator; returns its cost, times and ratios."""
-    if trials:
+    if options.trials:
         with contextlib.suppress(Unavailable):  # the subject will say so
-            own.tune(workload, race.threads, trials, work_dir, weights == "constant")
+            own.tune(workload, threads, options.trials, work_dir, options.weights == "constant")
     expected = workload.expected(workload.arrays())
     with tempfile.NamedTemporaryFile(suffix=".npy") as file:
         np.save(file, expected)
         file.flush()
-        results = race.run(
+        results = race(
             {
                 way: {
                     "kind": "op",
                     "way": way,
                     "name": workload.name,
-                    "threads": race.threads,
+                    "threads": threads,
                     "work_dir": str(work_dir),
                     "expected": file.name,
-                    "weights": weights,
+                    "weights": options.weights,
                 }
                 for way in ways
-            }
+            },
+            threads,
+            options.rounds,
+            options.burst,
         )
     compiled = [results[way] for way in ("rule", "tuned") if way in results]
     peers = {name: item for name, item in results.items() if name in PEERS}
@@ -170,19 +173,17 @@ def main(arguments: list[str] | None = None) -> None:
             results: list[dict[str, Any]] = []
             for family in dict.fromkeys(workload.family for workload in workloads):
                 peaks = peaks.merged(measured_peaks(target, threads))
-                with Race(threads, options.rounds, options.burst) as race:
-                    results += [
-                        measure(
-                            race,
-                            workload,
-                            ways=ways,
-                            trials=options.trials,
-                            work_dir=(options.work_dir or Path(folder)) / f"{threads}-threads",
-                            weights=options.weights,
-                        )
-                        for workload in workloads
-                        if workload.family == family
-                    ]
+                results += [
+                    measure(
+                        workload,
+                        ways=ways,
+                        threads=threads,
+                        options=options,
+                        work_dir=(options.work_dir or Path(folder)) / f"{threads}-threads",
+                    )
+                    for workload in workloads
+                    if workload.family == family
+                ]
             results = [{**result, **share(result, peaks)} for result in results]
             runs.append({"threads": threads, "peaks": peaks.as_dict(), "operators": results})
             if not options.json:

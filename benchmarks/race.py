@@ -1,22 +1,30 @@
-"""Subjects take turns: each in a fresh process, with its threads pinned."""
+"""Subjects take turns: each in a process made for the race, with its threads pinned.
+
+A turn begins when the threads of all other subjects sleep: many libraries let theirs spin for up
+to a tenth of a second after a call (OpenMP, OpenBLAS, onnxruntime), which takes a core from
+whoever comes next. It begins with calls that aren't timed, since the subject's own caches are cold
+and its threads asleep by then. That holds for all subjects alike, ours included.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 
-#: Seconds between turns with several threads: those of the last subject may spin for a while yet.
-_PAUSE = 0.005
+#: Longest wait for the other subjects' threads to sleep, seconds; they are looked at so often, and
+#: must be found asleep so many times in a row.
+_LONGEST_WAIT, _LOOK, _LOOKS = 1.0, 0.001, 3
 
 #: Subjects that take longer than so many seconds a call run in one round only.
 _ONCE = 1.0
@@ -58,9 +66,14 @@ class Subject:
         return answer
 
     @property
-    def ended(self) -> bool:
-        """Whether the process is no more."""
-        return self.process.poll() is not None
+    def busy(self) -> bool:
+        """Whether a thread of the process runs, or would if it had a core."""
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        for task in tasks.iterdir() if tasks.exists() else ():
+            with contextlib.suppress(OSError):  # the thread has ended
+                if (task / "stat").read_text().rpartition(")")[2].split()[0] == "R":
+                    return True
+        return False
 
     def close(self) -> None:
         """End the process."""
@@ -101,56 +114,43 @@ class Measured:
         }
 
 
-class Race:
-    """Holds a process per subject for several races; use it in a ``with`` statement."""
-
-    def __init__(self, threads: int, rounds: int = 7, burst: float = 0.05) -> None:
-        self.threads, self.rounds, self.burst = threads, rounds, burst
-        self._running: dict[str, Subject] = {}
-
-    def __enter__(self) -> Race:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for subject in self._running.values():
-            subject.close()
-        self._running.clear()
-
-    def run(self, subjects: Mapping[str, Mapping[str, Any]]) -> dict[str, Measured]:
-        """Prepare each subject, then let them run in turn for ``burst`` seconds, every round."""
-        results: dict[str, Measured] = {}
-        for name, wanted in subjects.items():
-            info = self._process(name).ask({"prepare": dict(wanted)})
-            error, unavailable = info.pop("error", None), info.pop("unavailable", None)
-            results[name] = Measured(info, error=error, unavailable=unavailable)
-        for _ in range(self.rounds):
-            for name, result in results.items():
-                if not result.runs or (result.rounds and result.rounds[-1] > _ONCE):
-                    continue
-                if self.threads > 1:
-                    time.sleep(_PAUSE)
-                answer = self._process(name).ask({"run": self.burst})
-                result.error = answer.get("error")
-                if result.error is None:
-                    result.rounds.append(answer["seconds"])
-        return results
-
-    def _process(self, name: str) -> Subject:
-        found = self._running.get(name)
-        if found is not None and found.ended:
-            found.close()
-            found = None
-        if found is None:
-            found = self._running[name] = Subject(self.threads)
-        return found
-
-
 def race(
     subjects: Mapping[str, Mapping[str, Any]], threads: int, rounds: int = 7, burst: float = 0.05
 ) -> dict[str, Measured]:
-    """Run one race in processes that end with it."""
-    with Race(threads, rounds, burst) as once:
-        return once.run(subjects)
+    """Make each subject ready in a fresh process, then let them run in turn.
+
+    A turn takes about ``burst`` seconds; each subject has one every round.
+    """
+    with contextlib.ExitStack() as stack:
+        running: dict[str, Subject] = {}
+        for name in subjects:
+            running[name] = Subject(threads)
+            stack.callback(running[name].close)
+        results = {}
+        for name, wanted in subjects.items():
+            _wait_until_idle(running.values())
+            info = running[name].ask({"prepare": dict(wanted)})
+            error, unavailable = info.pop("error", None), info.pop("unavailable", None)
+            results[name] = Measured(info, error=error, unavailable=unavailable)
+        for _ in range(rounds):
+            for name, result in results.items():
+                if not result.runs or (result.rounds and result.rounds[-1] > _ONCE):
+                    continue
+                _wait_until_idle(running.values())
+                answer = running[name].ask({"run": burst})
+                result.error = answer.get("error")
+                if result.error is None:
+                    result.rounds.append(answer["seconds"])
+    return results
+
+
+def _wait_until_idle(subjects: Collection[Subject]) -> None:
+    """Wait until no thread of any subject runs, for a second at most."""
+    deadline = time.perf_counter() + _LONGEST_WAIT
+    quiet = 0
+    while quiet < _LOOKS and time.perf_counter() < deadline:
+        quiet = 0 if any(subject.busy for subject in subjects) else quiet + 1
+        time.sleep(_LOOK)
 
 
 def ratio(ours: Measured, peer: Measured) -> float | None:

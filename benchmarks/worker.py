@@ -1,7 +1,8 @@
 """One subject in a process of its own: ``python -m benchmarks.worker``, one JSON line per request.
 
 ``{"prepare": {...}}`` makes a subject ready and answers with what that showed; ``{"run": seconds}``
-calls it for about so long and answers with the seconds per call.
+calls it for about so long, after a while of calls that don't count, and answers with the seconds
+per call.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from benchmarks.workload import Unavailable
 from benchmarks.workloads import WORKLOADS
 
 Call = Callable[[], Any]
+
+#: Share of a turn's time that goes into calls which aren't timed, before those that are.
+_WARM_UP = 0.2
 
 
 def _difference(found: Any, expected: Any) -> float:
@@ -118,20 +122,25 @@ def _prepare_model(way: str, name: str, threads: int, work_dir: str) -> tuple[Ca
 
 
 def run_for(call: Call, seconds: float) -> float:
-    """Call for about so long, at least once; returns the mean seconds per call."""
+    """Call for about so long, at least once; returns the mean seconds per call.
+
+    Calls before that aren't timed: they fill the caches, wake the subject's threads, and tell how
+    many calls there will be.
+    """
+    warm = seconds * _WARM_UP
     start = time.perf_counter()
     call()
-    first = time.perf_counter() - start
-    if first >= seconds:
-        # One more, since the first call finds cold caches.
-        start = time.perf_counter()
+    first = each = time.perf_counter() - start
+    until = start + warm
+    while (begun := time.perf_counter()) < until:
         call()
-        return min(first, time.perf_counter() - start)
-    count = max(1, int(seconds / max(first, 1e-7)))
+        each = time.perf_counter() - begun
+    count = max(1, int(seconds / max(each, 1e-7)))
     start = time.perf_counter()
     for _ in range(count):
         call()
-    return (time.perf_counter() - start) / count
+    found = (time.perf_counter() - start) / count
+    return min(first, found) if count == 1 else found
 
 
 def main() -> None:
