@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tilewright import runtime
-from tilewright.runtime.dlpack import _live
+from tilewright.runtime.dlpack import numpy_dtype
 from tilewright.support.errors import RunError
 
 DTYPES = [
@@ -53,14 +54,17 @@ def test_numpy_view_keeps_the_memory_alive() -> None:
     np.testing.assert_array_equal(view, np.arange(1000))
 
 
-def test_memory_is_released_with_the_last_tensor() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_memory_is_released_with_the_last_tensor(dtype: str) -> None:
+    source = np.zeros(16).astype(numpy_dtype(dtype))
+    watch = weakref.ref(source)
+    tensors = [runtime.from_numpy(source) for _ in range(3)]
+    del source
     gc.collect()
-    before = len(_live)
-    tensors = [runtime.empty((16,)) for _ in range(10)]
-    assert len(_live) == before + 10
+    assert watch() is not None
     del tensors
     gc.collect()
-    assert len(_live) == before
+    assert watch() is None
 
 
 def test_scalars_and_empty_shapes() -> None:
