@@ -24,6 +24,7 @@ from tilewright.relax.ops.binary import (
     subtract,
 )
 from tilewright.relax.ops.create import arange, full, full_like, ones, ones_like, zeros, zeros_like
+from tilewright.relax.ops.layout import layout_transform
 from tilewright.relax.ops.linear import linear, matmul
 from tilewright.relax.ops.manipulate import (
     broadcast_to,
@@ -98,11 +99,11 @@ __all__ = [
     "asin", "astype", "atan", "broadcast_to", "call_dps", "call_tir", "ceil", "clip", "concat",
     "cos", "cosh", "divide", "equal", "erf", "exp", "exp2", "expand_dims", "flatten", "flip",
     "floor", "floor_divide", "floor_mod", "full", "full_like", "gather_elements", "get_op",
-    "greater", "greater_equal", "isnan", "less", "less_equal", "linear", "log", "log1p", "log2",
-    "logical_and", "logical_not", "logical_or", "matmul", "max", "maximum", "mean", "min",
-    "minimum", "multiply", "negative", "nn", "not_equal", "ones", "ones_like", "operator",
-    "permute_dims", "power", "prod", "reciprocal", "repeat", "reshape", "round", "rsqrt",
-    "sigmoid", "sign", "sin", "sinh", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tile", "tril", "triu", "trunc",
-    "variance", "where", "zeros", "zeros_like",
+    "greater", "greater_equal", "isnan", "layout_transform", "less", "less_equal", "linear",
+    "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "matmul", "max",
+    "maximum", "mean", "min", "minimum", "multiply", "negative", "nn", "not_equal", "ones",
+    "ones_like", "operator", "permute_dims", "power", "prod", "reciprocal", "repeat", "reshape",
+    "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "split", "sqrt", "square", "squeeze",
+    "stack", "std", "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tile", "tril",
+    "triu", "trunc", "variance", "where", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce as fold
 from typing import Any
 
@@ -10,7 +11,14 @@ from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_expr, as_int, const
 from tilewright.relax.registry import InferenceError
-from tilewright.relax.struct_info import TensorStructInfo, prove_different, prove_equal
+from tilewright.relax.struct_info import (
+    StructInfo,
+    TensorStructInfo,
+    prove_different,
+    prove_equal,
+)
+from tilewright.support.errors import VerifyError
+from tilewright.topi.layout import Layout
 
 
 def topi_rule(path: str) -> Callable[..., Any]:
@@ -31,6 +39,33 @@ def known(info: TensorStructInfo, name: str = "x") -> tuple[Expr, ...]:
     if not info.has_shape:
         raise InferenceError(f"the shape of {name} must be known, use match_cast to state it")
     return info.shape
+
+
+def known_rank(info: TensorStructInfo) -> bool:
+    """Whether the shape of an operand is known."""
+    return info.has_shape
+
+
+@contextmanager
+def layout_errors() -> Iterator[None]:
+    """Report what is wrong with a layout together with the call."""
+    try:
+        yield
+    except VerifyError as error:
+        raise InferenceError(str(error)) from None
+
+
+def plain_info(info: TensorStructInfo, layout: Layout, name: str) -> TensorStructInfo:
+    """An operand as it would be without the blocks of its layout."""
+    require_ndim(info, layout.ndim, name)
+    extents = layout.extents(known(info, name))
+    return TensorStructInfo(tuple(extents[axis] for axis in layout.axes), info.dtype)
+
+
+def laid_out(info: StructInfo, layout: Layout) -> TensorStructInfo:
+    """A tensor of plain axes as it is in a layout."""
+    assert isinstance(info, TensorStructInfo)
+    return TensorStructInfo(layout.shape(dict(zip(layout.axes, info.shape))), info.dtype)
 
 
 def tensor_like(info: TensorStructInfo, *, dtype: str | None = None) -> TensorStructInfo:

@@ -9,8 +9,12 @@ from tilewright.arith import simplify
 from tilewright.ir import as_int
 from tilewright.relax.ops.common import (
     known,
+    known_rank,
+    laid_out,
+    layout_errors,
     padding_pairs,
     pair,
+    plain_info,
     require_equal,
     require_ndim,
     same_dtype,
@@ -18,6 +22,7 @@ from tilewright.relax.ops.common import (
 )
 from tilewright.relax.registry import InferenceError, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.topi.layout import image_layout
 
 
 def _conv_shape(
@@ -93,12 +98,22 @@ def conv1d(
     return _conv_shape(data, weight, strides, padding, dilation, groups, 1)
 
 
-@operator(
-    "nn.conv2d",
-    legalize=lambda data, weight, strides, padding, dilation, groups: topi.nn.conv2d(
-        data, weight, strides, padding, dilation, groups
-    ),
-)
+def _conv2d_topi(
+    data: Any,
+    weight: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    data_layout: str,
+    kernel_layout: str,
+    out_layout: str,
+) -> Any:
+    layouts = data_layout, kernel_layout, out_layout
+    return topi.nn.conv2d(data, weight, strides, padding, dilation, groups, None, *layouts)
+
+
+@operator("nn.conv2d", legalize=_conv2d_topi)
 def conv2d(
     data: Tensor,
     weight: Tensor,
@@ -106,9 +121,25 @@ def conv2d(
     padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
     groups: int = 1,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+    out_layout: str = "",
 ) -> StructInfo:
-    """Convolution over two axes: data ``[N, C, H, W]``, weight ``[O, C / groups, KH, KW]``."""
-    return _conv_shape(data, weight, strides, padding, dilation, groups, 2)
+    """Convolution over two axes: data ``[N, C, H, W]``, weight ``[O, C / groups, KH, KW]``.
+
+    Layouts with blocks of channels (``NCHW16c``, ``OIHW16i16o``) are those of ``topi.nn.conv2d``.
+    """
+    if not (known_rank(data) and known_rank(weight)):
+        return _conv_shape(data, weight, strides, padding, dilation, groups, 2)
+    with layout_errors():
+        x, y = image_layout("data", data_layout), image_layout("out", out_layout or data_layout)
+        w = topi.nn.kernel_layout_of(kernel_layout, x, y)
+        image, kernel = plain_info(data, x, "data"), plain_info(weight, w, "weight")
+        info = _conv_shape(image, kernel, strides, padding, dilation, groups, 2)
+        channels, filters = image.shape[1], kernel.shape[0]
+        if not topi.nn.check_groups(channels, filters, groups, x.block("C"), y.block("C")):
+            raise InferenceError(f"{groups} groups are no whole blocks in these layouts")
+        return laid_out(info, y)
 
 
 @operator(

@@ -6,9 +6,19 @@ from typing import Any
 
 from tilewright import topi
 from tilewright.ir import as_int
-from tilewright.relax.ops.common import known, padding_pairs, pair, require_ndim, window
+from tilewright.relax.ops.common import (
+    known,
+    laid_out,
+    layout_errors,
+    padding_pairs,
+    pair,
+    plain_info,
+    require_ndim,
+    window,
+)
 from tilewright.relax.registry import InferenceError, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.topi.layout import Layout, image_layout
 
 
 def _pool_shape(
@@ -19,7 +29,13 @@ def _pool_shape(
     dilation: Any,
     ceil_mode: bool,
     spatial: int,
+    layout: str = "",
 ) -> StructInfo:
+    made = _layout(layout, spatial)
+    if made.ndim > spatial + 2:
+        plain = plain_info(data, made, "data")
+        args = pool_size, strides, padding, dilation, ceil_mode, spatial
+        return laid_out(_pool_shape(plain, *args), made)
     require_ndim(data, spatial + 2, "data")
     x = known(data, "data")
     size, steps, reach = pair(pool_size, spatial), pair(strides, spatial), pair(dilation, spatial)
@@ -31,7 +47,17 @@ def _pool_shape(
     return TensorStructInfo((x[0], x[1], *extents), data.dtype)
 
 
-def _adaptive_shape(data: Any, output_size: Any, spatial: int) -> StructInfo:
+def _layout(name: str, spatial: int) -> Layout:
+    axes = "NC" + "DHW"[3 - spatial :]
+    with layout_errors():
+        return image_layout("data", name or axes, axes)
+
+
+def _adaptive_shape(data: Any, output_size: Any, spatial: int, layout: str = "") -> StructInfo:
+    made = _layout(layout, spatial)
+    if made.ndim > spatial + 2:
+        plain = plain_info(data, made, "data")
+        return laid_out(_adaptive_shape(plain, output_size, spatial), made)
     require_ndim(data, spatial + 2, "data")
     n, c, *extents = known(data, "data")
     size = pair(output_size, spatial)
@@ -60,8 +86,8 @@ def max_pool1d(
 
 @operator(
     "nn.max_pool2d",
-    legalize=lambda data, pool_size, strides, padding, dilation, ceil_mode: topi.nn.max_pool2d(
-        data, pool_size, strides, padding, dilation, ceil_mode=ceil_mode
+    legalize=lambda data, pool_size, strides, padding, dilation, ceil_mode, layout: (
+        topi.nn.max_pool2d(data, pool_size, strides, padding, dilation, ceil_mode, layout)
     ),
 )
 def max_pool2d(
@@ -71,9 +97,10 @@ def max_pool2d(
     padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
     ceil_mode: bool = False,
+    layout: str = "NCHW",
 ) -> StructInfo:
-    """Greatest element of each window of ``[N, C, H, W]``."""
-    return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 2)
+    """Greatest element of each window of ``[N, C, H, W]``; the layout may have blocks."""
+    return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 2, layout)
 
 
 @operator(
@@ -121,7 +148,7 @@ def avg_pool1d(
 
 @operator(
     "nn.avg_pool2d",
-    legalize=lambda data, pool_size, strides, padding, ceil_mode, count_include_pad: (
+    legalize=lambda data, pool_size, strides, padding, ceil_mode, count_include_pad, layout: (
         topi.nn.avg_pool2d(
             data,
             pool_size,
@@ -129,6 +156,7 @@ def avg_pool1d(
             padding,
             ceil_mode=ceil_mode,
             count_include_pad=count_include_pad,
+            layout=layout,
         )
     ),
 )
@@ -139,9 +167,10 @@ def avg_pool2d(
     padding: int | tuple[int, ...] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
+    layout: str = "NCHW",
 ) -> StructInfo:
-    """Mean of each window of ``[N, C, H, W]``."""
-    return _pool_shape(data, pool_size, strides, padding, 1, ceil_mode, 2)
+    """Mean of each window of ``[N, C, H, W]``; the layout may have blocks."""
+    return _pool_shape(data, pool_size, strides, padding, 1, ceil_mode, 2, layout)
 
 
 @operator(
@@ -180,11 +209,15 @@ def adaptive_avg_pool1d(data: Tensor, output_size: int | tuple[int, ...] = 1) ->
 
 @operator(
     "nn.adaptive_avg_pool2d",
-    legalize=lambda data, output_size: topi.nn.adaptive_avg_pool2d(data, output_size),
+    legalize=lambda data, output_size, layout: topi.nn.adaptive_avg_pool2d(
+        data, output_size, layout
+    ),
 )
-def adaptive_avg_pool2d(data: Tensor, output_size: int | tuple[int, ...] = 1) -> StructInfo:
+def adaptive_avg_pool2d(
+    data: Tensor, output_size: int | tuple[int, ...] = 1, layout: str = "NCHW"
+) -> StructInfo:
     """Mean over windows chosen so that the result has ``output_size``."""
-    return _adaptive_shape(data, output_size, 2)
+    return _adaptive_shape(data, output_size, 2, layout)
 
 
 @operator(
@@ -198,8 +231,12 @@ def adaptive_avg_pool3d(data: Tensor, output_size: int | tuple[int, ...] = 1) ->
 
 @operator(
     "nn.adaptive_max_pool2d",
-    legalize=lambda data, output_size: topi.nn.adaptive_max_pool2d(data, output_size),
+    legalize=lambda data, output_size, layout: topi.nn.adaptive_max_pool2d(
+        data, output_size, layout
+    ),
 )
-def adaptive_max_pool2d(data: Tensor, output_size: int | tuple[int, ...] = 1) -> StructInfo:
+def adaptive_max_pool2d(
+    data: Tensor, output_size: int | tuple[int, ...] = 1, layout: str = "NCHW"
+) -> StructInfo:
     """Greatest element of windows chosen so that the result has ``output_size``."""
-    return _adaptive_shape(data, output_size, 2)
+    return _adaptive_shape(data, output_size, 2, layout)

@@ -12,6 +12,7 @@ from tilewright.ir import Expr, as_int
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor
+from tilewright.topi.nn.conv_layout import conv2d_in_layouts
 from tilewright.topi.nn.pad import pad
 from tilewright.topi.nn.spatial import axis_names, compute_image
 from tilewright.topi.utils import padding_of, pair, require_equal, require_ndim
@@ -93,12 +94,24 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
     out_dtype: str | None = None,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+    out_layout: str = "",
 ) -> Tensor:
     """Convolve ``data [N, C, H, W]`` with ``weight [F, C/groups, KH, KW]``.
 
     ``padding``: one number, ``(h, w)`` or ``(top, left, bottom, right)``. Sums are kept in
     ``out_dtype`` (the data's, if not given). ``groups == C`` is a depthwise convolution.
+
+    Channels may be in blocks: ``data_layout`` and ``out_layout`` (the data's, if empty) are
+    ``NCHW`` or such as ``NCHW16c``, ``kernel_layout`` is ``OIHW`` with blocks of ``i`` and ``o``
+    that are as large as those of the images, such as ``OIHW16i16o`` (``OIHW16o`` if depthwise).
     """
+    layouts = data_layout, kernel_layout, out_layout or data_layout
+    if layouts != ("NCHW", "OIHW", "NCHW"):
+        return conv2d_in_layouts(
+            data, weight, strides, padding, dilation, groups, out_dtype, *layouts
+        )
     return _conv(data, weight, strides, padding, dilation, groups, out_dtype, 2)
 
 

@@ -13,6 +13,7 @@ from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor
 from tilewright.topi.elementwise import fast_dtype
+from tilewright.topi.layout import image_layout
 from tilewright.topi.nn.pad import pad
 from tilewright.topi.nn.spatial import axis_names, compute_image
 from tilewright.topi.reduction import mean
@@ -57,7 +58,6 @@ def _windows(
     dilation: Any,
     ceil_mode: bool,
 ) -> _Windows:
-    require_ndim(what, x, spatial + 2)
     kernel, stride = pair(pool_size, spatial), pair(strides, spatial)
     dilate = pair(dilation, spatial)
     before, after_given = padding_of(padding, spatial)
@@ -80,6 +80,23 @@ def _windows(
     return _Windows(kernel, stride, dilate, before, tuple(after), tuple(out))
 
 
+def _is_blocked(what: str, x: Tensor, spatial: int, layout: str) -> bool:
+    """Whether the channels of an image are in blocks; refuses other layouts than supported."""
+    axes = "NC" + "".join(axis_names(spatial)).upper()
+    made = image_layout(what, layout or axes, axes)
+    require_ndim(what, x, made.ndim)
+    made.extents(x.shape)  # refuses another size of blocks
+    return made.ndim > spatial + 2
+
+
+def _surrounded(x: Tensor, w: _Windows, value: float) -> Tensor:
+    """Pad an image for windows."""
+    if not w.padded:
+        return x
+    lanes = (0,) * (x.ndim - 2 - len(w.kernel))
+    return pad(x, (0, 0, *w.before, *lanes), (0, 0, *w.after, *lanes), value)
+
+
 def _lowest(dtype: str) -> float:
     if dtype.startswith(("float", "bfloat")):
         return -math.inf
@@ -94,17 +111,21 @@ def _max_pool(
     dilation: Any,
     ceil_mode: bool,
     spatial: int,
+    layout: str = "",
 ) -> Tensor:
     name = f"max_pool{spatial}d"
+    blocked = _is_blocked(name, x, spatial, layout)
     w = _windows(name, x, spatial, pool_size, strides, padding, dilation, ceil_mode)
-    source = pad(x, (0, 0, *w.before), (0, 0, *w.after), _lowest(x.dtype)) if w.padded else x
+    source = _surrounded(x, w, _lowest(x.dtype))
     steps = w.steps()
 
     def formula(n: Expr, c: Expr, *place: Expr) -> Expr:
-        result: Expr = te.max(source(n, c, *w.at(place, steps)), axis=steps)
+        at = w.at(place[:spatial], steps)
+        result: Expr = te.max(source(n, c, *at, *place[spatial:]), axis=steps)
         return result
 
-    return compute_image((*x.shape[:2], *w.out), "c", formula, name, "pool_max")
+    shape = *x.shape[:2], *w.out, *x.shape[2 + spatial :]
+    return compute_image(shape, "c", formula, name, "pool_max", blocked)
 
 
 def max_pool1d(
@@ -126,9 +147,13 @@ def max_pool2d(
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
+    layout: str = "NCHW",
 ) -> Tensor:
-    """Return the maximum over windows of ``x [N, C, H, W]``; padding never wins."""
-    return _max_pool(x, pool_size, strides, padding, dilation, ceil_mode, 2)
+    """Return the maximum over windows of ``x [N, C, H, W]``; padding never wins.
+
+    ``layout`` may have channels in blocks (``NCHW16c``).
+    """
+    return _max_pool(x, pool_size, strides, padding, dilation, ceil_mode, 2, layout)
 
 
 def max_pool3d(
@@ -152,20 +177,25 @@ def _avg_pool(
     ceil_mode: bool,
     count_include_pad: bool,
     spatial: int,
+    layout: str = "",
 ) -> Tensor:
     name = f"avg_pool{spatial}d"
+    blocked = _is_blocked(name, x, spatial, layout)
     w = _windows(name, x, spatial, pool_size, strides, padding, dilation, ceil_mode)
     if w.padded and any(step != 1 for step in w.dilation):
         raise VerifyError(f"{name}: dilation with padding is not supported")
-    source = pad(x, (0, 0, *w.before), (0, 0, *w.after), 0.0) if w.padded else x
+    source = _surrounded(x, w, 0.0)
     wide = fast_dtype(x.dtype)
     steps = w.steps()
 
     def summed(n: Expr, c: Expr, *place: Expr) -> Expr:
-        result: Expr = te.sum(cast_expr(source(n, c, *w.at(place, steps)), wide), axis=steps)
+        at = w.at(place[:spatial], steps)
+        value = cast_expr(source(n, c, *at, *place[spatial:]), wide)
+        result: Expr = te.sum(value, axis=steps)
         return result
 
-    total = compute_image((*x.shape[:2], *w.out), "c", summed, "pool_sum", "pool_sum")
+    shape = *x.shape[:2], *w.out, *x.shape[2 + spatial :]
+    total = compute_image(shape, "c", summed, "pool_sum", "pool_sum", blocked)
     _, limit_after = padding_of(padding, spatial)
 
     def count(place: Expr, a: int) -> Expr:
@@ -184,12 +214,12 @@ def _avg_pool(
         divisor: Expr = const(math.prod(w.kernel), wide)
         if w.padded and not whole:
             numbers: Expr = const(1)
-            for a, p in enumerate(place):
+            for a, p in enumerate(place[:spatial]):
                 numbers = numbers * count(p, a)
             divisor = cast_expr(numbers, wide)
         return cast_expr(total(n, c, *place) / divisor, x.dtype)
 
-    return compute_image(total.shape, "c", formula, name, "elemwise")
+    return compute_image(total.shape, "c", formula, name, "elemwise", blocked)
 
 
 def avg_pool1d(
@@ -213,13 +243,16 @@ def avg_pool2d(
     dilation: Any = 1,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
+    layout: str = "NCHW",
 ) -> Tensor:
     """Return the mean over windows of ``x [N, C, H, W]``.
 
     ``count_include_pad`` says whether padding counts as elements; what ``ceil_mode`` adds never
-    does.
+    does. ``layout`` may have channels in blocks (``NCHW16c``).
     """
-    return _avg_pool(x, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, 2)
+    return _avg_pool(
+        x, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, 2, layout
+    )
 
 
 def avg_pool3d(
@@ -249,21 +282,23 @@ def adaptive_windows(extent: int, size: int) -> list[tuple[int, int]]:
     return [(i * extent // size, -(-(i + 1) * extent // size)) for i in range(size)]
 
 
-def _adaptive_pool(x: Tensor, output_size: Any, spatial: int, largest: bool) -> Tensor:
+def _adaptive_pool(
+    x: Tensor, output_size: Any, spatial: int, largest: bool, layout: str = ""
+) -> Tensor:
     what = f"adaptive_{'max' if largest else 'avg'}_pool{spatial}d"
-    require_ndim(what, x, spatial + 2)
+    blocked = _is_blocked(what, x, spatial, layout)
     size = pair(output_size, spatial, "output_size")
     if set(size) == {1} and not largest:
         return mean(x, axis=tuple(range(2, spatial + 2)), keepdims=True)
-    extents = [as_int(extent) for extent in x.shape[2:]]
+    extents = [as_int(extent) for extent in x.shape[2 : 2 + spatial]]
     if any(extent is None for extent in extents):
         raise VerifyError(f"{what}: extents must be constant, got {list(x.shape[2:])}")
     known = [int(extent or 0) for extent in extents]
     if all(extent % s == 0 for extent, s in zip(known, size)):
         kernel = [extent // s for extent, s in zip(known, size)]
         if largest:
-            return _max_pool(x, kernel, kernel, 0, 1, False, spatial)
-        return _avg_pool(x, kernel, kernel, 0, 1, False, False, spatial)
+            return _max_pool(x, kernel, kernel, 0, 1, False, spatial, layout)
+        return _avg_pool(x, kernel, kernel, 0, 1, False, False, spatial, layout)
     names = axis_names(spatial)
     steps = [
         te.reduce_axis((0, max(end - begin for begin, end in adaptive_windows(extent, s))), f"r{n}")
@@ -275,26 +310,29 @@ def _adaptive_pool(x: Tensor, output_size: Any, spatial: int, largest: bool) -> 
         return place * known[a] // size[a], (place * known[a] + known[a] + size[a] - 1) // size[a]
 
     def reduced(n: Expr, c: Expr, *place: Expr) -> Expr:
-        begins, ends = zip(*(bounds(p, a) for a, p in enumerate(place)))
+        begins, ends = zip(*(bounds(p, a) for a, p in enumerate(place[:spatial])))
         at = [begin + step.var for begin, step in zip(begins, steps)]
         inside = and_(*(index < end for index, end in zip(at, ends)))
         reducer = te.max if largest else te.sum
-        result: Expr = reducer(cast_expr(x(n, c, *at), wide), axis=steps, where=inside)
+        result: Expr = reducer(
+            cast_expr(x(n, c, *at, *place[spatial:]), wide), axis=steps, where=inside
+        )
         return result
 
     name = "adaptive_max" if largest else "pool_sum"
-    total = compute_image((*x.shape[:2], *size), "c", reduced, name, name)
+    shape = *x.shape[:2], *size, *x.shape[2 + spatial :]
+    total = compute_image(shape, "c", reduced, name, name, blocked)
     if largest:
         return total
 
     def formula(n: Expr, c: Expr, *place: Expr) -> Expr:
         count: Expr = const(1)
-        for a, p in enumerate(place):
+        for a, p in enumerate(place[:spatial]):
             begin, end = bounds(p, a)
             count = count * (end - begin)
         return cast_expr(total(n, c, *place) / cast_expr(count, wide), x.dtype)
 
-    return compute_image(total.shape, "c", formula, what, "elemwise")
+    return compute_image(total.shape, "c", formula, what, "elemwise", blocked)
 
 
 def adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor:
@@ -302,9 +340,12 @@ def adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor:
     return _adaptive_pool(x, output_size, 1, False)
 
 
-def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
-    """Return means over windows of ``x [N, C, H, W]`` chosen so that the output has that size."""
-    return _adaptive_pool(x, output_size, 2, False)
+def adaptive_avg_pool2d(x: Tensor, output_size: Any, layout: str = "NCHW") -> Tensor:
+    """Return means over windows of ``x [N, C, H, W]`` chosen so that the output has that size.
+
+    ``layout`` may have channels in blocks (``NCHW16c``).
+    """
+    return _adaptive_pool(x, output_size, 2, False, layout)
 
 
 def adaptive_avg_pool3d(x: Tensor, output_size: Any) -> Tensor:
@@ -312,6 +353,9 @@ def adaptive_avg_pool3d(x: Tensor, output_size: Any) -> Tensor:
     return _adaptive_pool(x, output_size, 3, False)
 
 
-def adaptive_max_pool2d(x: Tensor, output_size: Any) -> Tensor:
-    """Return maxima over windows of ``x [N, C, H, W]`` chosen so that the output has that size."""
-    return _adaptive_pool(x, output_size, 2, True)
+def adaptive_max_pool2d(x: Tensor, output_size: Any, layout: str = "NCHW") -> Tensor:
+    """Return maxima over windows of ``x [N, C, H, W]`` chosen so that the output has that size.
+
+    ``layout`` may have channels in blocks (``NCHW16c``).
+    """
+    return _adaptive_pool(x, output_size, 2, True, layout)

@@ -17,10 +17,19 @@ def axis_names(spatial: int) -> tuple[str, ...]:
 
 
 def compute_image(
-    shape: Sequence[Any], channel: str, formula: Callable[..., Expr], name: str, tag: str
+    shape: Sequence[Any],
+    channel: str,
+    formula: Callable[..., Expr],
+    name: str,
+    tag: str,
+    blocked: bool = False,
 ) -> Tensor:
-    """Compute ``formula(n, channel, *place)``, with axes that are called so in programs."""
-    arguments = ", ".join(("n", channel, *axis_names(len(shape) - 2)))
+    """Compute ``formula(n, channel, *place)``, with axes that are called so in programs.
+
+    If channels are ``blocked``, the place within a block comes last.
+    """
+    lane = ("b",) if blocked else ()
+    arguments = ", ".join(("n", channel, *axis_names(len(shape) - 2 - len(lane)), *lane))
     scope: dict[str, Any] = {"formula": formula}
     named = eval(f"lambda {arguments}: formula({arguments})", scope)
     made: Tensor = compute(tuple(shape), named, name=name, tag=tag)

@@ -1,0 +1,56 @@
+"""``layout_transform``: the elements of a tensor in another order, given by a map of indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.relax.ops.common import known, require_ndim
+from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.support.errors import ScheduleError
+from tilewright.tir import IndexMap
+from tilewright.topi import layout as topi_layout
+
+
+def _as_text(x: Any, index_map: Any, pad_value: float | None) -> dict[str, Any]:
+    """Keep maps as text, which prints and parses."""
+    if not isinstance(index_map, (str, IndexMap)):
+        index_map = IndexMap.from_func(index_map, max(x.struct_info.ndim, 0))
+    if isinstance(index_map, IndexMap):
+        index_map = index_map.to_text()
+    return {"index_map": index_map}
+
+
+def _transformed(x: Any, index_map: str, pad_value: float | None) -> Any:
+    made = IndexMap.from_text(index_map)
+    result = made.map_ndarray(x)
+    if pad_value:
+        inside = made.map_ndarray(np.ones(x.shape, bool))
+        result = np.where(inside, result, np.asarray(pad_value, x.dtype))
+    return result
+
+
+@operator(
+    "layout_transform",
+    legalize=topi_layout.layout_transform,
+    numpy=_transformed,
+    prepare=_as_text,
+)
+def layout_transform(x: Tensor, index_map: str, pad_value: float | None = None) -> StructInfo:
+    """Move each element to where ``index_map`` says (a function, an ``IndexMap`` or its text).
+
+    Elements of the result to which nothing is mapped are ``pad_value``, which must be given if
+    there are any.
+    """
+    info: Any = x
+    shape = known(info)
+    try:
+        made = IndexMap.from_text(index_map)
+        require_ndim(info, len(made.initial_indices))
+        if pad_value is None:
+            made.inverse(shape)
+        return TensorStructInfo(made.map_shape(shape), info.dtype)
+    except ScheduleError as error:
+        raise InferenceError(str(error)) from None

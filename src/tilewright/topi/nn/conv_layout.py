@@ -1,0 +1,126 @@
+"""Convolutions of images whose channels are stored in blocks: ``NCHW16c`` with ``OIHW16i16o``.
+
+A block of output channels is a vector, whatever the image's width; its weights lie together, and so
+do the input channels that a pixel is summed over. Each of the three tensors may have blocks or not:
+a first layer reads ``NCHW`` and writes ``NCHW16c``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright import te
+from tilewright.ir import Expr, as_expr, as_int
+from tilewright.ir import cast as cast_expr
+from tilewright.support.errors import VerifyError
+from tilewright.te import Tensor, compute
+from tilewright.topi.layout import Layout, image_layout, layout_of
+from tilewright.topi.nn.pad import pad
+from tilewright.topi.utils import padding_of, pair, require_equal
+
+_WHAT = "conv2d"
+
+
+def kernel_layout_of(name: str, data: Layout, out: Layout) -> Layout:
+    """Read the layout of filters that fits those of the images."""
+    made = layout_of(name)
+    fits = made.axes == "OIHW" and all(size == 0 or axis in "OI" for axis, size in made.dims)
+    if not fits:
+        raise VerifyError(
+            f"{_WHAT}: kernel layout {name!r} is not supported, only OIHW with blocks of i and o"
+        )
+    for axis, image in (("I", data), ("O", out)):
+        if made.block(axis) not in (1, image.block("C")):
+            raise VerifyError(
+                f"{_WHAT}: blocks of {axis} in the kernel layout {name} differ from those of "
+                f"channels in {image.name}"
+            )
+    return made
+
+
+def check_groups(channels: Any, filters: Any, groups: int, block_in: int, block_out: int) -> bool:
+    """Whether blocks of channels lie within groups, or groups are single channels.
+
+    What a group has of input and output channels must be whole blocks; in a depthwise convolution
+    channels are as many as filters, and blocks of both are equal.
+    """
+    if groups == 1:
+        return True
+    c, f = as_int(as_expr(channels)), as_int(as_expr(filters))
+    if c is None or f is None:
+        return False
+    if groups == c == f:
+        return block_in == block_out
+    return (c // groups) % block_in == 0 and (f // groups) % block_out == 0
+
+
+def conv2d_in_layouts(
+    data: Tensor,
+    weight: Tensor,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    out_dtype: str | None,
+    data_layout: str,
+    kernel_layout: str,
+    out_layout: str,
+) -> Tensor:
+    """Convolve images and filters of any supported layouts; see :func:`topi.nn.conv2d`."""
+    x, y = image_layout(_WHAT, data_layout), image_layout(_WHAT, out_layout)
+    w = kernel_layout_of(kernel_layout, x, y)
+    image, kernel = x.extents(data.shape), w.extents(weight.shape)
+    channels, filters, taken = image["C"], kernel["O"], kernel["I"]
+    block_in, block_out = x.block("C"), y.block("C")
+    require_equal(f"{_WHAT}: channels", channels, taken * groups)
+    if not check_groups(channels, filters, groups, block_in, block_out):
+        raise VerifyError(
+            f"{_WHAT}: {groups} groups of {channels} channels and {filters} filters don't go with "
+            f"layouts {data_layout} and {out_layout}: groups must be whole blocks"
+        )
+    depthwise = groups > 1 and as_int(as_expr(taken)) == 1
+    stride, dilate = pair(strides, 2, "strides"), pair(dilation, 2, "dilation")
+    before, after = padding_of(padding, 2)
+    source = data
+    if any(before) or any(after):
+        inner = (0,) * (x.ndim - 4)
+        source = pad(data, (0, 0, *before, *inner), (0, 0, *after, *inner))
+    size = [kernel["H"], kernel["W"]]
+    out = [(source.shape[2 + a] - (size[a] - 1) * dilate[a] - 1) // stride[a] + 1 for a in range(2)]
+    rc = te.reduce_axis((0, 1 if depthwise else taken // block_in), "rc")
+    rh, rw = te.reduce_axis((0, size[0]), "rh"), te.reduce_axis((0, size[1]), "rw")
+    ri = None if depthwise or block_in == 1 else te.reduce_axis((0, block_in), "ri")
+    steps = [rc, rh, rw, *([] if ri is None else [ri])]
+    dtype = out_dtype or data.dtype
+
+    def formula(n: Expr, f: Expr, h: Expr, v: Expr, *lane: Expr) -> Expr:
+        within = lane[0] if lane else as_expr(0)
+        step = as_expr(0) if ri is None else ri.var
+        if depthwise:
+            block, element = f, within
+        else:
+            blocks = taken // block_in
+            group = f // (filters // groups // block_out) if groups > 1 else as_expr(0)
+            block, element = (group * blocks + rc.var if groups > 1 else rc.var), step
+        at = (h * stride[0] + rh.var * dilate[0], v * stride[1] + rw.var * dilate[1])
+        pixel = source(n, block, *at, *([element] if x.ndim > 4 else []))
+        place = {"H": (rh.var, 0), "W": (rw.var, 0), "I": (rc.var, step), "O": (f, within)}
+        sizes = {"H": 1, "W": 1, "I": block_in, "O": block_out}
+        taps = [_index(w, axis, size, *place[axis], sizes[axis]) for axis, size in w.dims]
+        result: Expr = te.sum(cast_expr(pixel, dtype) * cast_expr(weight(*taps), dtype), axis=steps)
+        return result
+
+    shape = y.shape({"N": image["N"], "C": filters, "H": out[0], "W": out[1]})
+    name, tag = f"{_WHAT}_nchwc", f"{_WHAT}_nchwc"
+    if y.ndim > 4:
+        return compute(shape, lambda n, f, h, w, b: formula(n, f, h, w, b), name=name, tag=tag)
+    return compute(shape, lambda n, f, h, w: formula(n, f, h, w), name=name, tag=tag)
+
+
+def _index(layout: Layout, axis: str, block: int, outer: Any, inner: Any, size: int) -> Any:
+    """Index along a dimension of what is element ``inner`` of block ``outer`` of an axis."""
+    if block:
+        return inner
+    if layout.block(axis) == size or size == 1:
+        return outer
+    return outer * size + inner
