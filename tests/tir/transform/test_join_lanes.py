@@ -111,3 +111,51 @@ def main(A: T.Buffer(({size},), "float32"), B: T.Buffer(({lanes},), "float32")):
     a, b = np.random.default_rng(1).standard_normal(size).astype("float32"), np.zeros(lanes, "f4")
     driver.compile(parse(text))(a, b)
     np.testing.assert_array_equal(b, a[::2])
+
+
+ROWS = """
+@T.prim_func
+def main(A: T.Buffer((3, {rows}, {n}), "{dtype}"), B: T.Buffer((3, {rows}), "{dtype}")):
+    part = T.allocate(({rows}, {n}), "{dtype}", scope="local")
+    for i in range(3):
+        for r in T.unroll({rows}):
+            for j in T.vectorized({n}):
+                part[r, j] = A[i, r, j] * T.{dtype}(2)
+        for r in T.vectorized({rows}):
+            B[i, r] = A[i, r, 0]
+        for l in range({n}):
+            for r in T.vectorized({rows}):
+                B[i, r] = {join}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize(("rows", "n"), [(2, 4), (2, 16), (4, 64), (8, 8), (8, 16), (16, 32)])
+def test_lanes_of_several_results_are_joined_together(rows: int, n: int, dtype: str) -> None:
+    join = "T.max(B[i, r], part[r, l])" if rows == 8 else "B[i, r] + part[r, l]"
+    mod = IRModule({"main": parse(ROWS.format(rows=rows, n=n, join=join, dtype=dtype))})
+    mod = transform.VectorizeLoop()(transform.FlattenBuffer()(mod))
+    after = transform.JoinLanes()(mod)
+    text = after["main"].script()
+    width = 8 if dtype == "float64" else 16
+    assert ("for l in" in text) == (rows > min(width, n))
+    a = (np.random.default_rng(0).standard_normal((3, rows, n)) * 100).astype(dtype)
+    first, second, third = (np.zeros((3, rows), dtype) for _ in range(3))
+    run(mod, a, first)
+    run(after, a, second)
+    driver.compile(after)(a, third)
+    np.testing.assert_allclose(second, first, rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(third, first, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("n", [4, 16])
+def test_extrema_of_several_results_keep_nan(n: int) -> None:
+    join = "T.max(B[i, r], part[r, l])"
+    mod = IRModule({"main": parse(ROWS.format(rows=4, n=n, join=join, dtype="float32"))})
+    a, out = (
+        np.random.default_rng(0).standard_normal((3, 4, n)).astype("f4"),
+        np.zeros((3, 4), "f4"),
+    )
+    a[0, 1, 2] = a[2, 3, 3] = np.nan
+    driver.compile(mod)(a, out)
+    np.testing.assert_array_equal(out, np.maximum(a[:, :, 0], 2 * a.max(2)))

@@ -24,6 +24,7 @@ from tilewright.dlight.cpu.blocks import (
     loads_of,
     parallelize,
     reads_along,
+    stores_of,
     stride_of,
     work_of,
 )
@@ -33,6 +34,7 @@ from tilewright.target import Target
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.transform.loop_partition import KEEP_WHOLE
 
 # Vectors of columns that are kept in registers for all rows, and that are summed at a time.
 _MOST_COLUMNS, _COLUMN_VECTORS = 16, 8
@@ -43,6 +45,10 @@ _ROW_VECTORS = (8, 4, 2, 1)
 _PER_LANE = 4
 # Steps of a short row that are written out.
 _UNROLLED = 8
+# Rows that are reduced together, by the most vectors that they have.
+_TOGETHER = ((8, 16), (32, 8), (128, 4))
+# Rows of so many elements need not be joined to longer ones.
+_LONG_ROW = 1024
 
 
 def schedule_reduction(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0) -> None:
@@ -81,10 +87,10 @@ def _vectorize(
         return _columns(sch, rv, spatial, reduce, vector, lanes, target)
     outer = [axis.loop for axis in spatial]
     sch.reorder(*outer, *(axis.loop for axis in reduce))
+    reduce = _joined_axes(sch, rv, reduce)
     if _is_row(block, reduce[-1], lanes):
-        _row(sch, rv, outer, reduce, lanes, skip)
-    else:
-        sch.decompose_reduction(rv, reduce[0].loop)
+        return _row(sch, rv, spatial, reduce, lanes, skip)
+    sch.decompose_reduction(rv, reduce[0].loop)
     return outer
 
 
@@ -159,49 +165,117 @@ def _rows_at_a_time(extent: int | None) -> int | None:
 def _is_row(block: Block, last: Axis, lanes: int) -> bool:
     """Whether the last axis is read as it lies, and long enough to be shared by lanes."""
     strides = {stride_of(x.indices, x.buffer, last.var) for x in loads_of(block)}
-    return 1 in strides and strides <= {0, 1} and (last.extent is None or last.extent >= 2 * lanes)
+    return 1 in strides and strides <= {0, 1} and (last.extent is None or last.extent > lanes // 4)
+
+
+def _joined_axes(sch: Schedule, rv: BlockRV, reduce: Sequence[Axis]) -> list[Axis]:
+    """Fuse the last axes of a reduction as far as what they read lies side by side."""
+    axes, loads = list(reduce), loads_of(sch.get(rv))
+    while len(axes) > 1:
+        outer, last = axes[-2:]
+        if outer.extent is None or last.extent is None or last.extent >= _LONG_ROW:
+            break
+        steps = [
+            (stride_of(x.indices, x.buffer, outer.var), stride_of(x.indices, x.buffer, last.var))
+            for x in loads
+        ]
+        if any(far is None or near is None or far != near * last.extent for far, near in steps):
+            break
+        fused = sch.fuse(outer.loop, last.loop)
+        axes[-2:] = [Axis(fused, last.var, last.kind, outer.extent * last.extent)]
+    return axes
 
 
 def _row(
     sch: Schedule,
     rv: BlockRV,
-    outer: Sequence[LoopRV],
+    spatial: Sequence[Axis],
     reduce: Sequence[Axis],
     lanes: int,
     skip: int,
-) -> None:
-    """Reduce every ``width``-th element in a lane of its own, then the lanes."""
-    width = _row_width(reduce[-1].extent, work_of(reduce), len(sch.get(rv).writes), lanes)
+) -> list[LoopRV]:
+    """Reduce every ``width``-th element in a lane of its own, then the lanes.
+
+    Several rows go together, so that the lanes of all are joined in one tree. Returns the loops
+    that may run in parallel.
+    """
+    outer = [axis.loop for axis in spatial]
+    buffers, extent = len(sch.get(rv).writes), reduce[-1].extent
+    rows = _rows_together(sch, rv, spatial, reduce, lanes)
+    width = _row_width(extent, work_of(reduce), buffers * rows, lanes)
+    members: list[LoopRV] = []
+    if rows > 1:
+        if rows != spatial[-1].extent:
+            outer[-1], row = sch.split(outer[-1], [None, rows])
+        else:
+            row = outer.pop()
+        members = [row]
     _, lane = sch.split(reduce[-1].loop, [None, width])
     while True:
         partial = sch.rfactor(lane, len(sch.get(rv).writes[0].region))
-        inner = axes_of(sch, partial, skip + len(outer)) or []
-        sch.reorder(
-            *(axis.loop for axis in inner if axis.is_reduce),
-            *(axis.loop for axis in inner if not axis.is_reduce),
-        )
-        init = sch.decompose_reduction(partial, sch.get_loops(partial)[skip + len(outer)])
-        sch.vectorize(sch.get_loops(partial)[-1])
-        sch.vectorize(sch.get_loops(init)[-1])
-        steps = as_int(sch.get(sch.get_loops(partial)[-2]).extent)
-        if steps is not None and steps <= _UNROLLED:
-            sch.unroll(sch.get_loops(partial)[-2])
-        if len(sch.get(rv).writes) == 1 or width <= lanes:
+        if outer:
+            outer = sch.get_loops(partial)[skip : skip + len(outer)]
+            sch.reverse_compute_at(rv, outer[-1])
+        _partial_results(sch, partial, skip + len(outer), len(members))
+        if buffers == 1 or width <= lanes:
             break
         # Tuples have no operation that joins the lanes of a vector: first the vectors are joined.
         _, lane = sch.split(sch.get_loops(rv)[-1], [None, lanes])
         width = lanes
-    if len(sch.get(rv).writes) > 1:
+    if buffers > 1:
         sch.decompose_reduction(rv, sch.get_loops(rv)[-1])
+    elif members:
+        row, lane = sch.get_loops(rv)[skip + len(outer) :]
+        sch.reorder(lane, row)
+        init = sch.decompose_reduction(rv, lane)
+        sch.vectorize(row)
+        sch.vectorize(sch.get_loops(init)[-1])
+    return outer
 
 
-def _row_width(extent: int | None, work: int, buffers: int, lanes: int) -> int:
+def _partial_results(sch: Schedule, partial: BlockRV, outer: int, members: int) -> None:
+    """Vectorise the block that reduces the elements of each lane, below ``outer`` loops."""
+    inner = axes_of(sch, partial, outer) or []
+    steps = [axis.loop for axis in inner if axis.is_reduce]
+    sch.reorder(*steps, *(axis.loop for axis in inner if not axis.is_reduce))
+    init = sch.decompose_reduction(partial, sch.get_loops(partial)[outer])
+    for rv in (partial, init):
+        loops = sch.get_loops(rv)
+        sch.vectorize(loops[-1])
+        if members:
+            sch.unroll(loops[-2])
+    extents = [as_int(sch.get(loop).extent) for loop in steps[-1:]]
+    if extents and extents[0] is not None and extents[0] * max(1, members) <= _UNROLLED:
+        sch.unroll(steps[-1])
+        # The end of a row that fills no vector is a step like the others, under a mask.
+        sch.annotate(steps[-1], KEEP_WHOLE, 1)
+
+
+def _rows_together(
+    sch: Schedule, rv: BlockRV, spatial: Sequence[Axis], reduce: Sequence[Axis], lanes: int
+) -> int:
+    """How many neighbouring rows to reduce at once; 1 if they are long, or no neighbours."""
+    block, extent = sch.get(rv), reduce[-1].extent
+    if not spatial or len(block.writes) > 1 or extent is None or spatial[-1].extent is None:
+        return 1
+    store = stores_of(block)[0]
+    if stride_of(store.indices, store.buffer, spatial[-1].var) != 1:
+        return 1
+    vectors = -(-work_of(reduce) // lanes)
+    most = next((rows for limit, rows in _TOGETHER if vectors <= limit), 1)
+    most = min(most, lanes, spatial[-1].extent)
+    while most > 1 and spatial[-1].extent % most:
+        most //= 2
+    return most
+
+
+def _row_width(extent: int | None, work: int, together: int, lanes: int) -> int:
     """Partial results of a row: more hide the latency better, and cost more to join."""
     if extent is None:
         return _ROW_VECTORS[1] * lanes
     for vectors in _ROW_VECTORS:
-        if buffers > 1 and vectors > 4:
-            continue  # of tuples there are several vectors for each
+        if vectors * together > _ROW_VECTORS[0] and vectors > 1:
+            continue  # several rows or buffers have as many each
         width = vectors * lanes
         if work >= _PER_LANE * width and extent >= width:
             return width

@@ -76,7 +76,7 @@ def cpu_pipeline(target: Target) -> Sequential:
             LoopPartition(),
             GuardAccumulation(),
             VectorizeLoop(target.vector_bits),
-            JoinLanes(),
+            JoinLanes(target.vector_bits),
             UnrollLoop(),
             TransposeTiles(),
             PromoteAccumulators(),

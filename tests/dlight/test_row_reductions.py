@@ -1,0 +1,92 @@
+"""Reductions over what lies side by side: rows of any length, several of them at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import dlight, driver, runtime, te, topi
+from tilewright.ir import IRModule, collect
+from tilewright.target import Target
+from tilewright.tir import For, PrimFunc
+
+TARGET = Target("native").with_options(num_cores=1)
+
+
+def scheduled(func: PrimFunc, cores: int = 1) -> IRModule:
+    target = TARGET.with_options(num_cores=cores)
+    return dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+
+
+def reduction(kind: str, shape: tuple[int, ...], axes: list[int], dtype: str) -> PrimFunc:
+    x = te.placeholder(shape, dtype, name="x")
+    return te.create_prim_func([x, getattr(topi, kind)(x, axis=axes)])
+
+
+def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    rng = np.random.default_rng(0)
+    if dtype.startswith("int"):
+        return rng.integers(-100, 100, shape, dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def compiled(func: PrimFunc, *arrays: np.ndarray[Any, Any], cores: int = 1) -> np.ndarray[Any, Any]:
+    out = func.buffers[-1]
+    result = runtime.empty(tuple(int(n.value) for n in out.shape), out.dtype)  # type: ignore[attr-defined]
+    module = driver.compile(scheduled(func, cores), TARGET.with_options(num_cores=cores))
+    module(*map(runtime.tensor, arrays), result)
+    return np.asarray(result.numpy())
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((32, 7, 7), [1, 2]),
+        ((48, 16), [1]),
+        ((3, 20, 33), [2]),
+        ((5, 100), [1]),
+        ((17, 64), [1]),
+        ((8, 3, 5, 2), [1, 2, 3]),
+        ((1, 130), [1]),
+        ((4, 40, 9), [0, 2]),
+        ((16, 1), [1]),
+        ((600, 130), [1]),
+    ],
+)
+def test_rows_of_all_lengths(shape: tuple[int, ...], axes: list[int], cores: int) -> None:
+    x = numbers(shape, "float32")
+    expected = x.astype("f8").sum(tuple(axes))
+    got = compiled(reduction("sum", shape, axes, "float32"), x, cores=cores)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int8"])
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_extrema_of_short_rows(kind: str, dtype: str) -> None:
+    x = numbers((32, 21), dtype)
+    got = compiled(reduction(kind, x.shape, [1], dtype), x)
+    np.testing.assert_array_equal(got, getattr(x, kind)(1))
+
+
+@pytest.mark.parametrize("width", [3, 16, 49, 200])
+def test_a_nan_reaches_the_result_of_its_row_only(width: int) -> None:
+    x = numbers((32, width), "float32")
+    x[5, width - 1] = x[30, 0] = np.nan
+    for kind in ("max", "sum"):
+        got = compiled(reduction(kind, x.shape, [1], "float32"), x)
+        assert np.flatnonzero(np.isnan(got)).tolist() == [5, 30]
+
+
+def test_the_whole_of_a_row_runs_in_parallel() -> None:
+    mod = scheduled(reduction("max", (1024, 1024), [1], "float32"), cores=2)
+    outermost = mod["main"].root.body
+    assert isinstance(outermost, For) and outermost.kind == "parallel"
+
+
+def test_short_rows_need_no_loop_over_their_elements() -> None:
+    mod = driver.lower(scheduled(reduction("mean", (2048, 7, 7), [1, 2], "float32")), TARGET)
+    extents = [str(loop.extent) for loop in collect(mod["main"].body, For)]
+    assert all(extent not in ("7", "49") for extent in extents)
