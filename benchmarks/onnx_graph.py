@@ -18,6 +18,7 @@ IR_VERSION = 11
 _TYPES = {
     "float32": TensorProto.FLOAT,
     "bfloat16": TensorProto.BFLOAT16,
+    "float16": TensorProto.FLOAT16,
     "int8": TensorProto.INT8,
     "uint8": TensorProto.UINT8,
     "int32": TensorProto.INT32,

@@ -118,7 +118,11 @@ def chosen(
         and (not families or workload.family in families)
     ]
     if not found:
-        raise SystemExit(f"no operator is called {only!r}; there are: {', '.join(WORKLOADS)}")
+        wanted = [f"whose name contains {only!r}"] if only else []
+        wanted += [f"of {', '.join(families)}"] if families else []
+        hint = "; without --quick there are more" if quick else ""
+        among = ", ".join(w.name for w in WORKLOADS.values() if w.quick or not quick)
+        raise SystemExit(f"no operator {' and '.join(wanted)}{hint}; there are: {among}")
     return found
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from benchmarks.workload import Array, Workload, data
 from tilewright import topi
+from tilewright.runtime import numpy_dtype
 
 
 def _reference(causal: bool, q: Array, k: Array, v: Array) -> Array:
@@ -21,9 +22,10 @@ def _reference(causal: bool, q: Array, k: Array, v: Array) -> Array:
     return np.asarray((e / e.sum(-1, keepdims=True)) @ v)
 
 
-def _plain(g: Any, causal: bool, groups: int, q: str, k: str, v: str) -> str:
+def _plain(g: Any, causal: bool, groups: int, kind: str, q: str, k: str, v: str) -> str:
     """The operator as exporters write it: products, a mask, a softmax."""
     heads, length, width = g.shape(k)[1:]
+    number = numpy_dtype(kind).type
     if groups > 1:
         for_all = g.integers([1, heads, groups, length, width])
         flat = g.integers([1, heads * groups, length, width])
@@ -33,11 +35,11 @@ def _plain(g: Any, causal: bool, groups: int, q: str, k: str, v: str) -> str:
             for x in (k, v)
         )
     turned = g.op("Transpose", k, perm=[0, 1, 3, 2])
-    scores = g.op("Mul", g.op("MatMul", q, turned), g.constant(np.float32(width**-0.5)))
+    scores = g.op("Mul", g.op("MatMul", q, turned), g.constant(number(width**-0.5)))
     if causal:
-        mask = np.triu(np.full((length, length), -np.inf, np.float32), 1)
+        mask = np.triu(np.full((length, length), -np.inf, number), 1)
         scores = g.op("Add", scores, g.constant(mask))
-    return str(g.op("MatMul", g.op("Softmax", scores, axis=-1), v))
+    return str(g.op("MatMul", g.op("Softmax", scores, axis=-1), v, dtype=kind))
 
 
 def _attention(
@@ -48,15 +50,16 @@ def _attention(
     width: int,
     groups: int = 1,
     causal: bool = False,
+    kind: str = "float32",
 ) -> Workload:
     share = 0.5 * (1 + 1 / queries) if causal else 1.0
     return Workload(
         f"attention {name}",
         "attention",
         (
-            data(1, heads, queries, width),
-            data(1, heads // groups, keys, width),
-            data(1, heads // groups, keys, width),
+            data(1, heads, queries, width, dtype=kind),
+            data(1, heads // groups, keys, width, dtype=kind),
+            data(1, heads // groups, keys, width, dtype=kind),
         ),
         lambda q, k, v: topi.nn.scaled_dot_product_attention(
             q, k, v, causal_mask="TopLeft" if causal else None
@@ -66,10 +69,12 @@ def _attention(
             q, k, v, is_causal=causal, enable_gqa=groups > 1
         ),
         (
-            lambda g, q, k, v: g.op("Attention", q, k, v, is_causal=int(causal)),
-            lambda g, q, k, v: _plain(g, causal, groups, q, k, v),
+            lambda g, q, k, v: g.op("Attention", q, k, v, is_causal=int(causal), dtype=kind),
+            lambda g, q, k, v: _plain(g, causal, groups, kind, q, k, v),
         ),
         4.0 * heads * queries * keys * width * share,
+        kind="bfloat16" if kind == "bfloat16" else "float32",
+        out_dtype=kind,
         needs=("nn.scaled_dot_product_attention",),
     )
 
@@ -79,4 +84,11 @@ WORKLOADS = (
     _attention("16x1024x64 causal", 16, 1024, 1024, 64, causal=True),
     _attention("16x1x64, 2048 cached", 16, 1, 2048, 64),
     _attention("32x1x128, 8 heads of 2048 cached", 32, 1, 2048, 128, groups=4),
+    _attention("bf16 12x128x64", 12, 128, 128, 64, kind="bfloat16"),
+    _attention("bf16 16x1024x64 causal", 16, 1024, 1024, 64, causal=True, kind="bfloat16"),
+    _attention(
+        "bf16 32x1x128, 8 heads of 2048 cached", 32, 1, 2048, 128, groups=4, kind="bfloat16"
+    ),
+    _attention("fp16 12x128x64", 12, 128, 128, 64, kind="float16"),
+    _attention("fp16 32x1x128, 8 heads of 2048 cached", 32, 1, 2048, 128, groups=4, kind="float16"),
 )

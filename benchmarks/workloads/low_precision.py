@@ -1,4 +1,4 @@
-"""Products and convolutions of bf16, int8 and int4 with wide accumulation."""
+"""Products and convolutions of bf16, fp16, int8 and int4 with wide accumulation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.workloads.conv import conv_reference
 from tilewright import topi
 
 
-def _int8_gemm(m: int, n: int, k: int, left: str) -> Workload:
+def _int8_gemm(m: int, n: int, k: int, left: str, quick: bool = False) -> Workload:
     return Workload(
         f"gemm {'u8' if left == 'uint8' else 's8'}xs8 {m}x{n}x{k}",
         "int8",
@@ -25,24 +25,50 @@ def _int8_gemm(m: int, n: int, k: int, left: str) -> Workload:
         out_dtype="int32",
         numpy=None,
         needs=("matmul:out_dtype",),
+        quick=quick,
     )
 
 
-def _bf16_gemm(m: int, n: int, k: int) -> Workload:
+def _float_gemm(kind: str, m: int, n: int, k: int, quick: bool = False) -> Workload:
+    """A product of 16-bit floats; peers round the result to 16 bits, so do we."""
     return Workload(
-        f"gemm bf16 {m}x{n}x{k}",
-        "bf16",
-        (data(m, k, dtype="bfloat16"), weight(k, n, dtype="bfloat16")),
-        lambda a, b: topi.matmul(a, b, out_dtype="float32"),
+        f"{'gemv' if m == 1 else 'gemm'} {_SHORT[kind]} {m}x{n}x{k}",
+        _SHORT[kind],
+        (data(m, k, dtype=kind), weight(k, n, dtype=kind)),
+        lambda a, b: topi.matmul(a, b),
         lambda a, b: a @ b,
         lambda torch, F, a, b: a @ b,
-        (lambda g, a, b: g.op("MatMul", a, b, dtype="bfloat16"),),
+        (lambda g, a, b: g.op("MatMul", a, b, dtype=kind),),
         2.0 * m * n * k,
-        kind="bfloat16",
+        kind=_UNITS[kind],
+        out_dtype=kind,
         numpy=None,
-        tolerance=1e-2,  # peers round the result to bf16
-        needs=("matmul:out_dtype",),
+        tolerance=_LIMIT[kind],
+        quick=quick,
     )
+
+
+def _float_batch(kind: str, batch: int, m: int, n: int, k: int) -> Workload:
+    return Workload(
+        f"batch_matmul {_SHORT[kind]} {batch}x{m}x{n}x{k}",
+        _SHORT[kind],
+        (data(batch, m, k, dtype=kind), data(batch, k, n, dtype=kind)),
+        lambda a, b: topi.nn.batch_matmul(a, b, transpose_b=False),
+        lambda a, b: a @ b,
+        lambda torch, F, a, b: a @ b,
+        (lambda g, a, b: g.op("MatMul", a, b, dtype=kind),),
+        2.0 * batch * m * n * k,
+        kind=_UNITS[kind],
+        out_dtype=kind,
+        numpy=None,
+        tolerance=_LIMIT[kind],
+    )
+
+
+_SHORT = {"bfloat16": "bf16", "float16": "fp16"}
+#: What multiplies them: CPUs have no sums in float32 of products of fp16.
+_UNITS = {"bfloat16": "bfloat16", "float16": "float32"}
+_LIMIT = {"bfloat16": 1e-2, "float16": 2e-3}
 
 
 def _conv(
@@ -85,7 +111,7 @@ def _unpack(packed: Array) -> Array:
     return np.asarray(wide - 8)
 
 
-def _int4_gemv(n: int, k: int) -> Workload:
+def _int4(m: int, n: int, k: int, quick: bool = False) -> Workload:
     def in_torch(torch: Any, F: Any, x: Any, packed: Any, zeros: Any) -> Any:
         return torch.ops.aten._weight_int4pack_mm_for_cpu(x, packed, GROUP, zeros)
 
@@ -107,29 +133,41 @@ def _int4_gemv(n: int, k: int) -> Workload:
         return str(g.op("MatMul", x, g.op("Transpose", w, perm=[1, 0])))
 
     return Workload(
-        f"gemv int4 1x{n}x{k} groups of {GROUP}",
+        f"{'gemv' if m == 1 else 'gemm'} int4 {m}x{n}x{k} groups of {GROUP}",
         "int4",
-        (data(1, k), Input((n, k // 2), "uint8", weight=True), weight(n, k // GROUP)),
+        (data(m, k), Input((n, k // 2), "uint8", weight=True), weight(n, k // GROUP)),
         lambda x, packed, scale: topi.nn.dense_int4(x, packed, scale),
         lambda x, packed, scale: x @ (_unpack(packed) * np.repeat(scale, GROUP, 1)).T,
         in_torch,
         (in_nbits, in_blocks),
-        2.0 * n * k,
+        2.0 * m * n * k,
         numpy=None,
+        quick=quick,
         torch_prepare=prepare,
         tolerance=2e-2,  # peers compute in bf16 or quantise the operand
     )
 
 
 WORKLOADS = (
-    _int8_gemm(512, 512, 512, "uint8"),
+    _int8_gemm(512, 512, 512, "uint8", quick=True),
     _int8_gemm(512, 512, 512, "int8"),
     _int8_gemm(128, 768, 3072, "uint8"),
+    _int8_gemm(197, 197, 64, "uint8"),
+    _int8_gemm(1, 4096, 4096, "uint8"),
     _conv("int8", 64, 56, 64, 3),
     _conv("int8", 256, 14, 1024, 1),
-    _bf16_gemm(512, 512, 512),
-    _bf16_gemm(128, 768, 3072),
+    _float_gemm("bfloat16", 512, 512, 512, quick=True),
+    _float_gemm("bfloat16", 128, 768, 3072),
+    _float_gemm("bfloat16", 197, 197, 64),
+    _float_gemm("bfloat16", 333, 77, 129),
+    _float_gemm("bfloat16", 1, 4096, 4096),
+    _float_batch("bfloat16", 12, 128, 64, 128),
     _conv("bfloat16", 64, 56, 64, 3),
     _conv("bfloat16", 256, 14, 1024, 1),
-    _int4_gemv(4096, 4096),
+    _float_gemm("float16", 512, 512, 512),
+    _float_gemm("float16", 197, 197, 64),
+    _float_gemm("float16", 1, 4096, 4096),
+    _float_batch("float16", 12, 128, 64, 128),
+    _int4(1, 4096, 4096, quick=True),
+    _int4(32, 4096, 4096),
 )
