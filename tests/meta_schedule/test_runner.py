@@ -14,6 +14,7 @@ import pytest
 from tilewright import driver, te
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, TensorArg
 from tilewright.codegen.llvm.package import build_module
+from tilewright.ir import IRModule
 from tilewright.meta_schedule.arg_info import (
     ArgInfo,
     ScalarInfo,
@@ -34,6 +35,7 @@ from tilewright.runtime import Module
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
+from tilewright.tir.schedule import Schedule
 
 TARGET = Target("native").with_options(num_cores=1)
 CONFIG = EvaluatorConfig(repeat=2, min_repeat_ms=0.5, retries=0)
@@ -152,6 +154,36 @@ def test_clearly_slower_candidates_are_given_up_early(runner: LocalRunner) -> No
     assert raced.run_secs is not None and len(raced.run_secs) == 1
     (measured,) = runner.run([RunnerInput(big, reference, best_seconds=1.0)])
     assert measured.run_secs is not None and len(measured.run_secs) == 2
+
+
+def test_a_race_takes_turns_and_drops_what_is_wrong_or_far_behind(
+    runner: LocalRunner, right: Module
+) -> None:
+    size = 1 << 14
+    func = double(size)
+    fast, args = driver.compile(func, TARGET), arg_infos(func)
+    wrong = driver.compile(double(size, factor=2.1), TARGET)
+    scalar = Schedule(IRModule({"main": func}))
+    (loop,) = scalar.get_loops(scalar.get_block("B"))
+    outer, inner = scalar.split(loop, [None, 512])
+    scalar.reorder(inner, outer)  # from one cache line to another
+    slow = driver.compile(scalar.mod, TARGET)
+    reference = Reference("race", fast, args)
+    results = runner.race([RunnerInput(m, reference) for m in (fast, wrong, slow, fast)], rounds=6)
+    assert [result.reason for result in results] == [None, "wrong", None, None]
+    counts = [len(result.run_secs or ()) for result in results]
+    assert counts[1] == 0 and 3 <= counts[2] <= 6
+    assert max(counts[0], counts[3]) == 6
+    assert runner.race([], rounds=6) == []
+
+
+def test_a_crash_in_a_race_is_everyones_failure_and_survived(
+    runner: LocalRunner, reference: Reference, right: Module
+) -> None:
+    entries = [RunnerInput(module, reference) for module in (right, crashing())]
+    results = runner.race(entries, rounds=2)
+    assert [result.reason for result in results] == ["crash", "crash"]
+    assert run(runner, reference, right)[0].run_secs
 
 
 def test_results_come_one_by_one_and_a_runner_can_be_used_again(

@@ -393,13 +393,59 @@ def test_tuning_starts_from_the_rules_and_never_ends_below_them() -> None:
     assert rule is not None and seen[0] == rule.trace.as_python()
 
 
-def test_the_best_are_measured_again_in_turn() -> None:
-    (context,) = contexts(Listed(3))
+def finals(seconds: Sequence[float], again: Sequence[float], **options: Any) -> Any:
+    """Tune a task with so many candidates; then what the last comparison measures."""
+    (context,) = contexts(Listed(len(seconds) - options.get("rules", 0)))
+    context.start_from_rules = bool(options.pop("rules", 0))
     scheduler = RoundRobin()
-    runner = FakeRunner(3e-3, 1e-3, 2e-3, 1e-3, 5e-4, 2e-3, 1e-3, 4e-3, 3e-3)
-    database = tune(scheduler, [context], 3, runner=runner, final_rounds=2)
+    runner = FakeRunner(*seconds, *again)
+    database = tune(scheduler, [context], len(seconds), runner=runner, final_rounds=2, **options)
     (task,) = scheduler.tasks
-    assert task.trials == 3 and task.best_seconds == 5e-4
-    # Three candidates, and new records for the two that turned out faster than before.
-    times = [record.run_secs for record in database.get_all_tuning_records()]
-    assert times == [(3e-3,), (1e-3,), (2e-3,), (1e-3,), (5e-4,)]
+    assert task.trials == len(seconds)
+    return context, task, database
+
+
+def test_the_best_are_compared_in_turn_and_the_winner_is_used() -> None:
+    # By order of the first times: 1, 2, 3 ms. Then the second one turns out to be the fastest.
+    context, task, database = finals([3e-3, 1e-3, 2e-3], [2e-3, 1e-3, 3e-3, 2e-3, 1.2e-3, 3e-3])
+    records = database.get_all_tuning_records()
+    assert [record.run_secs for record in records] == [
+        *((3e-3,), (1e-3,), (2e-3,)),
+        (1e-3, 1.2e-3),
+    ]
+    best = database.query_tuning_record(context.mod, TARGET)
+    assert best is records[-1] and best.decided and not records[0].decided
+    assert best.trace.as_json() == records[2].trace.as_json()
+    assert task.best_seconds == 1.2e-3
+
+
+def test_a_candidate_must_clearly_beat_the_rules() -> None:
+    for gain, wins in ((1.01, False), (1.04, True)):
+        slow, fast = 1e-3 * gain, 1e-3
+        # The rule's schedule comes first, in the comparison as well.
+        context, _, database = finals([2e-3, 1e-3], [slow, fast, slow, fast], rules=1)
+        rule = context.rule_schedule()
+        assert rule is not None
+        best = database.query_tuning_record(context.mod, TARGET)
+        assert best.decided
+        assert (best.trace.as_json() != rule.trace.simplified().as_json()) == wins
+
+
+def test_the_comparison_holds_what_the_rules_make_and_what_was_known() -> None:
+    first, _, database = finals([1e-3, 2e-3], [1e-3, 2e-3, 1e-3, 2e-3])
+    known = database.query_tuning_record(first.mod, TARGET)
+    # Another run: two contenders more, which are no trials.
+    strategy = Listed(8)
+    (context,) = contexts(strategy)
+    context.start_from_rules = True
+    runner, scheduler = FakeRunner(5e-3), RoundRobin()
+    tune(scheduler, [context], 2, runner=runner, database=database, final_rounds=1)
+    assert scheduler.tasks[0].trials == 2
+    assert len(runner.known) >= 2 + 3
+    assert database.query_tuning_record(first.mod, TARGET) is not known
+
+
+def test_nothing_is_decided_if_the_best_do_not_run_again() -> None:
+    context, _, database = finals([2e-3, 1e-3], ["crash"])
+    best = database.query_tuning_record(context.mod, TARGET)
+    assert best.run_secs == (1e-3,) and not best.decided

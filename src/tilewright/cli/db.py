@@ -45,6 +45,7 @@ def _row(record: TuningRecord) -> dict[str, Any]:
         "workload": record.workload.hash[:12],
         "function": _summary(record),
         "seconds": record.best_seconds if record.is_valid() else None,
+        "decided": record.decided,
         "target": None if record.target is None else str(record.target),
         "time": record.provenance.get("time"),
         "version": record.provenance.get("version"),
@@ -92,9 +93,7 @@ def _best(database: JSONDatabase) -> list[TuningRecord]:
     found: dict[tuple[str, str], TuningRecord] = {}
     for record in database.get_all_tuning_records():
         key = (record.workload.hash, str(record.target))
-        if record.is_valid() and (
-            key not in found or record.best_seconds < found[key].best_seconds
-        ):
+        if record.is_valid() and (key not in found or record.rank < found[key].rank):
             found[key] = record
     return list(found.values())
 
@@ -107,7 +106,7 @@ def _best(database: JSONDatabase) -> list[TuningRecord]:
 def verify_command(work_dir: str, every: bool, as_json: bool) -> None:
     """Replay the records in WORK_DIR, run them and compare with the unscheduled programs.
 
-    The fastest record of each workload, or all. Records for CPU features that this machine doesn't
+    The best record of each workload, or all. Records for CPU features that this machine doesn't
     have are skipped. The exit code is 1 if a record is wrong.
     """
     database = _open(work_dir)

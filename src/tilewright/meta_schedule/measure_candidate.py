@@ -10,7 +10,11 @@ from tilewright.tir.schedule import Schedule
 
 @dataclass(frozen=True, eq=False)
 class MeasureCandidate:
-    """A complete schedule (postprocs applied) and the arguments to measure it with."""
+    """A complete schedule (postprocs applied) and the arguments to measure it with.
+
+    ``by_rule`` says that it is what untuned code would be.
+    """
 
     sch: Schedule
     args_info: tuple[ArgInfo, ...]
+    by_rule: bool = False

@@ -46,7 +46,7 @@ class Database:
     def get_top_k(
         self, workload: Workload, top_k: int, target: Target | None = None
     ) -> list[TuningRecord]:
-        """Return the best valid records of a workload, fastest first."""
+        """Return the best valid records of a workload, by rank, best first."""
         raise NotImplementedError(f"{type(self).__name__} must define get_top_k")
 
     def get_all_tuning_records(self) -> list[TuningRecord]:
@@ -99,9 +99,7 @@ class Database:
         best: dict[tuple[str, str], TuningRecord] = {}
         for record in self.get_all_tuning_records():
             key = (record.workload.hash, str(record.target))
-            if record.is_valid() and (
-                key not in best or record.best_seconds < best[key].best_seconds
-            ):
+            if record.is_valid() and (key not in best or record.rank < best[key].rank):
                 best[key] = record
         for record in best.values():
             workload = destination.commit_workload(record.workload.mod)

@@ -64,9 +64,9 @@ class MemoryDatabase(Database):
     def get_top_k(
         self, workload: Workload, top_k: int, target: Target | None = None
     ) -> list[TuningRecord]:
-        """Return the best valid records of a workload, fastest first."""
+        """Return the best valid records of a workload, best first."""
         found = [r for r in self._by_workload.get(workload, ()) if suits(r, target)]
-        return sorted(found, key=lambda record: record.best_seconds)[:top_k]
+        return sorted(found, key=lambda record: record.rank)[:top_k]
 
     def get_all_tuning_records(self) -> list[TuningRecord]:
         """Return all records, oldest first."""

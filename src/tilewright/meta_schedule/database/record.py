@@ -136,13 +136,19 @@ class Workload:
         return f"Workload({self.hash[:12]})"
 
 
-def provenance(verified: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Say where a record comes from: version, machine, time, how it was verified."""
+def provenance(
+    verified: Mapping[str, Any] | None = None, *, decided: bool = False
+) -> dict[str, Any]:
+    """Say where a record comes from: version, machine, time, how it was verified.
+
+    ``decided`` says that it won a comparison; see ``TuningRecord.rank``.
+    """
     return {
         "version": tilewright.__version__,
         "machine": f"{platform.machine()} {platform.system()}",
-        "time": round(time.time(), 3),
+        "time": round(time.time(), 6),
         "verified": dict(verified or {}),
+        **({"decided": True} if decided else {}),
     }
 
 
@@ -167,6 +173,23 @@ class TuningRecord:
             return math.inf
         ordered = sorted(self.run_secs)
         return ordered[len(ordered) // 2]
+
+    @property
+    def decided(self) -> bool:
+        """Whether the schedule won a comparison of the best, the rules' schedule among them."""
+        return self.provenance.get("decided") is True
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """What records of a workload are ordered by, the best first.
+
+        The winner of the latest comparison comes first. Times from before it were taken one at a
+        time, so that a lucky one may be lower.
+        """
+        if self.decided:
+            time_ = self.provenance.get("time")
+            return 0, -float(time_) if isinstance(time_, (int, float)) else 0.0
+        return 1, self.best_seconds
 
     def is_valid(self) -> bool:
         """Whether the record holds a real measurement."""

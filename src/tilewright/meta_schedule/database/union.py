@@ -11,7 +11,7 @@ from tilewright.tir import PrimFunc
 
 
 class UnionDatabase(Database):
-    """Answers with the fastest record that any of its databases holds."""
+    """Answers with the best record that any of its databases holds."""
 
     def __init__(self, *databases: Database) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class UnionDatabase(Database):
             if database.has_workload(workload.mod):
                 own = database.commit_workload(workload.mod)
                 found += database.get_top_k(own, top_k, target)
-        return sorted(found, key=lambda record: record.best_seconds)[:top_k]
+        return sorted(found, key=lambda record: record.rank)[:top_k]
 
     def get_all_tuning_records(self) -> list[TuningRecord]:
         """Return the records of all databases, in their order."""
@@ -52,11 +52,11 @@ class UnionDatabase(Database):
     def query_tuning_record(
         self, mod: IRModule | PrimFunc, target: Target | None = None
     ) -> TuningRecord | None:
-        """Return the fastest record that any database has."""
+        """Return the best record that any database has."""
         found = [database.query_tuning_record(mod, target) for database in self.databases]
         return min(
             (record for record in found if record is not None),
-            key=lambda record: record.best_seconds,
+            key=lambda record: record.rank,
             default=None,
         )
 

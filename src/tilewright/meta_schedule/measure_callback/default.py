@@ -43,7 +43,8 @@ class AddToDatabase(MeasureCallback):
                         "against": "unscheduled program",
                         "relative_difference": result.error_ratio,
                         "trusted_timing": result.trusted,
-                    }
+                    },
+                    decided=result.decided,
                 ),
             )
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.packing import PackedOperand
@@ -23,11 +23,11 @@ class EvaluatorConfig:
     """
 
     repeat: int = 3
-    min_repeat_ms: float = 20.0
+    min_repeat_ms: float = 10.0
     flush_cache_bytes: int = 0
-    race_factor: float = 3.0
+    race_factor: float = 2.0
     max_spread: float = 0.2
-    retries: int = 2
+    retries: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,8 @@ class RunnerResult:
     ``reason`` is ``"wrong"`` (disagrees with the unscheduled program), ``"run"`` (raised an
     error), ``"crash"`` (its process died) or ``"timeout"``. ``error_ratio`` is the largest
     difference from the reference relative to its largest value. ``trusted`` is false if the
-    machine was too noisy for the spread that was asked for.
+    machine was too noisy for the spread that was asked for. ``decided`` is true if the candidate
+    won the comparison of a task's best ones.
     """
 
     run_secs: tuple[float, ...] | None
@@ -73,6 +74,7 @@ class RunnerResult:
     reason: str | None = None
     error_ratio: float | None = None
     trusted: bool = True
+    decided: bool = False
 
 
 class NoReferenceError(TuneError):
@@ -88,6 +90,22 @@ class Runner:
         Raises ``NoReferenceError`` if an unscheduled program can't be run.
         """
         raise NotImplementedError(f"{type(self).__name__} must define run")
+
+    def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
+        """Check inputs of one task, and measure them in turn; one value per round each.
+
+        One that falls far behind may have fewer values.
+        """
+        results = list(self.run(list(inputs) * rounds))
+        if len(results) != rounds * len(inputs):
+            raise TuneError(f"{type(self).__name__} gave fewer results than inputs")
+        made = []
+        for number in range(len(inputs)):
+            own = results[number :: len(inputs)]
+            failed = next((result for result in own if not result.run_secs), None)
+            seconds = tuple(sorted(r.run_secs)[len(r.run_secs) // 2] for r in own if r.run_secs)
+            made.append(failed or replace(own[0], run_secs=seconds))
+        return made
 
     def close(self) -> None:
         """Release processes; the runner starts them again when used."""

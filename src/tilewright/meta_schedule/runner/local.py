@@ -90,6 +90,21 @@ class LocalRunner(Runner):
                 best[key] = min(known or result.run_secs[0], *result.run_secs)
             yield result
 
+    def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
+        """Check and measure inputs of one task in turn, all within the worker."""
+        if not inputs:
+            return []
+        reference = inputs[0].reference
+        threads = self._threads(reference)
+        self._set_task(reference, threads)
+        entries = [(item.module, item.packed) for item in inputs]
+        request = ("race", entries, reference.key, rounds, self.evaluator_config)
+        try:
+            made: list[RunnerResult] = self._ask(request, self.timeout_sec * len(inputs), threads)
+        except _Ended as ended:
+            made = [RunnerResult(None, str(ended), ended.reason)] * len(inputs)
+        return made
+
     def _threads(self, reference: Reference) -> int:
         if self.num_threads is not None:
             return self.num_threads

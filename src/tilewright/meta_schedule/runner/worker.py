@@ -14,6 +14,7 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -32,6 +33,10 @@ _TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 6e-
 
 # A candidate that is to be given up as slow gets so many calls or so much time before.
 _RACE_CALLS, _RACE_SECONDS = 20, 2e-3
+
+# In a race: how much of a measurement's time a turn takes, and after how many rounds a candidate
+# that takes so many times the best one's time is out.
+_BURST_SHARE, _ROUNDS_BEFORE_OUT, _FAR_BEHIND = 0.25, 3, 1.1
 
 
 def read_message(stream: BinaryIO) -> Any:
@@ -190,15 +195,82 @@ def evaluate(
     packed: Sequence[PackedOperand] = (),
 ) -> RunnerResult:
     """Check one candidate, then time it."""
+    checked = _checked(module, task, packed)
+    if checked.failure is not None:
+        return checked.failure
+    assert checked.made is not None
+    try:
+        seconds, trusted = _time(module, _with(task.timing, checked.made), best, config)
+    except Exception as error:  # as above
+        return RunnerResult(None, f"{type(error).__name__}: {error}", "run")
+    return RunnerResult(seconds, None, None, checked.ratio, trusted)
+
+
+def race(
+    entries: Sequence[tuple[Module, Sequence[PackedOperand]]],
+    task: _Task,
+    rounds: int,
+    config: EvaluatorConfig,
+) -> list[RunnerResult]:
+    """Check candidates, then time them in turn: what disturbs a round disturbs all of them.
+
+    Those that are far behind after some rounds are timed no more.
+    """
+    checked = [_checked(module, task, packed) for module, packed in entries]
+    calls = [
+        None if item.made is None else (_entry(module).ffi, _with(task.timing, item.made))
+        for (module, _), item in zip(entries, checked)
+    ]
+    seconds: list[list[float]] = [[] for _ in entries]
+    alive = [number for number, call in enumerate(calls) if call is not None]
+    for turn in range(rounds):
+        for number in alive if turn % 2 == 0 else reversed(alive):
+            call = calls[number]
+            assert call is not None
+            seconds[number].append(_burst(*call, config.min_repeat_ms * _BURST_SHARE))
+        if turn + 1 >= _ROUNDS_BEFORE_OUT and alive:
+            best = min(_middle(seconds[number]) for number in alive)
+            alive = [n for n in alive if _middle(seconds[n]) <= _FAR_BEHIND * best]
+    return [
+        item.failure or RunnerResult(tuple(times), None, None, item.ratio)
+        for times, item in zip(seconds, checked)
+    ]
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A candidate's packed operands if it agrees with the reference; else why it doesn't run."""
+
+    made: dict[int, Any] | None = None
+    ratio: float | None = None
+    failure: RunnerResult | None = None
+
+
+def _checked(module: Module, task: _Task, packed: Sequence[PackedOperand]) -> _Checked:
     try:
         made = task.pack(module, packed)
         ratio, wrong = task.disagreement(module, made)
-        if wrong is not None:
-            return RunnerResult(None, wrong, "wrong", ratio)
-        seconds, trusted = _time(module, _with(task.timing, made), best, config)
     except Exception as error:  # whatever a candidate raises is its result
-        return RunnerResult(None, f"{type(error).__name__}: {error}", "run")
-    return RunnerResult(seconds, None, None, ratio, trusted)
+        return _Checked(failure=RunnerResult(None, f"{type(error).__name__}: {error}", "run"))
+    if wrong is not None:
+        return _Checked(failure=RunnerResult(None, wrong, "wrong", ratio))
+    return _Checked(made, ratio)
+
+
+def _burst(function: Any, arguments: list[Any], milliseconds: float) -> float:
+    """Return the mean seconds of as many calls as take about so long; the first one warms up."""
+    start = time.perf_counter()
+    function(*arguments)
+    first = time.perf_counter() - start
+    count = max(1, int(1e-3 * milliseconds / max(first, 1e-7)))
+    start = time.perf_counter()
+    for _ in range(count):
+        function(*arguments)
+    return (time.perf_counter() - start) / count
+
+
+def _middle(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]
 
 
 def main() -> None:
@@ -223,6 +295,9 @@ def main() -> None:
                 write_message(stdout, None)
             except Exception as error:  # reported to the parent, which refuses the task
                 write_message(stdout, f"{type(error).__name__}: {error}")
+        elif kind == "race":
+            entries, key, *limits = rest
+            write_message(stdout, race(entries, tasks[key], *limits))
         else:
             module, key, *options = rest
             write_message(stdout, evaluate(module, tasks[key], *options))

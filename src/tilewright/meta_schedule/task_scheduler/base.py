@@ -23,6 +23,7 @@ from tilewright.meta_schedule.runner import (
     RunnerInput,
     RunnerResult,
 )
+from tilewright.meta_schedule.task_scheduler.finals import Finalist, contenders, winner
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
@@ -31,17 +32,8 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 # Fewer trials than this tell little about a task.
 _FIRST_BATCH = 4
-# When a task ends, so many of its best candidates (and the rule-based one) are measured again.
-_FINALISTS = 3
-
-
-@dataclass(frozen=True, eq=False)
-class Finalist:
-    """A measured candidate that may be measured again."""
-
-    seconds: float
-    candidate: MeasureCandidate
-    build: BuilderResult
+# When a task ends, so many of its best candidates (and the rule-based one) are compared.
+_FINALISTS = 4
 
 
 @dataclass(eq=False)
@@ -63,6 +55,7 @@ class TaskRecord:
     error: str | None = None
     prepared: bool = False
     finalists: list[Finalist] = field(default_factory=list)
+    rule: Finalist | None = None
 
     @property
     def name(self) -> str:
@@ -78,11 +71,11 @@ class TaskRecord:
 class TaskScheduler:
     """Base of task schedulers: subclasses say which task is next.
 
-    When the trials are spent, the best candidates of each task are measured ``final_rounds`` times
-    again, in turn: they were first measured at different times, when other things ran too.
+    When the trials are spent, the best candidates of each task and what the rules make of it are
+    measured in turn, ``final_rounds`` times (0: not at all); see ``finals``.
     """
 
-    final_rounds = 2
+    final_rounds = 12
 
     def __init__(self) -> None:
         self.tasks: list[TaskRecord] = []
@@ -152,7 +145,7 @@ class TaskScheduler:
                     if task.trials >= max_trials_per_task:
                         self._finish(task)
                 for task in self.tasks:
-                    self._play_off(task, runner, callbacks, progress)
+                    self._play_off(task, builder, runner, callbacks, progress)
             except KeyboardInterrupt:
                 self.interrupted = True
                 progress.message("interrupted; everything measured so far is kept")
@@ -287,7 +280,7 @@ class TaskScheduler:
         if task.trials == 0 and not math.isfinite(task.best_seconds):
             sch = task.context.rule_schedule()
             if sch is not None:
-                first.append(MeasureCandidate(sch, task.context.args_info))
+                first.append(MeasureCandidate(sch, task.context.args_info, by_rule=True))
         if len(first) == count:
             return first
         found = task.context.search_strategy.generate_measure_candidates(count - len(first))
@@ -310,39 +303,52 @@ class TaskScheduler:
         build: BuilderResult,
         result: RunnerResult,
     ) -> None:
-        """Keep the best candidates, and the task's first one."""
-        if result.run_secs is not None:
-            task.finalists.append(Finalist(_median(result.run_secs), candidate, build))
-            first, *others = task.finalists
-            others.sort(key=lambda item: item.seconds)
-            task.finalists = [first, *others[:_FINALISTS]]
+        """Keep the best candidates, and the one by rule."""
+        if result.run_secs is None:
+            return
+        made = Finalist(_median(result.run_secs), candidate, build)
+        if candidate.by_rule:
+            task.rule = made
+        task.finalists = sorted([*task.finalists, made], key=lambda item: item.seconds)
+        del task.finalists[_FINALISTS:]
 
     def _play_off(
         self,
         task: TaskRecord,
+        builder: Builder,
         runner: Runner,
         callbacks: Sequence[MeasureCallback],
         progress: Progress,
     ) -> None:
-        """Measure the best candidates of a task in turn, so that noise doesn't choose among them.
+        """Compare the best candidates of a task with what the rules make; record who wins.
 
-        A candidate that turns out faster than was known gets a new record; these measurements are
-        no trials.
+        These measurements are no trials.
         """
-        if len(task.finalists) < 2 or task.error is not None or self.final_rounds < 1:
+        if self.final_rounds < 1 or not task.finalists or task.error is not None:
             return
         progress.working(task, "comparing the best")
-        entries = task.finalists * self.final_rounds
-        known = {entry.candidate: entry.seconds for entry in task.finalists}
-        candidates = [entry.candidate for entry in entries]
-        built = [entry.build for entry in entries]
-        for candidate, build, result in self._measured(task, candidates, built, runner, None):
-            if result.run_secs is None or _median(result.run_secs) >= known[candidate]:
-                continue
-            known[candidate] = _median(result.run_secs)
-            task.best_seconds = min(task.best_seconds, known[candidate])
-            for callback in callbacks:
-                callback.on_result(self, task, candidate, build, result)
+        entries = contenders(task.context, task.finalists, task.rule, self.database, builder)
+        inputs = [self._runner_input(task, entry.candidate, entry.build, None) for entry in entries]
+        try:
+            results = runner.race([item for item in inputs if item is not None], self.final_rounds)
+        except NoReferenceError as error:
+            logger.warning("task %s: the best can't be compared: %s", task.name, error)
+            return
+        won = winner(entries, results)
+        if won is None:
+            logger.warning("task %s: none of the best could be measured again", task.name)
+            return
+        entry, result = won
+        assert result.run_secs is not None
+        task.best_seconds = _median(result.run_secs)
+        logger.info(
+            "task %s: of %d, %s is best",
+            task.name,
+            len(entries),
+            "what the rules make" if entry.by_rule else "a candidate",
+        )
+        for callback in callbacks:
+            callback.on_result(self, task, entry.candidate, entry.build, result)
 
     def _measured(
         self,
@@ -356,13 +362,11 @@ class TaskScheduler:
 
         ``best`` is the time that lets the runner stop early, ``None`` if it must not.
         """
-        assert task.reference is not None
         inputs = [
-            RunnerInput(build.module, task.reference, best, split_packing(candidate.sch.mod)[1])
+            self._runner_input(task, candidate, build, best)
             for candidate, build in zip(candidates, built)
-            if build.module is not None
         ]
-        runs = runner.run(inputs)
+        runs = runner.run([item for item in inputs if item is not None])
         for candidate, build in zip(candidates, built):
             if build.module is None:
                 result = RunnerResult(None, build.error, build.reason)
@@ -372,6 +376,16 @@ class TaskScheduler:
                     raise TuneError(f"{type(runner).__name__} gave fewer results than inputs")
                 result = answer
             yield candidate, build, result
+
+    @staticmethod
+    def _runner_input(
+        task: TaskRecord, candidate: MeasureCandidate, build: BuilderResult, best: float | None
+    ) -> RunnerInput | None:
+        assert task.reference is not None
+        if build.module is None:
+            return None
+        packed = split_packing(candidate.sch.mod)[1]
+        return RunnerInput(build.module, task.reference, best, packed)
 
 
 def _median(seconds: Sequence[float]) -> float:

@@ -1,0 +1,101 @@
+"""The last comparison of a task: its best candidates, the database's, and the rules' schedule.
+
+Candidates are first measured one at a time, minutes apart, while other things run too; the lowest
+of sixty-four such times is a lucky one. So the best few are built once more where necessary and
+measured in turn, in one process. What the rules make without any search is among them, and a
+candidate replaces it only when it is clearly faster.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.ir import structural_hash
+from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
+from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.runner import RunnerResult
+from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.support.errors import ScheduleError
+from tilewright.tir.schedule import Schedule
+
+# By how much of its time a candidate must beat the rules' schedule to be used in its place.
+MARGIN = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class Finalist:
+    """A candidate that agreed with the reference, and its time when it was first measured."""
+
+    seconds: float
+    candidate: MeasureCandidate
+    build: BuilderResult
+
+
+@dataclass(frozen=True, eq=False)
+class Contender:
+    """Takes part in the last comparison; ``by_rule`` is what the rules make."""
+
+    candidate: MeasureCandidate
+    build: BuilderResult
+    by_rule: bool = False
+
+
+def contenders(
+    context: TuneContext,
+    finalists: Sequence[Finalist],
+    rule: Finalist | None,
+    database: Database | None,
+    builder: Builder,
+) -> list[Contender]:
+    """Return who takes part, each program once: the rules' schedule comes first."""
+    found: dict[str, Contender] = {}
+
+    def add(candidate: MeasureCandidate, build: BuilderResult | None, by_rule: bool) -> None:
+        key = structural_hash(candidate.sch.mod)
+        if key in found:
+            return
+        if build is None:
+            (build,) = builder.build([BuilderInput(candidate.sch.mod, context.target)])
+        if build.module is not None:
+            found[key] = Contender(candidate, build, by_rule)
+
+    if rule is not None:
+        add(rule.candidate, rule.build, True)
+    elif (schedule := context.rule_schedule()) is not None:
+        add(MeasureCandidate(schedule, context.args_info), None, True)
+    for item in finalists:
+        add(item.candidate, item.build, False)
+    known = None if database is None else _known(context, database)
+    if known is not None:
+        add(MeasureCandidate(known, context.args_info), None, False)
+    return list(found.values())
+
+
+def _known(context: TuneContext, database: Database) -> Schedule | None:
+    """The best schedule that the database holds for a task, if it replays."""
+    try:
+        return database.query_schedule(context.mod, context.target)
+    except ScheduleError:
+        return None
+
+
+def winner(
+    entries: Sequence[Contender], results: Sequence[RunnerResult], margin: float = MARGIN
+) -> tuple[Contender, RunnerResult] | None:
+    """Return who won and with which times, marked as decided; ``None`` if nobody could be run.
+
+    Times of one round belong together, so that shares of time are compared, round by round.
+    """
+    times = {n: result.run_secs for n, result in enumerate(results) if result.run_secs}
+    if not times:
+        return None
+    best = min(times, key=lambda number: statistics.median(times[number]))
+    base = next((number for number in times if entries[number].by_rule), None)
+    if base is not None and base != best:
+        gains = [old / new for old, new in zip(times[base], times[best])]
+        if statistics.median(gains) < 1.0 + margin:
+            best = base
+    return entries[best], replace(results[best], decided=True)
