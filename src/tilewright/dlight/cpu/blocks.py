@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -163,8 +164,11 @@ def inline_injective(sch: Schedule) -> None:
         consumers = sch.get_consumers(rv)
         if not consumers or SEPARATE in block.annotations:
             continue
-        to_injective = all(is_injective(sch, consumer) for consumer in consumers)
-        if not to_injective and (has_branch(block) or not _only_moves(block)):
+        seldom = all(
+            is_injective(sch, consumer) or _iterates_alike(block, sch.get(consumer))
+            for consumer in consumers
+        )
+        if not seldom and (has_branch(block) or not _only_moves(block)):
             continue
         if len(consumers) > 1 and is_costly(block):
             continue
@@ -172,6 +176,17 @@ def inline_injective(sch: Schedule) -> None:
             sch.compute_inline(rv)
         except ScheduleError:
             continue  # it stays a block of its own, which is always right
+
+
+def _iterates_alike(producer: Block, consumer: Block) -> bool:
+    """Whether two blocks run equally often, so that a reduction reads an element once."""
+    sizes = []
+    for block in (producer, consumer):
+        extents = [item.dom.extent for item in block.iter_vars]
+        fixed = math.prod(value for e in extents if (value := as_int(e)) is not None)
+        symbolic = sorted(repr(e) for e in extents if as_int(e) is None)
+        sizes.append((fixed, symbolic))
+    return sizes[0] == sizes[1]
 
 
 def _only_moves(block: Block) -> bool:

@@ -1,0 +1,44 @@
+"""Where the CPU rules compute intermediate elements: at their use, or once beforehand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright import dlight, driver, runtime, te, topi
+from tilewright.ir import IRModule, collect
+from tilewright.target import Target
+from tilewright.tir import Block, PrimFunc
+
+TARGET = Target("native").with_options(num_cores=1)
+
+
+def scheduled(func: PrimFunc) -> PrimFunc:
+    rules = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=TARGET)
+    result = rules(IRModule({"main": func}))["main"]
+    assert isinstance(result, PrimFunc)
+    return result
+
+
+def names(func: PrimFunc) -> set[str]:
+    return {block.name for block in collect(func.body, Block)}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shape", [(6, 40), (129, 257), (1, 1)])
+def test_products_are_made_where_a_sum_reads_them(shape: tuple[int, int], axis: int) -> None:
+    a, b = (te.placeholder(shape, "float32", name=name) for name in "ab")
+    product = te.compute(shape, lambda i, j: a[i, j] * b[i, j], name="product")
+    func = scheduled(te.create_prim_func([a, b, topi.sum(product, axis=axis)]))
+    assert "product" not in names(func)
+    x, y = np.random.default_rng(0).standard_normal((2, *shape)).astype("float32")
+    out = runtime.empty((shape[1 - axis],))
+    driver.compile(func, TARGET)(x, y, out)
+    expected = (x.astype("f8") * y).sum(axis)
+    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_operands_that_a_product_reads_often_are_made_beforehand() -> None:
+    a, b = (te.placeholder((64, 64), "float32", name=name) for name in "ab")
+    shifted = te.compute((64, 64), lambda i, j: a[i, j] + 1.0, name="shifted")
+    assert "shifted" in names(scheduled(te.create_prim_func([a, b, topi.matmul(shifted, b)])))
