@@ -90,3 +90,28 @@ def test_short_rows_need_no_loop_over_their_elements() -> None:
     mod = driver.lower(scheduled(reduction("mean", (2048, 7, 7), [1, 2], "float32")), TARGET)
     extents = [str(loop.extent) for loop in collect(mod["main"].body, For)]
     assert all(extent not in ("7", "49") for extent in extents)
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 24), (6, 16), (5, 40), (4, 1), (1, 3000), (12, 130)])
+@pytest.mark.parametrize("kind", ["softmax", "log_softmax"])
+def test_rows_of_softmax_go_together(kind: str, shape: tuple[int, ...]) -> None:
+    x = te.placeholder(shape, "float32", name="x")
+    func = te.create_prim_func([x, getattr(topi.nn, kind)(x)])
+    a = 5 * numbers(shape, "float32")
+    powers = np.exp(a.astype("f8") - a.max(-1, keepdims=True))
+    expected = powers / powers.sum(-1, keepdims=True)
+    expected = np.log(expected) if kind == "log_softmax" else expected
+    np.testing.assert_allclose(compiled(func, a), expected, rtol=3e-6, atol=1e-6)
+
+
+def test_what_is_not_a_number_fills_its_row_of_a_softmax_only() -> None:
+    x = te.placeholder((8, 24), "float32", name="x")
+    func = te.create_prim_func([x, topi.nn.softmax(x)])
+    a = numbers((8, 24), "float32")
+    a[1, 3] = a[4, 0] = a[4, 9] = np.nan
+    a[6, 5] = np.inf
+    a[7, 5] = -np.inf
+    got = compiled(func, a)
+    assert np.isnan(got).all(1).tolist() == [False, True, False, False, True, False, True, False]
+    assert np.isnan(got).any(1).tolist() == np.isnan(got).all(1).tolist()
+    assert got[7, 5] == 0

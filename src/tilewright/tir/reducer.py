@@ -204,6 +204,8 @@ register_reducer("sum", lambda x, y: x + y, lambda t: const(0, t))
 register_reducer("prod", lambda x, y: x * y, lambda t: const(1, t))
 register_reducer("min", minimum, max_value)
 register_reducer("max", maximum, min_value)
+# A comparison and a choice, which is one instruction, where a NaN doesn't count.
+register_reducer("max_of_numbers", lambda x, y: select(y > x, y, x), min_value)
 register_reducer("all", and_, lambda t: const(True, t), accepts=_is_bool)
 register_reducer("any", or_, lambda t: const(False, t), accepts=_is_bool)
 for _name, _neutral in (

@@ -36,8 +36,13 @@ _VECTORS = 4
 _PARTS = 16
 
 
-def schedule_injective(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0) -> None:
-    """Vectorise along the innermost loop; with ``skip == 0`` run the outer loops in parallel."""
+def schedule_injective(
+    sch: Schedule, rv: BlockRV, target: Target, skip: int = 0, vectors: int = _VECTORS
+) -> None:
+    """Vectorise along the innermost loop, up to so many vectors a step.
+
+    With ``skip == 0`` the outer loops run in parallel; otherwise that many loops are left alone.
+    """
     axes = axes_of(sch, rv, skip)
     if not axes:
         return
@@ -47,7 +52,7 @@ def schedule_injective(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0
     lanes = target.vector_lanes(max(8, _moving_bits(block, last)))
     tiled = False
     if can_vectorize(block, last):
-        size = vector_extent(last.extent, lanes, _VECTORS * lanes)
+        size = vector_extent(last.extent, lanes, vectors * lanes)
         if skip == 0 and _is_flat(block, axes):
             last = Axis(sch.fuse(*(axis.loop for axis in axes)), last.var, last.kind, None)
             outer, size = [], _flat_vector(axes, lanes)

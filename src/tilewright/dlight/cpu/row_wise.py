@@ -10,6 +10,7 @@ from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
+    element_bits,
     inline_injective,
     is_injective,
     leaf_blocks,
@@ -21,6 +22,9 @@ from tilewright.dlight.cpu.reduction import schedule_reduction
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
+
+# Rows that go together, by the most vectors that they have.
+_TOGETHER = ((16, 4), (64, 2))
 
 
 class RowWise(ScheduleRule):
@@ -42,16 +46,38 @@ class RowWise(ScheduleRule):
             return NotApplicable("the stages do not share leading axes")
         if rows == len(axes):
             return NotApplicable("nothing is left within a row")
-        row = axes[rows - 1].loop
-        if rows > 1:
-            row = sch.fuse(*(axis.loop for axis in axes[:rows]))
+        outer = [axis.loop for axis in axes[:rows]]
+        together = self._together(sch, blocks, axes[:rows], axes[rows:], target)
+        if together > 1:
+            outer[-1], _ = sch.split(outer[-1], [None, together])
+        elif rows > 1:
+            outer = [sch.fuse(*outer)]
         for rv in reversed(blocks[:-1]):
-            sch.compute_at(rv, row)
+            sch.compute_at(rv, outer[-1])
         work = work_of(axes)
         for rv in blocks:
-            self._within_row(sch, rv, target)
-        parallelize(sch, [sch.get_loops(last)[0]], target, 4 * work)
+            self._within_row(sch, rv, target, len(outer), together > 1)
+        parallelize(sch, sch.get_loops(last)[: len(outer)], target, 4 * work)
         return sch
+
+    def _together(
+        self,
+        sch: Schedule,
+        blocks: list[BlockRV],
+        rows: list[Axis],
+        columns: list[Axis],
+        target: Target,
+    ) -> int:
+        """How many rows to go through at once: short ones would wait for their own results."""
+        extent, width = rows[-1].extent, work_of(columns)
+        if extent is None or any(axis.extent is None for axis in columns):
+            return 1
+        bits = max(element_bits(sch.get(rv)) for rv in blocks)
+        vectors = -(-width // target.vector_lanes(bits))
+        most = next((count for limit, count in _TOGETHER if vectors <= limit), 1)
+        while most > 1 and extent % most:
+            most //= 2
+        return most
 
     def _shared_rows(self, sch: Schedule, blocks: list[BlockRV], axes: list[Axis]) -> int | None:
         """Return how many leading axes all stages have in common."""
@@ -70,8 +96,15 @@ class RowWise(ScheduleRule):
                     return None
         return shared or None
 
-    def _within_row(self, sch: Schedule, rv: BlockRV, target: Target) -> None:
-        if is_injective(sch, rv):
-            schedule_injective(sch, rv, target, skip=1)
-        else:
-            schedule_reduction(sch, rv, target, skip=1)
+    def _within_row(
+        self, sch: Schedule, rv: BlockRV, target: Target, outer: int, several: bool
+    ) -> None:
+        if not is_injective(sch, rv):
+            schedule_reduction(sch, rv, target, skip=outer)
+            return
+        schedule_injective(sch, rv, target, skip=outer, vectors=1 if several else 4)
+        loops = sch.get_loops(rv)[outer:]
+        if several and len(loops) > 2:
+            sch.reorder(*loops[1:-1], loops[0])
+        if several:
+            sch.unroll(loops[0])

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith import detect_linear_equation
 from tilewright.ir import (
+    GT,
     Add,
     Broadcast,
     Expr,
@@ -25,6 +27,7 @@ from tilewright.ir import (
     Min,
     Mutator,
     Ramp,
+    Select,
     Shuffle,
     Var,
     as_int,
@@ -40,21 +43,46 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import SERIAL, Allocate, BufferStore, For, LetStmt, Stmt
 from tilewright.tir.transform.base import FunctionTransform, uses_any
 
-_JOINS: dict[type, str] = {
-    Add: "vector_reduce_add",
-    Max: "vector_reduce_max",
-    Min: "vector_reduce_min",
+Combine = Callable[[Any, Any], Expr]
+
+# The operation of a join, and what reduces all lanes of a vector by it.
+_JOINS: dict[type, tuple[str, Combine]] = {
+    Add: ("vector_reduce_add", operator.add),
+    Max: ("vector_reduce_max", maximum),
+    Min: ("vector_reduce_min", minimum),
 }
 _DTYPES = ("float32", "float64", "int32", "int64", "uint32", "uint64")
-_COMBINE: dict[type, Callable[[Expr, Expr], Expr]] = {
-    Add: operator.add,
-    Max: maximum,
-    Min: minimum,
-}
 #: More elements than that are a reduction of their own, not the lanes of one.
 MAX_LANES = 128
 # Shuffles within parts of a register of so many bits come first: they are the quickest.
 _PART_BITS = 128
+
+
+@dataclass(frozen=True)
+class _Join:
+    """``combine(total, part)``; ``name`` is the operator that does it for all lanes, if any."""
+
+    total: Expr
+    part: Expr
+    combine: Combine
+    name: str | None
+
+
+def _join_of(value: Expr) -> _Join | None:
+    """Take the value of a join apart."""
+    known = _JOINS.get(type(value))
+    if known is not None:
+        return _Join(value.a, value.b, known[1], known[0])  # type: ignore[attr-defined]
+    if type(value) is Select and type(value.condition) is GT:
+        part, total = value.true_value, value.false_value
+        above = value.condition
+        if expr_equal(above.a, part) and expr_equal(above.b, total):
+            return _Join(total, part, _greater_number, None)
+    return None
+
+
+def _greater_number(total: Expr, part: Expr) -> Expr:
+    return Select(part > total, part, total)
 
 
 class JoinLanes(FunctionTransform):
@@ -91,14 +119,13 @@ class _Joiner(Mutator):
         lanes, start, store = as_int(loop.extent), as_int(loop.min), loop.body
         if loop.kind != SERIAL or lanes is None or start is None or type(store) is not BufferStore:
             return None
-        value = store.value
-        name = _JOINS.get(type(value))
-        if name is None or not 4 <= lanes <= MAX_LANES or lanes & (lanes - 1):
+        join = _join_of(store.value)
+        if join is None or not 4 <= lanes <= MAX_LANES or lanes & (lanes - 1):
             return None
-        total, part = value.a, value.b  # type: ignore[attr-defined]
+        total, part = join.total, join.part
         if type(total) is not BufferLoad or type(part) is not BufferLoad:
             return None
-        if dtypes.element_of(value.dtype) not in _DTYPES:
+        if dtypes.element_of(store.value.dtype) not in _DTYPES:
             return None
         if (
             total.buffer.data is not store.buffer.data
@@ -117,21 +144,26 @@ class _Joiner(Mutator):
             return None
         base = linear[1] + start if start else linear[1]
         if isinstance(index, Ramp):
-            return self._several(store, part, index.replace(base=base), lanes)
+            return self._several(store, join, index.replace(base=base), lanes)
+        if join.name is None:
+            rows = Ramp(base, const(lanes), 1)
+            return self._several(store, join, rows, lanes)
         vector = BufferLoad(part.buffer, (Ramp(base, const(1), lanes),))
-        made = call(name, vector, dtype=value.dtype)
-        joined: BufferStore = store.replace(value=value.replace(b=made))
+        made = call(join.name, vector, dtype=store.value.dtype)
+        joined: BufferStore = store.replace(value=join.combine(total, made))
         return joined
 
-    def _several(self, store: BufferStore, part: BufferLoad, rows: Ramp, lanes: int) -> Stmt | None:
+    def _several(self, store: BufferStore, join: _Join, rows: Ramp, lanes: int) -> Stmt | None:
         """Join the lanes of several results, whose parts are ``rows.stride`` apart."""
+        part = join.part
+        assert isinstance(part, BufferLoad)
         bits = dtypes.bits_of(part.buffer.dtype)
         stride, count, width = as_int(rows.stride), rows.lanes, self.vector_bits // bits
         if stride is None or stride < lanes or count & (count - 1) or width * bits < _PART_BITS:
             return None
         if isinstance(store.indices[0], Broadcast) or count > min(width, lanes):
             return None
-        tree = _Tree(type(store.value), min(width, lanes), _PART_BITS // bits)
+        tree = _Tree(join.combine, min(width, lanes), _PART_BITS // bits)
         vectors = []
         for row in range(count):
             start = rows.base + stride * row
@@ -140,8 +172,10 @@ class _Joiner(Mutator):
                 for piece in range(0, lanes, tree.width)
             ]
             vectors.append(tree.sum(pieces))
-        joined = store.value.replace(b=tree.join(vectors))  # type: ignore[attr-defined]
-        made: Stmt = store.replace(value=joined)
+        value = tree.join(vectors)
+        if count == 1:
+            value = Shuffle((value,), (0,))
+        made: Stmt = store.replace(value=join.combine(join.total, value))
         for var, value in reversed(tree.lets):
             made = LetStmt(var, value, made)
         return made
@@ -150,8 +184,8 @@ class _Joiner(Mutator):
 class _Tree:
     """Joins the lanes of vectors; collects the steps as variables."""
 
-    def __init__(self, kind: type, width: int, part: int) -> None:
-        self.combine = _COMBINE[kind]
+    def __init__(self, combine: Combine, width: int, part: int) -> None:
+        self.combine = combine
         self.width = width
         self.part = min(part, width)
         self.lets: list[tuple[Var, Expr]] = []

@@ -9,6 +9,9 @@ from tilewright.te import Tensor, compute
 from tilewright.topi.elementwise import fast_dtype
 from tilewright.topi.utils import normal_axis
 
+# A NaN need not be the maximum of its row: the row's sum is NaN in any case.
+_max = te.reducer("max_of_numbers")
+
 
 def _parts(x: Tensor, axis: int) -> tuple[int, str, Tensor, Tensor]:
     """Maximum along the axis, and sum of the exponentials of what lies below it."""
@@ -21,7 +24,7 @@ def _parts(x: Tensor, axis: int) -> tuple[int, str, Tensor, Tensor]:
         return (*i[:axis], index, *i[axis:])
 
     top = compute(
-        outer, lambda *i: te.max(x(*along(i, k.var)), axis=k), name="softmax_max", tag="comm_reduce"
+        outer, lambda *i: _max(x(*along(i, k.var)), axis=k), name="softmax_max", tag="comm_reduce"
     )
     j = te.reduce_axis((0, x.shape[axis]), "k")
     total = compute(
@@ -48,7 +51,7 @@ def softmax(x: Tensor, axis: int = -1) -> Tensor:
         return (*i[:axis], index, *i[axis:])
 
     k, j = (te.reduce_axis((0, x.shape[axis]), "k") for _ in range(2))
-    top = compute(outer, lambda *i: te.max(x(*along(i, k.var)), axis=k), name="softmax_max")
+    top = compute(outer, lambda *i: _max(x(*along(i, k.var)), axis=k), name="softmax_max")
     powers = compute(
         x.shape,
         lambda *i: te.exp(cast_expr(x(*i), wide) - cast_expr(top(*drop(i)), wide)),
