@@ -12,9 +12,9 @@ from tilewright import dlight, driver, te, topi
 from tilewright.dlight.cpu import QuotientAxes, SlidingWindow
 from tilewright.dlight.cpu.blocks import axes_of, is_injective, leaf_blocks
 from tilewright.dlight.cpu.quotient_axes import divisors_of
-from tilewright.ir import FloorMod, IRModule, collect
+from tilewright.ir import FloorMod, IRModule, Mul, collect
 from tilewright.target import Target
-from tilewright.tir import Allocate, For, IfThenElse, PrimFunc
+from tilewright.tir import Allocate, BufferStore, For, IfThenElse, PrimFunc
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
 
@@ -42,9 +42,9 @@ def arrays(*shapes: tuple[int, ...]) -> list[Any]:
     return [rng.standard_normal(shape).astype("float32") for shape in shapes]
 
 
-def agree(func: PrimFunc, inputs: list[Any], expected: Any) -> None:
+def agree(func: PrimFunc, inputs: list[Any], expected: Any, target: Target = TARGET) -> None:
     out = np.full(expected.shape, 7.0, "float32")
-    driver.compile(func, TARGET)(*inputs, out)
+    driver.compile(func, target)(*inputs, out)
     np.testing.assert_allclose(out, expected, rtol=2e-5, atol=2e-5)
 
 
@@ -200,6 +200,34 @@ def test_transposed_convolutions(
     expected = F.conv_transpose2d(torch.from_numpy(x).double(), torch.from_numpy(w).double(), None,
                                   stride, padding, extra).numpy()  # fmt: skip
     agree(made, [x, w], expected)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "extra", "size", "filters"),
+    [(3, 2, 1, 0, (9, 12), 40), (4, 2, 1, 0, (5, 37), 64), (5, 3, 1, 1, (7, 8), 33)],
+)
+def test_rows_of_transposed_convolutions_are_written_whole(
+    kernel: int, stride: int, padding: int, extra: int, size: tuple[int, int], filters: int,
+    cores: int,
+) -> None:  # fmt: skip
+    """Places of all remainders are put together again before the tiles are written."""
+    x, w = arrays((2, 16, *size), (16, filters, kernel, kernel))
+    target = TARGET.with_options(num_cores=cores)
+    func = function(
+        lambda a, b: topi.nn.conv2d_transpose(a, b, stride, padding, extra), x.shape, w.shape
+    ).with_attr("layout_free_buffers", [1])
+    made = scheduled(func, QuotientAxes(), target)
+    assert made.buffers[-1] in {
+        store.buffer for store in collect(made.body, BufferStore) if not _is_strided(store)
+    }
+    expected = F.conv_transpose2d(torch.from_numpy(x).double(), torch.from_numpy(w).double(), None,
+                                  stride, padding, extra).numpy()  # fmt: skip
+    agree(made, [x, w], expected, target)
+
+
+def _is_strided(store: BufferStore) -> bool:
+    return any(collect(index, Mul) for index in store.indices)
 
 
 def test_a_transposed_convolution_keeps_its_epilogue() -> None:

@@ -175,6 +175,41 @@ def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
         sch.parallel(sch.get_loops("B")[0])
 
 
+ROWS_OF_PAIRS = """
+@T.prim_func
+def main(A: T.Buffer((3, 4, 2, 6), "float32"), C: T.Buffer((3, 8, 6), "float32")):
+    B = T.alloc_buffer((3, 8, 6), "float32")
+    for f, i, k, r in T.grid(3, 4, 6, 2):
+        with T.block("B"):
+            vf, vi, vr, vk = T.axis.remap("SSSS", [f, i, r, k])
+            B[vf, WRITTEN, vk] = A[vf, vi, vr, vk] + T.float32(1)
+    for f, i, k in T.grid(3, 8, 6):
+        with T.block("C"):
+            vf, vi, vk = T.axis.remap("SSS", [f, i, k])
+            C[vf, vi, vk] = B[vf, vi, vk] * T.float32(2)
+"""
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_an_index_of_quotient_and_remainder_is_made_inside(guarded: bool) -> None:
+    """Both places of a pair are made in one iteration, so the rows of others aren't needed."""
+    before = parse(ROWS_OF_PAIRS.replace("WRITTEN", "vi * 2 + vr"))
+    sch = Schedule(before, check=True)
+    f, i, k, _ = sch.get_loops("B")
+    if guarded:
+        sch.split(k, [None, 4])
+    sch.reverse_compute_at("C", i)
+    sch.parallel(sch.fuse(f, i))
+    check(sch, before)
+
+
+def test_an_index_with_overlaps_is_not_made_inside() -> None:
+    """Of rows ``i + r`` each comes from two iterations."""
+    sch = Schedule(parse(ROWS_OF_PAIRS.replace("WRITTEN", "vi + vr")))
+    with pytest.raises(ScheduleError):
+        sch.reverse_compute_at("C", sch.get_loops("B")[1])
+
+
 def test_unroll_is_always_allowed():
     sch = Schedule(matmul())
     sch.unroll(sch.get_loops("C")[-1])

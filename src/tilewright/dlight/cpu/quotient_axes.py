@@ -55,13 +55,17 @@ class QuotientAxes(ScheduleRule):
         block = sch.get(main)
         if any(n <= _NARROW and not _slides(block, var) for var, n in divisors.items()):
             rules.reverse()
-        _split_axes(sch, main, divisors)
+        image = {var for var in divisors if _slides(block, var)}
         reasons = []
         for rule in rules:
-            made = rule.apply(sch.copy(), target)
-            if isinstance(made, Schedule):
-                return made
-            reasons.append(made.reason)
+            # At best whole rows of the result are put together again before they are written.
+            for whole in (True, False) if image and isinstance(rule, TiledReduction) else (False,):
+                attempt = sch.copy()
+                _split_axes(attempt, main, divisors, image, whole=whole)
+                made = rule.apply(attempt, target)
+                if isinstance(made, Schedule):
+                    return made
+                reasons.append(made.reason)
         return NotApplicable("; ".join(reasons))
 
 
@@ -94,16 +98,18 @@ def divisors_of(block: Block, axes: Sequence[Axis]) -> dict[Var, int]:
     return found
 
 
-def _split_axes(sch: Schedule, main: BlockRV, divisors: dict[Var, int]) -> None:
+def _split_axes(
+    sch: Schedule, main: BlockRV, divisors: dict[Var, int], image: set[Var], *, whole: bool
+) -> None:
     """Make two axes of each, in the loops and, if it slides over an image, in the result.
 
     Remainders of places in an image come first, so that what belongs to one of them is done
-    together; the epilogue puts the results where they belong. Filters stay where they are.
+    together; the epilogue puts the results where they belong, remainder by remainder unless it
+    writes ``whole`` rows. Filters stay where they are.
     """
     block = sch.get(main)
     (store,) = stores_of(block)
     order = [item.var for item in block.iter_vars]
-    image = {var for var in divisors if _slides(block, var)}
 
     def mapped(variables: Sequence[Any]) -> Any:
         def split(*index: Any) -> tuple[Any, ...]:
@@ -126,6 +132,12 @@ def _split_axes(sch: Schedule, main: BlockRV, divisors: dict[Var, int]) -> None:
         sch.transform_block_layout(main, mapped(order))
         return
     consumers = sch.get_consumers(main)
+    if whole:
+        if not consumers:
+            sch.cache_write(main, 0, "global")
+        sch.transform_layout(main, ("write", 0), mapped(result))
+        sch.transform_block_layout(main, mapped(order))
+        return
     extents = [as_int(extent) for extent in store.buffer.shape]
     if len(consumers) == 1 and extents == [
         as_int(item.dom.extent) for item in sch.get(consumers[0]).iter_vars

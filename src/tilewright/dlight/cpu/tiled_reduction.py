@@ -16,12 +16,15 @@ The vectors may lie along any axis of the result:
 
 Which axis, and the tile's size, follow from an estimate: cycles of a step (``register_tile``), what
 packing costs, and what the epilogue costs.
+
+A result whose epilogue puts axes together again that were split into quotient and remainder
+(``quotient_axes``) is put together in that small buffer, so that the epilogue writes whole rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
@@ -49,7 +52,7 @@ from tilewright.dlight.cpu.operand_packing import (
 )
 from tilewright.dlight.cpu.register_tile import Tile, choose_tile, rank_tiles, rows_in_cache
 from tilewright.dlight.cpu.sliding_window import window_of
-from tilewright.ir import as_int, dtypes, uses_var
+from tilewright.ir import Expr, FloorDiv, FloorMod, Var, as_int, dtypes, uses_var
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
@@ -76,8 +79,10 @@ _PANEL_SHARE = 0.6
 _TRANSPOSE_STEPS = 16
 # Uses of an element that copying it costs, if it is packed in the call: side by side, and across.
 _COPY_USES, _TRANSPOSE_USES = 12, 40
-# Columns of a tile that are transposed together.
-_COLUMNS = 16
+# Columns of a tile that are transposed together, and vectors of a row that are written out.
+_COLUMNS, _VECTORS = 16, 4
+
+_NONE: Mapping[int, int] = {}
 # Iterations of a parallel loop per core that keep cores evenly busy.
 _TASKS_PER_CORE = 4
 
@@ -276,6 +281,9 @@ class _Tiling:
         places = {axis.var: place for place, axis in enumerate(axes)}
         self.vector = places[plan.vector.var]
         self.row = None if plan.row is None else places[plan.row.var]
+        self.phases = phases_of(sch, main, [axis.var for axis in axes])
+        if self.phases and (not plan.transposed or self.row not in self.phases):
+            raise ScheduleError("remainders of places are put together along the tile's rows only")
         self.with_panel = set()
         if plan.packed is not None:
             self.with_panel = {
@@ -289,13 +297,16 @@ class _Tiling:
         sch, main, plan = self.sch, self.main, self.plan
         panels = self._make_panels()
         axes = axes_of(sch, main) or []
-        copy, epilogue = self._take_from_registers(axes[self.vector])
+        copy, epilogue = self._take_from_registers(axes)
         outer, column_outer, reduce = self._tile(axes)
-        depth = len(outer)
+        depth = written = len(outer)
         if copy is not None:
             sch.reverse_compute_at(copy, outer[-1])
             _columns_innermost(sch, copy, depth)
-        sch.reverse_compute_at(epilogue, outer[-1])
+        if self.phases:
+            # All tiles of a row, for all remainders, are there before it is written.
+            written -= 2
+        sch.reverse_compute_at(epilogue, outer[written - 1])
         init = sch.decompose_reduction(main, reduce[0])
         for rv, skip in ((main, depth + len(reduce)), (init, depth)):
             _in_registers(sch, sch.get_loops(rv)[skip:])
@@ -303,19 +314,21 @@ class _Tiling:
             _in_registers(sch, sch.get_loops(epilogue)[depth:])
         else:
             _in_registers(sch, sch.get_loops(copy)[depth:])
-            _transposed(sch, sch.get_loops(epilogue)[depth:])
-        fused, count = _run_in_parallel(sch, outer, self.target, self.work)
+            _transposed(sch, sch.get_loops(epilogue)[written:], self._lanes())
+        fused, count = _run_in_parallel(sch, outer[:written], self.target, self.work)
         place = outer.index(column_outer)
         at = fused if place < count else column_outer
         if panels is not None:
             self._schedule_panels(panels, at if count <= place + 1 else None)
         if plan.packed is not None and self._streams():
             sch.annotate(at, PREFETCH_NEXT, 1)
-        if plan.padded:
-            sch.annotate(at, KEEP_WHOLE, 1)
-            if plan.packed is None and self.row is not None:
-                # Rows of the tile are whole vectors, though the last ones are not all results.
-                sch.storage_align(main, 0, -2, plan.tile.columns, 0)
+        # What is cut off is cut off by tests and masks, not by a kernel of its own.
+        whole = [fused, *outer[count:written]] if self.phases else [at] if plan.padded else []
+        for loop in whole:
+            sch.annotate(loop, KEEP_WHOLE, 1)
+        if plan.padded and plan.packed is None and self.row is not None:
+            # Rows of the tile are whole vectors, though the last ones are not all results.
+            sch.storage_align(main, 0, -2, plan.tile.columns, 0)
 
     def _make_panels(self) -> BlockRV | None:
         plan, width = self.plan, self.plan.tile.columns
@@ -328,7 +341,7 @@ class _Tiling:
         lay_out_panels(self.sch, copied, dimension_of(plan.packed, plan.vector), width)
         return copied
 
-    def _take_from_registers(self, vector: Axis) -> tuple[BlockRV | None, BlockRV]:
+    def _take_from_registers(self, axes: Sequence[Axis]) -> tuple[BlockRV | None, BlockRV]:
         """The block that copies the tile to a buffer, if need be, and the one that writes it.
 
         The latter is the epilogue, or a copy where there is none.
@@ -338,7 +351,7 @@ class _Tiling:
         if self.plan.transposed:
             epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
             copy = sch.cache_write(main, 0, "local")
-            _lay_columns_last(sch, main, copy, vector)
+            _lay_columns_last(sch, main, copy, axes[self.vector], self._joined(axes))
             return copy, epilogue
         if consumers:
             sch.set_scope(main, 0, "local")
@@ -358,10 +371,13 @@ class _Tiling:
         """Split and reorder; return the loops over tiles, that over columns, the reduction's."""
         sch, plan = self.sch, self.plan
         column_outer, column_inner = sch.split(axes[self.vector].loop, [None, plan.tile.columns])
+        phases = [self.phases[place] for place in self.phases if place != self.row]
+        if self.row in self.phases:
+            phases.append(self.phases[self.row])
         places = [
             place
             for place, axis in enumerate(axes)
-            if not axis.is_reduce and place not in (self.row, self.vector)
+            if not axis.is_reduce and place not in (self.row, self.vector, *phases)
         ]
         outer = [axes[place].loop for place in places]
         if plan.packed is None:
@@ -371,6 +387,7 @@ class _Tiling:
             first = [axes[place].loop for place in places if place in self.with_panel]
             rest = [axes[place].loop for place in places if place not in self.with_panel]
             outer = [*first, column_outer, *rest]
+        outer += [axes[place].loop for place in phases]
         inner = [column_inner]
         if self.row is not None:
             row_outer, row_inner = sch.split(axes[self.row].loop, [None, plan.tile.rows])
@@ -379,6 +396,15 @@ class _Tiling:
         reduce = [axis.loop for axis in axes if axis.is_reduce]
         sch.reorder(*outer, *reduce, *inner)
         return outer, column_outer, reduce
+
+    def _joined(self, axes: Sequence[Axis]) -> dict[int, int]:
+        """Dimensions of the result that are quotients and remainders of one axis."""
+        store = stores_of(self.sch.get(self.main))[0]
+        dims = {index: d for d, index in enumerate(store.indices) if isinstance(index, Var)}
+        return {dims[axes[a].var]: dims[axes[b].var] for a, b in self.phases.items()}
+
+    def _lanes(self) -> int:
+        return self.target.vector_lanes(element_bits(self.sch.get(self.main)))
 
     def _schedule_panels(self, copied: BlockRV, at: LoopRV | None) -> None:
         plan = self.plan
@@ -413,8 +439,36 @@ def _run_in_parallel(
     return fused, count
 
 
-def _transposed(sch: Schedule, loops: Sequence[LoopRV]) -> None:
+def phases_of(sch: Schedule, main: BlockRV, variables: Sequence[Var]) -> dict[int, int]:
+    """Axes that the block's only consumer puts together: places of quotients, and of remainders."""
+    consumers = sch.get_consumers(main)
+    (store,) = stores_of(sch.get(main))
+    if len(consumers) != 1:
+        return {}
+    places = {d: variables.index(v) for d, v in enumerate(store.indices) if v in variables}
+    found: dict[int, int] = {}
+    for load in loads_of(sch.get(consumers[0])):
+        if load.buffer is not store.buffer:
+            continue
+        parts = {
+            (type(item), item.a, as_int(item.b)): d
+            for d, item in enumerate(load.indices)
+            if isinstance(item, (FloorDiv, FloorMod)) and isinstance(item.a, Var) and d in places
+        }
+        for (kind, var, number), d in parts.items():
+            rest = parts.get((FloorMod, var, number))
+            if kind is FloorDiv and rest is not None and as_int(load.buffer.shape[rest]) == number:
+                found[places[d]] = places[rest]
+    return found
+
+
+def _transposed(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> None:
     """Write vectors along the rows, for so many columns at once that shuffles transpose them."""
+    extent = as_int(sch.get(loops[-1]).extent)
+    if extent is not None and extent > _VECTORS * lanes:
+        chunk, row = sch.split(loops[-1], [None, lanes])
+        loops = [*loops[:-2], chunk, loops[-2], row]
+        sch.reorder(*loops)
     sch.vectorize(loops[-1])
     columns = as_int(sch.get(loops[-2]).extent) if len(loops) > 1 else None
     if columns is not None and columns % _COLUMNS == 0:
@@ -430,12 +484,27 @@ def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:
         sch.unroll(loop)
 
 
-def _lay_columns_last(sch: Schedule, main: BlockRV, copy: BlockRV, vector: Axis) -> None:
-    """Keep the vector axis last in the registers and in the buffer that they are copied to."""
+def _lay_columns_last(
+    sch: Schedule, main: BlockRV, copy: BlockRV, vector: Axis, joined: Mapping[int, int] = _NONE
+) -> None:
+    """Keep the vector axis last in the registers and in the buffer that they are copied to.
+
+    There dimensions that are quotients, and those of their remainders, make one again (``joined``).
+    """
     store = stores_of(sch.get(main))[0]
     dim = next(d for d, index in enumerate(store.indices) if uses_var(index, {vector.var}))
-    for rv in (main, copy):
-        sch.transform_layout(rv, ("write", 0), lambda *i: (*i[:dim], *i[dim + 1 :], i[dim]))
+    sizes = [as_int(extent) or 1 for extent in store.buffer.shape]
+
+    def last(*i: Expr) -> tuple[Expr, ...]:
+        return (*i[:dim], *i[dim + 1 :], i[dim])
+
+    def together(*i: Expr) -> tuple[Expr, ...]:
+        kept = [d for d in range(len(i)) if d != dim and d not in joined.values()]
+        made = [i[d] * sizes[joined[d]] + i[joined[d]] if d in joined else i[d] for d in kept]
+        return (*made, i[dim])
+
+    sch.transform_layout(main, ("write", 0), last)
+    sch.transform_layout(copy, ("write", 0), together)
 
 
 def _columns_innermost(sch: Schedule, copy: BlockRV, skip: int) -> None:

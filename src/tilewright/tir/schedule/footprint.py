@@ -7,10 +7,10 @@ that it uses itself (``covers``)? If not: does it touch other elements than any 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.arith import Analyzer, detect_iter_map
+from tilewright.arith import Analyzer, detect_iter_map, simplify
 from tilewright.ir import (
     LT,
     TRUE,
@@ -83,13 +83,38 @@ def _covers_buffer(realize: BlockRealize, buffer: Buffer) -> bool:
     for region in realize.block.writes:
         if region.buffer is buffer:
             return all(
-                type(item.min) is Var
-                and item.min in domains
-                and is_const(item.extent, 1)
-                and expr_equal(domains[item.min].extent, extent)
+                is_const(item.extent, 1) and _runs_through(item.min, domains, extent)
                 for item, extent in zip(region.region, buffer.shape)
             )
     return False
+
+
+def _runs_through(index: Expr, domains: Mapping[Var, Range], extent: Expr) -> bool:
+    """Whether an index takes all values below ``extent``, one for each value of its variables.
+
+    It is a variable, or several that are its digits (``quotient * 4 + remainder``).
+    """
+    if type(index) is Var:
+        return index in domains and expr_equal(domains[index].extent, extent)
+    number = as_int(extent)
+    digits: dict[Var, tuple[int, int]] = {}
+    stack: list[Any] = [index]
+    while stack:
+        item = stack.pop()
+        if type(item) is Add:
+            stack += [item.a, item.b]
+            continue
+        var, factor = (item.a, as_int(item.b)) if type(item) is Mul else (item, 1)
+        count = as_int(domains[var].extent) if type(var) is Var and var in domains else None
+        if factor is None or count is None or var in digits or not is_const(domains[var].min, 0):
+            return False
+        digits[var] = factor, count
+    reach = 1
+    for factor, count in sorted(digits.values()):
+        if factor != reach:
+            return False
+        reach *= count
+    return reach == number
 
 
 def loops_between(state: ScheduleState, stmt: Any, above: For) -> list[For]:
@@ -214,7 +239,7 @@ def _makes_all(
     ):
         return False
     regions = [region for region in source.block.writes if region.buffer is buffer]
-    if len(regions) != 1 or not _writes_densely(regions[0]):
+    if len(regions) != 1:
         return False
     made: list[Analyzer] = []
 
@@ -226,7 +251,7 @@ def _makes_all(
 
     source_loops = loops_between(state, source, loop)
     target_loops = loops_between(state, target, loop)
-    if not fills_box(source.iter_values, source_loops, analyzer):
+    if not _fills_region(regions[0], source, source_loops, analyzer):
         return False
     written = region_below(regions[0].region, source, source_loops, buffer, TRUE, analyzer)
     return all(
@@ -239,6 +264,23 @@ def _makes_all(
         for r in used
         if r.buffer is buffer
     )
+
+
+def _fills_region(
+    region: BufferRegion,
+    source: BlockRealize,
+    loops: list[For],
+    analyzer: Callable[[], Analyzer],
+) -> bool:
+    """Whether what a block writes in all iterations of the loops is a box without holes."""
+    if _writes_densely(region):
+        return fills_box(source.iter_values, loops, analyzer)
+    if not all(is_const(item.extent, 1) for item in region.region):
+        return False
+    # Several axes may make one index together, such as quotient and remainder.
+    mapping = {v.var: value for v, value in zip(source.block.iter_vars, source.iter_values)}
+    indices = [simplify(substitute(item.min, mapping)) for item in region.region]
+    return fills_box(indices, loops, analyzer)
 
 
 def rewrites_all(
