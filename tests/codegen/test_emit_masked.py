@@ -79,3 +79,32 @@ def test_lanes_stored_apart() -> None:
     expected = np.full(64, -1, "float32")
     expected[5:53:3] = 2 * a
     np.testing.assert_array_equal(c, expected)
+
+
+@T.prim_func
+def fixed_edges(A: T.Buffer((20,), "float32"), C: T.Buffer((5, 16), "float32")):
+    for i in T.vectorized(16):
+        # Edges inside of the vector, one that all lanes pass, one that none does, two at once.
+        C[0, i] = T.if_then_else(i < 13, A[i + 7], T.float32(-1))
+        C[1, i] = T.if_then_else(i < 40, A[i], T.float32(-1))
+        C[2, i] = T.if_then_else(i >= 30, A[i], T.float32(-1))
+        C[3, i] = T.if_then_else(i >= 2 and i < 9, A[i - 2], T.float32(-1))
+        C[4, i] = T.if_then_else(i < 9, T.if_then_else(i < 20, A[i], T.float32(5)), T.float32(-1))
+
+
+def test_masks_that_are_known_are_constants() -> None:
+    module = driver.compile(fixed_edges, TARGET)
+    a, c = np.arange(20, dtype="float32"), np.zeros((5, 16), "float32")
+    module(a, c)
+    lane = np.arange(16)
+    first = a[lane]
+    expected = [
+        np.where(lane < 13, a[np.minimum(lane + 7, 19)], -1),
+        first,
+        np.full(16, -1),
+        np.where((lane >= 2) & (lane < 9), a[np.abs(lane - 2)], -1),
+        np.where(lane < 9, first, -1),
+    ]
+    np.testing.assert_array_equal(c, expected)
+    assert "icmp sgt <16" not in module.get_source("ll")
+    assert "and <16 x i1>" not in module.get_source("ll")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.codegen.llvm.emit_masked import compare_ramp
+from tilewright.codegen.llvm.emit_masked import compare_ramp, joined_masks
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS
 from tilewright.codegen.llvm.saturate import saturated
 from tilewright.codegen.llvm.types import (
@@ -329,6 +329,8 @@ class ExprEmitter(Writer, Visitor):
         a, b = self.visit(node.a), self.visit(node.b)
         dtype, name = node.a.dtype, type(node).__name__
         kind = dtypes.kind_of(dtype)
+        if name == "And" and dtypes.lanes_of(dtype) > 1:
+            return joined_masks(self, a, b, dtypes.lanes_of(dtype))
         if name in ("And", "Or"):
             return self.pure(f"{name.lower()} {register_type(dtype)} {a}, {b}", a, b)
         if kind == "float":
@@ -434,8 +436,7 @@ class ExprEmitter(Writer, Visitor):
         """Emit with only some lanes on."""
         outer = self.mask
         if outer is not None and outer[1] == lanes:
-            kind = f"<{lanes} x i1>"
-            mask = self.pure(f"and {kind} {outer[0]}, {mask}", outer[0], mask)
+            mask = joined_masks(self, outer[0], mask, lanes)
         self.mask = (mask, lanes)
         try:
             return emit()
@@ -583,12 +584,23 @@ class ExprEmitter(Writer, Visitor):
                 value = self.pure(f"insertelement {kind} poison, {scalar} {value}, i64 0", value)
             values.append((value, dtypes.lanes_of(vector.dtype)))
         joined, lanes = values[0]
+        picks = list(node.indices)
+        if len(values) == 2 and values[1][1] == lanes and len(picks) > 1:
+            return self._pick(values[0][0], values[1][0], lanes, picks, register_type(element))
         for value, count in values[1:]:
             joined, lanes = self._concat(joined, lanes, value, count, register_type(element))
-        if len(node.indices) == 1:
+        if len(picks) == 1:
             kind = f"<{lanes} x {register_type(element)}>"
-            return self.pure(f"extractelement {kind} {joined}, i64 {node.indices[0]}", joined)
-        return self.shuffle(joined, lanes, list(node.indices), register_type(element))
+            return self.pure(f"extractelement {kind} {joined}, i64 {picks[0]}", joined)
+        return self.shuffle(joined, lanes, picks, register_type(element))
+
+    def _pick(self, a: str, b: str, lanes: int, picks: list[int], element: str) -> str:
+        """Pick lanes of two vectors of one length, which is what LLVM's shuffle does."""
+        kind = f"<{lanes} x {element}>"
+        lanes_text = lane_vector(picks, "i32")
+        return self.pure(
+            f"shufflevector {kind} {a}, {kind} {b}, <{len(picks)} x i32> {lanes_text}", a, b
+        )
 
     def _concat(self, a: str, m: int, b: str, n: int, element: str) -> tuple[str, int]:
         """Join two vectors; LLVM wants equal lengths, so the shorter is widened first."""
@@ -599,11 +611,7 @@ class ExprEmitter(Writer, Visitor):
                 value = self.shuffle(value, lanes, [*range(lanes), *[-1] * (size - lanes)], element)
             wide.append(value)
         picks = [*range(m), *range(size, size + n)]
-        kind = f"<{size} x {element}>"
-        lanes_text = lane_vector(picks, "i32")
-        joined = self.pure(
-            f"shufflevector {kind} {wide[0]}, {kind} {wide[1]}, <{m + n} x i32> {lanes_text}", *wide
-        )
+        joined = self._pick(wide[0], wide[1], size, picks, element)
         return joined, m + n
 
     def shuffle(self, value: str, lanes: int, picks: list[int], element: str) -> str:

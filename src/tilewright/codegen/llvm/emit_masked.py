@@ -40,6 +40,10 @@ def compare_ramp(emitter: Any, node: Expr) -> str | None:
     shift = (1 if below else -1) if type(node) is LE else 0
     low, high = (0, 127) if below else (-1, 126)
     distance = emitter.linear(bound.value - ramp.base + shift)
+    if not distance.startswith("%"):
+        first = int(distance)
+        offsets = range(0, stride * lanes, stride)
+        return constant_mask([at < first if below else at > first for at in offsets])
     distance = emitter.pure(f"call i64 @llvm.smax.i64(i64 {distance}, i64 {low})", distance)
     distance = emitter.pure(f"call i64 @llvm.smin.i64(i64 {distance}, i64 {high})", distance)
     byte = emitter.pure(f"trunc i64 {distance} to i8", distance)
@@ -47,6 +51,25 @@ def compare_ramp(emitter: Any, node: Expr) -> str | None:
     steps = ", ".join(f"i8 {stride * lane}" for lane in range(lanes))
     test = "slt" if below else "sgt"
     return str(emitter.pure(f"icmp {test} <{lanes} x i8> <{steps}>, {limit}", limit))
+
+
+def constant_mask(on: Sequence[bool]) -> str:
+    """Return the operand of a mask that is known."""
+    if all(on) or not any(on):
+        return f"splat (i1 {'true' if on[0] else 'false'})"
+    return "<" + ", ".join(f"i1 {'true' if lane else 'false'}" for lane in on) + ">"
+
+
+def joined_masks(emitter: Any, a: str, b: str, lanes: int) -> str:
+    """Emit ``a and b`` of two masks; what is known of them is not left to LLVM."""
+    if a == b or b == "splat (i1 true)" or a == "splat (i1 false)":
+        return a
+    if a == "splat (i1 true)" or b == "splat (i1 false)":
+        return b
+    if a.startswith("<") and b.startswith("<"):
+        pairs = zip(a[1:-1].split(", "), b[1:-1].split(", "))
+        return constant_mask([x == y == "i1 true" for x, y in pairs])
+    return str(emitter.pure(f"and <{lanes} x i1> {a}, {b}", a, b))
 
 
 def load_or(emitter: Any, node: BufferLoad, tests: Sequence[Expr], other: Expr) -> str | None:
@@ -67,6 +90,10 @@ def load_or(emitter: Any, node: BufferLoad, tests: Sequence[Expr], other: Expr) 
     fill = emitter.visit(other)
     if mask in ("true", "false"):
         return None
+    if mask == "splat (i1 true)":
+        return str(emitter.visit(node))
+    if mask == "splat (i1 false)":
+        return fill
 
     def emit() -> str:
         emitted, count = emitter.mask
@@ -95,12 +122,12 @@ def store_apart(emitter: Any, buffer: Buffer, index: Ramp, value: str, kind: str
 
 def _joined(emitter: Any, tests: Sequence[Expr], lanes: int) -> str:
     """All tests in one mask; what doesn't depend on inner loops is joined first."""
-    operands = [emitter.visit(test) for test in tests]
+    operands: list[str] = [emitter.visit(test) for test in tests]
     operands.sort(key=lambda operand: emitter.levels.get(operand, 0))
     mask = operands[0]
     for operand in operands[1:]:
-        mask = emitter.pure(f"and <{lanes} x i1> {mask}, {operand}", mask, operand)
-    return str(mask)
+        mask = joined_masks(emitter, mask, operand, lanes)
+    return mask
 
 
 def _masked(emitter: Any, node: BufferLoad, pointer: str, dtype: str, mask: str, fill: str) -> str:
