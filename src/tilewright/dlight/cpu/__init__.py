@@ -2,6 +2,7 @@
 
 - ``FusedAttention``: scaled dot-product attention, as an online softmax.
 - ``DotProductTile``: contractions of int8, int16, bf16 operands: dot instructions, register tiles.
+- ``Int4Dot``: products with 4-bit weights, by dot instructions for bytes.
 - ``GroupedReduction``: sums of scaled sums (weights quantised by groups).
 - ``Winograd``: the stages of Winograd convolutions, fused over groups of tiles.
 - ``WidenedOperand``: contractions of 16-bit floats: converted once, then the rules that follow.
@@ -23,6 +24,7 @@ from tilewright.dlight.cpu.blocks import axes_of
 from tilewright.dlight.cpu.convolution import PointwiseConvolution
 from tilewright.dlight.cpu.dot_product import DotProductTile
 from tilewright.dlight.cpu.grouped_reduction import GroupedReduction
+from tilewright.dlight.cpu.int4_dot import Int4Dot
 from tilewright.dlight.cpu.matrix_vector import MatrixVector
 from tilewright.dlight.cpu.quotient_axes import QuotientAxes
 from tilewright.dlight.cpu.row_wise import RowWise
@@ -36,6 +38,7 @@ __all__ = [
     "DotProductTile",
     "FusedAttention",
     "GroupedReduction",
+    "Int4Dot",
     "MatrixVector",
     "Plan",
     "PointwiseConvolution",
@@ -58,6 +61,7 @@ def rules() -> tuple[ScheduleRule, ...]:
     return (
         FusedAttention(),
         DotProductTile(),
+        Int4Dot(),
         GroupedReduction(),
         Winograd(),
         WidenedOperand(*contractions),

@@ -1,0 +1,86 @@
+"""Writing TensorIR in Python: blocks under loops, loads and stores.
+
+For kernels and definitions that are no formula per element (attention, sorting). Each block infers
+what it accesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tilewright.arith import simplify
+from tilewright.ir import TRUE, Expr, ExprLike, Ramp, Range, Var, as_expr, const
+from tilewright.tir.analysis import block_access_regions
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.stmt import (
+    PREFETCH_DISTANCE,
+    SERIAL,
+    SPATIAL,
+    Block,
+    BlockRealize,
+    BufferStore,
+    For,
+    IterVar,
+    Stmt,
+)
+
+
+class Axis(NamedTuple):
+    """A loop around a block and the iteration variable that it drives.
+
+    ``ahead`` asks for memory so many bytes ahead of what the loop reads.
+    """
+
+    name: str
+    extent: ExprLike
+    loop: str = SERIAL
+    kind: str = SPATIAL
+    ahead: int = 0
+
+
+def block(
+    name: str,
+    axes: Sequence[Axis],
+    body: Callable[..., Stmt],
+    alloc: Sequence[Buffer] = (),
+    annotations: Mapping[str, Any] | None = None,
+) -> Stmt:
+    """Make a block under one loop per axis; ``body`` takes the iteration variables."""
+    loops = [Var(axis.name) for axis in axes]
+    extents = [simplify(as_expr(axis.extent)) for axis in axes]
+    iter_vars = tuple(
+        IterVar(Var(f"v_{axis.name}"), Range(const(0), extent), axis.kind)
+        for axis, extent in zip(axes, extents)
+    )
+    made = Block(
+        iter_vars,
+        (),
+        (),
+        name,
+        body(*(v.var for v in iter_vars)),
+        alloc_buffers=tuple(alloc),
+        annotations=dict(annotations or {}),
+    )
+    reads, writes = block_access_regions(made)
+    made = made.replace(reads=tuple(reads), writes=tuple(writes))
+    stmt: Stmt = BlockRealize(tuple(loops), TRUE, made)
+    for loop, extent, axis in zip(reversed(loops), reversed(extents), reversed(axes)):
+        hints = {PREFETCH_DISTANCE: axis.ahead} if axis.ahead else {}
+        stmt = For(loop, const(0), extent, axis.loop, stmt, annotations=hints)
+    return stmt
+
+
+def store(buffer: Buffer, value: ExprLike, *indices: ExprLike) -> Stmt:
+    """``buffer[indices] = value``."""
+    return BufferStore(buffer, as_expr(value), tuple(map(as_expr, indices)))
+
+
+def load(buffer: Buffer, *indices: ExprLike) -> BufferLoad:
+    """``buffer[indices]``."""
+    return BufferLoad(buffer, tuple(map(as_expr, indices)))
+
+
+def lanes_from(start: ExprLike, lanes: int) -> Expr:
+    """Neighbouring indices, as a vector."""
+    return Ramp(as_expr(start), const(1), lanes) if lanes > 1 else as_expr(start)
