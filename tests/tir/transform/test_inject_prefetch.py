@@ -75,3 +75,21 @@ def test_prefetches_change_no_result() -> None:
     assert "llvm.prefetch" in module.get_source("ll")
     np.testing.assert_array_equal(interpreted, expected)
     np.testing.assert_allclose(compiled, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_of_several_loops_over_a_panel_the_last_asks_for_the_next_one() -> None:
+    mod = injected(
+        parse("""
+@T.prim_func
+def main(A: T.Buffer((4, 2000), "float32"), B: T.Buffer((4,), "float32")):
+    for p in T.serial(4, annotations={"pragma_prefetch_next": 1}):
+        B[p] = T.float32(0)
+        for k in range(2000):
+            B[p] = B[p] + A[p, k]
+        for k in range(2000):
+            B[p] = T.max(B[p], A[p, k])
+""")
+    )
+    assert len(fetches(mod)) == 1
+    text = mod["main"].script()
+    assert text.index("prefetch") > text.index("+ A")

@@ -13,6 +13,7 @@ from tilewright.dlight.cpu.blocks import (
     element_bits,
     inline_injective,
     is_injective,
+    is_large,
     leaf_blocks,
     parallelize,
     work_of,
@@ -22,6 +23,7 @@ from tilewright.dlight.cpu.reduction import schedule_reduction
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 # Rows that go together, by the most vectors that they have.
 _TOGETHER = ((16, 4), (64, 2))
@@ -57,8 +59,15 @@ class RowWise(ScheduleRule):
         work = work_of(axes)
         for rv in blocks:
             self._within_row(sch, rv, target, len(outer), together > 1)
-        parallelize(sch, sch.get_loops(last)[: len(outer)], target, 4 * work)
+        row = parallelize(sch, sch.get_loops(last)[: len(outer)], target, 4 * work)
+        if row is not None and self._comes_from_afar(sch, blocks, target):
+            sch.annotate(row, PREFETCH_NEXT, 1)
         return sch
+
+    def _comes_from_afar(self, sch: Schedule, blocks: list[BlockRV], target: Target) -> bool:
+        """Whether rows are read from far memory, while others are computed."""
+        given = {region.buffer for rv in blocks for region in sch.get(rv).reads}
+        return any(is_large(buffer, target) for buffer in given & set(sch.mod["main"].buffers))
 
     def _together(
         self,

@@ -81,7 +81,11 @@ class _Adder(Mutator):
 
 
 def _panels(loop: For) -> list[_Panel]:
-    """The deepest load of each buffer that is there before the loop and depends on it."""
+    """The deepest load of each buffer that is there before the loop and depends on it.
+
+    Of several the last: by then little of the panel itself is missing. To spread the transfer over
+    all of them was measured to be slower.
+    """
     found: dict[Buffer, _Panel] = {}
     own: set[Var] = set()
 
@@ -94,7 +98,7 @@ def _panels(loop: For) -> list[_Panel]:
                 loops = (*loops, node)
         if isinstance(node, BufferLoad) and loops and uses_var(node.indices[0], {loop.loop_var}):
             known = found.get(node.buffer)
-            if known is None or len(known.loops) < len(loops):
+            if known is None or len(known.loops) <= len(loops):
                 found[node.buffer] = _Panel(node, loops)
         for item in node.child_nodes():
             walk(item, loops, serial)
