@@ -8,7 +8,7 @@ import pytest
 from tilewright import dlight, driver, runtime, te, topi
 from tilewright.ir import IRModule, collect
 from tilewright.target import Target
-from tilewright.tir import Block, PrimFunc
+from tilewright.tir import Block, For, PrimFunc
 
 TARGET = Target("native").with_options(num_cores=1)
 
@@ -42,3 +42,17 @@ def test_operands_that_a_product_reads_often_are_made_beforehand() -> None:
     a, b = (te.placeholder((64, 64), "float32", name=name) for name in "ab")
     shifted = te.compute((64, 64), lambda i, j: a[i, j] + 1.0, name="shifted")
     assert "shifted" in names(scheduled(te.create_prim_func([a, b, topi.matmul(shifted, b)])))
+
+
+def test_chains_of_reshapes_lose_their_quotients() -> None:
+    """A shuffle of channels: its columns stay columns, and go in vectors."""
+    x = te.placeholder((1, 6, 5, 32), "float32", name="x")
+    split = topi.reshape(x, (1, 2, 3, 5, 32))
+    func = te.create_prim_func([x, topi.reshape(topi.transpose(split, [0, 2, 1, 3, 4]), x.shape)])
+    result = scheduled(func)
+    assert any(loop.kind == "vectorized" for loop in collect(result.body, For))
+    data = np.arange(960, dtype="float32").reshape(1, 6, 5, 32)
+    out = runtime.empty(data.shape)
+    driver.compile(result, TARGET)(data, out)
+    expected = data.reshape(1, 2, 3, 5, 32).transpose(0, 2, 1, 3, 4).reshape(data.shape)
+    np.testing.assert_array_equal(out.numpy(), expected)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.ir import Expr, and_, as_expr, as_int, const, if_then_else
+from tilewright.arith import Analyzer
+from tilewright.ir import Expr, Range, Var, and_, as_expr, as_int, const, if_then_else
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
@@ -44,9 +45,16 @@ def reshape(x: Tensor, newshape: Sequence[Any]) -> Tensor:
         rest = product([extent for axis, extent in enumerate(shape) if axis != unknown[0]])
         shape[unknown[0]] = product(x.shape) // rest
     require_equal(f"reshape of {list(x.shape)} to {shape}", product(x.shape), product(shape))
+
+    def element(*i: Var) -> Expr:
+        analyzer = Analyzer()
+        for var, extent in zip(i, shape):
+            analyzer.bind(var, Range(const(0, extent.dtype), extent))
+        return x(*map(analyzer.simplify, unravel(ravel(i, shape), x.shape)))
+
     made: Tensor = compute(
         tuple(shape),
-        lambda *i: x(*unravel(ravel(i, shape), x.shape)) if x.ndim else x(),
+        element if x.ndim else lambda *_: x(),
         name="reshape",
         tag="injective",
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.arith import Analyzer
 from tilewright.ir import (
     Call,
     Div,
@@ -84,7 +85,7 @@ def stride_of(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int | None:
     for index, extent in zip(reversed(indices), reversed(buffer.shape)):
         step = _coefficient(index, var)
         if step is None:
-            return None
+            return _stride_of_offset(indices, buffer, var)
         total += step * stride
         size = as_int(extent)
         if size is None:
@@ -93,6 +94,14 @@ def stride_of(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int | None:
             return total if total else None
         stride *= size
     return total
+
+
+def _stride_of_offset(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int | None:
+    """Find the stride where quotients and remainders of one axis make up several indices."""
+    offset = indices[0]
+    for index, extent in zip(indices[1:], buffer.shape[1:]):
+        offset = offset * extent + index
+    return _coefficient(Analyzer().simplify(offset), var)
 
 
 def _coefficient(index: Expr, var: Var) -> int | None:

@@ -18,6 +18,8 @@ from tilewright.ir import (
     TRUE,
     Call,
     Expr,
+    FloorDiv,
+    FloorMod,
     Mutator,
     Range,
     Var,
@@ -137,18 +139,36 @@ class _Inliner(Mutator):
         self.buffer = buffer
         self.parameters = parameters
         self.value = value
+        self.divides = any(isinstance(item, (FloorDiv, FloorMod)) for item in pre_order(value))
+        self.blocks: list[Block] = []
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         indices = tuple(map(self.visit, node.indices))
         if node.buffer is self.buffer:
             if indices and dtypes.lanes_of(indices[-1].dtype) > 1:
                 raise self.refuse("is read as a vector")
-            return substitute(self.value, dict(zip(self.parameters, indices)))  # type: ignore[no-any-return]
+            value: Expr = substitute(self.value, dict(zip(self.parameters, indices)))
+            return self.simplified(value) if self.divides else value
         if all(a is b for a, b in zip(indices, node.indices)):
             return node
         return BufferLoad(node.buffer, indices)
 
+    def simplified(self, value: Expr) -> Expr:
+        """Simplify indices: in a chain of reshapes most quotients cancel, and rules see strides."""
+        analyzer = self.state.analyzer(self.state.func_name_of(self.realize))
+        for block in self.blocks:
+            for item in block.iter_vars:
+                analyzer.bind(item.var, item.dom)
+        return _Indices(analyzer).visit(value)  # type: ignore[no-any-return]
+
     def visit_Block(self, node: Block) -> Block:
+        self.blocks.append(node)
+        made = self.in_block(node)
+        self.blocks.pop()
+        return made
+
+    def in_block(self, node: Block) -> Block:
+        """Rewrite a block, and what it declares to read."""
         changes: dict[str, Any] = {}
         body = self.visit(node.body)
         if body is not node.body:
@@ -185,6 +205,17 @@ class _Inliner(Mutator):
             f"{self.buffer.name} {reason}, so block {self.realize.block.name!r} can't be inlined",
             self.realize,
         )
+
+
+class _Indices(Mutator):
+    """Simplifies the indices of loads, nothing else: values stay bit for bit."""
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        self.analyzer = analyzer
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
+        indices = (self.visit(index) for index in node.indices)
+        return BufferLoad(node.buffer, tuple(map(self.analyzer.simplify, indices)))
 
 
 @primitive
