@@ -15,6 +15,7 @@ from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, PARALLEL, Block, For, PrimFunc
 from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
 from tilewright.tir.schedule import Schedule
+from tilewright.topi.layout import layout_of
 
 ONE = Target("native").with_options(num_cores=1)
 TWO = Target("native").with_options(num_cores=2)
@@ -111,3 +112,37 @@ def test_an_epilogue_of_another_layout_is_left_to_others() -> None:
     out = topi.transpose(topi.nn.conv2d_winograd_without_weight_transform(x, w, 1, 2), (0, 2, 3, 1))
     made = Winograd().apply(Schedule(IRModule({"main": te.create_prim_func([x, w, out])})), ONE)
     assert isinstance(made, NotApplicable) and "layout" in made.reason
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("blocks", [(16, 16), (8, 16), (1, 8), (16, 1)])
+def test_channels_in_blocks(blocks: tuple[int, int], cores: int) -> None:
+    layouts = ["NCHW" if size == 1 else f"NCHW{size}c" for size in blocks]
+    image, result = map(layout_of, layouts)
+    target = Target("native").with_options(num_cores=cores)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 32, 7, 10), dtype=np.float32)
+    w = rng.standard_normal((64, 32, 3, 3), dtype=np.float32)
+    data = layout_of("NCHW").transform(x, image)
+    filters = topi.nn.winograd_weight(w, 4)
+    operands = [te.placeholder(item.shape, name=n) for item, n in ((data, "x"), (filters, "w"))]
+    out = topi.nn.conv2d_winograd_without_weight_transform(*operands, 1, 4, *layouts)
+    func = scheduled(te.create_prim_func([*operands, topi.nn.relu(out)]), target)
+    expected = layout_of("NCHW").transform(np.maximum(reference(x, w), 0), result)
+    found = np.empty(expected.shape, np.float32)
+    driver.compile(IRModule({"main": func}), target)(data, filters, found)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_values_of_the_epilogue_may_be_used_twice() -> None:
+    x, w = te.placeholder((1, 32, 8, 8), name="x"), te.placeholder((6, 6, 32, 32), name="w")
+    made = topi.nn.conv2d_winograd_without_weight_transform(x, w, 1, 4)
+    made = topi.add(made, topi.multiply(made, topi.sigmoid(made)))
+    func = te.create_prim_func([x, w, made])
+    done = scheduled(func, ONE)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s, dtype=np.float32) for s in ((1, 32, 8, 8), (6, 6, 32, 32))]
+    expected, found = np.empty((2, 1, 32, 8, 8), np.float32)
+    driver.compile(func.with_attr(IS_SCHEDULED, 1), ONE, name="f")["f"](*arrays, expected)
+    driver.compile(IRModule({"main": done}), ONE)(*arrays, found)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)

@@ -23,7 +23,7 @@ from tilewright.dlight.cpu.blocks import (
     parallelize,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.ir import as_int, dtypes
+from tilewright.ir import Expr, as_int, dtypes, structural_equal
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
@@ -74,7 +74,9 @@ class Winograd(ScheduleRule):
         stages = _stages_of(sch)
         if isinstance(stages, NotApplicable):
             return stages
-        plan = _choose_plan(sch.get(stages.products), target)
+        block = as_int(sch.get(stages.output).iter_vars[-1].dom.extent)
+        blocked = len(sch.get(stages.output).iter_vars) == 5
+        plan = _choose_plan(sch.get(stages.products), target, (block or 1) if blocked else 1)
         if isinstance(plan, NotApplicable):
             return plan
         for rv in leaf_blocks(sch):
@@ -103,17 +105,31 @@ def _stages_of(sch: Schedule) -> _Stages | NotApplicable:
         if len(consumers) != 1 or not is_injective(sch, consumers[0]):
             return NotApplicable("the stages after the products aren't there")
         after = [*after, consumers[0]]
-    output = after[-1]
-    while consumers := sch.get_consumers(output):
-        if len(consumers) != 1 or not is_injective(sch, consumers[0]):
-            return NotApplicable("what follows is no epilogue")
-        sch.compute_inline(output)
-        output = consumers[0]
+    output = _join_epilogue(sch, after[-1])
+    if isinstance(output, NotApplicable):
+        return output
     if not _keeps_layout(sch.get(output), _written(sch, after[-2])):
         return NotApplicable("the epilogue changes the layout")
     pad, input_rows, inputs, products = before
     _, result_rows, result, _ = after
     return _Stages(pad, input_rows, inputs, products, result_rows, result, output)
+
+
+def _join_epilogue(sch: Schedule, output: BlockRV) -> BlockRV | NotApplicable:
+    """Compute all that follows in one block, the last one; values may be used several times."""
+    pending, last = [output], []
+    while pending:
+        rv = pending.pop(0)
+        consumers = sch.get_consumers(rv)
+        if not consumers:
+            last.append(rv)
+            continue
+        if not all(is_injective(sch, consumer) for consumer in consumers):
+            return NotApplicable("what follows is no epilogue")
+        sch.compute_inline(rv)
+        waiting = {other.name for other in pending}
+        pending += [consumer for consumer in consumers if consumer.name not in waiting]
+    return last[0] if len(last) == 1 else NotApplicable("several results follow")
 
 
 def _written(sch: Schedule, rv: BlockRV) -> Buffer:
@@ -122,12 +138,21 @@ def _written(sch: Schedule, rv: BlockRV) -> Buffer:
 
 
 def _keeps_layout(block: Block, result: Buffer) -> bool:
-    """Whether a block with axes ``n, f, h, w`` reads the result, which has its channels last."""
+    """Whether a block with axes ``n, f, h, w`` reads the result, which has its channels last.
+
+    Channels may be in blocks, the fifth axis.
+    """
     axes = [item.var for item in block.iter_vars]
+    if len(axes) not in (4, 5):
+        return False
+    channel: Expr = axes[1]
+    if len(axes) == 5:
+        channel = axes[1] * block.iter_vars[4].dom.extent + axes[4]
     loads = [load for load in loads_of(block) if load.buffer is result]
-    return len(axes) == 4 and all(
+    return all(
         len(load.indices) == 4
-        and all(load.indices[k] is axes[d] for k, d in enumerate((0, 2, 3, 1)))
+        and all(load.indices[k] is axes[d] for k, d in enumerate((0, 2, 3)))
+        and structural_equal(load.indices[3], channel)
         for load in loads
     )
 
@@ -141,8 +166,11 @@ _STEP_CYCLES = 0.5
 _PER_CYCLE, _LATENCY = 2, 4
 
 
-def _choose_plan(products: Block, target: Target) -> _Plan | NotApplicable:
-    """Weigh multiplying in well-shaped tiles against fetching filters and inputs repeatedly."""
+def _choose_plan(products: Block, target: Target, block: int = 1) -> _Plan | NotApplicable:
+    """Weigh multiplying in well-shaped tiles against fetching filters and inputs repeatedly.
+
+    Channels of the result are in blocks of ``block``.
+    """
     extents = [as_int(item.dom.extent) for item in products.iter_vars]
     alpha, _, _, down, across, filters, channels = extents
     tile = as_int(products.annotations[WINOGRAD_TILE])
@@ -152,6 +180,8 @@ def _choose_plan(products: Block, target: Target) -> _Plan | NotApplicable:
         return NotApplicable("sizes are symbolic or zero")
     if filters % lanes or channels % lanes:
         return NotApplicable(f"channels are no multiples of {lanes}")
+    if lanes % block:
+        return NotApplicable(f"blocks of {block} channels are no parts of vectors")
     width = dtypes.bytes_of(element) * alpha * alpha
     weights, inputs = width * channels * filters, width * down * across * channels
     plans = []
@@ -205,12 +235,13 @@ def _step(rows: int, vectors: int) -> float:
 
 
 def _schedule(sch: Schedule, stages: _Stages, plan: _Plan, target: Target) -> None:
-    batch, channel, row, column = sch.get_loops(stages.output)
+    batch, channel, row, column, *lane = sch.get_loops(stages.output)
+    block = (as_int(sch.get(lane[0]).extent) or 1) if lane else 1
     height = as_int(sch.get(row).extent)
     assert height is not None
     group, row = sch.split(row, [None, min(plan.tile * plan.group, height)])
-    panel, channel = sch.split(channel, [None, plan.columns])
-    sch.reorder(batch, group, panel, channel, row, column)
+    panel, channel = sch.split(channel, [None, plan.columns // block])
+    sch.reorder(batch, group, panel, channel, row, column, *lane)
     _pack_filters(sch, stages.products, plan.columns)
     _result_transform(sch, stages, panel, plan)
     _products(sch, stages.products, panel, plan)
@@ -224,6 +255,9 @@ def _schedule(sch: Schedule, stages: _Stages, plan: _Plan, target: Target) -> No
     _pad(sch, stages.pad, plan, target)
     shared = batch if images >= target.num_cores else group if inside else panel
     parallelize(sch, [shared], target, PARALLEL_WORK)
+    if lane:
+        sch.vectorize(lane[0])
+        return
     # Rows are joined last: what the loops around them need is known from whole rows.
     _transpose_back(sch, channel, sch.fuse(row, column), plan)
 
@@ -301,13 +335,18 @@ def _pad(sch: Schedule, pad: BlockRV, plan: _Plan, target: Target) -> None:
         batch, row, column, channel = sch.get_loops(rv)
         vector, channel = sch.split(channel, [None, plan.lanes])
         sch.vectorize(channel)
-        if rv is pad:
+        if rv is pad and not _reads_side_by_side(sch.get(rv)):
             extent = as_int(sch.get(column).extent) or 1
             size = max(size for size in range(1, _PIECE + 1) if extent % size == 0)
             piece, column = sch.split(column, [None, size])
             sch.reorder(vector, piece, column, channel)
             sch.unroll(column)
         parallelize(sch, [batch, row], target, PARALLEL_WORK)
+
+
+def _reads_side_by_side(block: Block) -> bool:
+    """Whether the input has channels in blocks, which are copied as they are."""
+    return loads_of(block)[0].buffer.ndim == 5
 
 
 def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:

@@ -14,7 +14,7 @@ Relative to the largest result, against float64, it is about 3e-6, and 6e-7 for 
 summation has 4e-7.
 
 All stages keep channels last, so that each transform works on vectors of channels and the products
-in between are matrix products; the result comes back in the order of the input.
+in between are matrix products; the result comes back in the order of the input, or another one.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tilewright import te
 from tilewright.ir import Expr, Select, and_, as_int, const, if_then_else
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
+from tilewright.topi.layout import image_layout
 from tilewright.topi.utils import padding_of, require_equal, require_ndim
 
 WINOGRAD_TILE = "winograd_tile"
@@ -130,22 +131,32 @@ def conv2d_winograd(data: Tensor, weight: Tensor, padding: Any = 0, tile: int = 
 
 
 def conv2d_winograd_without_weight_transform(
-    data: Tensor, weight: Tensor, padding: Any = 0, tile: int = 4
+    data: Tensor,
+    weight: Tensor,
+    padding: Any = 0,
+    tile: int = 4,
+    layout: str = "NCHW",
+    out_layout: str = "",
 ) -> Tensor:
     """Convolve ``data [N, C, H, W]`` with transformed filters ``weight [alpha, alpha, C, F]``.
 
-    ``tile`` is the number of rows (and columns) of results that are made together.
+    ``tile`` is the number of rows (and columns) of results that are made together. The image and
+    the result may have channels in blocks (``layout``, ``out_layout`` such as ``NCHW16c``).
     """
-    require_ndim("conv2d_winograd", data, 4)
+    image = image_layout("conv2d_winograd", layout)
+    made_layout = image_layout("conv2d_winograd", out_layout or layout)
+    require_ndim("conv2d_winograd", data, image.ndim)
     require_ndim("conv2d_winograd", weight, 4)
-    require_equal("conv2d_winograd: channels", data.shape[1], weight.shape[2])
+    sizes = image.extents(data.shape)
+    require_equal("conv2d_winograd: channels", sizes["C"], weight.shape[2])
     alpha = _window_of(weight.shape[:2])
     matrices = winograd_matrices(tile, alpha - tile + 1)
     before, after = padding_of(padding, 2)
-    batch, channels, filters = data.shape[0], data.shape[1], weight.shape[3]
+    batch, channels, filters = data.shape[0], sizes["C"], weight.shape[3]
     out = [data.shape[2 + a] + before[a] + after[a] - (alpha - tile) for a in range(2)]
     tiles = [(extent + tile - 1) // tile for extent in out]
-    source = _pad_channels_last(data, before, [count * tile + alpha - tile for count in tiles])
+    extents = [count * tile + alpha - tile for count in tiles]
+    source = _pad_channels_last(data, channels, image.block("C"), before, extents)
     rows: Tensor = compute(
         (batch, tiles[0], alpha, source.shape[2], channels),
         lambda n, p, x, w, c: _row_of(
@@ -183,13 +194,12 @@ def conv2d_winograd_without_weight_transform(
         ),
         name="result_transform",
     )
-    made: Tensor = compute(
-        (batch, filters, *out),
-        lambda n, f, h, w: result(n, h, w, f),
-        name="conv2d_winograd",
-        tag="conv2d_winograd",
-    )
-    return made
+    shape = made_layout.shape({"N": batch, "C": filters, "H": out[0], "W": out[1]})
+    size = made_layout.block("C")
+    name = "conv2d_winograd"
+    if size == 1:
+        return compute(shape, lambda n, f, h, w: result(n, h, w, f), name=name, tag=name)
+    return compute(shape, lambda n, f, h, w, b: result(n, h, w, f * size + b), name=name, tag=name)
 
 
 def _window_of(shape: Sequence[Any]) -> int:
@@ -199,22 +209,24 @@ def _window_of(shape: Sequence[Any]) -> int:
     return size
 
 
-def _pad_channels_last(data: Tensor, before: Sequence[Any], size: Sequence[Expr]) -> Tensor:
+def _pad_channels_last(
+    data: Tensor, channels: Expr, block: int, before: Sequence[Any], size: Sequence[Expr]
+) -> Tensor:
     """Surround with zeros, up to whole tiles, and put the channels last."""
 
     def formula(n: Expr, h: Expr, w: Expr, c: Expr) -> Expr:
         place, inside = [], []
-        for at, lead, extent, total in zip((h, w), before, data.shape[2:], size):
+        for at, lead, extent, total in zip((h, w), before, data.shape[2:4], size):
             place.append(at - lead)
             if as_int(lead) != 0:
                 inside.append(at >= lead)
             if as_int(total - extent - lead) != 0:
                 inside.append(at < extent + lead)
-        value = data(n, c, *place)
+        value = data(n, c, *place) if block == 1 else data(n, c // block, *place, c % block)
         return if_then_else(and_(*inside), value, const(0, data.dtype)) if inside else value
 
     made: Tensor = compute(
-        (data.shape[0], *size, data.shape[1]), formula, name="pad_temp", tag="injective,pad"
+        (data.shape[0], *size, channels), formula, name="pad_temp", tag="injective,pad"
     )
     return made
 

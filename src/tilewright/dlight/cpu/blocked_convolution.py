@@ -1,0 +1,335 @@
+"""Convolutions of images with channels in blocks (``NCHW16c``): a block of filters is a vector.
+
+The result's channels within a block lie side by side, and so do their weights, so vectors are whole
+whatever the image's width, and nothing is packed or transposed. A tile of the result in registers
+is some columns of some blocks of filters: each step of the reduction loads one element of the input
+per column, a vector of weights per block, and multiplies all with all.
+
+Rows are processed in groups whose input stays in the level-2 cache while all filters pass over it.
+Padding is added group by group, right before it is read: that touches each element of the input
+about once, where the convolution uses it for every filter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.cpu.blocks import (
+    Axis,
+    axes_of,
+    has_branch,
+    inline_injective,
+    is_injective,
+    leaf_blocks,
+    loads_of,
+    parallelize,
+    stores_of,
+    stride_of,
+    work_of,
+)
+from tilewright.dlight.cpu.elementwise import schedule_injective
+from tilewright.dlight.cpu.register_tile import rank_tiles
+from tilewright.ir import Expr, FloorDiv, as_int, dtypes, pre_order, uses_var
+from tilewright.target import Target
+from tilewright.tir import SPATIAL, Block, BufferLoad, IterVar
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV
+
+# Share of the second-level cache that the input of a group of rows may take up.
+_GROUP_SHARE = 0.4
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """What a block computes: ``data`` is broadcast, ``weight`` read by vectors along ``lane``.
+
+    So many ``shared`` blocks of filters read the same input. Where all pixels are one axis, that of
+    columns, there are no rows.
+    """
+
+    data: BufferLoad
+    weight: BufferLoad
+    batch: tuple[Axis, ...]
+    filters: Axis
+    shared: int
+    row: Axis | None
+    column: Axis
+    lane: Axis
+    steps: tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Columns and vectors of the register tile, rows of a group, and what threads share out."""
+
+    columns: int
+    vectors: int
+    rows: int
+    by_filters: bool
+
+
+class BlockedConvolution(ScheduleRule):
+    """Applies to one convolution whose result has its channels in blocks, and its epilogue."""
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Tile columns and filters, group rows, pad group by group, fuse the epilogue."""
+        inline_injective(sch)
+        blocks = leaf_blocks(sch)
+        reductions = [rv for rv in blocks if not is_injective(sch, rv)]
+        if len(reductions) != 1:
+            return NotApplicable(f"{len(reductions)} reductions, one is expected")
+        main = reductions[0]
+        consumers = sch.get_consumers(main)
+        if len(consumers) > 1 or any(sch.get_consumers(rv) for rv in consumers):
+            return NotApplicable("what follows is more than an epilogue")
+        found = convolution_of(sch, main, target)
+        if isinstance(found, NotApplicable):
+            return found
+        if consumers and not _same_axes(sch.get(main), sch.get(consumers[0])):
+            return NotApplicable("the epilogue has other axes than the convolution")
+        pads = [rv for rv in sch.get_producers(main) if _pads(sch, rv, found)]
+        taken = {rv.name for rv in (main, *consumers, *pads)}
+        for rv in blocks:
+            if rv.name not in taken:
+                schedule_injective(sch, rv, target)
+        if consumers:
+            sch.set_scope(main, 0, "local")
+            epilogue = consumers[0]
+        else:
+            epilogue = sch.cache_write(main, 0, "local")
+        if not pads and _is_pointwise(found):
+            _join_pixels(sch, main, found, epilogue)
+            joined = convolution_of(sch, main, target, joined=True)
+            if isinstance(joined, NotApplicable):
+                return joined
+            found = joined
+        plan = _choose(found, target)
+        if isinstance(plan, NotApplicable):
+            return plan
+        _schedule(sch, main, epilogue, pads, found, plan, target)
+        return sch
+
+
+# ---- recognising ----------------------------------------------------------------------------
+
+
+def convolution_of(
+    sch: Schedule, main: BlockRV, target: Target, *, joined: bool = False
+) -> _Convolution | NotApplicable:
+    """Recognise a convolution with blocks of filters as vectors; its pixels may be ``joined``."""
+    block, axes = sch.get(main), axes_of(sch, main)
+    stores, loads = stores_of(block), loads_of(block)
+    if axes is None or block.init is None or len(stores) != 1 or len(loads) != 2:
+        return NotApplicable("no sum of products over the block's axes")
+    spatial = [axis for axis in axes if not axis.is_reduce]
+    steps = tuple(axis for axis in axes if axis.is_reduce)
+    places = [item for item in block.iter_vars if item.kind == SPATIAL]
+    if len(spatial) != (4 if joined else 5) or not steps or not _are(stores[0].indices, places):
+        return NotApplicable("the result has no axis of blocks")
+    batch, filters, *rows, column, lane = spatial
+    row = rows[0] if rows else None
+    weights = [load for load in loads if _uses(load, lane)]
+    if len(weights) != 1 or any(axis.extent is None for axis in (*spatial[1:], *steps)):
+        return NotApplicable("no operand is a vector of filters, or sizes are symbolic")
+    weight = weights[0]
+    data = next(load for load in loads if load is not weight)
+    shared = _filters_sharing(data, filters)
+    bits = dtypes.bits_of(stores[0].buffer.dtype)
+    if dtypes.bits_of(weight.buffer.dtype) != bits or bits < 32:
+        return NotApplicable("operands are narrower than their sums")
+    fits = (
+        shared > 0
+        and not any(_uses(weight, axis) for axis in (batch, *rows, column))
+        and stride_of(weight.indices, weight.buffer, lane.var) == 1
+        and _uses(weight, filters)
+        and (column.extent == 1 or _uses(data, column))
+    )
+    lanes = target.vector_lanes(bits)
+    if not fits or lane.extent not in (lanes, lanes // 2, lanes * 2):
+        return NotApplicable("axes are not those of a convolution with filters as vectors")
+    return _Convolution(data, weight, (batch,), filters, shared, row, column, lane, steps)
+
+
+def _filters_sharing(data: BufferLoad, filters: Axis) -> int:
+    """How many neighbouring blocks of filters read the same input: all, those of a group, or 0."""
+    if not _uses(data, filters):
+        return filters.extent or 0
+    found = [item for index in data.indices for item in pre_order(index)]
+    quotients = [item for item in found if isinstance(item, FloorDiv) and item.a is filters.var]
+    sizes = {as_int(item.b) for item in quotients}
+    if len(sizes) != 1 or sum(item is filters.var for item in found) != len(quotients):
+        return 0
+    return sizes.pop() or 0
+
+
+def _uses(load: BufferLoad, axis: Axis) -> bool:
+    return any(uses_var(index, {axis.var}) for index in load.indices)
+
+
+def _are(indices: Sequence[Expr], items: Sequence[IterVar]) -> bool:
+    """Whether indices are these variables; those with one value may be written as zero."""
+    return len(indices) == len(items) and all(
+        index is item.var or (as_int(index) == 0 and as_int(item.dom.extent) == 1)
+        for index, item in zip(indices, items)
+    )
+
+
+def _same_axes(main: Block, epilogue: Block) -> bool:
+    """Whether an epilogue computes each element from that of the same indices."""
+    result = main.writes[0].buffer
+    places = list(epilogue.iter_vars)
+    stores = stores_of(epilogue)
+    return (
+        len(stores) == 1
+        and _are(stores[0].indices, places)
+        and all(_are(load.indices, places) for load in loads_of(epilogue) if load.buffer is result)
+    )
+
+
+def _pads(sch: Schedule, rv: BlockRV, conv: _Convolution) -> bool:
+    """Whether a block makes the input of a convolution by padding."""
+    block = sch.get(rv)
+    return (
+        has_branch(block)
+        and block.writes[0].buffer is conv.data.buffer
+        and len(sch.get_consumers(rv)) == 1
+    )
+
+
+def _is_pointwise(conv: _Convolution) -> bool:
+    """Whether pixels of the result are those of the input, in the same order."""
+    image, row = conv.data, conv.row
+    if row is None:
+        return False
+    rows = [d for d, index in enumerate(image.indices) if uses_var(index, {row.var})]
+    return (
+        work_of([axis for axis in conv.steps if _moves_in_image(conv, axis)]) == 1
+        and len(rows) == 1
+        and rows[0] + 1 < image.buffer.ndim
+        and as_int(image.buffer.shape[rows[0]]) == row.extent
+        and as_int(image.buffer.shape[rows[0] + 1]) == conv.column.extent
+        and stride_of(image.indices, image.buffer, row.var)
+        == (conv.column.extent or 0)
+        * (stride_of(image.indices, image.buffer, conv.column.var) or 0)
+    )
+
+
+def _moves_in_image(conv: _Convolution, step: Axis) -> bool:
+    """Whether an axis of the reduction moves along rows or columns."""
+    return any(
+        uses_var(index, {step.var}) and uses_var(index, {axis.var})
+        for index in conv.data.indices
+        for axis in (conv.row, conv.column)
+        if axis is not None
+    )
+
+
+def _join_pixels(sch: Schedule, main: BlockRV, conv: _Convolution, epilogue: BlockRV) -> None:
+    """Make rows and columns one axis of pixels, that of columns."""
+    assert conv.row is not None
+    depth, width = len(conv.batch) + 1, conv.column.extent or 1
+
+    def joined(*i: Expr) -> tuple[Expr, ...]:
+        return (*i[:depth], i[depth] * width + i[depth + 1], *i[depth + 2 :])
+
+    sch.transform_layout(main, ("write", 0), joined)
+    for rv in (main, epilogue):
+        sch.transform_block_layout(rv, joined)
+
+
+# ---- choosing -------------------------------------------------------------------------------
+
+
+def _choose(conv: _Convolution, target: Target) -> _Plan | NotApplicable:
+    """Choose the register tile, and groups of rows (or tiles of pixels) for caches and threads."""
+    lane, filters = conv.lane.extent or 1, conv.filters.extent or 1
+    vector = Axis(conv.lane.loop, conv.lane.var, conv.lane.kind, lane * filters)
+    tiles = rank_tiles(conv.column, vector, lane, target.vector_registers)
+    whole = [
+        tile
+        for tile in tiles
+        if tile.columns % lane == 0 and math.gcd(filters, conv.shared) % (tile.columns // lane) == 0
+    ]
+    if not whole:
+        return NotApplicable("no tile fits the registers")
+    tile = whole[0]
+    vectors = tile.columns // lane
+    if conv.row is None:
+        units = -(-(conv.column.extent or 1) // tile.rows)
+    else:
+        units = conv.row.extent or 1
+    image, weights = _image_bytes(conv), _bytes_of(conv.weight)
+    groups = math.ceil(image / (_GROUP_SHARE * target.l2_bytes))
+    images = work_of(conv.batch)
+    by_filters = False
+    if images < target.num_cores:
+        by_filters = weights > image and filters // vectors >= target.num_cores
+        if not by_filters:
+            groups = -(-groups // target.num_cores) * target.num_cores
+    return _Plan(tile.rows, vectors, _part(units, groups), by_filters)
+
+
+def _part(extent: int, groups: int) -> int:
+    """Size of the parts when an extent is divided into about so many: without rest if it can be."""
+    size = max(1, -(-extent // groups))
+    divisors = [d for d in range(1, size + 1) if extent % d == 0]
+    return divisors[-1] if 2 * divisors[-1] > size else size
+
+
+def _bytes_of(load: BufferLoad) -> int:
+    return dtypes.bytes_of(load.buffer.dtype) * math.prod(
+        as_int(extent) or 1 for extent in load.buffer.shape
+    )
+
+
+def _image_bytes(conv: _Convolution) -> int:
+    """Bytes of the input of one image."""
+    return _bytes_of(conv.data) // max(1, work_of([a for a in conv.batch if a.extent], 1))
+
+
+# ---- scheduling -----------------------------------------------------------------------------
+
+
+def _schedule(
+    sch: Schedule,
+    main: BlockRV,
+    epilogue: BlockRV,
+    pads: Sequence[BlockRV],
+    conv: _Convolution,
+    plan: _Plan,
+    target: Target,
+) -> None:
+    work = 2 * work_of([*conv.batch, conv.filters, conv.column, conv.lane, *conv.steps])
+    filters, block = sch.split(conv.filters.loop, [None, plan.vectors])
+    tile, column = sch.split(conv.column.loop, [None, plan.columns])
+    if conv.row is None:
+        group, tile = sch.split(tile, [None, plan.rows])
+        inner = [tile]
+    else:
+        group, row = sch.split(conv.row.loop, [None, plan.rows])
+        inner = [row, tile]
+    images = [axis.loop for axis in conv.batch]
+    outer = [*images, filters, group] if plan.by_filters else [*images, group, filters]
+    steps = [axis.loop for axis in conv.steps]
+    sch.reorder(*outer, *inner, *steps, column, block, conv.lane.loop)
+    sch.reverse_compute_at(epilogue, tile)
+    init = sch.decompose_reduction(main, steps[0])
+    depth = len(outer) + len(inner)
+    for rv, skip in ((main, depth + len(steps)), (init, depth), (epilogue, depth)):
+        loops = sch.get_loops(rv)[skip:]
+        sch.vectorize(loops[-1])
+        for loop in loops[:-1]:
+            sch.unroll(loop)
+    for rv in pads:
+        if plan.by_filters and target.num_cores > 1:
+            schedule_injective(sch, rv, target)
+        else:
+            at = images[-1] if plan.by_filters and images else group
+            sch.compute_at(rv, at, preserve_unit_loops=True)
+            schedule_injective(
+                sch, rv, target, skip=len(sch.get_loops(rv)) - sch.get(rv).writes[0].buffer.ndim
+            )
+    parallelize(sch, outer[: len(images) + 1], target, work)
