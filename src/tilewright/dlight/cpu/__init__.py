@@ -7,6 +7,7 @@
 - ``Winograd``: the stages of Winograd convolutions, fused over groups of tiles.
 - ``WidenedOperand``: contractions of 16-bit floats: converted once, then the rules that follow.
 - ``QuotientAxes``: grouped and transposed convolutions, taken apart for the two rules that follow.
+- ``BlockedConvolution``: convolutions of images with channels in blocks.
 - ``MatrixVector``: matrices used once: streams of rows at the memory's speed.
 - ``PointwiseConvolution``: 1 x 1 convolutions with pixels, across rows, as lanes.
 - ``TiledReduction``: contractions with reuse (matmul, convolution): register tiles.
@@ -20,6 +21,7 @@ from __future__ import annotations
 from tilewright.dlight.base import ScheduleRule
 from tilewright.dlight.cpu.attention import FusedAttention
 from tilewright.dlight.cpu.block_by_block import BlockByBlock
+from tilewright.dlight.cpu.blocked_convolution import BlockedConvolution
 from tilewright.dlight.cpu.blocks import axes_of
 from tilewright.dlight.cpu.convolution import PointwiseConvolution
 from tilewright.dlight.cpu.dot_product import DotProductTile
@@ -35,6 +37,7 @@ from tilewright.dlight.cpu.winograd import Winograd
 
 __all__ = [
     "BlockByBlock",
+    "BlockedConvolution",
     "DotProductTile",
     "FusedAttention",
     "GroupedReduction",
@@ -57,7 +60,13 @@ __all__ = [
 
 def rules() -> tuple[ScheduleRule, ...]:
     """All CPU rules in the order in which they are tried."""
-    contractions = PointwiseConvolution(), MatrixVector(), QuotientAxes(), TiledReduction()
+    contractions = (
+        BlockedConvolution(),
+        PointwiseConvolution(),
+        MatrixVector(),
+        QuotientAxes(),
+        TiledReduction(),
+    )
     return (
         FusedAttention(),
         DotProductTile(),
