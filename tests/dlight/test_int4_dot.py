@@ -13,7 +13,7 @@ from tilewright import compile, te, topi
 from tilewright.dlight.base import NotApplicable
 from tilewright.dlight.cpu import Int4Dot
 from tilewright.ir import IRModule, Var, structural_equal
-from tilewright.support.errors import ScheduleError
+from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter import run
@@ -38,13 +38,18 @@ def quantized(n: int, k: int, group: int, symmetric: bool, octets: bool) -> list
 
 
 def product(
-    x: np.ndarray, weights: list[np.ndarray], constant: bool = True, bias: np.ndarray | None = None
+    x: np.ndarray,
+    weights: list[np.ndarray],
+    constant: bool = True,
+    bias: np.ndarray | None = None,
+    activation_bits: int | None = None,
 ) -> PrimFunc:
     given = [x, *weights] + ([] if bias is None else [bias])
     tensors = [te.placeholder(a.shape, str(a.dtype), f"x{n}") for n, a in enumerate(given)]
     data, packed, scales, *rest = tensors
     zeros = rest[0] if len(weights) == 3 else None
-    result = topi.nn.dense_int4(data, packed, scales, zeros, None if bias is None else rest[-1])
+    added = None if bias is None else rest[-1]
+    result = topi.nn.dense_int4(data, packed, scales, zeros, added, activation_bits=activation_bits)
     func = te.create_prim_func([*tensors, result])
     return func.with_attr(LAYOUT_FREE, list(range(1, len(given)))) if constant else func
 
@@ -142,6 +147,33 @@ def test_16_bit_activations_have_two_limbs(dtype: str) -> None:
     expected = (x.astype("float64") @ dense(weights).T).astype(kind).astype("float64")
     step = 2.0 ** (-10 if dtype == "float16" else -7)
     np.testing.assert_allclose(found.astype("float64"), expected, rtol=step, atol=1e-3)
+
+
+@needs_dot
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("octets", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_activations_are_rounded_as_the_definition_says(
+    bits: int, octets: bool, dtype: str
+) -> None:
+    x = np.random.default_rng(2).normal(size=(6, 96)).astype(dtype)
+    x[2, :32] = 0
+    weights = quantized(40, 96, 32, False, octets)
+    func = product(x, weights, activation_bits=bits)
+    made = scheduled(func)
+    assert f"limbs = T.alloc_buffer((6, 3, {bits // 8}, 32)" in made.script()
+    expected = np.zeros((6, 40), dtype)
+    run(func, x, *weights, expected)
+    found = evaluate(made, x, *weights)
+    step = 1e-3 if dtype == "float16" else 1e-5
+    np.testing.assert_allclose(found, expected, rtol=step, atol=20 * step)
+    plain = x.astype("float64") @ dense(weights, octets).T
+    assert np.abs(found - plain).max() < np.abs(plain).max() * 2.0 ** (2 - bits) + 20 * step
+
+
+def test_activation_bits_that_there_are() -> None:
+    with pytest.raises(VerifyError, match="activation_bits is None, 8, 16; got 4"):
+        product(np.zeros((1, 32), "float32"), quantized(8, 32, 8, True, False), activation_bits=4)
 
 
 @needs_dot

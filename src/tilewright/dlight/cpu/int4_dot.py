@@ -67,7 +67,7 @@ from tilewright.tir.building import Axis, block, lanes_from, load, store
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
 from tilewright.tir.op import bitwise_and, bitwise_or, bitwise_xor, shift_left, shift_right
 from tilewright.tir.schedule import KERNELS, Schedule
-from tilewright.topi.nn.int4 import PER_WORD, SYMMETRIC_ZERO
+from tilewright.topi.nn.int4 import ACTIVATION_LEVELS, PER_WORD, SYMMETRIC_ZERO
 
 INT4_DOT = "int4_dot"
 #: Blocks of the kernel that other primitives look for.
@@ -130,7 +130,7 @@ def choose_tiles(problem: Problem, target: Target) -> Int4Tiles | str:
     """Return the tile for a problem, or why the kernel is not for it."""
     if not multiplies_bytes(target):
         return "the target multiplies no unsigned by signed bytes"
-    lanes, limbs = target.vector_lanes(32), _LIMBS[problem.data.dtype]
+    lanes, limbs = target.vector_lanes(32), limbs_of(problem)
     registers = target.vector_registers - _SPARE
 
     def most_vectors(rows: int) -> int:
@@ -145,6 +145,11 @@ def choose_tiles(problem: Problem, target: Target) -> Int4Tiles | str:
         vectors //= 2
     tiles = Int4Tiles(rows, vectors * lanes, lanes, limbs)
     return _misfit(problem, tiles) or tiles
+
+
+def limbs_of(problem: Problem) -> int:
+    """Limbs that activations have: as many as they need, or as they are rounded to."""
+    return problem.activation_bits // 8 or _LIMBS[problem.data.dtype]
 
 
 def multiplies_bytes(target: Target) -> bool:
@@ -173,6 +178,8 @@ def int4_dot(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
         return problem
     tiles = Int4Tiles(**options)
     reason = _misfit(problem, tiles)
+    if problem.activation_bits and tiles.limbs != limbs_of(problem):
+        reason = f"activations of {problem.activation_bits} bits have {limbs_of(problem)} limbs"
     if reason is not None:
         return reason
     root, nests = func.root, nests_of(func)
@@ -203,6 +210,8 @@ class _Kernel:
         self.buffers: list[Buffer] = []
         most = (2**31 - 1) // (_LARGEST * self.run) - 1
         self.levels = min(127 * 256 ** (tiles.limbs - 1), most)
+        if problem.activation_bits:
+            self.levels = ACTIVATION_LEVELS[problem.activation_bits]
 
         def buffer(name: str, shape: Sequence[int], dtype: str) -> Buffer:
             made = decl_buffer([const(n) for n in shape], dtype, fresh_name(name, taken))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright import te
@@ -22,6 +22,8 @@ from tilewright.topi.nn.int4 import DENSE_INT4, PER_WORD, dense_int4
 
 # Inputs of a run at most, so that its sums keep enough bits of each activation.
 _MOST_INPUTS = 128
+# Where the definition rounds activations, all of a group makes a run; its steps are written out.
+_MOST_ROUNDED = 512
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Problem:
     out: Buffer
     stages: tuple[Stmt, ...]
     constants: frozenset[Buffer]
+    activation_bits: int = 0
 
     @property
     def by_output(self) -> bool:
@@ -64,6 +67,8 @@ class Problem:
     @property
     def run(self) -> int:
         """Inputs whose sums are put together at once: all of a group, or a part of it."""
+        if self.activation_bits:
+            return self.group
         sizes = range(PER_WORD, min(self.group, _MOST_INPUTS) + 1, PER_WORD)
         return max(size for size in sizes if self.group % size == 0)
 
@@ -81,7 +86,8 @@ def read_int4(func: PrimFunc) -> Problem | str:
     if len(marked) != 1:
         return f"{len(marked)} products with 4-bit weights, one is expected"
     last = marked[0]
-    first = last + 1 - int(_annotations(nests[last])[DENSE_INT4])
+    mark = _annotations(nests[last])[DENSE_INT4]
+    first = last + 1 - int(mark["stages"])
     stages = tuple(nests[max(first, 0) : last + 1])
     blocks = [block_of(nest) for nest in stages]
     if first < 0 or any(item is None for item in blocks):
@@ -98,7 +104,10 @@ def read_int4(func: PrimFunc) -> Problem | str:
     constants = frozenset(
         func.buffer_map[func.params[place]] for place in layout_free_positions(func)
     )
-    for problem in _orders(operands, made[-1], stages, constants):
+    for order in _orders(operands, made[-1], stages, constants):
+        problem = replace(order, activation_bits=int(mark["activation_bits"]))
+        if problem.activation_bits and problem.group > _MOST_ROUNDED:
+            return f"activations are rounded in groups of more than {_MOST_ROUNDED}"
         if _is_definition(problem):
             return problem
     return "the stages compute something else"
@@ -138,7 +147,8 @@ def _is_definition(problem: Problem) -> bool:
     data, packed, scales, zeros = tensors
     assert data is not None and packed is not None and scales is not None
     try:
-        made = dense_int4(data, packed, scales, zeros, out_dtype="float32")
+        bits = problem.activation_bits or None
+        made = dense_int4(data, packed, scales, zeros, out_dtype="float32", activation_bits=bits)
     except VerifyError:
         return False
     given = [item for item in tensors if item is not None]
