@@ -265,6 +265,13 @@ def test_overflowing_constants_are_left():
     assert made is expr
 
 
+def test_a_mask_of_all_but_the_sign_is_no_remainder():
+    for bits in (32, 64):
+        value = Var("b", f"int{bits}")
+        masked = call("bitwise_and", value, const(2 ** (bits - 1) - 1, f"int{bits}"))
+        assert simplify(masked) is masked
+
+
 def test_negative_divisors(known):
     assert expr_equal(known.simplify(floormod(i, -4)), floormod(i, -4)) or known.can_prove_equal(
         floormod(i, -4), known.simplify(floormod(i, -4))

@@ -22,7 +22,10 @@ def _shift(m: Match, _: Any) -> bool:
 
 
 def _mask(m: Match, _: Any) -> bool:
-    return m.x.dtype in _WHOLE and m.c1 >= 0 and (m.c1 & (m.c1 + 1)) == 0
+    if m.x.dtype not in _WHOLE or m.c1 < 0 or m.c1 & (m.c1 + 1):
+        return False
+    # The greatest number of the type leaves no modulus that fits it.
+    return bool(m.c1 < dtypes.integer_limits(m.x.dtype)[1])
 
 
 def _trunc_is_floor(m: Match, analyzer: Any) -> bool:

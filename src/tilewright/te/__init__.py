@@ -13,6 +13,7 @@ from tilewright.ir import (
     select,
 )
 from tilewright.te.create_prim_func import create_prim_func
+from tilewright.te.extern import ExternOp, extern
 from tilewright.te.reduction import (
     all_of,
     any_of,
@@ -69,12 +70,11 @@ from tilewright.tir.op import (
 )
 
 __all__ = [
-    "AXIS_SEPARATOR", "ComputeOp", "Operation", "PlaceholderOp", "ProducerLoad", "Reduce", "Select",
-    "Tensor", "abs", "all", "all_of", "any", "any_of", "argmax", "argmax_last", "argmin",
-    "argmin_last",
-    "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "comm_reducer", "compute", "const", "cos",
-    "create_prim_func", "erf", "exp", "floor", "if_then_else", "log", "log1p", "max", "max_value",
-    "maximum", "min", "min_value", "minimum", "nearbyint", "placeholder", "pow", "power", "prod",
-    "reduce_axis", "reducer", "round", "rsqrt", "select", "sigmoid", "sin", "size_var", "sqrt",
-    "sum", "tan", "tanh", "trunc", "var",
+    "AXIS_SEPARATOR", "ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "ProducerLoad",
+    "Reduce", "Select", "Tensor", "abs", "all", "all_of", "any", "any_of", "argmax", "argmax_last",
+    "argmin", "argmin_last", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "comm_reducer",
+    "compute", "const", "cos", "create_prim_func", "erf", "exp", "extern", "floor", "if_then_else",
+    "log", "log1p", "max", "max_value", "maximum", "min", "min_value", "minimum", "nearbyint",
+    "placeholder", "pow", "power", "prod", "reduce_axis", "reducer", "round", "rsqrt", "select",
+    "sigmoid", "sin", "size_var", "sqrt", "sum", "tan", "tanh", "trunc", "var",
 ]  # fmt: skip

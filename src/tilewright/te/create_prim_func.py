@@ -1,4 +1,4 @@
-"""From tensor expressions to a TensorIR function: one block per compute."""
+"""From tensor expressions to a TensorIR function: one block per compute, or what an extern says."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from tilewright.ir import (
     const,
     if_then_else,
     is_const,
+    rewrite_bottom_up,
     rewrite_top_down,
     substitute,
 )
 from tilewright.support.errors import VerifyError
+from tilewright.te.extern import ExternOp
 from tilewright.te.tensor import ComputeOp, Operation, PlaceholderOp, ProducerLoad, Reduce, Tensor
 from tilewright.tir import (
     SERIAL,
@@ -80,8 +82,11 @@ class _Builder:
             for tensor in op.outputs:
                 if tensor not in self.buffers:
                     allocated.append(self.declare(tensor))
-            assert isinstance(op, ComputeOp)
-            stmts.append(self.compute_block(op))
+            if isinstance(op, ExternOp):
+                stmts.append(self.extern_blocks(op))
+            else:
+                assert isinstance(op, ComputeOp)
+                stmts.append(self.compute_block(op))
         attrs: dict[str, Any] = {"global_symbol": name} if name else {}
         body = make_root_block(seq(*stmts), tuple(allocated))
         return PrimFunc(tuple(params), buffer_map, body, "void", attrs)
@@ -105,6 +110,19 @@ class _Builder:
 
         made: Expr = rewrite_top_down(expr, rewrite)
         return made
+
+    def extern_blocks(self, op: ExternOp) -> Stmt:
+        operands = [self.buffers[tensor] for tensor in op.operands]
+        made = op.body(operands, [self.buffers[tensor] for tensor in op.outputs])
+
+        def rename(current: Any) -> Any:
+            if not isinstance(current, Block):
+                return current
+            name = fresh_name(current.name, self.block_names)
+            return current if name == current.name else current.replace(name=name)
+
+        stmt: Stmt = rewrite_bottom_up(made, rename)
+        return stmt
 
     def compute_block(self, op: ComputeOp) -> Stmt:
         axes = (*op.axis, *op.reduce_axis)

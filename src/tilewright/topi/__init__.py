@@ -66,6 +66,7 @@ from tilewright.topi.elementwise import (
     tanh,
     trunc,
 )
+from tilewright.topi.layout import layout_transform
 from tilewright.topi.nn.dense import matmul
 from tilewright.topi.reduction import (
     all,
@@ -80,6 +81,7 @@ from tilewright.topi.reduction import (
     sum,
     variance,
 )
+from tilewright.topi.sort import argsort, sort, topk
 from tilewright.topi.transform import (
     arange,
     concatenate,

@@ -1,6 +1,7 @@
 """Rules for CPUs, most specific first.
 
 - ``FusedAttention``: scaled dot-product attention, as an online softmax.
+- ``SortRule``: sorting and the first few of rows: networks of vector minima and maxima.
 - ``DotProductTile``: contractions of int8, int16, bf16 operands: dot instructions, register tiles.
 - ``Int4Dot``: products with 4-bit weights, by dot instructions for bytes.
 - ``GroupedReduction``: sums of scaled sums (weights quantised by groups).
@@ -31,6 +32,7 @@ from tilewright.dlight.cpu.matrix_vector import MatrixVector
 from tilewright.dlight.cpu.quotient_axes import QuotientAxes
 from tilewright.dlight.cpu.row_wise import RowWise
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
+from tilewright.dlight.cpu.sorting import SortRule
 from tilewright.dlight.cpu.tiled_reduction import Plan, TiledReduction, rank_plans, schedule_plan
 from tilewright.dlight.cpu.widened_operand import WidenedOperand
 from tilewright.dlight.cpu.winograd import Winograd
@@ -48,6 +50,7 @@ __all__ = [
     "QuotientAxes",
     "RowWise",
     "SlidingWindow",
+    "SortRule",
     "TiledReduction",
     "WidenedOperand",
     "Winograd",
@@ -69,6 +72,7 @@ def rules() -> tuple[ScheduleRule, ...]:
     )
     return (
         FusedAttention(),
+        SortRule(),
         DotProductTile(),
         Int4Dot(),
         GroupedReduction(),

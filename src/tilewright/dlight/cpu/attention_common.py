@@ -1,7 +1,7 @@
 """What the attention kernels share: the problem as read from a function, and small builders.
 
 The kernels (:mod:`attention_prefill`, :mod:`attention_decode`) are TensorIR functions made of
-blocks within blocks; each block here is made by :func:`block`, which infers what it accesses.
+blocks within blocks (:mod:`tilewright.tir.building`).
 """
 
 from __future__ import annotations
@@ -9,20 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from tilewright.arith import simplify
 from tilewright.ir import (
-    TRUE,
     Broadcast,
     Expr,
     ExprLike,
     Let,
-    Ramp,
-    Range,
     Shuffle,
     Var,
-    as_expr,
     as_int,
     call,
     cast,
@@ -35,81 +30,19 @@ from tilewright.ir import (
     select,
 )
 from tilewright.tir import (
-    PREFETCH_DISTANCE,
-    SERIAL,
-    SPATIAL,
     VECTORIZED,
-    Block,
-    BlockRealize,
     Buffer,
-    BufferLoad,
-    BufferStore,
-    For,
-    IterVar,
     LetStmt,
     Stmt,
 )
-from tilewright.tir.analysis import block_access_regions
+from tilewright.tir.building import Axis, block, load, store
 from tilewright.topi.nn.attention import AttentionOptions, dims_of, heads_per_key_head, in_layout
 
 LOG2_E = math.log2(math.e)
 FLOAT = "float32"
 LOWEST = const(-math.inf, FLOAT)
 
-# ---- building blocks ----------------------------------------------------------------------------
-
-
-class Axis(NamedTuple):
-    """A loop around a block and the iteration variable that it drives.
-
-    ``ahead`` asks for memory so many bytes ahead of what the loop reads.
-    """
-
-    name: str
-    extent: ExprLike
-    loop: str = SERIAL
-    kind: str = SPATIAL
-    ahead: int = 0
-
-
-def block(
-    name: str,
-    axes: Sequence[Axis],
-    body: Callable[..., Stmt],
-    alloc: Sequence[Buffer] = (),
-) -> Stmt:
-    """Make a block under one loop per axis; ``body`` takes the iteration variables."""
-    loops = [Var(axis.name) for axis in axes]
-    extents = [simplify(as_expr(axis.extent)) for axis in axes]
-    iter_vars = tuple(
-        IterVar(Var(f"v_{axis.name}"), Range(const(0), extent), axis.kind)
-        for axis, extent in zip(axes, extents)
-    )
-    made = Block(
-        iter_vars, (), (), name, body(*(v.var for v in iter_vars)), alloc_buffers=tuple(alloc)
-    )
-    reads, writes = block_access_regions(made)
-    made = made.replace(reads=tuple(reads), writes=tuple(writes))
-    stmt: Stmt = BlockRealize(tuple(loops), TRUE, made)
-    for loop, extent, axis in zip(reversed(loops), reversed(extents), reversed(axes)):
-        hints = {PREFETCH_DISTANCE: axis.ahead} if axis.ahead else {}
-        stmt = For(loop, const(0), extent, axis.loop, stmt, annotations=hints)
-    return stmt
-
-
-def store(buffer: Buffer, value: ExprLike, *indices: ExprLike) -> Stmt:
-    """``buffer[indices] = value``."""
-    return BufferStore(buffer, as_expr(value), tuple(map(as_expr, indices)))
-
-
-def load(buffer: Buffer, *indices: ExprLike) -> BufferLoad:
-    """``buffer[indices]``."""
-    return BufferLoad(buffer, tuple(map(as_expr, indices)))
-
-
-def lanes_from(start: ExprLike, lanes: int) -> Expr:
-    """Neighbouring indices, as a vector."""
-    return Ramp(as_expr(start), const(1), lanes) if lanes > 1 else as_expr(start)
+# ---- vectors ------------------------------------------------------------------------------------
 
 
 def widen(value: Expr) -> Expr:

@@ -17,14 +17,9 @@ from tilewright.dlight.cpu.attention_common import (
     FLOAT,
     LOWEST,
     Attention,
-    Axis,
-    block,
     exp2_of_negative,
     lane_sums,
-    lanes_from,
-    load,
     pieces,
-    store,
     with_lets,
 )
 from tilewright.ir import (
@@ -52,6 +47,7 @@ from tilewright.tir import (
     decl_buffer,
     seq,
 )
+from tilewright.tir.building import Axis, block, lanes_from, load, store
 
 # Depths of up to so many vectors are unrolled.
 _UNROLLED_VECTORS = 8

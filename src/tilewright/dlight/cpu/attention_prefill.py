@@ -24,13 +24,8 @@ from tilewright.dlight.cpu.attention_common import (
     FLOAT,
     LOWEST,
     Attention,
-    Axis,
-    block,
     exp2_of_negative,
-    lanes_from,
-    load,
     pieces,
-    store,
     transposed,
     with_lets,
 )
@@ -58,6 +53,7 @@ from tilewright.tir import (
     decl_buffer,
     seq,
 )
+from tilewright.tir.building import Axis, block, lanes_from, load, store
 
 
 @dataclass(frozen=True)

@@ -432,6 +432,9 @@ class Emitter(Visitor):
             if name == "popcount":  # of the bits: a negative number has leading ones
                 bits = dtypes.bits_of(node.args[0].dtype)
                 return f"wrap({args[0]}, {bits}, False).bit_count()"
+            if name == "clz":
+                bits = dtypes.bits_of(node.args[0].dtype)
+                return f"({bits} - wrap({args[0]}, {bits}, False).bit_length())"
             if name == "pow":
                 return self.wrapped(f"({args[0]} ** {args[1]})", node.dtype)
             if name in _INTEGER_CALLS:

@@ -75,6 +75,7 @@ class _Touched:
         self.of_data = {buffer.data: buffer for buffer in buffers}
         self.boxes: dict[Buffer, Box] = {}
         self.kept: set[Buffer] = set()
+        self.whole: set[Buffer] = set()
         self.domain: dict[Var, Range] = dict(threads)
         self.values: dict[Var, Expr] = {}
         self.condition: Expr = TRUE
@@ -127,7 +128,7 @@ class _Touched:
 
     def access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
         owner = self.of_data.get(buffer.data)
-        if owner is None:
+        if owner is None or owner in self.whole:
             return
         if owner is not buffer:  # a view with another shape
             self.kept.add(owner)
@@ -149,7 +150,15 @@ class _Touched:
             box.append(bound if ok and isinstance(bound, Range) else whole)
         known = self.boxes.get(buffer)
         made = tuple(box)
-        self.boxes[buffer] = made if known is None else union_box(known, made, self.analyzer)
+        joined = made if known is None else union_box(known, made, self.analyzer)
+        self.boxes[buffer] = joined
+        if all(
+            is_const(item.min, 0)
+            and as_int(item.extent) is not None
+            and as_int(item.extent) == as_int(extent)
+            for item, extent in zip(joined, buffer.shape)
+        ):
+            self.whole.add(buffer)  # further accesses change nothing
 
 
 def _range(index: Expr) -> Range:

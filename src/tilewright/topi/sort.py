@@ -1,0 +1,238 @@
+"""Sorting along an axis: ``sort``, ``argsort``, ``topk``.
+
+All are stable: of equal elements the one with the lower index comes first, whatever the direction.
+NaN is greater than anything, as in NumPy and PyTorch: last in ascending order, first in descending.
+
+The definition is a merge sort of places, bottom up. Its block carries the options as the annotation
+``SORT``, from which a rule can tell what it looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tilewright.ir import (
+    Expr,
+    Var,
+    and_,
+    as_int,
+    call,
+    ceildiv,
+    const,
+    dtypes,
+    minimum,
+    not_,
+    or_,
+)
+from tilewright.ir import cast as cast_expr
+from tilewright.support.errors import VerifyError
+from tilewright.te import Tensor, extern
+from tilewright.tir import Buffer, For, IfThenElse, LetStmt, Stmt, While, decl_buffer, seq
+from tilewright.tir.building import Axis, block, load, store
+from tilewright.topi.utils import normal_axis
+
+SORT = "sort"
+"""Block annotation of the definition: the fields of ``SortOptions``."""
+
+RETURNS = ("both", "values", "indices")
+
+
+@dataclass(frozen=True)
+class SortOptions:
+    """What distinguishes one sort from another, besides its operand.
+
+    ``count`` elements are wanted; ``None`` means all of them.
+    """
+
+    axis: int
+    is_ascend: bool
+    returns: str = "values"
+    count: int | None = None
+    index_dtype: str = "int64"
+
+    def annotation(self) -> dict[str, Any]:
+        """The options as a block annotation: plain values only."""
+        return {**asdict(self), "count": -1 if self.count is None else self.count}
+
+    @staticmethod
+    def from_annotation(value: Mapping[str, Any]) -> SortOptions:
+        """Read what ``annotation`` wrote."""
+        count = int(value["count"])
+        return SortOptions(
+            int(value["axis"]),
+            bool(value["is_ascend"]),
+            str(value["returns"]),
+            None if count < 0 else count,
+            str(value["index_dtype"]),
+        )
+
+
+def sort(x: Tensor, axis: int = -1, is_ascend: bool = True) -> Tensor:
+    """Sort the elements along an axis."""
+    options = SortOptions(normal_axis(axis, x.ndim), is_ascend)
+    return define_sort(x, options)[0]
+
+
+def argsort(x: Tensor, axis: int = -1, is_ascend: bool = True, dtype: str = "int64") -> Tensor:
+    """Return the places from which ``sort`` would take its elements."""
+    options = SortOptions(normal_axis(axis, x.ndim), is_ascend, "indices", None, dtype)
+    return define_sort(x, options)[0]
+
+
+def topk(
+    x: Tensor,
+    k: int = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    is_ascend: bool = False,
+    dtype: str = "int64",
+) -> Any:
+    """Return the first ``k`` elements of the sorted axis: the largest, or with ``is_ascend`` least.
+
+    ``ret_type`` says what comes back: ``"values"``, ``"indices"`` (of ``dtype``) or ``"both"``.
+    ``k = -1`` means all elements.
+    """
+    if ret_type not in RETURNS:
+        raise VerifyError(f"topk: ret_type must be one of {', '.join(RETURNS)}, got {ret_type!r}")
+    axis = normal_axis(axis, x.ndim)
+    extent = as_int(x.shape[axis])
+    if k < -1 or (extent is not None and k > extent):
+        raise VerifyError(f"topk: k must be between 0 and {extent}, or -1 for all; got {k}")
+    count = None if k == -1 or k == extent else k
+    made = define_sort(x, SortOptions(axis, is_ascend, ret_type, count, dtype))
+    return made if ret_type == "both" else made[0]
+
+
+def define_sort(x: Tensor, options: SortOptions) -> tuple[Tensor, ...]:
+    """Define the results that options ask for: values, indices, or both in this order."""
+    if not dtypes.is_integer(options.index_dtype):
+        raise VerifyError(f"sort: indices must be integers, not {options.index_dtype}")
+    shape = list(x.shape)
+    if options.count is not None:
+        shape[options.axis] = const(options.count)
+    results = [x.dtype] if options.returns != "indices" else []
+    if options.returns != "values":
+        results.append(options.index_dtype)
+
+    def body(operands: Sequence[Buffer], outputs: Sequence[Buffer]) -> Stmt:
+        return _Definition(operands[0], list(outputs), options).build()
+
+    name = "sort" if options.count is None else "topk"
+    if options.returns == "indices":
+        name = f"arg{name}"
+    return extern([shape] * len(results), [x], body, dtype=results, name=name)
+
+
+class _Definition:
+    """Writes the merge sort."""
+
+    def __init__(self, x: Buffer, outputs: list[Buffer], options: SortOptions) -> None:
+        self.x, self.outputs, self.options = x, outputs, options
+        self.extent = x.shape[options.axis]
+        self.order = decl_buffer((self.extent,), "int64", "order")
+        self.merged = decl_buffer((self.extent,), "int64", "merged")
+        # Length of the sorted runs, and the next place of each of two that are merged.
+        self.width, self.left, self.right = (
+            decl_buffer((1,), "int64", name, scope="local") for name in ("width", "left", "right")
+        )
+
+    def build(self) -> Stmt:
+        extents = [*self.x.shape]
+        del extents[self.options.axis]
+        return block(
+            "sort",
+            [Axis(f"i{number}", extent) for number, extent in enumerate(extents)],
+            self._row,
+            [self.order, self.merged, self.width, self.left, self.right],
+            {SORT: self.options.annotation()},
+        )
+
+    def _row(self, *outer: Var) -> Stmt:
+        at = self.options.axis
+
+        def place(index: Expr) -> tuple[Expr, ...]:
+            return (*outer[:at], index, *outer[at:])
+
+        def element(place_in_order: Expr) -> Expr:
+            return comparable(load(self.x, *place(load(self.order, place_in_order))))
+
+        def give(index: Expr) -> Stmt:
+            source = load(self.order, index)
+            values: list[Expr] = []
+            if self.options.returns != "indices":
+                values.append(load(self.x, *place(source)))
+            if self.options.returns != "values":
+                values.append(cast_expr(source, self.options.index_dtype))
+            return seq(*(store(o, value, *place(index)) for o, value in zip(self.outputs, values)))
+
+        width = load(self.width, 0)
+        return seq(
+            _loop("i", self.extent, lambda i: store(self.order, i, i)),
+            store(self.width, 1, 0),
+            While(
+                width < self.extent,
+                seq(
+                    _loop(
+                        "run", ceildiv(self.extent, width * 2), lambda r: self._merge(r, element)
+                    ),
+                    _loop("i", self.extent, lambda i: store(self.order, load(self.merged, i), i)),
+                    store(self.width, width * 2, 0),
+                ),
+            ),
+            _loop("i", self.outputs[0].shape[at], give),
+        )
+
+    def _merge(self, run: Expr, element: Callable[[Expr], Expr]) -> Stmt:
+        """Merge two neighbouring runs; the left one goes first if elements are equal."""
+        start, middle, stop = (Var(name) for name in ("start", "middle", "stop"))
+        width, left, right = load(self.width, 0), load(self.left, 0), load(self.right, 0)
+
+        def step(i: Expr) -> Stmt:
+            # Beyond the end of a run, what is compared doesn't matter.
+            first = element(minimum(left, self.extent - 1))
+            second = element(minimum(right, self.extent - 1))
+            from_right = and_(
+                right < stop, or_(left >= middle, is_before(second, first, self.options.is_ascend))
+            )
+            return IfThenElse(
+                from_right, self._take(self.right, start + i), self._take(self.left, start + i)
+            )
+
+        body = seq(
+            store(self.left, start, 0),
+            store(self.right, middle, 0),
+            _loop("i", stop - start, step),
+        )
+        body = LetStmt(stop, minimum(middle + width, self.extent), body)
+        body = LetStmt(middle, minimum(start + width, self.extent), body)
+        return LetStmt(start, run * (width * 2), body)
+
+    def _take(self, cursor: Buffer, target: Expr) -> Stmt:
+        next_place = load(cursor, 0)
+        return seq(
+            store(self.merged, load(self.order, next_place), target),
+            store(cursor, next_place + 1, 0),
+        )
+
+
+def _loop(name: str, extent: Expr, body: Callable[[Var], Stmt]) -> Stmt:
+    var = Var(name)
+    return For(var, const(0), extent, "serial", body(var))
+
+
+def comparable(value: Expr) -> Expr:
+    """Bring an element to a type in which the machine compares."""
+    if dtypes.is_bool(value.dtype):
+        return cast_expr(value, "int32")
+    narrow = dtypes.is_float(value.dtype) and dtypes.bits_of(value.dtype) < 32
+    return cast_expr(value, "float32") if narrow else value
+
+
+def is_before(a: Expr, b: Expr, is_ascend: bool) -> Expr:
+    """Whether ``a`` comes strictly before ``b`` in order; NaN is the greatest."""
+    low, high = (a, b) if is_ascend else (b, a)
+    if not dtypes.is_float(a.dtype):
+        return low < high
+    return or_(low < high, and_(call("isnan", high), not_(call("isnan", low))))
