@@ -61,21 +61,25 @@ def split_dtype(dtype: str) -> tuple[str, int]:
     raise VerifyError(f"unknown dtype {dtype!r}; {near_matches(dtype, list(ELEMENT_TYPES))}")
 
 
+@cache
 def element_of(dtype: str) -> str:
     """Return the dtype of one lane."""
     return split_dtype(dtype)[0]
 
 
+@cache
 def lanes_of(dtype: str) -> int:
     """Return the number of lanes."""
     return split_dtype(dtype)[1]
 
 
+@cache
 def kind_of(dtype: str) -> str:
     """Return the element's kind: ``int``, ``uint``, ``float``, ``bool``, ``handle``, ``void``."""
     return ELEMENT_TYPES[split_dtype(dtype)[0]].kind
 
 
+@cache
 def bits_of(dtype: str) -> int:
     """Return the bits of one element in memory."""
     return ELEMENT_TYPES[split_dtype(dtype)[0]].bits
@@ -87,6 +91,7 @@ def bytes_of(dtype: str) -> int:
     return (ELEMENT_TYPES[element].bits * lanes + 7) // 8
 
 
+@cache
 def vector_dtype(element: str, lanes: int) -> str:
     """Return ``element`` with ``lanes`` lanes."""
     return element if lanes == 1 else f"{element}x{lanes}"

@@ -206,9 +206,6 @@ def _binary(
 ) -> Any:
     """Declare one binary node class; all of them have the same shape."""
 
-    def same_dtype(self: Any) -> None:
-        object.__setattr__(self, "dtype", self.a.dtype)
-
     def bool_dtype(self: Any) -> None:
         lanes = lanes_of(self.a.dtype)
         object.__setattr__(self, "dtype", "bool" if lanes == 1 else f"boolx{lanes}")
@@ -221,10 +218,11 @@ def _binary(
         "symbol": symbol,
         "a": child(),
         "b": child(),
-        "dtype": derived(),
-        "__post_init__": bool_dtype if boolean else same_dtype,
+        "dtype": derived() if boolean else derived("a"),
         "__slots__": (),
     }
+    if boolean:
+        body["__post_init__"] = bool_dtype
     return node(type(name, (base,), body))
 
 
@@ -277,10 +275,7 @@ class Not(Expr):
     """Logical not."""
 
     a: Expr = child()
-    dtype: str = derived()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", self.a.dtype)
+    dtype: str = derived("a")
 
 
 @node
@@ -290,10 +285,7 @@ class Select(Expr):
     condition: Expr = child()
     true_value: Expr = child()
     false_value: Expr = child()
-    dtype: str = derived()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", self.true_value.dtype)
+    dtype: str = derived("true_value")
 
 
 @node
@@ -353,10 +345,7 @@ class Let(Expr):
     var: Var = definition()
     value: Expr = child()
     body: Expr = child()
-    dtype: str = derived()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", self.body.dtype)
+    dtype: str = derived("body")
 
 
 @node
@@ -378,6 +367,7 @@ class Range(Node):
 # ---- building -------------------------------------------------------------------------------
 
 _SMALL = {value: IntImm(value, INDEX) for value in range(-16, 1025)}
+_LEAST_INDEX = integer_limits(INDEX)[0]
 TRUE = IntImm(1, "bool")
 FALSE = IntImm(0, "bool")
 
@@ -392,6 +382,8 @@ def const(value: ExprLike, dtype: str | None = None) -> Expr:
 
     A vector dtype gives a ``Broadcast``.
     """
+    if type(value) is int and (dtype is None or dtype == INDEX):
+        return _small(value)
     if isinstance(value, Expr):
         return value if dtype is None else cast(value, dtype)
     if dtype is None:
@@ -443,6 +435,15 @@ def _rank(dtype: str) -> tuple[int, int]:
 
 def match_types(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
     """Bring two operands to one dtype: numbers follow expressions, then the wider type wins."""
+    # Index arithmetic first: most of it is between expressions of one type, or with a number.
+    if type(b) is int:
+        if isinstance(a, Expr) and a.dtype == INDEX:
+            return a, _small(b)
+    elif type(a) is int:
+        if isinstance(b, Expr) and b.dtype == INDEX:
+            return _small(a), b
+    elif isinstance(a, Expr) and isinstance(b, Expr) and a.dtype == b.dtype:
+        return a, b
     if not isinstance(a, Expr):
         a = _literal(a, b) if isinstance(b, Expr) else as_expr(a)
     if not isinstance(b, Expr):
@@ -498,6 +499,8 @@ def as_int(expr: ExprLike) -> int | None:
 
 def _fold(kind: Any, a: Expr, b: Expr, result: int | float) -> Expr:
     """Make a folded constant unless the result leaves the type's range or would round."""
+    if a.dtype == INDEX and _LEAST_INDEX <= result <= -_LEAST_INDEX - 1:
+        return _small(result)  # type: ignore[arg-type]
     if is_float(a.dtype):
         exact = all(_rounded(v, a.dtype) == v for v in (const_value(a), const_value(b), result))
         if a.dtype in ("float32", "float64") and exact:

@@ -18,8 +18,9 @@ use, structural equality and hash, and the default representation. Each field ha
 - ``attr``: a plain value (str, int, bool, dict of plain values and expressions …), compared with
   ``==``. Traversals don't descend.
 
-A field declared with ``derived()`` is a slot which ``__post_init__`` fills; it is neither
-compared nor traversed.
+A field declared with ``derived()`` is a slot which ``__post_init__`` fills, or the constructor with
+what a child has in its slot of that name (``derived("value")``); it is neither compared nor
+traversed.
 
 Two class attributes say how symbols behave: ``symbol = True`` makes a node one that equality
 matches by position; ``own_scope = True`` makes its definitions parameters that only its own fields
@@ -48,11 +49,12 @@ _REQUIRED = object()
 class Field:
     """The role and default of one field of a node class."""
 
-    __slots__ = ("default", "name", "role")
+    __slots__ = ("default", "name", "role", "source")
 
-    def __init__(self, role: str, default: Any = _REQUIRED) -> None:
+    def __init__(self, role: str, default: Any = _REQUIRED, source: str = "") -> None:
         self.role = role
         self.default = default
+        self.source = source
         self.name = ""
 
     @property
@@ -91,17 +93,24 @@ def attr(*, default: Any = _REQUIRED) -> Any:
     return Field("attr", default)
 
 
-def derived(*, init: Literal[False] = False) -> Any:
-    """Declare a slot that ``__post_init__`` fills; ``init`` tells type checkers."""
-    return Field("derived", None)
+def derived(source: str = "", *, init: Literal[False] = False) -> Any:
+    """Declare a slot that ``__post_init__`` fills; ``init`` tells type checkers.
+
+    With ``source``, the constructor copies the slot of the same name from that child.
+    """
+    return Field("derived", None, source)
 
 
 class Node:
     """Base of all IR nodes: immutable, compared by identity unless said otherwise."""
 
     # ``span`` is where the node came from in source text, if it did; it never takes part in
-    # comparisons and is set after construction by parsers only.
-    __slots__ = ("__weakref__", "_span")
+    # comparisons and is set after construction by parsers only. ``_contents`` remembers what
+    # ``ir.contents`` found out about the tree.
+    __slots__ = ("__weakref__", "_contents", "_span")
+
+    if TYPE_CHECKING:
+        _contents: int | None
 
     fields: tuple[Field, ...] = ()
     """Declared fields, in constructor order (class attribute)."""
@@ -187,8 +196,14 @@ def _make_init(fields: tuple[Field, ...], hook: str, cls: type) -> Callable[...,
     scope: dict[str, Any] = {"_set": object.__setattr__}
     parameters: list[str] = []
     body: list[str] = []
+
+    def assign(name: str, value: str) -> None:
+        body.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+
     for field in fields:
         if field.role == "derived":
+            if field.source:
+                assign(field.name, f"{field.source}.{field.name}")
             continue
         if field.required:
             parameters.append(field.name)
@@ -200,9 +215,8 @@ def _make_init(fields: tuple[Field, ...], hook: str, cls: type) -> Callable[...,
             value = f"{value} if type({value}) is tuple else tuple({value})"
         elif field.role == "child_map":
             value = f"{value} or {{}}"
-        body.append(
-            f"_set(self, {field.name!r}, {value})" if frozen else f"self.{field.name} = {value}"
-        )
+        assign(field.name, value)
+    assign("_contents", "None")
     if hasattr(cls, hook):
         body.append(f"self.{hook}()")
     text = f"def __init__(self, {', '.join(parameters)}):\n    " + "\n    ".join(body or ["pass"])

@@ -31,6 +31,8 @@ from tilewright.ir import (
     call,
     cast,
     const,
+    content_mask,
+    contents,
     dtypes,
     maximum,
     minimum,
@@ -99,9 +101,9 @@ class _FloatPass(FunctionTransform):
 
     def concerns(self, func: PrimFunc) -> bool:
         """Whether a function has anything of a type that the hardware lacks."""
-        dtype_of = (getattr(item, "dtype", None) for item in pre_order(func.body))
-        return any(self.is_foreign(b.dtype) for b in func.buffers) or any(
-            dtype is not None and self.is_foreign(dtype) for dtype in dtype_of
+        foreign = content_mask(*(name for name in FORMATS if name not in self.native))
+        return any(self.is_foreign(b.dtype) for b in func.buffers) or bool(
+            contents(func.body) & foreign
         )
 
 

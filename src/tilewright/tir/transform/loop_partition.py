@@ -33,6 +33,7 @@ from tilewright.ir import (
     and_,
     as_int,
     const,
+    contains,
     dtypes,
     pre_order,
     rewrite_top_down,
@@ -59,6 +60,7 @@ from tilewright.tir.transform.relax_tile_guards import relax_tile_guards
 from tilewright.tir.transform.simplify import StmtSimplifier
 from tilewright.tir.transform.unroll_loop import AUTO_STEP
 
+_has_branch = contains(IfThenElse)
 _CUT = (SERIAL, PARALLEL, UNROLLED)
 
 #: Annotation of a loop that stays whole: what is cut off at its end is computed under masks.
@@ -73,12 +75,12 @@ class LoopPartition(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        if not any(isinstance(item, IfThenElse) for item in pre_order(func.body)):
+        if not _has_branch(func.body):
             return func
         analyzer = function_analyzer(func)
         partitioner = _Partitioner(analyzer, self.max_depth)
         made = func.map_children(partitioner.visit)
-        if not any(isinstance(item, IfThenElse) for item in pre_order(made.body)):
+        if not _has_branch(made.body):
             return made
         return made.replace(body=relax_tile_guards(made.body, analyzer.copy())[0])
 

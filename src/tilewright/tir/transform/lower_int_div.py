@@ -16,8 +16,8 @@ from tilewright.ir import (
     IntImm,
     Mutator,
     call,
+    contains,
     dtypes,
-    pre_order,
 )
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import For
@@ -29,14 +29,21 @@ class LowerIntDiv(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        if not any(isinstance(item, (FloorDiv, FloorMod)) for item in pre_order(func.body)):
+        if not _has_division(func.body):
             return func
         return func.map_children(_Rewriter(function_analyzer(func)).visit)
+
+
+_has_division = contains(FloorDiv, FloorMod)
 
 
 class _Rewriter(Mutator):
     def __init__(self, analyzer: Analyzer) -> None:
         self.analyzer = analyzer
+
+    def visit(self, node: Any) -> Any:
+        """Rewrite a node if there is something to rewrite in it."""
+        return super().visit(node) if _has_division(node) else node
 
     def visit_For(self, node: For) -> Any:
         with inside_loop(self.analyzer, node):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Expr, Mutator, Ramp, Range, Var, const, is_const
+from tilewright.ir import Expr, Mutator, Ramp, Range, Var, const, contains, is_const
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
@@ -21,7 +21,10 @@ class LowerMatchBuffer(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        return func.map_children(_Rewriter().visit)
+        return func.map_children(_Rewriter().visit) if _has_match(func.body) else func
+
+
+_has_match = contains(MatchBufferRegion)
 
 
 def buffer_strides(buffer: Buffer) -> list[Expr]:

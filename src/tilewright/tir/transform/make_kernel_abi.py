@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Call, Expr, IntImm, Var, dtypes, pre_order
+from tilewright.ir import EFFECTS, Call, Expr, IntImm, Var, contains, dtypes, pre_order
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import fresh_name
-from tilewright.tir.stmt import BufferStore
+from tilewright.tir.stmt import BufferStore, Stmt
 from tilewright.tir.transform.base import FunctionTransform
 
 KERNEL_ABI = "tir.kernel_abi"
@@ -105,11 +105,15 @@ def _check_offset(buffer: Buffer) -> None:
         )
 
 
+_has_effects = contains(EFFECTS)
+
+
 def _written(func: PrimFunc) -> tuple[set[Var], bool]:
     """Data variables that the body writes, and whether it calls code that may write more."""
     found: set[Var] = set()
     calls = False
-    for item in pre_order(func.body):
+    # Only statements and what calls code are looked at: in most kernels that is the stores.
+    for item in pre_order(func.body, lambda node: isinstance(node, Stmt) or _has_effects(node)):
         if type(item) is BufferStore:
             found.add(item.buffer.data)
         elif type(item) is Call and item.op.effect in ("opaque", "update"):

@@ -18,6 +18,7 @@ from tilewright.ir import (
     FALSE,
     GE,
     GT,
+    INDEX,
     LE,
     LT,
     NE,
@@ -303,7 +304,8 @@ class _FoldingSubstituter(Mutator):
     """Puts values in place of variables and folds the constants that arise.
 
     An expression is made once for all copies in which its own variables have the same values: in a
-    tile of 12 x 4 most expressions depend on the row or on the column.
+    tile of 12 x 4 most expressions depend on the row or on the column. A sum of multiples of the
+    variables and something else becomes that other thing, which all copies share, plus a number.
     """
 
     def __init__(
@@ -324,10 +326,15 @@ class _FoldingSubstituter(Mutator):
                     used |= self._uses.get(item, 0)
                 self._uses[node] = used
         self._masks = set(self._uses.values())
+        self._numeric: dict[Var, int] = {}  # values that are numbers
+        self._shared: dict[Node, tuple[Expr, dict[Var, int]] | None] = {}
 
     def copy(self, body: Stmt, numbers: Sequence[int], values: Sequence[Expr]) -> Any:
         """Return the copy of one iteration; ``numbers`` tells iterations apart."""
         self.values = dict(zip(self.variables, values))
+        self._numeric = {
+            var: value.value for var, value in self.values.items() if type(value) is IntImm
+        }
         places = range(len(numbers))
         self._numbers = {
             bits: tuple([numbers[place] for place in places if bits >> place & 1])
@@ -350,6 +357,42 @@ class _FoldingSubstituter(Mutator):
 
     def visit_Var(self, node: Var) -> Any:
         return self.values.get(node, node)
+
+    def _sum(self, node: Any) -> Any:
+        """An index that is a sum: what it is without the variables, plus a number."""
+        if node.dtype != INDEX or len(self._numeric) < len(self.variables):
+            return self.visit_BinaryExpr(node)
+        found = self._apart(node)
+        if found is None:
+            return self.visit_BinaryExpr(node)
+        rest, factors = found
+        numeric = self._numeric
+        number = sum([factor * numeric[var] for var, factor in factors.items()])
+        if type(rest) is Add and type(rest.b) is IntImm:
+            number += rest.b.value
+            return rest.a if number == 0 else Add(rest.a, const(number))
+        return rest + number
+
+    visit_Add = visit_Sub = visit_Mul = _sum
+
+    def _apart(self, node: Any) -> tuple[Expr, dict[Var, int]] | None:
+        """An expression with zeros for the variables, and their factors, if it is linear in them.
+
+        Constants come last in the sum.
+        """
+        if not self._uses.get(node):
+            return node, {}
+        if node in self._shared:
+            return self._shared[node]
+        made = None
+        if type(node) is Var:
+            made = const(0), {node: 1}
+        elif type(node) in (Add, Sub, Mul):
+            a, b = self._apart(node.a), self._apart(node.b)
+            if a is not None and b is not None:
+                made = _combined(type(node), a, b)
+        self._shared[node] = made
+        return made
 
     def visit_BinaryExpr(self, node: Any) -> Any:
         a, b = self.visit(node.a), self.visit(node.b)
@@ -404,6 +447,36 @@ class _FoldingSubstituter(Mutator):
     def visit_SeqStmt(self, node: SeqStmt) -> Any:
         made = node.map_children(self.visit)
         return node if made is node else seq(made)
+
+
+def _combined(
+    kind: Any, a: tuple[Expr, dict[Var, int]], b: tuple[Expr, dict[Var, int]]
+) -> tuple[Expr, dict[Var, int]] | None:
+    """Sum, difference or product of two linear expressions, each as its rest and its factors."""
+    if kind is Mul:
+        if b[1] or type(b[0]) is not IntImm:
+            a, b = b, a
+        by = b[0]
+        if b[1] or type(by) is not IntImm:
+            return None
+        rest, number = _without_constant(a[0])
+        made = rest * by + number * by.value
+        return made, {var: factor * by.value for var, factor in a[1].items()}
+    sign = 1 if kind is Add else -1
+    (first, x), (second, y) = _without_constant(a[0]), _without_constant(b[0])
+    factors = dict(a[1])
+    for var, factor in b[1].items():
+        factors[var] = factors.get(var, 0) + sign * factor
+    return (first + second if sign > 0 else first - second) + (x + sign * y), factors
+
+
+def _without_constant(expr: Any) -> tuple[Expr, int]:
+    """Split a sum's last constant off."""
+    if type(expr) is IntImm:
+        return const(0), expr.value
+    if type(expr) is Add and type(expr.b) is IntImm:
+        return expr.a, expr.b.value
+    return expr, 0
 
 
 def _known_lanes(condition: Expr) -> int | None:

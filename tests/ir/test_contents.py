@@ -1,0 +1,67 @@
+"""What trees contain: remembered by nodes, the same as a walk finds."""
+
+from __future__ import annotations
+
+from tilewright.ir import (
+    EFFECTS,
+    Add,
+    Call,
+    FloorDiv,
+    FloorMod,
+    Mul,
+    Var,
+    call,
+    cast,
+    const,
+    contains,
+    contents,
+    pre_order,
+)
+from tilewright.script import tir as T
+from tilewright.tir import BufferStore, For, IfThenElse
+
+
+def test_classes_of_a_tree() -> None:
+    i = Var("i")
+    has_division = contains(FloorDiv, FloorMod)
+    inner = i * 3 + 1
+    assert not has_division(inner)
+    assert has_division((inner + i // 4) * 2)
+    assert not has_division(inner)
+    assert contains(Mul)(inner) and contains(Var)(inner) and not contains(Call)(inner)
+
+
+def test_element_types_of_vectors_and_scalars() -> None:
+    x = Var("x", "float16x8")
+    assert contains("float16")(x) and not contains("float32")(x)
+    wide = cast(x, "float32x8")
+    assert contains("float16")(wide) and contains("float32")(wide)
+
+
+def test_calls_with_effects() -> None:
+    pointer = Var("p", "handle")
+    assert not contains(EFFECTS)(call("exp", const(1.0)))
+    assert contains(EFFECTS)(call("call_extern", "f", pointer, dtype="int32") + 1)
+
+
+def test_statements_contain_what_is_in_their_expressions() -> None:
+    @T.prim_func
+    def func(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float16")):
+        for i in range(8):
+            A[i] = T.cast(B[i // 2], "float32")
+
+    body = func.body
+    assert contains("float16")(body) and contains(For)(body) and contains(FloorDiv)(body)
+    assert not contains(IfThenElse)(body)
+    for node in pre_order(body):
+        below = list(pre_order(node))
+        for kind in (For, FloorDiv, BufferStore, Var):
+            assert contains(kind)(node) == any(type(item) is kind for item in below)
+
+
+def test_sums_of_thousands_of_terms() -> None:
+    total = Var("x") // 3
+    for number in range(5000):
+        total = Add(total, const(number))
+    assert contains(FloorDiv)(total)
+    assert contents(total.a.a) == contents(total)
