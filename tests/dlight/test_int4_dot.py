@@ -229,6 +229,18 @@ def test_traces_replay() -> None:
     assert structural_equal(again.mod, found.mod)
 
 
+@needs_dot
+def test_large_products_run_on_all_cores() -> None:
+    cores = NATIVE.with_options(num_cores=2)
+    x = np.random.default_rng(2).normal(size=(32, 1024)).astype("float32")
+    weights = quantized(256, 1024, 32, True, True)
+    func = scheduled(product(x, weights), cores)
+    assert func.script().count("T.parallel") >= 2
+    np.testing.assert_allclose(
+        evaluate(func, x, *weights), x @ dense(weights, True).T, rtol=1e-4, atol=1e-4
+    )
+
+
 def reason(func: PrimFunc, target: Target = ZMM) -> str:
     found = Int4Dot().apply(Schedule(IRModule({"main": func})), target)
     assert isinstance(found, NotApplicable)

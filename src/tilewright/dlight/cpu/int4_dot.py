@@ -302,19 +302,19 @@ class _Kernel:
             *row, number = at
             place = _ravel(row, shape)
             parts = [load(values, lanes_from(start, lanes)) for start in starts]
-            top = self._top(parts, lanes)
+            top = Var("top", _FLOAT)
             take = [
                 store(
                     values, self._data(row, number * run + start, lanes), lanes_from(start, lanes)
                 )
                 for start in starts
             ]
-            return seq(
-                *take,
+            made = seq(
                 store(self.tops, top, place, number),
-                *self._fixed(parts, fixed, place, number, lanes),
+                self._fixed(parts, top, fixed, place, number),
                 *self._limbs(fixed, place, number, lanes),
             )
+            return seq(*take, LetStmt(top, self._top(parts, lanes), made))
 
         names = [Axis(f"m{d}", extent) for d, extent in enumerate(shape)]
         return block(FIXED, [*names, Axis("run", self.runs)], convert, [values, fixed])
@@ -333,10 +333,10 @@ class _Kernel:
         return top + call("vector_reduce_add", checked, dtype=_FLOAT)
 
     def _fixed(
-        self, parts: Sequence[Expr], fixed: Buffer, place: Expr, number: Expr, lanes: int
-    ) -> list[Stmt]:
+        self, parts: Sequence[Expr], top: Var, fixed: Buffer, place: Expr, number: Expr
+    ) -> Stmt:
         """Store activations over the top times the levels, rounded, and their sum."""
-        top: Expr = load(self.tops, place, number)
+        lanes = dtypes.lanes_of(parts[0].dtype)
         moved = select(top < _TINY, const(_MOVED, _FLOAT), const(1.0, _FLOAT))
         moved_var, factor_var = Var("moved", _FLOAT), Var("factor", _FLOAT)
         least = const(2.0**-90, _FLOAT)
@@ -349,8 +349,7 @@ class _Kernel:
         loads = [load(fixed, lanes_from(n * lanes, lanes)) for n in range(len(parts))]
         total = call("vector_reduce_add", _folded(loads, lambda a, b: a + b), dtype=_SUM)
         stmts.append(store(self.sums, total, place, number))
-        body = LetStmt(factor_var, factor, seq(*stmts))
-        return [LetStmt(moved_var, moved, body)]
+        return LetStmt(moved_var, moved, LetStmt(factor_var, factor, seq(*stmts)))
 
     def _limbs(self, fixed: Buffer, place: Expr, number: Expr, lanes: int) -> list[Stmt]:
         """Store signed bytes: of each eight inputs the even ones, then the odd ones."""
