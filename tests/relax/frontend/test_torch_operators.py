@@ -222,6 +222,24 @@ def test_reductions() -> None:
     )  # fmt: skip
 
 
+def test_sorting() -> None:
+    check(
+        {
+            "sort": lambda x, i: x.sort(),
+            "sort descending": lambda x, i: torch.sort(i, stable=True, dim=1, descending=True),
+            "sort stable": lambda x, i: torch.sort(i, stable=True, dim=0),
+            "argsort": lambda x, i: x.argsort(1),
+            "argsort stable": lambda x, i: torch.argsort(i, stable=True, dim=0),
+            "topk": lambda x, i: x.topk(3),
+            "topk least": lambda x, i: x.topk(2, 1, largest=False),
+            "msort": lambda x, i: x.msort(),
+            "scalar": lambda x, i: x.sum().sort(),
+            "experts": lambda x, i: x.softmax(-1).topk(2, sorted=False).indices,
+        },
+        tensor(3, 4, 5), integers(3, 4, below=9),
+    )  # fmt: skip
+
+
 def test_shapes() -> None:
     check(
         {

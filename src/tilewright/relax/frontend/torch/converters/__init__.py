@@ -9,6 +9,7 @@ from tilewright.relax.frontend.torch.converters import (
     networks,
     reductions,
     shapes,
+    sort,
 )
 from tilewright.relax.frontend.torch.converters.base import (
     CONVERTERS,
@@ -20,5 +21,5 @@ from tilewright.relax.frontend.torch.converters.base import (
 
 __all__ = [
     "CONVERTERS", "Context", "Converter", "converts", "create", "dtype_name", "elementwise",
-    "linear", "networks", "reductions", "shapes",
+    "linear", "networks", "reductions", "shapes", "sort",
 ]  # fmt: skip

@@ -1,0 +1,103 @@
+"""Sorting along an axis; stable, with NaN as the greatest element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright import topi
+from tilewright.ir import as_int, const, dtypes
+from tilewright.relax.ops.common import known, normal_axis, tensor_like
+from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+
+
+def _order(x: Any, axis: int, descending: bool) -> Any:
+    """Places in stable order."""
+    keys = x if x.dtype.kind in "biu" else x.astype(np.float64)
+    if not descending:
+        return np.argsort(keys, axis, kind="stable")
+    backwards = np.argsort(np.flip(keys, axis), axis, kind="stable")
+    return x.shape[axis] - 1 - np.flip(backwards, axis)
+
+
+def _sort_numpy(x: Any, axis: int, descending: bool) -> Any:
+    return np.take_along_axis(x, _order(x, axis, descending), axis)
+
+
+@operator(
+    "sort",
+    legalize=lambda x, axis, descending: topi.sort(x, axis, not descending),
+    numpy=_sort_numpy,
+)
+def sort(x: Tensor, axis: int = -1, descending: bool = False) -> StructInfo:
+    """Sort the elements along an axis."""
+    info: Any = x
+    normal_axis(axis, info.ndim)
+    return tensor_like(info)
+
+
+@operator(
+    "argsort",
+    legalize=lambda x, axis, descending, dtype: topi.argsort(x, axis, not descending, dtype),
+    numpy=lambda x, axis, descending, dtype: _order(x, axis, descending).astype(dtype),
+)
+def argsort(
+    x: Tensor, axis: int = -1, descending: bool = False, dtype: str = "int32"
+) -> StructInfo:
+    """Places from which ``sort`` takes its elements."""
+    info: Any = x
+    normal_axis(axis, info.ndim)
+    return tensor_like(info, dtype=_index_dtype(dtype))
+
+
+def _index_dtype(dtype: str) -> str:
+    if not dtypes.is_integer(dtype):
+        raise InferenceError(f"the dtype of indices must be an integer, got {dtype}")
+    return dtype
+
+
+def _topk_numpy(x: Any, k: int, axis: int, ret_type: str, largest: bool, dtype: str) -> Any:
+    order = _order(x, axis, largest)
+    order = np.take(order, range(x.shape[axis] if k == -1 else k), axis)
+    values, indices = np.take_along_axis(x, order, axis), order.astype(dtype)
+    return {"both": [values, indices], "values": values, "indices": indices}[ret_type]
+
+
+@operator(
+    "topk",
+    legalize=lambda x, k, axis, ret_type, largest, dtype: topi.topk(
+        x, k, axis, ret_type, not largest, dtype
+    ),
+    numpy=_topk_numpy,
+)
+def topk(
+    x: Tensor,
+    k: int = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    largest: bool = True,
+    dtype: str = "int32",
+) -> StructInfo:
+    """The ``k`` greatest (or least) elements of an axis in order, and their places.
+
+    ``ret_type`` is ``"both"``, ``"values"`` or ``"indices"``; ``k = -1`` means all elements.
+    """
+    info: Any = x
+    shape = list(known(info))
+    position = normal_axis(axis, len(shape))
+    extent = as_int(shape[position])
+    if k < -1 or (extent is not None and k > extent):
+        raise InferenceError(f"k must be between 0 and {extent}, or -1 for all; got {k}")
+    if k != -1:
+        shape[position] = const(k)
+    results = {
+        "values": TensorStructInfo(shape, info.dtype),
+        "indices": TensorStructInfo(shape, _index_dtype(dtype)),
+    }
+    if ret_type == "both":
+        return TupleStructInfo(tuple(results.values()))
+    if ret_type not in results:
+        raise InferenceError(f"ret_type must be both, values or indices, got {ret_type!r}")
+    return results[ret_type]
