@@ -62,14 +62,23 @@ def prod(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     return reduce_over(x, axis, keepdims, te.prod, "prod")
 
 
+def _extremum(x: Tensor, axis: Any, keepdims: bool, reducer: Any, name: str) -> Tensor:
+    """Narrow floats are compared in float32, which is exact and what processors have."""
+    wide = fast_dtype(x.dtype)
+    found = reduce_over(x, axis, keepdims, reducer, name, lambda v: cast_expr(v, wide))
+    if wide == x.dtype:
+        return found
+    return map_elements(found, lambda v: cast_expr(v, x.dtype), f"{name}_cast")
+
+
 def max(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Return the greatest element over axes."""
-    return reduce_over(x, axis, keepdims, te.max, "max")
+    return _extremum(x, axis, keepdims, te.max, "max")
 
 
 def min(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Return the least element over axes."""
-    return reduce_over(x, axis, keepdims, te.min, "min")
+    return _extremum(x, axis, keepdims, te.min, "min")
 
 
 def all(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -150,15 +159,21 @@ def _arg_of_rows(
     Pairs cost several times as much as two passes over a row in the nearest cache.
     """
     k, j = (te.reduce_axis((0, x.shape[-1]), "k") for _ in range(2))
+    wide = fast_dtype(x.dtype)
     extremum = te.min if least else te.max
-    best = compute(x.shape[:-1], lambda *i: extremum(x(*i, k.var), axis=k), name=f"{name}_value")
+
+    def value(*i: Expr) -> Expr:
+        made: Expr = cast_expr(x(*i), wide)
+        return made
+
+    best = compute(x.shape[:-1], lambda *i: extremum(value(*i, k.var), axis=k), f"{name}_value")
     never = min_value(index_dtype) if last else max_value(index_dtype)
 
     def place(*i: Expr) -> Any:
-        value = x(*i, j.var)
-        hit = value == best(*i)
+        element = value(*i, j.var)
+        hit = element == best(*i)
         if dtypes.is_float(x.dtype):
-            hit = or_(hit, value != value)  # a NaN is the extremum if there is any
+            hit = or_(hit, element != element)  # a NaN is the extremum if there is any
         where = te.max if last else te.min
         return where(select(hit, cast_expr(j.var, index_dtype), never), axis=j)
 

@@ -11,6 +11,7 @@ from tilewright.ir import (
     Call,
     Div,
     Expr,
+    IRModule,
     Mul,
     Var,
     as_int,
@@ -28,6 +29,10 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 # Below this many elements, starting threads costs more than it saves.
 PARALLEL_WORK = 1 << 14
+# What a symbolic extent counts as.
+_UNKNOWN = 64
+# A table of indices that is read so often is computed once.
+_TABLE_USES = 8
 
 
 @dataclass(frozen=True)
@@ -159,13 +164,34 @@ def is_costly(block: Block) -> bool:
 SEPARATE = "dlight.separate"
 
 
+_last_inlined: tuple[IRModule, Schedule] | None = None
+
+
 def inline_injective(sch: Schedule) -> None:
     """Compute cheap intermediate elements where they are used.
 
     Producers go into consumers that use each element about once: not what a reduction reads many
     times, unless it only moves elements; not padding, whose conditions would slow the inner loop;
     not costly functions with several consumers.
+
+    All rules begin with it, one after another on the same function: the last result is kept.
     """
+    global _last_inlined
+    fresh, before = not sch.trace, sch.mod
+    if fresh and _last_inlined is not None:
+        key, known = _last_inlined
+        if key is before and (known.trace is None, known.checked) == (
+            sch.trace is None,
+            sch.checked,
+        ):
+            sch.become(known)
+            return
+    _inline_all(sch)
+    if fresh:
+        _last_inlined = before, sch.copy()
+
+
+def _inline_all(sch: Schedule) -> None:
     for rv in leaf_blocks(sch):
         block = sch.get(rv)
         if not is_injective(sch, rv) or _writes_output(sch, block):
@@ -180,6 +206,8 @@ def inline_injective(sch: Schedule) -> None:
         if not seldom and (has_branch(block) or not _only_moves(block)):
             continue
         if len(consumers) > 1 and is_costly(block):
+            continue
+        if any(_looks_up(sch.get(consumer), block) for consumer in consumers):
             continue
         try:
             sch.compute_inline(rv)
@@ -198,6 +226,26 @@ def _iterates_alike(producer: Block, consumer: Block) -> bool:
     return sizes[0] == sizes[1]
 
 
+def _looks_up(consumer: Block, producer: Block) -> bool:
+    """Whether a block takes its indices from a small table that another one computes.
+
+    A formula in the place of such an index would be computed for each dimension and each element.
+    """
+    tables = {region.buffer for region in producer.writes}
+    used = any(
+        load.buffer in tables
+        for outer in collect(consumer.body, BufferLoad)
+        for index in outer.indices
+        for load in collect(index, BufferLoad)
+    )
+    return used and _TABLE_USES * _work(producer) <= _work(consumer)
+
+
+def _work(block: Block) -> int:
+    """Iterations of a block; symbolic extents count as in :func:`work_of`."""
+    return math.prod(as_int(item.dom.extent) or _UNKNOWN for item in block.iter_vars)
+
+
 def _only_moves(block: Block) -> bool:
     stores = stores_of(block)
     return len(stores) == 1 and isinstance(stores[0].value, BufferLoad)
@@ -208,7 +256,7 @@ def _writes_output(sch: Schedule, block: Block) -> bool:
     return any(region.buffer in outputs for region in block.writes)
 
 
-def work_of(axes: Sequence[Axis], unknown: int = 64) -> int:
+def work_of(axes: Sequence[Axis], unknown: int = _UNKNOWN) -> int:
     """Number of iterations; symbolic extents count as ``unknown``."""
     total = 1
     for axis in axes:
@@ -251,15 +299,21 @@ def element_bits(block: Block) -> int:
     return max((dtypes.bits_of(buffer.dtype) for buffer in buffers), default=32)
 
 
-def is_large(buffer: Buffer, target: Target) -> bool:
-    """Whether a buffer of known size takes half of the last cache or more."""
+def size_of(buffer: Buffer) -> int | None:
+    """Bytes of a buffer; ``None`` if its shape is symbolic."""
     size = dtypes.bytes_of(buffer.dtype)
     for extent in buffer.shape:
         number = as_int(extent)
         if number is None:
-            return False
+            return None
         size *= number
-    return 2 * size >= target.l3_bytes
+    return size
+
+
+def is_large(buffer: Buffer, target: Target) -> bool:
+    """Whether a buffer of known size takes half of the last cache or more."""
+    size = size_of(buffer)
+    return size is not None and 2 * size >= target.l3_bytes
 
 
 def can_vectorize(block: Block, axis: Axis) -> bool:

@@ -13,9 +13,9 @@ from tilewright.dlight.cpu.blocks import (
     element_bits,
     inline_injective,
     is_injective,
-    is_large,
     leaf_blocks,
     parallelize,
+    size_of,
     work_of,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
@@ -65,9 +65,10 @@ class RowWise(ScheduleRule):
         return sch
 
     def _comes_from_afar(self, sch: Schedule, blocks: list[BlockRV], target: Target) -> bool:
-        """Whether rows are read from far memory, while others are computed."""
+        """Whether rows are read from beyond the near caches, while others are computed."""
         given = {region.buffer for rv in blocks for region in sch.get(rv).reads}
-        return any(is_large(buffer, target) for buffer in given & set(sch.mod["main"].buffers))
+        sizes = (size_of(buffer) for buffer in given & set(sch.mod["main"].buffers))
+        return any(size is not None and 2 * size >= target.l2_bytes for size in sizes)
 
     def _together(
         self,

@@ -24,14 +24,15 @@ def _parts(x: Tensor, axis: int) -> tuple[int, str, Tensor, Tensor]:
         return (*i[:axis], index, *i[axis:])
 
     top = compute(
-        outer, lambda *i: _max(x(*along(i, k.var)), axis=k), name="softmax_max", tag="comm_reduce"
+        outer,
+        lambda *i: _max(cast_expr(x(*along(i, k.var)), wide), axis=k),
+        name="softmax_max",
+        tag="comm_reduce",
     )
     j = te.reduce_axis((0, x.shape[axis]), "k")
     total = compute(
         outer,
-        lambda *i: te.sum(
-            te.exp(cast_expr(x(*along(i, j.var)), wide) - cast_expr(top(*i), wide)), axis=j
-        ),
+        lambda *i: te.sum(te.exp(cast_expr(x(*along(i, j.var)), wide) - top(*i)), axis=j),
         name="softmax_sum",
         tag="comm_reduce",
     )
@@ -51,10 +52,12 @@ def softmax(x: Tensor, axis: int = -1) -> Tensor:
         return (*i[:axis], index, *i[axis:])
 
     k, j = (te.reduce_axis((0, x.shape[axis]), "k") for _ in range(2))
-    top = compute(outer, lambda *i: _max(x(*along(i, k.var)), axis=k), name="softmax_max")
+    top = compute(
+        outer, lambda *i: _max(cast_expr(x(*along(i, k.var)), wide), axis=k), name="softmax_max"
+    )
     powers = compute(
         x.shape,
-        lambda *i: te.exp(cast_expr(x(*i), wide) - cast_expr(top(*drop(i)), wide)),
+        lambda *i: te.exp(cast_expr(x(*i), wide) - top(*drop(i))),
         name="softmax_exp",
     )
     total = compute(outer, lambda *i: te.sum(powers(*along(i, j.var)), axis=j), name="softmax_sum")
@@ -74,7 +77,7 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
 
     def formula(*i: Expr) -> Expr:
         rest = (*i[:axis], *i[axis + 1 :])
-        value = cast_expr(x(*i), wide) - cast_expr(top(*rest), wide) - te.log(total(*rest))
+        value = cast_expr(x(*i), wide) - top(*rest) - te.log(total(*rest))
         return cast_expr(value, x.dtype)
 
     made: Tensor = compute(x.shape, formula, name="log_softmax", tag="softmax")
