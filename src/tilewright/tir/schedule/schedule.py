@@ -91,6 +91,11 @@ class Schedule:
         made._working_func = self._working_func
         return made
 
+    def become(self, other: Schedule) -> None:
+        """Go on from where ``other`` is: its program, its trace, its past."""
+        for name, value in vars(other.copy()).items():
+            setattr(self, name, value)
+
     def seed(self, seed: int | None) -> None:
         """Restart the random generator; ``None`` or -1 takes a seed from the system."""
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < -1):
