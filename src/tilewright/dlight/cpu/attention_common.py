@@ -50,6 +50,9 @@ def widen(value: Expr) -> Expr:
     return cast(value, dtypes.vector_dtype(FLOAT, dtypes.lanes_of(value.dtype)))
 
 
+# Lanes in 128 bits.
+_GROUP = 4
+
 Lets = list[tuple[Var, Expr]]
 """Definitions that must stand around the use of what they lead to."""
 
@@ -70,23 +73,50 @@ def transposed(rows: Sequence[Expr]) -> tuple[Lets, list[Expr]]:
     return lets, list(values)
 
 
-def lane_sums(rows: Sequence[Expr]) -> tuple[Lets, Expr]:
+def lane_sums(rows: Sequence[Expr], level: int = 0) -> tuple[Lets, Expr]:
     """Sum the lanes of each of a square of vectors: lane ``i`` of the result is that of row ``i``.
 
-    Two vectors become one at each step, so that it takes far less than a sum for each.
+    Two vectors become one at each step, so that it takes far less than a sum for each. Of a part of
+    the rows (the number a power of two) it makes a vector of partial sums; those of all parts are
+    summed from ``level`` on, the logarithm of that number.
     """
     lets: Lets = []
     values: list[Expr] = [_let(lets, row) for row in rows]
-    step = 1
     while len(values) > 1:
-        pairs = zip(values[::2], values[1::2])
         made = []
-        for a, b in pairs:
-            low, high = _exchanged(a, b, step)
+        for a, b in zip(values[::2], values[1::2]):
+            low, high = _halves(a, b, level)
             made.append(_let(lets, low + high))
         values = list(made)
-        step *= 2
+        level += 1
     return lets, values[0]
+
+
+def _halves(a: Expr, b: Expr, level: int) -> tuple[Expr, Expr]:
+    """The halves of each stretch of lanes that belongs to one sum: of ``a``, then of ``b``.
+
+    Within 128 bits first, where shuffles are cheap; then whole 128 bits change places.
+    """
+    count = dtypes.lanes_of(a.dtype)
+    within = min(count, _GROUP)
+    if 1 << level < within:
+        half, width = within // 2, 1 << level
+        low = tuple(
+            side + start + first + lane
+            for start in range(0, count, within)
+            for first in range(0, half, width)
+            for side in (0, count)
+            for lane in range(width)
+        )
+        return Shuffle((a, b), low), Shuffle((a, b), tuple(i + half for i in low))
+    stretch = count * within >> level
+    low = tuple(
+        side + start + lane
+        for side in (0, count)
+        for start in range(0, count, stretch)
+        for lane in range(stretch // 2)
+    )
+    return Shuffle((a, b), low), Shuffle((a, b), tuple(i + stretch // 2 for i in low))
 
 
 def _let(lets: Lets, value: Expr) -> Var:

@@ -51,6 +51,8 @@ from tilewright.tir.building import Axis, block, lanes_from, load, store
 
 # Depths of up to so many vectors are unrolled.
 _UNROLLED_VECTORS = 8
+# Keys that are multiplied side by side.
+_MOST_KEYS = 8
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ class DecodeKernel:
         # Padded with zeros to whole vectors.
         padded = -(-depth // tiles.lanes) * tiles.lanes
         self.q_scaled = decl_buffer((rows, padded), FLOAT, "q_scaled")
-        self.dots = decl_buffer((rows, tiles.lanes, tiles.lanes), FLOAT, "dots")
+        parts_of_dots = tiles.lanes // self.keys_at_once
+        self.dots = decl_buffer((rows, parts_of_dots, tiles.lanes), FLOAT, "dots")
         self.scores = decl_buffer((rows, tiles.keys), FLOAT, "scores")
         self.values = decl_buffer((rows, values), FLOAT, "values")
         self.top = decl_buffer((rows,), FLOAT, "top")
@@ -106,8 +109,12 @@ class DecodeKernel:
 
     @property
     def keys_at_once(self) -> int:
-        """Keys whose products are summed up in registers together: about eight sums."""
-        return max(1, min(self.tiles.lanes, 8 // self.rows))
+        """Keys whose products are summed up in registers together, a power of two.
+
+        Their sums and one vector of each row take the registers; keys far apart are slow to read.
+        """
+        most = max(1, min(self.tiles.lanes, _MOST_KEYS, self.tiles.registers // 2 // self.rows))
+        return 1 << (most.bit_length() - 1)
 
     @property
     def root_buffers(self) -> tuple[Buffer, ...]:
@@ -251,19 +258,20 @@ class DecodeKernel:
 
         def vector(k_vector: Var) -> Stmt:
             axes = [Axis("k_tile", lanes // step, ahead=self.tiles.ahead)]
-            dots = block("dots", axes, lambda k: self._dots(tile, k_vector, k * step), [tile])
+            dots = block("dots", axes, lambda k: self._dots(tile, k_vector, k), [tile])
             return seq(dots, block("join_lanes", [Axis("r", rows)], lambda r: join(k_vector, r)))
 
         def join(k_vector: Var, r: Var) -> Stmt:
-            parts = [load(self.dots, r, i, lanes_from(0, lanes)) for i in range(lanes)]
-            lets, sums = lane_sums(parts)
+            parts = [load(self.dots, r, i, lanes_from(0, lanes)) for i in range(lanes // step)]
+            lets, sums = lane_sums(parts, step.bit_length() - 1)
             where = (r, lanes_from(k_vector * lanes, lanes))
             return with_lets(lets, BufferStore(self.scores, sums, where))
 
         return block("scores", [Axis("k_vector", self.vectors)], vector)
 
-    def _dots(self, tile: Buffer, k_vector: Expr, first: Expr) -> Stmt:
-        """Products of all rows with a few keys, not yet summed over the lanes."""
+    def _dots(self, tile: Buffer, k_vector: Expr, part: Expr) -> Stmt:
+        """Products of all rows with a few keys, a part of a vector; lanes are summed in part."""
+        first = part * self.keys_at_once
         lanes, depth = self.tiles.lanes, self.problem.depth
         whole = depth // lanes * lanes
         inner = [
@@ -290,8 +298,10 @@ class DecodeKernel:
             made = load(self.q_scaled, r, d) * element
             return store(tile, load(tile, k, r, lane) + made, k, r, lane)
 
-        def give(k: Var, r: Var, lane: Var) -> Stmt:
-            return store(self.dots, load(tile, k, r, lane), r, first + k, lane)
+        def give(r: Var) -> Stmt:
+            parts = [load(tile, k, r, lanes_from(0, lanes)) for k in range(self.keys_at_once)]
+            lets, sums = lane_sums(parts)
+            return with_lets(lets, store(self.dots, sums, r, part, lanes_from(0, lanes)))
 
         stmts = [block("dot_start", inner, start)]
         if whole:
@@ -306,7 +316,7 @@ class DecodeKernel:
             stmts.append(
                 block("dot_rest", inner, lambda k, r, lane: product(k, r, lane, rest, cut=True))
             )
-        return seq(*stmts, block("dot_give", inner, give))
+        return seq(*stmts, block("dot_give", inner[1:2], give))
 
     def _maxima(self) -> Stmt:
         """Apply masks; find the largest scores and how they change what was summed up."""
