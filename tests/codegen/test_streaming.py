@@ -60,7 +60,7 @@ def test_vectors_without_such_an_instruction_are_stored_as_usual() -> None:
 
 
 def test_transpositions_stream_whole_lines_only() -> None:
-    target = Target("llvm -mcpu=znver4 -num-cores=1 -l3=65536")
+    target = Target("llvm -mcpu=znver4 -num-cores=1 -l2=65536")
     for shape, streams in (((256, 256), True), ((250, 256), False)):
         x = te.placeholder(shape, name="x")
         mod = IRModule({"main": te.create_prim_func([x, topi.transpose(x)])})

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright import driver
-from tilewright.ir import Call, IRModule, collect
+from tilewright.arith import simplify
+from tilewright.ir import Call, IRModule, as_int, collect, const, free_vars, substitute
 from tilewright.script import parse
 from tilewright.tir import PrimFunc, transform
 from tilewright.tir.interpreter import run
@@ -93,3 +94,32 @@ def main(A: T.Buffer((4, 2000), "float32"), B: T.Buffer((4,), "float32")):
     assert len(fetches(mod)) == 1
     text = mod["main"].script()
     assert text.index("prefetch") > text.index("+ A")
+
+
+ROWS = """
+@T.prim_func
+def main(A: T.Buffer((64, {width}), "float32"), B: T.Buffer((64, {width}), "float32")):
+    for b in T.serial(4, annotations={{"pragma_prefetch_next": 2}}):
+        for j in range({steps}):
+            for r in T.unroll(16):
+                for lane in T.vectorized(16):
+                    B[b * 16 + r, j * 16 + lane] = A[b * 16 + r, j * 16 + lane]
+"""
+
+
+@pytest.mark.parametrize(("width", "steps"), [(128, 4), (128, 2), (112, 7), (48, 3)])
+def test_rows_are_asked_for_row_by_row(width: int, steps: int) -> None:
+    """Each line of the next panel once, though tiles go down the columns."""
+    func: PrimFunc = parse(ROWS.format(width=width, steps=steps))
+    mod = injected(func)
+    places = []
+    for fetch in fetches(mod):
+        index = fetch.args[0].args[0].indices[0]
+        variables = {var.name: var for var in free_vars(index)}
+        for j in range(steps):
+            values = {"b": 1, "j": j, "r": 0, "lane": 0}
+            known = {var: const(values[name]) for name, var in variables.items()}
+            places.append(as_int(simplify(substitute(index, known))))
+    lines = {(32 + r) * width + line * 16 for r in range(16) for line in range(steps)}
+    assert len(places) == len(set(places))
+    assert set(places) == lines

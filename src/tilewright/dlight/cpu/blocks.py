@@ -310,10 +310,10 @@ def size_of(buffer: Buffer) -> int | None:
     return size
 
 
-def is_large(buffer: Buffer, target: Target) -> bool:
-    """Whether a buffer of known size takes half of the last cache or more."""
+def exceeds(buffer: Buffer, most: int) -> bool:
+    """Whether a buffer of known size takes ``most`` bytes or more."""
     size = size_of(buffer)
-    return size is not None and 2 * size >= target.l3_bytes
+    return size is not None and size >= most
 
 
 def can_vectorize(block: Block, axis: Axis) -> bool:

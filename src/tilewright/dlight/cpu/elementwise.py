@@ -8,8 +8,8 @@ from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
     can_vectorize,
+    exceeds,
     is_costly,
-    is_large,
     leaf_blocks,
     loads_of,
     parallelize,
@@ -64,7 +64,8 @@ def schedule_injective(
             sch.vectorize(inner)
     elif skip == 0 and (plan := transposition_of(block, axes, target)) is not None:
         tiled = True
-        outer = schedule_transposition(sch, rv, axes, plan, blocked=is_large(plan.operand, target))
+        blocked = exceeds(plan.operand, target.l2_bytes)
+        outer = schedule_transposition(sch, rv, axes, plan, blocked=blocked)
     elif (turns := channels_of(block, axes)) is not None:
         outer = schedule_channels(sch, axes, turns, lanes)
     stream_if_large(sch, rv, target, 2 if tiled else 1)
@@ -117,7 +118,12 @@ def _flat_vector(axes: Sequence[Axis], lanes: int) -> int:
 
 
 def stream_if_large(sch: Schedule, rv: BlockRV, target: Target, how: int) -> None:
-    """Let stores of a result go past the caches if it won't stay there anyway."""
+    """Let stores of a result go past the caches if it won't stay there anyway.
+
+    ``how`` is 1 for results written in the order of memory. Those of transpositions (2) go by lines
+    that lie far from each other, which a cache would have to read first: even if the last cache had
+    room for the result, that takes longer.
+    """
     last = sch.get(rv).iter_vars
     extent = as_int(last[-1].dom.extent) if last else None
     size = dtypes.bytes_of(stores_of(sch.get(rv))[0].buffer.dtype)
@@ -127,7 +133,8 @@ def stream_if_large(sch: Schedule, rv: BlockRV, target: Target, how: int) -> Non
     outputs = set(sch.mod["main"].buffers)
     if not buffers <= outputs:
         return
-    if not all(is_large(buffer, target) for buffer in buffers):
+    most = target.l2_bytes if how == 2 else target.l3_bytes // 2
+    if not all(exceeds(buffer, most) for buffer in buffers):
         return
     others = [other for other in leaf_blocks(sch) if other != rv]
     if any(region.buffer in buffers for other in others for region in sch.get(other).reads):

@@ -18,9 +18,11 @@ from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
-# Rows and columns of tiles that are done together.
-_BLOCK = 4
+# Tiles that are done together: along what is read, so that memory gives long runs of it, and along
+# what is written.
+_MOST_ACROSS, _MOST_LAST = 8, 2
 # The network is made of groups of so many bytes.
 _GROUP_BYTES = 16
 
@@ -31,9 +33,14 @@ class Transposition:
 
     across: Axis
     last: Axis
-    operand: Buffer
+    load: BufferLoad
     rows: int
     columns: int
+
+    @property
+    def operand(self) -> Buffer:
+        """What is transposed."""
+        return self.load.buffer
 
 
 def transposition_of(block: Block, axes: Sequence[Axis], target: Target) -> Transposition | None:
@@ -57,7 +64,7 @@ def transposition_of(block: Block, axes: Sequence[Axis], target: Target) -> Tran
     columns = _tile(along[0].extent, size, target, whole=True)
     if rows is None or columns is None:
         return None
-    return Transposition(along[0], last, operand, rows, columns)
+    return Transposition(along[0], last, turned[0], rows, columns)
 
 
 def _follows(load: BufferLoad, axis: Axis) -> bool:
@@ -89,30 +96,42 @@ def schedule_transposition(
 
     Tiles that follow one another are neighbours in the result: lines of it that belong to two tiles
     are complete soon. ``blocked`` goes through some rows and columns of tiles before the next, so
-    that what is read from a page is more than one line, too.
+    that what is read from a page is more than one line, too, and asks for the next block meanwhile.
     """
     buffers = [region.buffer for region in sch.get(rv).reads]
     copy = sch.cache_read(rv, buffers.index(plan.operand), "local")
     across, column = sch.split(plan.across.loop, [None, plan.columns])
     last, row = sch.split(plan.last.loop, [None, plan.rows])
     others = [axis.loop for axis in axes if axis not in (plan.across, plan.last)]
-    tiles = [across, last]
+    outer = [*others, across, last]
     if blocked:
-        (a, a_inner), (b, b_inner) = (sch.split(x, [None, _tiles(sch, x)]) for x in tiles)
-        tiles = [a, b, a_inner, b_inner]
-    outer = [*others, *tiles]
+        across, across_inner = sch.split(across, [None, _tiles(sch, across, _MOST_ACROSS)])
+        last, last_inner = sch.split(last, [None, _tiles(sch, last, _MOST_LAST)])
+        outer = [*others, across, last, across_inner, last_inner]
+        turns = next((x for x in (last, across, *others[::-1][:1]) if _count(sch, x) > 2), last)
+        sch.annotate(turns, PREFETCH_NEXT, 2)
     sch.reorder(*outer, column, row)
     sch.compute_at(copy, outer[-1])
     for loops in (sch.get_loops(copy)[len(outer) :], [column, row]):
         sch.vectorize(loops[-1])
         for loop in loops[:-1]:
             sch.unroll(loop)
-    return outer
+    if not blocked:
+        return outer
+    # Fused loops would have no next block.
+    return others[:-1] if others and turns is others[-1] else [*others, across]
 
 
-def _tiles(sch: Schedule, loop: LoopRV) -> int:
+def _count(sch: Schedule, loop: LoopRV) -> int:
+    return as_int(sch.get(loop).extent) or 0
+
+
+def _tiles(sch: Schedule, loop: LoopRV, most: int) -> int:
+    """Tiles of a block along an axis: as many as divide it."""
     extent = as_int(sch.get(loop).extent)
-    return _BLOCK if extent is not None and extent % _BLOCK == 0 else 1
+    if extent is None:
+        return 1
+    return max(count for count in range(1, most + 1) if extent % count == 0)
 
 
 # ---- few channels ---------------------------------------------------------------------------

@@ -5,6 +5,9 @@ Read by the first tile alone, a panel would have to come faster from far memory 
 transfer is spread: each step of the loops inside asks for a small part of the next panel. The last
 iteration asks for what lies behind the operand, which touches nothing.
 
+A panel is one run of neighbours, or rows of them at a constant distance: such are asked for row by
+row, whatever the order in which the loops read them, because memory gives neighbours sooner.
+
 Runs on flat buffers, before loops are cut and vectorised. The annotation is a hint: where the next
 panel doesn't lie a constant distance behind, or the loops inside have unknown extents, nothing is
 fetched.
@@ -16,18 +19,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith import detect_linear_equation
-from tilewright.ir import Expr, Mutator, Var, as_int, call, const, dtypes, uses_var
+from tilewright.ir import (
+    Expr,
+    Mutator,
+    Var,
+    as_int,
+    call,
+    const,
+    dtypes,
+    floordiv,
+    floormod,
+    uses_var,
+)
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import PARALLEL, SERIAL, Allocate, Evaluate, For, Stmt, seq
 from tilewright.tir.transform.base import FunctionTransform
 
-#: Annotation of a loop whose next iteration's operand is to be fetched.
+#: Annotation of a loop whose next iteration's operand is to be fetched: 1 where a panel is one run
+#: of neighbours, 2 where it is rows of them.
 PREFETCH_NEXT = "pragma_prefetch_next"
 
 _LINE_BYTES = 64
 #: Smaller panels come soon enough by themselves; more lines in a step would be in the way.
 _LEAST_BYTES, _MOST_LINES = 4096, 8
+#: Rows don't come by themselves, so more of their lines are worth it.
+_MOST_LINES_OF_ROWS = 32
 #: Into all levels of the cache.
 _LOCALITY = 3
 
@@ -42,10 +59,14 @@ class InjectPrefetch(FunctionTransform):
 
 @dataclass
 class _Panel:
-    """An operand read below a loop: a load, the serial loops between, the innermost last."""
+    """An operand read below a loop: a load, the serial loops between, the innermost last.
+
+    ``inside`` are all loops between, also vectorised and unrolled ones.
+    """
 
     load: BufferLoad
     loops: tuple[For, ...]
+    inside: tuple[For, ...]
 
 
 class _Injector(Mutator):
@@ -55,13 +76,15 @@ class _Injector(Mutator):
     def visit_For(self, node: For) -> Any:
         if PREFETCH_NEXT not in node.annotations:
             return self.generic_visit(node)
+        how = as_int(node.annotations[PREFETCH_NEXT])
         rest = {key: value for key, value in node.annotations.items() if key != PREFETCH_NEXT}
         node = node.replace(annotations=rest)
         if node.kind not in (SERIAL, PARALLEL):
             return node
         additions: dict[int, list[Stmt]] = {}
         for panel in _panels(node):
-            additions.setdefault(id(panel.loops[-1]), []).extend(_fetches(panel, node.loop_var))
+            fetches = (_fetches_of_rows if how == 2 else _fetches)(panel, node.loop_var)
+            additions.setdefault(id(panel.loops[-1]), []).extend(fetches)
         return node.replace(body=_Adder(additions).visit(node.body))
 
 
@@ -89,21 +112,22 @@ def _panels(loop: For) -> list[_Panel]:
     found: dict[Buffer, _Panel] = {}
     own: set[Var] = set()
 
-    def walk(node: Any, loops: tuple[For, ...], serial: bool) -> None:
+    def walk(node: Any, loops: tuple[For, ...], inside: tuple[For, ...], serial: bool) -> None:
         if isinstance(node, Allocate):
             own.add(node.buffer.data)
         if isinstance(node, For):
             serial = serial and node.kind == SERIAL
+            inside = (*inside, node)
             if serial:
                 loops = (*loops, node)
         if isinstance(node, BufferLoad) and loops and uses_var(node.indices[0], {loop.loop_var}):
             known = found.get(node.buffer)
             if known is None or len(known.loops) <= len(loops):
-                found[node.buffer] = _Panel(node, loops)
+                found[node.buffer] = _Panel(node, loops, inside)
         for item in node.child_nodes():
-            walk(item, loops, serial)
+            walk(item, loops, inside, serial)
 
-    walk(loop.body, (), True)
+    walk(loop.body, (), (), True)
     return [panel for buffer, panel in found.items() if buffer.data not in own]
 
 
@@ -125,6 +149,70 @@ def _fetches(panel: _Panel, var: Var) -> list[Stmt]:
     if lines > _MOST_LINES:
         return []
     return [_fetch(buffer, place + line * (_LINE_BYTES // width)) for line in range(lines)]
+
+
+@dataclass
+class _Rows:
+    """Rows of neighbours at a distance from each other, in elements."""
+
+    count: int
+    length: int
+    distance: int
+
+
+def _rows_of(panel: _Panel) -> _Rows | None:
+    """How what a panel's loops read lies in memory; ``None`` if not as rows."""
+    variables = [loop.loop_var for loop in panel.inside]
+    linear = detect_linear_equation(panel.load.indices[0], variables)
+    if linear is None:
+        return None
+    steps: list[tuple[int, int]] = []
+    for loop, factor in zip(panel.inside, linear):
+        step, extent = as_int(factor), as_int(loop.extent)
+        if step is None or extent is None or step < 0:
+            return None
+        if step and extent > 1:
+            steps.append((step, extent))
+    length, count, distance = 1, 1, 0
+    for step, extent in sorted(steps):
+        if step == length and count == 1:
+            length *= extent
+        elif count == 1:
+            count, distance = extent, step
+        elif step == count * distance:
+            count *= extent
+        else:
+            return None
+    return _Rows(count, length, distance)
+
+
+def _fetches_of_rows(panel: _Panel, var: Var) -> list[Stmt]:
+    """Each step asks for some whole rows of the next panel, or for a part of one."""
+    buffer = panel.load.buffer
+    variables = [var, *(loop.loop_var for loop in panel.inside)]
+    linear, rows = detect_linear_equation(panel.load.indices[0], variables), _rows_of(panel)
+    if linear is None or rows is None or as_int(linear[0]) is None:
+        return []
+    line = _LINE_BYTES // dtypes.bytes_of(buffer.dtype)
+    in_row = -(-rows.length // line)
+    step: Expr = const(0)
+    steps = 1
+    for loop in panel.loops:
+        extent = as_int(loop.extent) or 1
+        step, steps = step * extent + (loop.loop_var - loop.min), steps * extent
+    lines = -(-rows.count * in_row // steps)
+    if not 0 < lines <= _MOST_LINES_OF_ROWS:
+        return []
+    base = linear[-1] + (var + 1) * linear[0]
+    made = []
+    for number in range(lines):
+        if lines % in_row == 0:
+            row, place = step * (lines // in_row) + number // in_row, const(number % in_row)
+        else:
+            at = step * lines + number
+            row, place = floordiv(at, const(in_row)), floormod(at, const(in_row))
+        made.append(_fetch(buffer, base + row * rows.distance + place * line))
+    return made
 
 
 def _fetch(buffer: Buffer, index: Expr) -> Stmt:

@@ -1,0 +1,75 @@
+"""Transpositions beyond a (small) cache: blocks of tiles, fetched ahead, streamed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright import dlight, driver, te, topi
+from tilewright.ir import IRModule, collect
+from tilewright.target import Target
+from tilewright.tir import For
+from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
+
+SMALL_CACHE = "-l1=4096 -l2=8192 -l3=16384"
+
+
+def aligned(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Memory that whole vectors can be streamed to."""
+    size = np.dtype(dtype).itemsize
+    room = np.zeros(int(np.prod(shape)) + 64, dtype)
+    start = -(room.ctypes.data // size) % (64 // size)
+    return room[start : start + int(np.prod(shape))].reshape(shape)
+
+
+def scheduled(
+    shape: tuple[int, ...], axes: tuple[int, ...], dtype: str, cores: int
+) -> tuple[IRModule, Target]:
+    target = Target("native")
+    target = Target(f"llvm -mcpu={target.mcpu} -num-cores={cores} {SMALL_CACHE}")
+    x = te.placeholder(shape, dtype, "x")
+    func = te.create_prim_func([x, topi.transpose(x, axes)])
+    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+    return mod, target
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((128, 192), (1, 0)),
+        ((100, 208), (1, 0)),
+        ((131, 97), (1, 0)),
+        ((3, 64, 12, 12), (0, 2, 3, 1)),
+        ((3, 12, 12, 64), (0, 3, 1, 2)),
+        ((2, 48, 5, 80), (0, 2, 1, 3)),
+    ],
+)
+def test_results(shape: tuple[int, ...], axes: tuple[int, ...], cores: int) -> None:
+    mod, target = scheduled(shape, axes, "float32", cores)
+    x = aligned(shape, "float32")
+    x[...] = np.random.default_rng(0).standard_normal(shape)
+    expected = x.transpose(axes)
+    out = aligned(expected.shape, "float32")
+    driver.compile(mod, target)["main"](x, out)
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int8"])
+def test_dtypes(dtype: str) -> None:
+    mod, target = scheduled((256, 192), (1, 0), dtype, 1)
+    x = aligned((256, 192), dtype)
+    x[...] = np.random.default_rng(0).integers(-100, 100, x.shape)
+    out = aligned((192, 256), dtype)
+    driver.compile(mod, target)["main"](x, out)
+    np.testing.assert_array_equal(out, x.T)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_the_next_block_is_fetched(cores: int) -> None:
+    for shape, axes in (((256, 256), (1, 0)), ((4, 32, 8, 16), (0, 2, 3, 1))):
+        mod, target = scheduled(shape, axes, "float32", cores)
+        loops = collect(mod["main"].body, For)
+        assert sum(PREFETCH_NEXT in loop.annotations for loop in loops) == 1
+        assert (cores == 2) == any(loop.kind == "parallel" for loop in loops)
+        assert "prefetch" in driver.compile(mod, target).get_source("asm")
