@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright import dlight, driver, runtime, te, topi
-from tilewright.ir import IRModule, collect
+from tilewright.ir import IRModule, cast, collect
 from tilewright.target import Target
 from tilewright.tir import Block, For, PrimFunc
 
@@ -56,3 +56,14 @@ def test_chains_of_reshapes_lose_their_quotients() -> None:
     driver.compile(result, TARGET)(data, out)
     expected = data.reshape(1, 2, 3, 5, 32).transpose(0, 2, 1, 3, 4).reshape(data.shape)
     np.testing.assert_array_equal(out.numpy(), expected)
+
+
+def test_small_tables_of_indices_are_computed_once() -> None:
+    x = te.placeholder((64, 20), "float32", name="x")
+    rows = te.compute((40,), lambda i: cast(cast(i, "float32") * 0.5, "int64"), name="rows")
+    func = te.create_prim_func([x, te.compute((64, 40), lambda i, j: x[i, rows[j]], name="y")])
+    assert "rows" in names(scheduled(func))
+    data = np.random.default_rng(0).standard_normal((64, 20)).astype("float32")
+    out = runtime.empty((64, 40))
+    driver.compile(scheduled(func), TARGET)(data, out)
+    np.testing.assert_array_equal(out.numpy(), data[:, np.arange(40) // 2])
