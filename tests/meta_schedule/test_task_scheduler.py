@@ -110,7 +110,7 @@ class FakeRunner(Runner):
         self.closed += 1
 
 
-def contexts(*strategies: SearchStrategy) -> list[TuneContext]:
+def contexts(*strategies: SearchStrategy, rules: bool = False) -> list[TuneContext]:
     return [
         TuneContext(
             scaled(number + 2.0),
@@ -118,7 +118,7 @@ def contexts(*strategies: SearchStrategy) -> list[TuneContext]:
             search_strategy=strategy,
             task_name=f"task{number}",
             space_generator="post-order-apply",
-            start_from_rules=False,
+            start_from_rules=rules,
         )
         for number, strategy in enumerate(strategies)
     ]
@@ -378,8 +378,7 @@ def test_live_progress_shows_a_table() -> None:
 
 
 def test_tuning_starts_from_the_rules_and_never_ends_below_them() -> None:
-    (context,) = contexts(Listed(2))
-    context.start_from_rules = True
+    (context,) = contexts(Listed(2), rules=True)
     scheduler = RoundRobin()
     seen: list[str] = []
 
@@ -395,8 +394,8 @@ def test_tuning_starts_from_the_rules_and_never_ends_below_them() -> None:
 
 def finals(seconds: Sequence[float], again: Sequence[float], **options: Any) -> Any:
     """Tune a task with so many candidates; then what the last comparison measures."""
-    (context,) = contexts(Listed(len(seconds) - options.get("rules", 0)))
-    context.start_from_rules = bool(options.pop("rules", 0))
+    rules = options.pop("rules", 0)
+    (context,) = contexts(Listed(len(seconds) - rules), rules=bool(rules))
     scheduler = RoundRobin()
     runner = FakeRunner(*seconds, *again)
     database = tune(scheduler, [context], len(seconds), runner=runner, final_rounds=2, **options)
@@ -432,17 +431,15 @@ def test_a_candidate_must_clearly_beat_the_rules() -> None:
 
 
 def test_the_comparison_holds_what_the_rules_make_and_what_was_known() -> None:
-    first, _, database = finals([1e-3, 2e-3], [1e-3, 2e-3, 1e-3, 2e-3])
+    first, _, database = finals([2e-3, 1e-3], [1e-3, 2e-3, 1e-3, 2e-3])
     known = database.query_tuning_record(first.mod, TARGET)
-    # Another run: two contenders more, which are no trials.
-    strategy = Listed(8)
-    (context,) = contexts(strategy)
-    context.start_from_rules = True
-    runner, scheduler = FakeRunner(5e-3), RoundRobin()
+    # Another run measures the rules' schedule and one candidate, not the one that is known.
+    (context,) = contexts(Listed(), rules=True)
+    runner, scheduler = FakeRunner(3e-3, 3e-3, 2e-3, 2e-3, 1e-3), RoundRobin()
     tune(scheduler, [context], 2, runner=runner, database=database, final_rounds=1)
-    assert scheduler.tasks[0].trials == 2
-    assert len(runner.known) >= 2 + 3
-    assert database.query_tuning_record(first.mod, TARGET) is not known
+    assert scheduler.tasks[0].trials == 2 and len(runner.known) == 2 + 3
+    best = database.query_tuning_record(first.mod, TARGET)
+    assert best is not known and best.trace.as_json() == known.trace.as_json()
 
 
 def test_nothing_is_decided_if_the_best_do_not_run_again() -> None:

@@ -8,5 +8,13 @@ from __future__ import annotations
 
 from tilewright.dlight import cpu
 from tilewright.dlight.base import ApplyDefaultSchedule, NotApplicable, ScheduleRule, first_schedule
+from tilewright.dlight.choices import Choices
 
-__all__ = ["ApplyDefaultSchedule", "NotApplicable", "ScheduleRule", "cpu", "first_schedule"]
+__all__ = [
+    "ApplyDefaultSchedule",
+    "Choices",
+    "NotApplicable",
+    "ScheduleRule",
+    "cpu",
+    "first_schedule",
+]

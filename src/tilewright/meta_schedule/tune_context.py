@@ -9,7 +9,7 @@ from tilewright import dlight
 from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
 from tilewright.meta_schedule.database.record import normalized
-from tilewright.meta_schedule.search_strategy import SearchStrategy
+from tilewright.meta_schedule.search_strategy import RuleChoices, SearchStrategy
 from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
@@ -25,7 +25,7 @@ class TuneContext:
 
     ``space_generator`` and ``search_strategy`` are instances or names. The same ``seed`` gives the
     same candidates, as long as measured times order them alike. ``start_from_rules`` measures the
-    rule-based schedule first.
+    rule-based schedule first, and what else its rule could make.
     """
 
     def __init__(
@@ -45,7 +45,6 @@ class TuneContext:
         self.target = Target(target)
         self.task_name = task_name
         self.seed = seed
-        self.start_from_rules = start_from_rules
         self.space_generator = SpaceGenerator.create(space_generator, self.target)
         self.search_strategy = SearchStrategy.create(search_strategy)
         self.hash = structural_hash(self.mod)
@@ -53,6 +52,14 @@ class TuneContext:
         self.flops = float(estimate_flops(self.mod["main"]))
         self.rejected: Counter[str] = Counter()
         """Candidates that did not become records, by reason."""
+        self.rule_choices: RuleChoices | None = None
+        """What the rules could make of the task; ``None`` without ``start_from_rules``."""
+        if start_from_rules and self.target.kind == "llvm":
+            func: PrimFunc = self.mod["main"]
+            self.rule_choices = RuleChoices(
+                func, self.args_info, dlight.cpu.rules(), self.target, task_name
+            )
+            self.rule_choices.rejected = self.rejected
 
     def generate_design_space(self) -> list[Schedule]:
         """Return the sketches: schedules whose sampling decisions are open."""
@@ -60,11 +67,7 @@ class TuneContext:
 
     def rule_schedule(self) -> Schedule | None:
         """Return what the rules for untuned code make of the task, if one applies."""
-        if not self.start_from_rules or self.target.kind != "llvm":
-            return None
-        return dlight.first_schedule(
-            self.mod["main"], dlight.cpu.rules(), self.target, record=True, name=self.task_name
-        )
+        return None if self.rule_choices is None else self.rule_choices.schedule(frozenset())
 
     def __repr__(self) -> str:
         return f"TuneContext({self.task_name}, {self.target.kind})"

@@ -258,11 +258,15 @@ def _checked(module: Module, task: _Task, packed: Sequence[PackedOperand]) -> _C
 
 
 def _burst(function: Any, arguments: list[Any], milliseconds: float) -> float:
-    """Return the mean seconds of as many calls as take about so long; the first one warms up."""
-    start = time.perf_counter()
-    function(*arguments)
-    first = time.perf_counter() - start
-    count = max(1, int(1e-3 * milliseconds / max(first, 1e-7)))
+    """Return the mean seconds of as many calls as take about so long, after some for the caches."""
+    end = time.perf_counter() + 0.25e-3 * milliseconds
+    while True:
+        start = time.perf_counter()
+        function(*arguments)
+        stop = time.perf_counter()
+        if stop >= end:
+            break
+    count = max(1, int(1e-3 * milliseconds / max(stop - start, 1e-7)))
     start = time.perf_counter()
     for _ in range(count):
         function(*arguments)

@@ -203,6 +203,8 @@ class TaskScheduler:
             database=self.database,
             cost_model=self.cost_model,
         )
+        if context.rule_choices is not None and self.database is not None:
+            context.rule_choices.warm_start(self.database, context.mod)
         task.prepared = True
 
     def _set_reference(self, task: TaskRecord, builder: Builder, progress: Progress) -> bool:
@@ -263,6 +265,8 @@ class TaskScheduler:
             failed = str(error)
             candidates = candidates[: len(results)]
         context.search_strategy.notify_runner_results(candidates, results)
+        if context.rule_choices is not None:
+            context.rule_choices.notify(candidates, results)
         for callback in callbacks:
             callback.on_batch(self, task, candidates, results)
         task.best_history.append(task.best_seconds)
@@ -274,17 +278,19 @@ class TaskScheduler:
     def _candidates(self, task: TaskRecord, count: int) -> list[MeasureCandidate]:
         """Return a batch; the very first candidate of a task is what the rules make of it.
 
-        So tuning starts where untuned code stands, and never ends below it.
+        So tuning starts where untuned code stands. The batch is shared between what else the rules
+        could make and the search: whoever has the faster candidate so far gets more of it.
         """
-        first = []
-        if task.trials == 0 and not math.isfinite(task.best_seconds):
-            sch = task.context.rule_schedule()
-            if sch is not None:
-                first.append(MeasureCandidate(sch, task.context.args_info, by_rule=True))
-        if len(first) == count:
-            return first
-        found = task.context.search_strategy.generate_measure_candidates(count - len(first))
-        return [*first, *(found or ())]
+        rules, search = task.context.rule_choices, task.context.search_strategy
+        if rules is None:
+            return search.generate_measure_candidates(count)
+        share = 0.5
+        if rules.seconds:
+            share = 0.75 if rules.best_seconds <= task.best_seconds else 0.25
+        first = rules.candidates(max(1, round(count * share)))
+        found = search.generate_measure_candidates(count - len(first)) if len(first) < count else []
+        more = rules.candidates(count - len(first) - len(found)) if first else []
+        return [*first, *found, *more]
 
     def _count(self, task: TaskRecord, candidate: MeasureCandidate, result: RunnerResult) -> None:
         task.trials += 1

@@ -1,0 +1,155 @@
+"""Search around what the rules for untuned code make.
+
+Rules (``dlight``) decide by estimates: sizes of tiles, numbers of accumulators, what is fetched
+ahead. ``dlight.choices`` says which decisions there are. The first candidate is what the rules
+prefer; then come its neighbours, which differ in one choice, the nearest options first; then those
+of the fastest that were measured. Few trials go far here, since everything else about such a
+candidate is as good as the rules know.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.dlight import Choices, ScheduleRule, first_schedule
+from tilewright.ir import IRModule, structural_hash
+from tilewright.meta_schedule.arg_info import ArgInfo
+from tilewright.meta_schedule.cost_model.base import median
+from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.schedule import Schedule, Trace
+
+if TYPE_CHECKING:
+    from tilewright.meta_schedule.runner import RunnerResult
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+_RULE = "rule"
+# The fastest so many have their neighbours tried.
+_CENTRES = 3
+
+Wanted = frozenset[tuple[str, int]]
+"""Options that differ from the rules' own, by key."""
+
+
+class RuleChoices:
+    """The rules' schedule of a function, and what else the rules could make of it.
+
+    ``rejected`` counts choices that no schedule came of.
+    """
+
+    def __init__(
+        self,
+        func: PrimFunc,
+        args_info: tuple[ArgInfo, ...],
+        rules: tuple[ScheduleRule, ...],
+        target: Target,
+        name: str = "main",
+    ) -> None:
+        self.func, self.args_info, self.target, self.name = func, args_info, target, name
+        self.rules = rules
+        self.seconds: dict[Wanted, float] = {}
+        """Times of what was tried; infinity for what failed or isn't known yet."""
+        self.rejected: Counter[str] = Counter()
+        self._counts: dict[Wanted, Mapping[str, int]] = {}
+        self._issued: dict[MeasureCandidate, Wanted] = {}
+        self._programs: set[str] = set()
+        self._recorded: dict[str, float] = {}
+
+    def warm_start(self, database: Database, mod: IRModule) -> None:
+        """Learn what a database knows, so that it isn't measured again."""
+        if database.has_workload(mod):
+            workload = database.commit_workload(mod)
+            for record in reversed(database.get_top_k(workload, 2**31, self.target)):
+                self._recorded[_text(record.trace)] = record.best_seconds
+
+    @property
+    def best_seconds(self) -> float:
+        """The shortest time of a candidate from here."""
+        return min(self.seconds.values(), default=math.inf)
+
+    def candidates(self, count: int) -> list[MeasureCandidate]:
+        """Return up to so many candidates that weren't tried, the most promising first."""
+        made: list[MeasureCandidate] = []
+        for wanted in self._proposals():
+            if len(made) >= count:
+                break
+            if wanted in self.seconds:
+                continue
+            self.seconds[wanted] = math.inf
+            sch = self.schedule(wanted)
+            if sch is None:
+                continue
+            recorded = self._recorded.get(_text(sch.trace))
+            program = structural_hash(sch.mod)
+            if recorded is not None:
+                self.seconds[wanted] = recorded
+                self._programs.add(program)
+            elif program not in self._programs:
+                self._programs.add(program)
+                made.append(MeasureCandidate(sch, self.args_info, by_rule=not wanted))
+                self._issued[made[-1]] = wanted
+        return made
+
+    def notify(
+        self, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+    ) -> None:
+        """Take note of what was measured."""
+        for candidate, result in zip(candidates, results):
+            wanted = self._issued.pop(candidate, None)
+            if wanted is not None:
+                self.seconds[wanted] = median(result.run_secs) or math.inf
+
+    def schedule(self, wanted: Wanted) -> Schedule | None:
+        """Return the schedule that some choices lead to, if they lead to one."""
+        choices = Choices(dict(wanted))
+        skip = dict(wanted).get(_RULE, 0)
+        for number, rule in enumerate(self.rules):
+            choices.counts.clear()
+            with choices:
+                sch = first_schedule(self.func, (rule,), self.target, record=True, name=self.name)
+            if sch is None:
+                continue
+            if not wanted:
+                self.rules = self.rules[number:]  # those before don't apply
+            elif skip == 0 and number > 0 and _RULE not in dict(wanted):
+                break  # the rule doesn't like the choice
+            if skip == 0:
+                self._counts[wanted] = {**choices.counts, _RULE: min(2, len(self.rules))}
+                return sch
+            skip -= 1
+        if wanted:
+            self.rejected["rule"] += 1
+            logger.info("task %s: the rules can't do %s", self.name, sorted(wanted))
+        return None
+
+    def _proposals(self) -> Iterator[Wanted]:
+        """What to try, in order; goes on with what becomes known."""
+        default: Wanted = frozenset()
+        yield default
+        known = [item for item in self.seconds.items() if math.isfinite(item[1])]
+        centres = [wanted for wanted, _ in sorted(known, key=lambda item: item[1])[:_CENTRES]]
+        for centre in centres or [default]:
+            yield from self._neighbours(centre)
+
+    def _neighbours(self, centre: Wanted) -> Iterator[Wanted]:
+        """Choices that differ in one option, the nearest options of all keys first."""
+        counts = self._counts.get(centre, {})
+        options = dict(centre)
+        for step in range(1, max(counts.values(), default=0)):
+            for key, count in counts.items():
+                own = options.get(key, 0)
+                for option in (own - step, own + step):
+                    if 0 <= option < count:
+                        changed = {**options, key: option}
+                        yield frozenset(item for item in changed.items() if item[1])
+
+
+def _text(trace: Trace) -> str:
+    return repr(trace.simplified().as_json())
