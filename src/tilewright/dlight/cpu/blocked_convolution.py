@@ -36,10 +36,12 @@ from tilewright.ir import Expr, FloorDiv, as_int, dtypes, pre_order, uses_var
 from tilewright.target import Target
 from tilewright.tir import SPATIAL, Block, BufferLoad, IterVar
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 # Share of the second-level cache that the input of a group of rows may take up.
-_GROUP_SHARE = 0.4
+_GROUP_SHARE = 0.5
+_LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class _Convolution:
 
     data: BufferLoad
     weight: BufferLoad
-    batch: tuple[Axis, ...]
+    batch: Axis
     filters: Axis
     shared: int
     row: Axis | None
@@ -63,12 +65,16 @@ class _Convolution:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Columns and vectors of the register tile, rows of a group, and what threads share out."""
+    """Columns and vectors of the register tile, rows of a group, and what threads share out.
+
+    The next weights are fetched early if they come from far caches: ``streams``.
+    """
 
     columns: int
     vectors: int
     rows: int
     by_filters: bool
+    streams: bool
 
 
 class BlockedConvolution(ScheduleRule):
@@ -88,10 +94,10 @@ class BlockedConvolution(ScheduleRule):
         found = convolution_of(sch, main, target)
         if isinstance(found, NotApplicable):
             return found
-        if consumers and not _same_axes(sch.get(main), sch.get(consumers[0])):
+        if consumers and not has_same_axes(sch.get(main), sch.get(consumers[0])):
             return NotApplicable("the epilogue has other axes than the convolution")
-        pads = [rv for rv in sch.get_producers(main) if _pads(sch, rv, found)]
-        taken = {rv.name for rv in (main, *consumers, *pads)}
+        padding = [rv for rv in sch.get_producers(main) if pads(sch, rv, found.data)]
+        taken = {rv.name for rv in (main, *consumers, *padding)}
         for rv in blocks:
             if rv.name not in taken:
                 schedule_injective(sch, rv, target)
@@ -100,7 +106,7 @@ class BlockedConvolution(ScheduleRule):
             epilogue = consumers[0]
         else:
             epilogue = sch.cache_write(main, 0, "local")
-        if not pads and _is_pointwise(found):
+        if not padding and _is_pointwise(found):
             _join_pixels(sch, main, found, epilogue)
             joined = convolution_of(sch, main, target, joined=True)
             if isinstance(joined, NotApplicable):
@@ -109,7 +115,7 @@ class BlockedConvolution(ScheduleRule):
         plan = _choose(found, target)
         if isinstance(plan, NotApplicable):
             return plan
-        _schedule(sch, main, epilogue, pads, found, plan, target)
+        _schedule(sch, main, epilogue, padding, found, plan, target)
         return sch
 
 
@@ -127,7 +133,7 @@ def convolution_of(
     spatial = [axis for axis in axes if not axis.is_reduce]
     steps = tuple(axis for axis in axes if axis.is_reduce)
     places = [item for item in block.iter_vars if item.kind == SPATIAL]
-    if len(spatial) != (4 if joined else 5) or not steps or not _are(stores[0].indices, places):
+    if len(spatial) != (4 if joined else 5) or not steps or not has_axes(stores[0].indices, places):
         return NotApplicable("the result has no axis of blocks")
     batch, filters, *rows, column, lane = spatial
     row = rows[0] if rows else None
@@ -144,13 +150,13 @@ def convolution_of(
         shared > 0
         and not any(_uses(weight, axis) for axis in (batch, *rows, column))
         and stride_of(weight.indices, weight.buffer, lane.var) == 1
-        and _uses(weight, filters)
+        and (filters.extent == 1 or _uses(weight, filters))
         and (column.extent == 1 or _uses(data, column))
     )
     lanes = target.vector_lanes(bits)
-    if not fits or lane.extent not in (lanes, lanes // 2, lanes * 2):
+    if not fits or lane.extent is None or lane.extent % (lanes // 2):
         return NotApplicable("axes are not those of a convolution with filters as vectors")
-    return _Convolution(data, weight, (batch,), filters, shared, row, column, lane, steps)
+    return _Convolution(data, weight, batch, filters, shared, row, column, lane, steps)
 
 
 def _filters_sharing(data: BufferLoad, filters: Axis) -> int:
@@ -169,7 +175,7 @@ def _uses(load: BufferLoad, axis: Axis) -> bool:
     return any(uses_var(index, {axis.var}) for index in load.indices)
 
 
-def _are(indices: Sequence[Expr], items: Sequence[IterVar]) -> bool:
+def has_axes(indices: Sequence[Expr], items: Sequence[IterVar]) -> bool:
     """Whether indices are these variables; those with one value may be written as zero."""
     return len(indices) == len(items) and all(
         index is item.var or (as_int(index) == 0 and as_int(item.dom.extent) == 1)
@@ -177,24 +183,26 @@ def _are(indices: Sequence[Expr], items: Sequence[IterVar]) -> bool:
     )
 
 
-def _same_axes(main: Block, epilogue: Block) -> bool:
+def has_same_axes(main: Block, epilogue: Block) -> bool:
     """Whether an epilogue computes each element from that of the same indices."""
     result = main.writes[0].buffer
     places = list(epilogue.iter_vars)
     stores = stores_of(epilogue)
     return (
         len(stores) == 1
-        and _are(stores[0].indices, places)
-        and all(_are(load.indices, places) for load in loads_of(epilogue) if load.buffer is result)
+        and has_axes(stores[0].indices, places)
+        and all(
+            has_axes(load.indices, places) for load in loads_of(epilogue) if load.buffer is result
+        )
     )
 
 
-def _pads(sch: Schedule, rv: BlockRV, conv: _Convolution) -> bool:
-    """Whether a block makes the input of a convolution by padding."""
+def pads(sch: Schedule, rv: BlockRV, data: BufferLoad) -> bool:
+    """Whether a block makes what a reduction reads by padding."""
     block = sch.get(rv)
     return (
         has_branch(block)
-        and block.writes[0].buffer is conv.data.buffer
+        and block.writes[0].buffer is data.buffer
         and len(sch.get_consumers(rv)) == 1
     )
 
@@ -230,10 +238,10 @@ def _moves_in_image(conv: _Convolution, step: Axis) -> bool:
 def _join_pixels(sch: Schedule, main: BlockRV, conv: _Convolution, epilogue: BlockRV) -> None:
     """Make rows and columns one axis of pixels, that of columns."""
     assert conv.row is not None
-    depth, width = len(conv.batch) + 1, conv.column.extent or 1
+    width = conv.column.extent or 1
 
-    def joined(*i: Expr) -> tuple[Expr, ...]:
-        return (*i[:depth], i[depth] * width + i[depth + 1], *i[depth + 2 :])
+    def joined(n: Expr, f: Expr, h: Expr, w: Expr, *rest: Expr) -> tuple[Expr, ...]:
+        return (n, f, h * width + w, *rest)
 
     sch.transform_layout(main, ("write", 0), joined)
     for rv in (main, epilogue):
@@ -261,22 +269,45 @@ def _choose(conv: _Convolution, target: Target) -> _Plan | NotApplicable:
         units = -(-(conv.column.extent or 1) // tile.rows)
     else:
         units = conv.row.extent or 1
+    images, weights = work_of([conv.batch]), _bytes_of(conv.weight)
+    by_filters = images < target.num_cores and (
+        weights > _image_bytes(conv) and filters // vectors >= target.num_cores
+    )
+    least = 1 if by_filters else -(-target.num_cores // images)
+    size = _group_size(conv, units, filters // vectors, least, target)
+    return _Plan(tile.rows, vectors, size, by_filters, 2 * weights > target.l2_bytes)
+
+
+def _group_size(conv: _Convolution, units: int, panels: int, least: int, target: Target) -> int:
+    """Rows (or tiles of pixels) of a group: those that move the fewest bytes from far caches.
+
+    All weights are read again for each group, and an image that doesn't stay in the cache again for
+    each of the ``panels`` of filters. There are ``least`` groups or more, if there can be.
+    """
+    room = _GROUP_SHARE * target.l2_bytes
     image, weights = _image_bytes(conv), _bytes_of(conv.weight)
-    groups = math.ceil(image / (_GROUP_SHARE * target.l2_bytes))
-    images = work_of(conv.batch)
-    by_filters = False
-    if images < target.num_cores:
-        by_filters = weights > image and filters // vectors >= target.num_cores
-        if not by_filters:
-            groups = -(-groups // target.num_cores) * target.num_cores
-    return _Plan(tile.rows, vectors, _part(units, groups), by_filters)
+    window, stride = _window(conv, conv.row) if conv.row is not None else (1, 1)
+
+    def cost(size: int) -> tuple[bool, float, int]:
+        groups = units // size
+        # Neighbouring groups share rows under their windows.
+        rows = image * (1 + max(0, window - stride) / (size * stride))
+        read = rows if rows / groups <= room else rows * panels
+        again = weights * groups if weights > room else weights
+        return groups < least, read + again, -size
+
+    return min((size for size in range(1, units + 1) if units % size == 0), key=cost)
 
 
-def _part(extent: int, groups: int) -> int:
-    """Size of the parts when an extent is divided into about so many: without rest if it can be."""
-    size = max(1, -(-extent // groups))
-    divisors = [d for d in range(1, size + 1) if extent % d == 0]
-    return divisors[-1] if 2 * divisors[-1] > size else size
+def _window(conv: _Convolution, axis: Axis) -> tuple[int, int]:
+    """Elements of the input's rows (or columns) under a window, and between two windows."""
+    indices, buffer = conv.data.indices, conv.data.buffer
+    dim = next((d for d, index in enumerate(indices) if uses_var(index, {axis.var})), None)
+    if dim is None:
+        return 1, 1
+    span = math.prod(step.extent or 1 for step in conv.steps if uses_var(indices[dim], {step.var}))
+    inner = math.prod(as_int(extent) or 1 for extent in buffer.shape[dim + 1 :])
+    return span, max(1, (stride_of(indices, buffer, axis.var) or 0) // inner)
 
 
 def _bytes_of(load: BufferLoad) -> int:
@@ -285,9 +316,17 @@ def _bytes_of(load: BufferLoad) -> int:
     )
 
 
-def _image_bytes(conv: _Convolution) -> int:
-    """Bytes of the input of one image."""
-    return _bytes_of(conv.data) // max(1, work_of([a for a in conv.batch if a.extent], 1))
+def _image_bytes(conv: _Convolution) -> float:
+    """Bytes of the lines of one image that are read: strides may step over some."""
+    images = as_int(conv.data.buffer.shape[0]) or 1
+    read = _bytes_of(conv.data) / (images if _uses(conv.data, conv.batch) else 1)
+    for axis in (conv.row, conv.column):
+        if axis is not None:
+            window, stride = _window(conv, axis)
+            step = stride_of(conv.data.indices, conv.data.buffer, axis.var) or 0
+            if step * dtypes.bytes_of(conv.data.buffer.dtype) >= stride * _LINE_BYTES:
+                read *= min(1, window / stride)
+    return read
 
 
 # ---- scheduling -----------------------------------------------------------------------------
@@ -297,12 +336,12 @@ def _schedule(
     sch: Schedule,
     main: BlockRV,
     epilogue: BlockRV,
-    pads: Sequence[BlockRV],
+    padding: Sequence[BlockRV],
     conv: _Convolution,
     plan: _Plan,
     target: Target,
 ) -> None:
-    work = 2 * work_of([*conv.batch, conv.filters, conv.column, conv.lane, *conv.steps])
+    work = 2 * work_of([conv.batch, conv.filters, conv.column, conv.lane, *conv.steps])
     filters, block = sch.split(conv.filters.loop, [None, plan.vectors])
     tile, column = sch.split(conv.column.loop, [None, plan.columns])
     if conv.row is None:
@@ -311,8 +350,8 @@ def _schedule(
     else:
         group, row = sch.split(conv.row.loop, [None, plan.rows])
         inner = [row, tile]
-    images = [axis.loop for axis in conv.batch]
-    outer = [*images, filters, group] if plan.by_filters else [*images, group, filters]
+    batch = conv.batch.loop
+    outer = [batch, filters, group] if plan.by_filters else [batch, group, filters]
     steps = [axis.loop for axis in conv.steps]
     sch.reorder(*outer, *inner, *steps, column, block, conv.lane.loop)
     sch.reverse_compute_at(epilogue, tile)
@@ -323,13 +362,20 @@ def _schedule(
         sch.vectorize(loops[-1])
         for loop in loops[:-1]:
             sch.unroll(loop)
-    for rv in pads:
-        if plan.by_filters and target.num_cores > 1:
-            schedule_injective(sch, rv, target)
-        else:
-            at = images[-1] if plan.by_filters and images else group
-            sch.compute_at(rv, at, preserve_unit_loops=True)
-            schedule_injective(
-                sch, rv, target, skip=len(sch.get_loops(rv)) - sch.get(rv).writes[0].buffer.ndim
-            )
-    parallelize(sch, outer[: len(images) + 1], target, work)
+    for rv in padding:
+        pad_rows(sch, rv, None if plan.by_filters else group, target)
+    if plan.streams and not plan.by_filters:
+        sch.annotate(filters, PREFETCH_NEXT, 1)
+    shared = parallelize(sch, outer[:2], target, work)
+    if plan.streams and plan.by_filters and shared is not None:
+        sch.annotate(shared, PREFETCH_NEXT, 1)
+
+
+def pad_rows(sch: Schedule, pad: BlockRV, at: LoopRV | None, target: Target) -> None:
+    """Add padding to a group of rows right before it is read, or else to everything."""
+    if at is None:
+        schedule_injective(sch, pad, target)
+        return
+    dimensions = sch.get(pad).writes[0].buffer.ndim
+    sch.compute_at(pad, at, preserve_unit_loops=True)
+    schedule_injective(sch, pad, target, skip=len(sch.get_loops(pad)) - dimensions)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.choices import preferring
 from tilewright.dlight.cpu.blocks import (
     PARALLEL_WORK,
     has_branch,
@@ -196,7 +197,8 @@ def _choose_plan(products: Block, target: Target, block: int = 1) -> _Plan | Not
         cost = alpha * alpha * groups * channels * cycles + traffic / _FAR_BYTES
         fused = group * across % rows == 0
         plans.append((cost, _Plan(tile, group, groups, rows, fused, columns, lanes)))
-    return min(plans, key=lambda item: item[0])[1]
+    plans.sort(key=lambda item: item[0])
+    return preferring("winograd.plan", plans)[0][1]
 
 
 def _register_tile(
@@ -243,7 +245,10 @@ def _schedule(sch: Schedule, stages: _Stages, plan: _Plan, target: Target) -> No
     panel, channel = sch.split(channel, [None, plan.columns // block])
     sch.reorder(batch, group, panel, channel, row, column, *lane)
     _pack_filters(sch, stages.products, plan.columns)
-    _result_transform(sch, stages, panel, plan)
+    if lane:
+        _result_in_registers(sch, stages, [row, column, channel, lane[0]], plan)
+    else:
+        _result_transform(sch, stages, panel, plan)
     _products(sch, stages.products, panel, plan)
     # Threads share out images or groups; where those are too few, panels of output channels, which
     # need the whole input transformed beforehand.
@@ -251,15 +256,13 @@ def _schedule(sch: Schedule, stages: _Stages, plan: _Plan, target: Target) -> No
     inside = target.num_cores <= max(images, plan.groups)
     if inside:
         sch.compute_at(stages.input, group, preserve_unit_loops=True)
-    _input_transform(sch, stages, 2 if inside else 0, plan, target)
-    _pad(sch, stages.pad, plan, target)
+    down = _input_transform(sch, stages, 2 if inside else 0, plan, target)
+    _pad(sch, stages.pad, down, plan, target)
     shared = batch if images >= target.num_cores else group if inside else panel
     parallelize(sch, [shared], target, PARALLEL_WORK)
-    if lane:
-        sch.vectorize(lane[0])
-        return
-    # Rows are joined last: what the loops around them need is known from whole rows.
-    _transpose_back(sch, channel, sch.fuse(row, column), plan)
+    if not lane:
+        # Rows are joined last: what the loops around them need is known from whole rows.
+        _transpose_back(sch, channel, sch.fuse(row, column), plan)
 
 
 def _transpose_back(sch: Schedule, channel: LoopRV, pixel: LoopRV, plan: _Plan) -> None:
@@ -294,6 +297,21 @@ def _result_transform(sch: Schedule, stages: _Stages, panel: LoopRV, plan: _Plan
     _in_registers(sch, sch.get_loops(stages.result_rows)[7:])
 
 
+def _result_in_registers(
+    sch: Schedule, stages: _Stages, loops: Sequence[LoopRV], plan: _Plan
+) -> None:
+    """Transform back tile by tile right where the result is written, block by block."""
+    row, column, block, lane = loops
+    tile_row, row = sch.split(row, [None, plan.tile])
+    tile_column, column = sch.split(column, [None, plan.tile])
+    sch.reorder(tile_row, tile_column, block, row, column, lane)
+    for rv in (stages.result, stages.result_rows):
+        sch.compute_at(rv, block, preserve_unit_loops=True)
+        sch.set_scope(rv, 0, "local")
+        _in_registers(sch, sch.get_loops(rv)[6:])
+    _in_registers(sch, [row, column, lane])
+
+
 def _products(sch: Schedule, products: BlockRV, panel: LoopRV, plan: _Plan) -> None:
     """Multiply: tiles as rows, output channels as lanes, sums in registers."""
     sch.compute_at(products, panel, preserve_unit_loops=True)
@@ -313,8 +331,8 @@ def _products(sch: Schedule, products: BlockRV, panel: LoopRV, plan: _Plan) -> N
 
 def _input_transform(
     sch: Schedule, stages: _Stages, depth: int, plan: _Plan, target: Target
-) -> None:
-    """Transform one tile of one vector of channels at a time."""
+) -> LoopRV:
+    """Transform one tile of one vector of channels at a time; return the loop over their rows."""
     x, y, batch, down, across, channel = sch.get_loops(stages.input)[depth:]
     vector, channel = sch.split(channel, [None, plan.lanes])
     sch.reorder(batch, down, across, vector, x, y, channel)
@@ -322,12 +340,22 @@ def _input_transform(
     sch.set_scope(stages.input_rows, 0, "local")
     _in_registers(sch, [x, y, channel])
     _in_registers(sch, sch.get_loops(stages.input_rows)[depth + 4 :])
-    if not depth:
-        parallelize(sch, [batch, down, across], target, PARALLEL_WORK)
+    if depth:
+        return down
+    parallelize(sch, [batch, down], target, PARALLEL_WORK)
+    return sch.get_loops(stages.input)[0]
 
 
-def _pad(sch: Schedule, pad: BlockRV, plan: _Plan, target: Target) -> None:
-    """Fill with zeros, then put the channels last, block by block."""
+def _pad(sch: Schedule, pad: BlockRV, down: LoopRV, plan: _Plan, target: Target) -> None:
+    """Fill with zeros, then put the channels last, block by block.
+
+    Vectors of channels that lie side by side already are copied row by row of tiles.
+    """
+    if loads_of(sch.get(pad))[0].buffer.ndim == 5:
+        sch.compute_at(pad, down, preserve_unit_loops=True)
+        _, channel = sch.split(sch.get_loops(pad)[-1], [None, plan.lanes])
+        sch.vectorize(channel)
+        return
     blocks = [pad]
     if has_branch(sch.get(pad)):
         blocks.insert(0, sch.decompose_padding(pad, sch.get_loops(pad)[0]))
@@ -335,18 +363,13 @@ def _pad(sch: Schedule, pad: BlockRV, plan: _Plan, target: Target) -> None:
         batch, row, column, channel = sch.get_loops(rv)
         vector, channel = sch.split(channel, [None, plan.lanes])
         sch.vectorize(channel)
-        if rv is pad and not _reads_side_by_side(sch.get(rv)):
+        if rv is pad:
             extent = as_int(sch.get(column).extent) or 1
             size = max(size for size in range(1, _PIECE + 1) if extent % size == 0)
             piece, column = sch.split(column, [None, size])
             sch.reorder(vector, piece, column, channel)
             sch.unroll(column)
         parallelize(sch, [batch, row], target, PARALLEL_WORK)
-
-
-def _reads_side_by_side(block: Block) -> bool:
-    """Whether the input has channels in blocks, which are copied as they are."""
-    return loads_of(block)[0].buffer.ndim == 5
 
 
 def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:

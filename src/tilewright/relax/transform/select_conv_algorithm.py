@@ -23,6 +23,7 @@ from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import TensorStructInfo
 from tilewright.target import Target
+from tilewright.topi.layout import Layout, layout_of
 
 #: Error of F(m x m, 3 x 3) in float32 by ``m``: what up to 2048 channels show, with a margin.
 WINOGRAD_ERRORS = {2: 2e-6, 4: 1e-5}
@@ -68,20 +69,30 @@ class _AlgorithmSelector(FunctionRewriter):
         if tile is None:
             return value
         padding = value.attrs["padding"]
+        image, kernel, out = _layouts(value)
         made: RelaxExpr = self.builder.call_te(
-            lambda x, w: topi.nn.conv2d_winograd_without_weight_transform(x, w, padding, tile),
+            lambda x, w: topi.nn.conv2d_winograd_without_weight_transform(
+                x, w, padding, tile, image.name, out.name
+            ),
             data,
-            self.transform(weight, tile),
+            self.transform(weight, kernel, tile),
             primfunc_name_hint="conv2d_winograd",
         )
         return made
 
-    def transform(self, weight: Constant, tile: int) -> Constant:
+    def transform(self, weight: Constant, layout: Layout, tile: int) -> Constant:
         """Return transformed weights; each constant is transformed once."""
         key = weight.value, tile
         if key not in self.transformed:
-            self.transformed[key] = const(topi.nn.winograd_weight(weight.data, tile))
+            plain = layout.transform(weight.data, layout_of("OIHW"))
+            self.transformed[key] = const(topi.nn.winograd_weight(plain, tile))
         return self.transformed[key]
+
+
+def _layouts(call: RelaxCall) -> tuple[Layout, Layout, Layout]:
+    """Layouts of image, filters and result."""
+    data, kernel, out = (call.attrs[f"{name}_layout"] for name in ("data", "kernel", "out"))
+    return layout_of(data), layout_of(kernel), layout_of(out or data)
 
 
 def _constant_sizes(call: RelaxCall) -> tuple[int, int, int, int, int] | None:
@@ -101,9 +112,11 @@ def _constant_sizes(call: RelaxCall) -> tuple[int, int, int, int, int] | None:
         return None
     if not _all_ones(call.attrs["strides"]) or not _all_ones(call.attrs["dilation"]):
         return None
-    if [as_int(extent) for extent in weight.shape[2:]] != [3, 3]:
+    image, kernel, made = _layouts(call)
+    x, w, y = image.extents(data.shape), kernel.extents(weight.shape), made.extents(out.shape)
+    if as_int(w["H"]) != 3 or as_int(w["W"]) != 3:
         return None
-    sizes = [as_int(e) for e in (data.shape[0], data.shape[1], weight.shape[0], *out.shape[2:])]
+    sizes = [as_int(e) for e in (x["N"], x["C"], w["O"], y["H"], y["W"])]
     return None if not all(sizes) else tuple(sizes)  # type: ignore[return-value]
 
 
