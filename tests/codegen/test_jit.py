@@ -37,6 +37,17 @@ def test_fast_passes_put_stack_slots_into_registers() -> None:
     assert "alloca" not in jit.optimized_ll(ADD)
 
 
+def test_conditions_are_combined_only_if_there_are_many() -> None:
+    few, many = (
+        "define i32 @f(i32 %x0) {\n"
+        + "".join(f"  %x{n + 1} = xor i32 %x{n}, -1\n" for n in range(count))
+        + f"  ret i32 %x{count}\n}}\n"
+        for count in (2, 20)
+    )
+    assert jit.optimized_ll(few).count("xor") == 2
+    assert "xor" not in jit.optimized_ll(many)
+
+
 def test_other_targets_compile() -> None:
     object_code = jit.compile_ll(ADD, triple="aarch64-unknown-linux-gnu")
     assert object_code[18:20] == b"\xb7\x00"

@@ -93,3 +93,16 @@ def test_large_matrices_go_by_blocks_of_tiles(shape: tuple[int, int]) -> None:
     result = np.zeros(shape[::-1], "float32")
     transposition(shape, (1, 0), "float32", target)(data, result)
     np.testing.assert_array_equal(result, data.T)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize(
+    "target",
+    ["llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=haswell", "llvm -mtriple=aarch64-linux-gnu"],
+)
+def test_fences_in_networks_of_shuffles_are_no_instructions(target: str, dtype: str) -> None:
+    module = transposition((64, 128), (1, 0), dtype, Target(target).with_options(num_cores=1))
+    assert "@llvm.arithmetic.fence" in module.get_source("ll")
+    marks = "#" if "x86" in target else "//"
+    for line in module.get_source("asm").splitlines():
+        assert "fence" not in line.split(marks)[0]

@@ -7,6 +7,7 @@ The middle part of the LLVM emitter, above :mod:`writer` and below :mod:`emit_me
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from tilewright.codegen.llvm.emit_masked import compare_ramp, joined_masks
@@ -50,6 +51,14 @@ _INT_OPS = {"Add": "add", "Sub": "sub", "Mul": "mul"}
 _FLOAT_COMPARE = {"EQ": "oeq", "NE": "une", "LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge"}
 _SIGNED = {"EQ": "eq", "NE": "ne", "LT": "slt", "LE": "sle", "GT": "sgt", "GE": "sge"}
 _UNSIGNED = {"EQ": "eq", "NE": "ne", "LT": "ult", "LE": "ule", "GT": "ugt", "GE": "uge"}
+
+#: The types as which ``llvm.arithmetic.fence`` takes values, and what they are called there.
+_FENCED = {
+    "float": ("float", "f32"),
+    "double": ("double", "f64"),
+    "i32": ("float", "f32"),
+    "i64": ("double", "f64"),
+}
 
 CallHandler = Callable[[Any, Call], str]
 INTRINSICS: dict[str, CallHandler] = {}
@@ -101,6 +110,25 @@ def loads_scalars(expr: Expr) -> bool:
     )
 
 
+_COMPARE = {"EQ": eq, "NE": ne, "LT": lt, "LE": le, "GT": gt, "GE": ge}
+
+
+def _known_truth(name: str, a: str, b: str, kind: str) -> str | None:
+    """What a comparison of numbers, or ``and`` and ``or`` of truth values, amounts to if known."""
+    if name in ("And", "Or"):
+        neutral, final = ("true", "false") if name == "And" else ("false", "true")
+        if final in (a, b):
+            return final
+        return b if a == neutral else a if b in (neutral, a) else None
+    if kind not in ("int", "uint") or not (_is_literal(a) and _is_literal(b)):
+        return None
+    return "true" if _COMPARE[name](int(a), int(b)) else "false"
+
+
+def _is_literal(operand: str) -> bool:
+    return operand.lstrip("-").isdigit()
+
+
 class ExprEmitter(Writer, Visitor):
     """Emits expressions into one function."""
 
@@ -114,6 +142,7 @@ class ExprEmitter(Writer, Visitor):
         self.stack_elements: dict[Var, int] = {}  # of allocas, by their data
         self.streaming = 0  # whether stores go past the caches, see STREAMING_STORES
         self.has_streamed = False
+        self.shuffled: set[str] = set()  # results of shuffles of two vectors
         self.tile_columns: dict[tuple[str, ...], list[str]] = {}
 
     def generic_visit(self, node: Any) -> str:
@@ -331,6 +360,9 @@ class ExprEmitter(Writer, Visitor):
         kind = dtypes.kind_of(dtype)
         if name == "And" and dtypes.lanes_of(dtype) > 1:
             return joined_masks(self, a, b, dtypes.lanes_of(dtype))
+        known = _known_truth(name, a, b, kind)
+        if known is not None:
+            return known
         if name in ("And", "Or"):
             return self.pure(f"{name.lower()} {register_type(dtype)} {a}, {b}", a, b)
         if kind == "float":
@@ -586,7 +618,7 @@ class ExprEmitter(Writer, Visitor):
         joined, lanes = values[0]
         picks = list(node.indices)
         if len(values) == 2 and values[1][1] == lanes and len(picks) > 1:
-            return self._pick(values[0][0], values[1][0], lanes, picks, register_type(element))
+            return self.pick(values[0][0], values[1][0], lanes, picks, register_type(element))
         for value, count in values[1:]:
             joined, lanes = self._concat(joined, lanes, value, count, register_type(element))
         if len(picks) == 1:
@@ -594,13 +626,30 @@ class ExprEmitter(Writer, Visitor):
             return self.pure(f"extractelement {kind} {joined}, i64 {picks[0]}", joined)
         return self.shuffle(joined, lanes, picks, register_type(element))
 
-    def _pick(self, a: str, b: str, lanes: int, picks: list[int], element: str) -> str:
-        """Pick lanes of two vectors of one length, which is what LLVM's shuffle does."""
+    def pick(self, a: str, b: str, lanes: int, picks: list[int], element: str) -> str:
+        """Pick lanes of two vectors of one length, which is what LLVM's shuffle does.
+
+        LLVM looks through shuffles of shuffles for a better way. In a network of many, as of a
+        transposition, there is none, and the search takes longer than all the rest: after two
+        steps it is stopped by a fence, which costs nothing.
+        """
         kind = f"<{lanes} x {element}>"
         lanes_text = lane_vector(picks, "i32")
-        return self.pure(
+        made = self.guarded(
             f"shufflevector {kind} {a}, {kind} {b}, <{len(picks)} x i32> {lanes_text}", a, b
         )
+        if len(picks) != lanes or element not in _FENCED or not {a, b} <= self.shuffled:
+            self.shuffled.add(made)
+            return made
+        number, suffix = _FENCED[element]
+        wide = f"<{lanes} x {number}>"
+        if number != element:
+            made = self.guarded(f"bitcast {kind} {made} to {wide}", made)
+        name = f"@llvm.arithmetic.fence.v{lanes}{suffix}"
+        made = self.guarded(f"call {wide} {name}({wide} {made})", made)
+        if number == element:
+            return made
+        return self.guarded(f"bitcast {wide} {made} to {kind}", made)
 
     def _concat(self, a: str, m: int, b: str, n: int, element: str) -> tuple[str, int]:
         """Join two vectors; LLVM wants equal lengths, so the shorter is widened first."""
@@ -611,7 +660,7 @@ class ExprEmitter(Writer, Visitor):
                 value = self.shuffle(value, lanes, [*range(lanes), *[-1] * (size - lanes)], element)
             wide.append(value)
         picks = [*range(m), *range(size, size + n)]
-        joined = self._pick(wide[0], wide[1], size, picks, element)
+        joined = self.pick(wide[0], wide[1], size, picks, element)
         return joined, m + n
 
     def shuffle(self, value: str, lanes: int, picks: list[int], element: str) -> str:

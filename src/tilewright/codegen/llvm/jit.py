@@ -30,6 +30,11 @@ _FAST_PASSES = (
     "simplify_cfg",
     "dead_code_elimination",
 )
+# Combining instructions is the dearest of these. It finds nothing to do among the loads, sums and
+# shuffles that most kernels consist of, but much where conditions and bits are computed: it runs if
+# there are more than a few instructions of this kind.
+_LOGIC = re.compile(r" = (?:select|fcmp|icmp \w+ <|trunc|[zs]ext|and|x?or|[al]shr|shl) ")
+_FEW = 8
 _LEVELS = {"O0": 0, "O1": 1, "O2": 2, "O3": 3}
 PASS_SETS = ("none", "fast", *_LEVELS)
 # Of the code generator's levels the second adds little but another scheduling after register
@@ -183,7 +188,17 @@ def parse(text: str) -> Any:
     return module
 
 
-def _optimize(module: Any, machine: Any, passes: str) -> None:
+def _fast_passes(text: str) -> Iterator[str]:
+    """The passes of the set "fast" that a module needs."""
+    for name in _FAST_PASSES:
+        if name == "always_inliner" and "alwaysinline" not in text:
+            continue
+        if name == "instruction_combine" and len(_LOGIC.findall(text)) <= _FEW:
+            continue
+        yield name
+
+
+def _optimize(module: Any, machine: Any, passes: str, text: str) -> None:
     if passes == "none":
         return
     llvm = _llvm()
@@ -193,7 +208,7 @@ def _optimize(module: Any, machine: Any, passes: str) -> None:
     builder = llvm.create_pass_builder(machine, tuning)
     if passes == "fast":
         manager = llvm.create_new_module_pass_manager()
-        for name in _FAST_PASSES:
+        for name in _fast_passes(text):
             getattr(manager, f"add_{name}_pass")()
     else:
         manager = builder.getModulePassManager()
@@ -229,7 +244,7 @@ def _prepare(
     module = parse(text)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
-    _optimize(module, machine, passes)
+    _optimize(module, machine, passes, text)
     return module, machine
 
 

@@ -53,13 +53,6 @@ def _read(emitter: Any, buffer: Buffer, at: int, count: int) -> str:
     return str(emitter.memory_read(text, buffer.data, pointer))
 
 
-def _shuffle(emitter: Any, a: str, b: str, lanes: int, picks: list[int], element: str) -> str:
-    kind = f"<{lanes} x {element}>"
-    mask = ", ".join(f"i32 {pick}" for pick in picks)
-    text = f"shufflevector {kind} {a}, {kind} {b}, <{len(picks)} x i32> <{mask}>"
-    return str(emitter.guarded(text, a, b))
-
-
 def _within(emitter: Any, rows: list[str], lanes: int, element: str) -> list[str]:
     """Transpose ``len(rows)`` vectors inside each group of ``len(rows)`` lanes."""
     group, half = len(rows), len(rows) // 2
@@ -67,7 +60,7 @@ def _within(emitter: Any, rows: list[str], lanes: int, element: str) -> list[str
     high = [pick + half for pick in low]
     for _ in range(group.bit_length() - 1):
         rows = [
-            _shuffle(emitter, rows[i], rows[i + half], lanes, picks, element)
+            emitter.pick(rows[i], rows[i + half], lanes, picks, element)
             for i in range(half)
             for picks in (low, high)
         ]
@@ -82,7 +75,7 @@ def _across(emitter: Any, rows: list[str], group: int, element: str) -> list[str
     )
     for _ in range(count.bit_length() - 1):
         rows = [
-            _shuffle(emitter, rows[i], rows[i + 1], lanes, picks, element)
+            emitter.pick(rows[i], rows[i + 1], lanes, picks, element)
             for picks in (even, odd)
             for i in range(0, count, 2)
         ]
@@ -112,7 +105,7 @@ def _columns_of_group(emitter: Any, rows: list[str], group: int, element: str) -
         parts, width = rows[number::group], group
         while len(parts) > 1:
             parts = [
-                _shuffle(emitter, a, b, width, list(range(2 * width)), element)
+                emitter.pick(a, b, width, list(range(2 * width)), element)
                 for a, b in zip(parts[::2], parts[1::2])
             ]
             width *= 2
