@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from tilewright import dlight, driver, runtime, te, topi
+from tilewright.dlight.base import NotApplicable
+from tilewright.dlight.cpu import RowWise
 from tilewright.ir import IRModule, collect
 from tilewright.target import Target
 from tilewright.tir import For, PrimFunc
+from tilewright.tir.schedule import Schedule
 
 TARGET = Target("native").with_options(num_cores=1)
 
@@ -135,3 +138,20 @@ def test_extrema_of_narrow_floats_are_exact_and_keep_nan(kind: str) -> None:
     np.testing.assert_array_equal(compiled(func, a), getattr(a, kind)(1))
     loops = collect(driver.lower(scheduled(func), TARGET)["main"].body, For)
     assert all(str(loop.extent) not in ("70", "64", "32") for loop in loops)
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups"), [((2, 12, 5, 7), 4), ((1, 8, 16), 8), ((1, 6, 4, 4), 1), ((3, 8), 2)]
+)
+def test_groups_of_channels_are_rows(shape: tuple[int, ...], groups: int) -> None:
+    x = te.placeholder(shape, name="x")
+    w, b = (te.placeholder((shape[1],), name=name) for name in "wb")
+    func = te.create_prim_func([x, w, b, topi.nn.group_norm(x, w, b, groups)])
+    assert not isinstance(RowWise().apply(Schedule(func), TARGET), NotApplicable)
+    arrays = [numbers(size, "float32") for size in (shape, shape[1:2], shape[1:2])]
+    rows = arrays[0].astype("f8").reshape(shape[0], groups, -1)
+    centred = rows - rows.mean(-1, keepdims=True)
+    plain = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    scale, shift = (a.reshape(-1, *(1 for _ in shape[2:])) for a in arrays[1:])
+    expected = plain.reshape(shape) * scale + shift
+    np.testing.assert_allclose(compiled(func, *arrays), expected, rtol=1e-4, atol=1e-5)

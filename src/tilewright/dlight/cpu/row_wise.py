@@ -6,6 +6,8 @@ what lies between the stages stays in the nearest cache.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.cpu.blocks import (
     Axis,
@@ -14,13 +16,18 @@ from tilewright.dlight.cpu.blocks import (
     inline_injective,
     is_injective,
     leaf_blocks,
+    loads_of,
     parallelize,
     size_of,
+    stores_of,
+    stride_of,
     work_of,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.reduction import schedule_reduction
+from tilewright.ir import Expr, FloorDiv, as_int
 from tilewright.target import Target
+from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
@@ -40,6 +47,7 @@ class RowWise(ScheduleRule):
         last = blocks[-1]
         if not reductions or not is_injective(sch, last):
             return NotApplicable("there is no reduction followed by an element-wise stage")
+        _arrange_axes(sch, last)
         axes = axes_of(sch, last)
         if axes is None:
             return NotApplicable("the last stage's loops are not its axes")
@@ -118,3 +126,62 @@ class RowWise(ScheduleRule):
             sch.reorder(*loops[1:-1], loops[0])
         if several:
             sch.unroll(loops[0])
+
+
+def _arrange_axes(sch: Schedule, last: BlockRV) -> None:
+    """Let the axes of the last stage be those of rows, and what lies side by side one axis.
+
+    An axis whose members share a row by groups (``sum[c // 8]``) becomes two axes.
+    """
+    block = sch.get(last)
+    extents = [as_int(axis.dom.extent) for axis in block.iter_vars]
+    if None in extents:
+        return
+    place, members = _groups_of(block)
+    first = len(extents) - _side_by_side(block, extents, len(extents) - place - 1)
+    if members == 1 and first >= len(extents) - 1:
+        return
+
+    def layout(*i: Expr) -> tuple[Expr, ...]:
+        axes = list(i[:first])
+        if first < len(i):
+            joined = i[first]
+            for index, extent in zip(i[first + 1 :], extents[first + 1 :]):
+                joined = joined * extent + index
+            axes.append(joined)
+        if members > 1:
+            axes[place : place + 1] = [axes[place] // members, axes[place] % members]
+        return tuple(axes)
+
+    sch.transform_block_layout(last, layout)
+
+
+def _groups_of(block: Block) -> tuple[int, int]:
+    """The axis whose members share a row by groups, and how many do; -1 and 1 if there is none."""
+    for index in (index for load in loads_of(block) for index in load.indices):
+        if isinstance(index, FloorDiv):
+            members = as_int(index.b) or 1
+            for place, axis in enumerate(block.iter_vars):
+                extent = as_int(axis.dom.extent) or 1
+                if axis.var is index.a and members > 1 and extent % members == 0:
+                    return place, members
+    return -1, 1
+
+
+def _side_by_side(block: Block, extents: Sequence[int | None], most: int) -> int:
+    """How many of the last axes are one row of memory, in all that a block reads and writes."""
+    accesses = [(x.indices, x.buffer) for x in (*loads_of(block), *stores_of(block))]
+    strides = [
+        [stride_of(indices, buffer, axis.var) for axis in block.iter_vars]
+        for indices, buffer in accesses
+    ]
+    count = 1
+    while count < min(most, len(extents)):
+        inner, outer = -count, -count - 1
+        if any(
+            step[inner] is None or step[outer] != (step[inner] or 0) * (extents[inner] or 0)
+            for step in strides
+        ):
+            break
+        count += 1
+    return count

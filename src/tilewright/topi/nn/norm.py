@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import Expr, const
+from tilewright.ir import Expr, as_expr, const
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, compute
 from tilewright.topi.elementwise import fast_dtype
-from tilewright.topi.transform import reshape
 from tilewright.topi.utils import normal_axes, normal_axis, product
 
 
@@ -124,18 +123,33 @@ def group_norm(
     epsilon: float = 1e-5,
 ) -> Tensor:
     """Normalise groups of channels of ``x [N, C, ...]``; ``gamma``, ``beta``: ``[C]``."""
-    grouped = reshape(x, (x.shape[0], num_groups, x.shape[1] // num_groups, *x.shape[2:]))
-    axes = tuple(range(2, grouped.ndim))
-    plain = layer_norm(grouped, None, None, axes, epsilon)
-    joined = reshape(plain, x.shape)
+    wide = fast_dtype(x.dtype)
+    members = x.shape[1] // num_groups
+    shape = (x.shape[0], num_groups, members, *x.shape[2:])
+    axes = tuple(range(2, len(shape)))
+    count = cast_expr(product([as_expr(shape[a]) for a in axes]), wide)
 
-    def formula(*i: Expr) -> Expr:
-        value: Expr = joined(*i)
+    def element(n: Expr, group: Expr, member: Expr, *rest: Expr) -> Expr:
+        return cast_expr(x(n, group * members + member, *rest), wide)
+
+    total = _sum_over(element, shape, axes, "group_norm_sum")
+
+    def centered(*i: Expr) -> Expr:
+        return element(*i) - total(*i[:2]) / count
+
+    squares = _sum_over(
+        lambda *i: centered(*i) * centered(*i), shape, axes, "group_norm_square_sum"
+    )
+
+    def formula(n: Expr, channel: Expr, *rest: Expr) -> Expr:
+        group = channel // members
+        scale = te.rsqrt(squares(n, group) / count + const(epsilon, wide))
+        value = (cast_expr(x(n, channel, *rest), wide) - total(n, group) / count) * scale
         if gamma is not None:
-            value = value * gamma(i[1])
+            value = value * cast_expr(gamma(channel), wide)
         if beta is not None:
-            value = value + beta(i[1])
-        return value
+            value = value + cast_expr(beta(channel), wide)
+        return cast_expr(value, x.dtype)
 
-    made: Tensor = compute(x.shape, formula, name="group_norm", tag="broadcast")
+    made: Tensor = compute(x.shape, formula, name="group_norm", tag="norm")
     return made
