@@ -5,9 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.ir import Expr, as_expr, as_int
+from tilewright.ir import Expr, as_expr, as_int, cast
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor
+from tilewright.te import Tensor, compute
+
+
+def sum_dtype(dtype: str) -> str:
+    """In what sums are kept that become ``dtype``: float32 for 16-bit floats."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def rounded(sums: Tensor, dtype: str) -> Tensor:
+    """Convert sums to the dtype they are wanted in, if they are not."""
+    if sums.dtype == dtype:
+        return sums
+    made: Tensor = compute(
+        sums.shape, lambda *i: cast(sums(*i), dtype), name=f"{sums.name}_rounded", tag="elemwise"
+    )
+    return made
 
 
 def pair(value: Any, count: int = 2, what: str = "value") -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from tilewright.te import Tensor
 from tilewright.topi.nn.conv_layout import conv2d_in_layouts
 from tilewright.topi.nn.pad import pad
 from tilewright.topi.nn.spatial import axis_names, compute_image
-from tilewright.topi.utils import padding_of, pair, require_equal, require_ndim
+from tilewright.topi.utils import padding_of, pair, require_equal, require_ndim, rounded, sum_dtype
 
 
 def _conv(
@@ -34,6 +34,7 @@ def _conv(
     stride, dilate = pair(strides, spatial, "strides"), pair(dilation, spatial, "dilation")
     before, after = padding_of(padding, spatial)
     out_dtype = out_dtype or data.dtype
+    total_dtype = sum_dtype(out_dtype)
     channels, filters = data.shape[1], weight.shape[0]
     require_equal(
         f"{what}: channels of {data.name} {list(data.shape)} and of {weight.name} "
@@ -65,12 +66,13 @@ def _conv(
             group = f if as_int(group_out) == 1 else f // group_out
             channel = group * group_in + rc.var
         at = [place[a] * stride[a] + window[a].var * dilate[a] for a in range(spatial)]
-        left = cast_expr(source(n, channel, *at), out_dtype)
-        right = cast_expr(weight(f, rc.var, *(axis.var for axis in window)), out_dtype)
+        left = cast_expr(source(n, channel, *at), total_dtype)
+        right = cast_expr(weight(f, rc.var, *(axis.var for axis in window)), total_dtype)
         result: Expr = te.sum(left * right, axis=[rc, *window])
         return result
 
-    return compute_image((data.shape[0], filters, *out), "f", formula, what, f"{what}_nchw")
+    shape = (data.shape[0], filters, *out)
+    return rounded(compute_image(shape, "f", formula, what, f"{what}_nchw"), out_dtype)
 
 
 def conv1d(
@@ -100,8 +102,9 @@ def conv2d(
 ) -> Tensor:
     """Convolve ``data [N, C, H, W]`` with ``weight [F, C/groups, KH, KW]``.
 
-    ``padding``: one number, ``(h, w)`` or ``(top, left, bottom, right)``. Sums are kept in
-    ``out_dtype`` (the data's, if not given). ``groups == C`` is a depthwise convolution.
+    ``padding``: one number, ``(h, w)`` or ``(top, left, bottom, right)``. The result
+    is in ``out_dtype`` (the data's, if not given); so are sums, but those of 16-bit floats, which
+    are kept in float32 and rounded once. ``groups == C`` is a depthwise convolution.
 
     Channels may be in blocks: ``data_layout`` and ``out_layout`` (the data's, if empty) are
     ``NCHW`` or such as ``NCHW16c``, ``kernel_layout`` is ``OIHW`` with blocks of ``i`` and ``o``

@@ -16,7 +16,7 @@ from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
 from tilewright.topi.layout import Layout, image_layout, layout_of
 from tilewright.topi.nn.pad import pad
-from tilewright.topi.utils import padding_of, pair, require_equal
+from tilewright.topi.utils import padding_of, pair, require_equal, rounded, sum_dtype
 
 _WHAT = "conv2d"
 
@@ -91,7 +91,8 @@ def conv2d_in_layouts(
     rh, rw = te.reduce_axis((0, size[0]), "rh"), te.reduce_axis((0, size[1]), "rw")
     ri = None if depthwise or block_in == 1 else te.reduce_axis((0, block_in), "ri")
     steps = [rc, rh, rw, *([] if ri is None else [ri])]
-    dtype = out_dtype or data.dtype
+    out_dtype = out_dtype or data.dtype
+    dtype = sum_dtype(out_dtype)
 
     def formula(n: Expr, f: Expr, h: Expr, v: Expr, *lane: Expr) -> Expr:
         within = lane[0] if lane else as_expr(0)
@@ -113,8 +114,12 @@ def conv2d_in_layouts(
     shape = y.shape({"N": image["N"], "C": filters, "H": out[0], "W": out[1]})
     name, tag = f"{_WHAT}_nchwc", f"{_WHAT}_nchwc"
     if y.ndim > 4:
-        return compute(shape, lambda n, f, h, w, b: formula(n, f, h, w, b), name=name, tag=tag)
-    return compute(shape, lambda n, f, h, w: formula(n, f, h, w), name=name, tag=tag)
+        made: Tensor = compute(
+            shape, lambda n, f, h, w, b: formula(n, f, h, w, b), name=name, tag=tag
+        )
+    else:
+        made = compute(shape, lambda n, f, h, w: formula(n, f, h, w), name=name, tag=tag)
+    return rounded(made, out_dtype)
 
 
 def _index(layout: Layout, axis: str, block: int, outer: Any, inner: Any, size: int) -> Any:

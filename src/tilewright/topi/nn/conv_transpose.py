@@ -18,7 +18,14 @@ from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor
 from tilewright.topi.nn.pad import pad
 from tilewright.topi.nn.spatial import axis_names, compute_image
-from tilewright.topi.utils import padding_of, pair, require_equal, require_ndim
+from tilewright.topi.utils import (
+    padding_of,
+    pair,
+    require_equal,
+    require_ndim,
+    rounded,
+    sum_dtype,
+)
 
 
 class _Taps:
@@ -103,6 +110,7 @@ def conv_transpose(
         if extra[a] >= max(stride[a], dilate[a]):
             raise VerifyError(f"{what}: output_padding must be below stride or dilation")
     out_dtype = out_dtype or data.dtype
+    total_dtype = sum_dtype(out_dtype)
     taps = [
         _Taps(int(kernel[a] or 0), stride[a], dilate[a], int(before[a])) for a in range(spatial)
     ]
@@ -134,7 +142,7 @@ def conv_transpose(
             channel, f if groups == 1 else f % group_out, *(t.tap(p, s) for t, p, s in wanted)
         )
         result: Expr = te.sum(
-            cast_expr(left, out_dtype) * cast_expr(right, out_dtype),
+            cast_expr(left, total_dtype) * cast_expr(right, total_dtype),
             axis=[rc, *steps],
             where=and_(*(t.exists(p, s) for t, p, s in wanted)),
         )
@@ -142,10 +150,14 @@ def conv_transpose(
 
     outer, tag = (data.shape[0], group_out * groups), f"{what}_nchw"
     if not any(surplus):
-        return compute_image((*outer, *out), "f", formula, what, tag)
+        return rounded(compute_image((*outer, *out), "f", formula, what, tag), out_dtype)
     periods = [extent + more for extent, more in zip(out, surplus)]
     whole = compute_image((*outer, *periods), "f", formula, what, tag)
-    return compute_image((*outer, *out), "f", lambda *i: whole(*i), f"{what}_cut", "injective")
+
+    def cut(*i: Expr) -> Expr:
+        return cast_expr(whole(*i), out_dtype)
+
+    return compute_image((*outer, *out), "f", cut, f"{what}_cut", "injective")
 
 
 def conv1d_transpose(

@@ -10,7 +10,7 @@ from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
 from tilewright.topi.broadcast import broadcast_shape, read_broadcast
-from tilewright.topi.utils import require_equal, require_ndim
+from tilewright.topi.utils import require_equal, require_ndim, rounded, sum_dtype
 
 
 def matmul(
@@ -30,7 +30,7 @@ def matmul(
     if a.ndim == 0 or b.ndim == 0:
         raise VerifyError("matmul needs at least one dimension on both sides")
     out_dtype = out_dtype or a.dtype
-    total_dtype = "float32" if out_dtype in ("float16", "bfloat16") else out_dtype
+    total_dtype = sum_dtype(out_dtype)
     vector_a, vector_b = a.ndim == 1, b.ndim == 1
     depth_a = a.shape[0] if vector_a else a.shape[-2 if transpose_a else -1]
     depth_b = b.shape[0] if vector_b else b.shape[-1 if transpose_b else -2]
@@ -60,12 +60,7 @@ def matmul(
         return result
 
     made: Tensor = compute((*batch, *rows, *columns), formula, name="matmul", tag="matmul")
-    if total_dtype == out_dtype:
-        return made
-    rounded: Tensor = compute(
-        made.shape, lambda *i: cast_expr(made(*i), out_dtype), name="matmul_rounded", tag="elemwise"
-    )
-    return rounded
+    return rounded(made, out_dtype)
 
 
 def dense(
