@@ -9,6 +9,7 @@
 - ``WidenedOperand``: contractions of 16-bit floats: converted once, then the rules that follow.
 - ``QuotientAxes``: grouped and transposed convolutions, taken apart for the two rules that follow.
 - ``BlockedConvolution``: convolutions of images with channels in blocks.
+- ``BlockedWindow``: depthwise convolution and pooling of such images.
 - ``MatrixVector``: matrices used once: streams of rows at the memory's speed.
 - ``PointwiseConvolution``: 1 x 1 convolutions with pixels, across rows, as lanes.
 - ``TiledReduction``: contractions with reuse (matmul, convolution): register tiles.
@@ -23,6 +24,7 @@ from tilewright.dlight.base import ScheduleRule
 from tilewright.dlight.cpu.attention import FusedAttention
 from tilewright.dlight.cpu.block_by_block import BlockByBlock
 from tilewright.dlight.cpu.blocked_convolution import BlockedConvolution
+from tilewright.dlight.cpu.blocked_window import BlockedWindow
 from tilewright.dlight.cpu.blocks import axes_of
 from tilewright.dlight.cpu.convolution import PointwiseConvolution
 from tilewright.dlight.cpu.dot_product import DotProductTile
@@ -40,6 +42,7 @@ from tilewright.dlight.cpu.winograd import Winograd
 __all__ = [
     "BlockByBlock",
     "BlockedConvolution",
+    "BlockedWindow",
     "DotProductTile",
     "FusedAttention",
     "GroupedReduction",
@@ -65,6 +68,7 @@ def rules() -> tuple[ScheduleRule, ...]:
     """All CPU rules in the order in which they are tried."""
     contractions = (
         BlockedConvolution(),
+        BlockedWindow(),
         PointwiseConvolution(),
         MatrixVector(),
         QuotientAxes(),
