@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.arith.analyzer import Analyzer, simplify
 from tilewright.arith.bounds import NEG_INF, POS_INF, ConstIntBound
 from tilewright.arith.inequalities import LinearSolution, solve_linear_inequalities
-from tilewright.arith.int_set import IntervalSet, int_set, region_bound
+from tilewright.arith.int_set import BoxBounds, IntervalSet, int_set, region_bound
 from tilewright.arith.iter_map import (
     IterMapResult,
     IterMark,
@@ -27,6 +27,7 @@ from tilewright.arith.subspace import (
 
 __all__ = [
     "Analyzer",
+    "BoxBounds",
     "ConstIntBound",
     "IntervalSet",
     "IterMapResult",

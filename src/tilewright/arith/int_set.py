@@ -70,18 +70,36 @@ def region_bound(
     narrows the domain. With ``exact``, a dimension of which not every element is provably touched
     also comes back as an (unbounded) ``IntervalSet``.
     """
-    relaxer, facts = _relaxer(dom, predicate, analyzer)
-    known = relaxer.analyzer
+    box = BoxBounds(dom, predicate, analyzer=analyzer)
+    if not exact:
+        return box.of(region)
     made: list[Range | IntervalSet] = []
-    for item in region:
-        if not uses_var(item.min, dom) and not uses_var(item.extent, dom):
-            made.append(item)
+    for item, found in zip(region, box.of(region)):
+        if found is item or not isinstance(found, Range):
+            made.append(found)
             continue
-        found = _bound_one(relaxer, item, facts)
-        if exact and isinstance(found, Range) and not _is_exact(known, item, found, dom, predicate):
-            found = IntervalSet.everything()
-        made.append(found)
+        is_exact = _is_exact(box.relaxer.analyzer, item, found, dom, predicate)
+        made.append(found if is_exact else IntervalSet.everything())
     return made
+
+
+class BoxBounds:
+    """What ``region_bound`` says for one domain and predicate, for any number of regions."""
+
+    def __init__(
+        self, dom: Mapping[Var, Range], predicate: Expr = TRUE, *, analyzer: Analyzer | None = None
+    ) -> None:
+        self.dom = dict(dom)
+        self.relaxer, self.facts = _relaxer(dom, predicate, analyzer)
+
+    def of(self, region: Sequence[Range]) -> list[Range | IntervalSet]:
+        """Return the box around a region, dimension by dimension."""
+        return [
+            _bound_one(self.relaxer, item, self.facts)
+            if uses_var(item.min, self.dom) or uses_var(item.extent, self.dom)
+            else item
+            for item in region
+        ]
 
 
 def _bound_one(relaxer: Relaxer, item: Range, facts: Sequence[Poly]) -> Range | IntervalSet:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.arith import Analyzer, region_bound
+from tilewright.arith import Analyzer, BoxBounds
 from tilewright.ir import (
     TRUE,
     Call,
@@ -27,6 +27,9 @@ from tilewright.ir import (
     and_,
     as_int,
     const,
+    contains,
+    content_mask,
+    contents,
     dtypes,
     is_const,
     pre_order,
@@ -46,7 +49,12 @@ from tilewright.tir.stmt import (
     LetStmt,
     Stmt,
 )
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
+from tilewright.tir.transform.base import (
+    FunctionTransform,
+    function_analyzer,
+    inside_loop,
+    statements,
+)
 from tilewright.tir.transform.kernels import shared_by_threads
 
 Box = tuple[Range, ...]
@@ -59,19 +67,55 @@ class CompactBufferAllocation(FunctionTransform):
         """Rewrite one function."""
         if not any(
             type(item) is Allocate or (type(item) is Block and item.alloc_buffers)
-            for item in pre_order(func.body)
+            for item in statements(func)
         ):
             return func
         return func.map_children(_Compactor(function_analyzer(func)).visit)
+
+
+_has_load = contains(BufferLoad)
+_has_memory = contains(BufferLoad, BufferStore, Allocate, Block)
+_NOTHING: frozenset[Var] = frozenset()
+
+
+class _Uses:
+    """The pointers of the memory that a tree accesses or mentions, remembered by node."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, frozenset[Var]] = {}
+        self._mask = content_mask(BufferLoad, BufferStore, "handle")
+
+    def of(self, node: Any) -> frozenset[Var]:
+        """Return the pointers; what declares buffers or regions of them does not count."""
+        if not contents(node) & self._mask:
+            return _NOTHING
+        found = self._known.get(node)
+        if found is None:
+            kind = type(node)
+            if kind is Var:
+                found = frozenset((node,))
+            else:
+                parts = [self.of(item) for item in node.child_nodes() if type(item) is not Buffer]
+                if kind is BufferLoad or kind is BufferStore:
+                    parts.append(frozenset((node.buffer.data,)))
+                parts = [part for part in parts if part]
+                found = parts[0] if len(parts) == 1 else _NOTHING.union(*parts)
+            self._known[node] = found
+        return found
 
 
 class _Touched:
     """Boxes of some buffers that a piece of program touches, relaxed over the loops inside it."""
 
     def __init__(
-        self, buffers: set[Buffer], analyzer: Analyzer, threads: Mapping[Var, Range]
+        self,
+        buffers: set[Buffer],
+        analyzer: Analyzer,
+        threads: Mapping[Var, Range],
+        uses: _Uses,
     ) -> None:
         self.analyzer = analyzer
+        self.uses = uses
         self.of_data = {buffer.data: buffer for buffer in buffers}
         self.boxes: dict[Buffer, Box] = {}
         self.kept: set[Buffer] = set()
@@ -79,10 +123,18 @@ class _Touched:
         self.domain: dict[Var, Range] = dict(threads)
         self.values: dict[Var, Expr] = {}
         self.condition: Expr = TRUE
+        # Of the present loops and condition: bounds, and the accesses seen under them.
+        self.bounds: BoxBounds | None = None
+        self.seen: set[tuple[Buffer, tuple[Expr, ...]]] = set()
+
+    def under_other_terms(self) -> None:
+        """The loops or the condition around have changed."""
+        self.bounds = None
+        self.seen.clear()
 
     def walk(self, node: Any) -> None:
         kind = type(node)
-        if kind is IntImm:
+        if self.of_data.keys().isdisjoint(self.uses.of(node)):
             return
         if kind is For:
             self.walk(node.min)
@@ -90,8 +142,10 @@ class _Touched:
             self.domain[node.loop_var] = Range(
                 substitute(node.min, self.values), substitute(node.extent, self.values)
             )
+            self.under_other_terms()
             self.walk(node.body)
             del self.domain[node.loop_var]
+            self.under_other_terms()
             return
         if kind is Var:
             if node in self.of_data:  # a bare pointer: who knows what it touches
@@ -120,9 +174,13 @@ class _Touched:
         condition = node.predicate if type(node) is BlockRealize else node.condition
         self.walk(condition)
         before = self.condition
-        self.condition = and_(before, substitute(condition, self.values))
+        if condition is not TRUE:
+            self.condition = and_(before, substitute(condition, self.values))
+            self.under_other_terms()
         self.walk(node.block if type(node) is BlockRealize else node.then_case)
-        self.condition = before
+        if condition is not TRUE:
+            self.condition = before
+            self.under_other_terms()
         if type(node) is IfThenElse and node.else_case is not None:
             self.walk(node.else_case)
 
@@ -136,8 +194,13 @@ class _Touched:
         if any(dtypes.lanes_of(index.dtype) > 1 and type(index) is not Ramp for index in indices):
             self.kept.add(owner)
             return
+        if (buffer, indices) in self.seen:
+            return
+        self.seen.add((buffer, indices))
         ranges = [_range(substitute(index, self.values)) for index in indices]
-        bounds = region_bound(ranges, self.domain, self.condition, analyzer=self.analyzer)
+        if self.bounds is None:
+            self.bounds = BoxBounds(self.domain, self.condition, analyzer=self.analyzer)
+        bounds = self.bounds.of(ranges)
         box = []
         for bound, extent, index in zip(bounds, buffer.shape, indices):
             whole = Range(const(0), extent)
@@ -145,7 +208,7 @@ class _Touched:
             ok = (
                 isinstance(bound, Range)
                 and not uses_var(bound, self.domain)
-                and not any(isinstance(item, BufferLoad) for item in pre_order(index))
+                and not _has_load(index)
             )
             box.append(bound if ok and isinstance(bound, Range) else whole)
         known = self.boxes.get(buffer)
@@ -175,6 +238,11 @@ class _Compactor(Mutator):
         self.outer: set[Var] = set()  # loops around: extents may not depend on them
         self.threads: dict[Var, tuple[str, Range]] = {}  # those of them bound to a thread tag
         self.moved: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]] = {}
+        self.uses = _Uses()
+
+    def visit(self, node: Any) -> Any:
+        """Rewrite a node that allocates or accesses memory."""
+        return super().visit(node) if _has_memory(node) else node
 
     def visit_For(self, node: For) -> Any:
         self.outer.add(node.loop_var)
@@ -202,7 +270,7 @@ class _Compactor(Mutator):
                 if shared_by_threads(scope, tag)
             }
             group = {buffer for buffer in buffers if buffer.scope == scope}
-            touched = _Touched(group, self.analyzer, threads)
+            touched = _Touched(group, self.analyzer, threads, self.uses)
             touched.walk(body)
             made.update((buffer, self._compacted(buffer, touched)) for buffer in group)
         return tuple(made[buffer] for buffer in buffers)

@@ -19,6 +19,7 @@ from tilewright.ir import (
     Ramp,
     Var,
     const,
+    contains,
     dtypes,
     is_const,
 )
@@ -46,12 +47,19 @@ class FlattenBuffer(FunctionTransform):
         return func if body is func.body else func.replace(body=body)
 
 
+_has_memory = contains(BufferLoad, BufferStore, Allocate, DeclBuffer)
+
+
 class _Flattener(Mutator):
     def __init__(self, parameters: set[Buffer], keep_separators: bool) -> None:
         self.flat: dict[Buffer, Buffer] = {}
         self.parameters = parameters
         self.keep_separators = keep_separators
         self.analyzer = Analyzer()
+
+    def visit(self, node: Any) -> Any:
+        """Rewrite a node that allocates or accesses memory."""
+        return super().visit(node) if _has_memory(node) else node
 
     def groups(self, buffer: Buffer) -> list[range]:
         """The dimensions of each physical axis."""
