@@ -19,8 +19,8 @@ _MULTIPLY_ADDS, _LOADS, _LATENCY = 2, 2, 4
 # Cycles of a step that don't overlap with arithmetic, per scalar and per vector of a tile: vectors
 # come from the second-level cache.
 _PER_SCALAR, _PER_VECTOR = 0.03, 0.06
-# Most rows of a tile.
-_MOST_ROWS = 14
+#: Most rows of a tile.
+MOST_ROWS = 14
 # What code for the remainder of an axis costs besides its time: it has to be compiled as well; a
 # remainder of the vector axis is several narrow vectors.
 _LAST_ROWS, _LAST_COLUMNS = 0.98, 0.88
@@ -60,7 +60,7 @@ def choose_tile(
     lanes: int,
     registers: int,
     *,
-    most_rows: int = _MOST_ROWS,
+    most_rows: int = MOST_ROWS,
     most_columns: int | None = None,
     whole: bool = False,
 ) -> Tile:
@@ -88,20 +88,24 @@ def rank_tiles(
     lanes: int,
     registers: int,
     *,
-    most_rows: int = _MOST_ROWS,
+    most_rows: int = MOST_ROWS,
     most_columns: int | None = None,
     whole: bool = False,
+    row_step: int = 1,
 ) -> list[Tile]:
-    """Return the best tile of each width, the best first; arguments as for ``choose_tile``."""
+    """Return the best tile of each width, the best first; arguments as for ``choose_tile``.
+
+    The height is a multiple of ``row_step``, or one.
+    """
     made = []
-    most = 1 if row is None else min(row.extent or _MOST_ROWS, _MOST_ROWS, most_rows)
+    most = 1 if row is None else min(row.extent or MOST_ROWS, MOST_ROWS, most_rows)
     for width in _widths(row, vector, lanes, whole):
         if most_columns is not None and width > max(2 * lanes, most_columns):
             continue
         # What is left of a whole number of vectors is cut into powers of two.
         vectors = width // lanes + bin(width % lanes).count("1")
         best = Tile(1, width)
-        for height in range(1, most + 1):
+        for height in sorted({1, *range(row_step, most + 1, row_step)}):
             if height * vectors + vectors + 1 > registers:
                 break
             score = _score(row, vector, height, width, lanes, whole)

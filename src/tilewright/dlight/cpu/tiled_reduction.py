@@ -42,6 +42,7 @@ from tilewright.dlight.cpu.blocks import (
     work_of,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
+from tilewright.dlight.cpu.image_axes import join_rows, lay_channels_close, phases_of
 from tilewright.dlight.cpu.operand_packing import (
     copy_operand,
     dimension_of,
@@ -50,9 +51,14 @@ from tilewright.dlight.cpu.operand_packing import (
     pad_columns,
     schedule_packing,
 )
-from tilewright.dlight.cpu.register_tile import Tile, choose_tile, rank_tiles, rows_in_cache
+from tilewright.dlight.cpu.register_tile import (
+    Tile,
+    choose_tile,
+    rank_tiles,
+    rows_in_cache,
+)
 from tilewright.dlight.cpu.sliding_window import window_of
-from tilewright.ir import Expr, FloorDiv, FloorMod, Var, as_int, dtypes, uses_var
+from tilewright.ir import Expr, Var, as_int, dtypes, uses_var
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
@@ -117,9 +123,15 @@ class TiledReduction(ScheduleRule):
         axes = axes_of(sch, main)
         if axes is None:
             return NotApplicable("the loops are not the axes")
+        if lay_channels_close(sch, main, axes):
+            axes = axes_of(sch, main) or []
         plans = rank_plans(sch.mod["main"], sch.get(main), axes, target)
         if not plans:
             return NotApplicable("no operand is reused along an axis that can be vectorised")
+        rows = join_rows(sch, main, axes, plans[0].row) if plans[0].transposed else None
+        if rows is not None:
+            axes, consumers = axes_of(sch, main) or [], sch.get_consumers(main)
+            plans = rank_plans(sch.mod["main"], sch.get(main), axes, target, row_step=rows)
         if plans[0].row is None and window_of(sch.get(main), axes) is not None:
             return NotApplicable("only a window is reused")
         taken = {rv.name for rv in (main, *consumers)}
@@ -142,11 +154,18 @@ class TiledReduction(ScheduleRule):
 
 
 def rank_plans(
-    func: PrimFunc, block: Block, axes: Sequence[Axis], target: Target, *, widths: int = 1
+    func: PrimFunc,
+    block: Block,
+    axes: Sequence[Axis],
+    target: Target,
+    *,
+    widths: int = 1,
+    row_step: int = 1,
 ) -> list[Plan]:
     """Return the ways to tile a reduction, the best first; none if no axis will do.
 
-    For each axis and way of packing there are up to ``widths`` tiles.
+    For each axis and way of packing there are up to ``widths`` tiles, of a multiple of ``row_step``
+    rows.
     """
     stores, loads = stores_of(block), loads_of(block)
     if len(stores) != 1 or len({load.buffer for load in loads}) < 2:
@@ -160,7 +179,7 @@ def rank_plans(
         step = stride_of(stores[0].indices, stores[0].buffer, vector.var)
         along = step == 1
         plans += _plans_along(
-            vector, spatial, loads, constants, along, reduce, lanes, target, widths
+            vector, spatial, loads, constants, along, reduce, lanes, target, widths, row_step
         )
     # The contiguous axis, which is last, wins a tie.
     plans.reverse()
@@ -177,6 +196,7 @@ def _plans_along(
     lanes: int,
     target: Target,
     widths: int,
+    row_step: int,
 ) -> list[Plan]:
     """The ways to tile with vectors along an axis: operand as it is, packed, packed and padded."""
     moving = [load for load in loads if any(uses_var(i, {vector.var}) for i in load.indices)]
@@ -215,6 +235,7 @@ def _plans_along(
                 most_rows=most_rows,
                 most_columns=most_columns,
                 whole=padded,
+                row_step=row_step,
             )
             for tile in tiles[:widths]:
                 if not padded or (vector.extent or 0) % tile.columns:
@@ -437,29 +458,6 @@ def _run_in_parallel(
     fused = loops[0] if count == 1 else sch.fuse(*loops[:count])
     sch.parallel(fused)
     return fused, count
-
-
-def phases_of(sch: Schedule, main: BlockRV, variables: Sequence[Var]) -> dict[int, int]:
-    """Axes that the block's only consumer puts together: places of quotients, and of remainders."""
-    consumers = sch.get_consumers(main)
-    (store,) = stores_of(sch.get(main))
-    if len(consumers) != 1:
-        return {}
-    places = {d: variables.index(v) for d, v in enumerate(store.indices) if v in variables}
-    found: dict[int, int] = {}
-    for load in loads_of(sch.get(consumers[0])):
-        if load.buffer is not store.buffer:
-            continue
-        parts = {
-            (type(item), item.a, as_int(item.b)): d
-            for d, item in enumerate(load.indices)
-            if isinstance(item, (FloorDiv, FloorMod)) and isinstance(item.a, Var) and d in places
-        }
-        for (kind, var, number), d in parts.items():
-            rest = parts.get((FloorMod, var, number))
-            if kind is FloorDiv and rest is not None and as_int(load.buffer.shape[rest]) == number:
-                found[places[d]] = places[rest]
-    return found
 
 
 def _transposed(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> None:

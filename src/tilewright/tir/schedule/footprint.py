@@ -92,8 +92,11 @@ def _covers_buffer(realize: BlockRealize, buffer: Buffer) -> bool:
 def _runs_through(index: Expr, domains: Mapping[Var, Range], extent: Expr) -> bool:
     """Whether an index takes all values below ``extent``, one for each value of its variables.
 
-    It is a variable, or several that are its digits (``quotient * 4 + remainder``).
+    It is a variable, or several that are its digits (``quotient * 4 + remainder``); zero, where
+    there is nothing else.
     """
+    if is_const(extent, 1) and is_const(index, 0):
+        return True
     if type(index) is Var:
         return index in domains and expr_equal(domains[index].extent, extent)
     number = as_int(extent)

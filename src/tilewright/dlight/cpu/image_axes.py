@@ -1,0 +1,123 @@
+"""Axes of images: which of them contractions join, part, and keep close in memory.
+
+A convolution's tile takes pixels of one row of the image, and its reduction goes through channels.
+That falls short where rows are short, and where what a step reads lies in another page than what
+the last one read. Used by ``TiledReduction``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.dlight.cpu.blocks import Axis, loads_of, stores_of
+from tilewright.dlight.cpu.register_tile import MOST_ROWS
+from tilewright.ir import Expr, FloorDiv, FloorMod, Var, as_int, uses_var
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV
+
+
+def join_rows(
+    sch: Schedule, main: BlockRV, axes: Sequence[Axis], column: Axis | None
+) -> int | None:
+    """Make one axis of the rows and columns of a small image, whose rows make only half a tile.
+
+    Tiles of more of them read panels less often. Returns how many elements the whole rows are that
+    make a tile, ``None`` if everything is left as it is.
+    """
+    (store,) = stores_of(sch.get(main))
+    row = next(
+        (axis for axis in axes if axis.var is store.indices[max(-2, -store.buffer.ndim)]), None
+    )
+    if column is None or row is None or store.indices[-1] is not column.var:
+        return None
+    extents = [as_int(extent) for extent in store.buffer.shape[-2:]]
+    consumers = sch.get_consumers(main)
+    users = [
+        [load for load in loads_of(sch.get(main)) if any(uses_var(i, {v}) for i in load.indices)]
+        for v in (row.var, column.var)
+    ]
+    if (
+        [row.extent, column.extent] != extents
+        or column.extent is None
+        or row.extent in (None, 1)
+        or 2 * column.extent > MOST_ROWS
+        or users[0] != users[1]
+        or phases_of(sch, main, [axis.var for axis in axes])
+        or any(_extents(sch, rv) != [as_int(e) for e in store.buffer.shape] for rv in consumers)
+    ):
+        return None
+    width = column.extent
+    places = [item.var for item in sch.get(main).iter_vars]
+    first, second = places.index(row.var), places.index(column.var)
+
+    def joined(a: int, b: int) -> Callable[..., tuple[Expr, ...]]:
+        """The indices with number ``a``, then ``b``, in one, where the former was."""
+
+        def indices(*i: Expr) -> tuple[Expr, ...]:
+            pairs = enumerate(i)
+            return tuple(i[a] * width + i[b] if d == a else item for d, item in pairs if d != b)
+
+        return indices
+
+    rank = store.buffer.ndim
+    epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
+    sch.transform_layout(main, ("write", 0), joined(rank - 2, rank - 1))
+    sch.transform_block_layout(main, joined(first, second))
+    sch.transform_block_layout(epilogue, joined(rank - 2, rank - 1))
+    return min(MOST_ROWS // width, row.extent or 1) * width
+
+
+def lay_channels_close(sch: Schedule, main: BlockRV, axes: Sequence[Axis]) -> bool:
+    """Keep what a row of an image takes from all channels together, in a copy that is made anyway.
+
+    In a copy of whole images the steps of the reduction would go from page to page. Returns whether
+    a copy has another layout now.
+    """
+    reduced = {axis.var for axis in axes if axis.is_reduce}
+    found = False
+    for rv in sch.get_producers(main):
+        written = sch.get(rv).writes[0].buffer
+        loads = [load for load in loads_of(sch.get(main)) if load.buffer is written]
+        if len(loads) != 1 or len(sch.get_consumers(rv)) != 1 or written in sch.mod["main"].buffers:
+            continue
+        dims = range(written.ndim - 1)
+        channels = [d for d in dims if loads[0].indices[d] in reduced]
+        order = [*(d for d in dims if d not in channels), *channels, written.ndim - 1]
+        if order != list(range(written.ndim)):
+            sch.transform_layout(rv, ("write", 0), _permutation(order))
+            found = True
+    return found
+
+
+def _permutation(order: Sequence[int]) -> Callable[..., tuple[Expr, ...]]:
+    def permuted(*i: Expr) -> tuple[Expr, ...]:
+        return tuple(i[d] for d in order)
+
+    return permuted
+
+
+def _extents(sch: Schedule, rv: BlockRV) -> list[int | None]:
+    return [as_int(item.dom.extent) for item in sch.get(rv).iter_vars]
+
+
+def phases_of(sch: Schedule, main: BlockRV, variables: Sequence[Var]) -> dict[int, int]:
+    """Axes that the block's only consumer puts together: places of quotients, and of remainders."""
+    consumers = sch.get_consumers(main)
+    (store,) = stores_of(sch.get(main))
+    if len(consumers) != 1:
+        return {}
+    places = {d: variables.index(v) for d, v in enumerate(store.indices) if v in variables}
+    found: dict[int, int] = {}
+    for load in loads_of(sch.get(consumers[0])):
+        if load.buffer is not store.buffer:
+            continue
+        parts = {
+            (type(item), item.a, as_int(item.b)): d
+            for d, item in enumerate(load.indices)
+            if isinstance(item, (FloorDiv, FloorMod)) and isinstance(item.a, Var) and d in places
+        }
+        for (kind, var, number), d in parts.items():
+            rest = parts.get((FloorMod, var, number))
+            if kind is FloorDiv and rest is not None and as_int(load.buffer.shape[rest]) == number:
+                found[places[d]] = places[rest]
+    return found

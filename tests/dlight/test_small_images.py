@@ -1,0 +1,118 @@
+"""Convolutions of small images: rows of pixels share a tile; channels lie close in copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import dlight, driver, te, topi
+from tilewright.dlight.cpu import TiledReduction
+from tilewright.ir import IRModule, as_int, collect
+from tilewright.target import Target
+from tilewright.tir import Block, BufferLoad, PrimFunc
+from tilewright.tir.schedule import Schedule
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+NATIVE = Target("native")
+
+
+def convolution(
+    x: tuple[int, ...], w: tuple[int, ...], stride: int, padding: int, *, residual: bool = False
+) -> PrimFunc:
+    a, b = te.placeholder(x, name="A"), te.placeholder(w, name="B")
+    made = topi.nn.conv2d(a, b, stride, padding)
+    inputs = [a, b]
+    if residual:
+        c = te.placeholder(made.shape, name="C")
+        inputs.append(c)
+        made = topi.nn.relu(topi.add(made, c))
+    return te.create_prim_func([*inputs, made]).with_attr("layout_free_buffers", [1])
+
+
+def scheduled(func: PrimFunc, cores: int = 1) -> PrimFunc:
+    made = TiledReduction().apply(
+        Schedule(IRModule({"main": func})), NATIVE.with_options(num_cores=cores)
+    )
+    assert not isinstance(made, dlight.NotApplicable), made.reason
+    return made.mod["main"]
+
+
+def check(func: PrimFunc, stride: int, padding: int, cores: int) -> None:
+    rng = np.random.default_rng(0)
+    arrays: list[Any] = [
+        rng.standard_normal([as_int(e) for e in buffer.shape]).astype("float32")
+        for buffer in func.buffers
+    ]
+    out = np.full(arrays.pop().shape, np.nan, "float32")
+    x, w, *rest = (torch.from_numpy(array).double() for array in arrays)
+    expected = F.conv2d(x, w, None, stride, padding)
+    if rest:
+        expected = F.relu(expected + rest[0])
+    driver.compile(scheduled(func, cores), NATIVE.with_options(num_cores=cores))(*arrays, out)
+    np.testing.assert_allclose(out, expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "padding", "filters", "batch"),
+    [
+        ((7, 7), 3, 1, 1, 64, 1),
+        ((14, 14), 3, 2, 1, 48, 2),  # three whole tiles and half of one
+        ((5, 4), 3, 1, 1, 33, 1),
+        ((9, 3), 3, 1, 1, 32, 1),
+        ((2, 6), 3, 1, 1, 32, 3),
+        ((6, 1), (3, 1), 1, 0, 32, 1),
+        ((1, 7), (1, 3), 1, 0, 32, 1),
+    ],
+)
+def test_small_images(
+    size: tuple[int, int], kernel: Any, stride: int, padding: int, filters: int, batch: int,
+    cores: int,
+) -> None:  # fmt: skip
+    window = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+    func = convolution((batch, 24, *size), (filters, 24, *window), stride, padding)
+    check(func, stride, padding, cores)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_an_epilogue_sees_rows_and_columns(cores: int) -> None:
+    func = convolution((2, 32, 7, 7), (40, 32, 3, 3), 1, 1, residual=True)
+    check(func, 1, 1, cores)
+
+
+def test_tiles_are_of_whole_rows() -> None:
+    """Of 49 pixels 14 share a tile: two rows."""
+    made = scheduled(convolution((1, 64, 14, 14), (64, 64, 3, 3), 2, 1))
+    sums = next(block for block in collect(made.body, Block) if block.name.endswith("_update"))
+    (written,) = (region.buffer for region in sums.writes)
+    assert [as_int(extent) for extent in written.shape] == [1, 49, 64]
+
+
+def test_channels_lie_close_in_padded_copies() -> None:
+    made = scheduled(convolution((1, 16, 20, 20), (64, 16, 3, 3), 1, 1))
+    copied = {
+        load.buffer.name: [as_int(extent) for extent in load.buffer.shape]
+        for load in collect(made.body, BufferLoad)
+    }
+    assert copied["pad_temp"] == [1, 22, 16, 22]
+
+
+def test_operands_of_the_caller_stay_as_they_are() -> None:
+    func = convolution((1, 16, 20, 20), (64, 16, 1, 1), 2, 0)
+    made = scheduled(func)
+    assert [as_int(extent) for extent in made.buffers[0].shape] == [1, 16, 20, 20]
+    check(func, 2, 0, 1)
+
+
+def test_products_are_no_images() -> None:
+    """Rows of one operand and columns of the other don't make one axis."""
+    a, b = te.placeholder((3, 64, 32), name="A"), te.placeholder((3, 7, 32), name="B")
+    made = scheduled(te.create_prim_func([a, b, topi.nn.batch_matmul(a, b)]))
+    assert not any(
+        [as_int(extent) for extent in load.buffer.shape] == [3, 64 * 7]
+        for load in collect(made.body, BufferLoad)
+    )
