@@ -11,7 +11,7 @@ from attention_reference import attention
 
 from tilewright import dlight, driver, te, topi
 from tilewright.dlight.cpu import FusedAttention
-from tilewright.dlight.cpu.attention import choose, read_attention
+from tilewright.dlight.cpu.attention import choose_kernel, read_attention
 from tilewright.ir import IRModule, assert_structural_equal, collect
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
@@ -327,7 +327,7 @@ def test_choice_follows_the_shape() -> None:
     def chosen(*shapes: Any) -> Any:
         problem = read_attention(function(shapes))
         assert not isinstance(problem, str)
-        return choose(problem, target)
+        return choose_kernel(problem, target)
 
     keys = [(1, 2, 512, 64)] * 2
     assert chosen((1, 8, 1, 64), *keys)[0] == "attention_decode"

@@ -17,6 +17,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.choices import choose, others_after
 from tilewright.dlight.cpu.attention_common import Attention
 from tilewright.dlight.cpu.attention_decode import DecodeKernel, DecodeTiles
 from tilewright.dlight.cpu.attention_prefill import PrefillKernel, PrefillTiles
@@ -32,6 +33,9 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 # Up to so many queries per head of keys, lanes along the depth beat lanes along the queries.
 _FEW_ROWS = 8
+# Register tiles that a search may try, of scores (keys by vectors of queries) and of values.
+_SCORES = ((8, 2), (4, 4), (6, 4), (12, 2), (8, 1))
+_VALUES = ((4, 4), (8, 2), (6, 4), (8, 1))
 # An extent that isn't known counts as that much work.
 _UNKNOWN = 64
 
@@ -44,7 +48,7 @@ class FusedAttention(ScheduleRule):
         problem = read_attention(sch.mod["main"])
         if isinstance(problem, str):
             return NotApplicable(problem)
-        kernel, options = choose(problem, target)
+        kernel, options = choose_kernel(problem, target)
         sch.use_kernel("root", kernel, options)
         names = ("attention_tile",) if kernel == PREFILL else ("attention_part", "join")
         work = _work(problem)
@@ -128,16 +132,27 @@ def _is_definition(func: PrimFunc, problem: Attention) -> bool:
 # ---- choosing -----------------------------------------------------------------------------------
 
 
-def choose(problem: Attention, target: Target) -> tuple[str, dict[str, Any]]:
+def choose_kernel(problem: Attention, target: Target) -> tuple[str, dict[str, Any]]:
     """Return the kernel's name and options for a problem."""
     lanes, registers = target.vector_lanes(32), target.vector_registers
     queries = as_int(problem.queries)
     rows = None if queries is None else queries * problem.group
     if rows is not None and rows <= _FEW_ROWS:
-        tiles = DecodeTiles(lanes, splits=_splits(problem, target), registers=registers)
+        keys = choose("attention.keys", (512, 256, 1024, 128))
+        ahead = choose("attention.ahead", (8192, 4096, 16384, 2048))
+        splits = _splits(problem, target)
+        tiles = DecodeTiles(lanes, keys, splits=splits, registers=registers, ahead=ahead)
         return DECODE, asdict(tiles)
     stacked = problem.group > 1 and rows is not None and rows <= 4 * lanes
-    return PREFILL, {**asdict(_prefill_tiles(problem, lanes, registers)), "stacked": stacked}
+    own = _prefill_tiles(problem, lanes, registers)
+    prefill_tiles = PrefillTiles(
+        lanes,
+        choose("attention.queries", others_after(own.queries, (4 * lanes, 8 * lanes))),
+        choose("attention.keys", others_after(own.keys, (32, 64, 128, 256))),
+        *choose("attention.scores", others_after((own.key_rows, own.vectors), _SCORES)),
+        *choose("attention.values", others_after((own.query_rows, own.value_vectors), _VALUES)),
+    )
+    return PREFILL, {**asdict(prefill_tiles), "stacked": stacked}
 
 
 def _prefill_tiles(problem: Attention, lanes: int, registers: int) -> PrefillTiles:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.choices import choose, others_after
 from tilewright.dlight.cpu.blocks import (
     PARALLEL_WORK,
     element_bits,
@@ -90,9 +91,10 @@ def _plan(block: Block, target: Target) -> _Pointwise | NotApplicable:
     _, filters, height, width = (as_int(item.dom.extent) for item in block.iter_vars[:4])
     if not (filters and height and width):
         return NotApplicable("sizes are symbolic or zero")
-    pixels = _VECTORS * target.vector_lanes(max(8, element_bits(block)))
-    most = (target.vector_registers - 1 - _VECTORS) // _VECTORS
-    rows = max(size for size in range(1, most + 1) if filters % size == 0)
+    vectors = choose("pointwise.vectors", others_after(_VECTORS, (1, 3, 4)))
+    pixels = vectors * target.vector_lanes(max(8, element_bits(block)))
+    most = (target.vector_registers - 1 - vectors) // vectors
+    rows = choose("pointwise.rows", [n for n in range(most, 0, -1) if filters % n == 0])
     if rows < _LEAST_ROWS or height * width < _LEAST_TILES * pixels:
         return NotApplicable("too few filters or pixels")
     image = loads_of(block)[0].buffer

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.choices import choose, is_exploring
 from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
@@ -35,6 +36,7 @@ from tilewright.dlight.cpu.blocks import (
 from tilewright.dlight.cpu.dot_operands import dot_operands
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.reduction import schedule_reduction
+from tilewright.dlight.cpu.register_tile import rank_tiles
 from tilewright.dlight.cpu.signed_dot import UNSIGNED_OPERAND, sums_of, wants_unsigned
 from tilewright.dlight.cpu.tiled_reduction import (
     Tile,
@@ -164,9 +166,11 @@ def choose_plan(func: PrimFunc, block: Block, axes: Sequence[Axis], target: Targ
         plan
         for panel, word in ((a, b), (b, a))
         for vector in axes
-        if (plan := _plan_along(dot, reduce, vector, panel, word, axes, block, constants, target))
+        for plan in _plans_along(dot, reduce, vector, panel, word, axes, block, constants, target)
     ]
-    return max(reversed(plans), key=lambda plan: plan.tile.score, default=None)
+    plans.reverse()
+    plans.sort(key=lambda plan: plan.tile.score, reverse=True)
+    return choose("dot_product.plan", plans) if plans else None
 
 
 def _reduction_axis(
@@ -195,7 +199,7 @@ def _uses(load: BufferLoad, axis: Axis) -> bool:
     return any(uses_var(index, {axis.var}) for index in load.indices)
 
 
-def _plan_along(
+def _plans_along(
     dot: DotProduct,
     reduce: Axis,
     vector: Axis,
@@ -205,11 +209,12 @@ def _plan_along(
     block: Block,
     constants: set[Buffer | None],
     target: Target,
-) -> Plan | None:
+) -> list[Plan]:
+    """The best tile along an axis; all that are worth trying if a search asks."""
     if vector.is_reduce or vector.extent in (None, 1) or _uses(word, vector):
-        return None
+        return []
     if _dimension(panel, vector) is None or any(as_int(e) is None for e in panel.buffer.shape):
-        return None
+        return []
     store = stores_of(block)[0]
     contiguous = stride_of(store.indices, store.buffer, vector.var) == 1
     rows = [
@@ -222,7 +227,7 @@ def _plan_along(
     elif rows and stride_of(store.indices, store.buffer, rows[-1].var) == 1:
         row = rows[-1]  # the tile's rows are written side by side
     else:
-        return None
+        return []
     steps = work_of([axis for axis in axes if axis.is_reduce]) / dot.width
 
     def promise(tile: Tile) -> float:
@@ -231,13 +236,19 @@ def _plan_along(
 
     lanes, registers = target.vector_lanes(32), target.vector_registers
     heights = (14,) if contiguous else (14, 12, 8, 4)
-    tiles = [choose_tile(row, vector, lanes, registers, most_rows=most) for most in heights]
-    tile = max(tiles, key=promise)
-    score = promise(tile)
-    if panel.buffer not in constants:
-        score *= work_of(rows) / (work_of(rows) + _PACK_USES)
-    tile = Tile(tile.rows, tile.columns, score)
-    return Plan(dot, reduce, row, vector, tile, panel, word, not contiguous)
+    if is_exploring():
+        heights = (14, 12, 10, 8, 6, 4)
+        ranked = [rank_tiles(row, vector, lanes, registers, most_rows=most) for most in heights]
+        tiles = [tile for found in ranked for tile in found[:3]]
+    else:
+        tiles = [choose_tile(row, vector, lanes, registers, most_rows=most) for most in heights]
+        tiles = [max(tiles, key=promise)]
+    uses = work_of(rows)
+    worth = 1.0 if panel.buffer in constants else uses / (uses + _PACK_USES)
+    made = {(t.rows, t.columns): Tile(t.rows, t.columns, worth * promise(t)) for t in tiles}
+    return [
+        Plan(dot, reduce, row, vector, tile, panel, word, not contiguous) for tile in made.values()
+    ]
 
 
 # ---- scheduling -----------------------------------------------------------------------------

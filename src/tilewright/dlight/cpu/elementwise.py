@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.dlight.choices import choose, others_after
 from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
@@ -18,6 +19,7 @@ from tilewright.dlight.cpu.blocks import (
     vector_extent,
     work_of,
 )
+from tilewright.dlight.cpu.lookup import schedule_lookup, shared_lookup
 from tilewright.dlight.cpu.transpose import (
     channels_of,
     schedule_channels,
@@ -48,6 +50,7 @@ def schedule_injective(
         return
     block = sch.get(rv)
     work = work_of(axes) * (8 if is_costly(block) else 1)
+    vectors = choose(f"{block.name}.vectors", others_after(vectors, (1, 2, 4, 8)))
     last, outer = axes[-1], [axis.loop for axis in axes[:-1]]
     lanes = target.vector_lanes(max(8, _moving_bits(block, last)))
     tiled = False
@@ -55,7 +58,7 @@ def schedule_injective(
         size = vector_extent(last.extent, lanes, vectors * lanes)
         if skip == 0 and _is_flat(block, axes):
             last = Axis(sch.fuse(*(axis.loop for axis in axes)), last.var, last.kind, None)
-            outer, size = [], _flat_vector(axes, lanes)
+            outer, size = [], _flat_vector(axes, lanes, vectors)
         if size is not None:
             inner = last.loop
             if size != last.extent:
@@ -66,6 +69,8 @@ def schedule_injective(
         tiled = True
         blocked = exceeds(plan.operand, target.l2_bytes)
         outer = schedule_transposition(sch, rv, axes, plan, blocked=blocked)
+    elif skip == 0 and (rows := shared_lookup(block, axes)) is not None:
+        outer = schedule_lookup(sch, axes, rows, lanes)
     elif (turns := channels_of(block, axes)) is not None:
         outer = schedule_channels(sch, axes, turns, lanes)
     stream_if_large(sch, rv, target, 2 if tiled else 1)
@@ -106,15 +111,15 @@ def _is_flat(block: Block, axes: Sequence[Axis]) -> bool:
     )
 
 
-def _flat_vector(axes: Sequence[Axis], lanes: int) -> int:
+def _flat_vector(axes: Sequence[Axis], lanes: int, most: int) -> int:
     """Elements of a step through elements that all lie side by side."""
     if any(axis.extent is None for axis in axes):
         return lanes
     total = work_of(axes)
-    for vectors in range(_VECTORS, 0, -1):
+    for vectors in range(most, 0, -1):
         if total % (vectors * lanes) == 0:
             return vectors * lanes
-    return (_VECTORS if total >= 4 * _VECTORS * lanes else 1) * lanes
+    return (most if total >= 4 * most * lanes else 1) * lanes
 
 
 def stream_if_large(sch: Schedule, rv: BlockRV, target: Target, how: int) -> None:
@@ -139,4 +144,5 @@ def stream_if_large(sch: Schedule, rv: BlockRV, target: Target, how: int) -> Non
     others = [other for other in leaf_blocks(sch) if other != rv]
     if any(region.buffer in buffers for other in others for region in sch.get(other).reads):
         return
-    sch.annotate(rv, STREAMING_STORES, how)
+    if choose(f"{rv.name}.streams", (True, False)):
+        sch.annotate(rv, STREAMING_STORES, how)

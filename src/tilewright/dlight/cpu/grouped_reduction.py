@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.choices import choose, others_after
 from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
@@ -28,7 +29,8 @@ from tilewright.dlight.cpu.blocks import (
 from tilewright.dlight.cpu.dot_product import _constants
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.reduction import schedule_reduction
-from tilewright.dlight.cpu.tiled_reduction import Tile, _in_registers, choose_tile
+from tilewright.dlight.cpu.register_tile import Tile, rank_tiles
+from tilewright.dlight.cpu.tiled_reduction import _in_registers
 from tilewright.ir import Expr, Var, dtypes, uses_var
 from tilewright.target import Target
 from tilewright.tir import PREFETCH_DISTANCE, BufferLoad
@@ -117,7 +119,8 @@ def _choose_plan(
         return NotApplicable("operands are not contiguous along the results")
     row = max(spatial[:-1], key=lambda axis: axis.extent or 64, default=None)
     lanes = target.vector_lanes(max(16, dtypes.bits_of(sums.dtype)))
-    tile = choose_tile(row, vector, lanes, target.vector_registers - _DECODING)
+    tiles = rank_tiles(row, vector, lanes, target.vector_registers - _DECODING)
+    tile = choose("grouped.tile", tiles or [Tile(1, lanes)])
     return Plan(inner, outer, groups[0], row, vector, tile)
 
 
@@ -224,7 +227,8 @@ def _group_in_registers(sch: Schedule, inner: BlockRV, skip: int) -> BlockRV:
     _in_registers(sch, tile)
     last = members[-1]
     if len(tile) == 1:
-        sch.annotate(members[0].loop, PREFETCH_DISTANCE, _AHEAD)
+        ahead = choose("grouped.ahead", others_after(_AHEAD, (_AHEAD // 2, 2 * _AHEAD)))
+        sch.annotate(members[0].loop, PREFETCH_DISTANCE, ahead)
     if len(members) > 1 and last.extent is not None and last.extent <= _UNROLLED:
         sch.unroll(last.loop)
     return init

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.choices import choose, preferring
 from tilewright.dlight.cpu.blocks import (
     PARALLEL_WORK,
     Axis,
@@ -144,13 +145,13 @@ def _along_rows(
     """Sum some rows at a time, each in lanes; join the lanes."""
     extent = product.reduce.extent or 1
     whole = extent % (_VECTORS * lanes) == 0 and extent >= _STEPS * _VECTORS * lanes
-    width = _VECTORS * lanes if whole else lanes
+    width = choose("matrix_vector.width", (_VECTORS * lanes, lanes) if whole else (lanes,))
     if extent % width or extent == width:
         return False
     _, lane = sch.split(product.reduce.loop, [None, width])
     partial = sch.rfactor(lane, len(sch.get(main).writes[0].region))
     outer, row, reduce = _renewed(sch, main, axes, product.row)
-    rows = _first_divisor(product.row.extent, _ROWS_ALONG)
+    rows = _first_divisor(product.row.extent, preferring("matrix_vector.rows", _ROWS_ALONG))
     row_outer, row_inner = sch.split(row, [None, rows])
     sch.reorder(*outer, row_outer, row_inner, *reduce)
     sch.compute_at(partial, row_outer)
@@ -184,7 +185,7 @@ def _across_rows(
     target: Target,
 ) -> bool:
     """Add some rows at a time to the result."""
-    rows = _first_divisor(product.reduce.extent, _ROWS_ACROSS)
+    rows = _first_divisor(product.reduce.extent, preferring("matrix_vector.rows", _ROWS_ACROSS))
     if rows == 1 or (product.row.extent or lanes) < lanes:
         return False
     steps, _ = sch.split(product.reduce.loop, [None, rows])
@@ -208,7 +209,8 @@ def _across_rows(
     for loop in (*vector, *sch.get_loops(first)[depth:], column_inner, sch.get_loops(init)[-1]):
         sch.vectorize(loop)
     sch.unroll(terms[0])
-    sch.annotate(reduce[0], PREFETCH_NEXT, 1)
+    if choose("matrix_vector.prefetch", (True, False)):
+        sch.annotate(reduce[0], PREFETCH_NEXT, 1)
     if outer:
         parallelize(sch, outer, target, work_of(axes))
     return True

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.dlight.choices import choose, others_after
 from tilewright.dlight.cpu.blocks import (
     PARALLEL_WORK,
     Axis,
@@ -202,7 +203,8 @@ def _row(
     outer = [axis.loop for axis in spatial]
     buffers, extent = len(sch.get(rv).writes), reduce[-1].extent
     rows = _rows_together(sch, rv, spatial, reduce, lanes)
-    width = _row_width(extent, work_of(reduce), buffers * rows, lanes)
+    vectors = _row_width(extent, work_of(reduce), buffers * rows, lanes) // lanes
+    width = lanes * choose(f"{rv.name}.vectors", others_after(vectors, _ROW_VECTORS))
     members: list[LoopRV] = []
     if rows > 1:
         if rows != spatial[-1].extent:
@@ -263,6 +265,7 @@ def _rows_together(
         return 1
     vectors = -(-work_of(reduce) // lanes)
     most = next((rows for limit, rows in _TOGETHER if vectors <= limit), 1)
+    most = choose(f"{rv.name}.rows", others_after(most, (1, 4, 8)))
     most = min(most, lanes, spatial[-1].extent)
     while most > 1 and spatial[-1].extent % most:
         most //= 2

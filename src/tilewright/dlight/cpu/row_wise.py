@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.choices import choose, others_after
 from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
@@ -68,7 +69,8 @@ class RowWise(ScheduleRule):
         for rv in blocks:
             self._within_row(sch, rv, target, len(outer), together > 1)
         row = parallelize(sch, sch.get_loops(last)[: len(outer)], target, 4 * work)
-        if row is not None and self._comes_from_afar(sch, blocks, target):
+        afar = self._comes_from_afar(sch, blocks, target)
+        if row is not None and choose("row_wise.prefetch", (afar, not afar)):
             sch.annotate(row, PREFETCH_NEXT, 1)
         return sch
 
@@ -93,6 +95,7 @@ class RowWise(ScheduleRule):
         bits = max(element_bits(sch.get(rv)) for rv in blocks)
         vectors = -(-width // target.vector_lanes(bits))
         most = next((count for limit, count in _TOGETHER if vectors <= limit), 1)
+        most = choose("row_wise.together", others_after(most, (1, 2, 4)))
         while most > 1 and extent % most:
             most //= 2
         return most

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.choices import choose, others_after
 from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
@@ -204,10 +205,12 @@ def _schedule(
 
 def _tile(window: Window, lanes: int) -> list[tuple[Axis, int]]:
     """Axes of the result that make the tile, outermost first, and how much of each."""
-    column, left = window.column, _ACCUMULATORS
+    column = window.column
+    left = choose("window.accumulators", others_after(_ACCUMULATORS, (4, 6, 10, 12, 16)))
     sizes: list[tuple[Axis, int]] = []
     if window.filters is not None:
-        size = _height(window.filters.extent, _FILTERS)
+        most = choose("window.filters", others_after(_FILTERS, (4, 2, 1)))
+        size = _height(window.filters.extent, most)
         sizes.append((window.filters, size))
         left = max(1, _SHARING // size)
     if window.row is not None:
@@ -223,9 +226,10 @@ def _tile(window: Window, lanes: int) -> list[tuple[Axis, int]]:
 def _unroll_window(sch: Schedule, window: Window, tile: int) -> None:
     """Write out the innermost loops of the window while the code stays short."""
     steps = tile
+    most = choose("window.unrolled", others_after(_UNROLLED, (80, 320)))
     for axis in window.moving:
         steps *= axis.extent or 1
-        if steps > _UNROLLED:
+        if steps > most:
             break
         sch.unroll(axis.loop)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.dlight.choices import choose, others_after
 from tilewright.dlight.cpu.blocks import Axis, loads_of, stores_of, stride_of
 from tilewright.ir import as_int, dtypes
 from tilewright.target import Target
@@ -104,12 +105,16 @@ def schedule_transposition(
     last, row = sch.split(plan.last.loop, [None, plan.rows])
     others = [axis.loop for axis in axes if axis not in (plan.across, plan.last)]
     outer = [*others, across, last]
+    blocked = choose("transpose.blocked", (blocked, not blocked))
     if blocked:
-        across, across_inner = sch.split(across, [None, _tiles(sch, across, _MOST_ACROSS)])
-        last, last_inner = sch.split(last, [None, _tiles(sch, last, _MOST_LAST)])
+        most_across = choose("transpose.across", others_after(_MOST_ACROSS, (1, 2, 4, 8)))
+        most_last = choose("transpose.last", others_after(_MOST_LAST, (1, 2, 4, 8, 16)))
+        across, across_inner = sch.split(across, [None, _tiles(sch, across, most_across)])
+        last, last_inner = sch.split(last, [None, _tiles(sch, last, most_last)])
         outer = [*others, across, last, across_inner, last_inner]
         turns = next((x for x in (last, across, *others[::-1][:1]) if _count(sch, x) > 2), last)
-        sch.annotate(turns, PREFETCH_NEXT, 2)
+        if choose("transpose.prefetch", (True, False)):
+            sch.annotate(turns, PREFETCH_NEXT, 2)
     sch.reorder(*outer, column, row)
     sch.compute_at(copy, outer[-1])
     for loops in (sch.get_loops(copy)[len(outer) :], [column, row]):
