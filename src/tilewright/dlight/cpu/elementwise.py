@@ -70,7 +70,7 @@ def schedule_injective(
         blocked = exceeds(plan.operand, target.l2_bytes)
         outer = schedule_transposition(sch, rv, axes, plan, blocked=blocked)
     elif skip == 0 and (rows := shared_lookup(block, axes)) is not None:
-        outer = schedule_lookup(sch, axes, rows, lanes)
+        outer = schedule_lookup(sch, axes, rows)
     elif (turns := channels_of(block, axes)) is not None:
         outer = schedule_channels(sch, axes, turns, lanes)
     stream_if_large(sch, rv, target, 2 if tiled else 1)

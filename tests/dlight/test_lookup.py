@@ -1,0 +1,69 @@
+"""Looking elements up: axes, index modes, dtypes, rows that share places, odd extents, threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import dlight, driver, te, topi
+from tilewright.ir import IRModule, collect
+from tilewright.target import Target
+from tilewright.tir import For
+
+RNG = np.random.default_rng(0)
+
+
+def compute(build: Any, *arrays: np.ndarray, cores: int = 1) -> tuple[np.ndarray, IRModule]:
+    target = Target("native").with_options(num_cores=cores)
+    tensors = [te.placeholder(a.shape, str(a.dtype), f"a{n}") for n, a in enumerate(arrays)]
+    made = build(*tensors)
+    func = te.create_prim_func([*tensors, made])
+    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+    out = np.full([extent.value for extent in made.shape], 7, made.dtype)
+    driver.compile(mod, target)["main"](*arrays, out)
+    return out, mod
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("mode", ["clip", "wrap"])
+@pytest.mark.parametrize("shape", [(5, 33), (4, 16), (3, 7), (1, 9), (130, 70)])
+def test_last_axis(shape: tuple[int, int], mode: str, cores: int) -> None:
+    x = RNG.standard_normal(shape).astype("float32")
+    indices = RNG.integers(-2 * shape[1], 2 * shape[1], 21)
+    made, _ = compute(lambda a, i: topi.take(a, i, 1, mode), x, indices, cores=cores)
+    np.testing.assert_array_equal(made, np.take(x, indices, 1, mode=mode))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float64"])
+@pytest.mark.parametrize("index_dtype", ["int32", "int64", "uint8"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_axes_and_dtypes(axis: int, index_dtype: str, dtype: str) -> None:
+    x = RNG.integers(-100, 100, (6, 9, 12)).astype(dtype)
+    indices = RNG.integers(0, 12, (3, 5)).astype(index_dtype)
+    made, _ = compute(lambda a, i: topi.take(a, i, axis), x, indices)
+    np.testing.assert_array_equal(made, np.take(x, indices, axis, mode="clip"))
+
+
+def test_rows_that_share_places_go_together() -> None:
+    x = RNG.standard_normal((64, 50)).astype("float32")
+    _, mod = compute(lambda a, i: topi.take(a, i, 1), x, RNG.integers(0, 50, 20))
+    assert [loop.kind for loop in collect(mod["main"].body, For)][-1] == "unrolled"
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_places_for_each_element(axis: int) -> None:
+    x = RNG.standard_normal((17, 19)).astype("float32")
+    indices = RNG.integers(0, 17, (17, 19))
+    made, _ = compute(lambda a, i: topi.gather(a, axis, i), x, indices)
+    np.testing.assert_array_equal(made, np.take_along_axis(x, indices, axis))
+
+
+def test_embedding_fused_with_a_sum() -> None:
+    table, positions = RNG.standard_normal((2, 40, 24)).astype("float32")
+    tokens = RNG.integers(0, 40, (3, 40))
+    made, _ = compute(
+        lambda t, p, i: topi.add(topi.take(t, i, 0), p), table, positions, tokens, cores=2
+    )
+    np.testing.assert_array_equal(made, table[tokens] + positions)
