@@ -81,6 +81,34 @@ def check(func: PrimFunc, target: Target, rtol: float = 1e-4) -> None:
     np.testing.assert_allclose(out, expected, rtol=rtol, atol=rtol)
 
 
+# ---- blocks of rows
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+@pytest.mark.parametrize(("rows", "columns"), [(256, 96), (203, 70), (97, 33)])
+def test_rows_beyond_the_cache_go_in_blocks(rows: int, columns: int, cores: int) -> None:
+    small = Target("native").with_options(num_cores=cores, l3=1 << 15)
+    func = product(rows, columns, 160).with_attr(LAYOUT_FREE, [1])
+    check(func, small)
+    depth = nest_of(scheduled(func, small.with_options(num_cores=1)))
+    assert depth == nest_of(scheduled(func, small.with_options(num_cores=1, l3=32 << 20))) + 1
+
+
+def test_rows_stay_together_for_panels_made_in_the_call() -> None:
+    small = Target("native").with_options(num_cores=1, l3=1 << 15)
+    large = small.with_options(l3=32 << 20)
+    func = product(256, 96, 160)
+    assert nest_of(scheduled(func, small)) == nest_of(scheduled(func, large))
+
+
+def nest_of(func: PrimFunc) -> int:
+    """The number of loops around the sums."""
+    return sum(
+        any(block.name.endswith("_update") for block in collect(loop, Block))
+        for loop in collect(func.body, For)
+    )
+
+
 # ---- tiles
 
 

@@ -81,6 +81,9 @@ _FAR_APART, _DEEP = 1024, 128
 _SCATTERED = 0.8
 # Share of the second-level cache that a panel may take up: it is read again for each row of tiles.
 _PANEL_SHARE = 0.6
+# Share of the last cache that rows may take up which pass by each panel; more of them are cut into
+# blocks of another share.
+_ROWS_SHARE, _BLOCK_SHARE = 1 / 4, 1 / 16
 # Steps of the reduction that writing one element of the tile through a buffer takes.
 _TRANSPOSE_STEPS = 16
 # Uses of an element that copying it costs, if it is packed in the call: side by side, and across.
@@ -411,12 +414,33 @@ class _Tiling:
         outer += [axes[place].loop for place in phases]
         inner = [column_inner]
         if self.row is not None:
-            row_outer, row_inner = sch.split(axes[self.row].loop, [None, plan.tile.rows])
+            blocks = self._row_blocks(axes[self.row], [axis for axis in axes if axis.is_reduce])
+            if blocks == 1:
+                row_outer, row_inner = sch.split(axes[self.row].loop, [None, plan.tile.rows])
+            else:
+                height = plan.tile.rows
+                block, row_outer, row_inner = sch.split(axes[self.row].loop, [blocks, None, height])
+                outer.insert(0, block)
             outer.append(row_outer)
             inner = [row_inner, column_inner]
         reduce = [axis.loop for axis in axes if axis.is_reduce]
         sch.reorder(*outer, *reduce, *inner)
         return outer, column_outer, reduce
+
+    def _row_blocks(self, row: Axis, reduce: Sequence[Axis]) -> int:
+        """Into how many parts rows are cut, so that those of a part stay in the cache.
+
+        All panels pass by each part, so they should have been made beforehand.
+        """
+        plan, cache = self.plan, self.target.l3_bytes
+        if plan.packed is None or not plan.constant or self.phases or row.extent is None:
+            return 1
+        size = row.extent * work_of(reduce) * dtypes.bytes_of(plan.packed.buffer.dtype)
+        if size <= cache * _ROWS_SHARE:
+            return 1
+        tiles = -(-row.extent // plan.tile.rows)
+        wanted = -(-size // int(cache * _BLOCK_SHARE))
+        return next(count for count in range(min(wanted, tiles), tiles + 1) if tiles % count == 0)
 
     def _joined(self, axes: Sequence[Axis]) -> dict[int, int]:
         """Dimensions of the result that are quotients and remainders of one axis."""
