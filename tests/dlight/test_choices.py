@@ -48,11 +48,11 @@ FUNCTIONS = {
 }
 
 
-def check(func: PrimFunc, least: int, most: int = 8) -> None:
-    rules = RuleChoices(func, arg_infos(func), dlight.cpu.rules(), NATIVE)
+def check(func: PrimFunc, least: int, most: int = 8, target: Target = NATIVE) -> None:
+    rules = RuleChoices(func, arg_infos(func), dlight.cpu.rules(), target)
     made = rules.candidates(most)
     assert len(made) >= least and made[0].by_rule
-    untuned = dlight.first_schedule(func, dlight.cpu.rules(), NATIVE)
+    untuned = dlight.first_schedule(func, dlight.cpu.rules(), target)
     assert untuned is not None and structural_equal(made[0].sch.mod, untuned.mod)
     results = []
     for item in made:
@@ -60,7 +60,7 @@ def check(func: PrimFunc, least: int, most: int = 8) -> None:
         item.sch.trace.simplified().apply_to_schedule(replayed)
         assert structural_equal(replayed.mod, item.sch.mod)
         arguments = random_arguments(arg_infos(func))
-        driver.compile(item.sch.mod, NATIVE)(*arguments)
+        driver.compile(item.sch.mod, target)(*arguments)
         results.append(np.asarray(arguments[-1], np.float64))
     expected = random_arguments(arg_infos(func))
     driver.compile(IRModule({"main": func}), NATIVE)(*expected)
@@ -79,3 +79,14 @@ def test_every_option_computes_the_same(name: str) -> None:
 def test_options_of_dot_products(dtype: str) -> None:
     of = product if dtype == "int8" else topi.nn.matmul
     check(function((19, 36), (36, 48), of=of, dtype=dtype), least=3, most=4)
+
+
+def test_threads_share_work_in_other_ways_or_not_at_all() -> None:
+    func = function((300, 512), (512,), of=topi.add, dtype="float32")
+    two = NATIVE.with_options(num_cores=2)
+    check(func, least=4, target=two)
+    made = RuleChoices(func, arg_infos(func), dlight.cpu.rules(), two).candidates(8)
+    texts = [item.sch.mod.script() for item in made]
+    assert "parallel(" in texts[0] and "dynamic" not in texts[0]
+    assert any("dynamic" in text for text in texts)
+    assert any("parallel(" not in text for text in texts)

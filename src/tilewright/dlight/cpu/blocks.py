@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.arith import Analyzer
+from tilewright.dlight.choices import choose
 from tilewright.ir import (
     Call,
     Div,
@@ -24,6 +25,7 @@ from tilewright.ir import (
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import REDUCE, SPATIAL, Block, Buffer, BufferLoad, BufferStore
+from tilewright.tir.parallel_work import PARALLEL_SCHEDULE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
@@ -270,7 +272,11 @@ def parallelize(sch: Schedule, loops: Sequence[LoopRV], target: Target, work: in
         return None
     fused = loops[0] if len(loops) == 1 else sch.fuse(*loops)
     if target.num_cores > 1 and work >= PARALLEL_WORK:
-        sch.parallel(fused)
+        how = choose("parallel.schedule", ("static", "dynamic", "serial"))
+        if how != "serial":
+            sch.parallel(fused)
+        if how == "dynamic":
+            sch.annotate(fused, PARALLEL_SCHEDULE, how)
     return fused
 
 
