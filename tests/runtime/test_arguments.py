@@ -143,3 +143,23 @@ def test_nothing_is_written_when_an_argument_is_wrong(module: runtime.Module) ->
     with pytest.raises(ValueError):
         module(np.ones((4, 9), "float32"), out)
     assert not out.any()
+
+
+def test_arrays_that_numpy_cannot_export_are_passed_again_and_again() -> None:
+    """The second call exports at once; views, read-only and plain arrays mix with others."""
+    x, y = te.placeholder((4, 6), "bfloat16", "x"), te.placeholder((4, 6), "float32", "y")
+    total = te.compute((4, 6), lambda i, j: x(i, j).astype("float32") + y(i, j))
+    function = driver.compile(te.create_prim_func([x, y, total]))
+    a = np.arange(24).reshape(4, 6).astype(ml_dtypes.bfloat16)
+    b, out = np.ones((4, 6), "float32"), np.zeros((4, 6), "float32")
+    fixed = a.copy()
+    fixed.flags.writeable = False
+    for array in (a, a, fixed, a):
+        out[:] = 0
+        function(array, b, out)
+        np.testing.assert_array_equal(out, np.arange(24).reshape(4, 6) + 1)
+    with pytest.raises(TypeError, match="float16"):
+        function(a.astype("float16"), b, out)
+    with pytest.raises(TypeError, match="uint16"):
+        function(a.view("uint16"), b, out)
+    assert a.dtype == ml_dtypes.bfloat16

@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.runtime.dlpack import numpy_capsule
 from tilewright.runtime.ffi import tvm_ffi
 from tilewright.runtime.loader import Library, support_objects_for
-from tilewright.runtime.tensor import as_argument
+from tilewright.runtime.tensor import as_argument, numpy_tensor
 from tilewright.runtime.timing import TimingResult, measure
 from tilewright.support.errors import BuildError, RunError
 
@@ -53,19 +53,20 @@ class CompiledFunction:
     arguments raise ``TypeError`` or ``ValueError``, which name the argument.
     """
 
-    __slots__ = ("_call", "info")
+    __slots__ = ("_call", "_exports", "info")
 
     def __init__(self, call: tvm_ffi.Function, info: FunctionInfo) -> None:
         self._call = call
+        self._exports = False
         self.info = info
 
     def __call__(self, *args: Any) -> Any:
         """Call the function."""
         try:
-            return self._call(*args)
+            return self._call(*(self._exported(args) if self._exports else args))
         except BufferError:
-            # numpy can't export read-only arrays, nor ml_dtypes; we can.
-            pass
+            # numpy can't export read-only arrays, nor ml_dtypes; we can, the next time at once.
+            self._exports = True
         except RuntimeError:
             self._check_exports(args)
             raise
@@ -119,10 +120,10 @@ class CompiledFunction:
                 )
             if arg.dtype.kind not in "biufc" or arg.dtype.isbuiltin != 1:  # of ml_dtypes
                 try:
-                    capsule = numpy_capsule(arg)
+                    tensor = numpy_tensor(arg)
                 except RunError as error:
                     raise TypeError(f"{self._place(index)}: {error}") from None
-                yield tvm_ffi.from_dlpack(capsule)
+                yield tensor
             elif arg.flags.writeable:
                 yield arg
             else:

@@ -7,16 +7,24 @@ takes it too.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import threading
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.runtime.device import Device, cpu
 from tilewright.runtime.device import device as parse_device
-from tilewright.runtime.dlpack import dlpack_dtype, dtype_name, numpy_capsule, numpy_dtype
+from tilewright.runtime.dlpack import (
+    DLTensor,
+    dlpack_dtype,
+    dtype_name,
+    numpy_capsule,
+    numpy_dtype,
+)
 from tilewright.runtime.ffi import tvm_ffi
 from tilewright.support.errors import RunError
 
@@ -141,3 +149,35 @@ def tensor(source: Any, dtype: str | None = None, device: Device | str | None = 
 def as_argument(value: Any) -> Any:
     """Turn a numpy array into a tensor over its memory; anything else is returned as it is."""
     return from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+# Where a tensor of tvm-ffi has its data type: in the DLTensor behind the header that all objects
+# have (``c_api.h``).
+_TYPE_AT = 24 + DLTensor.code.offset
+
+
+@cache
+def _stand_in(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], int, int]:
+    """A type as large that numpy exports, and both as DLPack stores them: in 32 bits."""
+    same = np.dtype(f"uint{8 * dtype.itemsize}")
+    words = []
+    for kind in (same, dtype):
+        code, bits, lanes = dlpack_dtype(kind.name)
+        words.append(code | bits << 8 | lanes << 16)
+    return same, words[0], words[1]
+
+
+def numpy_tensor(array: np.ndarray[Any, Any]) -> Any:
+    """Return a tensor of tvm-ffi over an array of ``ml_dtypes``, which numpy can't export.
+
+    numpy exports it as unsigned integers, which takes far less than a capsule of ours; then the
+    tensor, which nobody else has seen, is told what they are.
+    """
+    if array.flags.writeable and array.dtype.itemsize <= 2:
+        same, exported, wanted = _stand_in(array.dtype)
+        made = tvm_ffi.from_dlpack(array.view(same))
+        word = ctypes.c_uint32.from_address(made.__chandle__() + _TYPE_AT)
+        if word.value == exported:
+            word.value = wanted
+            return made
+    return tvm_ffi.from_dlpack(numpy_capsule(array))
