@@ -40,12 +40,23 @@ class Graph:
         self.result_type = TensorProto.FLOAT
 
     def op(
-        self, kind: str, *inputs: str, domain: str = "", dtype: str | None = None, **attributes: Any
+        self,
+        kind: str,
+        *inputs: str,
+        domain: str = "",
+        dtype: str | None = None,
+        results: int = 1,
+        wanted: int = 0,
+        **attributes: Any,
     ) -> str:
-        """Add a node; ``dtype`` is the type of the model's result if this is the last one."""
+        """Add a node and return the name of the wanted one of its results.
+
+        ``dtype`` is the type of the model's result if this is the last one.
+        """
         self._count += 1
         name = f"t{self._count}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], domain=domain, **attributes))
+        names = [name if n == wanted else f"{name}_{n}" for n in range(results)]
+        self.nodes.append(helper.make_node(kind, inputs, names, domain=domain, **attributes))
         if dtype is not None:
             self.result_type = _TYPES[dtype]
         return name

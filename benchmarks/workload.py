@@ -82,7 +82,8 @@ class Workload:
     ``graph``, for what graph passes decide about (such as the algorithm of a convolution), writes
     it with operators of relax; with constant weights we then build the graph.
 
-    ``flops`` are of ``kind``: those of the multiply-adds or dot products that limit it.
+    ``flops`` are of ``kind``: those of the multiply-adds or dot products that limit it. ``reads``
+    are the bytes that must be read, if not all of the operands.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Workload:
     graph: Callable[..., Any] | None = None
     tolerance: float | None = None
     quick: bool = False
+    reads: int | None = None
 
     def prim_func(self, constant_weights: bool = False) -> PrimFunc:
         """Return the operator as a function of its inputs and its result."""
@@ -141,6 +143,8 @@ class Workload:
     @property
     def read_bytes(self) -> int:
         """The fewest bytes that must be read."""
+        if self.reads is not None:
+            return self.reads
         return sum(item.nbytes for item in self.inputs)
 
     def written_bytes(self, shape: Sequence[int]) -> int:

@@ -158,6 +158,8 @@ CASES: dict[str, Case] = {
     "repeat": (lambda x: op.repeat(x, 2, 1), [X], np.repeat(X, 2, 1)),
     "tile": (lambda x: op.tile(x, (2, 1, 3)), [X], np.tile(X, (2, 1, 3))),
     "take": (lambda x, i: op.take(x, i, 1), [X, INDEX], np.take(X, INDEX, 1)),
+    "take_wrap": (lambda x, i: op.take(x, i, 2, "wrap"), [X, INDEX - 4],
+                  np.take(X, INDEX - 4, 2, mode="wrap")),
     "where": (op.where, [TRUTH, X, ROW], np.where(TRUTH, X, ROW)),
     "where_numbers": (lambda c: op.where(c, relax.const(1.5), relax.const(2.5)), [TRUTH],
                       np.where(TRUTH, np.float32(1.5), np.float32(2.5))),

@@ -309,17 +309,27 @@ def tile(x: Tensor, repeats: tuple[int, ...]) -> StructInfo:
     return TensorStructInfo([simplify(e * r) for e, r in zip(padded, reps)], info.dtype)
 
 
+def _take_numpy(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
+    return np.take(x, indices, axis, mode="wrap" if mode == "wrap" else "clip")
+
+
 @operator(
     "take",
-    legalize=lambda x, indices, axis: topi.take(x, indices, axis),
-    numpy=lambda x, indices, axis: np.take(x, indices, axis, mode="clip"),
+    legalize=lambda x, indices, axis, mode: topi.take(x, indices, axis, mode),
+    numpy=_take_numpy,
 )
-def take(x: Tensor, indices: Tensor, axis: int | None = None) -> StructInfo:
-    """Gather slices along an axis (of the flat tensor without one); indices are clipped."""
+def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip") -> StructInfo:
+    """Gather slices along an axis (of the flat tensor without one).
+
+    Indices outside are clipped, or with ``mode="wrap"`` count modulo the extent; ``"fast"`` trusts
+    that there are none.
+    """
     info: Any = x
     where_: Any = indices
     if not dtypes.is_integer(where_.dtype):
         raise InferenceError(f"indices must be integers, got {where_.dtype}")
+    if mode not in ("clip", "wrap", "fast"):
+        raise InferenceError(f"mode must be clip, wrap or fast, got {mode!r}")
     shape = known(info)
     if axis is None:
         return TensorStructInfo(known(where_, "indices"), info.dtype)
