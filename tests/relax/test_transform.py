@@ -109,6 +109,25 @@ def test_residual_fuses_into_the_second_contraction() -> None:
     agree(mod, made, *arrays)
 
 
+def test_norms_take_what_makes_their_operand() -> None:
+    arrays = [random(5, 8), random(5, 8, seed=1), random(8, seed=2)]
+
+    def norm(x: Any, y: Any, weight: Any) -> Any:
+        z = op.exp(x + y)
+        return z * op.rsqrt(op.mean(z * z, -1, keepdims=True) + 1e-6) * weight
+
+    for body, expected in (
+        (norm, ["fused_add_exp_multiply_mean_add_rsqrt_multiply_multiply"]),
+        (lambda x, y, _: op.nn.softmax(x * y), ["fused_multiply_softmax"]),
+        # A product reads each element often: what makes its operand stays apart.
+        (lambda x, y, _: op.matmul(op.exp(x), op.permute_dims(y)), ["exp", "matmul"]),
+    ):
+        mod = graph_of(body, *arrays)
+        made = Sequential([t.FuseTransposeMatmul(), t.DeadCodeElimination(), FUSE])(mod)
+        assert kernels(made) == expected
+        agree(mod, made, *arrays)
+
+
 def test_two_users_of_a_contraction_keep_it_apart() -> None:
     builder = relax.BlockBuilder()
     x, w = relax.Var("x", tensor((4, 4))), relax.Var("w", tensor((4, 4)))

@@ -8,6 +8,8 @@ follows element by element may join it), ``opaque``. The attribute ``op_pattern`
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from enum import IntEnum
 
 from tilewright.ir import (
@@ -16,6 +18,8 @@ from tilewright.ir import (
     IRModule,
     Pass,
     Var,
+    as_int,
+    collect,
     expr_equal,
     is_const,
     pre_order,
@@ -89,6 +93,25 @@ def analyze_pattern(func: PrimFunc) -> OpPattern:
     if last <= OpPattern.INJECTIVE or last == OpPattern.OUTPUT_FUSABLE:
         return OpPattern.OUTPUT_FUSABLE
     return OpPattern.REDUCTION
+
+
+def is_read_once(func: PrimFunc, buffer: Buffer) -> bool:
+    """Whether each stage that reads an operand runs once per element of it, as a norm does.
+
+    What computes the operand may then be done where it is read: a product would do it repeatedly.
+    """
+    elements = _count(buffer.shape)
+    return all(
+        _count([item.dom.extent for item in block.iter_vars]) == elements
+        for block in collect(func.root.body, Block)
+        if any(load.buffer is buffer for load in collect(block.body, BufferLoad))
+    )
+
+
+def _count(extents: Sequence[Expr]) -> tuple[int, list[str]]:
+    """Numbers multiplied, and symbolic extents as text."""
+    numbers = [value for extent in extents if (value := as_int(extent)) is not None]
+    return math.prod(numbers), sorted(repr(e) for e in extents if as_int(e) is None)
 
 
 def _written(func: PrimFunc) -> set[Buffer]:

@@ -37,7 +37,7 @@ from tilewright.relax.struct_info import (
     same_shape,
     used_vars,
 )
-from tilewright.relax.transform.annotate_pattern import OpPattern
+from tilewright.relax.transform.annotate_pattern import OpPattern, is_read_once
 from tilewright.tir import PrimFunc
 
 Condition = Callable[[OpPattern, bool], bool]
@@ -159,7 +159,9 @@ class _Partition:
             if node in seen:
                 continue
             seen.add(node)
-            if not allowed(node.group().group_pattern, node is sink):
+            # Within the sink's group, what the edges allow is allowed.
+            inside = node is not sink and node.group() is sink.group()
+            if not inside and not allowed(node.group().group_pattern, node is sink):
                 return None
             if node is not sink:
                 found.append(node)
@@ -240,21 +242,37 @@ class _GroupRewriter(FunctionRewriter):
                 if pattern == OpPattern.OPAQUE:
                     source.escapes = True
                 else:
-                    source.uses.append((node, _edge(pattern, var, binding.var)))
+                    source.uses.append((node, self._edge(binding, pattern, var)))
         return nodes
 
     def _pattern(self, binding: Binding) -> OpPattern:
-        value = binding.value
-        if not is_call_tir(value) or not isinstance(value.struct_info, TensorStructInfo):
-            return OpPattern.OPAQUE
-        assert isinstance(value, RelaxCall)
-        ref, _, _ = call_tir_parts(value)
-        if not isinstance(ref.callee, GlobalVar):
-            return OpPattern.OPAQUE
-        func = self.mod[ref.callee]
-        if not isinstance(func, PrimFunc):
+        func = self._callee(binding)
+        if func is None or not isinstance(binding.value.struct_info, TensorStructInfo):
             return OpPattern.OPAQUE
         return OpPattern(func.attrs.get("op_pattern", OpPattern.OPAQUE))
+
+    def _callee(self, binding: Binding) -> PrimFunc | None:
+        if not is_call_tir(binding.value):
+            return None
+        assert isinstance(binding.value, RelaxCall)
+        ref, _, _ = call_tir_parts(binding.value)
+        func = self.mod[ref.callee] if isinstance(ref.callee, GlobalVar) else None
+        return func if isinstance(func, PrimFunc) else None
+
+    def _edge(self, binding: Binding, pattern: OpPattern, source: RelaxVar) -> OpPattern:
+        """How a call uses one of its operands: perhaps more simply than its kind says."""
+        if pattern == OpPattern.BROADCAST:
+            a, b = source.struct_info, binding.var.struct_info
+            assert isinstance(a, TensorStructInfo) and isinstance(b, TensorStructInfo)
+            if same_shape(a.shape, b.shape):
+                return OpPattern.ELEMENTWISE
+        func = self._callee(binding)
+        if pattern == OpPattern.OUTPUT_FUSABLE and func is not None:
+            _, args, _ = call_tir_parts(binding.value)
+            operands = [func.buffers[i] for i, arg in enumerate(args) if arg is source]
+            if all(is_read_once(func, operand) for operand in operands):
+                return OpPattern.REDUCTION
+        return pattern
 
     def _emit_group(self, group: list[_Node]) -> None:
         """Build the group's function and call it where its last call stood."""
@@ -312,16 +330,6 @@ class _GroupRewriter(FunctionRewriter):
                 if var not in defined:
                     missing.setdefault(var)
         return list(missing)
-
-
-def _edge(pattern: OpPattern, source: RelaxVar, target: RelaxVar) -> OpPattern:
-    """A broadcast that repeats nothing of this operand reads it element by element."""
-    if pattern == OpPattern.BROADCAST:
-        a, b = source.struct_info, target.struct_info
-        assert isinstance(a, TensorStructInfo) and isinstance(b, TensorStructInfo)
-        if same_shape(a.shape, b.shape):
-            return OpPattern.ELEMENTWISE
-    return pattern
 
 
 def _replace(value: RelaxCall, mapping: dict[RelaxExpr, RelaxExpr]) -> RelaxCall:
