@@ -13,6 +13,7 @@ If there are fewer results than threads, each thread reduces a part of the eleme
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from tilewright.dlight.choices import choose, others_after
@@ -31,11 +32,14 @@ from tilewright.dlight.cpu.blocks import (
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.ir import as_int
+from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.transform.loop_partition import KEEP_WHOLE
+
+logger = logging.getLogger("tilewright.dlight")
 
 # Vectors of columns that are kept in registers for all rows, and that are summed at a time.
 _MOST_COLUMNS, _COLUMN_VECTORS = 16, 8
@@ -52,24 +56,43 @@ _TOGETHER = ((8, 16), (32, 8), (128, 4))
 _LONG_ROW = 1024
 
 
-def schedule_reduction(sch: Schedule, rv: BlockRV, target: Target, skip: int = 0) -> None:
+def schedule_reduction(
+    sch: Schedule, rv: BlockRV, target: Target, skip: int = 0, producer: BlockRV | None = None
+) -> bool:
     """Vectorise a reduction over whichever axis is contiguous; see the module's text.
 
     With ``skip == 0`` the outer loops run in parallel; otherwise that many loops are left alone.
+    ``producer`` comes right before and makes, element by element, what is reduced: if rows are, it
+    is scheduled together with them, in the same loop. Returns whether it was.
     """
     axes = axes_of(sch, rv, skip)
     if not axes:
-        return
+        return False
     spatial = [axis for axis in axes if not axis.is_reduce]
     reduce = [axis for axis in axes if axis.is_reduce]
     if not reduce:
         schedule_injective(sch, rv, target, skip)
-        return
+        return False
     if skip == 0 and _share_among_threads(sch, rv, spatial, reduce, target):
-        return
+        return False
+    if producer is not None and _fits(sch, producer, rv, axes, skip):
+        attempt = sch.copy()
+        try:
+            _vectorize(attempt, rv, spatial, reduce, target, skip, producer)
+            sch.become(attempt)
+            return True
+        except ScheduleError as error:
+            logger.debug("%s is computed apart: %s", producer, str(error).split("\n")[0])
     outer = _vectorize(sch, rv, spatial, reduce, target, skip)
     if skip == 0:
         parallelize(sch, outer, target, work_of(axes))
+    return False
+
+
+def _fits(sch: Schedule, producer: BlockRV, rv: BlockRV, axes: Sequence[Axis], skip: int) -> bool:
+    """Whether the loops of a producer are those of a reduction, below the first ``skip``."""
+    theirs = axes_of(sch, producer, skip) or []
+    return [axis.extent for axis in theirs] == [axis.extent for axis in axes]
 
 
 def _vectorize(
@@ -79,6 +102,7 @@ def _vectorize(
     reduce: Sequence[Axis],
     target: Target,
     skip: int,
+    producer: BlockRV | None = None,
 ) -> list[LoopRV]:
     """Choose the form and schedule accordingly; return the loops that may run in parallel."""
     block = sch.get(rv)
@@ -90,7 +114,7 @@ def _vectorize(
     sch.reorder(*outer, *(axis.loop for axis in reduce))
     reduce = _joined_axes(sch, rv, reduce)
     if _is_row(block, reduce[-1], lanes):
-        return _row(sch, rv, spatial, reduce, lanes, skip)
+        return _row(sch, rv, spatial, reduce, lanes, skip, producer)
     sch.decompose_reduction(rv, reduce[0].loop)
     return outer
 
@@ -194,6 +218,7 @@ def _row(
     reduce: Sequence[Axis],
     lanes: int,
     skip: int,
+    producer: BlockRV | None = None,
 ) -> list[LoopRV]:
     """Reduce every ``width``-th element in a lane of its own, then the lanes.
 
@@ -218,7 +243,7 @@ def _row(
         if outer:
             outer = sch.get_loops(partial)[skip : skip + len(outer)]
             sch.reverse_compute_at(rv, outer[-1])
-        _partial_results(sch, partial, skip + len(outer), len(members))
+        _partial_results(sch, partial, skip + len(outer), len(members), producer)
         if buffers == 1 or width <= lanes:
             break
         # Tuples have no operation that joins the lanes of a vector: first the vectors are joined.
@@ -235,20 +260,31 @@ def _row(
     return outer
 
 
-def _partial_results(sch: Schedule, partial: BlockRV, outer: int, members: int) -> None:
+def _partial_results(
+    sch: Schedule, partial: BlockRV, outer: int, members: int, producer: BlockRV | None
+) -> None:
     """Vectorise the block that reduces the elements of each lane, below ``outer`` loops."""
     inner = axes_of(sch, partial, outer) or []
     steps = [axis.loop for axis in inner if axis.is_reduce]
     sch.reorder(*steps, *(axis.loop for axis in inner if not axis.is_reduce))
-    init = sch.decompose_reduction(partial, sch.get_loops(partial)[outer])
-    for rv in (partial, init):
+    blocks = [partial]
+    if producer is not None:
+        *rows, columns = sch.get_loops(producer)[outer:]
+        width = sch.get(sch.get_loops(partial)[-1]).extent
+        chunk, _ = sch.split(columns, [None, as_int(width)])
+        sch.reorder(chunk, *rows)
+        steps = [sch.merge(chunk, *steps)]
+        blocks.append(producer)
+    blocks.append(sch.decompose_reduction(partial, sch.get_loops(partial)[outer]))
+    for rv in blocks:
         loops = sch.get_loops(rv)
         sch.vectorize(loops[-1])
         if members:
             sch.unroll(loops[-2])
     extents = [as_int(sch.get(loop).extent) for loop in steps[-1:]]
     if extents and extents[0] is not None and extents[0] * max(1, members) <= _UNROLLED:
-        sch.unroll(steps[-1])
+        if producer is None:
+            sch.unroll(steps[-1])
         # The end of a row that fills no vector is a step like the others, under a mask.
         sch.annotate(steps[-1], KEEP_WHOLE, 1)
 

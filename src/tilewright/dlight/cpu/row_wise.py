@@ -66,8 +66,21 @@ class RowWise(ScheduleRule):
         for rv in reversed(blocks[:-1]):
             sch.compute_at(rv, outer[-1])
         work = work_of(axes)
+        waiting: BlockRV | None = None
         for rv in blocks:
-            self._within_row(sch, rv, target, len(outer), together > 1)
+            if is_injective(sch, rv):
+                if waiting is not None:
+                    self._elements(sch, waiting, target, len(outer), together > 1)
+                waiting = rv
+                continue
+            # Rows alone are longer: what was made would have left the registers, if not the cache.
+            done = schedule_reduction(
+                sch, rv, target, len(outer), waiting if together == 1 else None
+            )
+            if waiting is not None and not done:
+                self._elements(sch, waiting, target, len(outer), together > 1)
+            waiting = None
+        self._elements(sch, last, target, len(outer), together > 1)
         row = parallelize(sch, sch.get_loops(last)[: len(outer)], target, 4 * work)
         afar = self._comes_from_afar(sch, blocks, target)
         if row is not None and choose("row_wise.prefetch", (afar, not afar)):
@@ -117,12 +130,9 @@ class RowWise(ScheduleRule):
                     return None
         return shared or None
 
-    def _within_row(
+    def _elements(
         self, sch: Schedule, rv: BlockRV, target: Target, outer: int, several: bool
     ) -> None:
-        if not is_injective(sch, rv):
-            schedule_reduction(sch, rv, target, skip=outer)
-            return
         schedule_injective(sch, rv, target, skip=outer, vectors=1 if several else 4)
         loops = sch.get_loops(rv)[outer:]
         if several and len(loops) > 2:
