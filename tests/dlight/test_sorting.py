@@ -101,6 +101,11 @@ def test_every_length(length: int) -> None:
     np.testing.assert_array_equal(made, np.sort(x, 1))
 
 
+@pytest.mark.parametrize("length", [20_000, 40_001, 131_072])
+def test_rows_of_several_blocks(length: int) -> None:
+    check_topk(awkward(RNG, (1, length), "float32"), -1, 1, True)
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_every_axis(axis: int) -> None:
     check_topk(awkward(RNG, (20, 3, 33), "float32"), 3, axis, False)
@@ -109,7 +114,7 @@ def test_every_axis(axis: int) -> None:
 def test_symbolic_length() -> None:
     mod = scheduled(function((2, te.var("n")), "float32", topi.argsort))
     kernel = driver.compile(mod, NATIVE)["main"]
-    for n in (1, 100, 3000):
+    for n in (1, 100, 3000, 50_000):
         x = awkward(RNG, (2, n), "float32")
         made = np.full(x.shape, 7, "int64")
         kernel(x, made)

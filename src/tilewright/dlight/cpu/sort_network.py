@@ -8,11 +8,15 @@ neighbour, the others compare at half the distance each; the last ones are done 
 
 Elements beyond the end are the greatest number: no comparator moves them, so that steps which would
 touch nothing else are left out, and any number of tiles will do.
+
+Two steps in memory are done at once, by fours of vectors. What is longer than a cache holds goes by
+blocks: each is sorted, and what a merge does at distances below a block is done block by block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from tilewright.arith import simplify
 from tilewright.ir import (
@@ -42,6 +46,9 @@ from tilewright.tir import (
 )
 from tilewright.tir.building import lanes_from
 
+# Vectors of a block: half of a small second cache.
+_BLOCK = 2048
+
 
 def loop(name: str, extent: ExprLike, body: Callable[[Var], Stmt], kind: str = SERIAL) -> Stmt:
     """A loop from zero."""
@@ -58,67 +65,179 @@ def let(name: str, value: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
     return LetStmt(var, value, body(var))
 
 
+class Span(NamedTuple):
+    """Neighbouring vectors: the first, and how many."""
+
+    start: Expr
+    count: Expr
+
+
 class SortNetwork:
     """Sorts the first ``vectors`` vectors of a buffer of integers, a multiple of ``tile``.
 
-    ``tile`` is a power of two and a multiple of ``lanes``.
+    ``tile`` is a power of two and a multiple of ``lanes``, ``block`` a power of two of tiles.
     """
 
-    def __init__(self, keys: Buffer, lanes: int, tile: int) -> None:
+    def __init__(self, keys: Buffer, lanes: int, tile: int, block: int = _BLOCK) -> None:
         assert tile % lanes == 0 and not tile & (tile - 1), "tiles are whole squares of lanes"
-        self.keys, self.lanes, self.tile = keys, lanes, tile
+        assert block % tile == 0 and not block & (block - 1), "blocks are whole tiles"
+        self.keys, self.lanes, self.tile, self.block = keys, lanes, tile, block
         self.registers = decl_buffer((tile, lanes), keys.dtype, "registers", scope="local")
 
     def build(self, vectors: ExprLike) -> Stmt:
         """Sort in ascending order; the registers must be allocated around this."""
         count = simplify(as_expr(vectors))
-        tiles = count // self.tile
-        runs = loop("tile", tiles, lambda t: self._in_registers(t, self._sorted_tile()))
-        levels = _levels(count, self.tile)
-        if as_int(levels) == 0:
-            return runs
-        return seq(runs, loop("level", levels, lambda level: self._merge(level, count)))
+        most = as_int(self.keys.shape[0])
+        if most is not None and most <= self.block * self.lanes:
+            return self._sort(Span(const(0), count))
+        in_block = (self.block // self.tile).bit_length() - 1
+        further = simplify(_levels(count, self.block))
+
+        def merge(half: Expr, level: Expr) -> Stmt:
+            return seq(
+                self._mirrors(half, Span(const(0), count)),
+                self._halves(level, half, Span(const(0), count)),
+                self._blocks(count, lambda span: self._finish(in_block, self.block, span)),
+            )
+
+        return seq(
+            self._blocks(count, self._sort),
+            loop(
+                "level",
+                further,
+                lambda level: let(
+                    "half",
+                    call("shift_left", const(self.block), level),
+                    lambda half: merge(half, level),
+                ),
+            ),
+        )
 
     # ---- in memory ----
 
-    def _merge(self, level: Expr, count: Expr) -> Stmt:
-        """Merge neighbouring runs of ``tile << level`` vectors."""
+    def _blocks(self, count: Expr, body: Callable[[Span], Stmt]) -> Stmt:
+        def block(b: Expr) -> Stmt:
+            start = b * self.block
+            return let("size", minimum(self.block, count - start), lambda n: body(Span(start, n)))
 
-        def merge(half: Expr) -> Stmt:
-            return seq(
-                loop("pair", ceildiv(count, half * 2), lambda p: self._mirror(p, half, count)),
-                loop("step", level, lambda s: self._halve(s, half, count)),
-                loop(
-                    "tile",
-                    count // self.tile,
-                    lambda t: self._in_registers(t, self._merged_tile(self.tile, mirror=False)),
+        return loop("block", ceildiv(count, const(self.block)), block)
+
+    def _sort(self, span: Span) -> Stmt:
+        """Sort what fits a cache."""
+        runs = self._tiles(span, self._sorted_tile())
+        levels = _levels(span.count, self.tile)
+        if as_int(levels) == 0:
+            return runs
+
+        def merge(level: Expr) -> Stmt:
+            def of(half: Expr) -> Stmt:
+                return seq(self._mirrors(half, span), self._finish(level, half, span))
+
+            return let("half", call("shift_left", const(self.tile), level), of)
+
+        return seq(runs, loop("level", levels, merge))
+
+    def _finish(self, steps: ExprLike, half: ExprLike, span: Span) -> Stmt:
+        """Sort bitonic runs of ``half`` vectors, ``tile << steps``."""
+        return seq(
+            self._halves(as_expr(steps), as_expr(half), span),
+            self._tiles(span, self._merged_tile(self.tile, mirror=False)),
+        )
+
+    def _tiles(self, span: Span, body: Stmt) -> Stmt:
+        def tile(t: Expr) -> Stmt:
+            return self._in_registers(span.start + t * self.tile, body)
+
+        return loop("tile", span.count // self.tile, tile)
+
+    def _mirrors(self, half: Expr, span: Span) -> Stmt:
+        """Compare runs of ``half`` vectors with the mirror images of their neighbours."""
+
+        def pair(p: Expr) -> Stmt:
+            def pairs(stop: Expr) -> Stmt:
+                skipped = maximum(stop - span.count, 0)
+
+                def exchange(i: Expr) -> Stmt:
+                    low, high = stop - half * 2 + skipped + i, stop - 1 - skipped - i
+                    return self._exchange(span.start + low, span.start + high, self._reversed)
+
+                return loop("i", maximum(half - skipped, 0), exchange)
+
+            return let("stop", (p + 1) * (half * 2), pairs)
+
+        return loop("pair", ceildiv(span.count, half * 2), pair)
+
+    def _halves(self, steps: Expr, half: Expr, span: Span) -> Stmt:
+        """So many steps, at half of ``half`` vectors and so on; two at a time."""
+        odd = simplify(steps % 2)
+
+        def pairs(start: Expr) -> Stmt:
+            return loop(
+                "step",
+                steps // 2,
+                lambda s: let(
+                    "distance",
+                    call("shift_right", start, s * 2 + 2),
+                    lambda d: self._quarter(d, span),
                 ),
             )
 
-        return let("half", call("shift_left", const(self.tile), level), merge)
+        def single(_: Expr) -> Stmt:
+            return let(
+                "distance", call("shift_right", half, const(1)), lambda d: self._halve(d, span)
+            )
 
-    def _mirror(self, pair: Expr, half: Expr, count: Expr) -> Stmt:
-        def pairs(stop: Expr) -> Stmt:
-            skipped = maximum(stop - count, 0)
+        return seq(loop("odd", odd, single), let("start", call("shift_right", half, odd), pairs))
+
+    def _halve(self, distance: Expr, span: Span, first: ExprLike = 0) -> Stmt:
+        """Compare vectors at a distance; from group ``first`` of two distances on."""
+
+        def group(g: Expr) -> Stmt:
+            start = (g + first) * (distance * 2)
+            extent = maximum(minimum(distance, span.count - start - distance), 0)
 
             def exchange(i: Expr) -> Stmt:
-                low, high = stop - half * 2 + skipped + i, stop - 1 - skipped - i
-                return self._exchange(low, high, self._reversed)
+                low = span.start + start + i
+                return self._exchange(low, low + distance)
 
-            return loop("i", maximum(half - skipped, 0), exchange)
+            return loop("i", extent, exchange)
 
-        return let("stop", (pair + 1) * (half * 2), pairs)
+        return loop("group", ceildiv(span.count, distance * 2) - first, group)
 
-    def _halve(self, step: Expr, half: Expr, count: Expr) -> Stmt:
-        def at(distance: Expr) -> Stmt:
+    def _quarter(self, distance: Expr, span: Span) -> Stmt:
+        """Compare at twice a distance, then at it."""
+
+        def whole(groups: Expr) -> Stmt:
             def group(g: Expr) -> Stmt:
-                start = g * (distance * 2)
-                extent = maximum(minimum(distance, count - start - distance), 0)
-                return loop("i", extent, lambda i: self._exchange(start + i, start + i + distance))
+                start = span.start + g * (distance * 4)
+                return loop("i", distance, lambda i: self._exchange_four(start + i, distance))
 
-            return loop("group", ceildiv(count, distance * 2), group)
+            return seq(
+                loop("group", groups, group),
+                # What is left is no whole group.
+                self._halve(distance * 2, span, groups),
+                self._halve(distance, span, groups * 2),
+            )
 
-        return let("distance", call("shift_right", half, step + 1), at)
+        return let("groups", span.count // (distance * 4), whole)
+
+    def _exchange_four(self, first: Expr, distance: Expr) -> Stmt:
+        places = [first + distance * n for n in range(4)]
+        values = [Var(name, self._dtype) for name in "abcd"]
+        lows = [Var(f"{name}_low", self._dtype) for name in "ab"]
+        highs = [Var(f"{name}_high", self._dtype) for name in "ab"]
+        body = seq(
+            self._put(minimum(*lows), places[0]),
+            self._put(maximum(*lows), places[1]),
+            self._put(minimum(*highs), places[2]),
+            self._put(maximum(*highs), places[3]),
+        )
+        for n in (1, 0):
+            body = LetStmt(highs[n], maximum(values[n], values[n + 2]), body)
+            body = LetStmt(lows[n], minimum(values[n], values[n + 2]), body)
+        for value, place in zip(reversed(values), reversed(places)):
+            body = LetStmt(value, self._vector(place), body)
+        return body
 
     def _exchange(
         self, low: Expr, high: Expr, turned: Callable[[Expr], Expr] = lambda value: value
@@ -149,9 +268,7 @@ class SortNetwork:
     def _set(self, number: Expr, value: Expr) -> Stmt:
         return BufferStore(self.registers, value, (number, lanes_from(0, self.lanes)))
 
-    def _in_registers(self, tile: Expr, body: Stmt) -> Stmt:
-        first = tile * self.tile
-
+    def _in_registers(self, first: Expr, body: Stmt) -> Stmt:
         def take(r: Var) -> Stmt:
             return self._set(r, self._vector(first + r))
 

@@ -184,20 +184,30 @@ class TopK:
         return seq(let("size", size, collect), IfThenElse(full, self._keep_first()))
 
     def _pass_over(self, row: Sequence[Expr], first: Expr) -> Stmt:
-        """Collect from a few vectors if there is anything in them."""
+        """Collect from a few vectors if there is anything in them: from those where it is."""
+        lanes = self.tiles.lanes
+
+        def vector(n: Expr) -> Stmt:
+            start = first + n * lanes
+            elements = loop("e", lanes, lambda e: self._append(row, start + e))
+            return self._where_within(row, start, 1, elements)
+
+        return self._where_within(row, first, _TOGETHER, loop("n", _TOGETHER, vector))
+
+    def _where_within(self, row: Sequence[Expr], first: Expr, count: int, body: Stmt) -> Stmt:
+        """Do something if an element of so many vectors isn't beyond the bound."""
         lanes = self.tiles.lanes
 
         def nearest(lane: Expr) -> Stmt:
-            keys = [self._key(row, first + n * lanes + lane) for n in range(_TOGETHER)]
+            keys = [self._key(row, first + n * lanes + lane) for n in range(count)]
             while len(keys) > 1:
                 keys = [minimum(a, b) for a, b in zip(keys[::2], keys[1::2])]
             return store(self.nearest, keys[0], lane)
 
         least = call("vector_reduce_min", load(self.nearest, lanes_from(0, lanes)), dtype="int32")
-        elements = loop("e", _TOGETHER * lanes, lambda e: self._append(row, first + e))
         return seq(
             loop("lane", lanes, nearest, VECTORIZED),
-            IfThenElse(least <= key_of(load(self.bound, 0)), elements),
+            IfThenElse(least <= key_of(load(self.bound, 0)), body),
         )
 
     def _append(self, row: Sequence[Expr], index: Expr) -> Stmt:
