@@ -446,3 +446,22 @@ def test_nothing_is_decided_if_the_best_do_not_run_again() -> None:
     context, _, database = finals([2e-3, 1e-3], ["crash"])
     best = database.query_tuning_record(context.mod, TARGET)
     assert best.run_secs == (1e-3,) and not best.decided
+
+
+def test_the_batch_goes_to_whoever_is_ahead() -> None:
+    def batch(rule: float, found: float) -> int:
+        """How many of eight candidates are the search's."""
+        strategy = Listed()
+        (context,) = contexts(strategy, rules=True)
+        context.search_strategy.pre_tuning(context, [], max_trials=8, num_trials_per_iter=8)
+        assert context.rule_choices is not None
+        context.rule_choices.candidates(1)
+        context.rule_choices.seconds[frozenset()] = rule
+        strategy.times = {(0, bytes([number])): found for number in range(4)}
+        task = TaskRecord(context, best_seconds=min(rule, found))
+        RoundRobin()._candidates(task, 8)
+        return 100 - strategy.size
+
+    assert batch(1e-3, 5e-3) == 0  # far behind
+    assert batch(5e-3, 1e-3) >= 6
+    assert batch(1e-3, 1.5e-3) >= 2

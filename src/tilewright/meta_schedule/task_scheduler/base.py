@@ -32,6 +32,9 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 # Fewer trials than this tell little about a task.
 _FIRST_BATCH = 4
+# How much of its first batch a task spends on what rules could make; and by how many times the best
+# of these may be faster than what the search has found before the search is given up.
+_FIRST_SHARE, _FAR_BEHIND = 0.75, 2.0
 # When a task ends, so many of its best candidates (and the rule-based one) are compared.
 _FINALISTS = 4
 
@@ -279,15 +282,23 @@ class TaskScheduler:
         """Return a batch; the very first candidate of a task is what the rules make of it.
 
         So tuning starts where untuned code stands. The batch is shared between what else the rules
-        could make and the search: whoever has the faster candidate so far gets more of it.
+        could make and the search: whoever has the faster candidate so far gets more of it, and a
+        search that is far behind gets no more.
         """
         rules, search = task.context.rule_choices, task.context.search_strategy
         if rules is None:
             return search.generate_measure_candidates(count)
-        share = 0.5
-        if rules.seconds:
-            share = 0.75 if rules.best_seconds <= task.best_seconds else 0.25
-        first = rules.candidates(max(1, round(count * share)))
+        measured = [seconds for seconds in search.times.values() if math.isfinite(seconds)]
+        if not rules.seconds:
+            first = rules.candidates(max(1, round(_FIRST_SHARE * count)))
+            rest = count - len(first)
+            rest = min(rest, max(1, round((1 - _FIRST_SHARE) * count))) if first else rest
+            return [*first, *(search.generate_measure_candidates(rest) if rest else ())]
+        if len(measured) >= _FIRST_BATCH and min(measured) > _FAR_BEHIND * rules.best_seconds:
+            logger.info("task %s: the search is far behind what the rules make", task.name)
+            return rules.candidates(count)
+        ahead = rules.best_seconds <= task.best_seconds
+        first = rules.candidates(max(1, round(count * (0.75 if ahead else 0.25))))
         found = search.generate_measure_candidates(count - len(first)) if len(first) < count else []
         more = rules.candidates(count - len(first) - len(found)) if first else []
         return [*first, *found, *more]
