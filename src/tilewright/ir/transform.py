@@ -29,6 +29,8 @@ for _name, _kind in (
     # Error that the choice of a faster algorithm may add to a convolution, relative to its largest
     # result.
     ("relax.conv_max_error", float),
+    # Whether convolutions get channels in blocks: auto, NCHW or NCHWc.
+    ("relax.conv_layout", str),
 ):
     PASS_OPTIONS.register(_name, _kind)
 

@@ -28,6 +28,7 @@ from tilewright.relax.transform import (
     LegalizeOps,
     LowerGraph,
     SelectConvAlgorithm,
+    SelectConvLayout,
     SplitLayoutRewritePreproc,
     StaticPlanBlockMemory,
 )
@@ -49,6 +50,7 @@ def _zero(target: Target | None) -> Pass:
             FuseTransposeMatmul(),
             FuseTransposeAttention(),
             DeadCodeElimination(),
+            SelectConvLayout(target),
             SelectConvAlgorithm(target),
             LegalizeOps(),
             CanonicalizeBindings(),

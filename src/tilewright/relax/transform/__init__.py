@@ -30,6 +30,7 @@ from tilewright.relax.transform.legalize_ops import LegalizeOps
 from tilewright.relax.transform.lower_graph import LowerGraph
 from tilewright.relax.transform.plan_memory import StaticPlanBlockMemory
 from tilewright.relax.transform.select_conv_algorithm import SelectConvAlgorithm
+from tilewright.relax.transform.select_conv_layout import SelectConvLayout
 
 if TYPE_CHECKING:
     from tilewright.meta_schedule.passes import (
@@ -71,6 +72,7 @@ __all__ = [
     "MetaScheduleTuneTIR",
     "OpPattern",
     "SelectConvAlgorithm",
+    "SelectConvLayout",
     "StaticPlanBlockMemory",
     "analyze_pattern",
 ]

@@ -1,0 +1,181 @@
+"""``SelectConvLayout``: where convolutions work on channels in blocks (``NCHW16c``).
+
+With blocks, a vector of filters is a vector of the result: nothing is transposed on its way through
+a convolution, and windows see whole vectors at the edges. Converting an image costs more than one
+convolution gains, so it pays for chains of them. The pass looks at groups of convolutions between
+which only operators stand that keep the layout (``layout_rules``), converts a group on trial, and
+keeps it if the cycles that its convolutions gain exceed those of the conversions that are left.
+
+The option ``relax.conv_layout`` says ``auto`` (the default), ``NCHW`` (never) or ``NCHWc``
+(wherever blocks fit). Runs before ``SelectConvAlgorithm``, which takes convolutions in either
+layout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from tilewright.ir import IRModule, Pass, PassContext, as_int
+from tilewright.relax.analysis import used_graph_vars
+from tilewright.relax.expr import Constant, Function, RelaxCall, RelaxExpr, RelaxVar
+from tilewright.relax.registry import RelaxOp, is_call_to
+from tilewright.relax.struct_info import TensorStructInfo
+from tilewright.relax.transform.convert_layout import ConvertLayout, Layouts, fitting_layouts
+from tilewright.relax.transform.layout_rules import RULES
+from tilewright.support.errors import TilewrightError
+from tilewright.target import Target
+
+MODES = ("auto", "NCHW", "NCHWc")
+
+# Cycles per element of image and result that convolutions save (measured, Zen 5): windows gather
+# and transpose where points (1 x 1) read and write vectors of pixels in either layout.
+_WINDOW_GAIN, _POINT_GAIN = 0.15, 0.03
+# Cycles per element of a conversion to blocks, and of one back.
+_TO_BLOCKS, _FROM_BLOCKS = 0.5, 2.5
+# Up to so many channels are one block if vectors don't divide them.
+_MOST_CHANNELS = 64
+
+
+class SelectConvLayout(Pass):
+    """Convert groups of convolutions to blocks of channels where that is estimated to be faster."""
+
+    def __init__(self, target: Target | None = None, *, mode: str = "auto") -> None:
+        self.target = target
+        self.mode = mode
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Convert the graph functions of a module."""
+        mode = PassContext.current().option("relax.conv_layout", self.mode)
+        if mode not in MODES:
+            raise TilewrightError(f"relax.conv_layout must be one of {MODES}, got {mode!r}")
+        target = self.target or Target.current() or Target("native")
+        if mode == "NCHW" or target.device_kind != "cpu":
+            return mod
+        wanted: dict[int, Layouts] = {}
+        for name, function in mod.functions.items():
+            if isinstance(function, Function) and not function.is_primitive:
+                wanted |= _choose(mod, name, function, mode, target)
+        return _converted(mod, wanted) if wanted else mod
+
+
+def _converted(mod: IRModule, wanted: dict[int, Layouts]) -> IRModule:
+    return ConvertLayout(lambda call: wanted.get(id(call)))(mod)
+
+
+def blocked_layouts(call: RelaxCall, target: Target) -> Layouts | None:
+    """Layouts in which a convolution of known size and constant filters is fast, if there are.
+
+    Blocks are as large as a vector, or else hold all of a few channels.
+    """
+    data, weight, out = (item.struct_info for item in (*call.args, call))
+    infos = [info for info in (data, weight, out) if isinstance(info, TensorStructInfo)]
+    if len(infos) != 3 or not isinstance(call.args[1], Constant):
+        return None
+    image, _, result = infos
+    if not image.has_shape or image.ndim != 4 or image.dtype != "float32":
+        return None
+    if any(as_int(extent) is None for info in infos for extent in info.shape[1:]):
+        return None
+    lanes = target.vector_lanes(32)
+    taken, made = (_block(as_int(info.shape[1]) or 0, lanes) for info in (image, result))
+    if made == 1:
+        return None
+    inner = "" if taken == 1 else f"{taken}c"
+    kernel = f"OIHW{made}o" if taken == 1 else f"OIHW{taken}i{made}o"
+    layouts = f"NCHW{inner}", kernel, f"NCHW{made}c"
+    fitting = fitting_layouts(call, layouts)
+    return None if fitting is None else tuple(layout.name for layout in fitting)
+
+
+def _block(channels: int, lanes: int) -> int:
+    """Channels of a block; 1 if they are best left alone."""
+    if channels % lanes == 0:
+        return lanes
+    half = lanes // 2
+    return channels if channels % half == 0 and channels <= _MOST_CHANNELS else 1
+
+
+def _choose(
+    mod: IRModule, name: str, function: Function, mode: str, target: Target
+) -> dict[int, Layouts]:
+    """Layouts of the convolutions to convert, by the identity of their calls."""
+    wanted: dict[int, Layouts] = {}
+    if mode == "auto" and not target.has("avx512f"):
+        return wanted  # measured on no other CPU
+    found: dict[int, tuple[RelaxCall, Layouts]] = {}
+    for binding in function.bindings:
+        value = binding.value
+        if isinstance(value, RelaxCall) and is_call_to(value, "nn.conv2d"):
+            layouts = blocked_layouts(value, target)
+            if layouts is not None:
+                found[id(value)] = value, layouts
+    for group in _groups(function, found.keys()):
+        made = {key: found[key][1] for key in group}
+        if mode == "auto":
+            gained = sum(_gain(found[key][0]) for key in group)
+            if gained <= _conversion_cycles(_converted(mod, made)[name]):  # type: ignore[arg-type]
+                continue
+        wanted |= made
+    return wanted
+
+
+def _groups(function: Function, convolutions: Iterable[int]) -> list[list[int]]:
+    """Convolutions that are joined by values whose layout is kept."""
+    joined: dict[RelaxVar, RelaxVar] = {}
+
+    def root(var: RelaxVar) -> RelaxVar:
+        while var in joined:
+            var = joined[var]
+        return var
+
+    chosen = set(convolutions)
+    place: dict[int, RelaxVar] = {}
+    for binding in function.bindings:
+        value = binding.value
+        if not isinstance(value, RelaxCall) or not isinstance(value.op, RelaxOp):
+            continue
+        if id(value) in chosen:
+            place[id(value)] = binding.var
+        elif value.op.name not in RULES:
+            continue
+        for var in used_graph_vars(value):
+            if _is_image(var) and root(var) is not root(binding.var):
+                joined[root(var)] = root(binding.var)
+    groups: dict[RelaxVar, list[int]] = {}
+    for key, var in place.items():
+        groups.setdefault(root(var), []).append(key)
+    return list(groups.values())
+
+
+def _is_image(value: RelaxExpr) -> bool:
+    return isinstance(value.struct_info, TensorStructInfo) and value.struct_info.ndim == 4
+
+
+def _elements(value: RelaxExpr) -> int:
+    """Number of elements; an unknown batch counts as one image."""
+    info = value.struct_info
+    assert isinstance(info, TensorStructInfo)
+    return math.prod(as_int(extent) or 1 for extent in info.shape)
+
+
+def _gain(call: RelaxCall) -> float:
+    """Cycles that a convolution is expected to save with blocks."""
+    filters = call.args[1].struct_info
+    assert isinstance(filters, TensorStructInfo)
+    moved = _elements(call.args[0]) + _elements(call)
+    if as_int(filters.shape[1]) == 1 and call.attrs["groups"] > 1:
+        return 0.0  # windows over single channels are as fast in either
+    points = [as_int(extent) for extent in filters.shape[2:]] == [1, 1]
+    return moved * (_POINT_GAIN if points else _WINDOW_GAIN)
+
+
+def _conversion_cycles(function: Function) -> float:
+    """Cycles of the conversions in a graph."""
+    cycles = 0.0
+    for binding in function.bindings:
+        value = binding.value
+        if isinstance(value, RelaxCall) and is_call_to(value, "layout_transform"):
+            back = _is_image(value)
+            cycles += _elements(value) * (_FROM_BLOCKS if back else _TO_BLOCKS)
+    return cycles

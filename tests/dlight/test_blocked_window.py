@@ -1,0 +1,124 @@
+"""The rule for windows over images with channels in blocks: depthwise convolution, pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import driver, te, topi
+from tilewright.dlight.base import NotApplicable
+from tilewright.dlight.cpu import BlockedWindow
+from tilewright.ir import IRModule, Var
+from tilewright.target import Target
+from tilewright.tir import IS_SCHEDULED, PrimFunc
+from tilewright.tir.schedule import Schedule
+
+NATIVE = Target("native")
+LANES = NATIVE.vector_lanes(32)
+
+
+def image(channels: int, height: int, width: int, block: int = LANES, batch: Any = 1) -> te.Tensor:
+    return te.placeholder((batch, channels // block, height, width, block), name="x")
+
+
+def depthwise(x: te.Tensor, size: int = 3, epilogue: bool = True, **options: Any) -> PrimFunc:
+    _, blocks, _, _, block = (getattr(extent, "value", None) for extent in x.shape)
+    w = te.placeholder((blocks, 1, size, size, block), name="w")
+    layouts = f"NCHW{block}c", f"OIHW{block}o", ""
+    options = {"strides": 1, "padding": size // 2, "dilation": 1, **options}
+    y = topi.nn.conv2d(x, w, *options.values(), blocks * block, None, *layouts)
+    inputs = [x, w]
+    if epilogue:
+        bias = te.placeholder((1, blocks, 1, 1, block), name="b")
+        y, inputs = topi.nn.relu6(topi.add(y, bias)), [x, w, bias]
+    return te.create_prim_func([*inputs, y])
+
+
+def pool(x: te.Tensor, how: Callable[..., te.Tensor], *options: Any, **more: Any) -> PrimFunc:
+    layout = f"NCHW{x.shape[-1].value}c"  # type: ignore[attr-defined]
+    return te.create_prim_func([x, how(x, *options, layout=layout, **more)])
+
+
+FUNCTIONS = {
+    "depthwise": depthwise(image(2 * LANES, 9, 14)),
+    "without epilogue": depthwise(image(LANES, 11, 13), epilogue=False),
+    "strided": depthwise(image(LANES, 15, 30), strides=2),
+    "dilated, lopsided": depthwise(image(LANES, 9, 8), dilation=2, padding=(2, 0, 1, 3)),
+    "large window": depthwise(image(LANES, 12, 12), 7),
+    "no padding": depthwise(image(LANES, 8, 8), padding=0),
+    "half blocks": depthwise(image(3 * LANES // 2, 6, 7, LANES // 2)),
+    "one and a half": depthwise(image(3 * LANES // 2, 6, 17, 3 * LANES // 2)),
+    "one pixel": depthwise(image(LANES, 1, 1)),
+    "many rows": depthwise(image(LANES, 120, 60)),
+    "several images": depthwise(image(LANES, 5, 5, batch=3)),
+    "max": pool(image(LANES, 12, 12), topi.nn.max_pool2d, 3, 2, 1),
+    "mean": pool(image(LANES, 9, 10), topi.nn.avg_pool2d, 3, 1, 1),
+    "mean of whole windows": pool(image(LANES, 8, 8), topi.nn.avg_pool2d, 2, 2),
+}
+
+
+def apply(func: PrimFunc, target: Target) -> PrimFunc | str:
+    made = BlockedWindow().apply(Schedule(IRModule({"main": func})), target)
+    if isinstance(made, NotApplicable):
+        return made.reason
+    return made.mod["main"].with_attr(IS_SCHEDULED, 1)
+
+
+def check(func: PrimFunc, target: Target, batch: int = 1) -> None:
+    made = apply(func, target)
+    assert isinstance(made, PrimFunc), made
+    rng = np.random.default_rng(0)
+    *inputs, out = (
+        rng.standard_normal(
+            [batch if isinstance(e, Var) else e.value for e in buffer.shape],  # type: ignore[attr-defined]
+            dtype=np.float32,
+        )
+        for buffer in func.buffers
+    )
+    expected, found = np.empty_like(out), np.empty_like(out)
+    driver.compile(func.with_attr(IS_SCHEDULED, 1), target, name="f")["f"](*inputs, expected)
+    driver.compile(IRModule({"main": made}), target)(*inputs, found)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_results(name: str, cores: int) -> None:
+    check(FUNCTIONS[name], NATIVE.with_options(num_cores=cores))
+
+
+def test_symbolic_batch() -> None:
+    func = depthwise(image(LANES, 6, 7, batch=te.var("n")))
+    check(func, NATIVE.with_options(num_cores=2), batch=3)
+
+
+def test_infinities_and_nan_go_through_windows() -> None:
+    func = FUNCTIONS["max"]
+    made = apply(func, NATIVE)
+    assert isinstance(made, PrimFunc)
+    x = np.full((1, 1, 12, 12, LANES), -np.inf, np.float32)
+    x[0, 0, 5, 5] = np.inf
+    found = np.empty((1, 1, 6, 6, LANES), np.float32)
+    driver.compile(IRModule({"main": made}), NATIVE)(x, found)
+    assert np.isposinf(found[0, 0, 2:4, 2:4]).all() and np.isinf(found).all()
+    assert np.isposinf(found).sum() == 4 * LANES
+
+
+@pytest.mark.parametrize(
+    ("func", "reason"),
+    [
+        (pool(image(LANES, 30, 30), topi.nn.avg_pool2d, 20, 1), "no small window"),
+        (depthwise(image(LANES, 6, te.var("w"))), "symbolic"),
+        (
+            te.create_prim_func([x := te.placeholder((1, 3, 8, 8)), topi.nn.max_pool2d(x, 2)]),
+            "no axis of blocks",
+        ),
+    ],
+    ids=["large window", "symbolic columns", "plain"],
+)
+def test_refusals(func: PrimFunc, reason: str) -> None:
+    made = apply(func, NATIVE)
+    assert isinstance(made, str) and reason in made
