@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.choices import choose, is_exploring
@@ -63,6 +63,8 @@ _TRANSPOSE_STEPS, _GROUP_STEPS = 24, 8
 _WORTHWHILE = 8
 # Uses of an element that packing it in the call costs.
 _PACK_USES = 24
+# What a search is offered beside the best tile comes after it.
+_AFTER_BEST = 0.999
 
 
 @dataclass(frozen=True)
@@ -236,16 +238,15 @@ def _plans_along(
 
     lanes, registers = target.vector_lanes(32), target.vector_registers
     heights = (14,) if contiguous else (14, 12, 8, 4)
-    if is_exploring():
-        heights = (14, 12, 10, 8, 6, 4)
-        ranked = [rank_tiles(row, vector, lanes, registers, most_rows=most) for most in heights]
-        tiles = [tile for found in ranked for tile in found[:3]]
-    else:
-        tiles = [choose_tile(row, vector, lanes, registers, most_rows=most) for most in heights]
-        tiles = [max(tiles, key=promise)]
+    tiles = [choose_tile(row, vector, lanes, registers, most_rows=most) for most in heights]
+    best = max(tiles, key=promise)
     uses = work_of(rows)
     worth = 1.0 if panel.buffer in constants else uses / (uses + _PACK_USES)
-    made = {(t.rows, t.columns): Tile(t.rows, t.columns, worth * promise(t)) for t in tiles}
+    made = {(best.rows, best.columns): replace(best, score=worth * promise(best))}
+    for most in range(14, 3, -2) if is_exploring() else ():
+        for tile in rank_tiles(row, vector, lanes, registers, most_rows=most)[:3]:
+            score = worth * min(promise(tile), _AFTER_BEST * promise(best))
+            made.setdefault((tile.rows, tile.columns), replace(tile, score=score))
     return [
         Plan(dot, reduce, row, vector, tile, panel, word, not contiguous) for tile in made.values()
     ]
