@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -289,3 +290,28 @@ def test_affinity(code: Library) -> None:
     finally:
         runtime.set_thread_affinity("none")
     assert all(cpus == before for cpus in _cpus_of_workers()) or len(before) == 1
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_workers_that_sleep_are_woken_elsewhere(code: Library) -> None:
+    """They stay off the CPU of the thread that wakes them, wherever that one has moved."""
+    before = set(os.sched_getaffinity(0))
+    runtime.set_num_threads(2)
+    launch(code, "count", 2, 2)
+    try:
+        for cpu in sorted(before)[:2] * 2:
+            os.sched_setaffinity(0, {cpu})
+            os.sched_setaffinity(0, before)  # stays where it is for now
+            time.sleep(0.002)  # longer than workers spin
+            assert (launch(code, "count", 2, 2)[1] == 1).all()
+            assert any(len(cpus) == len(before) - 1 for cpus in _cpus_of_workers())
+        with_many = len(before) + 1
+        runtime.set_num_threads(with_many)
+        launch(code, "count", with_many, with_many)
+        time.sleep(0.002)
+        assert (launch(code, "count", with_many, with_many)[1] == 1).all()
+    finally:
+        os.sched_setaffinity(0, before)
+        runtime.set_thread_affinity("none")
+        runtime.set_num_threads(0)
+    assert all(cpus == before for cpus in _cpus_of_workers())

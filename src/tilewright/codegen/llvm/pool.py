@@ -27,6 +27,10 @@ worker t to CPU ``cpus[t % count]``, those to come as well; with ``count`` 0 wor
 caller may. It returns 0, or -1 if the system refused. The thread that launches is never bound: it
 is thread 0, for which ``cpus[0]`` is left free.
 
+Workers that aren't bound stay off the CPU of the thread that wakes them, if there are CPUs enough.
+Without that, the kernel of a virtual machine, to which an idle CPU may look like one that is taken
+away, wakes them on the waker's own CPU and leaves them there for some milliseconds.
+
 In a process all JIT-compiled modules share one pool; an exported library carries its own.
 Linux on x86-64 and AArch64.
 """
@@ -89,6 +93,7 @@ _TEXT = r"""
 @tw.tids = internal global [MAXT x i32] zeroinitializer, align 4
 @tw.places = internal global [MAXT x i32] zeroinitializer, align 4
 @tw.place_count = internal global i32 0, align 4  ; 0: workers aren't bound
+@tw.avoids = internal global [MAXT x i32] zeroinitializer, align 4  ; CPU + 1 that t stays off
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
@@ -96,6 +101,7 @@ declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @__register_atfork(ptr, ptr, ptr, ptr)
 declare i32 @sched_getaffinity(i32, i64, ptr)
 declare i32 @sched_setaffinity(i32, i64, ptr)
+declare i32 @sched_getcpu()
 declare i32 @clock_gettime(i32, ptr)
 declare i64 @syscall(i64, ...)
 declare void @PAUSE(PAUSE_TYPE)
@@ -199,6 +205,68 @@ out:
   ret i32 0
 }
 
+; Let a worker go where the caller may, but not to `cpu` unless the CPUs are fewer than `least`.
+define internal void @tw.leave(i32 %tid, i32 %cpu, i32 %least) noinline optnone nounwind {
+entry:
+  %set = alloca [128 x i64], align 8
+  call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 1024, i1 false)
+  %rc = call i32 @sched_getaffinity(i32 0, i64 1024, ptr %set)
+  %cpus = call i32 @tw.cpus()
+  %few = icmp ult i32 %cpus, %least
+  br i1 %few, label %move, label %clear
+clear:
+  %word = lshr i32 %cpu, 6
+  %bit = and i32 %cpu, 63
+  %bit64 = zext i32 %bit to i64
+  %mask = shl i64 1, %bit64
+  %rest = xor i64 %mask, -1
+  %wp = getelementptr i64, ptr %set, i32 %word
+  %old = load i64, ptr %wp
+  %new = and i64 %old, %rest
+  store i64 %new, ptr %wp
+  br label %move
+move:
+  %rc2 = call i32 @sched_setaffinity(i32 %tid, i64 1024, ptr %set)
+  ret void
+}
+
+; With the lock held, before workers are woken: keep those of a launch of T off the caller's CPU.
+define internal void @tw.keep_apart(i64 %T) nounwind noinline {
+entry:
+  %count = load atomic i32, ptr @tw.place_count monotonic, align 4
+  %bound = icmp ne i32 %count, 0
+  br i1 %bound, label %out, label %ask
+ask:
+  %cpu = call i32 @sched_getcpu()
+  %known = icmp ult i32 %cpu, CPUS
+  br i1 %known, label %start, label %out
+start:
+  %mark = add i32 %cpu, 1
+  %least = trunc i64 %T to i32
+  br label %worker
+worker:
+  %t = phi i64 [ 1, %start ], [ %t1, %next ]
+  %ap = getelementptr i32, ptr @tw.avoids, i64 %t
+  %a = load atomic i32, ptr %ap monotonic, align 4
+  %same = icmp eq i32 %a, %mark
+  br i1 %same, label %next, label %look
+look:
+  %tp = getelementptr i32, ptr @tw.tids, i64 %t
+  %tid = load atomic i32, ptr %tp monotonic, align 4
+  %lives = icmp ne i32 %tid, 0
+  br i1 %lives, label %move, label %next
+move:
+  call void @tw.leave(i32 %tid, i32 %cpu, i32 %least)
+  store atomic i32 %mark, ptr %ap monotonic, align 4
+  br label %next
+next:
+  %t1 = add i64 %t, 1
+  %again = icmp ult i64 %t1, %T
+  br i1 %again, label %worker, label %out
+out:
+  ret void
+}
+
 define i32 @tw_set_affinity(ptr %cpus, i32 %count) noinline optnone nounwind {
 entry:
   %set = alloca [128 x i64], align 8
@@ -238,6 +306,8 @@ free:
   br label %moved
 moved:
   %rc3 = phi i32 [ %rc1, %bind ], [ %rc2, %free ]
+  %ap = getelementptr i32, ptr @tw.avoids, i64 %t
+  store atomic i32 0, ptr %ap monotonic, align 4
   %bad = or i32 %failed, %rc3
   br label %next
 next:
@@ -314,6 +384,7 @@ define internal void @tw.after_fork() noinline optnone nounwind {
   store i32 0, ptr @tw.waiting
   store i64 1, ptr @tw.workers
   call void @llvm.memset.p0.i64(ptr @tw.tids, i8 0, i64 TIDS_BYTES, i1 false)
+  call void @llvm.memset.p0.i64(ptr @tw.avoids, i8 0, i64 TIDS_BYTES, i1 false)
   %w = load i64, ptr @tw.job
   %n = lshr i64 %w, 10
   %n1 = add i64 %n, 1
@@ -472,6 +543,7 @@ publish:
   %asleep = icmp ne i32 %sl, 0
   br i1 %asleep, label %rouse, label %own
 rouse:
+  call void @tw.keep_apart(i64 %T)
   call void @tw.wake(ptr @tw.job)
   br label %own
 own:
@@ -609,6 +681,7 @@ def pool_ll(triple: str | None = None) -> str:
         "GETTID": gettid,
         "TIDS_BYTES": 4 * MAX_THREADS,
         "MAXT": MAX_THREADS,
+        "CPUS": MAX_CPUS,
     }
     for name, value in numbers.items():
         text = text.replace(name, str(value))
