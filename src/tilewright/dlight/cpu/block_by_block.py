@@ -11,6 +11,7 @@ import logging
 from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.cpu.blocks import (
     axes_of,
+    element_bits,
     inline_injective,
     is_injective,
     leaf_blocks,
@@ -18,11 +19,12 @@ from tilewright.dlight.cpu.blocks import (
     work_of,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.dlight.cpu.reduction import schedule_reduction
+from tilewright.dlight.cpu.reduction import come_from_afar, schedule_reduction
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 logger = logging.getLogger("tilewright.dlight")
 
@@ -81,6 +83,11 @@ def _schedule_together(sch: Schedule, first: BlockRV, rv: BlockRV, target: Targe
     sch.reorder(*rows, *(axis.loop for axis in axes if axis.is_reduce))
     row = rows[0] if len(rows) == 1 else sch.fuse(*rows)
     sch.reverse_compute_at(rv, row)
+    width = work_of([axis for axis in axes if axis.is_reduce]) * element_bits(sch.get(first)) // 8
+    # Long rows would push each other out of the nearest cache.
+    fetched = 2 * width <= target.l1_bytes and come_from_afar(sch, (first, rv), target)
     for block in (first, rv):
         schedule_reduction(sch, block, target, skip=1)
     parallelize(sch, [row], target, 2 * work_of(axes))
+    if fetched:
+        sch.annotate(row, PREFETCH_NEXT, 1)

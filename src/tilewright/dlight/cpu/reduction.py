@@ -26,6 +26,7 @@ from tilewright.dlight.cpu.blocks import (
     loads_of,
     parallelize,
     reads_along,
+    size_of,
     stores_of,
     stride_of,
     work_of,
@@ -117,6 +118,13 @@ def _vectorize(
         return _row(sch, rv, spatial, reduce, lanes, skip, producer)
     sch.decompose_reduction(rv, reduce[0].loop)
     return outer
+
+
+def come_from_afar(sch: Schedule, blocks: Sequence[BlockRV], target: Target) -> bool:
+    """Whether rows are read from beyond the near caches, so that the next ones may be fetched."""
+    given = {region.buffer for rv in blocks for region in sch.get(rv).reads}
+    sizes = (size_of(buffer) for buffer in given & set(sch.mod["main"].buffers))
+    return any(size is not None and 2 * size >= target.l2_bytes for size in sizes)
 
 
 # ---- columns --------------------------------------------------------------------------------

@@ -19,13 +19,12 @@ from tilewright.dlight.cpu.blocks import (
     leaf_blocks,
     loads_of,
     parallelize,
-    size_of,
     stores_of,
     stride_of,
     work_of,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.dlight.cpu.reduction import schedule_reduction
+from tilewright.dlight.cpu.reduction import come_from_afar, schedule_reduction
 from tilewright.ir import Expr, FloorDiv, as_int
 from tilewright.target import Target
 from tilewright.tir import Block
@@ -65,7 +64,7 @@ class RowWise(ScheduleRule):
             outer = [sch.fuse(*outer)]
         for rv in reversed(blocks[:-1]):
             sch.compute_at(rv, outer[-1])
-        work = work_of(axes)
+        work, afar = work_of(axes), come_from_afar(sch, blocks, target)
         waiting: BlockRV | None = None
         for rv in blocks:
             if is_injective(sch, rv):
@@ -82,16 +81,9 @@ class RowWise(ScheduleRule):
             waiting = None
         self._elements(sch, last, target, len(outer), together > 1)
         row = parallelize(sch, sch.get_loops(last)[: len(outer)], target, 4 * work)
-        afar = self._comes_from_afar(sch, blocks, target)
         if row is not None and choose("row_wise.prefetch", (afar, not afar)):
             sch.annotate(row, PREFETCH_NEXT, 1)
         return sch
-
-    def _comes_from_afar(self, sch: Schedule, blocks: list[BlockRV], target: Target) -> bool:
-        """Whether rows are read from beyond the near caches, while others are computed."""
-        given = {region.buffer for rv in blocks for region in sch.get(rv).reads}
-        sizes = (size_of(buffer) for buffer in given & set(sch.mod["main"].buffers))
-        return any(size is not None and 2 * size >= target.l2_bytes for size in sizes)
 
     def _together(
         self,
