@@ -132,7 +132,6 @@ class ModuleEmitter:
         signature = self.signatures[name]
         emitter = FunctionEmitter(self, name)
         emitter.noalias = set(signature.noalias)
-        emitter.effects.calls = signature.calls
         params = []
         checks = []
         for index, (expr, (_, kind)) in enumerate(

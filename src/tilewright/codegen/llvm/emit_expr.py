@@ -153,6 +153,13 @@ class ExprEmitter(Writer, Visitor):
 
     # ---- leaves
 
+    def define(self, symbol: Any, operand: str) -> None:
+        """Give a variable its value, at the present scope if the operand is new."""
+        if self.values.get(symbol, operand) != operand:
+            for scope in self.scopes:  # another value than when they were found
+                scope.places.clear()
+        self.values[symbol] = operand
+
     def lookup(self, symbol: Any) -> str | None:
         """Return the operand that a variable stands for; outlined functions capture here."""
         return self.values.get(symbol)
@@ -675,7 +682,7 @@ class ExprEmitter(Writer, Visitor):
     # ---- calls and lets
 
     def visit_Let(self, node: Let) -> str:
-        self.values[node.var] = self.visit(node.value)
+        self.define(node.var, self.visit(node.value))
         return str(self.visit(node.body))
 
     def visit_Call(self, node: Call) -> str:

@@ -16,10 +16,14 @@ from tilewright.codegen.llvm.types import (
 )
 from tilewright.ir import (
     INDEX,
+    Add,
     Broadcast,
+    Call,
     Expr,
     IntImm,
+    Let,
     Ramp,
+    contains,
     dtypes,
 )
 from tilewright.support.errors import CodegenError
@@ -32,13 +36,42 @@ CACHE_LINE = 64
 _NEAR = 8
 
 
+#: An index with one of these may have another value later, or another operand stand for it.
+_may_change = contains(BufferLoad, Call, Let)
+
+
 class MemoryEmitter(ExprEmitter):
     """Emits expressions that read memory, and stores, into one function."""
 
     def pointer(self, buffer: Buffer, index: Expr) -> str:
-        """Return the address of an element; parts known further out are added further out."""
-        pointer = self.visit(buffer.data)
+        """Return the address of an element; parts known further out are added further out.
+
+        Copies of unrolled loops differ in a number that is added last: the rest of their addresses
+        is found once for each scope.
+        """
         element = memory_type(buffer.dtype)
+        rest, number = index, 0
+        if type(index) is IntImm:
+            pointer, number = self.visit(buffer.data), index.value
+        else:
+            if type(index) is Add and type(index.b) is IntImm and index.dtype == INDEX:
+                rest, number = index.a, index.b.value
+            known = self.scopes[-1].places
+            key = (buffer.data, element, rest)
+            found = known.get(key)
+            if found is None:
+                found = self._place_of(buffer, element, rest)
+                if not _may_change(rest):
+                    known[key] = found
+            pointer, constant = found
+            number += constant
+        if not number:
+            return str(pointer)
+        return self.pure(f"getelementptr {element}, ptr {pointer}, i64 {number}", pointer)
+
+    def _place_of(self, buffer: Buffer, element: str, index: Expr) -> tuple[str, int]:
+        """The address of an element but for a constant distance, and that."""
+        pointer = self.visit(buffer.data)
         if index.dtype == INDEX:
             terms, constant = self.linear_terms(index)
         else:
@@ -59,10 +92,7 @@ class MemoryEmitter(ExprEmitter):
             pointer = self.pure(
                 f"getelementptr {element}, ptr {pointer}, i64 {total}", pointer, total
             )
-        if constant:
-            text = f"getelementptr {element}, ptr {pointer}, i64 {constant}"
-            pointer = self.pure(text, pointer)
-        return str(pointer)
+        return str(pointer), constant
 
     def visit_BufferLoad(self, node: BufferLoad) -> str:
         buffer = node.buffer

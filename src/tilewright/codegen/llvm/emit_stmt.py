@@ -15,7 +15,7 @@ from tilewright.codegen.llvm.emit_memory import MemoryEmitter
 from tilewright.codegen.llvm.moves import moved_as_bits
 from tilewright.codegen.llvm.types import memory_bytes, memory_type
 from tilewright.codegen.llvm.writer import Scope
-from tilewright.ir import Call, Expr, Var, as_int, dtypes, pre_order
+from tilewright.ir import EFFECTS, Call, Expr, Var, as_int, contains, dtypes, pre_order
 from tilewright.support.errors import CodegenError
 from tilewright.tir import (
     PARALLEL,
@@ -49,14 +49,14 @@ _IMPURE = ("update", "opaque")
 _HARMLESS = ("prefetch", "assume", "access_ptr", "address_of")
 
 
+_has_effects = contains(EFFECTS)
+
+
 class _Effects:
     """What statements write, and whether they call unknown code; remembered for loops."""
 
     def __init__(self) -> None:
         self.known: dict[Any, Effects] = {}
-        self.calls = (
-            True  # whether there may be calls of unknown code: else expressions are skipped
-        )
 
     def of(self, stmt: Stmt) -> Effects:
         found = self.known.get(stmt)
@@ -80,7 +80,7 @@ class _Effects:
                 and item.op.name not in _HARMLESS
             ):
                 opaque = True
-            if self.calls or not isinstance(item, (BufferStore, Evaluate)):
+            if isinstance(item, Stmt) or _has_effects(item):
                 stack.extend(item.child_nodes())
         made = self.known[stmt] = (frozenset(written), opaque)
         return made
@@ -98,10 +98,6 @@ class FunctionEmitter(MemoryEmitter):
         self.noalias: set[Var] = set()
         self._live_workspaces: list[str] = []
         self._stack_bytes = 0
-
-    def define(self, symbol: Any, operand: str) -> None:
-        """Give a variable its value, at the present scope if the operand is new."""
-        self.values[symbol] = operand
 
     # ---- simple statements
 

@@ -22,7 +22,7 @@ Lines = list[Any]  # of text and of nested lists of lines
 class Scope:
     """A loop body (``loop``), a branch (``if``) or the whole function (``function``)."""
 
-    __slots__ = ("kind", "loads", "opaque", "pre", "table", "written")
+    __slots__ = ("kind", "loads", "opaque", "places", "pre", "table", "written")
 
     def __init__(
         self, kind: str, written: frozenset[Any] = frozenset(), opaque: bool = False
@@ -31,6 +31,8 @@ class Scope:
         self.pre: Lines = []
         self.table: dict[str, str] = {}
         self.loads: dict[Any, dict[str, str]] = {}
+        # Addresses by buffer and index, but for a constant distance, which stands beside.
+        self.places: dict[Any, tuple[str, int]] = {}
         # What the body of a loop stores to, and whether it calls something unknown.
         self.written = written
         self.opaque = opaque

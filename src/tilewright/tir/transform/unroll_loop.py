@@ -291,11 +291,12 @@ def unrolled(loops: Sequence[For], body: Stmt, ranges: Mapping[Var, Bounds] | No
     nodes = list(pre_order(body))
     renew = any(isinstance(item, _DEFINING) for item in nodes)
     substituter = _FoldingSubstituter([loop.loop_var for loop in loops], nodes, ranges or {})
-    for numbers in product(*(range(as_int(loop.extent) or 0) for loop in loops)):
-        values = [
-            loop.min + const(number, loop.loop_var.dtype) for loop, number in zip(loops, numbers)
-        ]
-        made = substituter.copy(body, numbers, values)
+    turns = [
+        [(number, loop.min + number) for number in range(as_int(loop.extent) or 0)]
+        for loop in loops
+    ]
+    for turn in product(*turns):
+        made = substituter.copy(body, *zip(*turn))
         copies.append(renew_definitions(made) if renew and copies else made)
     return seq(copies)
 
@@ -316,8 +317,10 @@ class _FoldingSubstituter(Mutator):
         self.values: dict[Var, Expr] = {}
         # For each expression, a bit for each variable that it uses.
         self._uses: dict[Node, int] = {}
-        self._made: dict[tuple[Node, tuple[int, ...]], Any] = {}
-        self._numbers: dict[int, tuple[int, ...]] = {}
+        # What was made of expressions: by the variables that they use and their values, and those
+        # of the copy at hand.
+        self._made: dict[tuple[int, tuple[int, ...]], dict[Node, Any]] = {}
+        self._present: dict[int, dict[Node, Any]] = {}
         bits = {var: 1 << place for place, var in enumerate(variables)}
         for node in reversed(nodes):  # children come after their parents
             if isinstance(node, Expr):
@@ -336,10 +339,12 @@ class _FoldingSubstituter(Mutator):
             var: value.value for var, value in self.values.items() if type(value) is IntImm
         }
         places = range(len(numbers))
-        self._numbers = {
-            bits: tuple([numbers[place] for place in places if bits >> place & 1])
-            for bits in self._masks
-        }
+        for bits in self._masks:
+            key = bits, tuple([numbers[place] for place in places if bits >> place & 1])
+            made = self._made.get(key)
+            if made is None:
+                made = self._made[key] = {}
+            self._present[bits] = made
         return self.visit(body)
 
     def visit(self, node: Any) -> Any:
@@ -349,10 +354,10 @@ class _FoldingSubstituter(Mutator):
             return super().visit(node)
         if not used:
             return node
-        key = node, self._numbers[used]
-        made = self._made.get(key)
+        present = self._present[used]
+        made = present.get(node)
         if made is None:
-            made = self._made[key] = super().visit(node)
+            made = present[node] = super().visit(node)
         return made
 
     def visit_Var(self, node: Var) -> Any:
@@ -368,10 +373,11 @@ class _FoldingSubstituter(Mutator):
         rest, factors = found
         numeric = self._numeric
         number = sum([factor * numeric[var] for var, factor in factors.items()])
+        if type(rest) is IntImm:
+            return const(rest.value + number)
         if type(rest) is Add and type(rest.b) is IntImm:
-            number += rest.b.value
-            return rest.a if number == 0 else Add(rest.a, const(number))
-        return rest + number
+            rest, number = rest.a, number + rest.b.value
+        return Add(rest, const(number)) if number else rest
 
     visit_Add = visit_Sub = visit_Mul = _sum
 
