@@ -9,6 +9,7 @@ from tilewright.codegen.llvm.emit import emit_module
 from tilewright.driver import build, compile, lower
 from tilewright.ir import IRModule
 from tilewright.script import parse
+from tilewright.script import tir as T
 from tilewright.support.errors import CodegenError, TilewrightError
 from tilewright.target import Target
 
@@ -280,3 +281,49 @@ def main(A: T.Buffer((8, 8), "int64"), n: T.int64, C: T.Buffer((8, 8), "int64"))
     compile(parse(text))["main"](a, 7, c)
     i, j = np.indices((8, 8))
     np.testing.assert_array_equal(c, np.where(a > 0, i // 3 * 7 + j, i // 3 * 12))
+
+
+@T.prim_func
+def sizes_in_formulas(a: T.handle, b: T.handle):
+    n, m = T.int64(), T.int64()
+    A = T.match_buffer(a, (n * 4, m * 2 + n), "float32")
+    B = T.match_buffer(b, (n, 1), "float32")
+    for i in range(n):
+        B[i, 0] = A[i * 4, m] + T.cast(m, "float32")
+
+
+@T.prim_func
+def only_in_a_product(a: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n * 4 + 1,), "float32")
+    for i in range(n * 4 + 1):
+        A[i] = T.cast(n, "float32")
+
+
+@T.prim_func
+def two_unknown(a: T.handle):
+    n, m = T.int64(), T.int64()
+    A = T.match_buffer(a, (n * m,), "float32")
+    for i in range(n):
+        A[i * m] = T.float32(1)
+
+
+def test_sizes_follow_from_formulas_in_shapes() -> None:
+    a = np.zeros(13, "float32")
+    module = compile(only_in_a_product)
+    module(a)
+    np.testing.assert_array_equal(a, 3)
+    one = np.zeros(1, "float32")
+    module(one)
+    assert one[0] == 0
+    with pytest.raises(ValueError, match="extent"):
+        module(np.zeros(12, "float32"))
+    x = np.arange(8 * 12, dtype="float32").reshape(8, 12)
+    y = np.zeros((2, 1), "float32")
+    compile(sizes_in_formulas)(x, y)
+    np.testing.assert_array_equal(y[:, 0], x[[0, 4], 5] + 5)
+
+
+def test_sizes_that_do_not_follow_are_named() -> None:
+    with pytest.raises(CodegenError, match="'n', 'm' does not follow from the arguments"):
+        compile(two_unknown)

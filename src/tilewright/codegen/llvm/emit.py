@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.arith import detect_linear_equation
 from tilewright.codegen.llvm import workspace as _workspace  # noqa: F401 - the loader knows it
 from tilewright.codegen.llvm.binder import c_string
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
@@ -18,7 +19,7 @@ from tilewright.codegen.llvm.math import collect, emit_math, instruction_set
 from tilewright.codegen.llvm.parallel import emit_parallel
 from tilewright.codegen.llvm.signature import Signature, kernel_symbol, make_signature
 from tilewright.codegen.llvm.streaming import NONTEMPORAL, streaming_function
-from tilewright.ir import INDEX, IRModule, Var
+from tilewright.ir import INDEX, Expr, IRModule, Var, as_int, free_vars
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
 from tilewright.tir import For, PrimFunc
@@ -153,6 +154,7 @@ class ModuleEmitter:
             self.element_of_data[buffer.data] = buffer.dtype
             if isinstance(buffer.elem_offset, Var):
                 emitter.define(buffer.elem_offset, "0")
+        _solve_extents(emitter, name, checks)
         for expr, operand in checks:
             _check_extent(self, emitter, name, expr, operand)
         emitter.visit(func.body)
@@ -193,6 +195,39 @@ def function_attributes(target: Target) -> str:
 
 def _no_alias(func: PrimFunc) -> bool:
     return bool(func.attrs.get("tir.noalias", True))
+
+
+def _solve_extents(
+    emitter: FunctionEmitter, name: str, extents: Sequence[tuple[Expr, str]]
+) -> None:
+    """Find the variables that stand in formulas only: ``n`` where a shape has ``n * 4``.
+
+    A formula gives its variable a value if it is linear in that and all else in it is known. What
+    doesn't divide is noticed when the extent is checked against the formula.
+    """
+    left = list(extents)
+    while left:
+        unsolved = []
+        for expr, operand in left:
+            unknown = [var for var in free_vars(expr) if emitter.lookup(var) is None]
+            linear = detect_linear_equation(expr, unknown) if len(unknown) == 1 else None
+            factor = None if linear is None else as_int(linear[0])
+            if linear is not None and factor:
+                rest = emitter.visit(linear[1])
+                difference = emitter.pure(f"sub i64 {operand}, {rest}", operand, rest)
+                value = emitter.pure(f"sdiv i64 {difference}, {factor}", difference)
+                emitter.define(unknown[0], emitter.convert(value, INDEX, unknown[0].dtype))
+            elif unknown:
+                unsolved.append((expr, operand))
+        if len(unsolved) == len(left):
+            expr = left[0][0]
+            unknown = [var for var in free_vars(expr) if emitter.lookup(var) is None]
+            raise CodegenError(
+                f"{name}: the value of {', '.join(repr(var.name) for var in unknown)} does not "
+                f"follow from the arguments: the extent {expr!r} is not a multiple of one unknown "
+                "variable plus what is known; make it a parameter, or an extent of its own"
+            )
+        left = unsolved
 
 
 def _check_extent(
