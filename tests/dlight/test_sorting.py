@@ -152,8 +152,19 @@ def test_parallel_rows() -> None:
     assert any(loop.kind == "parallel" for loop in collect(mod["main"].body, For))
 
 
-def test_64_bit_elements_with_places_run_as_defined() -> None:
-    mod = check_topk(awkward(RNG, (2, 90), "int64"), 5, 1, True)
+@pytest.mark.parametrize("is_ascend", [True, False])
+def test_64_bit_integers_near_each_other(is_ascend: bool) -> None:
+    x = RNG.integers(-5, 60, (4, 301))
+    x[1] += 2**61
+    x[2] = 2**31 * RNG.integers(0, 2, 301)  # just too far
+    x[3, 7], x[3, 9] = -(2**63), 2**63 - 1
+    mod = check_topk(x, -1, 1, is_ascend)
+    assert block_names(mod) == {"sort_rows"}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "uint64"])
+def test_what_has_no_room_for_places_runs_as_defined(dtype: str) -> None:
+    mod = check_topk(awkward(RNG, (2, 90), dtype), 5, 1, True)
     assert block_names(mod) == {"sort"}
 
 

@@ -117,7 +117,7 @@ def define_sort(x: Tensor, options: SortOptions) -> tuple[Tensor, ...]:
         results.append(options.index_dtype)
 
     def body(operands: Sequence[Buffer], outputs: Sequence[Buffer]) -> Stmt:
-        return _Definition(operands[0], list(outputs), options).build()
+        return MergeSort(operands[0], list(outputs), options).build()
 
     name = "sort" if options.count is None else "topk"
     if options.returns == "indices":
@@ -125,8 +125,8 @@ def define_sort(x: Tensor, options: SortOptions) -> tuple[Tensor, ...]:
     return extern([shape] * len(results), [x], body, dtype=results, name=name)
 
 
-class _Definition:
-    """Writes the merge sort."""
+class MergeSort:
+    """Writes the merge sort: all of it, or what it does for one ``row`` with buffers ``alloc``."""
 
     def __init__(self, x: Buffer, outputs: list[Buffer], options: SortOptions) -> None:
         self.x, self.outputs, self.options = x, outputs, options
@@ -144,12 +144,18 @@ class _Definition:
         return block(
             "sort",
             [Axis(f"i{number}", extent) for number, extent in enumerate(extents)],
-            self._row,
-            [self.order, self.merged, self.width, self.left, self.right],
+            self.row,
+            self.alloc,
             {SORT: self.options.annotation()},
         )
 
-    def _row(self, *outer: Var) -> Stmt:
+    @property
+    def alloc(self) -> list[Buffer]:
+        """Buffers for a row."""
+        return [self.order, self.merged, self.width, self.left, self.right]
+
+    def row(self, *outer: Var) -> Stmt:
+        """Sort one row."""
         at = self.options.axis
 
         def place(index: Expr) -> tuple[Expr, ...]:

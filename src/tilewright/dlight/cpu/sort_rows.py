@@ -2,6 +2,9 @@
 
 Each row is turned into keys (:mod:`sort_keys`) in memory of its own, sorted there by
 :mod:`sort_network` and turned back.
+
+Places don't fit beside 64-bit integers, but beside what these have above the least of their row, if
+all are near each other, as numbers of experts or tokens are. Other rows are sorted as defined.
 """
 
 from __future__ import annotations
@@ -12,10 +15,22 @@ from dataclasses import dataclass
 from tilewright.arith import simplify
 from tilewright.dlight.cpu.sort_keys import KeyCoder, greatest, key_of, pack, place_of
 from tilewright.dlight.cpu.sort_network import SortNetwork, loop
-from tilewright.ir import Expr, Var, as_int, cast, ceildiv, const
-from tilewright.tir import VECTORIZED, Buffer, Stmt, decl_buffer, seq
-from tilewright.tir.building import Axis, block, load, store
-from tilewright.topi.sort import SortOptions
+from tilewright.ir import (
+    Expr,
+    ExprLike,
+    Var,
+    and_,
+    as_int,
+    call,
+    cast,
+    ceildiv,
+    const,
+    maximum,
+    minimum,
+)
+from tilewright.tir import VECTORIZED, Buffer, IfThenElse, Stmt, decl_buffer, seq
+from tilewright.tir.building import Axis, block, lanes_from, load, store
+from tilewright.topi.sort import MergeSort, SortOptions
 
 
 @dataclass(frozen=True)
@@ -79,6 +94,8 @@ def by_vectors(count: Expr, lanes: int, body: Callable[[Expr], Stmt]) -> Stmt:
 def give_packed(sorting: Sorting, packed: Buffer, row: Sequence[Expr], lanes: int) -> Stmt:
     """Store results from keys and places."""
     coder = sorting.coder(exact=False)
+    # Keys don't tell zeros apart, and may be less than elements by some number.
+    apart = coder.is_float or coder.bits == 64
 
     def index(i: Expr) -> Stmt:
         assert sorting.indices is not None
@@ -87,8 +104,7 @@ def give_packed(sorting: Sorting, packed: Buffer, row: Sequence[Expr], lanes: in
 
     def value(i: Expr) -> Stmt:
         assert sorting.values is not None
-        if coder.is_float:
-            # Keys don't tell zeros apart.
+        if apart:
             made = sorting.read(row, place_of(load(packed, i)))
         else:
             made = coder.decode(key_of(load(packed, i)))
@@ -98,7 +114,7 @@ def give_packed(sorting: Sorting, packed: Buffer, row: Sequence[Expr], lanes: in
     if sorting.indices is not None:
         stmts.append(by_vectors(sorting.count, lanes, index))
     if sorting.values is not None:
-        if coder.is_float:
+        if apart:
             stmts.append(loop("i", sorting.count, value))
         else:
             stmts.append(by_vectors(sorting.count, lanes, value))
@@ -118,8 +134,8 @@ class SortTiles:
             return "vector_bits is a power of two of at least 64"
         if self.tile < 1 or self.tile & (self.tile - 1) or self.tile % self.lanes(sorting):
             return "tile is a power of two and a multiple of the lanes"
-        if sorting.indices is not None and sorting.coder(exact=False).bits == 64:
-            return "places don't fit beside keys of 64 bits"
+        if sorting.indices is not None and sorting.x.dtype in ("float64", "uint64"):
+            return f"places don't fit beside {sorting.x.dtype}"
         return None
 
     def lanes(self, sorting: Sorting) -> int:
@@ -147,13 +163,65 @@ class SortRows:
         )
         self.keys = decl_buffer((self.vectors * self.lanes,), f"int{self.bits}", "keys")
         self.network = SortNetwork(self.keys, self.lanes, tiles.tile)
+        # Places beside 64-bit keys: the least and the greatest key, in the first lane at last.
+        self.narrows = self.packed and self.coder.bits == 64
+        self.least, self.most = (
+            decl_buffer((self.lanes,), "int64", name, scope="local") for name in ("least", "most")
+        )
+        outputs = [item for item in (sorting.values, sorting.indices) if item is not None]
+        self.otherwise = MergeSort(sorting.x, outputs, sorting.options)
 
     def build(self) -> Stmt:
         """Make the whole computation: one block over the rows."""
         alloc = [self.keys, self.network.registers]
+        if self.narrows:
+            alloc += [self.least, self.most, *self.otherwise.alloc]
         return block("sort_rows", self.sorting.axes(), self._row, alloc)
 
     def _row(self, *row: Var) -> Stmt:
+        if not self.narrows:
+            return self._by_network(row)
+        least, most = load(self.least, 0), load(self.most, 0)
+        # No difference overflows.
+        fits = and_(least >= -(2**62), most < 2**62, most - least < 2**31)
+        return seq(
+            self._range(row),
+            IfThenElse(fits, self._by_network(row), self.otherwise.row(*row)),
+        )
+
+    def _range(self, row: Sequence[Var]) -> Stmt:
+        """Find the least and the greatest key."""
+        lanes = self.lanes
+        whole = simplify(self.sorting.extent // lanes)
+
+        def start(lane: Expr) -> Stmt:
+            top = const(greatest(64), "int64")
+            return seq(store(self.least, top, lane), store(self.most, -top, lane))
+
+        def widen(i: Expr, lane: ExprLike) -> Stmt:
+            key = self.coder.encode(self.sorting.read(row, i))
+            return seq(
+                store(self.least, minimum(load(self.least, lane), key), lane),
+                store(self.most, maximum(load(self.most, lane), key), lane),
+            )
+
+        def vector(v: Expr) -> Stmt:
+            return loop("lane", lanes, lambda lane: widen(v * lanes + lane, lane), VECTORIZED)
+
+        all_lanes = lanes_from(0, lanes)
+        stmts = [
+            loop("lane", lanes, start, VECTORIZED),
+            loop("v", whole, vector),
+            loop("e", self.sorting.extent - whole * lanes, lambda e: widen(whole * lanes + e, 0)),
+        ]
+        for buffer, name in ((self.least, "min"), (self.most, "max")):
+            joined = load(buffer, all_lanes)
+            if lanes > 1:
+                joined = call(f"vector_reduce_{name}", joined, dtype="int64")
+            stmts.append(store(buffer, joined, 0))
+        return seq(*stmts)
+
+    def _by_network(self, row: Sequence[Var]) -> Stmt:
         sorting, lanes = self.sorting, self.lanes
         tile = self.network.tile
 
@@ -163,6 +231,8 @@ class SortRows:
 
         def encode(i: Expr) -> Stmt:
             key = self.coder.encode(sorting.read(row, i))
+            if self.narrows:
+                key = key - load(self.least, 0)
             if self.packed:
                 key = pack(key, i)
             return store(self.keys, key, i)

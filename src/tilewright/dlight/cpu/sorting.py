@@ -1,10 +1,9 @@
 """Sorting by rule: recognised as ``topi`` defines it, replaced by a kernel for the lengths.
 
-- rows of moderate length: :mod:`sort_rows`, a network of vector minima and maxima;
-- the first few of long rows: :mod:`top_k`, which looks at most elements only once or twice;
-- long rows: :mod:`sort_radix`.
+- whole rows: :mod:`sort_rows`, a network of vector minima and maxima;
+- the first few of long rows: :mod:`top_k`, which looks at most elements only once or twice.
 
-What no kernel is for (places of 64-bit elements) runs as the definition, rows in parallel.
+What no kernel is for (places of float64 elements) runs as the definition, rows in parallel.
 """
 
 from __future__ import annotations
