@@ -69,7 +69,7 @@ class Span(NamedTuple):
     """Neighbouring vectors: the first, and how many."""
 
     start: Expr
-    count: Expr
+    vectors: Expr
 
 
 class SortNetwork:
@@ -125,7 +125,7 @@ class SortNetwork:
     def _sort(self, span: Span) -> Stmt:
         """Sort what fits a cache."""
         runs = self._tiles(span, self._sorted_tile())
-        levels = _levels(span.count, self.tile)
+        levels = _levels(span.vectors, self.tile)
         if as_int(levels) == 0:
             return runs
 
@@ -148,14 +148,14 @@ class SortNetwork:
         def tile(t: Expr) -> Stmt:
             return self._in_registers(span.start + t * self.tile, body)
 
-        return loop("tile", span.count // self.tile, tile)
+        return loop("tile", span.vectors // self.tile, tile)
 
     def _mirrors(self, half: Expr, span: Span) -> Stmt:
         """Compare runs of ``half`` vectors with the mirror images of their neighbours."""
 
         def pair(p: Expr) -> Stmt:
             def pairs(stop: Expr) -> Stmt:
-                skipped = maximum(stop - span.count, 0)
+                skipped = maximum(stop - span.vectors, 0)
 
                 def exchange(i: Expr) -> Stmt:
                     low, high = stop - half * 2 + skipped + i, stop - 1 - skipped - i
@@ -165,7 +165,7 @@ class SortNetwork:
 
             return let("stop", (p + 1) * (half * 2), pairs)
 
-        return loop("pair", ceildiv(span.count, half * 2), pair)
+        return loop("pair", ceildiv(span.vectors, half * 2), pair)
 
     def _halves(self, steps: Expr, half: Expr, span: Span) -> Stmt:
         """So many steps, at half of ``half`` vectors and so on; two at a time."""
@@ -194,7 +194,7 @@ class SortNetwork:
 
         def group(g: Expr) -> Stmt:
             start = (g + first) * (distance * 2)
-            extent = maximum(minimum(distance, span.count - start - distance), 0)
+            extent = maximum(minimum(distance, span.vectors - start - distance), 0)
 
             def exchange(i: Expr) -> Stmt:
                 low = span.start + start + i
@@ -202,7 +202,7 @@ class SortNetwork:
 
             return loop("i", extent, exchange)
 
-        return loop("group", ceildiv(span.count, distance * 2) - first, group)
+        return loop("group", ceildiv(span.vectors, distance * 2) - first, group)
 
     def _quarter(self, distance: Expr, span: Span) -> Stmt:
         """Compare at twice a distance, then at it."""
@@ -219,7 +219,7 @@ class SortNetwork:
                 self._halve(distance, span, groups * 2),
             )
 
-        return let("groups", span.count // (distance * 4), whole)
+        return let("groups", span.vectors // (distance * 4), whole)
 
     def _exchange_four(self, first: Expr, distance: Expr) -> Stmt:
         places = [first + distance * n for n in range(4)]

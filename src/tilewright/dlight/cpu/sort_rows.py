@@ -215,7 +215,7 @@ class SortRows:
             loop("e", self.sorting.extent - whole * lanes, lambda e: widen(whole * lanes + e, 0)),
         ]
         for buffer, name in ((self.least, "min"), (self.most, "max")):
-            joined = load(buffer, all_lanes)
+            joined: Expr = load(buffer, all_lanes)
             if lanes > 1:
                 joined = call(f"vector_reduce_{name}", joined, dtype="int64")
             stmts.append(store(buffer, joined, 0))
