@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import cast
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.choices import preferring
@@ -341,9 +342,10 @@ def _input_transform(
     _in_registers(sch, [x, y, channel])
     _in_registers(sch, sch.get_loops(stages.input_rows)[depth + 4 :])
     if depth:
-        return down
-    parallelize(sch, [batch, down], target, PARALLEL_WORK)
-    return sch.get_loops(stages.input)[0]
+        return cast(LoopRV, down)
+    # Rows of tiles are padded one by one only where channels are in blocks.
+    shared = [batch, down] if _in_blocks(sch.get(stages.pad)) else [batch, down, across]
+    return parallelize(sch, shared, target, PARALLEL_WORK) or cast(LoopRV, down)
 
 
 def _pad(sch: Schedule, pad: BlockRV, down: LoopRV, plan: _Plan, target: Target) -> None:
@@ -351,7 +353,7 @@ def _pad(sch: Schedule, pad: BlockRV, down: LoopRV, plan: _Plan, target: Target)
 
     Vectors of channels that lie side by side already are copied row by row of tiles.
     """
-    if loads_of(sch.get(pad))[0].buffer.ndim == 5:
+    if _in_blocks(sch.get(pad)):
         sch.compute_at(pad, down, preserve_unit_loops=True)
         _, channel = sch.split(sch.get_loops(pad)[-1], [None, plan.lanes])
         sch.vectorize(channel)
@@ -370,6 +372,11 @@ def _pad(sch: Schedule, pad: BlockRV, down: LoopRV, plan: _Plan, target: Target)
             sch.reorder(vector, piece, column, channel)
             sch.unroll(column)
         parallelize(sch, [batch, row], target, PARALLEL_WORK)
+
+
+def _in_blocks(pad: Block) -> bool:
+    """Whether the input has its channels in blocks."""
+    return loads_of(pad)[0].buffer.ndim == 5
 
 
 def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:

@@ -41,11 +41,6 @@ def known(info: TensorStructInfo, name: str = "x") -> tuple[Expr, ...]:
     return info.shape
 
 
-def known_rank(info: TensorStructInfo) -> bool:
-    """Whether the shape of an operand is known."""
-    return info.has_shape
-
-
 @contextmanager
 def layout_errors() -> Iterator[None]:
     """Report what is wrong with a layout together with the call."""

@@ -9,7 +9,6 @@ from tilewright.arith import simplify
 from tilewright.ir import as_int
 from tilewright.relax.ops.common import (
     known,
-    known_rank,
     laid_out,
     layout_errors,
     padding_pairs,
@@ -129,12 +128,11 @@ def conv2d(
 
     Layouts with blocks of channels (``NCHW16c``, ``OIHW16i16o``) are those of ``topi.nn.conv2d``.
     """
-    if not (known_rank(data) and known_rank(weight)):
-        return _conv_shape(data, weight, strides, padding, dilation, groups, 2)
+    operands: tuple[Any, Any] = data, weight
     with layout_errors():
         x, y = image_layout("data", data_layout), image_layout("out", out_layout or data_layout)
         w = topi.nn.kernel_layout_of(kernel_layout, x, y)
-        image, kernel = plain_info(data, x, "data"), plain_info(weight, w, "weight")
+        image, kernel = plain_info(operands[0], x, "data"), plain_info(operands[1], w, "weight")
         info = _conv_shape(image, kernel, strides, padding, dilation, groups, 2)
         channels, filters = image.shape[1], kernel.shape[0]
         if not topi.nn.check_groups(channels, filters, groups, x.block("C"), y.block("C")):

@@ -172,8 +172,11 @@ class _LayoutConverter(FunctionRewriter):
         assert isinstance(info, TensorStructInfo)
         extents = now.extents(info.shape)
         if as_int(extents["H"]) == as_int(extents["W"]) == 1 and now.axes == "NCHW":
-            return reshape(operand, layout.shape(extents))  # the elements' order is the same
-        return layout_transform(operand, now.map_to(layout))
+            # The elements' order is the same.
+            made: RelaxExpr = reshape(operand, layout.shape(extents))
+        else:
+            made = layout_transform(operand, now.map_to(layout))
+        return made
 
     def convert_constant(self, constant: Constant, now: Layout, layout: Layout) -> Constant:
         if now == layout:
@@ -203,6 +206,7 @@ class _LayoutConverter(FunctionRewriter):
             value = self.plain(binding.value)
             super().rewrite_binding(binding.replace(value=value))
             return
+        assert isinstance(binding, VarBinding)
         made = self.converted(binding)
         if made is None:
             value = self.plain(binding.value)

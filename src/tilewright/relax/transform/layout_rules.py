@@ -8,7 +8,7 @@ call needs plain operands. Read by ``ConvertLayout``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -34,7 +34,7 @@ class Site:
 
     op: RelaxOp
     args: tuple[RelaxExpr, ...]
-    attrs: dict[str, Any]
+    attrs: Mapping[str, Any]
 
 
 class Operands(Protocol):
@@ -121,8 +121,8 @@ def joined(call: Site, view: Operands) -> Converted | None:
         size = layout.block("C")
         channels = [as_int(shape[1]) if shape and len(shape) == 4 else None for shape in shapes]
         if all(count is not None and count % size == 0 for count in channels):
-            made = Tuple(tuple(view.convert(item, layout) for item in parts.items))
-            return Converted(_with(call, [made], axis=axis), layout)
+            blocks = Tuple(tuple(view.convert(item, layout) for item in parts.items))
+            return Converted(_with(call, [blocks], axis=axis), layout)
     return None
 
 

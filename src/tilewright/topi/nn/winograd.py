@@ -19,7 +19,7 @@ in between are matrix products; the result comes back in the order of the input,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -196,10 +196,11 @@ def conv2d_winograd_without_weight_transform(
     )
     shape = made_layout.shape({"N": batch, "C": filters, "H": out[0], "W": out[1]})
     size = made_layout.block("C")
-    name = "conv2d_winograd"
-    if size == 1:
-        return compute(shape, lambda n, f, h, w: result(n, h, w, f), name=name, tag=name)
-    return compute(shape, lambda n, f, h, w, b: result(n, h, w, f * size + b), name=name, tag=name)
+    formula: Callable[..., Expr] = lambda n, f, h, w: result(n, h, w, f)
+    if size > 1:
+        formula = lambda n, f, h, w, b: result(n, h, w, f * size + b)
+    made: Tensor = compute(shape, formula, name="conv2d_winograd", tag="conv2d_winograd")
+    return made
 
 
 def _window_of(shape: Sequence[Any]) -> int:
