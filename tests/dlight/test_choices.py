@@ -39,6 +39,8 @@ FUNCTIONS = {
     "transpose": (lambda x: topi.transpose(x, (1, 0)), [(64, 48)]),
     "matrix times vector": (topi.nn.matmul, [(1, 96), (96, 80)]),
     "pointwise": (topi.nn.conv2d, [(1, 8, 24, 24), (12, 8, 1, 1)]),
+    "product": (topi.nn.matmul, [(37, 24), (24, 70)]),
+    "convolution": (lambda x, w: topi.nn.conv2d(x, w, padding=1), [(1, 5, 9, 11), (18, 5, 3, 3)]),
     "window": (lambda x: topi.nn.max_pool2d(x, 3, strides=2, padding=1), [(1, 3, 19, 17)]),
     "attention": (topi.nn.scaled_dot_product_attention, [(1, 2, 40, 8)] * 3),
     "attention, one query": (

@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.choices import choose, is_exploring, others_after, preferring
 from tilewright.dlight.cpu.blocks import (
     PARALLEL_WORK,
     Axis,
@@ -92,6 +93,8 @@ _COPY_USES, _TRANSPOSE_USES = 12, 40
 _COLUMNS, _VECTORS = 16, 4
 
 _NONE: Mapping[int, int] = {}
+# Tile widths that a search is offered, of each axis and way of packing.
+_OFFERED = 3
 # Iterations of a parallel loop per core that keep cores evenly busy.
 _TASKS_PER_CORE = 4
 
@@ -129,16 +132,22 @@ class TiledReduction(ScheduleRule):
         if lay_channels_close(sch, main, axes):
             axes = axes_of(sch, main) or []
         plans = rank_plans(sch.mod["main"], sch.get(main), axes, target)
+        step = 1
         if not plans:
             return NotApplicable("no operand is reused along an axis that can be vectorised")
         rows = join_rows(sch, main, axes, plans[0].row) if plans[0].transposed else None
         if rows is not None:
             axes, consumers = axes_of(sch, main) or [], sch.get_consumers(main)
-            plans = rank_plans(sch.mod["main"], sch.get(main), axes, target, row_step=rows)
+            step = rows
+            plans = rank_plans(sch.mod["main"], sch.get(main), axes, target, row_step=step)
         if plans[0].row is None and window_of(sch.get(main), axes) is not None:
             return NotApplicable("only a window is reused")
         taken = {rv.name for rv in (main, *consumers)}
         producers = [rv.name for rv in blocks if rv.name not in taken]
+        if is_exploring():
+            func, block = sch.mod["main"], sch.get(main)
+            wide = rank_plans(func, block, axes, target, widths=_OFFERED, row_step=step)
+            plans = preferring("tiled_reduction.plan", others_after(plans[0], wide))
         refusal = ""
         for plan in plans:
             attempt = sch.copy()
@@ -344,7 +353,8 @@ class _Tiling:
         at = fused if place < count else column_outer
         if panels is not None:
             self._schedule_panels(panels, at if count <= place + 1 else None)
-        if plan.packed is not None and self._streams():
+        streams = plan.packed is not None and self._streams()
+        if plan.packed is not None and choose("tiled_reduction.ahead", (streams, not streams)):
             sch.annotate(at, PREFETCH_NEXT, 1)
         # What is cut off is cut off by tests and masks, not by a kernel of its own.
         whole = [fused, *outer[count:written]] if self.phases else [at] if plan.padded else []
@@ -415,6 +425,10 @@ class _Tiling:
         inner = [column_inner]
         if self.row is not None:
             blocks = self._row_blocks(axes[self.row], [axis for axis in axes if axis.is_reduce])
+            tiles = -(-(axes[self.row].extent or 1) // plan.tile.rows)
+            divisors = [count for count in (1, 2, 4, 8) if tiles % count == 0]
+            if plan.constant and not self.phases:
+                blocks = choose("tiled_reduction.row_blocks", others_after(blocks, divisors))
             if blocks == 1:
                 row_outer, row_inner = sch.split(axes[self.row].loop, [None, plan.tile.rows])
             else:
@@ -470,6 +484,7 @@ def _run_in_parallel(
     """
     if target.num_cores == 1 or work < PARALLEL_WORK:
         return loops[0], 1
+    per_core = choose("tiled_reduction.tasks", others_after(_TASKS_PER_CORE, (1, 2, 16)))
     tasks, count = 1, 0
     for loop in loops:
         extent = as_int(sch.get(loop).extent)
@@ -477,7 +492,7 @@ def _run_in_parallel(
         if extent is None:
             break
         tasks *= extent
-        if tasks >= _TASKS_PER_CORE * target.num_cores:
+        if tasks >= per_core * target.num_cores:
             break
     fused = loops[0] if count == 1 else sch.fuse(*loops[:count])
     sch.parallel(fused)
