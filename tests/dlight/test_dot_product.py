@@ -254,6 +254,27 @@ def test_signed_convolution_with_bias() -> None:
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("size", [(7, 7), (5, 9), (1, 3)])
+def test_pixels_of_pointwise_convolutions_are_one_axis(
+    size: tuple[int, int], with_bias: bool
+) -> None:
+    x, w = te.placeholder((2, 12, *size), "uint8", "x"), te.placeholder((40, 12, 1, 1), "int8", "w")
+    bias = te.placeholder((40,), "int32", "bias")
+    total = topi.nn.conv2d(x, w, out_dtype="int32")
+    added = te.compute(total.shape, lambda n, f, h, v: total(n, f, h, v) + bias(f), "added")
+    made = added if with_bias else total
+    func = te.create_prim_func([x, w, bias, made]).with_attr(LAYOUT_FREE, [1])
+    found = scheduled(func)
+    assert size[0] == 1 or f"v2 // {size[1]}, v2 % {size[1]}" in found.script()
+    data, filters = numbers((2, 12, *size), "uint8"), numbers((40, 12, 1, 1), "int8", 1)
+    offsets, result = np.arange(40, dtype="int32"), np.zeros((2, 40, *size), "int32")
+    call(found, data, filters, offsets, result)
+    expected = _conv2d(data, filters, 1, 0, 1)
+    expected = expected + offsets[None, :, None, None] if with_bias else expected
+    np.testing.assert_array_equal(result, expected)
+
+
 CONVOLUTIONS = [
     # n, c, h, w, filters, kernel, stride, padding, dilation
     (1, 16, 7, 7, 20, 3, 1, 1, 1),

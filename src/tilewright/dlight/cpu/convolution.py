@@ -86,7 +86,7 @@ class PointwiseConvolution(ScheduleRule):
 
 
 def _plan(block: Block, target: Target) -> _Pointwise | NotApplicable:
-    if not _is_pointwise(block):
+    if not is_pointwise(block):
         return NotApplicable("no 1 x 1 convolution of stride one")
     _, filters, height, width = (as_int(item.dom.extent) for item in block.iter_vars[:4])
     if not (filters and height and width):
@@ -105,7 +105,7 @@ def _plan(block: Block, target: Target) -> _Pointwise | NotApplicable:
     return _Pointwise(width, rows, pixels)
 
 
-def _is_pointwise(block: Block) -> bool:
+def is_pointwise(block: Block) -> bool:
     """Whether a block is ``y[n, f, h, w] += x[n, c, h, w] * k[f, c]``, unit axes aside.
 
     The input must be as large as the result: else neighbouring pixels don't lie side by side.

@@ -28,11 +28,13 @@ from tilewright.dlight.cpu.blocks import (
     inline_injective,
     is_injective,
     leaf_blocks,
+    loads_of,
     parallelize,
     stores_of,
     stride_of,
     work_of,
 )
+from tilewright.dlight.cpu.convolution import is_pointwise
 from tilewright.dlight.cpu.dot_operands import dot_operands
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.reduction import schedule_reduction
@@ -45,7 +47,7 @@ from tilewright.dlight.cpu.tiled_reduction import (
     _lay_columns_last,
     choose_tile,
 )
-from tilewright.ir import Expr, as_int, uses_var
+from tilewright.ir import Expr, FloorDiv, as_int, collect, uses_var
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
@@ -58,7 +60,7 @@ logger = logging.getLogger("tilewright.dlight")
 
 # Steps of the reduction that writing a tile through a buffer takes: element by element, and by
 # shuffles, if its rows come in groups of four.
-_TRANSPOSE_STEPS, _GROUP_STEPS = 24, 8
+_TRANSPOSE_STEPS, _GROUP_STEPS = 8, 5
 # Rows from which sums over one operand are worth computing to have the other one unsigned.
 _WORTHWHILE = 8
 # Uses of an element that packing it in the call costs.
@@ -94,6 +96,7 @@ class DotProductTile(ScheduleRule):
         consumers = sch.get_consumers(main)
         if len(consumers) > 1 or not all(is_injective(sch, rv) for rv in consumers):
             return NotApplicable("the sum has other consumers than one epilogue")
+        _flatten_pixels(sch, main)
         axes = axes_of(sch, main)
         if axes is None:
             return NotApplicable("the loops are not the axes")
@@ -149,6 +152,29 @@ def _unsigned(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> Sched
     made = [rv for rv in leaf_blocks(sch) if rv.name not in before and rv.name.startswith(stem)]
     inline_injective(sch)
     return _scheduled(sch, sch.get_block(main.name), sch.get_block(made[0].name), target)
+
+
+def _flatten_pixels(sch: Schedule, main: BlockRV) -> None:
+    """Make rows and columns of a 1 x 1 convolution one axis, so that tiles fit all of an image."""
+    block = sch.get(main)
+    if not is_pointwise(block):
+        return
+    width = as_int(block.iter_vars[3].dom.extent)
+    if width is None:
+        return
+    consumers = sch.get_consumers(main)
+    epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
+    (data, _) = loads_of(block)
+    buffers = [region.buffer for region in sch.get(main).reads]
+    copy = sch.cache_read(main, buffers.index(data.buffer), "global")
+
+    def flat(n: Expr, c: Expr, h: Expr, w: Expr, *rest: Expr) -> tuple[Expr, ...]:
+        return (n, c, h * width + w, *rest)
+
+    for rv in (copy, main):
+        sch.transform_layout(rv, ("write", 0), flat)
+    for rv in (copy, main, epilogue):
+        sch.transform_block_layout(rv, flat)
 
 
 # ---- choosing -------------------------------------------------------------------------------
@@ -494,4 +520,11 @@ def _schedule_tile(
     else:
         _in_registers(sch, sch.get_loops(copy)[depth:])
         _in_registers(sch, sch.get_loops(epilogue)[depth:])
-    parallelize(sch, outer, target, 2 * work_of(axes))
+    # A fused loop would hide that pixels of several rows of an image lie side by side.
+    together = outer[:-1] if _mixes_rows(sch.get(epilogue)) else outer
+    parallelize(sch, together, target, 2 * work_of(axes))
+
+
+def _mixes_rows(epilogue: Block) -> bool:
+    """Whether what is written has quotients among its indices."""
+    return any(collect(index, FloorDiv) for index in stores_of(epilogue)[0].indices)
