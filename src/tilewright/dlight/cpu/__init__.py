@@ -15,6 +15,7 @@
 - ``TiledReduction``: contractions with reuse (matmul, convolution): register tiles.
 - ``SlidingWindow``: small windows without other reuse (depthwise convolution, pooling).
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
+- ``LayoutConversion``: images that lose their blocks of channels.
 - ``BlockByBlock``: anything else: every block parallel and vectorised on its own.
 """
 
@@ -30,6 +31,7 @@ from tilewright.dlight.cpu.convolution import PointwiseConvolution
 from tilewright.dlight.cpu.dot_product import DotProductTile
 from tilewright.dlight.cpu.grouped_reduction import GroupedReduction
 from tilewright.dlight.cpu.int4_dot import Int4Dot
+from tilewright.dlight.cpu.layout_conversion import LayoutConversion
 from tilewright.dlight.cpu.matrix_vector import MatrixVector
 from tilewright.dlight.cpu.quotient_axes import QuotientAxes
 from tilewright.dlight.cpu.row_wise import RowWise
@@ -47,6 +49,7 @@ __all__ = [
     "FusedAttention",
     "GroupedReduction",
     "Int4Dot",
+    "LayoutConversion",
     "MatrixVector",
     "Plan",
     "PointwiseConvolution",
@@ -85,5 +88,6 @@ def rules() -> tuple[ScheduleRule, ...]:
         *contractions,
         SlidingWindow(),
         RowWise(),
+        LayoutConversion(),
         BlockByBlock(),
     )

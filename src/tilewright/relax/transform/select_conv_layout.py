@@ -31,8 +31,8 @@ MODES = ("auto", "NCHW", "NCHWc")
 # Cycles per element of image and result that convolutions save (measured, Zen 5): windows gather
 # and transpose where points (1 x 1) read and write vectors of pixels in either layout.
 _WINDOW_GAIN, _POINT_GAIN = 0.15, 0.03
-# Cycles per element of a conversion to blocks, and of one back.
-_TO_BLOCKS, _FROM_BLOCKS = 0.5, 2.5
+# Cycles per element of a conversion.
+_CONVERSION = 0.5
 # Up to so many channels are one block if vectors don't divide them.
 _MOST_CHANNELS = 64
 
@@ -172,10 +172,8 @@ def _gain(call: RelaxCall) -> float:
 
 def _conversion_cycles(function: Function) -> float:
     """Cycles of the conversions in a graph."""
-    cycles = 0.0
-    for binding in function.bindings:
-        value = binding.value
-        if isinstance(value, RelaxCall) and is_call_to(value, "layout_transform"):
-            back = _is_image(value)
-            cycles += _elements(value) * (_FROM_BLOCKS if back else _TO_BLOCKS)
-    return cycles
+    return _CONVERSION * sum(
+        _elements(binding.value)
+        for binding in function.bindings
+        if is_call_to(binding.value, "layout_transform")
+    )
