@@ -67,3 +67,22 @@ def test_embedding_fused_with_a_sum() -> None:
         lambda t, p, i: topi.add(topi.take(t, i, 0), p), table, positions, tokens, cores=2
     )
     np.testing.assert_array_equal(made, table[tokens] + positions)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(("width", "count"), [(16, 500), (64, 33), (200, 12), (1, 90)])
+def test_rows_of_a_large_table_are_fetched_ahead(width: int, count: int, cores: int) -> None:
+    target = Target("native")
+    target = Target(f"llvm -mcpu={target.mcpu} -num-cores={cores} -l2=4096 -l3=8192")
+    table = RNG.standard_normal((5000, width)).astype("float32")
+    for tokens in (RNG.integers(-9, 5009, (2, count)), np.zeros((1, 1), "int64")):
+        t, i = te.placeholder(table.shape, name="t"), te.placeholder(tokens.shape, "int64", "i")
+        func = te.create_prim_func([t, i, topi.take(t, i, 0)])
+        mod = IRModule({"main": func})
+        mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(mod)
+        code = driver.compile(mod, target)
+        out = np.empty((*tokens.shape, width), "float32")
+        code["main"](table, tokens, out)
+        np.testing.assert_array_equal(out, np.take(table, tokens, 0, mode="clip"))
+        if width > 1 and tokens.size > 1:
+            assert "prefetch" in code.get_source("asm")

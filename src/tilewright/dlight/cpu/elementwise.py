@@ -19,7 +19,7 @@ from tilewright.dlight.cpu.blocks import (
     vector_extent,
     work_of,
 )
-from tilewright.dlight.cpu.lookup import schedule_lookup, shared_lookup
+from tilewright.dlight.cpu.lookup import fetch_looked_up_rows, schedule_lookup, shared_lookup
 from tilewright.dlight.cpu.transpose import (
     channels_of,
     schedule_channels,
@@ -76,6 +76,7 @@ def schedule_injective(
     stream_if_large(sch, rv, target, 2 if tiled else 1)
     if skip == 0:
         parallelize(sch, _enough(sch, outer, target), target, work)
+        fetch_looked_up_rows(sch, rv, target)
 
 
 def _enough(sch: Schedule, loops: Sequence[LoopRV], target: Target) -> Sequence[LoopRV]:

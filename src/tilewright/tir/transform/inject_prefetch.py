@@ -5,6 +5,8 @@ Read by the first tile alone, a panel would have to come faster from far memory 
 transfer is spread: each step of the loops inside asks for a small part of the next panel. The last
 iteration asks for what lies behind the operand, which touches nothing.
 
+What is looked up has its place from another buffer, where the next one's is known as well.
+
 A panel is one run of neighbours, or rows of them at a constant distance: such are asked for row by
 row, whatever the order in which the loops read them, because memory gives neighbours sooner.
 
@@ -15,6 +17,7 @@ fetched.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +28,13 @@ from tilewright.ir import (
     Var,
     as_int,
     call,
+    collect,
     const,
     dtypes,
     floordiv,
     floormod,
+    minimum,
+    substitute,
     uses_var,
 )
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -37,7 +43,7 @@ from tilewright.tir.stmt import PARALLEL, SERIAL, Allocate, Evaluate, For, Stmt,
 from tilewright.tir.transform.base import FunctionTransform
 
 #: Annotation of a loop whose next iteration's operand is to be fetched: 1 where a panel is one run
-#: of neighbours, 2 where it is rows of them.
+#: of neighbours, 2 where it is rows of them, 3 where its place is looked up.
 PREFETCH_NEXT = "pragma_prefetch_next"
 
 _LINE_BYTES = 64
@@ -45,6 +51,8 @@ _LINE_BYTES = 64
 _LEAST_BYTES, _MOST_LINES = 4096, 8
 #: Rows don't come by themselves, so more of their lines are worth it.
 _MOST_LINES_OF_ROWS = 32
+#: What is looked up is asked for so many bytes ahead, but at least one iteration.
+_LOOK_UP_BYTES = 4096
 #: Into all levels of the cache.
 _LOCALITY = 3
 
@@ -82,10 +90,15 @@ class _Injector(Mutator):
         if node.kind not in (SERIAL, PARALLEL):
             return node
         additions: dict[int, list[Stmt]] = {}
-        for panel in _panels(node):
-            fetches = (_fetches_of_rows if how == 2 else _fetches)(panel, node.loop_var)
-            additions.setdefault(id(panel.loops[-1]), []).extend(fetches)
-        return node.replace(body=_Adder(additions).visit(node.body))
+        own: list[Stmt] = []
+        for panel in _panels(node, by_look_up=how == 3):
+            if how == 3:
+                fetches = _fetches_by_look_up(panel, node)
+            else:
+                fetches = (_fetches_of_rows if how == 2 else _fetches)(panel, node.loop_var)
+            at = additions.setdefault(id(panel.loops[-1]), []) if panel.loops else own
+            at.extend(fetches)
+        return node.replace(body=seq(*own, _Adder(additions).visit(node.body)))
 
 
 class _Adder(Mutator):
@@ -103,11 +116,11 @@ class _Adder(Mutator):
         return made.replace(body=seq(*added, made.body)) if added else made
 
 
-def _panels(loop: For) -> list[_Panel]:
+def _panels(loop: For, *, by_look_up: bool) -> list[_Panel]:
     """The deepest load of each buffer that is there before the loop and depends on it.
 
     Of several the last: by then little of the panel itself is missing. To spread the transfer over
-    all of them was measured to be slower.
+    all of them was measured to be slower. What is looked up need not be in a loop inside.
     """
     found: dict[Buffer, _Panel] = {}
     own: set[Var] = set()
@@ -120,7 +133,8 @@ def _panels(loop: For) -> list[_Panel]:
             inside = (*inside, node)
             if serial:
                 loops = (*loops, node)
-        if isinstance(node, BufferLoad) and loops and uses_var(node.indices[0], {loop.loop_var}):
+        inner = bool(loops) or by_look_up
+        if isinstance(node, BufferLoad) and inner and uses_var(node.indices[0], {loop.loop_var}):
             known = found.get(node.buffer)
             if known is None or len(known.loops) <= len(loops):
                 found[node.buffer] = _Panel(node, loops, inside)
@@ -213,6 +227,30 @@ def _fetches_of_rows(panel: _Panel, var: Var) -> list[Stmt]:
             row, place = floordiv(at, const(in_row)), floormod(at, const(in_row))
         made.append(_fetch(buffer, base + row * rows.distance + place * line))
     return made
+
+
+def _fetches_by_look_up(panel: _Panel, loop: For) -> list[Stmt]:
+    """Each step asks for what the same step of a later iteration will read."""
+    buffer, index = panel.load.buffer, panel.load.indices[0]
+    places = [x for x in collect(index, BufferLoad) if uses_var(x, {loop.loop_var})]
+    if not places:
+        return []
+    width = dtypes.bytes_of(buffer.dtype)
+    inside = {item.loop_var: item for item in panel.inside if item not in panel.loops}
+    extents = [as_int(item.extent) for item in panel.inside]
+    if None in extents:
+        return []
+    row = math.prod(extent or 1 for extent in extents) * width
+    ahead = max(1, _LOOK_UP_BYTES // max(row, 1))
+    last = loop.min + loop.extent - 1
+    changes = {loop.loop_var: minimum(loop.loop_var + ahead, last)}
+    changes.update({var: item.min for var, item in inside.items()})
+    run = math.prod(as_int(item.extent) or 1 for item in inside.values()) * width
+    lines = -(-run // _LINE_BYTES)
+    if lines > _MOST_LINES_OF_ROWS:
+        return []
+    place = substitute(index, changes)
+    return [_fetch(buffer, place + line * (_LINE_BYTES // width)) for line in range(lines)]
 
 
 def _fetch(buffer: Buffer, index: Expr) -> Stmt:
