@@ -93,7 +93,7 @@ def load_or(emitter: Any, node: BufferLoad, tests: Sequence[Expr], other: Expr) 
     if mask == "splat (i1 true)":
         return str(emitter.visit(node))
     if mask == "splat (i1 false)":
-        return fill
+        return str(fill)
 
     def emit() -> str:
         emitted, count = emitter.mask

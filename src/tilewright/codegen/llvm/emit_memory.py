@@ -5,6 +5,8 @@ The part of the LLVM emitter between :mod:`emit_expr` and :mod:`emit_stmt`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.codegen.llvm.emit_expr import ExprEmitter
 from tilewright.codegen.llvm.emit_masked import store_apart
 from tilewright.codegen.llvm.streaming import STREAM_BYTES
@@ -50,12 +52,13 @@ class MemoryEmitter(ExprEmitter):
         is found once for each scope.
         """
         element = memory_type(buffer.dtype)
-        rest, number = index, 0
+        rest: Any = index
+        number = 0
         if type(index) is IntImm:
             pointer, number = self.visit(buffer.data), index.value
         else:
-            if type(index) is Add and type(index.b) is IntImm and index.dtype == INDEX:
-                rest, number = index.a, index.b.value
+            if type(index) is Add and type(rest.b) is IntImm and index.dtype == INDEX:
+                rest, number = rest.a, rest.b.value
             known = self.scopes[-1].places
             key = (buffer.data, element, rest)
             found = known.get(key)

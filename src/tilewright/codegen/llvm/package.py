@@ -8,7 +8,7 @@ one workload share theirs, and need no optimisation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,13 @@ def function_info(spec: FunctionSpec) -> FunctionInfo:
     return FunctionInfo(spec.name, tuple(arg.name for arg in spec.args), spec.written())
 
 
+@lru_cache(maxsize=64)
+def _wrappers(specs: tuple[FunctionSpec, ...]) -> tuple[str, str]:
+    """The wrappers of functions, the same for all candidates of a workload, and what they call."""
+    declared = "\n".join(dict.fromkeys(kernel_declaration(spec) for spec in specs))
+    return emit_ffi_wrappers(specs), declared
+
+
 def build_module(
     kernels: str,
     specs: Sequence[FunctionSpec],
@@ -88,11 +95,10 @@ def build_module(
     for spec in specs:
         if spec.kernel in SUPPORT_SYMBOLS:
             raise CodegenError(f"{spec.kernel!r} is the name of a support function; choose another")
-    wrappers = emit_ffi_wrappers(specs)
+    wrappers, declared = _wrappers(tuple(specs))
     text = f"{kernels}\n{wrappers}"
     options = dict(zip(("triple", "cpu", "features"), resolve_cpu(triple, cpu, features)))
     code = compile_cached(kernels, passes=passes, **options)
-    declared = "\n".join(dict.fromkeys(kernel_declaration(spec) for spec in specs))
     calls = compile_portable(f"{wrappers}\n{declared}\n", options["triple"], passes="O0")
     return Module(
         ModuleCode(

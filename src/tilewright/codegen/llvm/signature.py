@@ -25,7 +25,6 @@ class Signature:
     spec: FunctionSpec
     parameters: tuple[Expr, ...]
     noalias: frozenset[Var]
-    calls: bool  # whether the body calls foreign code
 
 
 def kernel_symbol(name: str) -> str:
@@ -42,7 +41,7 @@ def make_signature(name: str, func: PrimFunc) -> Signature:
     labels = [label for label, _ in spec.parameters()[len(func.params) :]]
     symbols = [abi["symbols"][label] for label in labels]
     noalias = frozenset(var for var in tensors if tensors.count(var) == 1)
-    return Signature(spec, (*tensors, *scalars, *symbols), noalias, bool(abi["calls"]))
+    return Signature(spec, (*tensors, *scalars, *symbols), noalias)
 
 
 def _argument(entry: dict[str, Any]) -> TensorArg | ScalarArg:

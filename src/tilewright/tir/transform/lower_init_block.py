@@ -19,6 +19,7 @@ from tilewright.tir.stmt import (
     UNROLLED,
     Block,
     BlockRealize,
+    BufferStore,
     For,
     IfThenElse,
     SeqStmt,
@@ -40,6 +41,9 @@ class _Rewriter(Mutator):
         self.taken: set[str] = set()
 
     def visit_Expr(self, node: Expr) -> Expr:
+        return node
+
+    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
 
     def visit_For(self, node: For) -> Any:

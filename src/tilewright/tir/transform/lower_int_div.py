@@ -18,6 +18,7 @@ from tilewright.ir import (
     call,
     contains,
     dtypes,
+    pre_order,
 )
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import For
@@ -29,12 +30,23 @@ class LowerIntDiv(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        if not _has_division(func.body):
+        # Only what holds a division is entered.
+        if not any(_may_truncate(item) for item in pre_order(func.body, _has_division)):
             return func
         return func.map_children(_Rewriter(function_analyzer(func)).visit)
 
 
 _has_division = contains(FloorDiv, FloorMod)
+
+
+def _may_truncate(node: Any) -> bool:
+    """Whether a node is a division that truncating makes cheaper if its operands permit."""
+    if type(node) not in (FloorDiv, FloorMod):
+        return False
+    if dtypes.lanes_of(node.dtype) > 1 or dtypes.kind_of(node.dtype) != "int":
+        return False
+    b = node.b
+    return not (isinstance(b, IntImm) and (b.value <= 0 or b.value & (b.value - 1) == 0))
 
 
 class _Rewriter(Mutator):
@@ -62,12 +74,8 @@ class _Rewriter(Mutator):
         return call(name, made.a, made.b) if cheap else made  # type: ignore[attr-defined]
 
     def _agree(self, node: Any) -> bool:
-        if dtypes.lanes_of(node.dtype) > 1 or dtypes.kind_of(node.dtype) != "int":
-            return False
-        b = node.b
-        if isinstance(b, IntImm) and (b.value <= 0 or b.value & (b.value - 1) == 0):
-            return False
         return bool(
-            self.analyzer.const_int_bound(node.a).min >= 0
-            and self.analyzer.const_int_bound(b).min >= 1
+            _may_truncate(node)
+            and self.analyzer.const_int_bound(node.a).min >= 0
+            and self.analyzer.const_int_bound(node.b).min >= 1
         )

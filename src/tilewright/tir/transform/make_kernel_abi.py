@@ -39,14 +39,14 @@ def kernel_abi(func: PrimFunc) -> dict[str, Any]:
     ``arguments`` has an entry per parameter: ``name`` and ``dtype``, for tensors also ``shape``
     (numbers, and names of symbols), ``strides`` in elements (``None``: compact), ``alignment`` in
     bytes and whether they are ``written``. ``symbols`` maps names to the variable or formula that
-    each stands for. ``calls`` tells whether the body calls code that nothing is known of.
+    each stands for.
 
     Raises ``LowerError`` for parameters that can't be checked when the function is called.
     """
     taken: set[str] = set()
     names: dict[Var, str] = {}
     symbols: dict[str, Expr] = {}
-    written, calls = _written(func)
+    written = _written(func)
     # Arguments get their names first: symbols give way.
     arg_names = [
         fresh_name(func.buffer_map[var].name if var in func.buffer_map else var.name, taken)
@@ -93,7 +93,7 @@ def kernel_abi(func: PrimFunc) -> dict[str, Any]:
                 "written": buffer.data in written,
             }
         )
-    return {"arguments": arguments, "symbols": symbols, "calls": calls}
+    return {"arguments": arguments, "symbols": symbols}
 
 
 def _check_offset(buffer: Buffer) -> None:
@@ -108,20 +108,18 @@ def _check_offset(buffer: Buffer) -> None:
 _has_effects = contains(EFFECTS)
 
 
-def _written(func: PrimFunc) -> tuple[set[Var], bool]:
-    """Data variables that the body writes, and whether it calls code that may write more."""
+def _written(func: PrimFunc) -> set[Var]:
+    """Data variables that the body writes, or hands to code that may."""
     found: set[Var] = set()
-    calls = False
     # Only statements and what calls code are looked at: in most kernels that is the stores.
     for item in pre_order(func.body, lambda node: isinstance(node, Stmt) or _has_effects(node)):
         if type(item) is BufferStore:
             found.add(item.buffer.data)
         elif type(item) is Call and item.op.effect in ("opaque", "update"):
             # Such code may write to whatever it is given.
-            calls = True
             for inner in pre_order(item):
                 if isinstance(inner, Buffer):
                     found.add(inner.data)
                 elif type(inner) is Var and inner.dtype == "handle":
                     found.add(inner)
-    return found, calls
+    return found

@@ -33,7 +33,7 @@ from tilewright.tir.stmt import (
     IfThenElse,
     While,
 )
-from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.base import FunctionTransform, statements
 from tilewright.tir.transform.handover import Handover, hands_on
 from tilewright.tir.transform.kernels import is_block_tag, shared_by_threads
 
@@ -169,7 +169,8 @@ class _Finder:
                 match.source.buffer.data, match.source.buffer
             )
         before, parts = (self.written, self.renewed), [p for p in (block.init, block.body) if p]
-        stores = (item for part in parts for item in pre_order(part) if type(item) is BufferStore)
+        below = (item for part in parts for item in (part, *statements(part)))
+        stores = [item for item in below if type(item) is BufferStore]
         self.written = {self.of_data.get(s.buffer.data, s.buffer) for s in stores}
         conditional = node.predicate is not TRUE
         self.renewed = set() if self.conditions or conditional else self.surely_written(block)
@@ -233,6 +234,12 @@ class _Mover(Mutator):
         self.moved = moved
 
     def visit_Expr(self, node: Expr) -> Expr:
+        return node
+
+    def visit_BufferRegion(self, node: BufferRegion) -> BufferRegion:
+        return node
+
+    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
 
     def visit_For(self, node: For) -> Any:

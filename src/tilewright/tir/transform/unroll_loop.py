@@ -42,6 +42,7 @@ from tilewright.ir import (
     and_,
     as_int,
     const,
+    contains,
     dtypes,
     floordiv,
     floormod,
@@ -70,7 +71,7 @@ from tilewright.tir.stmt import (
     While,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.base import FunctionTransform, statements
 from tilewright.tir.transform.effects import memory_read
 from tilewright.tir.transform.fold_conditions import Bounds, decided
 
@@ -98,6 +99,9 @@ class UnrollLoop(FunctionTransform):
         return func.map_children(_Unroller(self.max_steps, marked).visit)
 
 
+_has_load = contains(BufferLoad)
+
+
 class _TileLoops:
     """Finds the loops that must be unrolled for register tiles to be registers."""
 
@@ -111,7 +115,7 @@ class _TileLoops:
         self.of_tile: dict[Any, set[For]] = {}
 
     def find(self, body: Stmt) -> set[For]:
-        for item in pre_order(body):
+        for item in (body, *statements(body)):
             if isinstance(item, Allocate) and self._is_tile(item.buffer):
                 self.tiles.add(item.buffer.data)
         if not self.tiles:
@@ -154,7 +158,8 @@ class _TileLoops:
                     if type(item) is Var and item in self.loops:
                         found.add(self.loops[item])
         for item in node.child_nodes():
-            self._walk(item, path)
+            if isinstance(item, Stmt) or _has_load(item):
+                self._walk(item, path)
 
     def _may_unroll(self, loop: For, loops: set[For], steps: dict[For, int]) -> bool:
         """Whether the copies made by unrolling ``loops`` stay few at this nest."""
@@ -206,6 +211,9 @@ class _Unroller(Mutator):
         self.ranges: dict[Var, Bounds] = {}  # of the loops around
 
     def visit_Expr(self, node: Expr) -> Expr:
+        return node
+
+    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
 
     def visit_SeqStmt(self, node: SeqStmt) -> Any:
@@ -370,7 +378,8 @@ class _FoldingSubstituter(Mutator):
         found = self._apart(node)
         if found is None:
             return self.visit_BinaryExpr(node)
-        rest, factors = found
+        rest: Any = found[0]
+        factors = found[1]
         numeric = self._numeric
         number = sum([factor * numeric[var] for var, factor in factors.items()])
         if type(rest) is IntImm:
