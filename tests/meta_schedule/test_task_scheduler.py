@@ -23,6 +23,7 @@ from tilewright.meta_schedule.task_scheduler import (
     TaskRecord,
     TaskScheduler,
 )
+from tilewright.meta_schedule.task_scheduler.finals import gain
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.runtime import Module
 from tilewright.support.errors import ScheduleError, TuneError
@@ -465,3 +466,11 @@ def test_the_batch_goes_to_whoever_is_ahead() -> None:
     assert batch(1e-3, 5e-3) == 0  # far behind
     assert batch(5e-3, 1e-3) >= 6
     assert batch(1e-3, 1.5e-3) >= 2
+
+
+def test_a_gain_shows_in_most_rounds_and_in_the_shortest() -> None:
+    assert gain([2.0, 2.0, 2.0], [1.0, 1.0, 1.0]) == 2.0
+    # Disturbed in two of three rounds; once it took as long as the other.
+    assert gain([4.0, 1.0, 4.0], [1.0, 1.0, 1.0]) == 1.0
+    # One lucky round.
+    assert gain([1.0, 1.0, 1.0], [1.0, 1.0, 0.5]) == 1.0
