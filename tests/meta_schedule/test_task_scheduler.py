@@ -420,8 +420,8 @@ def test_the_best_are_compared_in_turn_and_the_winner_is_used() -> None:
 
 
 def test_a_candidate_must_clearly_beat_the_rules() -> None:
-    for gain, wins in ((1.01, False), (1.04, True)):
-        slow, fast = 1e-3 * gain, 1e-3
+    for times, wins in ((1.01, False), (1.04, True)):
+        slow, fast = 1e-3 * times, 1e-3
         # The rule's schedule comes first, in the comparison as well.
         context, _, database = finals([2e-3, 1e-3], [slow, fast, slow, fast], rules=1)
         rule = context.rule_schedule()

@@ -94,9 +94,8 @@ def winner(
         return None
     best = min(times, key=lambda number: statistics.median(times[number]))
     base = next((number for number in times if entries[number].by_rule), None)
-    if base is not None and base != best:
-        if gain(times[base], times[best]) < 1.0 + margin:
-            best = base
+    if base is not None and base != best and gain(times[base], times[best]) < 1.0 + margin:
+        best = base
     return entries[best], replace(results[best], decided=True)
 
 
