@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from tests.meta_schedule.conftest import matmul
+from tilewright import te, topi
 from tilewright.meta_schedule.cost_model import AnalyticModel, CostModel, RandomModel, XGBModel
+from tilewright.meta_schedule.feature import candidate_evaluation
+from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.search_strategy.base import part
 from tilewright.meta_schedule.search_strategy.design import make_variants
 from tilewright.meta_schedule.space_generator import SpaceGenerator
+from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
 from tilewright.tir.schedule import Schedule
 
@@ -96,3 +101,22 @@ def test_models_by_name():
     assert CostModel.create("none") is None
     with pytest.raises(TuneError, match="analytic"):
         CostModel.create("analitic")
+
+
+def test_candidates_without_features_are_left_out(target):
+    heads = [te.placeholder((1, 1, 40, 8), "float32", name) for name in "QKV"]
+    out = topi.nn.scaled_dot_product_attention(*heads, causal_mask="TopLeft")
+    context = TuneContext(te.create_prim_func([*heads, out]), target=target)
+    assert context.rule_choices is not None
+    (rule,) = context.rule_choices.candidates(1)
+    plain = MeasureCandidate(Schedule(context.mod), context.args_info)
+    with pytest.raises(TuneError, match="is not known before the program runs"):
+        candidate_evaluation(context, rule)
+    learned = []
+
+    class Noting(RandomModel):
+        def learn(self, task, evaluations, seconds):
+            learned.append((len(evaluations), seconds))
+
+    Noting().update(context, [rule, plain], [RunnerResult((1e-3,)), RunnerResult((2e-3,))])
+    assert learned == [(1, [2e-3])]

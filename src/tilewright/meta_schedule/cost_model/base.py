@@ -5,6 +5,7 @@ A score is higher for a better candidate. Scores compare candidates of one task 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,14 @@ import numpy as np
 
 from tilewright.meta_schedule.feature import Evaluation, candidate_evaluation
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
-from tilewright.support.errors import TuneError
+from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
 
 if TYPE_CHECKING:
     from tilewright.meta_schedule.runner import RunnerResult
     from tilewright.meta_schedule.tune_context import TuneContext
+
+logger = logging.getLogger("tilewright.meta_schedule")
 
 
 class CostModel:
@@ -44,9 +47,19 @@ class CostModel:
         candidates: Sequence[MeasureCandidate],
         results: Sequence[RunnerResult],
     ) -> None:
-        """Learn from a measured batch."""
-        seconds = [median(result.run_secs) for result in results]
-        evaluations = [candidate_evaluation(context, item) for item in candidates]
+        """Learn from a measured batch.
+
+        Candidates that have no features, as loops of theirs depend on data, teach nothing.
+        """
+        evaluations: list[Evaluation] = []
+        seconds: list[float | None] = []
+        for candidate, result in zip(candidates, results):
+            try:
+                evaluations.append(candidate_evaluation(context, candidate))
+            except TilewrightError as error:
+                logger.info("task %s: no features: %s", context.task_name, error)
+                continue
+            seconds.append(median(result.run_secs))
         self.learn(context.hash, evaluations, seconds)
 
     def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> Any:
