@@ -6,6 +6,8 @@ Three forms, by what is contiguous:
   many are summed into memory, some rows at a time, so that rows are read as they lie.
 - *rows*: what is reduced is contiguous, and every lane of several vectors reduces a part of its
   own (``rfactor``), which hides the latency of the operation; the lanes are joined at the end.
+  Axes that lie side by side make one row. Short rows go together: their vectors hide the latency,
+  and one tree of shuffles joins the lanes of all (``JoinLanes``).
 - otherwise plain loops.
 
 If there are fewer results than threads, each thread reduces a part of the elements.

@@ -1,7 +1,9 @@
 """Softmax, norms and the like: several stages over the same rows, done row by row.
 
 All stages move under the outer loops that they share, so that a row is read from memory once and
-what lies between the stages stays in the nearest cache.
+what lies between the stages stays in the nearest cache. Short rows go some at a time: alone, each
+stage would wait for the last one's result. While rows are computed that come from beyond the near
+caches, the next ones are fetched.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.reduction import come_from_afar, schedule_reduction
 from tilewright.ir import Expr, FloorDiv, as_int
 from tilewright.target import Target
-from tilewright.tir import Block
+from tilewright.tir import Block, BufferLoad, BufferStore
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
@@ -139,8 +141,9 @@ def _arrange_axes(sch: Schedule, last: BlockRV) -> None:
     An axis whose members share a row by groups (``sum[c // 8]``) becomes two axes.
     """
     block = sch.get(last)
-    extents = [as_int(axis.dom.extent) for axis in block.iter_vars]
-    if None in extents:
+    known = [as_int(axis.dom.extent) for axis in block.iter_vars]
+    extents = [extent for extent in known if extent is not None]
+    if len(extents) != len(known):
         return
     place, members = _groups_of(block)
     first = len(extents) - _side_by_side(block, extents, len(extents) - place - 1)
@@ -173,18 +176,17 @@ def _groups_of(block: Block) -> tuple[int, int]:
     return -1, 1
 
 
-def _side_by_side(block: Block, extents: Sequence[int | None], most: int) -> int:
+def _side_by_side(block: Block, extents: Sequence[int], most: int) -> int:
     """How many of the last axes are one row of memory, in all that a block reads and writes."""
-    accesses = [(x.indices, x.buffer) for x in (*loads_of(block), *stores_of(block))]
+    accesses: list[BufferLoad | BufferStore] = [*loads_of(block), *stores_of(block)]
     strides = [
-        [stride_of(indices, buffer, axis.var) for axis in block.iter_vars]
-        for indices, buffer in accesses
+        [stride_of(x.indices, x.buffer, axis.var) for axis in block.iter_vars] for x in accesses
     ]
     count = 1
     while count < min(most, len(extents)):
         inner, outer = -count, -count - 1
         if any(
-            step[inner] is None or step[outer] != (step[inner] or 0) * (extents[inner] or 0)
+            step[inner] is None or step[outer] != (step[inner] or 0) * extents[inner]
             for step in strides
         ):
             break

@@ -75,7 +75,7 @@ def _join_of(value: Expr) -> _Join | None:
         return _Join(value.a, value.b, known[1], known[0])  # type: ignore[attr-defined]
     if type(value) is Select and type(value.condition) is GT:
         part, total = value.true_value, value.false_value
-        above = value.condition
+        above: Any = value.condition
         if expr_equal(above.a, part) and expr_equal(above.b, total):
             return _Join(total, part, _greater_number, None)
     return None
