@@ -85,6 +85,15 @@ def test_groups_are_weighed_one_by_one():
         assert chosen(mod)[1] == ["NCHW NCHW16c", "NCHW16c NCHW16c", "NCHW NCHW16c"]
 
 
+def test_vectors_that_are_half_empty_do_not_pay():
+    def chain(filters):
+        return graph(lambda x: op.mean(conv(conv(x, filters), filters, 2), (2, 3)), image)
+
+    image = tensor((1, 3, 20, 20))
+    assert chosen(chain(8))[1] == ["NCHW ", "NCHW "]
+    assert chosen(chain(16))[1] == ["NCHW NCHW16c", "NCHW16c NCHW16c"]
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype", "target"),
     [

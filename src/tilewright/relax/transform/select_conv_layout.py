@@ -25,13 +25,15 @@ from tilewright.relax.transform.convert_layout import ConvertLayout, Layouts, fi
 from tilewright.relax.transform.layout_rules import RULES
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
+from tilewright.topi.layout import layout_of
 
 MODES = ("auto", "NCHW", "NCHWc")
 
 # Cycles per element of image and result that convolutions save (measured, Zen 5): windows gather
 # and transpose where points (1 x 1) read and write vectors of pixels in either layout.
 _WINDOW_GAIN, _POINT_GAIN = 0.15, 0.03
-# Cycles per element of a conversion.
+# Multiply-adds of vectors per cycle, and cycles per element of a conversion.
+_MULTIPLY_ADDS = 2
 _CONVERSION = 0.5
 # Up to so many channels are one block if vectors don't divide them.
 _MOST_CHANNELS = 64
@@ -113,7 +115,7 @@ def _choose(
     for group in _groups(function, found.keys()):
         made = {key: found[key][1] for key in group}
         if mode == "auto":
-            gained = sum(_gain(found[key][0]) for key in group)
+            gained = sum(_gain(*found[key], target) for key in group)
             if gained <= _conversion_cycles(_converted(mod, made)[name]):  # type: ignore[arg-type]
                 continue
         wanted |= made
@@ -159,15 +161,18 @@ def _elements(value: RelaxExpr) -> int:
     return math.prod(as_int(extent) or 1 for extent in info.shape)
 
 
-def _gain(call: RelaxCall) -> float:
-    """Cycles that a convolution is expected to save with blocks."""
+def _gain(call: RelaxCall, layouts: Layouts, target: Target) -> float:
+    """Cycles that a convolution is expected to save with blocks; vectors may be part empty."""
     filters = call.args[1].struct_info
     assert isinstance(filters, TensorStructInfo)
-    moved = _elements(call.args[0]) + _elements(call)
-    if as_int(filters.shape[1]) == 1 and call.attrs["groups"] > 1:
+    taken, *window = (as_int(extent) or 1 for extent in filters.shape[1:])
+    if taken == 1 and call.attrs["groups"] > 1:
         return 0.0  # windows over single channels are as fast in either
-    points = [as_int(extent) for extent in filters.shape[2:]] == [1, 1]
-    return moved * (_POINT_GAIN if points else _WINDOW_GAIN)
+    lanes, block = target.vector_lanes(32), layout_of(layouts[-1]).block("C")
+    steps = _elements(call) * taken * math.prod(window) / (_MULTIPLY_ADDS * lanes)
+    empty = -(-block // lanes) * lanes / block - 1
+    moved = _elements(call.args[0]) + _elements(call)
+    return moved * (_POINT_GAIN if window == [1, 1] else _WINDOW_GAIN) - steps * empty
 
 
 def _conversion_cycles(function: Function) -> float:
