@@ -23,7 +23,7 @@ from tilewright.ir import dtypes
 from tilewright.meta_schedule.arg_info import TensorInfo, random_arguments
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.base import EvaluatorConfig, Reference, RunnerResult
-from tilewright.runtime import Module, from_numpy, measure, numpy_dtype, set_num_threads
+from tilewright.runtime import Module, Tensor, from_numpy, measure, numpy_dtype, set_num_threads
 
 LENGTH = struct.Struct("<q")
 
@@ -34,9 +34,9 @@ _TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 6e-
 # A candidate that is to be given up as slow gets so many calls or so much time before.
 _RACE_CALLS, _RACE_SECONDS = 20, 2e-3
 
-# In a race: how much of a measurement's time a turn takes, and after how many rounds a candidate
-# that takes so many times the best one's time is out.
-_BURST_SHARE, _ROUNDS_BEFORE_OUT, _FAR_BEHIND = 0.25, 3, 1.1
+# In a race: how much of a measurement's time a turn takes, how many rounds use the same memory, and
+# how many times the best one's time is too much.
+_BURST_SHARE, _SITTING, _FAR_BEHIND = 0.25, 4, 1.1
 
 
 def read_message(stream: BinaryIO) -> Any:
@@ -214,27 +214,38 @@ def race(
 ) -> list[RunnerResult]:
     """Check candidates, then time them in turn: what disturbs a round disturbs all of them.
 
-    Those that are far behind after some rounds are timed no more.
+    Every few rounds the arguments move to other memory, since some programs mind more than others
+    which pages they got. Those that are far behind even so are timed no more.
     """
     checked = [_checked(module, task, packed) for module, packed in entries]
-    calls = [
-        None if item.made is None else (_entry(module).ffi, _with(task.timing, item.made))
-        for (module, _), item in zip(entries, checked)
-    ]
+    functions = [_entry(module).ffi for module, _ in entries]
     seconds: list[list[float]] = [[] for _ in entries]
-    alive = [number for number, call in enumerate(calls) if call is not None]
+    alive = [number for number, item in enumerate(checked) if item.made is not None]
+    sittings: list[list[list[Any]]] = []  # kept, so that each has memory of its own
     for turn in range(rounds):
+        if turn % _SITTING == 0:
+            shared = _fresh(task.timing)
+            sittings.append([_with(shared, _fresh_packed(item.made)) for item in checked])
         for number in alive if turn % 2 == 0 else reversed(alive):
-            call = calls[number]
-            assert call is not None
-            seconds[number].append(_burst(*call, config.min_repeat_ms * _BURST_SHARE))
-        if turn + 1 >= _ROUNDS_BEFORE_OUT and alive:
+            burst = config.min_repeat_ms * _BURST_SHARE
+            seconds[number].append(_burst(functions[number], sittings[-1][number], burst))
+        if turn + 1 >= 2 * _SITTING and alive:
             best = min(_middle(seconds[number]) for number in alive)
-            alive = [n for n in alive if _middle(seconds[n]) <= _FAR_BEHIND * best]
+            alive = [n for n in alive if min(seconds[n]) <= _FAR_BEHIND * best]
     return [
         item.failure or RunnerResult(tuple(times), None, None, item.ratio)
         for times, item in zip(seconds, checked)
     ]
+
+
+def _fresh(arguments: Sequence[Any]) -> list[Any]:
+    """Copy arrays to other memory."""
+    return [from_numpy(np.array(x.numpy())) if isinstance(x, Tensor) else x for x in arguments]
+
+
+def _fresh_packed(packed: dict[int, Any] | None) -> dict[int, Any]:
+    positions = packed or {}
+    return dict(zip(positions, _fresh(list(positions.values()))))
 
 
 @dataclass(frozen=True)
