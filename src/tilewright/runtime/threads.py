@@ -52,7 +52,8 @@ def num_threads() -> int:
 def set_thread_affinity(cpus: str | Sequence[int]) -> None:
     """Bind the threads of parallel loops to CPUs.
 
-    ``"none"`` lets them run where the calling thread may. ``"cores"`` gives each thread one of
+    ``"none"`` lets them run where the calling thread may, though not on the CPU on which it wakes
+    them, if there are CPUs enough. ``"cores"`` gives each thread one of
     the CPUs that the calling thread may use, in order; a sequence of numbers, or text such as
     ``"0,2,4-7"``, names them. A calling thread takes part in its loops as the first of the
     threads; it isn't bound itself, but the first CPU is left to it.
