@@ -1,7 +1,8 @@
 """Latency of whole models: ``python -m benchmarks.models resnet18 --threads 1,2 --trials 256``.
 
 Compared are the model without any schedule, scheduled by rule, tuned (with ``--trials``, or with
-records that ``--work-dir`` holds already), and PyTorch. Models are those of ``examples/models``.
+records that ``--work-dir`` holds already), and PyTorch; with ``--plain-layout`` also by rule with
+all images in ``NCHW``. Models are those of ``examples/models``.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--trials", type=int, default=0, help="tune with so many trials")
     parser.add_argument("--work-dir", type=Path, help="keep the databases of tuning here")
     parser.add_argument("--skip", default="", help="ways to leave out: none, rule, tuned, torch")
+    parser.add_argument("--plain-layout", action="store_true", help="also without blocked channels")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--burst", type=float, default=0.2, help="seconds per turn")
     parser.add_argument("--json", action="store_true")
@@ -41,6 +43,8 @@ def main(arguments: list[str] | None = None) -> None:
     ways = ["none", "rule", "torch"]
     if options.trials or options.work_dir is not None:
         ways.insert(2, "tuned")
+    if options.plain_layout:
+        ways.insert(1, "plain")
     ways = [way for way in ways if way not in options.skip.split(",")]
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +81,13 @@ def main(arguments: list[str] | None = None) -> None:
     if options.json:
         table.dump({"model": options.model, "latency": results})
         return
-    names = {"none": "no schedule", "rule": "by rule", "tuned": "tuned", "torch": "PyTorch"}
+    names = {
+        "none": "no schedule",
+        "plain": "by rule, NCHW",
+        "rule": "by rule",
+        "tuned": "tuned",
+        "torch": "PyTorch",
+    }
     rows = []
     for result in results:
         for way, item in result["times"].items():

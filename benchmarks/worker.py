@@ -94,6 +94,7 @@ def _prepare_model(way: str, name: str, threads: int, work_dir: str) -> tuple[Ca
         return (lambda: model(*inputs)), {}
 
     from tilewright import relax
+    from tilewright.ir import PassContext
     from tilewright.meta_schedule.database import JSONDatabase
     from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
     from tilewright.runtime import set_num_threads
@@ -103,7 +104,8 @@ def _prepare_model(way: str, name: str, threads: int, work_dir: str) -> tuple[Ca
     set_num_threads(threads)
     mod, model, inputs = imported_model(name)
     start = time.perf_counter()
-    mod = relax.get_pipeline("zero", target)(mod)
+    with PassContext(config={"relax.conv_layout": "NCHW" if way == "plain" else "auto"}):
+        mod = relax.get_pipeline("zero", target)(mod)
     if way == "tuned":
         mod = MetaScheduleApplyDatabase(
             database=JSONDatabase(work_dir=work_dir), target=target, enable_warning=True
