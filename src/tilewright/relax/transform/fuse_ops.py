@@ -268,6 +268,7 @@ class _GroupRewriter(FunctionRewriter):
                 return OpPattern.ELEMENTWISE
         func = self._callee(binding)
         if pattern == OpPattern.OUTPUT_FUSABLE and func is not None:
+            assert isinstance(binding.value, RelaxCall)
             _, args, _ = call_tir_parts(binding.value)
             operands = [func.buffers[i] for i, arg in enumerate(args) if arg is source]
             if all(is_read_once(func, operand) for operand in operands):
