@@ -491,3 +491,20 @@ def main(A: T.Buffer((4, 3), "float32"), Z: T.Buffer((4,), "float32")):
     sch.blockize(sch.get_loops("Z")[0])
     sch.parallel(sch.get_loops("Z_init")[0])
     check(sch, func)
+
+
+def test_blockize_divides_by_no_tile_that_may_be_empty() -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    for i in T.serial(n):
+        with T.block("B"):
+            v = T.axis.spatial(n, i)
+            B[v] = A[v] * T.float32(2)
+""")
+    sch = Schedule(func)
+    _, inner = sch.split(sch.get_loops("B")[0], [5, None], tail="peel")
+    refuses(sch, lambda: sch.blockize(inner), "inner part, which is not empty")

@@ -79,7 +79,7 @@ def blockize(
         - there are only loops and blocks among them, and no extent depends on another loop
         - blocks that are given are different and in one scope
         - each binding is ``outer * extent + inner``: over loops outside, and over loops inside that
-          together fill the box from zero to their extents
+          together fill the box from zero to their extents, which are not zero
         - conditions on loops inside only keep bindings inside their domains
         - a reduction is alone, or all its loops are inside
         - the init of a single reduction does not leave loops that are bound to threads
@@ -188,6 +188,8 @@ class _Division:
                     f"the extent of loop {loop.loop_var.name!r} depends on another loop", loop
                 )
         self.analyzer: Analyzer = state.analyzer_at(realize)
+        # Where the nest has no iterations, its loops say nothing.
+        self.outside: Analyzer = state.analyzer_at(top)
         func_name = state.func_name_of(realize)
         self.sizes = {*state.func(func_name).symbolic_vars()}
         for tile in state.symbolic:
@@ -246,6 +248,8 @@ class _Division:
         inner_var = Var(name + "_i", dtype)
         self.inner.append((IterVar(inner_var, Range(zero, extent), iter_var.kind), inner))
         whole = self.analyzer.can_prove_equal(iter_var.dom.extent, extent)
+        if not whole and not self.outside.can_prove(extent > 0):
+            raise self._refuse(iter_var, value)  # the number of tiles would be divided by zero
         count = simplify(floordiv(add(iter_var.dom.extent, sub(extent, 1)), extent))
         if whole or is_const(count, 1):
             count = const(1, dtype)
@@ -272,7 +276,7 @@ class _Division:
         return self.sch.error(
             lambda: (
                 f"the binding {value!r} of {iter_var.var.name!r} is not outer * extent + inner, "
-                "with loops of the nest that fill the range as inner part"
+                "with loops of the nest that fill the range as inner part, which is not empty"
             ),
             self.realize,
             remedy="reorder the loops that vary fastest inside, and split by factors that nest",
