@@ -22,10 +22,10 @@ from tilewright.support.errors import RunError
 
 def test_json_is_all_that_goes_to_standard_output(tuned: Done) -> None:
     assert tuned.code == 0, tuned.err
-    assert sum(task["trials"] for task in tuned.json["tasks"]) == 4
+    assert sum(task["trials"] for task in tuned.json["tasks"]) == 12
     assert tuned.json["interrupted"] is False
     # Progress, and what the model's own code prints, are on the other channel.
-    assert "[4/4] " in tuned.err
+    assert "[12/12] " in tuned.err
     assert "noise of the model" in tuned.err
 
 
