@@ -508,3 +508,23 @@ def main(a: T.handle, b: T.handle):
     sch = Schedule(func)
     _, inner = sch.split(sch.get_loops("B")[0], [5, None], tail="peel")
     refuses(sch, lambda: sch.blockize(inner), "inner part, which is not empty")
+
+
+def test_reverse_compute_at_takes_no_more_than_a_condition_lets_be_made() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((30,), "float32"), C: T.Buffer((30,), "float32")):
+    B = T.alloc_buffer((30,), "float32")
+    for i in T.serial(30):
+        with T.block("B"):
+            v = T.axis.spatial(30, i)
+            B[v] = A[v] * T.float32(2)
+    for i in T.serial(30):
+        with T.block("C"):
+            v = T.axis.spatial(30, i)
+            C[v] = B[v] + T.float32(1)
+""")
+    sch = Schedule(func)
+    outer, inner = sch.split(sch.get_loops("B")[0], [3, 10])
+    sch.split(inner, [3, 4])  # ten of twelve iterations run
+    refuses(sch, lambda: sch.reverse_compute_at("C", outer), "leaves out iterations")

@@ -13,7 +13,7 @@ inside; axes on which nothing is known run through their whole domain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.arith.polynomial import (
@@ -34,10 +34,12 @@ from tilewright.ir import (
 from tilewright.tir import (
     PARALLEL,
     REDUCE,
+    SPATIAL,
     THREAD_BINDING,
     VECTORIZED,
     BlockRealize,
     Buffer,
+    For,
 )
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
@@ -180,8 +182,8 @@ def reverse_compute_at(
         - nobody reads what the block writes before that is written
         - one iteration of the loop completes what the producers make in it: their reductions are
           inside, they run under no branch, and change nothing later
-        - no condition leaves producers out in some iterations of the loop, but where they would
-          leave their domain
+        - no condition leaves producers out in some iterations of the loop, nor at the end of what
+          one iteration makes, but where they would leave their domain
         - what one iteration makes has no holes, and tells the range of each axis of the block; all
           inputs ask for the same range
         - all iterations together run the whole block, and each part of a reduction once
@@ -347,6 +349,26 @@ def _check_finished(place: Place, producer: BlockRealize) -> None:
                 place.loop,
                 remedy="choose a loop around those that the condition is about",
             )
+        if _cuts_tiles(producer, set(free_vars(condition)), outer):
+            raise place.state.error(
+                f"block {producer.block.name!r} leaves out iterations of loops inside of "
+                f"{place.loop.loop_var.name}: `{condition!r}`",
+                producer,
+                place.loop,
+                remedy="split by factors that divide, or move the block before splitting again",
+            )
+
+
+def _cuts_tiles(producer: BlockRealize, cond: set[Var], outer: Mapping[Var, For]) -> bool:
+    """Whether a condition on loops inside leaves out the end of what an iteration outside makes.
+
+    The tile is less than its loops would make then, and what is beyond it comes with a later one.
+    """
+    moving = {var for var, loop in outer.items() if as_int(loop.extent) != 1}
+    return any(
+        item.kind == SPATIAL and uses_var(value, cond) and uses_var(value, moving)
+        for item, value in zip(producer.block.iter_vars, producer.iter_values)
+    )
 
 
 def _check_all_run(place: Place, realize: BlockRealize, spans: dict[Var, Span | None]) -> None:
