@@ -528,3 +528,19 @@ def main(A: T.Buffer((30,), "float32"), C: T.Buffer((30,), "float32")):
     outer, inner = sch.split(sch.get_loops("B")[0], [3, 10])
     sch.split(inner, [3, 4])  # ten of twelve iterations run
     refuses(sch, lambda: sch.reverse_compute_at("C", outer), "leaves out iterations")
+
+
+def test_transform_block_layout_asks_for_its_guard_before_it_reads() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), F: T.Buffer((4,), "int32"), Z: T.Buffer((4,), "float32")):
+    for i in T.serial(4):
+        with T.block("Z"):
+            v = T.axis.spatial(4, i)
+            T.where(F[i] > 0)
+            Z[v] = A[v] + T.float32(2)
+""")
+    sch = Schedule(func)
+    sch.transform_block_layout("Z", lambda v: (v // 3, v % 3))
+    assert "T.where(ax0 * 3 + ax1 < 4 and F" in sch.mod.script()
+    check(sch, func)

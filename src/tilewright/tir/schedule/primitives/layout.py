@@ -375,7 +375,8 @@ def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
     predicate = substitute(realize.predicate, old_loops)
     if padding is not FALSE:
         inside = substitute(padding, dict(zip(inverse.initial_indices, loops)))
-        predicate = and_(predicate, analyzer.simplify(not_(inside)))
+        # First: where the map adds points, what the predicate reads may not be there.
+        predicate = and_(analyzer.simplify(not_(inside)), predicate)
     nest: Stmt = BlockRealize(loops, predicate, made)
     for loop_var, iter_var in zip(reversed(loops), reversed(iter_vars)):
         nest = For(loop_var, const(0), iter_var.dom.extent, SERIAL, nest)
