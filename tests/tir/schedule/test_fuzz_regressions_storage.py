@@ -353,3 +353,29 @@ def main(A: T.Buffer((4,), "float32"), Z: T.Buffer((2, 2), "float32")):
     sch = Schedule(func)
     sch.cache_write("B", 0, "local")
     check(sch, func)
+
+
+@pytest.mark.parametrize(("width", "rolls"), [(3, False), (4, True)])
+def test_rolling_buffer_wants_whole_rows(width: int, rolls: bool) -> None:
+    """An iteration that makes ``[2i, 2i + 3)`` of a matrix of two columns ends within a row."""
+    func = parse(f"""
+@T.prim_func
+def main(A: T.Buffer((6, 2), "float32"), C: T.Buffer((2,), "float32")):
+    B = T.alloc_buffer((6, 2), "float32")
+    for i in T.serial(4):
+        for j in T.serial({width}):
+            with T.block("B"):
+                v = T.axis.spatial(12, i * 2 + j)
+                B[v // 2, v % 2] = A[v // 2, v % 2] * T.float32(2)
+        with T.block("C"):
+            k = T.axis.reduce(4, i)
+            with T.init():
+                C[0] = T.float32(0)
+            C[0] = C[0] + B[k, 0] + B[k + 1, 0]
+""")
+    sch = Schedule(func)
+    if rolls:
+        sch.rolling_buffer("B", 0)
+        check(sch, func)
+    else:
+        refuses(sch, lambda: sch.rolling_buffer("B", 0), "its indices share an axis")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.arith.polynomial import Poly, poly_add, poly_sub
+from tilewright.arith.polynomial import Poly, constant_of, poly_add, poly_sub
 from tilewright.ir import (
     TRUE,
     Call,
@@ -289,29 +289,49 @@ class Box:
 
     def add(self, realize: BlockRealize, declared: Sequence[BufferRegion], buffer: Buffer) -> None:
         """Take in what one block touches of ``buffer`` by the regions it declares."""
-        regions, axes = self.regions, realize.block.iter_vars
-        domain = {iter_var.var: iter_var.dom for iter_var in axes}
-        fixed = self.scope.has_fixed_domain(realize)
-        if (
-            self.outer
-            or self.scope.block.iter_vars
-            or not fixed
-            or not self.scope.is_whole(realize)
-        ):
-            inner = regions.inner_loops(
-                loop for loop in self.scope.loops(realize) if loop not in self.fixed
-            )
-            env = regions.axis_values(realize)
-        else:
-            # Its whole domain, whatever its loops look like.
-            env, inner = {}, regions.inner_vars(domain)
-        whole = regions.inner_vars(domain) if env and fixed else inner
+        regions, fixed = self.regions, self.scope.has_fixed_domain(realize)
+        env, inner = self._reach(realize)
+        whole = regions.inner_vars(_domain(realize.block)) if env and fixed else inner
         for region in declared:
             if region.buffer is buffer:
                 self.spans = regions.unite(self.spans, regions.touched(region, env, inner))
                 if env and fixed:
                     touched = regions.touched(region, {}, whole)
                     self.limits = regions.unite(self.limits, touched)
+
+    def _reach(self, realize: BlockRealize) -> tuple[dict[Var, Poly], dict[int, tuple[Poly, Poly]]]:
+        """What a block's axes are, and what varies in one execution, as ``touched`` takes them."""
+        regions = self.regions
+        if (
+            self.outer
+            or self.scope.block.iter_vars
+            or not self.scope.has_fixed_domain(realize)
+            or not self.scope.is_whole(realize)
+        ):
+            inner = regions.inner_loops(
+                loop for loop in self.scope.loops(realize) if loop not in self.fixed
+            )
+            return regions.axis_values(realize), inner
+        # Its whole domain, whatever its loops look like.
+        return {}, regions.inner_vars(_domain(realize.block))
+
+    def is_reached(self, realize: BlockRealize, region: BufferRegion) -> bool:
+        """Whether one execution runs as many instances as the box of its region has elements.
+
+        Indices that are one-to-one, ``v // 2`` and ``v % 2``, may still end within a row.
+        """
+        regions = self.regions
+        env, inner = self._reach(realize)
+        used = {var for item in region.region for var in free_vars(item.min)}
+        axes = [var for var in _domain(realize.block) if var in used]
+        ran = [regions.relax_expr(var, const(1), env, inner) for var in axes]
+        elements, instances = (
+            [None if span is None else constant_of(span.extent) for span in spans]
+            for spans in (regions.touched(region, env, inner), ran)
+        )
+        if None in elements or None in instances:
+            return False
+        return math.prod(x or 0 for x in elements) == math.prod(x or 0 for x in instances)
 
     def is_all_of(self, buffer: Buffer) -> bool:
         """Whether the blocks surely touch the whole buffer."""
@@ -440,7 +460,10 @@ def why_not_filled(box: Box, blocks: Sequence[BlockRealize], buffer: Buffer) -> 
         regions = [region for region in realize.block.writes if region.buffer is buffer]
         if len(regions) != 1:
             return f"it declares {len(regions)} regions of {buffer.name}"
-        if not _fills_box([item.min for item in regions[0].region], _domain(realize.block)):
+        indices, domain = [item.min for item in regions[0].region], _domain(realize.block)
+        if not _fills_box(indices, domain) or (
+            _share_axes(indices, domain) and not box.is_reached(realize, regions[0])
+        ):
             return "its indices share an axis, so it may write a part of the box only"
         why = _skips(scope, realize.block, regions[0])
         if why:
@@ -450,10 +473,9 @@ def why_not_filled(box: Box, blocks: Sequence[BlockRealize], buffer: Buffer) -> 
 
 def _fills_box(indices: Sequence[Expr], domain: Mapping[Var, Range]) -> bool:
     """Whether indices, each without holes, reach all combinations of their values."""
-    used = [[var for var in free_vars(index) if var in domain] for index in indices]
-    axes = {var: domain[var] for variables in used for var in variables}
-    if len(axes) == sum(map(len, used)):
+    if not _share_axes(indices, domain):
         return True
+    axes = {var: domain[var] for index in indices for var in free_vars(index) if var in domain}
     # Indices that share axes must be a bijection, with as many values as the axes have.
     outputs = [Var(f"u{axis}") for axis in range(len(indices))]
     if solve_indices(indices, axes, outputs) is None:
@@ -463,6 +485,11 @@ def _fills_box(indices: Sequence[Expr], domain: Mapping[Var, Range]) -> bool:
     counts = [analyzer.simplify(item.max - item.min + 1) for item in bounds]
     reached = math.prod(as_int(count) or 0 for count in counts)
     return reached == math.prod(as_int(dom.extent) or -1 for dom in axes.values())
+
+
+def _share_axes(indices: Sequence[Expr], domain: Mapping[Var, Range]) -> bool:
+    used = [var for index in indices for var in free_vars(index) if var in domain]
+    return len(used) > len(set(used))
 
 
 def _skips(scope: Scope, block: Block, region: BufferRegion) -> str:
