@@ -20,12 +20,11 @@ from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
+    fused_epilogue,
     has_branch,
-    inline_injective,
-    is_injective,
-    leaf_blocks,
     loads_of,
     parallelize,
+    sole_reduction,
     stores_of,
     stride_of,
     work_of,
@@ -82,12 +81,10 @@ class BlockedConvolution(ScheduleRule):
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Tile columns and filters, group rows, pad group by group, fuse the epilogue."""
-        inline_injective(sch)
-        blocks = leaf_blocks(sch)
-        reductions = [rv for rv in blocks if not is_injective(sch, rv)]
-        if len(reductions) != 1:
-            return NotApplicable(f"{len(reductions)} reductions, one is expected")
-        main = reductions[0]
+        opening = sole_reduction(sch)
+        if isinstance(opening, NotApplicable):
+            return opening
+        main, blocks = opening
         consumers = sch.get_consumers(main)
         if len(consumers) > 1 or any(sch.get_consumers(rv) for rv in consumers):
             return NotApplicable("what follows is more than an epilogue")
@@ -101,11 +98,7 @@ class BlockedConvolution(ScheduleRule):
         for rv in blocks:
             if rv.name not in taken:
                 schedule_injective(sch, rv, target)
-        if consumers:
-            sch.set_scope(main, 0, "local")
-            epilogue = consumers[0]
-        else:
-            epilogue = sch.cache_write(main, 0, "local")
+        epilogue = fused_epilogue(sch, main, consumers)
         if not padding and _is_pointwise(found):
             _join_pixels(sch, main, found, epilogue)
             joined = convolution_of(sch, main, target, joined=True)

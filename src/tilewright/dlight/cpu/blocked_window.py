@@ -15,11 +15,10 @@ from tilewright.dlight.cpu.blocked_convolution import has_axes, has_same_axes, p
 from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
-    inline_injective,
-    is_injective,
-    leaf_blocks,
+    fused_epilogue,
     loads_of,
     parallelize,
+    sole_reduction,
     stores_of,
     stride_of,
     work_of,
@@ -57,12 +56,10 @@ class BlockedWindow(ScheduleRule):
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Tile columns, write the window out, pad rows where they are read, fuse the epilogue."""
-        inline_injective(sch)
-        blocks = leaf_blocks(sch)
-        reductions = [rv for rv in blocks if not is_injective(sch, rv)]
-        if len(reductions) != 1:
-            return NotApplicable(f"{len(reductions)} reductions, one is expected")
-        main = reductions[0]
+        opening = sole_reduction(sch)
+        if isinstance(opening, NotApplicable):
+            return opening
+        main, blocks = opening
         consumers = sch.get_consumers(main)
         if len(consumers) > 1 or any(sch.get_consumers(rv) for rv in consumers):
             return NotApplicable("what follows is more than an epilogue")
@@ -76,11 +73,7 @@ class BlockedWindow(ScheduleRule):
         for rv in blocks:
             if rv.name not in taken:
                 schedule_injective(sch, rv, target)
-        if consumers:
-            sch.set_scope(main, 0, "local")
-            epilogue = consumers[0]
-        else:
-            epilogue = sch.cache_write(main, 0, "local")
+        epilogue = fused_epilogue(sch, main, consumers)
         _schedule(sch, main, epilogue, padding, window, target)
         return sch
 

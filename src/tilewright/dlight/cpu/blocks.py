@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.arith import Analyzer
+from tilewright.dlight.base import NotApplicable
 from tilewright.dlight.choices import choose
 from tilewright.ir import (
     Call,
@@ -191,6 +192,25 @@ def inline_injective(sch: Schedule) -> None:
     _inline_all(sch)
     if fresh:
         _last_inlined = before, sch.copy()
+
+
+def sole_reduction(sch: Schedule) -> tuple[BlockRV, list[BlockRV]] | NotApplicable:
+    """Begin a rule for functions with one reduction: inline, return it and all blocks in order."""
+    inline_injective(sch)
+    blocks = leaf_blocks(sch)
+    reductions = [rv for rv in blocks if not is_injective(sch, rv)]
+    if len(reductions) != 1:
+        return NotApplicable(f"{len(reductions)} reductions, one is expected")
+    return reductions[0], blocks
+
+
+def fused_epilogue(sch: Schedule, main: BlockRV, consumers: Sequence[BlockRV]) -> BlockRV:
+    """Keep a reduction's sums in registers; return what writes them: its epilogue, or a copy."""
+    if consumers:
+        sch.set_scope(main, 0, "local")
+        return consumers[0]
+    copy: BlockRV = sch.cache_write(main, 0, "local")
+    return copy
 
 
 def _inline_all(sch: Schedule) -> None:

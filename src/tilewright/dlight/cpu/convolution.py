@@ -17,11 +17,10 @@ from tilewright.dlight.choices import choose, others_after
 from tilewright.dlight.cpu.blocks import (
     PARALLEL_WORK,
     element_bits,
-    inline_injective,
-    is_injective,
-    leaf_blocks,
+    fused_epilogue,
     loads_of,
     parallelize,
+    sole_reduction,
     stores_of,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
@@ -56,29 +55,23 @@ class PointwiseConvolution(ScheduleRule):
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Make rows and columns one axis, tile it with the filters, fuse the epilogue."""
-        inline_injective(sch)
-        blocks = [sch.get(rv).name for rv in leaf_blocks(sch)]
-        reductions = [name for name in blocks if not is_injective(sch, sch.get_block(name))]
-        if len(reductions) != 1:
-            return NotApplicable(f"{len(reductions)} reductions, one is expected")
-        main = sch.get_block(reductions[0])
+        opening = sole_reduction(sch)
+        if isinstance(opening, NotApplicable):
+            return opening
+        main, blocks = opening
         consumers = sch.get_consumers(main)
         if len(consumers) > 1 or any(sch.get_consumers(rv) for rv in consumers):
             return NotApplicable("what follows is more than an epilogue")
         plan = _plan(sch.get(main), target)
         if isinstance(plan, NotApplicable):
             return plan
-        if consumers:
-            sch.set_scope(main, 0, "local")
-            epilogue = consumers[0]
-        else:
-            epilogue = sch.cache_write(main, 0, "local")
-        fused = {reductions[0], sch.get(epilogue).name}
+        epilogue = fused_epilogue(sch, main, consumers)
+        fused = {main.name, epilogue.name}
         _pack_filters(sch, main, plan.rows)
         _schedule(sch, main, epilogue, plan, target)
-        for name in blocks:
-            if name not in fused:
-                schedule_injective(sch, sch.get_block(name), target)
+        for rv in blocks:
+            if rv.name not in fused:
+                schedule_injective(sch, rv, target)
         return sch
 
 

@@ -24,6 +24,7 @@ from tilewright.dlight.choices import choose, is_exploring
 from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
+    fused_epilogue,
     has_branch,
     inline_injective,
     is_injective,
@@ -489,11 +490,8 @@ def _schedule_tile(
         epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
         copy = sch.cache_write(main, 0, "local")
         _lay_columns_last(sch, main, copy, vector)
-    elif consumers:
-        epilogue = consumers[0]
-        sch.set_scope(main, 0, "local")
     else:
-        epilogue = sch.cache_write(main, 0, "local")
+        epilogue = fused_epilogue(sch, main, consumers)
     outer = [axis.loop for axis in axes if not axis.is_reduce and axis not in (row, vector)]
     column_outer, column_inner = sch.split(vector.loop, [None, plan.tile.columns])
     deep, neighbour = sch.split(reduce.loop, [None, plan.dot.width])

@@ -21,11 +21,9 @@ from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
     element_bits,
-    inline_injective,
-    is_injective,
-    leaf_blocks,
     loads_of,
     parallelize,
+    sole_reduction,
     stores_of,
     stride_of,
     work_of,
@@ -61,12 +59,10 @@ class MatrixVector(ScheduleRule):
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Stream the matrix, some rows at a time; other blocks one by one."""
-        inline_injective(sch)
-        blocks = leaf_blocks(sch)
-        reductions = [rv for rv in blocks if not is_injective(sch, rv)]
-        if len(reductions) != 1:
-            return NotApplicable(f"{len(reductions)} reductions, one is expected")
-        main = reductions[0]
+        opening = sole_reduction(sch)
+        if isinstance(opening, NotApplicable):
+            return opening
+        main, blocks = opening
         axes = axes_of(sch, main)
         product = None if axes is None else _product_of(sch.get(main), axes)
         if axes is None or product is None:

@@ -17,10 +17,8 @@ from tilewright.dlight.cpu.blocks import (
     SEPARATE,
     Axis,
     axes_of,
-    inline_injective,
-    is_injective,
-    leaf_blocks,
     loads_of,
+    sole_reduction,
     stores_of,
 )
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
@@ -40,11 +38,10 @@ class QuotientAxes(ScheduleRule):
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Split these axes, then let the rules for dense products and windows do the rest."""
-        inline_injective(sch)
-        reductions = [rv for rv in leaf_blocks(sch) if not is_injective(sch, rv)]
-        if len(reductions) != 1:
-            return NotApplicable(f"{len(reductions)} reductions, one is expected")
-        main = reductions[0]
+        opening = sole_reduction(sch)
+        if isinstance(opening, NotApplicable):
+            return opening
+        main, _ = opening
         axes = axes_of(sch, main)
         if axes is None:
             return NotApplicable("the loops are not the axes")

@@ -23,11 +23,10 @@ from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
     element_bits,
-    inline_injective,
-    is_injective,
-    leaf_blocks,
+    fused_epilogue,
     loads_of,
     parallelize,
+    sole_reduction,
     stores_of,
     stride_of,
     vector_extent,
@@ -74,12 +73,10 @@ class SlidingWindow(ScheduleRule):
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Tile rows and columns, unroll the window, read what is padded where it lies."""
-        inline_injective(sch)
-        blocks = leaf_blocks(sch)
-        reductions = [rv for rv in blocks if not is_injective(sch, rv)]
-        if len(reductions) != 1:
-            return NotApplicable(f"{len(reductions)} reductions, one is expected")
-        main = reductions[0]
+        opening = sole_reduction(sch)
+        if isinstance(opening, NotApplicable):
+            return opening
+        main, blocks = opening
         consumers = sch.get_consumers(main)
         axes = axes_of(sch, main)
         if len(consumers) > 1 or axes is None:
@@ -165,11 +162,7 @@ def _schedule(
 ) -> LoopRV | None:
     """Tile, unroll, vectorise; return the loop over channels."""
     lanes = target.vector_lanes(max(16, element_bits(sch.get(main))))
-    if consumers:
-        epilogue = consumers[0]
-        sch.set_scope(main, 0, "local")
-    else:
-        epilogue = sch.cache_write(main, 0, "local")
+    epilogue = fused_epilogue(sch, main, consumers)
     sizes = _tile(window, lanes)
     if not masked:
         # What is left of the columns gets shorter vectors.

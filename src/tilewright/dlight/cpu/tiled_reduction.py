@@ -34,10 +34,9 @@ from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
     element_bits,
-    inline_injective,
-    is_injective,
-    leaf_blocks,
+    fused_epilogue,
     loads_of,
+    sole_reduction,
     stores_of,
     stride_of,
     work_of,
@@ -117,12 +116,10 @@ class TiledReduction(ScheduleRule):
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Tile for registers, vectorise, run tiles in parallel; the rest block by block."""
-        inline_injective(sch)
-        blocks = leaf_blocks(sch)
-        reductions = [rv for rv in blocks if not is_injective(sch, rv)]
-        if len(reductions) != 1:
-            return NotApplicable(f"{len(reductions)} reductions, one is expected")
-        main = reductions[0]
+        opening = sole_reduction(sch)
+        if isinstance(opening, NotApplicable):
+            return opening
+        main, blocks = opening
         consumers = sch.get_consumers(main)
         if len(consumers) > 1:
             return NotApplicable("the reduction has several consumers")
@@ -387,10 +384,7 @@ class _Tiling:
             copy = sch.cache_write(main, 0, "local")
             _lay_columns_last(sch, main, copy, axes[self.vector], self._joined(axes))
             return copy, epilogue
-        if consumers:
-            sch.set_scope(main, 0, "local")
-            return None, consumers[0]
-        return None, sch.cache_write(main, 0, "local")
+        return None, fused_epilogue(sch, main, consumers)
 
     def _streams(self) -> bool:
         """Whether panels come from beyond the nearer caches, and one serves several tiles."""

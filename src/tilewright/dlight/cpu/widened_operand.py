@@ -14,10 +14,8 @@ from typing import Any
 from tilewright.dlight.base import NotApplicable, ScheduleRule, first_applied
 from tilewright.dlight.cpu.blocks import (
     axes_of,
-    inline_injective,
-    is_injective,
-    leaf_blocks,
     loads_of,
+    sole_reduction,
     work_of,
 )
 from tilewright.dlight.cpu.dot_product import _constants
@@ -55,11 +53,10 @@ class WidenedOperand(ScheduleRule):
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Convert operands once; the rest is left to rules for float32."""
-        inline_injective(sch)
-        reductions = [rv for rv in leaf_blocks(sch) if not is_injective(sch, rv)]
-        if len(reductions) != 1:
-            return NotApplicable(f"{len(reductions)} reductions, one is expected")
-        main = reductions[0]
+        opening = sole_reduction(sch)
+        if isinstance(opening, NotApplicable):
+            return opening
+        main, _ = opening
         names = [load.buffer.name for load in _narrow_operands(sch, main)]
         if not names:
             return NotApplicable("no 16-bit operand is used many times")
