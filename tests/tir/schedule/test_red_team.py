@@ -15,7 +15,8 @@ import pytest
 
 from tilewright.script import parse
 from tilewright.support.errors import ScheduleError
-from tilewright.testing.fuzz.stages_hard import PROGRAMS, HardProgram, hard_program
+from tilewright.testing.fuzz.hard_programs import PROGRAMS
+from tilewright.testing.fuzz.stages_hard import HardProgram, hard_program
 from tilewright.tir import Schedule
 from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import run
