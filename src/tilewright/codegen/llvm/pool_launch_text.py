@@ -1,0 +1,233 @@
+"""LLVM IR text of the pool's launches: publishing a job, claiming its chunks, waiting for the end.
+
+A part of what :mod:`pool` puts together; the words in capitals are filled in there.
+"""
+
+from __future__ import annotations
+
+LAUNCHES = r"""
+; Run chunk t of launch `number` unless it is taken.
+define internal void @tw.chunk(i64 %t, i64 %number) nounwind noinline {
+entry:
+  %cp = getelementptr [MAXT x %line], ptr @tw.claims, i64 0, i64 %t
+  %old = load atomic i64, ptr %cp monotonic, align 8
+  %late = icmp uge i64 %old, %number
+  br i1 %late, label %out, label %try
+try:
+  %x = cmpxchg ptr %cp, i64 %old, i64 %number acq_rel monotonic
+  %mine = extractvalue { i64, i1 } %x, 1
+  br i1 %mine, label %run, label %out
+run:
+  %fn = load ptr, ptr getelementptr (i8, ptr @tw.job, i64 8)
+  %ctx = load ptr, ptr getelementptr (i8, ptr @tw.job, i64 16)
+  %n = load i64, ptr getelementptr (i8, ptr @tw.job, i64 24)
+  %T = load i64, ptr getelementptr (i8, ptr @tw.job, i64 32)
+  %q = udiv i64 %n, %T
+  %r = urem i64 %n, %T
+  ; t*n/T without overflow: t*q + t*r/T
+  %t1 = add i64 %t, 1
+  %bq = mul i64 %t, %q
+  %br = mul i64 %t, %r
+  %bd = udiv i64 %br, %T
+  %begin = add i64 %bq, %bd
+  %eq = mul i64 %t1, %q
+  %er = mul i64 %t1, %r
+  %ed = udiv i64 %er, %T
+  %end = add i64 %eq, %ed
+  %rc = call i32 %fn(ptr %ctx, i64 %begin, i64 %end)
+  %bad = icmp ne i32 %rc, 0
+  br i1 %bad, label %fail, label %done
+fail:
+  %e = cmpxchg ptr @tw.error, i32 0, i32 %rc monotonic monotonic
+  br label %done
+done:
+  %left = atomicrmw sub ptr @tw.pending, i32 1 seq_cst
+  %last = icmp eq i32 %left, 1
+  br i1 %last, label %tell, label %out
+tell:
+  %w = load atomic i32, ptr @tw.waiting seq_cst, align 4
+  %wb = icmp ne i32 %w, 0
+  br i1 %wb, label %wakeit, label %out
+wakeit:
+  call void @tw.wake(ptr @tw.pending)
+  br label %out
+out:
+  ret void
+}
+
+define i32 @tw_parallel_launch(ptr %fn, ptr %ctx, i64 %n, i32 %max) nounwind {
+entry:
+  %empty = icmp sle i64 %n, 0
+  br i1 %empty, label %nothing, label %size
+nothing:
+  ret i32 0
+size:
+  %limit = call i32 @tw_get_num_threads()
+  %capped = icmp sgt i32 %max, 0
+  %m0 = select i1 %capped, i32 %max, i32 %limit
+  %ml = icmp ult i32 %m0, %limit
+  %m = select i1 %ml, i32 %m0, i32 %limit
+  %m64 = zext i32 %m to i64
+  %nl = icmp ult i64 %n, %m64
+  %want = select i1 %nl, i64 %n, i64 %m64
+  %single = icmp ult i64 %want, 2
+  br i1 %single, label %serial, label %trylock
+trylock:
+  %l0 = load atomic i32, ptr @tw.lock monotonic, align 4
+  %free = icmp eq i32 %l0, 0
+  br i1 %free, label %take, label %serial
+take:
+  %x = cmpxchg ptr @tw.lock, i32 0, i32 1 acquire monotonic
+  %got = extractvalue { i32, i1 } %x, 1
+  br i1 %got, label %locked, label %serial
+serial:
+  %rcs = call i32 %fn(ptr %ctx, i64 0, i64 %n)
+  ret i32 %rcs
+locked:
+  %have = load i64, ptr @tw.workers
+  %few = icmp ult i64 %have, %want
+  br i1 %few, label %more, label %publish
+more:
+  %grown = call i64 @tw.grow(i64 %want)
+  br label %publish
+publish:
+  %avail = phi i64 [ %have, %locked ], [ %grown, %more ]
+  %al = icmp ult i64 %avail, %want
+  %T = select i1 %al, i64 %avail, i64 %want
+  store ptr %fn, ptr getelementptr (i8, ptr @tw.job, i64 8)
+  store ptr %ctx, ptr getelementptr (i8, ptr @tw.job, i64 16)
+  store i64 %n, ptr getelementptr (i8, ptr @tw.job, i64 24)
+  store i64 %T, ptr getelementptr (i8, ptr @tw.job, i64 32)
+  store atomic i32 0, ptr @tw.error monotonic, align 4
+  store atomic i32 0, ptr @tw.waiting monotonic, align 4
+  %T32 = trunc i64 %T to i32
+  store atomic i32 %T32, ptr @tw.pending monotonic, align 4
+  %old = load atomic i64, ptr @tw.job monotonic, align 8
+  %num0 = lshr i64 %old, 10
+  %num = add i64 %num0, 1
+  %shifted = shl i64 %num, 10
+  %word = or i64 %shifted, %T
+  store atomic i64 %word, ptr @tw.job seq_cst, align 8
+  %sl = load atomic i32, ptr @tw.sleepers seq_cst, align 4
+  %asleep = icmp ne i32 %sl, 0
+  br i1 %asleep, label %rouse, label %own
+rouse:
+  call void @tw.keep_apart(i64 %T)
+  call void @tw.wake(ptr @tw.job)
+  br label %own
+own:
+  %t = phi i64 [ 0, %publish ], [ 0, %rouse ], [ %tn, %own ]
+  call void @tw.chunk(i64 %t, i64 %num)
+  %tn = add i64 %t, 1
+  %again = icmp ult i64 %tn, %T
+  br i1 %again, label %own, label %join
+join:
+  %p0 = load atomic i32, ptr @tw.pending acquire, align 4
+  %done0 = icmp eq i32 %p0, 0
+  br i1 %done0, label %finish, label %wait
+wait:
+  %t0 = call i64 @tw.now()
+  %deadline = add i64 %t0, 50000
+  br label %spin
+spin:
+  %i = phi i64 [ 0, %wait ], [ %i1, %again2 ], [ 0, %clock ]
+  %p1 = load atomic i32, ptr @tw.pending acquire, align 4
+  %done1 = icmp eq i32 %p1, 0
+  br i1 %done1, label %finish, label %pause
+pause:
+  call void @PAUSE(PAUSE_ARG)
+  %i1 = add i64 %i, 1
+  %more2 = icmp ult i64 %i1, 64
+  br i1 %more2, label %again2, label %clock
+again2:
+  br label %spin
+clock:
+  %now = call i64 @tw.now()
+  %early = icmp slt i64 %now, %deadline
+  br i1 %early, label %spin, label %doze
+doze:
+  store atomic i32 1, ptr @tw.waiting seq_cst, align 4
+  br label %check
+check:
+  %p2 = load atomic i32, ptr @tw.pending seq_cst, align 4
+  %done2 = icmp eq i32 %p2, 0
+  br i1 %done2, label %finish, label %sleep
+sleep:
+  call void @tw.sleep(ptr @tw.pending, i32 %p2)
+  br label %check
+finish:
+  %e = load atomic i32, ptr @tw.error monotonic, align 4
+  store atomic i32 0, ptr @tw.lock release, align 4
+  ret i32 %e
+}
+
+; A task of a dynamic launch: take the next indices until there are no more. Which chunk this is
+; doesn't matter.
+define internal i32 @tw.dynamic(ptr %d, i64 %begin, i64 %end) nounwind {
+entry:
+  %fnp = getelementptr %dynamic, ptr %d, i64 0, i32 1
+  %fn = load ptr, ptr %fnp
+  %ctxp = getelementptr %dynamic, ptr %d, i64 0, i32 2
+  %ctx = load ptr, ptr %ctxp
+  %np = getelementptr %dynamic, ptr %d, i64 0, i32 3
+  %n = load i64, ptr %np
+  %gp = getelementptr %dynamic, ptr %d, i64 0, i32 4
+  %grain = load i64, ptr %gp
+  br label %take
+take:
+  %code = phi i32 [ 0, %entry ], [ %code1, %run ]
+  %from = atomicrmw add ptr %d, i64 %grain monotonic
+  %more = icmp slt i64 %from, %n
+  br i1 %more, label %run, label %out
+run:
+  %left = sub i64 %n, %from
+  %whole = icmp sgt i64 %left, %grain
+  %size = select i1 %whole, i64 %grain, i64 %left
+  %to = add i64 %from, %size
+  %rc = call i32 %fn(ptr %ctx, i64 %from, i64 %to)
+  %fine = icmp eq i32 %code, 0
+  %code1 = select i1 %fine, i32 %rc, i32 %code
+  br label %take
+out:
+  ret i32 %code
+}
+
+define i32 @tw_parallel_launch_dynamic(ptr %fn, ptr %ctx, i64 %n, i32 %max, i64 %asked) nounwind {
+entry:
+  %d = alloca %dynamic, align 128
+  %empty = icmp sle i64 %n, 0
+  br i1 %empty, label %nothing, label %size
+nothing:
+  ret i32 0
+size:
+  %positive = icmp sgt i64 %asked, 1
+  %g0 = select i1 %positive, i64 %asked, i64 1
+  %below = icmp slt i64 %g0, %n
+  %grain = select i1 %below, i64 %g0, i64 %n
+  %n1 = sub i64 %n, 1
+  %q = udiv i64 %n1, %grain
+  %tasks = add i64 %q, 1
+  %limit = call i32 @tw_get_num_threads()
+  %one = icmp eq i32 %limit, 1
+  %alone = icmp eq i32 %max, 1
+  %single0 = or i1 %one, %alone
+  %few = icmp eq i64 %tasks, 1
+  %single = or i1 %single0, %few
+  br i1 %single, label %serial, label %launch
+serial:
+  %rcs = call i32 %fn(ptr %ctx, i64 0, i64 %n)
+  ret i32 %rcs
+launch:
+  store i64 0, ptr %d
+  %fnp = getelementptr %dynamic, ptr %d, i64 0, i32 1
+  store ptr %fn, ptr %fnp
+  %ctxp = getelementptr %dynamic, ptr %d, i64 0, i32 2
+  store ptr %ctx, ptr %ctxp
+  %np = getelementptr %dynamic, ptr %d, i64 0, i32 3
+  store i64 %n, ptr %np
+  %gp = getelementptr %dynamic, ptr %d, i64 0, i32 4
+  store i64 %grain, ptr %gp
+  %rc = call i32 @tw_parallel_launch(ptr @tw.dynamic, ptr %d, i64 %tasks, i32 %max)
+  ret i32 %rc
+}
+"""
