@@ -90,7 +90,7 @@ def _dot_accumulate(emitter: Any, call: Call) -> str:
         start += count
     joined, done = parts[0]
     for part, count in parts[1:]:
-        joined, done = emitter._concat(joined, done, part, count, dot.element)
+        joined, done = emitter.concat(joined, done, part, count, dot.element)
     if lanes > 1:
         return str(joined)
     return str(emitter.guarded(f"extractelement <1 x {dot.element}> {joined}, i64 0", joined))

@@ -1,6 +1,6 @@
-"""Expressions to LLVM IR: arithmetic, conversions, vectors, conditional values.
+"""Expressions to LLVM IR: arithmetic, comparisons, vectors, conditional values.
 
-The middle part of the LLVM emitter, above :mod:`writer` and below :mod:`emit_memory`. Every
+The middle part of the LLVM emitter, above :mod:`emit_value` and below :mod:`emit_memory`. Every
 ``visit_X`` returns the operand text of a value whose LLVM type is ``register_type(expr.dtype)``.
 """
 
@@ -11,15 +11,14 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from tilewright.codegen.llvm.emit_masked import compare_ramp, joined_masks
+from tilewright.codegen.llvm.emit_value import ValueEmitter, lane_vector
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS
-from tilewright.codegen.llvm.saturate import saturated
 from tilewright.codegen.llvm.types import (
     constant_text,
     intrinsic_suffix,
-    memory_type,
     register_type,
 )
-from tilewright.codegen.llvm.writer import Scope, Writer
+from tilewright.codegen.llvm.writer import Scope
 from tilewright.ir import (
     INDEX,
     Add,
@@ -52,14 +51,6 @@ _FLOAT_COMPARE = {"EQ": "oeq", "NE": "une", "LT": "olt", "LE": "ole", "GT": "ogt
 _SIGNED = {"EQ": "eq", "NE": "ne", "LT": "slt", "LE": "sle", "GT": "sgt", "GE": "sge"}
 _UNSIGNED = {"EQ": "eq", "NE": "ne", "LT": "ult", "LE": "ule", "GT": "ugt", "GE": "uge"}
 
-#: The types as which ``llvm.arithmetic.fence`` takes values, and what they are called there.
-_FENCED = {
-    "float": ("float", "f32"),
-    "double": ("double", "f64"),
-    "i32": ("float", "f32"),
-    "i64": ("double", "f64"),
-}
-
 CallHandler = Callable[[Any, Call], str]
 INTRINSICS: dict[str, CallHandler] = {}
 """How calls of intrinsic operators are emitted, by the operator's name."""
@@ -80,11 +71,6 @@ def _is_number(*exprs: Expr) -> bool:
     """Whether any of the expressions is a floating-point constant other than NaN."""
     values = [expr.value if isinstance(expr, Broadcast) else expr for expr in exprs]
     return any(isinstance(value, FloatImm) and value.value == value.value for value in values)
-
-
-def lane_vector(values: list[int], element_type: str) -> str:
-    """Return a constant vector of integers."""
-    return "<" + ", ".join(f"{element_type} {value}" for value in values) + ">"
 
 
 def needs_guard(expr: Expr) -> bool:
@@ -129,7 +115,7 @@ def _is_literal(operand: str) -> bool:
     return operand.lstrip("-").isdigit()
 
 
-class ExprEmitter(Writer, Visitor):
+class ExprEmitter(ValueEmitter, Visitor):
     """Emits expressions into one function."""
 
     def __init__(self, module: Any) -> None:
@@ -142,7 +128,6 @@ class ExprEmitter(Writer, Visitor):
         self.stack_elements: dict[Var, int] = {}  # of allocas, by their data
         self.streaming = 0  # whether stores go past the caches, see STREAMING_STORES
         self.has_streamed = False
-        self.shuffled: set[str] = set()  # results of shuffles of two vectors
         self.tile_columns: dict[tuple[str, ...], list[str]] = {}
 
     def generic_visit(self, node: Any) -> str:
@@ -211,25 +196,16 @@ class ExprEmitter(Writer, Visitor):
     def visit_Sub(self, node: Any) -> str:
         if dtypes.is_float(node.dtype) and self.has_fma:
             if type(node.a) is Mul:
-                return self._fma(node.a, self._negate(self.visit(node.b), node.dtype), node.dtype)
+                return self._fma(node.a, self.negate(self.visit(node.b), node.dtype), node.dtype)
             if type(node.b) is Mul:
                 return self._fma(node.b, self.visit(node.a), node.dtype, negative=True)
         return self.visit_BinaryExpr(node)
 
-    def _negate(self, value: str, dtype: str) -> str:
-        return self.guarded(f"fneg {register_type(dtype)} {value}", value)
-
     def _fma(self, product: Any, other: str, dtype: str, negative: bool = False) -> str:
         a, b = self.visit(product.a), self.visit(product.b)
         if negative:
-            a = self._negate(a, dtype)
+            a = self.negate(a, dtype)
         return self.call_float("fma", dtype, a, b, other)
-
-    def call_float(self, name: str, dtype: str, *args: str) -> str:
-        """Call an overloaded LLVM intrinsic on values of one type."""
-        kind = register_type(dtype)
-        text = ", ".join(f"{kind} {arg}" for arg in args)
-        return self.guarded(f"call {kind} @llvm.{name}.{intrinsic_suffix(dtype)}({text})", *args)
 
     # ---- index arithmetic: sums of products, invariant terms first
 
@@ -353,11 +329,6 @@ class ExprEmitter(Writer, Visitor):
         mask = kind.replace(kind.rstrip(">").split(" ")[-1], "i1")
         return self.pure(f"and {mask} {some}, {other}", some, other)
 
-    def mask_type(self, dtype: str) -> str:
-        """The type of a truth value per lane."""
-        lanes = dtypes.lanes_of(dtype)
-        return "i1" if lanes == 1 else f"<{lanes} x i1>"
-
     def visit_CompareExpr(self, node: Any) -> str:
         edge = compare_ramp(self, node)
         if edge is not None:
@@ -408,21 +379,6 @@ class ExprEmitter(Writer, Visitor):
         suffix = intrinsic_suffix(dtype)
         return self.pure(f"call {kind} @llvm.{sign}{name}.{suffix}({kind} {a}, {kind} {b})", a, b)
 
-    def float_extremum(self, test: str, dtype: str, a: str, b: str, one_number: bool) -> str:
-        """The greater (``ogt``) or lesser (``olt``) of two floats; NaN if either is.
-
-        A comparison with NaN picks ``b``, which is enough if ``a`` is a number. Else one operand
-        must be tested: LLVM tests the first, which is to be the one that is new to a running
-        extremum, so that the test isn't waited for.
-        """
-        kind, mask = register_type(dtype), self.mask_type(dtype)
-        if one_number:
-            compared = self.guarded(f"fcmp {test} {kind} {a}, {b}", a, b)
-            return self.guarded(f"select {mask} {compared}, {kind} {a}, {kind} {b}", compared, a, b)
-        name = "maximum" if test == "ogt" else "minimum"
-        text = f"call nsz {kind} @llvm.{name}.{intrinsic_suffix(dtype)}({kind} {b}, {kind} {a})"
-        return self.guarded(text, a, b)
-
     def visit_Min(self, node: Any) -> str:
         return self._extremum(node, "olt", "min")
 
@@ -435,14 +391,6 @@ class ExprEmitter(Writer, Visitor):
         condition = self.visit(node.condition)
         a, b = self.visit(node.true_value), self.visit(node.false_value)
         return self.select(condition, node.condition.dtype, a, b, node.dtype)
-
-    def select(self, condition: str, condition_dtype: str, a: str, b: str, dtype: str) -> str:
-        """Pick values by a scalar or per-lane condition."""
-        if condition in ("true", "false"):
-            return a if condition == "true" else b
-        kind = register_type(dtype)
-        text = f"select {register_type(condition_dtype)} {condition}, {kind} {a}, {kind} {b}"
-        return self.guarded(text, condition, a, b)
 
     def choose(
         self, condition: str, yes: Callable[[], str], no: Callable[[], str], dtype: str
@@ -482,120 +430,16 @@ class ExprEmitter(Writer, Visitor):
         finally:
             self.mask = outer
 
-    def any_lane(self, mask: str, lanes: int) -> str:
-        """Whether any lane of a mask is on."""
-        return self.pure(f"call i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1> {mask})", mask)
-
     # ---- conversions
 
     def visit_Cast(self, node: Cast) -> str:
         value = self.visit(node.value)
         return self.convert(value, node.value.dtype, node.dtype)
 
-    def convert(self, value: str, source: str, dtype: str) -> str:
-        """Convert between dtypes of the same number of lanes."""
-        old, new = dtypes.element_of(source), dtypes.element_of(dtype)
-        if old == new:
-            return value
-        old_kind, new_kind = dtypes.kind_of(old), dtypes.kind_of(new)
-        a, b = register_type(source), register_type(dtype)
-        if "handle" in (old_kind, new_kind):
-            op = "ptrtoint" if old_kind == "handle" else "inttoptr"
-            return self.pure(f"{op} {a} {value} to {b}", value)
-        if new_kind == "bool":
-            zero = constant_text(0, source)
-            op = "fcmp une" if old_kind == "float" else "icmp ne"
-            return self.pure(f"{op} {a} {value}, {zero}", value)
-        if old_kind == "float":
-            if new_kind == "float":
-                if a != b:
-                    op = "fptrunc" if a.replace("double", "") != a else "fpext"
-                    value = self.guarded(f"{op} {a} {value} to {b}", value)
-                return self.round_half(value, dtype) if new.endswith("float16") else value
-            # Out-of-range values saturate rather than being undefined.
-            if dtypes.lanes_of(dtype) > 1:
-                return saturated(self, value, source, dtype)
-            suffix = f"{intrinsic_suffix(dtype)}.{intrinsic_suffix(source)}"
-            sign = "s" if new_kind == "int" else "u"
-            return self.guarded(f"call {b} @llvm.fpto{sign}i.sat.{suffix}({a} {value})", value)
-        if new_kind == "float":
-            op = "sitofp" if old_kind == "int" else "uitofp"
-            value = self.guarded(f"{op} {a} {value} to {b}", value)
-            return self.round_half(value, dtype) if new.endswith("float16") else value
-        old_bits = 1 if old_kind == "bool" else dtypes.bits_of(old)
-        new_bits = dtypes.bits_of(new)
-        if old_bits == new_bits:
-            return value
-        op = "trunc" if new_bits < old_bits else "sext" if old_kind == "int" else "zext"
-        return self.pure(f"{op} {a} {value} to {b}", value)
-
-    def round_half(self, value: str, dtype: str) -> str:
-        """Round a single-precision register value to a 16-bit float, staying in the register."""
-        return self.from_memory(self.to_memory(value, dtype), dtype)
-
-    def to_memory(self, value: str, dtype: str) -> str:
-        """Convert a register value to its form in memory."""
-        element = dtypes.element_of(dtype)
-        if element == "bool":
-            return self.pure(f"zext {register_type(dtype)} {value} to {memory_type(dtype)}", value)
-        if element == "float16":
-            text = f"fptrunc {register_type(dtype)} {value} to {memory_type(dtype)}"
-            return self.guarded(text, value)
-        if element != "bfloat16":
-            return value
-        lanes = dtypes.lanes_of(dtype)
-        wide = register_type(dtypes.vector_dtype("int32", lanes))
-
-        def number(value: int) -> str:
-            return constant_text(value, dtypes.vector_dtype("int32", lanes))
-
-        bits = self.guarded(f"bitcast {register_type(dtype)} {value} to {wide}", value)
-        high = self.guarded(f"lshr {wide} {bits}, {number(16)}", bits)
-        odd = self.guarded(f"and {wide} {high}, {number(1)}", high)
-        bias = self.guarded(f"add {wide} {odd}, {number(0x7FFF)}", odd)
-        rounded = self.guarded(f"add {wide} {bits}, {bias}", bits, bias)
-        shifted = self.guarded(f"lshr {wide} {rounded}, {number(16)}", rounded)
-        nan = self.guarded(f"fcmp uno {register_type(dtype)} {value}, {value}", value)
-        quiet = self.guarded(f"or {wide} {high}, {number(0x40)}", high)
-        mask = self.mask_type(dtype)
-        picked = self.guarded(f"select {mask} {nan}, {wide} {quiet}, {wide} {shifted}", nan)
-        return self.guarded(f"trunc {wide} {picked} to {memory_type(dtype)}", picked)
-
-    def from_memory(self, value: str, dtype: str) -> str:
-        """Convert a value from its form in memory."""
-        element = dtypes.element_of(dtype)
-        if element == "bool":
-            kind = memory_type(dtype)
-            zero = "0" if not kind.startswith("<") else "zeroinitializer"
-            return self.pure(f"icmp ne {kind} {value}, {zero}", value)
-        if element == "float16":
-            return self.pure(f"fpext {memory_type(dtype)} {value} to {register_type(dtype)}", value)
-        if element != "bfloat16":
-            return value
-        lanes = dtypes.lanes_of(dtype)
-        wide = register_type(dtypes.vector_dtype("int32", lanes))
-        shift = constant_text(16, dtypes.vector_dtype("int32", lanes))
-        extended = self.pure(f"zext {memory_type(dtype)} {value} to {wide}", value)
-        shifted = self.pure(f"shl {wide} {extended}, {shift}", extended)
-        return self.pure(f"bitcast {wide} {shifted} to {register_type(dtype)}", shifted)
-
     # ---- vectors
 
     def visit_Broadcast(self, node: Broadcast) -> str:
         return self.broadcast(self.visit(node.value), node.value.dtype, node.lanes)
-
-    def broadcast(self, value: str, dtype: str, lanes: int) -> str:
-        """Repeat a scalar in all lanes."""
-        if dtypes.lanes_of(dtype) > 1:
-            raise CodegenError(f"a Broadcast repeats scalars, not {dtype}")
-        kind = register_type(dtype)
-        if not value.startswith(("%", "@")):
-            return f"splat ({kind} {value})"
-        vector = f"<{lanes} x {kind}>"
-        one = self.pure(f"insertelement {vector} poison, {kind} {value}, i64 0", value)
-        return self.pure(
-            f"shufflevector {vector} {one}, {vector} poison, <{lanes} x i32> zeroinitializer", one
-        )
 
     def visit_Ramp(self, node: Ramp) -> str:
         dtype, kind = node.dtype, register_type(node.dtype)
@@ -627,57 +471,11 @@ class ExprEmitter(Writer, Visitor):
         if len(values) == 2 and values[1][1] == lanes and len(picks) > 1:
             return self.pick(values[0][0], values[1][0], lanes, picks, register_type(element))
         for value, count in values[1:]:
-            joined, lanes = self._concat(joined, lanes, value, count, register_type(element))
+            joined, lanes = self.concat(joined, lanes, value, count, register_type(element))
         if len(picks) == 1:
             kind = f"<{lanes} x {register_type(element)}>"
             return self.pure(f"extractelement {kind} {joined}, i64 {picks[0]}", joined)
         return self.shuffle(joined, lanes, picks, register_type(element))
-
-    def pick(self, a: str, b: str, lanes: int, picks: list[int], element: str) -> str:
-        """Pick lanes of two vectors of one length, which is what LLVM's shuffle does.
-
-        LLVM looks through shuffles of shuffles for a better way. In a network of many, as of a
-        transposition, there is none, and the search takes longer than all the rest: after two
-        steps it is stopped by a fence, which costs nothing.
-        """
-        kind = f"<{lanes} x {element}>"
-        lanes_text = lane_vector(picks, "i32")
-        made = self.guarded(
-            f"shufflevector {kind} {a}, {kind} {b}, <{len(picks)} x i32> {lanes_text}", a, b
-        )
-        if len(picks) != lanes or element not in _FENCED or not {a, b} <= self.shuffled:
-            self.shuffled.add(made)
-            return made
-        number, suffix = _FENCED[element]
-        wide = f"<{lanes} x {number}>"
-        if number != element:
-            made = self.guarded(f"bitcast {kind} {made} to {wide}", made)
-        name = f"@llvm.arithmetic.fence.v{lanes}{suffix}"
-        made = self.guarded(f"call {wide} {name}({wide} {made})", made)
-        if number == element:
-            return made
-        return self.guarded(f"bitcast {wide} {made} to {kind}", made)
-
-    def _concat(self, a: str, m: int, b: str, n: int, element: str) -> tuple[str, int]:
-        """Join two vectors; LLVM wants equal lengths, so the shorter is widened first."""
-        size = max(m, n)
-        wide = []
-        for value, lanes in ((a, m), (b, n)):
-            if lanes != size:
-                value = self.shuffle(value, lanes, [*range(lanes), *[-1] * (size - lanes)], element)
-            wide.append(value)
-        picks = [*range(m), *range(size, size + n)]
-        joined = self.pick(wide[0], wide[1], size, picks, element)
-        return joined, m + n
-
-    def shuffle(self, value: str, lanes: int, picks: list[int], element: str) -> str:
-        """Permute the lanes of one vector; -1 picks nothing in particular."""
-        kind = f"<{lanes} x {element}>"
-        picks_text = ", ".join("i32 poison" if pick < 0 else f"i32 {pick}" for pick in picks)
-        return self.pure(
-            f"shufflevector {kind} {value}, {kind} poison, <{len(picks)} x i32> <{picks_text}>",
-            value,
-        )
 
     # ---- calls and lets
 
