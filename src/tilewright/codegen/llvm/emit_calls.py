@@ -227,7 +227,7 @@ def _combine(emitter: Any, call: Call) -> str:
     element = register_type(dtypes.element_of(call.dtype))
     parts = [(emitter.visit(arg), dtypes.lanes_of(arg.dtype)) for arg in call.args]
     (a, m), (b, n) = parts
-    return str(emitter._concat(a, m, b, n, element)[0])
+    return str(emitter.concat(a, m, b, n, element)[0])
 
 
 @intrinsic("vector_reduce_add", "vector_reduce_max", "vector_reduce_min")
