@@ -160,6 +160,74 @@ def test_narrow_floats(queries: int, dtype: Any, tolerance: float) -> None:
     check(arrays, causal_mask="BottomRight", tolerance=tolerance)
 
 
+BFLOAT = np.dtype(ml_dtypes.bfloat16)
+DOTS = Target("llvm -mcpu=znver4 -num-cores=1")
+
+
+@pytest.mark.parametrize(
+    ("shape", "causal"),
+    [
+        ((2, 4, 2, 70, 131, 40), "BottomRight"),  # nothing divides, an odd number of keys
+        ((1, 2, 2, 128, 64, 96), None),
+        ((1, 1, 1, 17, 1, 2, 127), None),
+        ((1, 2, 1, 20, 45, 66, 16), "TopLeft"),  # a group makes one tile
+        ((1, 1, 1, 30, 33, 33, 8), None),  # depths that dot instructions don't take
+    ],
+)
+def test_prefill_in_bfloat16(shape: Any, causal: str | None) -> None:
+    arrays = [x.astype(BFLOAT) for x in heads(*shape)]
+    made = check(arrays, causal_mask=causal, tolerance=1e-2)
+    # Rounding of powers averages out: most results are as if it were only the last rounding.
+    error = np.abs(made.astype("float64") - attention(*arrays, causal_mask=causal))
+    assert error.mean() < 2.0**-9
+
+
+def test_bfloat16_takes_dot_instructions_where_there_are_any() -> None:
+    def chosen(target: Target, dtype: str, *sizes: int) -> Any:
+        problem = read_attention(function([(1, 2, *sizes)] * 3, dtype=dtype))
+        assert not isinstance(problem, str)
+        return choose_kernel(problem, target)[1]["dots"]
+
+    assert chosen(DOTS, "bfloat16", 64, 32)
+    assert not chosen(DOTS, "bfloat16", 64, 33)
+    assert not chosen(DOTS, "float16", 64, 32)
+    assert not chosen(Target("llvm -mcpu=haswell -num-cores=1"), "bfloat16", 64, 32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool"])
+def test_masks_in_bfloat16(dtype: str) -> None:
+    mask = random_mask((2, 4, 70, 131), dtype)
+    mask = mask.astype(BFLOAT) if dtype == "float32" else mask
+    arrays = [*(x.astype(BFLOAT) for x in heads(2, 4, 2, 70, 131, 16)), mask]
+    check(arrays, causal_mask="TopLeft", tolerance=1e-2)
+
+
+def test_special_values_in_bfloat16_stay_in_their_rows() -> None:
+    arrays = [x.astype(BFLOAT) for x in heads(1, 2, 2, 30, 41, 16)]
+    arrays[0][0, 0, 0, 3] = np.nan
+    arrays[0][0, 1, 1, 3] = np.inf
+    arrays[2][0, 1, :, 5] = np.inf  # the last key, which has no other one beside it, too
+    made, expected = compute(arrays)
+    assert np.isinf(made[0, 1, 0, 5])
+    np.testing.assert_array_equal(np.isnan(made), np.isnan(expected))
+    np.testing.assert_allclose(made.astype("float64"), expected, rtol=0.1, atol=1e-2)
+
+
+def test_a_query_without_keys_gives_zeros_in_bfloat16() -> None:
+    mask = RNG.random((30, 199)) < 0.5
+    mask[1] = False
+    made = check([*(x.astype(BFLOAT) for x in heads(1, 2, 2, 30, 199, 16)), mask], tolerance=1e-2)
+    np.testing.assert_array_equal(made[:, :, 1].astype("float32"), 0.0)
+
+
+@pytest.mark.parametrize("queries", [9, 30])
+def test_symbolic_lengths_in_bfloat16(queries: int) -> None:
+    b, s, t = te.var("b"), te.var("s"), te.var("t")
+    shapes = [(b, 4, s, 24), (b, 2, t, 24), (b, 2, t, 24)]
+    arrays = [x.astype(BFLOAT) for x in heads(2, 4, 2, queries, 37, 24)]
+    check(arrays, NATIVE, shapes, causal_mask="BottomRight", tolerance=1e-2)
+
+
 @pytest.mark.parametrize("mcpu", ["haswell", "nehalem"])
 @pytest.mark.parametrize("queries", [1, 21])
 def test_narrow_vectors(mcpu: str, queries: int) -> None:
@@ -241,6 +309,15 @@ def test_interpreter_agrees(queries: int, causal: str | None) -> None:
     np.testing.assert_allclose(out, attention(*arrays, causal_mask=causal), rtol=1e-5, atol=2e-6)
 
 
+def test_interpreter_agrees_on_dots() -> None:
+    arrays = [x.astype(BFLOAT) for x in heads(1, 1, 1, 9, 5, 2, 17)]
+    func = function([a.shape for a in arrays], dtype="bfloat16")
+    out = np.zeros((1, 1, 9, 17), BFLOAT)
+    with np.errstate(all="ignore"):
+        run(scheduled(func, DOTS)["main"], *arrays, out)
+    np.testing.assert_allclose(out.astype("float64"), attention(*arrays), rtol=0.1, atol=1e-2)
+
+
 def test_heads_and_tiles_run_in_parallel() -> None:
     target = Target("llvm -mcpu=znver4 -num-cores=4")
     for shape in ([(2, 8, 300, 64)] * 3, [(2, 8, 1, 64), *[(2, 8, 500, 64)] * 2]):
@@ -311,6 +388,7 @@ def test_other_rules_take_what_is_refused() -> None:
         ("attention_prefill", {"lanes": 16, "keys": 20}, "keys is a multiple of key_rows"),
         ("attention_prefill", {"lanes": 12}, "lanes a power of two"),
         ("attention_prefill", {"lanes": 16, "stacked": True}, "more than a tile"),
+        ("attention_prefill", {"lanes": 16, "dots": True}, "dot instructions take bfloat16"),
         ("attention_decode", {"lanes": 16, "keys": 20}, "keys is a multiple of lanes, a power"),
         ("attention_decode", {"lanes": 16, "splits": 0}, "sizes are positive"),
     ],

@@ -37,6 +37,8 @@ class ValueEmitter(Writer):
     def __init__(self) -> None:
         super().__init__()
         self.shuffled: set[str] = set()  # results of shuffles of two vectors
+        # What values of 16-bit floats were made from: moving their bits needs no rounding.
+        self._in_memory: dict[tuple[str, str], str] = {}
 
     # ---- values of one type
 
@@ -128,6 +130,8 @@ class ValueEmitter(Writer):
     def to_memory(self, value: str, dtype: str) -> str:
         """Convert a register value to its form in memory."""
         element = dtypes.element_of(dtype)
+        if (value, element) in self._in_memory:
+            return self._in_memory[value, element]
         if element == "bool":
             return self.pure(f"zext {register_type(dtype)} {value} to {memory_type(dtype)}", value)
         if element == "float16":
@@ -161,7 +165,8 @@ class ValueEmitter(Writer):
             zero = "0" if not kind.startswith("<") else "zeroinitializer"
             return self.pure(f"icmp ne {kind} {value}, {zero}", value)
         if element == "float16":
-            return self.pure(f"fpext {memory_type(dtype)} {value} to {register_type(dtype)}", value)
+            text = f"fpext {memory_type(dtype)} {value} to {register_type(dtype)}"
+            return self._extended(self.pure(text, value), element, value)
         if element != "bfloat16":
             return value
         lanes = dtypes.lanes_of(dtype)
@@ -169,7 +174,12 @@ class ValueEmitter(Writer):
         shift = constant_text(16, dtypes.vector_dtype("int32", lanes))
         extended = self.pure(f"zext {memory_type(dtype)} {value} to {wide}", value)
         shifted = self.pure(f"shl {wide} {extended}, {shift}", extended)
-        return self.pure(f"bitcast {wide} {shifted} to {register_type(dtype)}", shifted)
+        made = self.pure(f"bitcast {wide} {shifted} to {register_type(dtype)}", shifted)
+        return self._extended(made, element, value)
+
+    def _extended(self, made: str, element: str, value: str) -> str:
+        self._in_memory[made, element] = value
+        return made
 
     # ---- lanes
 

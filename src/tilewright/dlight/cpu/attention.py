@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from tilewright import te
@@ -20,6 +20,7 @@ from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.choices import choose, others_after
 from tilewright.dlight.cpu.attention_common import Attention
 from tilewright.dlight.cpu.attention_decode import DecodeKernel, DecodeTiles
+from tilewright.dlight.cpu.attention_dots import DotPrefillKernel, has_dots
 from tilewright.dlight.cpu.attention_prefill import PrefillKernel, PrefillTiles
 from tilewright.dlight.cpu.blocks import PARALLEL_WORK
 from tilewright.ir import as_int, pre_order, structural_equal
@@ -144,25 +145,30 @@ def choose_kernel(problem: Attention, target: Target) -> tuple[str, dict[str, An
         tiles = DecodeTiles(lanes, keys, splits=splits, registers=registers, ahead=ahead)
         return DECODE, asdict(tiles)
     stacked = problem.group > 1 and rows is not None and rows <= 4 * lanes
-    own = _prefill_tiles(problem, lanes, registers)
+    own = _prefill_tiles(problem, target)
     prefill_tiles = PrefillTiles(
         lanes,
         choose("attention.queries", others_after(own.queries, (4 * lanes, 8 * lanes))),
         choose("attention.keys", others_after(own.keys, (32, 64, 128, 256))),
         *choose("attention.scores", others_after((own.key_rows, own.vectors), _SCORES)),
         *choose("attention.values", others_after((own.query_rows, own.value_vectors), _VALUES)),
+        dots=own.dots,
     )
     return PREFILL, {**asdict(prefill_tiles), "stacked": stacked}
 
 
-def _prefill_tiles(problem: Attention, lanes: int, registers: int) -> PrefillTiles:
+def _prefill_tiles(problem: Attention, target: Target) -> PrefillTiles:
     """Register tiles of about half the registers; as wide as the number of queries lets them."""
+    lanes, registers = target.vector_lanes(32), target.vector_registers
     rows = as_int(problem.rows)
     if registers < 32:
-        return PrefillTiles(lanes, 4 * lanes, key_rows=4, vectors=2, value_vectors=2)
-    if rows is not None and rows % (4 * lanes) == 0:
-        return PrefillTiles(lanes, 4 * lanes, key_rows=4, vectors=4)
-    return PrefillTiles(lanes, 4 * lanes)
+        tiles = PrefillTiles(lanes, 4 * lanes, key_rows=4, vectors=2, value_vectors=2)
+    elif rows is not None and rows % (4 * lanes) == 0:
+        tiles = PrefillTiles(lanes, 4 * lanes, key_rows=4, vectors=4)
+    else:
+        tiles = PrefillTiles(lanes, 4 * lanes)
+    dots = has_dots(target) and DotPrefillKernel.fault(problem, tiles) is None
+    return replace(tiles, dots=dots)
 
 
 def _splits(problem: Attention, target: Target) -> int:
@@ -199,8 +205,11 @@ def prefill(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
     if isinstance(problem, str):
         return problem
     tiles = PrefillTiles(**sizes)
+    kernel = DotPrefillKernel if tiles.dots else PrefillKernel
     reason = tiles.fault(problem)
-    return reason or make_root_block(PrefillKernel(problem, tiles).build()).block
+    if reason is None and tiles.dots:
+        reason = DotPrefillKernel.fault(problem, tiles)
+    return reason or make_root_block(kernel(problem, tiles).build()).block
 
 
 @KERNELS.decorator(DECODE)

@@ -62,7 +62,7 @@ class PrefillTiles:
 
     ``queries`` is a multiple of ``lanes * vectors``, ``keys`` one of ``key_rows`` and ``lanes``.
     A tile of scores is ``key_rows`` by ``vectors`` registers, one of values ``query_rows`` by up to
-    ``value_vectors``.
+    ``value_vectors``. With ``dots``, products are dot instructions (:mod:`attention_dots`).
     """
 
     lanes: int
@@ -72,6 +72,7 @@ class PrefillTiles:
     vectors: int = 2
     query_rows: int = 4
     value_vectors: int = 4
+    dots: bool = False
 
     @property
     def width(self) -> int:
@@ -80,7 +81,8 @@ class PrefillTiles:
 
     def fault(self, problem: Attention) -> str | None:
         """Say what is wrong with the sizes, if anything is."""
-        if min(asdict(self).values()) < 1 or self.lanes & (self.lanes - 1):
+        sizes = [size for name, size in asdict(self).items() if name != "dots"]
+        if min(sizes) < 1 or self.lanes & (self.lanes - 1):
             return "sizes are positive, and lanes a power of two"
         if self.queries % self.width or self.width % self.query_rows:
             return "queries is a multiple of lanes * vectors, which is one of query_rows"
@@ -98,9 +100,11 @@ class PrefillKernel:
     def __init__(self, problem: Attention, tiles: PrefillTiles) -> None:
         self.problem, self.tiles = problem, tiles
         queries, keys = tiles.queries, tiles.keys
-        self.q_packed = decl_buffer((problem.depth, queries), FLOAT, "q_packed")
+        self.query_units = problem.depth
+        self.value_width = problem.value_depth
+        self.q_packed = decl_buffer((self.query_units, queries), FLOAT, "q_packed")
         self.scores = decl_buffer((keys, queries), FLOAT, "scores")
-        self.values = decl_buffer((queries, problem.value_depth), FLOAT, "values")
+        self.values = decl_buffer((queries, self.value_width), FLOAT, "values")
         self.top = decl_buffer((queries,), FLOAT, "top")
         self.old_top = decl_buffer((queries,), FLOAT, "old_top")
         self.shift = decl_buffer((queries,), FLOAT, "shift")
@@ -119,17 +123,19 @@ class PrefillKernel:
     def build(self) -> Stmt:
         """Make the whole computation: one block over batches, heads and tiles of queries."""
         problem = self.problem
-        buffers = (
-            self.q_packed, self.scores, self.values, self.top, self.old_top, self.shift,
-            self.rescale, self.total, self.masks, self.k_wide, self.v_wide,
-        )  # fmt: skip
         axes = [
             Axis("b", problem.batch),
             Axis("h", problem.heads),
             Axis("q_tile", ceildiv(problem.rows, const(self.tiles.queries))),
         ]
-        alloc = [buffer for buffer in buffers if buffer is not None]
-        return block("attention_tile", axes, self._tile, alloc)
+        return block("attention_tile", axes, self._tile, self._buffers())
+
+    def _buffers(self) -> list[Buffer]:
+        buffers = (
+            self.q_packed, self.scores, self.values, self.top, self.old_top, self.shift,
+            self.rescale, self.total, self.masks, self.k_wide, self.v_wide,
+        )  # fmt: skip
+        return [buffer for buffer in buffers if buffer is not None]
 
     # ---- one tile of queries ----
 
@@ -154,7 +160,7 @@ class PrefillKernel:
             return seq(store(self.top, LOWEST, q), store(self.old_top, LOWEST, q),
                        store(self.total, const(0.0, FLOAT), q))  # fmt: skip
 
-        axes = [Axis("q", self.row_count), Axis("d", self.problem.value_depth, VECTORIZED)]
+        axes = [Axis("q", self.row_count), Axis("d", self.value_width, VECTORIZED)]
         return seq(
             block("start_statistics", lanes, statistics),
             block("start_values", axes, lambda q, d: store(self.values, const(0.0, FLOAT), q, d)),
@@ -168,41 +174,38 @@ class PrefillKernel:
             return row
         return minimum(row, self.problem.rows - 1)
 
+    def _query_vector(self, row: Expr, unit: Expr, count: int) -> Expr:
+        """Neighbours along the depth of a query, as they are packed."""
+        return self.problem.read_query(self.b, self.h, row, lanes_from(unit, count))
+
     def _pack_queries(self) -> Stmt:
-        lanes, depth = self.tiles.lanes, self.problem.depth
-        whole = depth // lanes * lanes
+        """Transpose queries, a square at a time; the last one may overlap the one before."""
+        lanes, units = self.tiles.lanes, self.query_units
         count = self.wide_count * self.tiles.vectors
 
-        def square(q_vector: Var, d_vector: Var) -> Stmt:
-            d = d_vector * lanes
+        def square(q_vector: Var, part: Var) -> Stmt:
+            first = part * lanes if units % lanes == 0 else minimum(part * lanes, units - lanes)
             rows = [
-                self.problem.read_query(
-                    self.b, self.h, self._row(q_vector * lanes + i), lanes_from(d, lanes)
-                )
+                self._query_vector(self._row(q_vector * lanes + i), first, lanes)
                 for i in range(lanes)
             ]
             lets, columns = transposed(rows)
             where = lanes_from(q_vector * lanes, lanes)
-            stores = [BufferStore(self.q_packed, c, (d + j, where)) for j, c in enumerate(columns)]
+            stores = [
+                BufferStore(self.q_packed, column, (first + j, where))
+                for j, column in enumerate(columns)
+            ]
             return with_lets(lets, seq(*stores))
 
-        def single(q_vector: Var, d: Var, lane: Var) -> Stmt:
+        def single(q_vector: Var, unit: Var, lane: Var) -> Stmt:
             q = q_vector * lanes + lane
-            value = self.problem.read_query(self.b, self.h, self._row(q), d + whole)
-            return store(self.q_packed, value, d + whole, q)
+            return store(self.q_packed, self._query_vector(self._row(q), unit, 1), unit, q)
 
-        stmts = []
-        if whole:
-            axes = [Axis("q_vector", count), Axis("d_vector", whole // lanes)]
-            stmts.append(block("pack_queries", axes, square))
-        if whole < depth:
-            axes = [
-                Axis("q_vector", count),
-                Axis("d", depth - whole),
-                Axis("lane", lanes, VECTORIZED),
-            ]
-            stmts.append(block("pack_queries_rest", axes, single))
-        return seq(*stmts)
+        if units < lanes:
+            axes = [Axis("q_vector", count), Axis("unit", units), Axis("lane", lanes)]
+            return block("pack_queries", axes, single)
+        axes = [Axis("q_vector", count), Axis("part", -(-units // lanes))]
+        return block("pack_queries", axes, square)
 
     def _finish(self) -> Stmt:
         def factor(q: Var) -> Stmt:
@@ -223,7 +226,7 @@ class PrefillKernel:
     def _key_block(self, k_block: Var) -> Stmt:
         self.first_key = simplify(k_block * self.tiles.keys)
         return seq(
-            self._widen(),
+            self._prepare(),
             self._transpose_mask(),
             self._score_tiles(),
             self._statistics(),
@@ -249,7 +252,8 @@ class PrefillKernel:
         keys = as_int(self.problem.keys)
         return keys is not None and keys % self.tiles.key_rows == 0
 
-    def _widen(self) -> Stmt:
+    def _prepare(self) -> Stmt:
+        """Bring the block's keys and values into the form that products take."""
         if self.k_wide is None or self.v_wide is None:
             return seq()
         return seq(
@@ -362,23 +366,36 @@ class PrefillKernel:
         rows, width = self.tiles.key_rows, self.tiles.width
         inner = [Axis("r", rows, UNROLLED), Axis("q", width, VECTORIZED)]
 
-        def update(d: Var, r: Var, q: Var) -> Stmt:
-            product = self._key_element(k_tile * rows + r, d) * load(
-                self.q_packed, d, q_wide * width + q
-            )
-            return store(tile, load(tile, r, q) + product, r, q)
-
         def finish(r: Var, q: Var) -> Stmt:
             k, lane = k_tile * rows + r, q_wide * width + q
-            score = self._masked(load(tile, r, q), k, q_wide, q)
+            score = self._masked(self._scaled(load(tile, r, q)), k, q_wide, q)
             top = maximum(load(self.top, lane), load(self.scores, k, lane))
             return seq(store(self.scores, score, k, lane), store(self.top, top, lane))
 
         return seq(
             block("score_init", inner, lambda r, q: store(tile, const(0.0, FLOAT), r, q)),
-            block("score_update", [Axis("d", self.problem.depth, kind=REDUCE), *inner], update),
+            self._score_update(tile, q_wide, k_tile),
             block("score_finish", inner, finish),
         )
+
+    def _score_update(self, tile: Buffer, q_wide: Var, k_tile: Var) -> Stmt:
+        rows, width = self.tiles.key_rows, self.tiles.width
+
+        def update(d: Var, r: Var, q: Var) -> Stmt:
+            query = load(self.q_packed, d, q_wide * width + q)
+            product = self._key_element(k_tile * rows + r, d) * query
+            return store(tile, load(tile, r, q) + product, r, q)
+
+        axes = [
+            Axis("d", self.problem.depth, kind=REDUCE),
+            Axis("r", rows, UNROLLED),
+            Axis("q", width, VECTORIZED),
+        ]
+        return block("score_update", axes, update)
+
+    def _scaled(self, score: Expr) -> Expr:
+        """A score as a power of two; here the queries have been scaled."""
+        return score
 
     def _statistics(self) -> Stmt:
         """Take the new maxima; rescale what was summed up under the old ones."""
@@ -421,7 +438,7 @@ class PrefillKernel:
     def _value_tiles(self) -> Stmt:
         lanes, rows = self.tiles.lanes, self.tiles.query_rows
         stmts = []
-        cut = pieces(self.problem.value_depth, lanes, self.tiles.value_vectors)
+        cut = pieces(self.value_width, lanes, self.tiles.value_vectors)
         for number, (start, width, count) in enumerate(cut):
             tile = decl_buffer((rows, width), FLOAT, f"value_tile_{number}", scope="local")
             # A panel of values stays in the nearest cache for all queries.
@@ -447,19 +464,28 @@ class PrefillKernel:
             old = load(self.values, row + r, first + d) * load(self.rescale, row + r)
             return store(tile, old, r, d)
 
+        def give(r: Var, d: Var) -> Stmt:
+            return store(self.values, load(tile, r, d), row + r, first + d)
+
+        return seq(
+            block(f"value_take_{number}", inner, take),
+            self._value_update(tile, row, first, number),
+            block(f"value_give_{number}", inner, give),
+        )
+
+    def _value_update(self, tile: Buffer, row: Expr, first: Expr, number: int) -> Stmt:
+        rows = self.tiles.query_rows
+
         def update(k: Var, r: Var, d: Var) -> Stmt:
             product = load(self.scores, k, row + r) * self._value_element(k, first + d)
             return store(tile, load(tile, r, d) + product, r, d)
 
-        def give(r: Var, d: Var) -> Stmt:
-            return store(self.values, load(tile, r, d), row + r, first + d)
-
-        count = self._key_count(row + (rows - 1))
-        return seq(
-            block(f"value_take_{number}", inner, take),
-            block(f"value_update_{number}", [Axis("k", count, kind=REDUCE), *inner], update),
-            block(f"value_give_{number}", inner, give),
-        )
+        axes = [
+            Axis("k", self._key_count(row + (rows - 1)), kind=REDUCE),
+            Axis("r", rows, UNROLLED),
+            Axis("d", tile.shape[1], VECTORIZED),
+        ]
+        return block(f"value_update_{number}", axes, update)
 
 
 def _part(size: int, total: Expr, start: Expr) -> Expr:

@@ -260,6 +260,6 @@ def maximum(a: Any, b: Any) -> Any:
 
 def reinterpret(value: Any, source: str, dtype: str) -> Any:
     """Same bits, other dtype."""
-    result = np.asarray(value).astype(numpy_dtype(source)).view(numpy_dtype(dtype))
+    result = np.atleast_1d(value).astype(numpy_dtype(source)).view(numpy_dtype(dtype))
     wide = result.astype(np.float64) if dtypes.is_float(dtype) else result
-    return wide if isinstance(value, np.ndarray) else wide.item()
+    return wide if dtypes.lanes_of(dtype) > 1 else wide.item()
