@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import gc
 import pickle
+from collections.abc import Iterator
 
 import pytest
 
+from tilewright.support.collector import RAISED_THRESHOLD, few_collections
 from tilewright.support.errors import MissingExtraError, ScheduleError, TilewrightError
 from tilewright.support.registry import Registry
 from tilewright.support.settings import setting
@@ -32,6 +35,37 @@ def test_missing_extra_names_the_command() -> None:
     assert "torch is needed for importing models" in message
     assert "pip install 'tilewright[torch]'" in message
     assert isinstance(MissingExtraError("a", "b"), TilewrightError)
+
+
+@pytest.fixture
+def threshold() -> Iterator[int]:
+    """A threshold of this test's own, while the collector is on."""
+    before = gc.get_threshold()
+    assert gc.isenabled()
+    gc.set_threshold(600, 9, 8)
+    yield 600
+    gc.set_threshold(*before)
+
+
+def test_few_collections_restores_the_threshold_when_the_last_ends(threshold: int) -> None:
+    with few_collections():
+        with pytest.raises(ScheduleError), few_collections():
+            raise ScheduleError("inside")
+        assert gc.get_threshold() == (RAISED_THRESHOLD, 9, 8)
+    assert gc.get_threshold() == (threshold, 9, 8)
+
+
+def test_few_collections_leaves_what_others_set(threshold: int) -> None:
+    with few_collections():
+        gc.set_threshold(100)
+    assert gc.get_threshold()[0] == 100
+    gc.set_threshold(2 * RAISED_THRESHOLD)
+    with few_collections():
+        assert gc.get_threshold()[0] == 2 * RAISED_THRESHOLD
+    assert gc.get_threshold()[0] == 2 * RAISED_THRESHOLD
+    gc.set_threshold(0)  # off
+    with few_collections():
+        assert gc.get_threshold()[0] == 0
 
 
 def test_registry() -> None:

@@ -14,6 +14,7 @@ from tilewright.codegen.llvm.jit import target_machine
 from tilewright.codegen.llvm.package import build_module
 from tilewright.ir import IRModule
 from tilewright.runtime import Module
+from tilewright.support.collector import few_collections
 from tilewright.support.errors import BuildError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -94,7 +95,8 @@ def build(lowered: IRModule, target: TargetLike = None, *, entry_name: str | Non
     """
     target = resolve_target(target)
     _check_kind(target)
-    emitted = emit_module(lowered, target)
+    with few_collections():
+        emitted = emit_module(lowered, target)
     return build_module(
         emitted.text,
         emitted.specs,

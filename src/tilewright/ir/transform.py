@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.ir.module import BaseFunc, IRModule
+from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError
 from tilewright.support.registry import Registry
 
@@ -136,7 +137,8 @@ class Pass:
             return mod
         for instrument in context.instruments:
             instrument.run_before_pass(mod, self.name)
-        result = self.transform(mod)
+        with few_collections():
+            result = self.transform(mod)
         for instrument in context.instruments:
             instrument.run_after_pass(result, self.name)
         return result

@@ -7,6 +7,7 @@ A worker that crashes or exceeds the deadline costs its candidate only: a new on
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import select
@@ -147,6 +148,7 @@ class _Batch:
             os.close(read_end)
             if self.jobs_write >= 0:
                 os.close(self.jobs_write)
+            gc.freeze()  # what the parent has made: collections here needn't look at it
             while len(number := os.read(self.jobs_read, _NUMBER.size)) == _NUMBER.size:
                 (index,) = _NUMBER.unpack(number)
                 os.write(pipe, _HEADER.pack(index, _BEGUN))

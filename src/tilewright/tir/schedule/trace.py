@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.support.collector import few_collections
 from tilewright.support.errors import ScheduleError, TilewrightError
 from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction
@@ -90,6 +91,12 @@ class Trace:
         With ``remove_postproc`` it stops where post-processing began. An instruction that doesn't
         fit the program raises ``ScheduleError`` that names it.
         """
+        with few_collections():
+            return self._apply(sch, remove_postproc, decision_provider)
+
+    def _apply(
+        self, sch: Schedule, remove_postproc: bool, decision_provider: DecisionProvider | None
+    ) -> dict[Any, Any]:
         handles: dict[Any, Any] = {}
         for number, inst in enumerate(self.insts):
             primitive = inst.primitive
