@@ -15,7 +15,8 @@ from tilewright.ir import FloatImm, IntImm, add, const, rewrite_bottom_up, struc
 from tilewright.script import parse
 from tilewright.support.errors import ScheduleError
 from tilewright.testing.fuzz import __main__ as command
-from tilewright.testing.fuzz.drawers import DRAWERS, EXCLUDED, Row, args, block
+from tilewright.testing.fuzz.draw import Row, args, block
+from tilewright.testing.fuzz.drawers import DRAWERS, EXCLUDED
 from tilewright.testing.fuzz.driver import (
     Chooser,
     Counts,

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.testing.fuzz.drawers import DRAWERS, EXCLUDED, Draw, drawer
+from tilewright.testing.fuzz.draw import Draw
+from tilewright.testing.fuzz.drawers import DRAWERS, EXCLUDED, drawer
 from tilewright.testing.fuzz.programs import Program
 from tilewright.testing.fuzz.session import ACCEPTED, REFUSED, Fault, Session, TooLong
 from tilewright.testing.fuzz.stages import generate
