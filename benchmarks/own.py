@@ -14,7 +14,7 @@ from tilewright.meta_schedule import tune_tir
 from tilewright.meta_schedule.database import JSONDatabase
 from tilewright.meta_schedule.packing import split_packing
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
-from tilewright.relax.tuning import tune_relax
+from tilewright.relax.tuning import to_tensor_functions, tune_relax
 from tilewright.target import Target
 
 Made = tuple[Prepared, dict[str, Any]]
@@ -86,7 +86,9 @@ def _as_graph(
     workload: Workload, target: Target, work_dir: str | None, out_shape: tuple[int, ...]
 ) -> Made:
     """Compile a graph that holds the weights as constants."""
-    mod = _with_records(relax.get_pipeline("zero", target)(_graph(workload)), target, work_dir)
+    database = None if work_dir is None else JSONDatabase(work_dir=work_dir)
+    mod = to_tensor_functions(_graph(workload), target, database=database)
+    mod = _with_records(mod, target, work_dir)
     start = time.perf_counter()
     executable = relax.build(mod, target)
     seconds = time.perf_counter() - start

@@ -12,7 +12,8 @@ from tilewright import relax
 from tilewright.ir import IRModule, PassContext
 from tilewright.relax import transform as t
 from tilewright.relax.expr import Constant
-from tilewright.relax.transform.select_conv_algorithm import WINOGRAD_ERRORS, choose_winograd_tile
+from tilewright.relax.transform.conv_alternatives import WINOGRAD_ERRORS
+from tilewright.relax.transform.select_conv_algorithm import choose_winograd_tile
 from tilewright.target import Target
 
 TARGET = Target("native").with_options(num_cores=1)

@@ -32,11 +32,11 @@ def build_model(
             f"{loaded.name} gives tensor functions and no graph: `tilewright tune` takes that, "
             "tilewright.compile builds it from Python"
         )
-    mod = to_tensor_functions(loaded.mod, target)
+    database = None if work_dir is None else JSONDatabase(work_dir=work_dir)
+    mod = to_tensor_functions(loaded.mod, target, database=database)
     functions = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
     tuned = 0
-    if work_dir is not None:
-        database = JSONDatabase(work_dir=work_dir)
+    if database is not None:
         mod = MetaScheduleApplyDatabase(database=database, target=target)(mod)
         tuned = sum(
             bool(f.attrs.get(IS_SCHEDULED))

@@ -14,11 +14,13 @@ from tilewright.cli.logs import log_options
 from tilewright.cli.model import MODEL_HELP, load_model
 from tilewright.cli.options import target_option, work_dir_option
 from tilewright.cli.output import json_option, make_console, print_json
+from tilewright.ir import IRModule
+from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.progress import ConsoleProgress, task_table
 from tilewright.meta_schedule.task_scheduler import TaskRecord, TaskScheduler
-from tilewright.meta_schedule.tune import tune_tasks
-from tilewright.relax.tuning import extract_tasks
+from tilewright.meta_schedule.tune import open_database, tune_tasks
+from tilewright.relax.tuning import ALTERNATIVES, extract_tasks, tune_alternatives
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 
@@ -30,6 +32,10 @@ from tilewright.target import Target
 @click.option("--trials-per-task", type=click.IntRange(min=1), help="At most so many for one task.")
 @click.option("--op", "ops", multiple=True, metavar="WORD",
               help="Only functions with this word in their name; may be repeated.")  # fmt: skip
+@click.option("--alternatives", type=click.FloatRange(0, 1), default=ALTERNATIVES,
+              show_default=True, metavar="SHARE",
+              help="At most this share of the trials measures in which ways convolutions are "
+                   "fastest.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
 @target_option
 @work_dir_option
@@ -40,6 +46,7 @@ def tune_command(
     trials: int,
     trials_per_task: int | None,
     ops: tuple[str, ...],
+    alternatives: float,
     seed: int,
     target: Target,
     work_dir: str,
@@ -51,10 +58,30 @@ def tune_command(
     The next run with this folder starts from what is there.
     """
     console = make_console(stderr=as_json)
-    tasks = _tasks(model, target, ops)
-    tuned = run_tuning(
-        tasks, console, work_dir=work_dir, trials=trials, trials_per_task=trials_per_task, seed=seed
-    )
+    mod = load_model(model).mod
+    _check_names(_tasks(model, mod, target), ops)
+    database = open_database("json", work_dir, "structural")
+    try:
+        spent = tune_alternatives(
+            mod,
+            target,
+            database,
+            trials=trials,
+            share=alternatives,
+            op_names=ops or None,
+            progress=ConsoleProgress(console, transient=True),
+        )
+    except KeyboardInterrupt:
+        tuned = Tuned([], True)
+    else:
+        tuned = run_tuning(
+            _chosen(_tasks(model, mod, target, database), ops),
+            console,
+            work_dir=work_dir,
+            trials=trials - spent,
+            trials_per_task=trials_per_task,
+            seed=seed,
+        )
     if as_json:
         print_json(
             {
@@ -70,16 +97,24 @@ def tune_command(
             console.print("stopped early; run the same command again to go on", markup=False)
 
 
-def _tasks(model: str, target: Target, ops: Sequence[str]) -> list[ExtractedTask]:
-    mod = load_model(model).mod
-    tasks = extract_tasks(mod, target)
+def _tasks(
+    model: str, mod: IRModule, target: Target, database: Database | None = None
+) -> list[ExtractedTask]:
+    tasks = extract_tasks(mod, target, database=database)
     if not tasks:
         raise TuneError(f"{model} has nothing to tune: no tensor functions")
-    chosen = [task for task in tasks if not ops or any(word in task.task_name for word in ops)]
-    if not chosen:
+    return tasks
+
+
+def _chosen(tasks: Sequence[ExtractedTask], ops: Sequence[str]) -> list[ExtractedTask]:
+    return [task for task in tasks if not ops or any(word in task.task_name for word in ops)]
+
+
+def _check_names(tasks: Sequence[ExtractedTask], ops: Sequence[str]) -> None:
+    """Refuse words that are in no function's name, before anything is measured."""
+    if not _chosen(tasks, ops):
         names = ", ".join(task.task_name for task in tasks)
         raise click.UsageError(f"no function has {' or '.join(ops)} in its name; there are {names}")
-    return chosen
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ PIPELINES: Registry[PipelineFactory] = Registry("pipeline")
 """Named orders of passes; each entry makes one for a target (which may be unknown yet)."""
 
 
-def _zero(target: Target | None) -> Pass:
+def simplify(target: Target | None) -> Pass:
+    """The part of ``zero`` after which it is decided how convolutions are computed."""
     return Sequential(
         [
             CanonicalizeBindings(),
@@ -50,6 +51,15 @@ def _zero(target: Target | None) -> Pass:
             FuseTransposeMatmul(),
             FuseTransposeAttention(),
             DeadCodeElimination(),
+        ],
+        name="simplify",
+    )
+
+
+def _zero(target: Target | None) -> Pass:
+    return Sequential(
+        [
+            simplify(target),
             SelectConvLayout(target),
             SelectConvAlgorithm(target),
             LegalizeOps(),

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule import extracted_task
+from tilewright.meta_schedule.builder import Builder
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
-from tilewright.meta_schedule.tune import tune_tasks
+from tilewright.meta_schedule.progress import Progress
+from tilewright.meta_schedule.runner import Runner
+from tilewright.meta_schedule.tune import open_database, tune_tasks
 from tilewright.relax.analysis import has_operators
+from tilewright.relax.conv_tuning import measure_alternatives
 from tilewright.relax.executable import Executable, build
 from tilewright.relax.expr import Function
 from tilewright.relax.pipeline import get_pipeline
@@ -21,15 +26,27 @@ from tilewright.support.errors import TuneError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
 
+#: The share of a run's trials for ways to compute convolutions.
+ALTERNATIVES = 0.25
+
 
 def to_tensor_functions(
-    mod: IRModule, target: Target | str | None = None, params: Mapping[str, Any] | None = None
+    mod: IRModule,
+    target: Target | str | None = None,
+    params: Mapping[str, Any] | None = None,
+    *,
+    database: Database | None = None,
 ) -> IRModule:
-    """Bind parameters; run the ``zero`` pipeline unless the graph calls tensor functions only."""
+    """Bind parameters; run the ``zero`` pipeline unless the graph calls tensor functions only.
+
+    How convolutions are computed follows from what ``database`` (or the current one) knows of their
+    times.
+    """
     if params:
         mod = _bound(mod, params)
     if any(map(has_operators, mod.functions.values())):
-        mod = get_pipeline("zero", target)(mod)
+        with database or nullcontext():
+            mod = get_pipeline("zero", target)(mod)
     return mod
 
 
@@ -57,14 +74,15 @@ def extract_tasks(
     *,
     module_equality: str = "structural",
     op_names: Sequence[str] | None = None,
+    database: Database | None = None,
 ) -> list[ExtractedTask]:
     """Return the different tensor functions of a model with how often each runs.
 
     A graph of operators is legalised and fused first, so the tasks are the functions that a build
-    would compile. ``params`` are bound to the graph's parameters of these names.
+    with this database would compile. ``params`` are bound to the graph's parameters of these names.
     """
     return extracted_task.extract_tasks(
-        to_tensor_functions(mod, target, params),
+        to_tensor_functions(mod, target, params, database=database),
         target,
         module_equality=module_equality,
         op_names=op_names,
@@ -80,16 +98,73 @@ def tune_relax(
     *,
     op_names: Sequence[str] | None = None,
     seed: int = 0,
+    alternatives: float = ALTERNATIVES,
+    database: Database | str = "json",
+    module_equality: str = "structural",
     **options: Any,
 ) -> Database:
     """Tune a model's tasks into the database of ``work_dir``; return the database.
 
-    Other options are those of :func:`tilewright.meta_schedule.tune.tune_tasks`.
+    Up to the share ``alternatives`` of the trials is for measuring in which ways convolutions are
+    fastest (see ``conv_tuning``), since that decides which functions there are. Other options are
+    those of :func:`tilewright.meta_schedule.tune.tune_tasks`.
     """
-    tasks = extract_tasks(mod, target, params, op_names=op_names)
+    opened = open_database(database, work_dir, module_equality)
+    if params:
+        mod = _bound(mod, params)
+    shared = {key: options[key] for key in ("builder", "runner", "progress") if key in options}
+    spent = tune_alternatives(
+        mod,
+        target,
+        opened,
+        trials=max_trials_global,
+        share=alternatives,
+        op_names=op_names,
+        **shared,
+    )
+    tasks = extract_tasks(mod, target, op_names=op_names, database=opened)
     contexts, weights = contexts_of(tasks, seed=seed)
     return tune_tasks(
-        contexts, weights, work_dir=work_dir, max_trials_global=max_trials_global, **options
+        contexts,
+        weights,
+        work_dir=work_dir,
+        max_trials_global=max_trials_global - spent,
+        database=opened,
+        **options,
+    )
+
+
+def tune_alternatives(
+    mod: IRModule,
+    target: Target | str,
+    database: Database,
+    *,
+    trials: int,
+    share: float = ALTERNATIVES,
+    op_names: Sequence[str] | None = None,
+    builder: Builder | str = "local",
+    runner: Runner | str = "local",
+    progress: Progress | None = None,
+) -> int:
+    """Measure ways to compute convolutions with a share of the trials; return how many it took.
+
+    A graph that calls tensor functions only has nothing left to choose; ``op_names`` limits tuning
+    to functions with one of these words in their name.
+    """
+    if not 0.0 <= share <= 1.0:
+        raise TuneError(f"the share of trials for alternatives is from 0 to 1, got {share}")
+    if not any(map(has_operators, mod.functions.values())):
+        return 0
+    if op_names is not None and not any(word in "conv2d_winograd" for word in op_names):
+        return 0
+    return measure_alternatives(
+        mod,
+        Target(target),
+        database,
+        max_trials=int(share * trials),
+        builder=None if isinstance(builder, str) else builder,
+        runner=None if isinstance(runner, str) else runner,
+        progress=progress,
     )
 
 
@@ -101,6 +176,6 @@ def compile_relax(
 ) -> Executable:
     """Build a model with the schedules that a database has for its functions."""
     resolved = Target(target)
-    mod = to_tensor_functions(mod, resolved, params)
+    mod = to_tensor_functions(mod, resolved, params, database=database)
     mod = MetaScheduleApplyDatabase(database=database, target=resolved)(mod)
     return build(mod, resolved, pipeline=None)

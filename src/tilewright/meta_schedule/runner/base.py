@@ -92,9 +92,9 @@ class Runner:
         raise NotImplementedError(f"{type(self).__name__} must define run")
 
     def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
-        """Check inputs of one task, and measure them in turn; one value per round each.
+        """Check inputs, and measure them in turn; one value per round each.
 
-        One that falls far behind may have fewer values.
+        One that falls far behind another of its task may have fewer values.
         """
         results = list(self.run(list(inputs) * rounds))
         if len(results) != rounds * len(inputs):

@@ -91,14 +91,21 @@ class LocalRunner(Runner):
             yield result
 
     def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
-        """Check and measure inputs of one task in turn, all within the worker."""
+        """Check and measure inputs in turn, all within the worker."""
         if not inputs:
             return []
-        reference = inputs[0].reference
-        threads = self._threads(reference)
-        self._set_task(reference, threads)
-        entries = [(item.module, item.packed) for item in inputs]
-        request = ("race", entries, reference.key, rounds, self.evaluator_config)
+        references = {item.reference.key: item.reference for item in inputs}
+        if len(references) > _TASKS_KEPT:
+            raise TuneError(
+                f"a race compares candidates of up to {_TASKS_KEPT} tasks, got {len(references)}"
+            )
+        threads = max(map(self._threads, references.values()))
+        if len(self._tasks | references.keys()) > _TASKS_KEPT:
+            self.close()
+        for reference in references.values():
+            self._set_task(reference, threads)
+        entries = [(item.module, item.packed, item.reference.key) for item in inputs]
+        request = ("race", entries, rounds, self.evaluator_config)
         try:
             made: list[RunnerResult] = self._ask(request, self.timeout_sec * len(inputs), threads)
         except _Ended as ended:

@@ -207,31 +207,38 @@ def evaluate(
 
 
 def race(
-    entries: Sequence[tuple[Module, Sequence[PackedOperand]]],
-    task: _Task,
+    entries: Sequence[tuple[Module, Sequence[PackedOperand], _Task]],
     rounds: int,
     config: EvaluatorConfig,
 ) -> list[RunnerResult]:
     """Check candidates, then time them in turn: what disturbs a round disturbs all of them.
 
     Every few rounds the arguments move to other memory, since some programs mind more than others
-    which pages they got. Those that are far behind even so are timed no more.
+    which pages they got. Those that are far behind another of their task even so are timed no more.
     """
-    checked = [_checked(module, task, packed) for module, packed in entries]
-    functions = [_entry(module).ffi for module, _ in entries]
+    tasks = [task for _, _, task in entries]
+    checked = [_checked(module, task, packed) for module, packed, task in entries]
+    functions = [_entry(module).ffi for module, _, _ in entries]
     seconds: list[list[float]] = [[] for _ in entries]
     alive = [number for number, item in enumerate(checked) if item.made is not None]
     sittings: list[list[list[Any]]] = []  # kept, so that each has memory of its own
     for turn in range(rounds):
         if turn % _SITTING == 0:
-            shared = _fresh(task.timing)
-            sittings.append([_with(shared, _fresh_packed(item.made)) for item in checked])
+            shared = {task: _fresh(task.timing) for task in dict.fromkeys(tasks)}
+            sittings.append(
+                [
+                    _with(shared[task], _fresh_packed(item.made))
+                    for task, item in zip(tasks, checked)
+                ]
+            )
         for number in alive if turn % 2 == 0 else reversed(alive):
             burst = config.min_repeat_ms * _BURST_SHARE
             seconds[number].append(_burst(functions[number], sittings[-1][number], burst))
-        if turn + 1 >= 2 * _SITTING and alive:
-            best = min(_middle(seconds[number]) for number in alive)
-            alive = [n for n in alive if min(seconds[n]) <= _FAR_BEHIND * best]
+        if turn + 1 >= 2 * _SITTING:
+            best: dict[_Task, float] = {}
+            for n in alive:
+                best[tasks[n]] = min(_middle(seconds[n]), best.get(tasks[n], math.inf))
+            alive = [n for n in alive if min(seconds[n]) <= _FAR_BEHIND * best[tasks[n]]]
     return [
         item.failure or RunnerResult(tuple(times), None, None, item.ratio)
         for times, item in zip(seconds, checked)
@@ -311,8 +318,9 @@ def main() -> None:
             except Exception as error:  # reported to the parent, which refuses the task
                 write_message(stdout, f"{type(error).__name__}: {error}")
         elif kind == "race":
-            entries, key, *limits = rest
-            write_message(stdout, race(entries, tasks[key], *limits))
+            entries, *limits = rest
+            found = [(module, packed, tasks[key]) for module, packed, key in entries]
+            write_message(stdout, race(found, *limits))
         else:
             module, key, *options = rest
             write_message(stdout, evaluate(module, tasks[key], *options))

@@ -1,9 +1,10 @@
 """``SelectConvAlgorithm``: how a convolution with constant weights is computed.
 
 A convolution of stride one may be computed by Winograd's filtering, with fewer multiplications but
-larger filters and a larger rounding error (``topi.nn.conv2d_winograd``). The pass compares
-estimates of the cycles, transforms and memory traffic included, and transforms the weights of those
-convolutions that gain. Runs before ``LegalizeOps``; what it leaves is convolved directly.
+larger filters and a larger rounding error (``topi.nn.conv2d_winograd``). The pass transforms the
+weights of those convolutions that gain: by the times that the current database has of both ways
+(``conv_alternatives``), or else by estimates of the cycles, transforms and memory traffic included.
+Runs before ``LegalizeOps``; what it leaves is convolved directly.
 
 How far results may be off is the user's choice: ``max_error`` (or the pass option
 ``relax.conv_max_error``) bounds the error of a convolution relative to its largest result, against
@@ -17,16 +18,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright import topi
-from tilewright.ir import IRModule, PassContext, as_int
+from tilewright.ir import IRModule
 from tilewright.relax.expr import Constant, ConstantData, RelaxCall, RelaxExpr, RelaxVar, const
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
-from tilewright.relax.struct_info import TensorStructInfo
+from tilewright.relax.transform.conv_alternatives import (
+    MAX_ERROR,
+    MeasuredTimes,
+    allowed_tiles,
+    conv_layouts,
+    emit_winograd,
+    winograd_sizes,
+)
 from tilewright.target import Target
 from tilewright.topi.layout import Layout, layout_of
-
-#: Error of F(m x m, 3 x 3) in float32 by ``m``: what up to 2048 channels show, with a margin.
-WINOGRAD_ERRORS = {2: 2e-6, 4: 1e-5}
 
 # Bytes per cycle that come from memory, and cycles for which an element occupies the core on its
 # way between the channel-first and the channel-last layout.
@@ -39,22 +44,22 @@ _GAIN = 1.1
 class SelectConvAlgorithm(GraphPass):
     """Replace convolutions by Winograd's where that is faster and accurate enough."""
 
-    def __init__(self, target: Target | None = None, *, max_error: float = 1e-5) -> None:
+    def __init__(self, target: Target | None = None, *, max_error: float = MAX_ERROR) -> None:
         self.target = target
         self.max_error = max_error
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
         """Make the rewriter."""
-        max_error = PassContext.current().option("relax.conv_max_error", self.max_error)
         target = self.target or Target.current() or Target("native")
-        return _AlgorithmSelector(mod, target, max_error)
+        return _AlgorithmSelector(mod, target, allowed_tiles(self.max_error))
 
 
 class _AlgorithmSelector(FunctionRewriter):
-    def __init__(self, mod: IRModule, target: Target, max_error: float) -> None:
+    def __init__(self, mod: IRModule, target: Target, tiles: Sequence[int]) -> None:
         super().__init__(mod)
         self.target = target
-        self.tiles = [tile for tile, error in WINOGRAD_ERRORS.items() if error <= max_error]
+        self.tiles = tiles
+        self.times = MeasuredTimes(target)
         self.transformed: dict[tuple[ConstantData, int], Constant] = {}
 
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
@@ -62,23 +67,18 @@ class _AlgorithmSelector(FunctionRewriter):
             return value
         assert isinstance(value, RelaxCall)
         data, weight = value.args
-        sizes = _constant_sizes(value)
+        sizes = winograd_sizes(value)
         if sizes is None or not isinstance(weight, Constant):
             return value
-        tile = choose_winograd_tile(*sizes, tiles=self.tiles, target=self.target)
+        known = self.times.best(value, self.tiles)
+        if known is not None:
+            tile = known[1]
+        else:
+            tile = choose_winograd_tile(*sizes, tiles=self.tiles, target=self.target)
         if tile is None:
             return value
-        padding = value.attrs["padding"]
-        image, kernel, out = _layouts(value)
-        made: RelaxExpr = self.builder.call_te(
-            lambda x, w: topi.nn.conv2d_winograd_without_weight_transform(
-                x, w, padding, tile, image.name, out.name
-            ),
-            data,
-            self.transform(weight, kernel, tile),
-            primfunc_name_hint="conv2d_winograd",
-        )
-        return made
+        filters = self.transform(weight, conv_layouts(value)[1], tile)
+        return emit_winograd(self.builder, value, data, filters, tile)
 
     def transform(self, weight: Constant, layout: Layout, tile: int) -> Constant:
         """Return transformed weights; each constant is transformed once."""
@@ -87,41 +87,6 @@ class _AlgorithmSelector(FunctionRewriter):
             plain = layout.transform(weight.data, layout_of("OIHW"))
             self.transformed[key] = const(topi.nn.winograd_weight(plain, tile))
         return self.transformed[key]
-
-
-def _layouts(call: RelaxCall) -> tuple[Layout, Layout, Layout]:
-    """Layouts of image, filters and result."""
-    data, kernel, out = (call.attrs[f"{name}_layout"] for name in ("data", "kernel", "out"))
-    return layout_of(data), layout_of(kernel), layout_of(out or data)
-
-
-def _constant_sizes(call: RelaxCall) -> tuple[int, int, int, int, int] | None:
-    """Batch, input channels, output channels, and rows and columns of the result.
-
-    ``None`` unless these are constant and the convolution has a dense 3 x 3 window of stride one
-    in float32.
-    """
-    data, weight, out = (item.struct_info for item in (call.args[0], call.args[1], call))
-    if not (
-        isinstance(data, TensorStructInfo)
-        and isinstance(weight, TensorStructInfo)
-        and isinstance(out, TensorStructInfo)
-    ):
-        return None
-    if not data.has_shape or data.dtype != "float32" or call.attrs["groups"] != 1:
-        return None
-    if not _all_ones(call.attrs["strides"]) or not _all_ones(call.attrs["dilation"]):
-        return None
-    image, kernel, made = _layouts(call)
-    x, w, y = image.extents(data.shape), kernel.extents(weight.shape), made.extents(out.shape)
-    if as_int(w["H"]) != 3 or as_int(w["W"]) != 3:
-        return None
-    sizes = [as_int(e) for e in (x["N"], x["C"], w["O"], y["H"], y["W"])]
-    return None if not all(sizes) else tuple(sizes)  # type: ignore[return-value]
-
-
-def _all_ones(value: int | Sequence[int]) -> bool:
-    return all(item == 1 for item in ((value,) if isinstance(value, int) else value))
 
 
 def choose_winograd_tile(

@@ -4,7 +4,8 @@ With blocks, a vector of filters is a vector of the result: nothing is transpose
 a convolution, and windows see whole vectors at the edges. Converting an image costs more than one
 convolution gains, so it pays for chains of them. The pass looks at groups of convolutions between
 which only operators stand that keep the layout (``layout_rules``), converts a group on trial, and
-keeps it if the cycles that its convolutions gain exceed those of the conversions that are left.
+keeps it if the time that its convolutions gain exceeds that of the conversions that are left. Times
+that the current database has (``conv_alternatives``) go before estimates.
 
 The option ``relax.conv_layout`` says ``auto`` (the default), ``NCHW`` (never) or ``NCHWc``
 (wherever blocks fit). Runs before ``SelectConvAlgorithm``, which takes convolutions in either
@@ -14,13 +15,19 @@ layout.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tilewright.ir import IRModule, Pass, PassContext, as_int
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.expr import Constant, Function, RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.registry import RelaxOp, is_call_to
 from tilewright.relax.struct_info import TensorStructInfo
+from tilewright.relax.transform.conv_alternatives import (
+    CONVERSION,
+    MeasuredTimes,
+    allowed_tiles,
+    standing_alone,
+)
 from tilewright.relax.transform.convert_layout import ConvertLayout, Layouts, fitting_layouts
 from tilewright.relax.transform.layout_rules import RULES
 from tilewright.support.errors import TilewrightError
@@ -32,9 +39,10 @@ MODES = ("auto", "NCHW", "NCHWc")
 # Cycles per element of image and result that convolutions save (measured, Zen 5): windows gather
 # and transpose where points (1 x 1) read and write vectors of pixels in either layout.
 _WINDOW_GAIN, _POINT_GAIN = 0.15, 0.03
-# Multiply-adds of vectors per cycle, and cycles per element of a conversion.
+# Multiply-adds of vectors per cycle, cycles per element of a conversion, and cycles per second.
 _MULTIPLY_ADDS = 2
 _CONVERSION = 0.5
+_CLOCK = 4e9
 # Up to so many channels are one block if vectors don't divide them.
 _MOST_CHANNELS = 64
 
@@ -103,8 +111,9 @@ def _choose(
 ) -> dict[int, Layouts]:
     """Layouts of the convolutions to convert, by the identity of their calls."""
     wanted: dict[int, Layouts] = {}
-    if mode == "auto" and not target.has("avx512f"):
-        return wanted  # measured on no other CPU
+    times, tiles = MeasuredTimes(target), allowed_tiles()
+    if mode == "auto" and times.database is None and not target.has("avx512f"):
+        return wanted  # the estimates are of no other CPU
     found: dict[int, tuple[RelaxCall, Layouts]] = {}
     for binding in function.bindings:
         value = binding.value
@@ -115,8 +124,10 @@ def _choose(
     for group in _groups(function, found.keys()):
         made = {key: found[key][1] for key in group}
         if mode == "auto":
-            gained = sum(_gain(*found[key], target) for key in group)
-            if gained <= _conversion_cycles(_converted(mod, made)[name]):  # type: ignore[arg-type]
+            gained = sum(_gain(*found[key], target, times, tiles) for key in group)
+            converted = _converted(mod, made)[name]
+            assert isinstance(converted, Function)
+            if gained <= _conversion_seconds(converted, times):
                 continue
         wanted |= made
     return wanted
@@ -161,7 +172,20 @@ def _elements(value: RelaxExpr) -> int:
     return math.prod(as_int(extent) or 1 for extent in info.shape)
 
 
-def _gain(call: RelaxCall, layouts: Layouts, target: Target) -> float:
+def _gain(
+    call: RelaxCall, layouts: Layouts, target: Target, times: MeasuredTimes, tiles: Sequence[int]
+) -> float:
+    """Seconds that a convolution saves with blocks: measured, or else estimated."""
+    plain = times.best(call, tiles)
+    if plain is not None:
+        (blocked,) = (c for c in standing_alone(call, layouts) if is_call_to(c, "nn.conv2d"))
+        other = times.best(blocked, tiles)
+        if other is not None:
+            return plain[0] - other[0]
+    return _estimated_gain(call, layouts, target) / _CLOCK if target.has("avx512f") else 0.0
+
+
+def _estimated_gain(call: RelaxCall, layouts: Layouts, target: Target) -> float:
     """Cycles that a convolution is expected to save with blocks; vectors may be part empty."""
     filters = call.args[1].struct_info
     assert isinstance(filters, TensorStructInfo)
@@ -175,10 +199,12 @@ def _gain(call: RelaxCall, layouts: Layouts, target: Target) -> float:
     return moved * (_POINT_GAIN if window == [1, 1] else _WINDOW_GAIN) - steps * empty
 
 
-def _conversion_cycles(function: Function) -> float:
-    """Cycles of the conversions in a graph."""
-    return _CONVERSION * sum(
-        _elements(binding.value)
-        for binding in function.bindings
-        if is_call_to(binding.value, "layout_transform")
-    )
+def _conversion_seconds(function: Function, times: MeasuredTimes) -> float:
+    """Seconds that the conversions in a graph take: measured, or else estimated."""
+    total = 0.0
+    for binding in function.bindings:
+        value = binding.value
+        if isinstance(value, RelaxCall) and is_call_to(value, CONVERSION):
+            known = times.of(value)
+            total += _CONVERSION * _elements(value) / _CLOCK if known is None else known
+    return total

@@ -1,0 +1,241 @@
+"""Measuring the ways to compute a model's convolutions, so that builds know instead of estimate.
+
+Each convolution of known size with constant filters is measured directly and by Winograd's
+filtering, on plain images and on channels in blocks, with the conversions between them
+(``transform.conv_alternatives``). All ways of one convolution are measured in turn, as the rules
+schedule them, and each is checked against its unscheduled program; what becomes of them are records
+of the database. They cost trials: the convolutions that take longest go first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.ir import IRModule, PassContext, structural_hash
+from tilewright.meta_schedule.builder import Builder, BuilderInput, LocalBuilder
+from tilewright.meta_schedule.database import Database, TuningRecord
+from tilewright.meta_schedule.database.record import provenance
+from tilewright.meta_schedule.packing import split_packing
+from tilewright.meta_schedule.progress import Progress
+from tilewright.meta_schedule.runner import (
+    LocalRunner,
+    NoReferenceError,
+    Runner,
+    RunnerInput,
+    RunnerResult,
+)
+from tilewright.meta_schedule.task_scheduler.base import make_reference
+from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.relax.expr import Constant, Function, RelaxCall
+from tilewright.relax.pipeline import simplify
+from tilewright.relax.registry import is_call_to
+from tilewright.relax.transform.conv_alternatives import (
+    allowed_tiles,
+    operator_task,
+    standing_alone,
+    winograd_serves,
+    winograd_task,
+)
+from tilewright.relax.transform.select_conv_layout import blocked_layouts
+from tilewright.support.errors import TuneError
+from tilewright.support.text import human_time
+from tilewright.target import Target
+from tilewright.tir.analysis import estimate_flops
+from tilewright.tir.schedule import Schedule
+
+logger = logging.getLogger("tilewright.meta_schedule")
+
+# How often all ways of a convolution are measured in turn.
+_ROUNDS = 8
+
+
+@dataclass
+class Alternatives:
+    """A convolution: its ways and the conversions they need, as tensor functions by name.
+
+    ``weight`` says how often the model has it.
+    """
+
+    name: str
+    ways: dict[str, IRModule]
+    conversions: dict[str, IRModule]
+    weight: int = 1
+
+    @property
+    def cost(self) -> float:
+        """Arithmetic of all its occurrences."""
+        direct = next(iter(self.ways.values()))
+        return self.weight * float(estimate_flops(direct["main"]))
+
+
+def extract_alternatives(mod: IRModule, target: Target) -> list[Alternatives]:
+    """Return the different convolutions of a graph that may be computed in several ways."""
+    if target.kind != "llvm" or not any(isinstance(f, Function) for f in mod.functions.values()):
+        return []
+    found: dict[frozenset[str], Alternatives] = {}
+    for function in simplify(target)(mod).functions.values():
+        if not isinstance(function, Function):
+            continue
+        for binding in function.bindings:
+            call = binding.value
+            if not isinstance(call, RelaxCall) or not is_call_to(call, "nn.conv2d"):
+                continue
+            made = _alternatives(call, target)
+            if made is None:
+                continue
+            key = frozenset(map(structural_hash, made.ways.values()))
+            if key in found:
+                found[key].weight += 1
+            else:
+                found[key] = made
+    return list(found.values())
+
+
+def _name(call: RelaxCall) -> str:
+    sizes = ["x".join(map(str, arg.shape)) for arg in call.args]
+    return f"conv2d of {sizes[0]} by {sizes[1]}"
+
+
+def _alternatives(call: RelaxCall, target: Target) -> Alternatives | None:
+    """The ways to compute a convolution, if there are several; the direct one comes first."""
+    if not isinstance(call.args[1], Constant):
+        return None
+    calls = {"NCHW": call}
+    conversions: list[RelaxCall] = []
+    mode = PassContext.current().option("relax.conv_layout", "auto")
+    layouts = None if mode == "NCHW" else blocked_layouts(call, target)
+    if layouts is not None:
+        parts = standing_alone(call, layouts)
+        conversions = [part for part in parts if not is_call_to(part, "nn.conv2d")]
+        calls.update((layouts[-1], part) for part in parts if is_call_to(part, "nn.conv2d"))
+    ways: dict[str, IRModule | None] = {}
+    for name, item in calls.items():
+        ways[name] = operator_task(item)
+        for tile in allowed_tiles() if winograd_serves(item, target) else ():
+            ways[f"{name} by F({tile}x{tile}, 3x3)"] = winograd_task(item, tile)
+    known = {name: task for name, task in ways.items() if task is not None}
+    if len(known) < max(2, len(ways)):
+        return None
+    others = {f"conversion {n}": operator_task(item) for n, item in enumerate(conversions)}
+    return Alternatives(
+        _name(call), known, {name: task for name, task in others.items() if task is not None}
+    )
+
+
+def measure_alternatives(
+    mod: IRModule,
+    target: Target,
+    database: Database,
+    *,
+    max_trials: int,
+    builder: Builder | None = None,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Measure ways to compute the convolutions of a graph; return how many trials that took.
+
+    What the database knows isn't measured again. A convolution is measured if all its ways are
+    within ``max_trials``.
+    """
+    found = extract_alternatives(mod, target)
+    measuring = _Measuring(
+        target, database, builder or LocalBuilder(), runner or LocalRunner(), progress or Progress()
+    )
+    left = max_trials
+    try:
+        for item in sorted(found, key=lambda item: -item.cost):
+            missing = measuring.missing(item)
+            if 0 < len(missing) <= left:
+                left -= len(missing)
+                measuring.measure(item, missing)
+    finally:
+        measuring.runner.close()
+    return max_trials - left
+
+
+@dataclass
+class _Measuring:
+    target: Target
+    database: Database
+    builder: Builder
+    runner: Runner
+    progress: Progress
+
+    def missing(self, item: Alternatives) -> dict[str, IRModule]:
+        """What must be measured: all ways, if one has no record, so that times are of one race."""
+        ways = item.ways if any(map(self.is_unknown, item.ways.values())) else {}
+        others = {name: task for name, task in item.conversions.items() if self.is_unknown(task)}
+        return {**ways, **others}
+
+    def is_unknown(self, task: IRModule) -> bool:
+        return self.database.query_tuning_record(task, self.target) is None
+
+    def measure(self, item: Alternatives, tasks: Mapping[str, IRModule]) -> None:
+        """Measure some functions in turn, and record their times."""
+        contexts = {
+            name: TuneContext(task, target=self.target, task_name=f"{item.name}, {name}")
+            for name, task in tasks.items()
+        }
+        prepared = {name: self.prepared(context) for name, context in contexts.items()}
+        entries = {name: entry for name, entry in prepared.items() if entry is not None}
+        try:
+            results = self.runner.race([entry.input for entry in entries.values()], _ROUNDS)
+        except NoReferenceError as error:
+            logger.warning("%s: its ways can't be compared: %s", item.name, error)
+            return
+        times = {}
+        for (name, entry), result in zip(entries.items(), results):
+            if result.run_secs is None:
+                logger.warning("%s, %s: %s: %s", item.name, name, result.reason, result.error)
+            else:
+                record = self.record(contexts[name], entry.schedule, result)
+                times[name] = record.best_seconds
+        text = ", ".join(f"{name} {human_time(seconds)}" for name, seconds in times.items())
+        self.progress.message(f"{item.name}: {text or 'no way could be measured'}")
+
+    def prepared(self, context: TuneContext) -> _Entry | None:
+        """Compile what the rules make of a function, and the function as it is."""
+        schedule = context.rule_schedule()
+        if schedule is None:
+            logger.warning("%s: no rule schedules it", context.task_name)
+            return None
+        (built,) = self.builder.build([BuilderInput(schedule.mod, context.target)])
+        if built.module is None:
+            logger.warning("%s: it can't be compiled: %s", context.task_name, built.error)
+            return None
+        try:
+            reference = make_reference(context, self.builder)
+        except TuneError as error:
+            logger.warning("%s: %s", context.task_name, error)
+            return None
+        packed = split_packing(schedule.mod)[1]
+        return _Entry(schedule, RunnerInput(built.module, reference, None, packed))
+
+    def record(
+        self, context: TuneContext, schedule: Schedule, result: RunnerResult
+    ) -> TuningRecord:
+        """Commit a record of what was measured."""
+        made = TuningRecord(
+            schedule.trace.simplified(),
+            self.database.commit_workload(context.mod),
+            result.run_secs,
+            context.target,
+            context.args_info,
+            provenance(
+                {
+                    "against": "unscheduled program",
+                    "relative_difference": result.error_ratio,
+                    "trusted_timing": result.trusted,
+                }
+            ),
+        )
+        self.database.commit_tuning_record(made)
+        return made
+
+
+@dataclass(frozen=True)
+class _Entry:
+    schedule: Schedule
+    input: RunnerInput

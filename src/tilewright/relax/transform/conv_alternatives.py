@@ -1,0 +1,235 @@
+"""Ways to compute a convolution, each as a tensor function, and what a database knows of them.
+
+A convolution with constant filters may be computed directly or by Winograd's filtering, on plain
+images or on channels in blocks. Each way is a tensor function of its own, and so is a conversion of
+an image: tuning measures them next to each other (``relax.conv_tuning``), and its records are those
+of these functions. ``SelectConvLayout`` and ``SelectConvAlgorithm`` look there for times (in the
+current database, ``with database:``) before they estimate; a build itself measures nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright import topi
+from tilewright.ir import IRModule, PassContext, as_int
+from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.database.record import normalized
+from tilewright.relax.block_builder import BlockBuilder
+from tilewright.relax.expr import (
+    Constant,
+    Function,
+    RelaxCall,
+    RelaxExpr,
+    RelaxVar,
+    const,
+    numpy_dtype,
+)
+from tilewright.relax.registry import is_call_to
+from tilewright.relax.struct_info import TensorStructInfo
+from tilewright.relax.transform.convert_layout import ConvertLayout, Layouts
+from tilewright.relax.transform.legalize_ops import legalize_call
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.layout_rewrite import LAYOUT_FREE
+from tilewright.topi.layout import Layout, layout_of
+
+#: Error of F(m x m, 3 x 3) in float32 by ``m``: what up to 2048 channels show, with a margin.
+WINOGRAD_ERRORS = {2: 2e-6, 4: 1e-5}
+#: The error that is allowed if the option ``relax.conv_max_error`` says nothing.
+MAX_ERROR = 1e-5
+#: The operator that brings an image into another layout.
+CONVERSION = "layout_transform"
+
+# By how much of its time Winograd's way must beat the direct one, which rounds less.
+_MARGIN = 0.02
+
+
+def allowed_tiles(max_error: float = MAX_ERROR) -> list[int]:
+    """Return Winograd's tiles whose error is allowed; the pass option goes before the argument."""
+    bound = PassContext.current().option("relax.conv_max_error", max_error)
+    return [tile for tile, error in WINOGRAD_ERRORS.items() if error <= bound]
+
+
+def conv_layouts(call: RelaxCall) -> tuple[Layout, Layout, Layout]:
+    """Return the layouts of a convolution's image, filters and result."""
+    data, kernel, out = (call.attrs[f"{name}_layout"] for name in ("data", "kernel", "out"))
+    return layout_of(data), layout_of(kernel), layout_of(out or data)
+
+
+def winograd_sizes(call: RelaxCall) -> tuple[int, int, int, int, int] | None:
+    """Return batch, input channels, output channels, and rows and columns of the result.
+
+    ``None`` unless these are constant and the convolution has a dense 3 x 3 window of stride one
+    in float32.
+    """
+    infos = [item.struct_info for item in (call.args[0], call.args[1], call)]
+    data, weight, out = (info if isinstance(info, TensorStructInfo) else None for info in infos)
+    if data is None or weight is None or out is None:
+        return None
+    if not data.has_shape or data.dtype != "float32" or call.attrs["groups"] != 1:
+        return None
+    if not _all_ones(call.attrs["strides"]) or not _all_ones(call.attrs["dilation"]):
+        return None
+    image, kernel, made = conv_layouts(call)
+    x, w, y = image.extents(data.shape), kernel.extents(weight.shape), made.extents(out.shape)
+    if as_int(w["H"]) != 3 or as_int(w["W"]) != 3:
+        return None
+    sizes = [as_int(e) for e in (x["N"], x["C"], w["O"], y["H"], y["W"])]
+    return None if not all(sizes) else tuple(sizes)  # type: ignore[return-value]
+
+
+def winograd_serves(call: RelaxCall, target: Target) -> bool:
+    """Whether there is a Winograd kernel for a convolution: its channels fill vectors."""
+    sizes = winograd_sizes(call)
+    lanes = target.vector_lanes(32)
+    return sizes is not None and sizes[1] % lanes == 0 and sizes[2] % lanes == 0
+
+
+def _all_ones(value: int | Sequence[int]) -> bool:
+    return all(item == 1 for item in ((value,) if isinstance(value, int) else value))
+
+
+def emit_winograd(
+    builder: BlockBuilder, call: RelaxCall, data: RelaxExpr, weight: RelaxExpr, tile: int
+) -> RelaxExpr:
+    """Return a convolution as a call of Winograd's function; the filters are transformed."""
+    padding = call.attrs["padding"]
+    image, _, out = conv_layouts(call)
+    return builder.call_te(
+        lambda x, w: topi.nn.conv2d_winograd_without_weight_transform(
+            x, w, padding, tile, image.name, out.name
+        ),
+        data,
+        weight,
+        primfunc_name_hint="conv2d_winograd",
+    )
+
+
+# ---- tensor functions ----------------------------------------------------------------------------
+
+
+def operator_task(call: RelaxCall) -> IRModule | None:
+    """Return the tensor function of an operator by itself, as tuning knows it.
+
+    Constants become operands that may be packed. ``None`` if sizes aren't constant.
+    """
+    infos = _fixed_infos(*call.args)
+    if infos is None:
+        return None
+    builder = BlockBuilder()
+    operands = [RelaxVar(f"x{number}", info) for number, info in enumerate(infos)]
+    legalize_call(builder, RelaxCall(call.op, tuple(operands), call.attrs))
+    constants = [n for n, arg in enumerate(call.args) if isinstance(arg, Constant)]
+    return _only_function(builder, constants)
+
+
+def winograd_task(call: RelaxCall, tile: int) -> IRModule | None:
+    """Return the tensor function of a convolution by Winograd's F(m x m, 3 x 3)."""
+    sizes, infos = winograd_sizes(call), _fixed_infos(call.args[0])
+    if sizes is None or infos is None:
+        return None
+    builder = BlockBuilder()
+    filters = TensorStructInfo((tile + 2, tile + 2, sizes[1], sizes[2]), "float32")
+    emit_winograd(builder, call, RelaxVar("x0", infos[0]), RelaxVar("x1", filters), tile)
+    return _only_function(builder, [1])
+
+
+def _fixed_infos(*operands: RelaxExpr) -> list[TensorStructInfo] | None:
+    """What operands are, if all are tensors of constant size."""
+    infos = [
+        item.struct_info for item in operands if isinstance(item.struct_info, TensorStructInfo)
+    ]
+    if len(infos) != len(operands) or not all(info.has_shape for info in infos):
+        return None
+    if any(as_int(extent) is None for info in infos for extent in info.shape):
+        return None
+    return infos
+
+
+def _only_function(builder: BlockBuilder, constants: list[int]) -> IRModule | None:
+    functions = [f for f in builder.get().functions.values() if isinstance(f, PrimFunc)]
+    if len(functions) != 1:
+        return None
+    (func,) = functions
+    return normalized(func.with_attr(LAYOUT_FREE, constants) if constants else func)
+
+
+def standing_alone(call: RelaxCall, layouts: Layouts) -> list[RelaxCall]:
+    """Return what a convolution between plain images takes in some layouts.
+
+    That is the convolution (with other filters) and the conversions around it.
+    """
+    data, filters = call.args[0].struct_info, call.args[1].struct_info
+    assert isinstance(filters, TensorStructInfo)
+    shape = [as_int(extent) or 1 for extent in filters.shape]
+    weight = const(np.zeros(shape, numpy_dtype(filters.dtype)))
+    builder = BlockBuilder()
+    image = RelaxVar("x", data)
+    with builder.function("main", [image]):
+        with builder.dataflow():
+            result = builder.emit_output(RelaxCall(call.op, (image, weight), call.attrs))
+        builder.emit_func_output(result)
+    converted = ConvertLayout(lambda _: layouts)(builder.get())["main"]
+    assert isinstance(converted, Function)
+    values = [binding.value for binding in converted.bindings]
+    return [value for value in values if isinstance(value, RelaxCall) and _is_operator(value)]
+
+
+def _is_operator(call: RelaxCall) -> bool:
+    return is_call_to(call, "nn.conv2d") or is_call_to(call, CONVERSION)
+
+
+# ---- what is known -------------------------------------------------------------------------------
+
+
+class MeasuredTimes:
+    """Seconds that operators take by the records of a database, as far as it has any."""
+
+    def __init__(self, target: Target, database: Database | None = None) -> None:
+        self.database = Database.current() if database is None else database
+        self.target = target
+        self._known: dict[tuple[object, ...], float | None] = {}
+
+    def of(self, call: RelaxCall, tile: int | None = None) -> float | None:
+        """Return the time of an operator; with ``tile`` that of a convolution by Winograd's way."""
+        if self.database is None:
+            return None
+        infos = _fixed_infos(*call.args)
+        if infos is None:
+            return None
+        key = (
+            call.op,
+            tuple((tuple(map(as_int, info.shape)), info.dtype) for info in infos),
+            repr(call.attrs),
+            tile,
+        )
+        if key not in self._known:
+            task = operator_task(call) if tile is None else winograd_task(call, tile)
+            self._known[key] = None if task is None else self._recorded(task)
+        return self._known[key]
+
+    def _recorded(self, task: IRModule) -> float | None:
+        assert self.database is not None
+        record = self.database.query_tuning_record(task, self.target)
+        if record is None or not math.isfinite(record.best_seconds):
+            return None
+        return record.best_seconds
+
+    def best(self, call: RelaxCall, tiles: Sequence[int]) -> tuple[float, int | None] | None:
+        """Return the shortest time of a convolution in its layout, and Winograd's tile or ``None``.
+
+        ``None`` if the direct way was never measured; ways that weren't don't count.
+        """
+        direct = self.of(call)
+        if direct is None:
+            return None
+        best, chosen, least = direct, None, direct * (1.0 - _MARGIN)
+        for tile in tiles if winograd_serves(call, self.target) else ():
+            seconds = self.of(call, tile)
+            if seconds is not None and seconds < least:
+                best, chosen, least = seconds, tile, seconds
+        return best, chosen
