@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from tilewright.ir import (
     EFFECTS,
+    STRIDED,
     Add,
     Call,
     FloorDiv,
     FloorMod,
     Mul,
+    Ramp,
     Var,
+    annotated,
     call,
     cast,
     const,
@@ -65,3 +68,18 @@ def test_sums_of_thousands_of_terms() -> None:
         total = Add(total, const(number))
     assert contains(FloorDiv)(total)
     assert contents(total.a.a) == contents(total)
+
+
+def test_strides_and_annotations() -> None:
+    i = Var("i")
+    assert contains(STRIDED)(Ramp(i, const(2), 4) + 1) and contains(STRIDED)(Ramp(i, const(-3), 4))
+    assert not contains(STRIDED)(Ramp(i, const(1), 4)) and not contains(STRIDED)(Ramp(i, i, 4))
+
+    @T.prim_func
+    def func(A: T.Buffer((8,), "float32")):
+        for j in T.serial(8, annotations={"software_pipeline_stage": [0]}):
+            A[j] = 1.0
+
+    assert contains(annotated("software_pipeline_stage"))(func.body)
+    assert not contains(annotated("software_pipeline_order"))(func.body)
+    assert not contains(annotated("software_pipeline_stage"))(func.body.body)

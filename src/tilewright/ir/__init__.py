@@ -6,7 +6,7 @@ Statements and buffers live in ``tilewright.tir``, graph functions in ``tilewrig
 from __future__ import annotations
 
 from tilewright.ir import dtype as dtypes
-from tilewright.ir.contents import EFFECTS, contains, content_mask, contents
+from tilewright.ir.contents import EFFECTS, STRIDED, annotated, contains, content_mask, contents
 from tilewright.ir.expr import (
     EQ,
     FALSE,
@@ -111,6 +111,7 @@ from tilewright.ir.visitor import (
     Mutator,
     Visitor,
     collect,
+    definition_fields,
     free_vars,
     post_order,
     pre_order,

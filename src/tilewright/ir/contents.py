@@ -2,27 +2,32 @@
 
 Most lowering passes have nothing to do in most programs, and most of what they would rewrite is
 unchanged since the last pass looked. So each node remembers, once somebody asks, which classes of
-nodes are found in its tree, which element types its expressions have and whether it calls code with
-effects. Trees never change, so the answer stays; a new tree asks its new nodes only.
+nodes are found in its tree, which element types its expressions have, which annotations its
+statements, whether it calls code with effects and whether it has strided vectors. Trees never
+change, so the answer stays; a new tree asks its new nodes only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tilewright.ir.dtype import element_of
-from tilewright.ir.expr import Call
-from tilewright.ir.node import Node
+from tilewright.ir.expr import Call, IntImm, Ramp
+from tilewright.ir.node import Field, Node
 from tilewright.ir.visitor import post_order
+from tilewright.support.settings import setting
 
 EFFECTS = "effects"
 """Kind of content: calls of operators that write memory or must keep their place."""
+STRIDED = "strided"
+"""Kind of content: ramps whose constant stride is more than one, up or down."""
 
 Kind = type[Node] | str
 
-_BITS: dict[Kind, int] = {EFFECTS: 1}
-#: Bits of nodes by class and dtype, without what is below.
-_OWN: dict[type, dict[str | None, int]] = {}
+_BITS: dict[Kind, int] = {EFFECTS: 1, STRIDED: 2}
+#: For each class of nodes, what finds the bits of a node and leaves them there.
+_COLLECTORS: dict[type, Callable[[Any], int]] = {}
 
 
 def _bit(kind: Kind) -> int:
@@ -32,11 +37,16 @@ def _bit(kind: Kind) -> int:
     return found
 
 
+def annotated(key: str) -> str:
+    """Return the kind of content: statements with an annotation."""
+    return "@" + key
+
+
 def content_mask(*kinds: Kind) -> int:
     """Return the bits that stand for some kinds of content.
 
-    A kind is a class of nodes (without its subclasses), an element type such as ``"float16"``, or
-    ``EFFECTS``.
+    A kind is a class of nodes (without its subclasses), an element type such as ``"float16"``,
+    ``EFFECTS``, ``STRIDED``, or ``annotated(key)``.
     """
     mask = 0
     for kind in kinds:
@@ -73,22 +83,76 @@ def contains(*kinds: Kind) -> Callable[[Node], bool]:
     return test
 
 
-_set = object.__setattr__  # nodes may refuse assignment
-
-
 def _collect(node: Node) -> int:
-    kind = type(node)
-    of_kind = _OWN.get(kind)
-    if of_kind is None:
-        of_kind = _OWN[kind] = {}
-    dtype: str | None = getattr(node, "dtype", None)
-    found = of_kind.get(dtype)
-    if found is None:
-        found = of_kind[dtype] = _bit(kind) | (0 if dtype is None else _bit(element_of(dtype)))
-    if kind is Call and node.op.effect in ("update", "opaque"):  # type: ignore[attr-defined]
-        found |= 1
-    for item in node.child_nodes():
-        below = item._contents
-        found |= _collect(item) if below is None else below
-    _set(node, "_contents", found)
-    return found
+    collector = _COLLECTORS.get(type(node))
+    if collector is None:
+        collector = _COLLECTORS[type(node)] = _make_collector(type(node))
+    return collector(node)
+
+
+def _effects(node: Any) -> int:
+    return _BITS[EFFECTS] if node.op.effect in ("update", "opaque") else 0
+
+
+def _strided(node: Any) -> int:
+    stride = node.stride
+    return _BITS[STRIDED] if type(stride) is IntImm and abs(stride.value) > 1 else 0
+
+
+def _annotations(node: Any) -> int:
+    return content_mask(*map(annotated, node.annotations)) if node.annotations else 0
+
+
+#: What single nodes add to what their class says.
+_FURTHER: dict[type, Callable[[Any], int]] = {Call: _effects, Ramp: _strided}
+
+
+class _OfType(dict[Any, int]):
+    """Bits of a class's nodes by dtype, without what is below."""
+
+    def __init__(self, kind: type[Node]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def __missing__(self, dtype: str | None) -> int:
+        found = self[dtype] = _bit(self.kind) | (0 if dtype is None else _bit(element_of(dtype)))
+        return found
+
+
+def _make_collector(kind: type[Node]) -> Callable[[Any], int]:
+    """Generate the collector of a class: straight code, as this is done for every new node."""
+    names = {field.name for field in kind.fields}
+    lines = ["def collect(node):", f"    found = own[{'node.dtype' if 'dtype' in names else None}]"]
+    further = _FURTHER.get(kind, _annotations if "annotations" in names else None)
+    if further is not None:
+        lines.append("    found |= further(node)")
+    for field in kind.fields:
+        lines += _collecting(field)
+    frozen = setting("freeze_nodes")
+    lines.append("    set(node, '_contents', found)" if frozen else "    node._contents = found")
+    lines.append("    return found")
+    scope: dict[str, Any] = {
+        "own": _OfType(kind),
+        "further": further,
+        "below": _collect,
+        "set": object.__setattr__,
+    }
+    exec("\n".join(lines), scope)
+    collector: Callable[[Any], int] = scope["collect"]
+    return collector
+
+
+def _collecting(field: Field) -> list[str]:
+    """The lines that add what is below a field."""
+    one = [
+        "bits = item._contents",
+        "found |= below(item) if bits is None else bits",
+    ]
+    if field.role == "child":
+        lines = [f"item = node.{field.name}", "if item is not None:"]
+    elif field.role in ("children", "child_map"):
+        values = ".values()" if field.role == "child_map" else ""
+        lines = [f"for item in node.{field.name}{values}:"]
+    else:
+        return []
+    return [f"    {line}" for line in [*lines, *(f"    {line}" for line in one)]]

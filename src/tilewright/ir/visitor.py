@@ -9,6 +9,7 @@ Mutators return the same object when nothing changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from tilewright.ir.expr import Expr, Var
@@ -150,22 +151,20 @@ def free_vars(expr: Node) -> list[Var]:
         if type(item) is Var:
             found.setdefault(item)
             continue
-        kind = type(item)
-        fields = _DEFINITIONS.get(kind)
-        if fields is None:
-            fields = _DEFINITIONS[kind] = tuple(
-                (field.name, field.role == "definition")
-                for field in item.fields
-                if field.role in ("definition", "definitions")
-            )
-        for name, single in fields:
+        for name, single in definition_fields(type(item)):
             value = getattr(item, name)
             defined.update((value,) if single else value)
     return [var for var in found if var not in defined]
 
 
-#: Fields that define symbols, and whether each holds a single one, by class of node.
-_DEFINITIONS: dict[type, tuple[tuple[str, bool], ...]] = {}
+@cache
+def definition_fields(kind: type[Node]) -> tuple[tuple[str, bool], ...]:
+    """Return the fields in which nodes of a class define symbols, and which hold a single one."""
+    return tuple(
+        (field.name, field.role == "definition")
+        for field in kind.fields
+        if field.role in ("definition", "definitions")
+    )
 
 
 def uses_var(node: Node, variables: Callable[[Var], bool] | Mapping[Var, Any] | set[Var]) -> bool:

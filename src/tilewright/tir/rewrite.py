@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.ir import Mutator, Var, pre_order, substitute
+from tilewright.ir import Mutator, Var, definition_fields, pre_order, substitute
 from tilewright.ir.dtype import INDEX
 from tilewright.tir.buffer import Buffer
 
@@ -39,13 +39,12 @@ class _Renewer(Mutator):
         )
 
     def generic_visit(self, node: Any) -> Any:
-        changes = {}
-        for field in node.fields:
-            if field.role == "definition":
-                changes[field.name] = self.define(getattr(node, field.name))
-            elif field.role == "definitions":
-                changes[field.name] = tuple(map(self.define, getattr(node, field.name)))
-        if changes:
+        fields = definition_fields(type(node))
+        if fields:
+            changes = {}
+            for name, single in fields:
+                value = getattr(node, name)
+                changes[name] = self.define(value) if single else tuple(map(self.define, value))
             node = node.replace(**changes)
         return node.map_children(self.visit)
 

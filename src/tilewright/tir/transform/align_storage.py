@@ -12,7 +12,16 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Call, Expr, Mutator, Var, const, pre_order
+from tilewright.ir import (
+    Call,
+    Expr,
+    Mutator,
+    Var,
+    annotated,
+    const,
+    contains,
+    pre_order,
+)
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
@@ -21,6 +30,8 @@ from tilewright.tir.transform.base import FunctionTransform, statements
 
 BUFFER_DIM_ALIGN = "buffer_dim_align"
 """Block annotation: alignments of the strides of the buffers that the block writes."""
+
+_has_annotation = contains(annotated(BUFFER_DIM_ALIGN))
 
 Alignment = dict[int, tuple[int, int]]
 """Factor and offset by axis."""
@@ -46,6 +57,8 @@ class AlignStorage(FunctionTransform):
 def _wanted(func: PrimFunc) -> dict[Var, Alignment]:
     """Alignments by pointer variable, which survives changes of a buffer's shape."""
     found: dict[Var, Alignment] = {}
+    if not _has_annotation(func.body):
+        return found
     for block in statements(func):
         if type(block) is not Block or BUFFER_DIM_ALIGN not in block.annotations:
             continue

@@ -11,13 +11,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Add, Call, Expr, Mutator, expr_equal, is_const, uses_var
+from tilewright.ir import (
+    Add,
+    Call,
+    Expr,
+    Mutator,
+    contains,
+    expr_equal,
+    is_const,
+    uses_var,
+)
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import UNROLLED, VECTORIZED, BufferStore, For, IfThenElse, SeqStmt, seq
 from tilewright.tir.transform.base import FunctionTransform
 
 _TILE = (UNROLLED, VECTORIZED)
+_has_call = contains(Call)
 
 
 class GuardAccumulation(FunctionTransform):
@@ -25,7 +35,7 @@ class GuardAccumulation(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        return func.map_children(_Guard().visit)
+        return func.map_children(_Guard().visit) if _has_call(func.body) else func
 
 
 class _Guard(Mutator):

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Expr, Mutator, Var, pre_order
+from tilewright.ir import (
+    Expr,
+    Mutator,
+    Var,
+    annotated,
+    contains,
+    pre_order,
+)
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
@@ -18,6 +25,8 @@ from tilewright.tir.transform.base import FunctionTransform, statements
 from tilewright.tir.transform.inject_software_pipeline import ORDER, STAGE
 
 DOUBLE_BUFFER = "double_buffer_scope"
+
+_has_annotation = contains(annotated(DOUBLE_BUFFER))
 
 
 class InjectDoubleBuffer(FunctionTransform):
@@ -28,6 +37,8 @@ class InjectDoubleBuffer(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
+        if not _has_annotation(func.body):
+            return func
         wanted: dict[Var, Block] = {}
         for block in statements(func):
             if isinstance(block, Block) and DOUBLE_BUFFER in block.annotations:

@@ -18,9 +18,11 @@ from tilewright.ir import (
     Mutator,
     Range,
     Var,
+    annotated,
     as_int,
     call,
     const,
+    contains,
     dtypes,
     floordiv,
     floormod,
@@ -39,6 +41,7 @@ from tilewright.tir.transform.base import (
 from tilewright.tir.transform.kernels import is_shared
 
 PERMUTED_LAYOUT = "permuted_layout"
+_has_annotation = contains(annotated(PERMUTED_LAYOUT))
 _CHUNK_BYTES = 16
 _MOST = 8  # eight chunks of 16 bytes are the 128 bytes that all banks give at once
 
@@ -48,6 +51,8 @@ class InjectPermutedLayout(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
+        if not _has_annotation(func.body):
+            return func
         # Regions may still name the buffer as it was before compaction: the pointer is the same.
         wanted = {
             region.buffer.data: block

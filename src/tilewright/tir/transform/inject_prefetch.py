@@ -8,7 +8,8 @@ iteration asks for what lies behind the operand, which touches nothing.
 What is looked up has its place from another buffer, where the next one's is known as well.
 
 A panel is one run of neighbours, or rows of them at a constant distance: such are asked for row by
-row, whatever the order in which the loops read them, because memory gives neighbours sooner.
+row, whatever the order in which the loops read them, because memory gives neighbours sooner. Behind
+the last iteration of such a loop comes the first one of the next iteration of the loop around it.
 
 Runs on flat buffers, before loops are cut and vectorised. The annotation is a hint: where the next
 panel doesn't lie a constant distance behind, or the loops inside have unknown extents, nothing is
@@ -21,15 +22,17 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.arith import detect_linear_equation
+from tilewright.arith import detect_linear_equation, simplify
 from tilewright.ir import (
     Expr,
     Mutator,
     Var,
+    annotated,
     as_int,
     call,
     collect,
     const,
+    contains,
     dtypes,
     floordiv,
     floormod,
@@ -46,6 +49,7 @@ from tilewright.tir.transform.base import FunctionTransform
 #: of neighbours, 2 where it is rows of them, 3 where its place is looked up.
 PREFETCH_NEXT = "pragma_prefetch_next"
 
+_has_annotation = contains(annotated(PREFETCH_NEXT))
 _LINE_BYTES = 64
 #: Smaller panels come soon enough by themselves; more lines in a step would be in the way.
 _LEAST_BYTES, _MOST_LINES = 4096, 8
@@ -62,7 +66,7 @@ class InjectPrefetch(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        return func.map_children(_Injector().visit)
+        return func.map_children(_Injector().visit) if _has_annotation(func.body) else func
 
 
 @dataclass
@@ -78,12 +82,20 @@ class _Panel:
 
 
 class _Injector(Mutator):
+    def __init__(self) -> None:
+        # Loops that hold nothing but the one that is visited.
+        self.around: tuple[For, ...] = ()
+
     def visit_Expr(self, node: Expr) -> Expr:
         return node
 
     def visit_For(self, node: For) -> Any:
         if PREFETCH_NEXT not in node.annotations:
-            return self.generic_visit(node)
+            before = self.around
+            self.around = (*before, node) if isinstance(node.body, For) else ()
+            made = self.generic_visit(node)
+            self.around = before
+            return made
         how = as_int(node.annotations[PREFETCH_NEXT])
         rest = {key: value for key, value in node.annotations.items() if key != PREFETCH_NEXT}
         node = node.replace(annotations=rest)
@@ -91,11 +103,16 @@ class _Injector(Mutator):
             return node
         additions: dict[int, list[Stmt]] = {}
         own: list[Stmt] = []
-        for panel in _panels(node, by_look_up=how == 3):
+        for panel in _panels(node, at_once=how != 1):
             if how == 3:
                 fetches = _fetches_by_look_up(panel, node)
             else:
-                fetches = (_fetches_of_rows if how == 2 else _fetches)(panel, node.loop_var)
+                following = _following((*self.around, node))
+                fetches = (
+                    _fetches_of_rows(panel, following)
+                    if how == 2
+                    else _fetches(panel, node.loop_var)
+                )
             at = additions.setdefault(id(panel.loops[-1]), []) if panel.loops else own
             at.extend(fetches)
         return node.replace(body=seq(*own, _Adder(additions).visit(node.body)))
@@ -116,11 +133,11 @@ class _Adder(Mutator):
         return made.replace(body=seq(*added, made.body)) if added else made
 
 
-def _panels(loop: For, *, by_look_up: bool) -> list[_Panel]:
+def _panels(loop: For, *, at_once: bool) -> list[_Panel]:
     """The deepest load of each buffer that is there before the loop and depends on it.
 
     Of several the last: by then little of the panel itself is missing. To spread the transfer over
-    all of them was measured to be slower. What is looked up need not be in a loop inside.
+    all of them was measured to be slower. With ``at_once`` there need not be a loop inside.
     """
     found: dict[Buffer, _Panel] = {}
     own: set[Var] = set()
@@ -133,7 +150,7 @@ def _panels(loop: For, *, by_look_up: bool) -> list[_Panel]:
             inside = (*inside, node)
             if serial:
                 loops = (*loops, node)
-        inner = bool(loops) or by_look_up
+        inner = bool(loops) or at_once
         if isinstance(node, BufferLoad) and inner and uses_var(node.indices[0], {loop.loop_var}):
             known = found.get(node.buffer)
             if known is None or len(known.loops) <= len(loops):
@@ -200,12 +217,25 @@ def _rows_of(panel: _Panel) -> _Rows | None:
     return _Rows(count, length, distance)
 
 
-def _fetches_of_rows(panel: _Panel, var: Var) -> list[Stmt]:
+def _following(loops: tuple[For, ...]) -> dict[Var, Expr]:
+    """What the variables of a perfect nest are in the iteration that comes next."""
+    changes: dict[Var, Expr] = {}
+    carry: Expr = const(1)
+    for loop in reversed(loops):
+        extent = as_int(loop.extent)
+        if extent is None or loop is loops[0]:
+            changes[loop.loop_var] = loop.loop_var + carry
+            break
+        place = loop.loop_var - loop.min + carry
+        changes[loop.loop_var] = floormod(place, const(extent)) + loop.min
+        carry = floordiv(place, const(extent))
+    return changes
+
+
+def _fetches_of_rows(panel: _Panel, following: dict[Var, Expr]) -> list[Stmt]:
     """Each step asks for some whole rows of the next panel, or for a part of one."""
-    buffer = panel.load.buffer
-    variables = [var, *(loop.loop_var for loop in panel.inside)]
-    linear, rows = detect_linear_equation(panel.load.indices[0], variables), _rows_of(panel)
-    if linear is None or rows is None or as_int(linear[0]) is None:
+    buffer, index, rows = panel.load.buffer, panel.load.indices[0], _rows_of(panel)
+    if rows is None:
         return []
     line = _LINE_BYTES // dtypes.bytes_of(buffer.dtype)
     in_row = -(-rows.length // line)
@@ -217,7 +247,8 @@ def _fetches_of_rows(panel: _Panel, var: Var) -> list[Stmt]:
     lines = -(-rows.count * in_row // steps)
     if not 0 < lines <= _MOST_LINES_OF_ROWS:
         return []
-    base = linear[-1] + (var + 1) * linear[0]
+    first = {loop.loop_var: loop.min for loop in panel.inside}
+    base = simplify(substitute(index, {**first, **following}))
     made = []
     for number in range(lines):
         if lines % in_row == 0:

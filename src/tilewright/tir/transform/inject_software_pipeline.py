@@ -35,8 +35,10 @@ from tilewright.ir import (
     Range,
     Var,
     and_,
+    annotated,
     as_int,
     const,
+    contains,
     expr_equal,
     floormod,
     free_vars,
@@ -62,7 +64,6 @@ from tilewright.tir.transform.base import (
     FunctionTransform,
     bind_loop,
     function_analyzer,
-    statements,
 )
 from tilewright.tir.transform.effects import EffectTable, memory_read
 
@@ -70,13 +71,15 @@ STAGE = "software_pipeline_stage"
 ORDER = "software_pipeline_order"
 ASYNC_STAGES = "software_pipeline_async_stages"
 
+_has_stages = contains(annotated(STAGE))
+
 
 class InjectSoftwarePipeline(FunctionTransform):
     """Rewrite loops with pipeline annotations; runs after blocks are gone."""
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        if not any(type(item) is For and STAGE in item.annotations for item in statements(func)):
+        if not _has_stages(func.body):
             return func
         return func.map_children(_Rewriter(func).visit)
 

@@ -18,8 +18,10 @@ from tilewright.ir import (
     Mutator,
     Range,
     Var,
+    annotated,
     as_int,
     const,
+    contains,
     dtypes,
     floordiv,
     floormod,
@@ -36,7 +38,6 @@ from tilewright.tir.stmt import (
     SERIAL,
     THREAD_BINDING,
     VECTORIZED,
-    Block,
     BlockRealize,
     BufferStore,
     For,
@@ -47,11 +48,11 @@ from tilewright.tir.transform.base import (
     FunctionTransform,
     bind_loop,
     function_analyzer,
-    statements,
 )
 from tilewright.tir.transform.kernels import THREAD_TAGS, is_private
 
 AUTO_COPY = "auto_copy"
+_has_annotation = contains(annotated(AUTO_COPY))
 _VECTOR_BYTES = 16
 
 
@@ -60,7 +61,7 @@ class LowerAutoCopy(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        if not any(isinstance(b, Block) and AUTO_COPY in b.annotations for b in statements(func)):
+        if not _has_annotation(func.body):
             return func
         return func.map_children(_Rewriter(function_analyzer(func)).visit)
 

@@ -30,6 +30,8 @@ class LowerIntDiv(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
+        if not _has_division(func.body):
+            return func
         # Only what holds a division is entered.
         if not any(_may_truncate(item) for item in pre_order(func.body, _has_division)):
             return func

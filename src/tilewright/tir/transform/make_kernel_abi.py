@@ -112,9 +112,13 @@ def _written(func: PrimFunc) -> set[Var]:
     """Data variables that the body writes, or hands to code that may."""
     found: set[Var] = set()
     # Only statements and what calls code are looked at: in most kernels that is the stores.
-    for item in pre_order(func.body, lambda node: isinstance(node, Stmt) or _has_effects(node)):
+    stack: list[Any] = [func.body]
+    while stack:
+        item = stack.pop()
         if type(item) is BufferStore:
             found.add(item.buffer.data)
+            if not _has_effects(item):
+                continue
         elif type(item) is Call and item.op.effect in ("opaque", "update"):
             # Such code may write to whatever it is given.
             for inner in pre_order(item):
@@ -122,4 +126,8 @@ def _written(func: PrimFunc) -> set[Var]:
                     found.add(inner.data)
                 elif type(inner) is Var and inner.dtype == "handle":
                     found.add(inner)
+            continue
+        stack += [
+            below for below in item.child_nodes() if isinstance(below, Stmt) or _has_effects(below)
+        ]
     return found

@@ -20,6 +20,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
+    STRIDED,
     Expr,
     IntImm,
     Mutator,
@@ -28,6 +29,7 @@ from tilewright.ir import (
     Var,
     as_int,
     const,
+    contains,
     dtypes,
     pre_order,
 )
@@ -39,6 +41,7 @@ from tilewright.tir.transform.base import FunctionTransform
 #: Lanes that are exchanged together in the last steps: 128 bits of 32-bit elements.
 _QUARTER = 4
 _LANES = (4, 8, 16)
+_has_stride = contains(STRIDED)
 
 
 class TransposeTiles(FunctionTransform):
@@ -46,7 +49,7 @@ class TransposeTiles(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        return func.map_children(_Transposer().visit)
+        return func.map_children(_Transposer().visit) if _has_stride(func.body) else func
 
 
 @dataclass(frozen=True)
@@ -110,12 +113,14 @@ class _Transposer(Mutator):
 
     def move(self, store: BufferStore) -> _Move | None:
         """Take a store apart, if it is a vector of a strided load."""
+        if not _has_stride(store.value):
+            return None
         lanes, place = dtypes.lanes_of(store.value.dtype), store.indices[0]
         if lanes not in _LANES or len(store.indices) != 1 or not _is_ramp(place, 1):
             return None
         strided = {
             id(item): item
-            for item in pre_order(store.value)
+            for item in pre_order(store.value, _has_stride)
             if isinstance(item, BufferLoad) and len(item.indices) == 1 and _is_far(item.indices[0])
         }
         if len(strided) != 1:

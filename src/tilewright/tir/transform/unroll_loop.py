@@ -287,7 +287,7 @@ def _annotated_step(annotations: Mapping[str, Any], inherited: int) -> int:
     return inherited if number is None else number
 
 
-_DEFINING = (For, LetStmt, Allocate, DeclBuffer)
+_has_definition = contains(For, LetStmt, Allocate, DeclBuffer)
 
 
 def unrolled(loops: Sequence[For], body: Stmt, ranges: Mapping[Var, Bounds] | None = None) -> Stmt:
@@ -296,9 +296,8 @@ def unrolled(loops: Sequence[For], body: Stmt, ranges: Mapping[Var, Bounds] | No
     ``ranges`` are those of loops around, which decide conditions.
     """
     copies: list[Stmt] = []
-    nodes = list(pre_order(body))
-    renew = any(isinstance(item, _DEFINING) for item in nodes)
-    substituter = _FoldingSubstituter([loop.loop_var for loop in loops], nodes, ranges or {})
+    renew = _has_definition(body)
+    substituter = _FoldingSubstituter([loop.loop_var for loop in loops], body, ranges or {})
     turns = [
         [(number, loop.min + number) for number in range(as_int(loop.extent) or 0)]
         for loop in loops
@@ -312,33 +311,44 @@ def unrolled(loops: Sequence[For], body: Stmt, ranges: Mapping[Var, Bounds] | No
 class _FoldingSubstituter(Mutator):
     """Puts values in place of variables and folds the constants that arise.
 
-    An expression is made once for all copies in which its own variables have the same values: in a
-    tile of 12 x 4 most expressions depend on the row or on the column. A sum of multiples of the
-    variables and something else becomes that other thing, which all copies share, plus a number.
+    A node is made once for all copies in which its own variables have the same values: in a tile of
+    12 x 4 most expressions depend on the row or on the column. A sum of multiples of the variables
+    and something else becomes that other thing, which all copies share, plus a number.
     """
 
-    def __init__(
-        self, variables: Sequence[Var], nodes: Sequence[Node], ranges: Mapping[Var, Bounds]
-    ) -> None:
+    def __init__(self, variables: Sequence[Var], body: Stmt, ranges: Mapping[Var, Bounds]) -> None:
         self.variables = variables
         self.ranges = ranges
         self.values: dict[Var, Expr] = {}
-        # For each expression, a bit for each variable that it uses.
+        # For each node that uses variables, a bit for each of them.
         self._uses: dict[Node, int] = {}
-        # What was made of expressions: by the variables that they use and their values, and those
-        # of the copy at hand.
+        # What was made of nodes: by the variables that they use and their values, and those of the
+        # copy at hand.
         self._made: dict[tuple[int, tuple[int, ...]], dict[Node, Any]] = {}
         self._present: dict[int, dict[Node, Any]] = {}
-        bits = {var: 1 << place for place, var in enumerate(variables)}
-        for node in reversed(nodes):  # children come after their parents
-            if isinstance(node, Expr):
-                used = bits.get(node, 0) if type(node) is Var else 0
-                for item in node.child_nodes():
-                    used |= self._uses.get(item, 0)
-                self._uses[node] = used
+        self._note_uses(body, {var: 1 << place for place, var in enumerate(variables)}, set())
         self._masks = set(self._uses.values())
         self._numeric: dict[Var, int] = {}  # values that are numbers
         self._shared: dict[Node, tuple[Expr, dict[Var, int]] | None] = {}
+
+    def _note_uses(self, node: Any, bits: Mapping[Node, int], free: set[Node]) -> int:
+        """Fill the table of uses; ``free`` are nodes without any."""
+        used = 0
+        if type(node) is Var:
+            used = bits.get(node, 0)
+        else:
+            known = self._uses
+            for item in node.child_nodes():
+                found = known.get(item)
+                if found is not None:
+                    used |= found
+                elif item not in free:
+                    used |= self._note_uses(item, bits, free)
+        if used:
+            self._uses[node] = used
+        else:
+            free.add(node)
+        return used
 
     def copy(self, body: Stmt, numbers: Sequence[int], values: Sequence[Expr]) -> Any:
         """Return the copy of one iteration; ``numbers`` tells iterations apart."""
@@ -359,14 +369,23 @@ class _FoldingSubstituter(Mutator):
         """Rewrite a node, or take what was made of it before."""
         used = self._uses.get(node)
         if used is None:
-            return super().visit(node)
-        if not used:
             return node
         present = self._present[used]
         made = present.get(node)
         if made is None:
             made = present[node] = super().visit(node)
         return made
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        visit = self.visit
+        return BufferStore(node.buffer, visit(node.value), tuple([visit(i) for i in node.indices]))
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        visit = self.visit
+        return BufferLoad(node.buffer, tuple([visit(i) for i in node.indices]))
+
+    def visit_Ramp(self, node: Ramp) -> Any:
+        return Ramp(self.visit(node.base), self.visit(node.stride), node.lanes)
 
     def visit_Var(self, node: Var) -> Any:
         return self.values.get(node, node)
@@ -395,7 +414,7 @@ class _FoldingSubstituter(Mutator):
 
         Constants come last in the sum.
         """
-        if not self._uses.get(node):
+        if node not in self._uses:
             return node, {}
         if node in self._shared:
             return self._shared[node]
