@@ -78,29 +78,17 @@ class Canonical:
         self.modular = ModularAnalyzer(context)
         self.prover = Prover(context, self.bounds)
         self.simplify_operand: Callable[[Expr], Expr] = lambda expr: expr
-        self._handlers: dict[type, Callable[[Any], Poly]] = {
-            IntImm: self._int_imm,
-            Var: self._var,
-            Add: self._sum,
-            Sub: self._sum,
-            Mul: self._mul,
-            FloorDiv: lambda e: self.floordiv(self.poly(e.a), self.poly(e.b), e.dtype),
-            FloorMod: lambda e: self.floormod(self.poly(e.a), self.poly(e.b), e.dtype),
-            Min: lambda e: self.minmax(MIN, self.poly(e.a), self.poly(e.b), e.dtype),
-            Max: lambda e: self.minmax(MAX, self.poly(e.a), self.poly(e.b), e.dtype),
-        }
 
     # ---- expressions ------------------------------------------------------------------------
 
     def poly(self, expr: Expr) -> Poly:
         """Normalise an integer expression."""
-        handler = self._handlers.get(type(expr))
+        handler = _HANDLERS.get(type(expr))
         if handler is not None and expr.dtype in ARITHMETIC_DTYPES:
-            return handler(expr)
+            return handler(self, expr)
         return self._other(expr)
 
-    @staticmethod
-    def _int_imm(expr: Any) -> Poly:
+    def _int_imm(self, expr: Any) -> Poly:
         return {(): expr.value} if expr.value else {}
 
     def _var(self, var: Var) -> Poly:
@@ -152,8 +140,8 @@ class Canonical:
         if type(expr) is Call and expr.op.effect in ("update", "opaque"):
             raise OpaqueOperand
         made = self.simplify_operand(expr)
-        if type(made) in self._handlers and made.dtype in ARITHMETIC_DTYPES:
-            return self._handlers[type(made)](made)
+        if type(made) in _HANDLERS and made.dtype in ARITHMETIC_DTYPES:
+            return _HANDLERS[type(made)](self, made)
         if has_effects(made):
             raise OpaqueOperand
         return self.reduced({(self.context.table.other(self.key(made), made),): 1})
@@ -170,11 +158,7 @@ class Canonical:
         if isinstance(value, Node):
             if getattr(kind, "symbol", False) is True:
                 return value
-            if (
-                kind in self._handlers
-                and isinstance(value, Expr)
-                and value.dtype in ARITHMETIC_DTYPES
-            ):
+            if kind in _HANDLERS and isinstance(value, Expr) and value.dtype in ARITHMETIC_DTYPES:
                 return ("poly", value.dtype, frozenset(self.poly(value).items()))
             return (
                 kind,
@@ -615,3 +599,17 @@ class Canonical:
                             kept = parts[1 - index]
                             return (second, kept) if swap else (kept, second)
         return a, b
+
+
+# Analyzers are made by the dozen: the table is none of each.
+_HANDLERS: dict[type, Callable[[Canonical, Any], Poly]] = {
+    IntImm: Canonical._int_imm,
+    Var: Canonical._var,
+    Add: Canonical._sum,
+    Sub: Canonical._sum,
+    Mul: Canonical._mul,
+    FloorDiv: lambda c, e: c.floordiv(c.poly(e.a), c.poly(e.b), e.dtype),
+    FloorMod: lambda c, e: c.floormod(c.poly(e.a), c.poly(e.b), e.dtype),
+    Min: lambda c, e: c.minmax(MIN, c.poly(e.a), c.poly(e.b), e.dtype),
+    Max: lambda c, e: c.minmax(MAX, c.poly(e.a), c.poly(e.b), e.dtype),
+}

@@ -111,12 +111,39 @@ class Relaxer:
 
     def end(self, a: Poly, upper: bool) -> Poly | None:
         """The least (or greatest) value of ``a`` over the domain, or a bound of it."""
+        found = self._linear_end(a, upper)
+        if found is not None:
+            return found
         for _ in range(64):
             found = self._next(a, upper)
             if found is None:
                 return a if self.free(a) else self._const_end(a, upper)
             a = found
         return self._const_end(a, upper)
+
+    def _linear_end(self, a: Poly, upper: bool) -> Poly | None:
+        """The end of a sum of multiples of the domain's variables, if these run between numbers.
+
+        Most indices are such sums: one walk instead of one for each variable.
+        """
+        domain, kinds, number = self.domain, self.context.table.kinds, 0
+        rest: Poly = {}
+        for mono, value in a.items():
+            if len(mono) == 1 and mono[0] in domain:
+                low, high = domain[mono[0]]
+                end = high if (value > 0) == upper else low
+                constant = None if end is None else constant_of(end)
+                if constant is None:
+                    return None
+                number += value * constant
+            elif all(kinds[atom] == VAR and atom not in domain for atom in mono):
+                rest[mono] = value
+            else:
+                return None
+        number += rest.pop((), 0)
+        if number:
+            rest[()] = number
+        return self.canonical.reduced(rest) if self.context.rules else rest
 
     def _const_end(self, a: Poly, upper: bool) -> Poly | None:
         limit = self.canonical.bounds.poly(a)[1 if upper else 0]

@@ -112,28 +112,14 @@ class Simplifier:
         self.canonical.simplify_operand = self._operand
         self.prover = self.canonical.prover
         self.bounds = self.canonical.bounds
-        self._visitors: dict[type, Callable[[Any], Any]] = {
-            IntImm: lambda e: e,
-            FloatImm: lambda e: e,
-            StringImm: lambda e: e,
-            Var: self._var,
-            **dict.fromkeys(_ARITHMETIC, self._arithmetic),
-            **dict.fromkeys((EQ, NE, LT, LE, GT, GE), self._compare),
-            And: self._logic,
-            Or: self._logic,
-            Not: self._not,
-            Select: self._select,
-            Call: self._call,
-            Let: self._let,
-        }
 
     # ---- walk -------------------------------------------------------------------------------
 
     def visit(self, expr: Any) -> Any:
         """Simplify any node."""
-        visitor = self._visitors.get(type(expr))
+        visitor = _VISITORS.get(type(expr))
         if visitor is not None:
-            return visitor(expr)
+            return visitor(self, expr)
         if not isinstance(expr, (Expr, Range)):
             return expr
         return self._generic(expr)
@@ -717,3 +703,21 @@ def _folded(expr: Any) -> Expr:
         }
         return TRUE if holds[type(expr)] else FALSE
     return expr  # type: ignore[no-any-return]
+
+
+def _constant(simplifier: Simplifier, expr: Any) -> Any:
+    return expr
+
+
+_VISITORS: dict[type, Callable[[Simplifier, Any], Any]] = {
+    **dict.fromkeys((IntImm, FloatImm, StringImm), _constant),
+    Var: Simplifier._var,
+    **dict.fromkeys(_ARITHMETIC, Simplifier._arithmetic),
+    **dict.fromkeys((EQ, NE, LT, LE, GT, GE), Simplifier._compare),
+    And: Simplifier._logic,
+    Or: Simplifier._logic,
+    Not: Simplifier._not,
+    Select: Simplifier._select,
+    Call: Simplifier._call,
+    Let: Simplifier._let,
+}

@@ -88,7 +88,7 @@ class PassContext:
     def current() -> PassContext:
         """Return the innermost active context, or a default one."""
         stack = getattr(PassContext._local, "stack", None)
-        return stack[-1] if stack else PassContext()
+        return stack[-1] if stack else _DEFAULT
 
     def option(self, key: str, default: Any) -> Any:
         """Return an option's value, or ``default``."""
@@ -108,6 +108,9 @@ class PassContext:
         PassContext._local.stack.pop()
         for instrument in self.instruments:
             instrument.exit_pass_context()
+
+
+_DEFAULT = PassContext()
 
 
 class Pass:

@@ -1,8 +1,9 @@
 """Python's cycle collector while programs are being transformed.
 
 Trees of nodes have no cycles: what a pass drops is freed at once, and the collector, which looks
-into every container again and again as their number grows, finds nothing. With its usual threshold
-of 700 containers that takes a third of the time of lowering in a process that holds many programs.
+into every container again and again as their number grows, finds next to nothing (analyzers). With
+its usual threshold of 700 containers that takes a third of the time of lowering in a process that
+holds many programs.
 ``few_collections`` lets more of them come together; the collector is never off, so that other
 garbage of a long pass (tuning is one) still goes.
 """
