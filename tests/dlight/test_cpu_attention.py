@@ -182,6 +182,21 @@ def test_prefill_in_bfloat16(shape: Any, causal: str | None) -> None:
     assert error.mean() < 2.0**-9
 
 
+@pytest.mark.parametrize(
+    ("shape", "causal"),
+    [
+        ((1, 4, 1, 1, 600, 64), None),
+        ((2, 4, 1, 2, 513, 80, 48), "BottomRight"),  # part of a vector of words; an odd end
+        ((1, 2, 2, 4, 7, 6, 16), "TopLeft"),
+        ((1, 1, 1, 1, 1, 2, 32), None),
+        ((1, 2, 1, 1, 21, 32, 24), None),  # values that are no whole vectors
+    ],
+)
+def test_decode_in_bfloat16(shape: Any, causal: str | None) -> None:
+    arrays = [x.astype(BFLOAT) for x in heads(*shape)]
+    check(arrays, causal_mask=causal, tolerance=1e-2)
+
+
 def test_bfloat16_takes_dot_instructions_where_there_are_any() -> None:
     def chosen(target: Target, dtype: str, *sizes: int) -> Any:
         problem = read_attention(function([(1, 2, *sizes)] * 3, dtype=dtype))
@@ -189,6 +204,8 @@ def test_bfloat16_takes_dot_instructions_where_there_are_any() -> None:
         return choose_kernel(problem, target)[1]["dots"]
 
     assert chosen(DOTS, "bfloat16", 64, 32)
+    assert chosen(DOTS, "bfloat16", 2, 48)
+    assert not chosen(DOTS, "bfloat16", 2, 40)
     assert not chosen(DOTS, "bfloat16", 64, 33)
     assert not chosen(DOTS, "float16", 64, 32)
     assert not chosen(Target("llvm -mcpu=haswell -num-cores=1"), "bfloat16", 64, 32)
@@ -202,8 +219,9 @@ def test_masks_in_bfloat16(dtype: str) -> None:
     check(arrays, causal_mask="TopLeft", tolerance=1e-2)
 
 
-def test_special_values_in_bfloat16_stay_in_their_rows() -> None:
-    arrays = [x.astype(BFLOAT) for x in heads(1, 2, 2, 30, 41, 16)]
+@pytest.mark.parametrize("queries", [2, 30])
+def test_special_values_in_bfloat16_stay_in_their_rows(queries: int) -> None:
+    arrays = [x.astype(BFLOAT) for x in heads(1, 2, 2, queries, 41, 16)]
     arrays[0][0, 0, 0, 3] = np.nan
     arrays[0][0, 1, 1, 3] = np.inf
     arrays[2][0, 1, :, 5] = np.inf  # the last key, which has no other one beside it, too
@@ -213,18 +231,21 @@ def test_special_values_in_bfloat16_stay_in_their_rows() -> None:
     np.testing.assert_allclose(made.astype("float64"), expected, rtol=0.1, atol=1e-2)
 
 
-def test_a_query_without_keys_gives_zeros_in_bfloat16() -> None:
-    mask = RNG.random((30, 199)) < 0.5
+@pytest.mark.parametrize("queries", [2, 30])
+def test_a_query_without_keys_gives_zeros_in_bfloat16(queries: int) -> None:
+    mask = RNG.random((queries, 199)) < 0.5
     mask[1] = False
-    made = check([*(x.astype(BFLOAT) for x in heads(1, 2, 2, 30, 199, 16)), mask], tolerance=1e-2)
+    arrays = [x.astype(BFLOAT) for x in heads(1, 2, 2, queries, 199, 16)]
+    made = check([*arrays, mask], tolerance=1e-2)
     np.testing.assert_array_equal(made[:, :, 1].astype("float32"), 0.0)
 
 
-@pytest.mark.parametrize("queries", [9, 30])
+@pytest.mark.parametrize("queries", [1, 9, 30])
 def test_symbolic_lengths_in_bfloat16(queries: int) -> None:
-    b, s, t = te.var("b"), te.var("s"), te.var("t")
-    shapes = [(b, 4, s, 24), (b, 2, t, 24), (b, 2, t, 24)]
-    arrays = [x.astype(BFLOAT) for x in heads(2, 4, 2, queries, 37, 24)]
+    b, t = te.var("b"), te.var("t")
+    s = 1 if queries == 1 else te.var("s")
+    shapes = [(b, 4, s, 32), (b, 2, t, 32), (b, 2, t, 32)]
+    arrays = [x.astype(BFLOAT) for x in heads(2, 4, 2, queries, 37, 32)]
     check(arrays, NATIVE, shapes, causal_mask="BottomRight", tolerance=1e-2)
 
 
@@ -309,10 +330,11 @@ def test_interpreter_agrees(queries: int, causal: str | None) -> None:
     np.testing.assert_allclose(out, attention(*arrays, causal_mask=causal), rtol=1e-5, atol=2e-6)
 
 
-def test_interpreter_agrees_on_dots() -> None:
-    arrays = [x.astype(BFLOAT) for x in heads(1, 1, 1, 9, 5, 2, 17)]
+@pytest.mark.parametrize(("queries", "depth"), [(1, 16), (9, 17)])
+def test_interpreter_agrees_on_dots(queries: int, depth: int) -> None:
+    arrays = [x.astype(BFLOAT) for x in heads(1, 1, 1, queries, 5, 2, depth)]
     func = function([a.shape for a in arrays], dtype="bfloat16")
-    out = np.zeros((1, 1, 9, 17), BFLOAT)
+    out = np.zeros((1, 1, queries, depth), BFLOAT)
     with np.errstate(all="ignore"):
         run(scheduled(func, DOTS)["main"], *arrays, out)
     np.testing.assert_allclose(out.astype("float64"), attention(*arrays), rtol=0.1, atol=1e-2)
@@ -389,6 +411,7 @@ def test_other_rules_take_what_is_refused() -> None:
         ("attention_prefill", {"lanes": 12}, "lanes a power of two"),
         ("attention_prefill", {"lanes": 16, "stacked": True}, "more than a tile"),
         ("attention_prefill", {"lanes": 16, "dots": True}, "dot instructions take bfloat16"),
+        ("attention_decode", {"lanes": 16, "dots": True}, "dot instructions take bfloat16"),
         ("attention_decode", {"lanes": 16, "keys": 20}, "keys is a multiple of lanes, a power"),
         ("attention_decode", {"lanes": 16, "splits": 0}, "sizes are positive"),
     ],

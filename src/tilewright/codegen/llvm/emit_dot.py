@@ -142,7 +142,7 @@ class Words:
             mask = emitter.mask
             if mask is None or mask[1] != self.count:
                 text = f"load {self.type}, ptr {pointer}, align {align}"
-                return str(emitter.memory_read(text, expr.buffer.data, pointer))
+                return str(emitter.fetching_read(text, expr.buffer, pointer, expr.dtype))
             text = (
                 f"call {self.type} @llvm.masked.load.v{self.count}i32.p0(ptr align {align} "
                 f"{pointer}, <{mask[1]} x i1> {mask[0]}, {self.type} zeroinitializer)"

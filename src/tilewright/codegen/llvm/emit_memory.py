@@ -5,6 +5,7 @@ The part of the LLVM emitter between :mod:`emit_expr` and :mod:`emit_stmt`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.codegen.llvm.emit_expr import ExprEmitter
@@ -29,7 +30,7 @@ from tilewright.ir import (
     dtypes,
 )
 from tilewright.support.errors import CodegenError
-from tilewright.tir import Buffer, BufferLoad
+from tilewright.tir import Buffer, BufferLoad, BufferStore
 
 #: Bytes that memory moves together.
 CACHE_LINE = 64
@@ -138,11 +139,15 @@ class MemoryEmitter(ExprEmitter):
 
     def _load(self, buffer: Buffer, pointer: str, dtype: str) -> str:
         text = f"load {memory_type(dtype)}, ptr {pointer}, align {memory_bytes(buffer.dtype)}"
+        return self.from_memory(self.fetching_read(text, buffer, pointer, dtype), dtype)
+
+    def fetching_read(self, text: str, buffer: Buffer, pointer: str, dtype: str) -> str:
+        """Write a load of elements of ``dtype``; ask for what comes later where loops want it."""
         known = self._count
         value = self.memory_read(text, buffer.data, pointer)
         if self.prefetching and self._count > known:
             self._prefetch(pointer, dtypes.lanes_of(dtype) * memory_bytes(buffer.dtype))
-        return self.from_memory(value, dtype)
+        return value
 
     def _prefetch(self, pointer: str, size: int) -> None:
         """Ask for the cache lines that a vector load of this loop will want some turns later."""
@@ -306,6 +311,24 @@ class MemoryEmitter(ExprEmitter):
         function = self.module.streaming_store(kind, element, size, parts=self.streaming == 1)
         self.effect(f"call void {function}({kind} {value}, ptr {pointer})")
         return True
+
+    def stream_together(self, stores: Sequence[BufferStore]) -> None:
+        """Store vectors of one buffer past the caches, or all of them as usual."""
+        buffer, dtype = stores[0].buffer, stores[0].value.dtype
+        kind, element = memory_type(dtype), memory_type(buffer.dtype)
+        size = dtypes.lanes_of(dtype) * memory_bytes(buffer.dtype)
+        if size % STREAM_BYTES or buffer.data in self.stack_elements:
+            for store in stores:
+                self.store(buffer, store.indices, self.visit(store.value), dtype)
+            return
+        values = [self.to_memory(self.visit(store.value), dtype) for store in stores]
+        places = [store.indices[0] for store in stores]
+        pointers = [self.pointer(buffer, x.base) for x in places if isinstance(x, Ramp)]
+        self.has_streamed = True
+        function = self.module.streaming_stores(kind, element, size, len(stores))
+        args = [*(f"{kind} {value}" for value in values), *(f"ptr {at}" for at in pointers)]
+        self.effect(f"call void {function}({', '.join(args)})")
+        self.forget(buffer.data)
 
     def finish_streaming(self) -> None:
         """Before the function returns: others must see what went past the caches."""

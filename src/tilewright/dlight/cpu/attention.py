@@ -20,6 +20,7 @@ from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.choices import choose, others_after
 from tilewright.dlight.cpu.attention_common import Attention
 from tilewright.dlight.cpu.attention_decode import DecodeKernel, DecodeTiles
+from tilewright.dlight.cpu.attention_decode_dots import DotDecodeKernel
 from tilewright.dlight.cpu.attention_dots import DotPrefillKernel, has_dots
 from tilewright.dlight.cpu.attention_prefill import PrefillKernel, PrefillTiles
 from tilewright.dlight.cpu.blocks import PARALLEL_WORK
@@ -37,6 +38,8 @@ _FEW_ROWS = 8
 # Register tiles that a search may try, of scores (keys by vectors of queries) and of values.
 _SCORES = ((8, 2), (4, 4), (6, 4), (12, 2), (8, 1))
 _VALUES = ((4, 4), (8, 2), (6, 4), (8, 1))
+# Scores of a block of keys, when there are few queries.
+_SCORES_BYTES = 8 << 10
 # An extent that isn't known counts as that much work.
 _UNKNOWN = 64
 
@@ -139,11 +142,14 @@ def choose_kernel(problem: Attention, target: Target) -> tuple[str, dict[str, An
     queries = as_int(problem.queries)
     rows = None if queries is None else queries * problem.group
     if rows is not None and rows <= _FEW_ROWS:
-        keys = choose("attention.keys", (512, 256, 1024, 128))
-        ahead = choose("attention.ahead", (8192, 4096, 16384, 2048))
         splits = _splits(problem, target)
+        # Rows that need little arithmetic go fastest in long runs; scores stay in the first cache.
+        longest = min(_SCORES_BYTES // 4 // rows, 512 if splits > 1 else 2048)
+        keys = choose("attention.keys", others_after(max(longest, 512), (512, 256, 1024, 128)))
+        ahead = choose("attention.ahead", (4096 if rows == 1 else 8192, 2048, 16384))
         tiles = DecodeTiles(lanes, keys, splits=splits, registers=registers, ahead=ahead)
-        return DECODE, asdict(tiles)
+        dots = has_dots(target) and DotDecodeKernel.fault(problem, tiles) is None
+        return DECODE, asdict(replace(tiles, dots=dots))
     stacked = problem.group > 1 and rows is not None and rows <= 4 * lanes
     own = _prefill_tiles(problem, target)
     prefill_tiles = PrefillTiles(
@@ -222,5 +228,9 @@ def decode(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
     reason = tiles.fault(problem)
     if reason is not None:
         return reason
-    kernel = DecodeKernel(problem, tiles)
+    if tiles.dots:
+        reason = DotDecodeKernel.fault(problem, tiles)
+        if reason is not None:
+            return reason
+    kernel = (DotDecodeKernel if tiles.dots else DecodeKernel)(problem, tiles)
     return make_root_block(kernel.build(), kernel.root_buffers).block

@@ -43,6 +43,7 @@ from tilewright.tir import (
     VECTORIZED,
     Buffer,
     BufferStore,
+    LetStmt,
     Stmt,
     decl_buffer,
     seq,
@@ -59,7 +60,8 @@ _MOST_KEYS = 8
 class DecodeTiles:
     """Sizes: vector lanes, keys of a block (a multiple of the lanes), parts of the keys.
 
-    Blocks are long, so that K and V are each read in long runs, which hardware prefetches.
+    Blocks are long, so that K and V are each read in long runs, which hardware prefetches. With
+    ``dots``, products are dot instructions (:mod:`attention_decode_dots`).
     """
 
     lanes: int
@@ -67,6 +69,7 @@ class DecodeTiles:
     splits: int = 1
     registers: int = 32
     ahead: int = 8192
+    dots: bool = False
 
     def fault(self, problem: Attention) -> str | None:
         """Say what is wrong with the sizes, if anything is."""
@@ -127,14 +130,17 @@ class DecodeKernel:
         """Make the whole computation: a block over heads and parts, and one that joins parts."""
         problem, splits = self.problem, self.tiles.splits
         axes = [Axis("b", problem.batch), Axis("h", problem.heads)]
-        alloc = (
-            self.q_scaled, self.dots, self.scores, self.values, self.top, self.old_top,
-            self.rescale, self.top_lanes, self.total_lanes,
-        )  # fmt: skip
-        part = block("attention_part", [*axes, Axis("split", splits)], self._part, alloc)
+        splits_axis = Axis("split", splits)
+        part = block("attention_part", [*axes, splits_axis], self._part, self._buffers())
         if splits == 1:
             return part
         return seq(part, block("join", axes, self._join, [self.factors]))
+
+    def _buffers(self) -> list[Buffer]:
+        return [
+            self.q_scaled, self.dots, self.scores, self.values, self.top, self.old_top,
+            self.rescale, self.top_lanes, self.total_lanes,
+        ]  # fmt: skip
 
     # ---- one part of the keys of a head ----
 
@@ -154,22 +160,13 @@ class DecodeKernel:
         )
 
     def _start(self) -> Stmt:
-        problem, rows, lanes = self.problem, self.rows, self.tiles.lanes
+        rows, lanes = self.rows, self.tiles.lanes
 
         def row(r: Var) -> Stmt:
             return seq(store(self.top, LOWEST, r), store(self.old_top, LOWEST, r))
 
         def row_lanes(r: Var, lane: Var) -> Stmt:
             return store(self.total_lanes, const(0.0, FLOAT), r, lane)
-
-        padded = as_int(self.q_scaled.shape[1])
-        assert padded is not None
-
-        def scale(r: Var, d: Var) -> Stmt:
-            value = problem.read_query(self.b, self.h, r, d)
-            if padded > problem.depth:
-                value = if_then_else(d < problem.depth, value, const(0.0, FLOAT))
-            return store(self.q_scaled, value, r, d)
 
         def zero(r: Var, d: Var) -> Stmt:
             return store(self.values, const(0.0, FLOAT), r, d)
@@ -178,9 +175,25 @@ class DecodeKernel:
         return seq(
             block("start_rows", [row_axis], row),
             block("start_total", [row_axis, Axis("lane", lanes, VECTORIZED)], row_lanes),
-            block("scale_queries", [row_axis, Axis("d", padded, VECTORIZED)], scale),
-            block("start_values", [row_axis, Axis("d", problem.value_depth, VECTORIZED)], zero),
+            self._take_queries(),
+            block(
+                "start_values", [row_axis, Axis("d", self.problem.value_depth, VECTORIZED)], zero
+            ),
         )
+
+    def _take_queries(self) -> Stmt:
+        """Bring the queries into the form that products take: scaled, padded with zeros."""
+        padded, depth = as_int(self.q_scaled.shape[1]), self.problem.depth
+        assert padded is not None
+
+        def scale(r: Var, d: Var) -> Stmt:
+            value = self.problem.read_query(self.b, self.h, r, d)
+            if padded > depth:
+                value = if_then_else(d < depth, value, const(0.0, FLOAT))
+            return store(self.q_scaled, value, r, d)
+
+        axes = [Axis("r", self.rows), Axis("d", padded, VECTORIZED)]
+        return block("scale_queries", axes, scale)
 
     def _finish(self, split: Var) -> Stmt:
         def sums(r: Var) -> Stmt:
@@ -223,7 +236,7 @@ class DecodeKernel:
             for s in range(splits):
                 total = total + load(self.part_total, b, h, s, r) * load(self.factors, r, s)
             made = [
-                store(self.factors, exp2_of_negative(item - _shift(top)), r, s)
+                store(self.factors, exp2_of_negative(item - shift_of(top)), r, s)
                 for s, item in enumerate(tops)
             ]
             return seq(*made, store(self.factors, _inverse(total), r, splits))
@@ -271,43 +284,52 @@ class DecodeKernel:
 
     def _dots(self, tile: Buffer, k_vector: Expr, part: Expr) -> Stmt:
         """Products of all rows with a few keys, a part of a vector; lanes are summed in part."""
-        first = part * self.keys_at_once
-        lanes, depth = self.tiles.lanes, self.problem.depth
-        whole = depth // lanes * lanes
+        lanes = self.tiles.lanes
         inner = [
             Axis("k", self.keys_at_once, UNROLLED),
             Axis("r", self.rows, UNROLLED),
             Axis("lane", lanes, VECTORIZED),
         ]
 
-        def key(k: Expr) -> Expr:
-            place = self.first_key + k_vector * lanes + first + k
-            count = as_int(self.count)
-            if count is None or count % lanes:
-                return minimum(place, self.limit - 1)
-            return place
-
         def start(k: Var, r: Var, lane: Var) -> Stmt:
             return store(tile, const(0.0, FLOAT), k, r, lane)
-
-        def product(k: Expr, r: Expr, lane: Expr, first_depth: Expr, cut: bool = False) -> Stmt:
-            d = first_depth + lane
-            element = self.problem.read_key(self.b, self.h, key(k), d)
-            if cut:
-                element = if_then_else(d < depth, element, const(0.0, FLOAT))
-            made = load(self.q_scaled, r, d) * element
-            return store(tile, load(tile, k, r, lane) + made, k, r, lane)
 
         def give(r: Var) -> Stmt:
             parts = [load(tile, k, r, lanes_from(0, lanes)) for k in range(self.keys_at_once)]
             lets, sums = lane_sums(parts)
             return with_lets(lets, store(self.dots, sums, r, part, lanes_from(0, lanes)))
 
-        stmts = [block("dot_start", inner, start)]
+        first = k_vector * lanes + part * self.keys_at_once
+        return seq(
+            block("dot_start", inner, start),
+            self._dot_updates(tile, first, inner),
+            block("dot_give", inner[1:2], give),
+        )
+
+    def _key(self, k: Expr) -> Expr:
+        """Place of a key of the block in the sequence; the last key for those after the end."""
+        place = self.first_key + k
+        count = as_int(self.count)
+        if count is None or count % self.tiles.lanes:
+            return minimum(place, self.limit - 1)
+        return place
+
+    def _dot_updates(self, tile: Buffer, first: Expr, inner: list[Axis]) -> Stmt:
+        """Add the products of all rows with the keys from ``first`` on, lane by lane."""
+        lanes, depth = self.tiles.lanes, self.problem.depth
+        whole = depth // lanes * lanes
+
+        def product(k: Expr, r: Expr, lane: Expr, first_depth: Expr, cut: bool = False) -> Stmt:
+            d = first_depth + lane
+            element = self.problem.read_key(self.b, self.h, self._key(first + k), d)
+            if cut:
+                element = if_then_else(d < depth, element, const(0.0, FLOAT))
+            made = load(self.q_scaled, r, d) * element
+            return store(tile, load(tile, k, r, lane) + made, k, r, lane)
+
+        stmts = []
         if whole:
-            # Unrolled, so that the loop over keys is the one that fetches ahead.
-            kind = UNROLLED if whole <= _UNROLLED_VECTORS * lanes else SERIAL
-            axes = [Axis("d_vector", whole // lanes, kind, REDUCE), *inner]
+            axes = [self._depth_axis(whole // lanes), *inner]
             stmts.append(
                 block("dot_update", axes, lambda c, k, r, lane: product(k, r, lane, c * lanes))
             )
@@ -316,7 +338,12 @@ class DecodeKernel:
             stmts.append(
                 block("dot_rest", inner, lambda k, r, lane: product(k, r, lane, rest, cut=True))
             )
-        return seq(*stmts, block("dot_give", inner[1:2], give))
+        return seq(*stmts)
+
+    def _depth_axis(self, vectors: int) -> Axis:
+        # Unrolled, so that the loop over keys is the one that fetches ahead.
+        kind = UNROLLED if vectors <= _UNROLLED_VECTORS else SERIAL
+        return Axis("d_vector", vectors, kind, REDUCE)
 
     def _maxima(self) -> Stmt:
         """Apply masks; find the largest scores and how they change what was summed up."""
@@ -338,7 +365,7 @@ class DecodeKernel:
             top = load(self.top, r)
             return seq(
                 store(self.top, made, r),
-                store(self.rescale, exp2_of_negative(load(self.old_top, r) - _shift(top)), r),
+                store(self.rescale, exp2_of_negative(load(self.old_top, r) - shift_of(top)), r),
                 store(self.old_top, top, r),
             )
 
@@ -352,7 +379,7 @@ class DecodeKernel:
     def _masked(self, r: Expr, k: Expr) -> Expr:
         problem = self.problem
         key = self.first_key + k
-        score: Expr = load(self.scores, r, k)
+        score = self._scaled(load(self.scores, r, k))
         if problem.mask is not None:
             score = score + problem.read_mask(self.b, self.h, r, key)
         conditions = []
@@ -364,6 +391,10 @@ class DecodeKernel:
         # Nothing is read where the condition doesn't hold: the mask ends with the keys.
         return if_then_else(and_(*conditions), score, LOWEST) if conditions else score
 
+    def _scaled(self, score: Expr) -> Expr:
+        """A score as a power of two; here the queries have been scaled."""
+        return score
+
     def _powers(self) -> Stmt:
         lanes = self.tiles.lanes
 
@@ -373,15 +404,24 @@ class DecodeKernel:
 
         def power(r: Var, k_vector: Var, lane: Var) -> Stmt:
             k = k_vector * lanes + lane
-            made = exp2_of_negative(load(self.scores, r, k) - _shift(load(self.top, r)))
-            total = load(self.total_lanes, r, lane) + load(self.scores, r, k)
-            return seq(store(self.scores, made, r, k), store(self.total_lanes, total, r, lane))
+            exponent = load(self.scores, r, k) - shift_of(load(self.top, r))
+            made = Var("power", FLOAT)
+            total = load(self.total_lanes, r, lane) + made
+            body = seq(self._give_power(made, r, k), store(self.total_lanes, total, r, lane))
+            return LetStmt(made, self._power(exponent), body)
 
         row, lane = Axis("r", self.rows), Axis("lane", lanes, VECTORIZED)
         return seq(
             block("rescale_total", [row, lane], rescale),
             block("powers", [row, Axis("k_vector", self.vectors, kind=REDUCE), lane], power),
         )
+
+    def _power(self, exponent: Expr) -> Expr:
+        return exp2_of_negative(exponent)
+
+    def _give_power(self, power: Expr, r: Expr, k: Expr) -> Stmt:
+        """Keep a power for the sums of values."""
+        return store(self.scores, power, r, k)
 
     def _values(self) -> Stmt:
         lanes, rows = self.tiles.lanes, self.rows
@@ -404,22 +444,25 @@ class DecodeKernel:
         def take(r: Var, d: Var) -> Stmt:
             return store(tile, load(self.values, r, first + d) * load(self.rescale, r), r, d)
 
+        def give(r: Var, d: Var) -> Stmt:
+            return store(self.values, load(tile, r, d), r, first + d)
+
+        return seq(
+            block(f"value_take_{number}", inner, take),
+            self._value_update(tile, first, number, inner),
+            block(f"value_give_{number}", inner, give),
+        )
+
+    def _value_update(self, tile: Buffer, first: Expr, number: int, inner: list[Axis]) -> Stmt:
         def update(k: Var, r: Var, d: Var) -> Stmt:
             value = self.problem.read_value(self.b, self.h, self.first_key + k, first + d)
             return store(tile, load(tile, r, d) + load(self.scores, r, k) * value, r, d)
 
-        def give(r: Var, d: Var) -> Stmt:
-            return store(self.values, load(tile, r, d), r, first + d)
-
         keys = Axis("k", self.count, kind=REDUCE, ahead=self.tiles.ahead)
-        return seq(
-            block(f"value_take_{number}", inner, take),
-            block(f"value_update_{number}", [keys, *inner], update),
-            block(f"value_give_{number}", inner, give),
-        )
+        return block(f"value_update_{number}", [keys, *inner], update)
 
 
-def _shift(top: Expr) -> Expr:
+def shift_of(top: Expr) -> Expr:
     """What to subtract from scores: where all is masked, -inf - -inf would be NaN."""
     return select(top == LOWEST, const(0.0, FLOAT), top)
 
@@ -429,4 +472,4 @@ def _inverse(total: Expr) -> Expr:
     return select(total == 0.0, const(0.0, FLOAT), const(1.0, FLOAT) / total)
 
 
-__all__ = ["DecodeKernel", "DecodeTiles"]
+__all__ = ["DecodeKernel", "DecodeTiles", "shift_of"]

@@ -46,7 +46,7 @@ from tilewright.tir.op import bitwise_and, bitwise_or, shift_right
 NARROW, WORD = "bfloat16", "uint32"
 _HALF = "uint16"
 # Degree of the polynomial for powers, which are rounded to 8 bits: relative error 7.5e-5.
-_DEGREE = 3
+DEGREE = 3
 
 
 def has_dots(target: Target) -> bool:
@@ -66,20 +66,24 @@ def as_pairs(words: Expr) -> Expr:
     return call("reinterpret", words, dtype=dtypes.vector_dtype(NARROW, lanes))
 
 
-def interleaved(first: Expr, second: Expr) -> tuple[Expr, Expr]:
-    """Words of one element each of two rows in bfloat16: those of the lower half, then the upper.
-
-    Vectors of ``n`` elements make two vectors of ``n / 2`` words.
-    """
+def interleaved(first: Expr, second: Expr, lanes: int) -> list[Expr]:
+    """Words of one element each of two rows of 16 bits, in vectors of ``lanes``."""
     count = dtypes.lanes_of(first.dtype)
     kind = dtypes.vector_dtype(_HALF, count)
     rows = tuple(call("reinterpret", row, dtype=kind) for row in (first, second))
-    halves = (
-        tuple(side + lane for lane in range(start, start + count // 2) for side in (0, count))
-        for start in (0, count // 2)
-    )
-    low, high = (as_words(Shuffle(rows, picks)) for picks in halves)
-    return low, high
+    return [
+        as_words(
+            Shuffle(rows, tuple(side + i for i in range(at, at + lanes) for side in (0, count)))
+        )
+        for at in range(0, count, lanes)
+    ]
+
+
+def zero_unless(condition: Expr, row: Expr) -> Expr:
+    """A row of 16 bits, or zeros in its place."""
+    kind = dtypes.vector_dtype(_HALF, dtypes.lanes_of(row.dtype))
+    zeros = Broadcast(const(0, _HALF), dtypes.lanes_of(row.dtype))
+    return select(condition, call("reinterpret", row, dtype=kind), zeros)
 
 
 def paired(first: Expr, second: Expr) -> Expr:
@@ -137,20 +141,20 @@ class DotPrefillKernel(PrefillKernel):
                 return self.problem.value_elements(self.b, self.h, k, at)
             # After the last row come zeros: their powers are zero, but not all products are.
             made = self.problem.value_elements(self.b, self.h, minimum(k, keys - 1), at)
-            bits = call("reinterpret", made, dtype=dtypes.vector_dtype(_HALF, step))
-            return select(k < keys, bits, Broadcast(const(0, _HALF), step))
+            return zero_unless(k < keys, made)
 
         def pack(pair: Var, part: Var) -> Stmt:
             # The last part may overlap the one before.
             d = simplify(part * step) if depth % step == 0 else minimum(part * step, depth - step)
             key = self.first_key + pair * 2
-            low, high = interleaved(row(key, d), row(key + 1, d))
-            return seq(
-                BufferStore(self.v_pairs, low, (pair, lanes_from(d, step // 2))),
-                BufferStore(self.v_pairs, high, (pair, lanes_from(d + step // 2, step // 2))),
-            )
+            words = interleaved(row(key, d), row(key + 1, d), step // 2)
+            stores = [
+                BufferStore(self.v_pairs, part, (pair, lanes_from(d + i * (step // 2), step // 2)))
+                for i, part in enumerate(words)
+            ]
+            return seq(*stores)
 
-        axes = [Axis("pair", _halved(self._all_keys())), Axis("part", -(-depth // step))]
+        axes = [Axis("pair", halved(self._all_keys())), Axis("part", -(-depth // step))]
         return block("pack_values", axes, pack)
 
     def _keys_even(self) -> bool:
@@ -190,7 +194,7 @@ class DotPrefillKernel(PrefillKernel):
 
                 def power(k: Expr) -> Expr:
                     return exp2_of_negative(
-                        load(self.scores, k, q) - load(self.shift, q), degree=_DEGREE
+                        load(self.scores, k, q) - load(self.shift, q), degree=DEGREE
                     )
 
                 first, second = (Var(name, FLOAT) for name in ("first", "second"))
@@ -201,7 +205,7 @@ class DotPrefillKernel(PrefillKernel):
                 )
                 return LetStmt(first, power(pair * 2), LetStmt(second, power(pair * 2 + 1), body))
 
-            count = _halved(self._key_count(q_wide * width + width - 1))
+            count = halved(self._key_count(q_wide * width + width - 1))
             axes = [Axis("pair", count, kind=REDUCE), Axis("lane", width, VECTORIZED)]
             return block("power", axes, body)
 
@@ -220,15 +224,25 @@ class DotPrefillKernel(PrefillKernel):
             return BufferStore(tile, made, (r, lanes_from(v * lanes, lanes)))
 
         axes = [
-            Axis("pair", _halved(self._key_count(row + (rows - 1))), kind=REDUCE),
+            Axis("pair", halved(self._key_count(row + (rows - 1))), kind=REDUCE),
             Axis("r", rows, UNROLLED),
             Axis("v", width // lanes, UNROLLED),
         ]
         return block(f"value_update_{number}", axes, update)
 
 
-def _halved(count: Expr) -> Expr:
+def halved(count: Expr) -> Expr:
+    """Pairs that hold so many."""
     return simplify(ceildiv(count, const(2)))
 
 
-__all__ = ["DotPrefillKernel", "has_dots"]
+__all__ = [
+    "DEGREE",
+    "NARROW",
+    "DotPrefillKernel",
+    "as_pairs",
+    "halved",
+    "has_dots",
+    "interleaved",
+    "zero_unless",
+]
