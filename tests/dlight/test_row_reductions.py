@@ -89,6 +89,20 @@ def test_the_whole_of_a_row_runs_in_parallel() -> None:
     assert isinstance(outermost, For) and outermost.kind == "parallel"
 
 
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_threads_share_the_elements_of_one_result(kind: str) -> None:
+    func = reduction(kind, (512, 1100), [0, 1], "float32")
+    (parallel,) = [
+        loop
+        for loop in collect(scheduled(func, cores=2)["main"].body, For)
+        if loop.kind == "parallel"
+    ]
+    assert any(str(loop.extent) == "256" for loop in collect(parallel.body, For))
+    x = numbers((512, 1100), "float32")
+    expected = getattr(x.astype("f8"), kind)()
+    np.testing.assert_allclose(compiled(func, x, cores=2), expected, rtol=1e-5, atol=1e-3)
+
+
 def test_short_rows_need_no_loop_over_their_elements() -> None:
     mod = driver.lower(scheduled(reduction("mean", (2048, 7, 7), [1, 2], "float32")), TARGET)
     extents = [str(loop.extent) for loop in collect(mod["main"].body, For)]

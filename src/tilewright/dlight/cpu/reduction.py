@@ -250,9 +250,10 @@ def _row(
     _, lane = sch.split(reduce[-1].loop, [None, width])
     while True:
         partial = sch.rfactor(lane, len(sch.get(rv).writes[0].region))
-        if outer:
-            outer = sch.get_loops(partial)[skip : skip + len(outer)]
-            sch.reverse_compute_at(rv, outer[-1])
+        around = sch.get_loops(partial)[: skip + len(outer)]
+        outer = around[skip:]
+        if around and all(around[-1].var is not loop.var for loop in sch.get_loops(rv)):
+            sch.reverse_compute_at(rv, around[-1])
         _partial_results(sch, partial, skip + len(outer), len(members), producer)
         if buffers == 1 or width <= lanes:
             break
