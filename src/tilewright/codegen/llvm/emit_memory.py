@@ -5,7 +5,6 @@ The part of the LLVM emitter between :mod:`emit_expr` and :mod:`emit_stmt`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tilewright.codegen.llvm.emit_expr import ExprEmitter
@@ -30,7 +29,7 @@ from tilewright.ir import (
     dtypes,
 )
 from tilewright.support.errors import CodegenError
-from tilewright.tir import Buffer, BufferLoad, BufferStore
+from tilewright.tir import Buffer, BufferLoad
 
 #: Bytes that memory moves together.
 CACHE_LINE = 64
@@ -311,24 +310,6 @@ class MemoryEmitter(ExprEmitter):
         function = self.module.streaming_store(kind, element, size, parts=self.streaming == 1)
         self.effect(f"call void {function}({kind} {value}, ptr {pointer})")
         return True
-
-    def stream_together(self, stores: Sequence[BufferStore]) -> None:
-        """Store vectors of one buffer past the caches, or all of them as usual."""
-        buffer, dtype = stores[0].buffer, stores[0].value.dtype
-        kind, element = memory_type(dtype), memory_type(buffer.dtype)
-        size = dtypes.lanes_of(dtype) * memory_bytes(buffer.dtype)
-        if size % STREAM_BYTES or buffer.data in self.stack_elements:
-            for store in stores:
-                self.store(buffer, store.indices, self.visit(store.value), dtype)
-            return
-        values = [self.to_memory(self.visit(store.value), dtype) for store in stores]
-        places = [store.indices[0] for store in stores]
-        pointers = [self.pointer(buffer, x.base) for x in places if isinstance(x, Ramp)]
-        self.has_streamed = True
-        function = self.module.streaming_stores(kind, element, size, len(stores))
-        args = [*(f"{kind} {value}" for value in values), *(f"ptr {at}" for at in pointers)]
-        self.effect(f"call void {function}({', '.join(args)})")
-        self.forget(buffer.data)
 
     def finish_streaming(self) -> None:
         """Before the function returns: others must see what went past the caches."""
