@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -116,10 +118,35 @@ def test_rows_are_asked_for_row_by_row(width: int, steps: int) -> None:
     for fetch in fetches(mod):
         index = fetch.args[0].args[0].indices[0]
         variables = {var.name: var for var in free_vars(index)}
-        for j in range(steps):
-            values = {"b": 1, "j": j, "r": 0, "lane": 0}
+        for j, r in itertools.product(range(steps), range(16)):
+            values = {"b": 1, "j": j, "r": r, "lane": 0}
             known = {var: const(values[name]) for name, var in variables.items()}
             places.append(as_int(simplify(substitute(index, known))))
     lines = {(32 + r) * width + line * 16 for r in range(16) for line in range(steps)}
     assert len(places) == len(set(places))
     assert set(places) == lines
+
+
+def test_behind_the_last_block_of_a_row_comes_the_first_of_the_next_one() -> None:
+    func: PrimFunc = parse("""
+@T.prim_func
+def main(A: T.Buffer((64, 64), "float32"), B: T.Buffer((64, 64), "float32")):
+    for a in range(2):
+        for b in T.serial(4, annotations={"pragma_prefetch_next": 2}):
+            for r in T.serial(16):
+                for lane in T.vectorized(32):
+                    B[b * 16 + r, a * 32 + lane] = A[b * 16 + r, a * 32 + lane]
+""")
+    places = set()
+    for fetch in fetches(injected(func)):
+        index = fetch.args[0].args[0].indices[0]
+        variables = {var.name: var for var in free_vars(index)}
+        for a, b, r in itertools.product(range(2), range(4), range(16)):
+            values = {"a": a, "b": b, "r": r}
+            known = {var: const(values[name]) for name, var in variables.items()}
+            places.add((a, b, as_int(simplify(substitute(index, known)))))
+    lines = {
+        (a, b, ((b + 1) % 4 * 16 + r) * 64 + (a + (b + 1) // 4) * 32 + line * 16)
+        for a, b, r, line in itertools.product(range(2), range(4), range(16), range(2))
+    }
+    assert places == lines

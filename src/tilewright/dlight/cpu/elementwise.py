@@ -67,8 +67,7 @@ def schedule_injective(
             sch.vectorize(inner)
     elif skip == 0 and (plan := transposition_of(block, axes, target)) is not None:
         tiled = True
-        blocked = exceeds(plan.operand, target.l2_bytes)
-        outer = schedule_transposition(sch, rv, axes, plan, blocked=blocked)
+        outer = schedule_transposition(sch, rv, axes, plan, target)
     elif skip == 0 and (rows := shared_lookup(block, axes)) is not None:
         outer = schedule_lookup(sch, axes, rows)
     elif (turns := channels_of(block, axes)) is not None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.dlight.choices import choose, others_after
-from tilewright.dlight.cpu.blocks import Axis, loads_of, stores_of, stride_of
+from tilewright.dlight.cpu.blocks import Axis, exceeds, loads_of, stores_of, stride_of
 from tilewright.ir import as_int, dtypes
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad
@@ -22,8 +22,8 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 # Tiles that are done together: along what is read, so that memory gives long runs of it, and along
-# what is written.
-_MOST_ACROSS, _MOST_LAST = 8, 2
+# what is written. More rows, an even distance apart, would not find room in the caches' sets.
+_MOST_ACROSS, _MOST_LAST = 16, 2
 # The network is made of groups of so many bytes.
 _GROUP_BYTES = 16
 
@@ -91,40 +91,41 @@ def _tile(extent: int | None, size: int, target: Target, *, whole: bool) -> int 
 
 
 def schedule_transposition(
-    sch: Schedule, rv: BlockRV, axes: Sequence[Axis], plan: Transposition, *, blocked: bool
+    sch: Schedule, rv: BlockRV, axes: Sequence[Axis], plan: Transposition, target: Target
 ) -> list[LoopRV]:
-    """Go through tiles; return the loops around them.
+    """Go through tiles; return the loops around them that threads may share.
 
     Tiles that follow one another are neighbours in the result: lines of it that belong to two tiles
-    are complete soon. ``blocked`` goes through some rows and columns of tiles before the next, so
-    that what is read from a page is more than one line, too, and asks for the next block meanwhile.
+    are complete soon. What is larger than the second cache is done by blocks of some rows and some
+    columns of tiles, so that what is read from a page is more than one line, too; the block below
+    is asked for meanwhile.
     """
     buffers = [region.buffer for region in sch.get(rv).reads]
     copy = sch.cache_read(rv, buffers.index(plan.operand), "local")
     across, column = sch.split(plan.across.loop, [None, plan.columns])
     last, row = sch.split(plan.last.loop, [None, plan.rows])
     others = [axis.loop for axis in axes if axis not in (plan.across, plan.last)]
-    outer = [*others, across, last]
-    blocked = choose("transpose.blocked", (blocked, not blocked))
-    if blocked:
-        most_across = choose("transpose.across", others_after(_MOST_ACROSS, (1, 2, 4, 8)))
-        most_last = choose("transpose.last", others_after(_MOST_LAST, (1, 2, 4, 8, 16)))
-        across, across_inner = sch.split(across, [None, _tiles(sch, across, most_across)])
-        last, last_inner = sch.split(last, [None, _tiles(sch, last, most_last)])
+    outer = shared = [*others, across, last]
+    blocked = exceeds(plan.operand, target.l2_bytes)
+    if choose("transpose.blocked", (blocked, not blocked)):
+        rows = _tiles(sch, last, choose("transpose.last", others_after(_MOST_LAST, (1, 2, 4, 8))))
+        most = choose("transpose.across", others_after(_MOST_ACROSS, (1, 2, 4, 8, 32)))
+        last, last_inner = sch.split(last, [None, rows])
+        across, across_inner = sch.split(across, [None, _tiles(sch, across, most)])
         outer = [*others, across, last, across_inner, last_inner]
-        turns = next((x for x in (last, across, *others[::-1][:1]) if _count(sch, x) > 2), last)
-        if choose("transpose.prefetch", (True, False)):
-            sch.annotate(turns, PREFETCH_NEXT, 2)
+        # Fused loops would have no next block, so the loop that has one isn't among them.
+        many = [number for number, loop in enumerate(outer[:-2]) if _count(sch, loop) != 1]
+        if many:
+            shared = outer[: many[-1]] if len(many) > 1 else [outer[many[0]]]
+            if choose("transpose.prefetch", (True, False)):
+                sch.annotate(outer[many[-1]], PREFETCH_NEXT, 2)
     sch.reorder(*outer, column, row)
     sch.compute_at(copy, outer[-1])
     for loops in (sch.get_loops(copy)[len(outer) :], [column, row]):
         sch.vectorize(loops[-1])
         for loop in loops[:-1]:
             sch.unroll(loop)
-    if not blocked:
-        return outer
-    # Fused loops would have no next block.
-    return others[:-1] if others and turns is others[-1] else [*others, across]
+    return shared
 
 
 def _count(sch: Schedule, loop: LoopRV) -> int:

@@ -42,7 +42,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import PARALLEL, SERIAL, Allocate, Evaluate, For, Stmt, seq
+from tilewright.tir.stmt import PARALLEL, SERIAL, UNROLLED, Allocate, Evaluate, For, Stmt, seq
 from tilewright.tir.transform.base import FunctionTransform
 
 #: Annotation of a loop whose next iteration's operand is to be fetched: 1 where a panel is one run
@@ -103,7 +103,7 @@ class _Injector(Mutator):
             return node
         additions: dict[int, list[Stmt]] = {}
         own: list[Stmt] = []
-        for panel in _panels(node, at_once=how != 1):
+        for panel in _panels(node, at_once=how != 1, spread=how == 2):
             if how == 3:
                 fetches = _fetches_by_look_up(panel, node)
             else:
@@ -133,11 +133,13 @@ class _Adder(Mutator):
         return made.replace(body=seq(*added, made.body)) if added else made
 
 
-def _panels(loop: For, *, at_once: bool) -> list[_Panel]:
+def _panels(loop: For, *, at_once: bool, spread: bool) -> list[_Panel]:
     """The deepest load of each buffer that is there before the loop and depends on it.
 
     Of several the last: by then little of the panel itself is missing. To spread the transfer over
-    all of them was measured to be slower. With ``at_once`` there need not be a loop inside.
+    all of them was measured to be slower. With ``at_once`` there need not be a loop inside. With
+    ``spread`` the copies of unrolled loops ask for a part each: memory gives lines that are asked
+    for now and then sooner than many at once.
     """
     found: dict[Buffer, _Panel] = {}
     own: set[Var] = set()
@@ -146,7 +148,7 @@ def _panels(loop: For, *, at_once: bool) -> list[_Panel]:
         if isinstance(node, Allocate):
             own.add(node.buffer.data)
         if isinstance(node, For):
-            serial = serial and node.kind == SERIAL
+            serial = serial and (node.kind == SERIAL or (spread and node.kind == UNROLLED))
             inside = (*inside, node)
             if serial:
                 loops = (*loops, node)
