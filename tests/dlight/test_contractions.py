@@ -184,12 +184,20 @@ def test_of_two_operands_across_the_smaller_one_is_packed() -> None:
 
 
 def test_there_is_one_copy_of_the_kernel_for_columns() -> None:
-    made = scheduled(product(24, 77, 64).with_attr(LAYOUT_FREE, [1]))
+    made = scheduled(product(24, 61, 64).with_attr(LAYOUT_FREE, [1]))
     loops = collect(made.body, For)
     assert any(KEEP_WHOLE in loop.annotations for loop in loops)
     lowered = driver.lower(IRModule({"main": split_layout_rewrite(made)[0]}), ONE)["main"]
     steps = [loop for loop in collect(lowered.body, For) if as_int(loop.extent) == 64]
     assert len(steps) == 1
+
+
+def test_the_last_vectors_of_rows_have_a_narrower_tile() -> None:
+    for func in (product(197, 197, 64), product(197, 197, 64).with_attr(LAYOUT_FREE, [1])):
+        plan = best_plan(func)
+        assert not plan.padded
+        assert 197 % plan.tile.columns
+    assert best_plan(product(197, 61, 64).with_attr(LAYOUT_FREE, [1])).padded
 
 
 def test_panels_are_made_where_they_are_used() -> None:

@@ -76,7 +76,7 @@ def axes_of(sch: Schedule, rv: BlockRV, skip: int = 0) -> list[Axis] | None:
         if not driven:
             continue
         loop = by_var[driven[0]]
-        if len(driven) > 1 or loop in axes or _coefficient(value, driven[0]) != 1:
+        if len(driven) > 1 or loop in axes or coefficient_of(value, driven[0]) != 1:
             return None
         axes[loop] = Axis(loop, iter_var.var, iter_var.kind, as_int(sch.get(loop).extent))
     if len(axes) != len(loops):
@@ -91,7 +91,7 @@ def stride_of(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int | None:
     """
     stride, total = 1, 0
     for index, extent in zip(reversed(indices), reversed(buffer.shape)):
-        step = _coefficient(index, var)
+        step = coefficient_of(index, var)
         if step is None:
             return _stride_of_offset(indices, buffer, var)
         total += step * stride
@@ -109,24 +109,24 @@ def _stride_of_offset(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int 
     offset = indices[0]
     for index, extent in zip(indices[1:], buffer.shape[1:]):
         offset = offset * extent + index
-    return _coefficient(Analyzer().simplify(offset), var)
+    return coefficient_of(Analyzer().simplify(offset), var)
 
 
-def _coefficient(index: Expr, var: Var) -> int | None:
-    """Return the factor of a variable in an index that is linear in it."""
+def coefficient_of(index: Expr, var: Var) -> int | None:
+    """Return the factor of a variable in an index, ``None`` unless the index is linear in it."""
     if index is var:
         return 1
     if not uses_var(index, {var}):
         return 0
     name = type(index).__name__
     if name in ("Add", "Sub"):
-        a, b = _coefficient(index.a, var), _coefficient(index.b, var)  # type: ignore[attr-defined]
+        a, b = coefficient_of(index.a, var), coefficient_of(index.b, var)  # type: ignore[attr-defined]
         if a is None or b is None:
             return None
         return a + b if name == "Add" else a - b
     if isinstance(index, Mul):
         for factor, other in ((index.a, index.b), (index.b, index.a)):
-            number, inner = as_int(factor), _coefficient(other, var)
+            number, inner = as_int(factor), coefficient_of(other, var)
             if number is not None and inner is not None:
                 return number * inner
     return None

@@ -8,8 +8,17 @@ it, so that it is still in the cache. Used by the rules for contractions.
 
 from __future__ import annotations
 
-from tilewright.dlight.cpu.blocks import Axis, has_branch, parallelize
-from tilewright.ir import Expr, as_int, dtypes
+from tilewright.dlight.cpu.blocks import (
+    Axis,
+    axes_of,
+    coefficient_of,
+    has_branch,
+    loads_of,
+    parallelize,
+    stores_of,
+    work_of,
+)
+from tilewright.ir import Expr, as_int, dtypes, free_vars, uses_var
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import BufferLoad
@@ -22,8 +31,20 @@ _TRANSPOSED = (4, 8, 16)
 
 
 def dimension_of(operand: BufferLoad, axis: Axis) -> int:
-    """The dimension of an operand that an axis is, by itself."""
-    return next(d for d, index in enumerate(operand.indices) if index is axis.var)
+    """The dimension of an operand that an axis runs along."""
+    return next(d for d, index in enumerate(operand.indices) if uses_var(index, {axis.var}))
+
+
+def is_part(index: Expr, axis: Axis) -> bool:
+    """Whether an axis counts the elements of one of equal parts of a dimension.
+
+    Filters of a grouped convolution do: ``group * filters + filter``.
+    """
+    if axis.extent is None:
+        return False
+    factors = {var: coefficient_of(index, var) for var in free_vars(index)}
+    own = factors.pop(axis.var, None)
+    return own == 1 and all(f is not None and f % axis.extent == 0 for f in factors.values())
 
 
 def pad_columns(
@@ -68,6 +89,9 @@ def schedule_packing(
 ) -> None:
     """Schedule a copy of a whole operand, panel by panel."""
     loops = sch.get_loops(copy)
+    extent = as_int(operand.buffer.shape[dim])
+    if extent is None or extent % width:
+        return
     panel, element = sch.split(loops[dim], [None, width])
     rest = [loop for d, loop in enumerate(loops) if d != dim]
     _within_panel(sch, copy, [panel], rest, element, operand, dim, target)
@@ -87,6 +111,33 @@ def pack_at(
     loops = sch.get_loops(copy)[-operand.buffer.ndim :]
     rest = [loop for d, loop in enumerate(loops) if d != dim]
     _within_panel(sch, copy, [], rest, loops[dim], operand, dim, target)
+
+
+def gather_operand(sch: Schedule, main: BlockRV, operand: BufferLoad, vector: Axis) -> BlockRV:
+    """Let a block read an operand by its own axes, the vector axis last; return what copies it."""
+    buffers = [region.buffer for region in sch.get(main).reads]
+    copied: BlockRV = sch.reindex(main, ("read", buffers.index(operand.buffer)))
+    made = sch.get(copied).writes[0].buffer
+    (load,) = [item for item in loads_of(sch.get(main)) if item.buffer is made]
+    dim = dimension_of(load, vector)
+    sch.transform_layout(copied, ("write", 0), lambda *i: (*i[:dim], *i[dim + 1 :], i[dim]))
+    return copied
+
+
+def gather_at(sch: Schedule, copy: BlockRV, at: LoopRV | None, width: int, target: Target) -> None:
+    """Lay a panel's rows side by side in each iteration of the loop over panels, or all at once."""
+    if at is not None:
+        sch.compute_at(copy, at, preserve_unit_loops=True)
+    last = stores_of(sch.get(copy))[0].indices[-1]
+    skip = 0 if at is None else len(sch.get_loops(copy)) - len(sch.get(copy).iter_vars)
+    axes = axes_of(sch, copy, skip) or []
+    (element,) = [axis.loop for axis in axes if axis.var is last]
+    outer = [axis.loop for axis in axes if axis.loop != element]
+    sch.reorder(*outer, element)
+    if at is None:
+        _, element = sch.split(element, [None, width])
+        parallelize(sch, outer, target, work_of(axes))
+    sch.vectorize(element)
 
 
 def _within_panel(

@@ -18,12 +18,12 @@ from tilewright.target import Target
 _MULTIPLY_ADDS, _LOADS, _LATENCY = 2, 2, 4
 # Cycles of a step that don't overlap with arithmetic, per scalar and per vector of a tile: vectors
 # come from the second-level cache.
-_PER_SCALAR, _PER_VECTOR = 0.03, 0.06
+_PER_SCALAR, _PER_VECTOR = 0.03, 0.15
 #: Most rows of a tile.
 MOST_ROWS = 14
 # What code for the remainder of an axis costs besides its time: it has to be compiled as well; a
-# remainder of the vector axis is several narrow vectors.
-_LAST_ROWS, _LAST_COLUMNS = 0.98, 0.88
+# remainder of the vector axis is several narrow vectors where there are no masks.
+_LAST_ROWS, _LAST_COLUMNS, _MASKED_COLUMNS = 0.98, 0.88, 0.98
 # Bytes after which addresses fall into the same sets of a first-level cache, and the share of the
 # lines of a set that rows of a tile may take up.
 _SAME_SET, _SHARE = 4096, 0.67
@@ -91,11 +91,13 @@ def rank_tiles(
     most_rows: int = MOST_ROWS,
     most_columns: int | None = None,
     whole: bool = False,
+    masked: bool = False,
     row_step: int = 1,
 ) -> list[Tile]:
     """Return the best tile of each width, the best first; arguments as for ``choose_tile``.
 
-    The height is a multiple of ``row_step``, or one.
+    The height is a multiple of ``row_step``, or one. ``masked`` says that what is left of vectors
+    is loaded and stored under masks.
     """
     made = []
     most = 1 if row is None else min(row.extent or MOST_ROWS, MOST_ROWS, most_rows)
@@ -108,7 +110,7 @@ def rank_tiles(
         for height in sorted({1, *range(row_step, most + 1, row_step)}):
             if height * vectors + vectors + 1 > registers:
                 break
-            score = _score(row, vector, height, width, lanes, whole)
+            score = _score(row, vector, height, width, lanes, whole, masked)
             if score > best.score + 1e-9:
                 best = Tile(height, width, score)
         if best.score:
@@ -134,7 +136,13 @@ def _widths(row: Axis | None, vector: Axis, lanes: int, whole: bool) -> list[int
 
 
 def _score(
-    row: Axis | None, vector: Axis, height: int, width: int, lanes: int, whole: bool
+    row: Axis | None,
+    vector: Axis,
+    height: int,
+    width: int,
+    lanes: int,
+    whole: bool,
+    masked: bool,
 ) -> float:
     """Share of the peak if an axis is cut into tiles, with what is cut off at the ends."""
     rows, more_rows = _tiles(None if row is None else row.extent, height)
@@ -153,7 +161,8 @@ def _score(
         spent += rows * cycles(height, wide) + cycles(more_rows, wide)
     useful = (rows * height + more_rows) * (vector.extent or columns * width)
     score = useful / (lanes * _MULTIPLY_ADDS * spent)
-    return score * (_LAST_ROWS if more_rows else 1.0) * (_LAST_COLUMNS if more_columns else 1.0)
+    last = _MASKED_COLUMNS if masked else _LAST_COLUMNS
+    return score * (_LAST_ROWS if more_rows else 1.0) * (last if more_columns else 1.0)
 
 
 def _tiles(extent: int | None, size: int) -> tuple[int, int]:

@@ -46,6 +46,9 @@ from tilewright.dlight.cpu.image_axes import join_rows, lay_channels_close, phas
 from tilewright.dlight.cpu.operand_packing import (
     copy_operand,
     dimension_of,
+    gather_at,
+    gather_operand,
+    is_part,
     lay_out_panels,
     pack_at,
     pad_columns,
@@ -81,6 +84,9 @@ _FAR_APART, _DEEP = 1024, 128
 _SCATTERED = 0.8
 # Share of the second-level cache that a panel may take up: it is read again for each row of tiles.
 _PANEL_SHARE = 0.6
+# Share of the second-level cache that the operand along the vectors may take up if all of it passes
+# by each tile's rows, and most steps of a reduction that hardly hide how results are written.
+_COLUMNS_SHARE, _SHORT = 1 / 2, 256
 # Share of the last cache that rows may take up which pass by each panel; more of them are cut into
 # blocks of another share.
 _ROWS_SHARE, _BLOCK_SHARE = 1 / 4, 1 / 16
@@ -88,6 +94,8 @@ _ROWS_SHARE, _BLOCK_SHARE = 1 / 4, 1 / 16
 _TRANSPOSE_STEPS = 16
 # Uses of an element that copying it costs, if it is packed in the call: side by side, and across.
 _COPY_USES, _TRANSPOSE_USES = 12, 40
+# The same for neighbours at small distances that are laid side by side, and the largest of these.
+_GATHER_USES, _MOST_APART = 40, 8
 # Columns of a tile that are transposed together, and vectors of a row that are written out.
 _COLUMNS, _VECTORS = 16, 4
 
@@ -100,7 +108,11 @@ _TASKS_PER_CORE = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """Which axes make the tile, and what must be done with operand and result for that."""
+    """Which axes make the tile, and what must be done with operand and result for that.
+
+    ``gathered`` says that a panel holds what the reduction reads, step by step: the operand's
+    elements as often as they are used (the columns of an image, side by side).
+    """
 
     row: Axis | None
     vector: Axis
@@ -109,6 +121,7 @@ class Plan:
     constant: bool
     transposed: bool
     padded: bool = False
+    gathered: bool = False
 
 
 class TiledReduction(ScheduleRule):
@@ -233,6 +246,9 @@ def _plans_along(
     if not contiguous:
         worth *= work_of(reduce) / (work_of(reduce) + _TRANSPOSE_STEPS)
 
+    packable = len(moving) == 1 and _is_packable(moving[0], vector)
+    parts, side_by_side = _parts_of(moving, vector), all(s == 1 for s in strides)
+
     def plans(packed: BufferLoad | None, constant: bool, whole: bool, worth: float) -> list[Plan]:
         made = []
         for padded in (False, True) if whole else (False,):
@@ -244,8 +260,12 @@ def _plans_along(
                 most_rows=most_rows,
                 most_columns=most_columns,
                 whole=padded,
+                masked=side_by_side and target.has("avx512f"),
                 row_step=row_step,
             )
+            if packed is not None and packable and (parts or not (constant or padded)):
+                # No panel reaches from one part into the next, none is packed cut off in the call.
+                tiles = [tile for tile in tiles if (vector.extent or 1) % tile.columns == 0]
             for tile in tiles[:widths]:
                 if not padded or (vector.extent or 0) % tile.columns:
                     tile = replace(tile, score=tile.score * worth)
@@ -254,19 +274,25 @@ def _plans_along(
 
     made = []
     if contiguous and all(s is not None and abs(s) <= _SMALL_STRIDE for s in strides):
-        in_place, side_by_side = worth, all(s == 1 for s in strides)
+        in_place = worth
         if not side_by_side:
             in_place *= _ELEMENT_WISE
         elif any(_is_scattered(load, reduce) for load in moving):
             in_place *= _SCATTERED
         # What lies beyond the end is not read under a mask.
         made += plans(None, False, side_by_side and target.has("avx512f"), in_place)
-    if len(moving) == 1 and _is_packable(moving[0], vector):
+    if packable:
         constant, uses = moving[0].buffer in constants, work_of(rows)
         if not constant:
             worth *= uses / (uses + (_COPY_USES if strides[0] == 1 else _TRANSPOSE_USES))
         if constant or uses >= _ROWS_TO_PACK:
-            made += plans(moving[0], constant, True, worth)
+            made += plans(moving[0], constant, not parts, worth)
+    elif contiguous and _is_gathered(moving, strides, vector):
+        uses = work_of(rows)
+        made += [
+            replace(plan, gathered=True)
+            for plan in plans(moving[0], False, False, worth * uses / (uses + _GATHER_USES))
+        ]
     return made
 
 
@@ -284,9 +310,21 @@ def _is_scattered(operand: BufferLoad, reduce: Sequence[Axis]) -> bool:
 
 
 def _is_packable(load: BufferLoad, vector: Axis) -> bool:
-    """Whether an axis is one dimension of an operand, by itself."""
+    """Whether an axis is one dimension of an operand, or equal parts of one."""
     using = [index for index in load.indices if uses_var(index, {vector.var})]
-    return len(using) == 1 and using[0] is vector.var and vector.extent is not None
+    return len(using) == 1 and is_part(using[0], vector)
+
+
+def _is_gathered(moving: Sequence[BufferLoad], strides: Sequence[int | None], vector: Axis) -> bool:
+    """Whether it pays to lay neighbours side by side that are apart in the operand."""
+    apart = len(moving) == 1 and strides[0] is not None and 1 < strides[0] <= _MOST_APART
+    return apart and vector.extent is not None
+
+
+def _parts_of(moving: Sequence[BufferLoad], vector: Axis) -> bool:
+    """Whether an axis is only a part of a dimension of what it moves along."""
+    using = [i for load in moving for i in load.indices if uses_var(i, {vector.var})]
+    return any(index is not vector.var for index in using)
 
 
 # ---- scheduling -----------------------------------------------------------------------------
@@ -312,6 +350,7 @@ class _Tiling:
         self.vector = places[plan.vector.var]
         self.row = None if plan.row is None else places[plan.row.var]
         self.phases = phases_of(sch, main, [axis.var for axis in axes])
+        self.by_rows = self._writes_by_rows(axes)
         if self.phases and (not plan.transposed or self.row not in self.phases):
             raise ScheduleError("remainders of places are put together along the tile's rows only")
         self.with_panel = set()
@@ -349,9 +388,14 @@ class _Tiling:
         place = outer.index(column_outer)
         at = fused if place < count else column_outer
         if panels is not None:
-            self._schedule_panels(panels, at if count <= place + 1 else None)
+            alone = count <= place + 1 and not self.by_rows
+            self._schedule_panels(panels, at if alone else None)
         streams = plan.packed is not None and self._streams()
-        if plan.packed is not None and choose("tiled_reduction.ahead", (streams, not streams)):
+        if (
+            plan.packed is not None
+            and not self.by_rows
+            and choose("tiled_reduction.ahead", (streams, not streams))
+        ):
             sch.annotate(at, PREFETCH_NEXT, 1)
         # What is cut off is cut off by tests and masks, not by a kernel of its own.
         whole = [fused, *outer[count:written]] if self.phases else [at] if plan.padded else []
@@ -365,6 +409,8 @@ class _Tiling:
         plan, width = self.plan, self.plan.tile.columns
         if plan.packed is None:
             return None
+        if plan.gathered:
+            return gather_operand(self.sch, self.main, plan.packed, plan.vector)
         if plan.padded:
             copied = pad_columns(self.sch, self.main, plan.packed, plan.vector, width)
         else:
@@ -421,7 +467,7 @@ class _Tiling:
             blocks = self._row_blocks(axes[self.row], [axis for axis in axes if axis.is_reduce])
             tiles = -(-(axes[self.row].extent or 1) // plan.tile.rows)
             divisors = [count for count in (1, 2, 4, 8) if tiles % count == 0]
-            if plan.constant and not self.phases:
+            if plan.constant and not self.phases and not self.by_rows:
                 blocks = choose("tiled_reduction.row_blocks", others_after(blocks, divisors))
             if blocks == 1:
                 row_outer, row_inner = sch.split(axes[self.row].loop, [None, plan.tile.rows])
@@ -431,9 +477,31 @@ class _Tiling:
                 outer.insert(0, block)
             outer.append(row_outer)
             inner = [row_inner, column_inner]
+        if self.by_rows:
+            outer = [loop for loop in outer if loop != column_outer] + [column_outer]
         reduce = [axis.loop for axis in axes if axis.is_reduce]
         sch.reorder(*outer, *reduce, *inner)
         return outer, column_outer, reduce
+
+    def _writes_by_rows(self, axes: Sequence[Axis]) -> bool:
+        """Whether whole rows of the result are written one after the other.
+
+        A column of tiles at a time, which reads its panel from the nearest cache, writes a little
+        of each row: where the reduction is short, that takes longer than the arithmetic.
+        """
+        plan, (store,) = self.plan, stores_of(self.sch.get(self.main))
+        width, reduce = plan.vector.extent, work_of([axis for axis in axes if axis.is_reduce])
+        if plan.transposed or plan.row is None or width is None or self.phases:
+            return False
+        if stride_of(store.indices, store.buffer, plan.row.var) != width:
+            return False
+        size = dtypes.bytes_of(store.buffer.dtype)
+        result = size * work_of([axis for axis in axes if not axis.is_reduce])
+        fits = size * width * reduce <= _COLUMNS_SHARE * self.target.l2_bytes
+        if not fits or plan.row.extent == plan.tile.rows:
+            return False
+        estimate = reduce <= _SHORT and result > self.target.l2_bytes
+        return choose("tiled_reduction.by_rows", (estimate, not estimate))
 
     def _row_blocks(self, row: Axis, reduce: Sequence[Axis]) -> int:
         """Into how many parts rows are cut, so that those of a part stay in the cache.
@@ -442,6 +510,8 @@ class _Tiling:
         """
         plan, cache = self.plan, self.target.l3_bytes
         if plan.packed is None or not plan.constant or self.phases or row.extent is None:
+            return 1
+        if self.by_rows:
             return 1
         size = row.extent * work_of(reduce) * dtypes.bytes_of(plan.packed.buffer.dtype)
         if size <= cache * _ROWS_SHARE:
@@ -462,6 +532,9 @@ class _Tiling:
     def _schedule_panels(self, copied: BlockRV, at: LoopRV | None) -> None:
         plan = self.plan
         assert plan.packed is not None
+        if plan.gathered:
+            gather_at(self.sch, copied, at, plan.tile.columns, self.target)
+            return
         dim = dimension_of(plan.packed, plan.vector)
         if plan.constant or at is None:
             schedule_packing(self.sch, copied, plan.packed, dim, plan.tile.columns, self.target)
