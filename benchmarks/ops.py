@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import statistics
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from benchmarks.peers import PEERS
 from benchmarks.race import complaints, race, ratio
 from benchmarks.workload import Unavailable, Workload
 from benchmarks.workloads import FAMILIES, WORKLOADS
+from tilewright.support.errors import TilewrightError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
 
@@ -41,9 +44,15 @@ def measure(
     work_dir: Path,
 ) -> dict[str, Any]:
     """Race one operator; returns its cost, times and ratios."""
+    tuning, start = None, time.perf_counter()
     if options.trials:
-        with contextlib.suppress(Unavailable):  # the subject will say so
+        try:
             own.tune(workload, threads, options.trials, work_dir, options.weights == "constant")
+        except Unavailable:
+            pass  # the subject will say so
+        except TilewrightError as error:
+            tuning = f"tuning failed: {error}"
+    tuning_seconds = time.perf_counter() - start
     expected = workload.expected(workload.arrays())
     with tempfile.NamedTemporaryFile(suffix=".npy") as file:
         np.save(file, expected)
@@ -82,9 +91,31 @@ def measure(
         "best_peer": best,
         "best_ratio": None if best is None else ratio(ours, peers[best]),
         "rule_of_tuned": (ratio(results["rule"], results["tuned"]) if "tuned" in results else None),
+        "tuning_seconds": tuning_seconds if options.trials else None,
         "unavailable": compiled[0].unavailable,
-        "complaints": complaints(results),
+        "complaints": [*([tuning] if tuning else []), *complaints(results)],
     }
+
+
+class Kept:
+    """Results by operator, in a file too: of runs with the same options."""
+
+    def __init__(self, path: Path | None, key: Sequence[Any]) -> None:
+        self.path, self.key = path, list(key)
+        self.known: dict[str, dict[str, Any]] = {}
+        for line in path.read_text().splitlines() if path is not None and path.exists() else ():
+            with contextlib.suppress(ValueError):  # the last line of a run that was killed
+                found, result = json.loads(line)
+                if found == self.key:
+                    self.known[result["name"]] = result
+
+    def add(self, name: str, result: dict[str, Any]) -> None:
+        """Add a result."""
+        self.known[name] = result
+        if self.path is not None:
+            torn = self.path.exists() and self.path.read_text()[-1:] not in ("", "\n")
+            with self.path.open("a") as file:
+                file.write("\n" * torn + json.dumps([self.key, result]) + "\n")
 
 
 def share(result: dict[str, Any], peaks: Peaks) -> dict[str, Any]:
@@ -146,6 +177,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", default="1", help="numbers of threads, with commas")
     parser.add_argument("--trials", type=int, default=0, help="tune with so many trials each")
     parser.add_argument("--work-dir", type=Path, help="keep the databases of tuning here")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        help="keep what was measured here, a line per operator; what is there isn't measured again",
+    )
     parser.add_argument("--only", help="operators whose name contains this")
     parser.add_argument("--family", help=f"of {', '.join(FAMILIES)}, with commas")
     parser.add_argument(
@@ -172,23 +208,8 @@ def main(arguments: list[str] | None = None) -> None:
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         for threads in map(int, options.threads.split(",")):
-            target = Target("native")
-            peaks = measured_peaks(target, threads)
-            results: list[dict[str, Any]] = []
-            for family in dict.fromkeys(workload.family for workload in workloads):
-                peaks = peaks.merged(measured_peaks(target, threads))
-                results += [
-                    measure(
-                        workload,
-                        ways=ways,
-                        threads=threads,
-                        options=options,
-                        work_dir=(options.work_dir or Path(folder)) / f"{threads}-threads",
-                    )
-                    for workload in workloads
-                    if workload.family == family
-                ]
-            results = [{**result, **share(result, peaks)} for result in results]
+            work_dir = (options.work_dir or Path(folder)) / f"{threads}-threads"
+            results, peaks = _measured(workloads, ways, threads, options, work_dir)
             runs.append({"threads": threads, "peaks": peaks.as_dict(), "operators": results})
             if not options.json:
                 _show(results, threads, peaks, ways, peers, options)
@@ -196,6 +217,30 @@ def main(arguments: list[str] | None = None) -> None:
         table.dump({"weights": options.weights, "notes": notes, "runs": runs})
     else:
         print("\n".join(notes))
+
+
+def _measured(
+    workloads: Sequence[Workload],
+    ways: Sequence[str],
+    threads: int,
+    options: argparse.Namespace,
+    work_dir: Path,
+) -> tuple[list[dict[str, Any]], Peaks]:
+    """Race operators; measure the machine's peaks before each family."""
+    target = Target("native")
+    peaks = measured_peaks(target, threads)
+    kept = Kept(options.results, [options.weights, threads, options.trials, ways])
+    for family in dict.fromkeys(workload.family for workload in workloads):
+        missing = [w for w in workloads if w.family == family and w.name not in kept.known]
+        if missing:
+            peaks = peaks.merged(measured_peaks(target, threads))
+        for workload in missing:
+            result = measure(
+                workload, ways=ways, threads=threads, options=options, work_dir=work_dir
+            )
+            kept.add(workload.name, result)
+    results = [kept.known[workload.name] for workload in workloads]
+    return [{**result, **share(result, peaks)} for result in results], peaks
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

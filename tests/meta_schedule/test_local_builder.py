@@ -13,7 +13,7 @@ import pytest
 
 from tilewright import driver, te
 from tilewright.ir import IRModule
-from tilewright.meta_schedule.builder import BuilderInput, LocalBuilder
+from tilewright.meta_schedule.builder import BuilderInput, LocalBuilder, local
 from tilewright.runtime import Module
 from tilewright.support.errors import LowerError, TuneError
 from tilewright.target import Target
@@ -59,6 +59,20 @@ def test_candidates_are_built_in_order_by_other_processes() -> None:
     for number, result in enumerate(results):
         check(result.module, number)
         assert result.seconds > 0
+
+
+def test_what_takes_far_longer_than_the_others_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(candidate: BuilderInput) -> Module:
+        if number_of(candidate) == 5:
+            time.sleep(20)
+        return driver.compile(candidate.mod, candidate.target)
+
+    monkeypatch.setattr(local, "_LEAST_SECONDS", 0.3)
+    start = time.monotonic()
+    results = LocalBuilder(max_workers=1, f_build=build).build(inputs(7))
+    assert time.monotonic() - start < 15
+    assert [result.reason for result in results] == [None] * 5 + ["build-timeout", None]
+    assert "compiling took longer than" in str(results[5].error)
 
 
 def test_nothing_to_build() -> None:

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -175,6 +176,21 @@ def test_a_race_takes_turns_and_drops_what_is_wrong_or_far_behind(
     assert counts[1] == 0 and 8 <= counts[2] <= 10
     assert max(counts[0], counts[3]) == 10
     assert runner.race([], rounds=6) == []
+
+
+def test_candidates_of_several_tasks_take_turns(runner: LocalRunner) -> None:
+    entries = []
+    for size in (1 << 18, 64):
+        module = driver.compile(double(size), TARGET)
+        reference = Reference(f"double {size}", module, arg_infos(double(size)))
+        entries.append(RunnerInput(module, reference))
+    long, short = runner.race(entries, rounds=10)
+    # The long one is far behind, but it does something else.
+    assert len(long.run_secs or ()) == len(short.run_secs or ()) == 10
+    assert min(long.run_secs or ()) > 10 * min(short.run_secs or ())
+    many = [replace(entries[0].reference, key=str(number)) for number in range(100)]
+    with pytest.raises(TuneError, match="of up to 24 tasks, got 100"):
+        runner.race([RunnerInput(entries[0].module, item) for item in many], rounds=1)
 
 
 def test_a_crash_in_a_race_is_everyones_failure_and_survived(

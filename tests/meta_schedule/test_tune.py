@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright import driver, te
+from tilewright import driver, te, topi
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import JSONDatabase, MemoryDatabase
 from tilewright.meta_schedule.runner import EvaluatorConfig, LocalRunner
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune import compile_tir, tune_tasks, tune_tir
+from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -223,3 +224,12 @@ def test_an_interrupt_ends_cleanly_with_everything_kept(tmp_path: Path) -> None:
     assert f"ended with {kept} records" in text
     assert "interrupted; everything measured so far is kept" in text
     assert "Traceback" not in text
+
+
+def test_work_that_depends_on_data_can_be_tuned() -> None:
+    x = te.placeholder((2, 40), name="x")
+    values = topi.topk(x, k=3, ret_type="values")
+    func = te.create_prim_func([x, values])
+    context = TuneContext(func, target=TARGET)
+    assert context.flops == 0.0
+    assert context.rule_schedule() is not None

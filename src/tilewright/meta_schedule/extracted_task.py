@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from tilewright.ir import GlobalVar, IRModule, pre_order
 from tilewright.meta_schedule.database.record import equality, normalized
 from tilewright.meta_schedule.space_generator import SpaceGenerator
-from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.meta_schedule.tune_context import TuneContext, known_flops
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, PrimFunc
-from tilewright.tir.analysis import estimate_flops
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class ExtractedTask:
     @property
     def flops(self) -> float:
         """Floating-point operations of one call."""
-        return float(estimate_flops(self.mod["main"]))
+        return known_flops(self.mod["main"])
 
 
 def extract_tasks(

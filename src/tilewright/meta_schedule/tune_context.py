@@ -11,13 +11,21 @@ from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
 from tilewright.meta_schedule.database.record import normalized
 from tilewright.meta_schedule.search_strategy import RuleChoices, SearchStrategy
 from tilewright.meta_schedule.space_generator import SpaceGenerator
-from tilewright.support.errors import TuneError
+from tilewright.support.errors import TuneError, VerifyError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import estimate_flops
 from tilewright.tir.schedule import Schedule
 
 logger = logging.getLogger("tilewright.meta_schedule")
+
+
+def known_flops(func: PrimFunc) -> float:
+    """Floating-point operations of one call; 0 if they depend on symbols or on data."""
+    try:
+        return float(estimate_flops(func))
+    except VerifyError:
+        return 0.0
 
 
 class TuneContext:
@@ -49,7 +57,7 @@ class TuneContext:
         self.search_strategy = SearchStrategy.create(search_strategy)
         self.hash = structural_hash(self.mod)
         self.args_info: tuple[ArgInfo, ...] = arg_infos(self.mod["main"])
-        self.flops = float(estimate_flops(self.mod["main"]))
+        self.flops = known_flops(self.mod["main"])
         self.rejected: Counter[str] = Counter()
         """Candidates that did not become records, by reason."""
         self.rule_choices: RuleChoices | None = None

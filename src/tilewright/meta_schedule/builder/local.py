@@ -28,6 +28,10 @@ _NUMBER = struct.Struct("<i")
 _HEADER = struct.Struct("<iq")  # candidate, bytes that follow; -1 bytes: work on it has begun
 _BEGUN = -1
 
+# How many times as long as the median of a batch so far a candidate may take, from how many results
+# on, and how many seconds it may take in any case: code that is so large isn't fast.
+_PATIENCE, _RESULTS, _LEAST_SECONDS = 10.0, 4, 2.0
+
 BuildFunction = Callable[[BuilderInput], Module]
 
 
@@ -49,6 +53,7 @@ class _Worker:
 class LocalBuilder(Builder):
     """``max_workers`` processes (the machine's cores if not given), ``timeout_sec`` a candidate.
 
+    A candidate that takes far longer than those before it in its batch is given up earlier.
     ``f_build`` compiles one candidate; what it raises becomes the candidate's error.
     """
 
@@ -171,6 +176,14 @@ class _Batch:
             text = f"{type(error).__name__}: {error}"
         return pickle.dumps(BuilderResult(None, text, "build", time.perf_counter() - start))
 
+    def limit(self) -> float:
+        """Seconds that a candidate may take now."""
+        known = sorted(item.seconds for item in self.results if item is not None)
+        if len(known) < _RESULTS:
+            return self.builder.timeout_sec
+        usual = known[len(known) // 2]
+        return min(self.builder.timeout_sec, max(_LEAST_SECONDS, _PATIENCE * usual))
+
     def poll(self) -> None:
         """Wait for news from the workers; end those that are beyond the deadline."""
         poller = select.poll()
@@ -178,11 +191,11 @@ class _Batch:
             poller.register(pipe, select.POLLIN)
         for pipe, _ in poller.poll(50):
             self.receive(self.workers[pipe])
-        now = time.monotonic()
+        now, limit = time.monotonic(), self.limit()
         for worker in list(self.workers.values()):
             index = worker.busy_with
-            if index is not None and now - worker.since > self.builder.timeout_sec:
-                text = f"compiling took longer than {self.builder.timeout_sec:g} s"
+            if index is not None and now - worker.since > limit:
+                text = f"compiling took longer than {limit:.3g} s"
                 self.results[index] = BuilderResult(None, text, "build-timeout", now - worker.since)
                 self.bury(worker, kill=True)
                 self.fork()

@@ -34,7 +34,7 @@ def _xgboost() -> Any:
 
 
 class XGBModel(CostModel):
-    """``rounds`` boosting rounds over all data after each batch; learns from ``min_data`` on.
+    """``rounds`` boosting rounds over all data when new data are there; from ``min_data`` on.
 
     Not more than ``max_data`` candidates are kept per task, the latest ones. ``members`` models are
     fitted to different parts of the data; where they disagree the score is lowered, because a
@@ -76,17 +76,27 @@ class XGBModel(CostModel):
         self._features: dict[str, list[Any]] = {}
         self._times: dict[str, list[float]] = {}
         self._priors: dict[str, list[float]] = {}
-        self._boosters: list[Any] = []
+        self._fitted: list[Any] = []
+        self._stale = False
 
     @property
     def trained(self) -> bool:
         """Whether there are corrections."""
         return bool(self._boosters)
 
+    @property
+    def _boosters(self) -> list[Any]:
+        """The tree models, fitted when they are asked for: nobody asks after the last batch."""
+        if self._stale:
+            self._stale = False
+            self._fit()
+        return self._fitted
+
     def score(self, task: str, evaluation: Evaluation) -> Any:
         """Return expectation plus corrections."""
         prior = analytic_score(evaluation)
-        if not self._boosters:
+        boosters = self._boosters
+        if not boosters:
             return prior
         features = evaluation.features
         count, stores, width = features.shape
@@ -96,7 +106,7 @@ class XGBModel(CostModel):
                 booster.inplace_predict(flat, validate_features=False)
                 .reshape(count, stores)
                 .sum(axis=1)
-                for booster in self._boosters
+                for booster in boosters
             ]
         )
         return prior + corrections.mean(axis=0) - corrections.std(axis=0)
@@ -116,7 +126,7 @@ class XGBModel(CostModel):
             times.append(np.inf if time is None else float(time))
         for values in (features, times, priors):
             del values[: max(0, len(values) - self.max_data)]
-        self._fit()
+        self._stale = True
 
     def _targets(self, task: str) -> tuple[Any, Any]:
         """Return the corrections to learn for a task, and their weights."""
@@ -153,7 +163,7 @@ class XGBModel(CostModel):
             hessian = (weight * counts)[owner]
             return gradient, hessian
 
-        self._boosters = [
+        self._fitted = [
             xgboost.train(
                 {**self.parameters, "seed": self.seed + member},
                 data,
@@ -200,11 +210,11 @@ class XGBModel(CostModel):
                 self._times[task] = stored["times"][part].tolist()
                 self._priors[task] = stored["priors"][part].tolist()
                 start += size
-            self._boosters = []
-            while f"trees{len(self._boosters)}" in stored:
+            self._fitted, self._stale = [], False
+            while f"trees{len(self._fitted)}" in stored:
                 booster = _xgboost().Booster()
-                booster.load_model(bytearray(stored[f"trees{len(self._boosters)}"].tobytes()))
-                self._boosters.append(booster)
+                booster.load_model(bytearray(stored[f"trees{len(self._fitted)}"].tobytes()))
+                self._fitted.append(booster)
 
 
 COST_MODELS.register("xgb", XGBModel)

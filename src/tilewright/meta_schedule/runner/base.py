@@ -23,9 +23,9 @@ class EvaluatorConfig:
     """
 
     repeat: int = 3
-    min_repeat_ms: float = 10.0
+    min_repeat_ms: float = 5.0
     flush_cache_bytes: int = 0
-    race_factor: float = 2.0
+    race_factor: float = 1.5
     max_spread: float = 0.2
     retries: int = 1
 

@@ -26,6 +26,7 @@ from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import 
     PARALLEL_KEY,
     UNROLL_KEY,
 )
+from tilewright.support.collector import few_collections
 from tilewright.support.errors import ScheduleError, TilewrightError, TuneError
 from tilewright.target import Target
 from tilewright.tir import REDUCE
@@ -419,16 +420,18 @@ def _locations(mod: IRModule, trace: Trace, place: int) -> list[Trace]:
     stay: list[Trace] = []
     inside: list[tuple[bool, Trace]] = []
     repeated: list[Trace] = []
-    block = trace.insts[place].args[0]
+    start, handles = Schedule(mod, record=False), dict[Any, Any]()
+    _replay(start, trace.insts[:place], handles)
+    block = handles[trace.insts[place].args[0]]
     for decision in range(-2, MAX_LOOPS):
         insts = list(trace.insts)
         insts[place] = insts[place].with_decision(decision)
-        fork = Trace(insts)
-        sch = Schedule(mod, record=False)
+        sch = start.copy()
         try:
-            fork.apply_to_schedule(sch)
-        except ScheduleError:
+            _replay(sch, insts[place:], dict(handles))
+        except TilewrightError:
             continue
+        fork = Trace(insts)
         if decision == -1:
             stay.append(fork)
         elif decision == -2 or _in_reduction(sch, block):
@@ -438,6 +441,14 @@ def _locations(mod: IRModule, trace: Trace, place: int) -> list[Trace]:
     following = [*(follows for follows, _ in inside[1:]), False]
     ends = [fork for (follows, fork), next_ in zip(inside, following) if follows and not next_]
     return [*stay, *ends][:MAX_LOCATIONS] or repeated[:MAX_LOCATIONS] or [trace]
+
+
+def _replay(sch: Schedule, insts: Sequence[Instruction], handles: dict[Any, Any]) -> None:
+    """Run instructions on a schedule; ``handles`` says what recorded handles are there."""
+    with few_collections():
+        for inst in insts:
+            made = inst.primitive.run(sch, mapped(inst.args, handles), inst.decision)
+            record_outputs(inst, made, handles)
 
 
 def _in_reduction(sch: Schedule, block: BlockRV) -> bool:

@@ -34,9 +34,9 @@ logger = logging.getLogger("tilewright.meta_schedule")
 _FIRST_BATCH = 4
 # How much of its first batch a task spends on what rules could make; and by how many times the best
 # of these may be faster than what the search has found before the search is given up.
-_FIRST_SHARE, _FAR_BEHIND = 0.75, 2.0
+_FIRST_SHARE, _FAR_BEHIND = 0.85, 2.0
 # When a task ends, so many of its best candidates (and the rule-based one) are compared.
-_FINALISTS = 4
+_FINALISTS = 6
 
 
 @dataclass(eq=False)
@@ -288,13 +288,13 @@ class TaskScheduler:
         rules, search = task.context.rule_choices, task.context.search_strategy
         if rules is None:
             return search.generate_measure_candidates(count)
-        measured = [seconds for seconds in search.times.values() if math.isfinite(seconds)]
         if not rules.seconds:
             first = rules.candidates(max(1, round(_FIRST_SHARE * count)))
             rest = count - len(first)
             rest = min(rest, max(1, round((1 - _FIRST_SHARE) * count))) if first else rest
             return [*first, *(search.generate_measure_candidates(rest) if rest else ())]
-        if len(measured) >= _FIRST_BATCH and min(measured) > _FAR_BEHIND * rules.best_seconds:
+        tried = list(search.times.values())  # those that failed have infinity
+        if len(tried) >= _FIRST_BATCH and min(tried) > _FAR_BEHIND * rules.best_seconds:
             logger.info("task %s: the search is far behind what the rules make", task.name)
             return rules.candidates(count)
         ahead = rules.best_seconds <= task.best_seconds
