@@ -2,10 +2,11 @@
 
 - ``FusedAttention``: scaled dot-product attention, as an online softmax.
 - ``SortRule``: sorting and the first few of rows: networks of vector minima and maxima.
+- ``Winograd``: the stages of Winograd convolutions, fused over groups of tiles. It comes before the
+  rules that inline: transforms of transforms are large formulas.
 - ``DotProductTile``: contractions of int8, int16, bf16 operands: dot instructions, register tiles.
 - ``Int4Dot``: products with 4-bit weights, by dot instructions for bytes.
 - ``GroupedReduction``: sums of scaled sums (weights quantised by groups).
-- ``Winograd``: the stages of Winograd convolutions, fused over groups of tiles.
 - ``WidenedOperand``: contractions of 16-bit floats: converted once, then the rules that follow.
 - ``QuotientAxes``: grouped and transposed convolutions, taken apart for the two rules that follow.
 - ``BlockedConvolution``: convolutions of images with channels in blocks.
@@ -80,10 +81,10 @@ def rules() -> tuple[ScheduleRule, ...]:
     return (
         FusedAttention(),
         SortRule(),
+        Winograd(),
         DotProductTile(),
         Int4Dot(),
         GroupedReduction(),
-        Winograd(),
         WidenedOperand(*contractions),
         *contractions,
         SlidingWindow(),
