@@ -200,6 +200,14 @@ def test_the_last_vectors_of_rows_have_a_narrower_tile() -> None:
     assert best_plan(product(197, 61, 64).with_attr(LAYOUT_FREE, [1])).padded
 
 
+def test_what_lies_across_is_packed_without_padding() -> None:
+    plan = best_plan(product(197, 197, 77, across=True))
+    assert plan.gathered
+    assert not plan.padded
+    assert not best_plan(product(256, 256, 64, across=True)).gathered
+    assert not best_plan(product(197, 197, 77, across=True), AVX2).gathered
+
+
 def test_panels_are_made_where_they_are_used() -> None:
     made = scheduled(product(128, 768, 1024))
     (panel,) = [b for b in collect(made.body, Block) if b.annotations.get(LAYOUT_REWRITE)]

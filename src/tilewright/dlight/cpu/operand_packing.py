@@ -16,6 +16,7 @@ from tilewright.dlight.cpu.blocks import (
     loads_of,
     parallelize,
     stores_of,
+    stride_of,
     work_of,
 )
 from tilewright.ir import Expr, as_int, dtypes, free_vars, uses_var
@@ -26,8 +27,8 @@ from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
-# Heights of tiles that are transposed by shuffles.
-_TRANSPOSED = (4, 8, 16)
+# Heights of tiles that are transposed by shuffles, and how far elements lie apart for that.
+_TRANSPOSED, _FAR = (4, 8, 16), 16
 
 
 def dimension_of(operand: BufferLoad, axis: Axis) -> int:
@@ -124,20 +125,35 @@ def gather_operand(sch: Schedule, main: BlockRV, operand: BufferLoad, vector: Ax
     return copied
 
 
-def gather_at(sch: Schedule, copy: BlockRV, at: LoopRV | None, width: int, target: Target) -> None:
-    """Lay a panel's rows side by side in each iteration of the loop over panels, or all at once."""
+def gather_at(sch: Schedule, copy: BlockRV, at: LoopRV | None, target: Target) -> None:
+    """Lay a panel's rows side by side in each iteration of the loop over panels, or all at once.
+
+    Elements that lie across are transposed in registers, as many at a time as vectors are long.
+    """
     if at is not None:
         sch.compute_at(copy, at, preserve_unit_loops=True)
-    last = stores_of(sch.get(copy))[0].indices[-1]
-    skip = 0 if at is None else len(sch.get_loops(copy)) - len(sch.get(copy).iter_vars)
+    block = sch.get(copy)
+    (load,), (store,) = loads_of(block), stores_of(block)
+    lanes = _lanes_of(load, target)
+    skip = len(sch.get_loops(copy)) - len(block.iter_vars)
     axes = axes_of(sch, copy, skip) or []
-    (element,) = [axis.loop for axis in axes if axis.var is last]
-    outer = [axis.loop for axis in axes if axis.loop != element]
-    sch.reorder(*outer, element)
+    (element,) = [axis for axis in axes if axis.var is store.indices[-1]]
+    others = [axis for axis in axes if axis is not element]
+    pitch = stride_of(load.indices, load.buffer, element.var) or 0
+    runs = [a for a in others if stride_of(load.indices, load.buffer, a.var) == 1]
+    outer = [axis.loop for axis in others]
+    vectors, lane = sch.split(element.loop, [None, lanes])
+    if pitch >= _FAR and runs and (runs[-1].extent or 1) > 1:
+        step, within = sch.split(runs[-1].loop, [None, lanes])
+        outer = [loop for loop in outer if loop != runs[-1].loop]
+        sch.reorder(*outer, step, vectors, within, lane)
+        sch.unroll(within)
+        outer.append(step)
+    else:
+        sch.reorder(*outer, vectors, lane)
+    sch.vectorize(lane)
     if at is None:
-        _, element = sch.split(element, [None, width])
         parallelize(sch, outer, target, work_of(axes))
-    sch.vectorize(element)
 
 
 def _within_panel(

@@ -96,6 +96,8 @@ _TRANSPOSE_STEPS = 16
 _COPY_USES, _TRANSPOSE_USES = 12, 40
 # The same for neighbours at small distances that are laid side by side, and the largest of these.
 _GATHER_USES, _MOST_APART = 40, 8
+# Rows of a multiple of so many elements are transposed as they are packed.
+_LINE = 4
 # Columns of a tile that are transposed together, and vectors of a row that are written out.
 _COLUMNS, _VECTORS = 16, 4
 
@@ -249,7 +251,9 @@ def _plans_along(
     packable = len(moving) == 1 and _is_packable(moving[0], vector)
     parts, side_by_side = _parts_of(moving, vector), all(s == 1 for s in strides)
 
-    def plans(packed: BufferLoad | None, constant: bool, whole: bool, worth: float) -> list[Plan]:
+    def plans(
+        packed: BufferLoad | None, constant: bool, whole: bool, worth: float, gathered: bool = False
+    ) -> list[Plan]:
         made = []
         for padded in (False, True) if whole else (False,):
             tiles = rank_tiles(
@@ -260,16 +264,17 @@ def _plans_along(
                 most_rows=most_rows,
                 most_columns=most_columns,
                 whole=padded,
-                masked=side_by_side and target.has("avx512f"),
+                masked=target.has("avx512f") and (side_by_side or packed is not None),
                 row_step=row_step,
             )
-            if packed is not None and packable and (parts or not (constant or padded)):
+            if packed is not None and not gathered and (parts or not (constant or padded)):
                 # No panel reaches from one part into the next, none is packed cut off in the call.
                 tiles = [tile for tile in tiles if (vector.extent or 1) % tile.columns == 0]
             for tile in tiles[:widths]:
                 if not padded or (vector.extent or 0) % tile.columns:
                     tile = replace(tile, score=tile.score * worth)
-                    made.append(Plan(row, vector, tile, packed, constant, not contiguous, padded))
+                    plan = Plan(row, vector, tile, packed, constant, not contiguous, padded)
+                    made.append(replace(plan, gathered=gathered))
         return made
 
     made = []
@@ -281,18 +286,21 @@ def _plans_along(
             in_place *= _SCATTERED
         # What lies beyond the end is not read under a mask.
         made += plans(None, False, side_by_side and target.has("avx512f"), in_place)
-    if packable:
-        constant, uses = moving[0].buffer in constants, work_of(rows)
-        if not constant:
-            worth *= uses / (uses + (_COPY_USES if strides[0] == 1 else _TRANSPOSE_USES))
-        if constant or uses >= _ROWS_TO_PACK:
-            made += plans(moving[0], constant, not parts, worth)
-    elif contiguous and _is_gathered(moving, strides, vector):
-        uses = work_of(rows)
-        made += [
-            replace(plan, gathered=True)
-            for plan in plans(moving[0], False, False, worth * uses / (uses + _GATHER_USES))
-        ]
+    constant, uses = len(moving) == 1 and moving[0].buffer in constants, work_of(rows)
+    if packable and not constant:
+        worth *= uses / (uses + (_COPY_USES if strides[0] == 1 else _TRANSPOSE_USES))
+    panels = []
+    if packable and (constant or uses >= _ROWS_TO_PACK):
+        panels = plans(moving[0], constant, not parts, worth)
+        if strides[0] != 1 and (as_int(moving[0].buffer.shape[-1]) or 1) % _LINE:
+            made, panels = made + panels, []
+    if contiguous and not constant and _is_gathered(moving, strides, vector, target):
+        if not packable:
+            worth *= uses / (uses + _GATHER_USES)
+        if uses >= _ROWS_TO_PACK:
+            made += plans(moving[0], False, False, worth, gathered=True)
+    # The last ones win a tie.
+    made += panels
     return made
 
 
@@ -315,10 +323,19 @@ def _is_packable(load: BufferLoad, vector: Axis) -> bool:
     return len(using) == 1 and is_part(using[0], vector)
 
 
-def _is_gathered(moving: Sequence[BufferLoad], strides: Sequence[int | None], vector: Axis) -> bool:
-    """Whether it pays to lay neighbours side by side that are apart in the operand."""
-    apart = len(moving) == 1 and strides[0] is not None and 1 < strides[0] <= _MOST_APART
-    return apart and vector.extent is not None
+def _is_gathered(
+    moving: Sequence[BufferLoad],
+    strides: Sequence[int | None],
+    vector: Axis,
+    target: Target,
+) -> bool:
+    """Whether a panel may hold each step's elements, and no more than there are."""
+    if len(moving) != 1 or vector.extent is None or not strides[0]:
+        return False
+    if _is_packable(moving[0], vector):
+        # Under masks neither panels nor tiles need padding.
+        return target.has("avx512f")
+    return 1 < strides[0] <= _MOST_APART
 
 
 def _parts_of(moving: Sequence[BufferLoad], vector: Axis) -> bool:
@@ -533,7 +550,7 @@ class _Tiling:
         plan = self.plan
         assert plan.packed is not None
         if plan.gathered:
-            gather_at(self.sch, copied, at, plan.tile.columns, self.target)
+            gather_at(self.sch, copied, at, self.target)
             return
         dim = dimension_of(plan.packed, plan.vector)
         if plan.constant or at is None:
