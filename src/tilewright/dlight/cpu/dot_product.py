@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.choices import choose, is_exploring
 from tilewright.dlight.cpu.blocks import (
+    SEPARATE,
     Axis,
     axes_of,
     fused_epilogue,
@@ -40,7 +41,14 @@ from tilewright.dlight.cpu.dot_operands import dot_operands
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.reduction import schedule_reduction
 from tilewright.dlight.cpu.register_tile import rank_tiles
-from tilewright.dlight.cpu.signed_dot import UNSIGNED_OPERAND, sums_of, wants_unsigned
+from tilewright.dlight.cpu.signed_dot import (
+    UNSIGNED_OPERAND,
+    has_rows_to_sum,
+    reads,
+    schedule_row_sums,
+    sums_of,
+    wants_unsigned,
+)
 from tilewright.dlight.cpu.tiled_reduction import (
     Tile,
     _columns_innermost,
@@ -51,7 +59,7 @@ from tilewright.dlight.cpu.tiled_reduction import (
 from tilewright.ir import Expr, FloorDiv, as_int, collect, uses_var
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
+from tilewright.tir import SPATIAL, Block, Buffer, BufferLoad, PrimFunc
 from tilewright.tir.intrin import DotProduct, dot_product_of
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
 from tilewright.tir.schedule import Schedule
@@ -104,21 +112,34 @@ class DotProductTile(ScheduleRule):
         plan = choose_plan(sch.mod["main"], sch.get(main), axes, target)
         if plan is None:
             return NotApplicable("no reduction axis and axis to vectorise that operands allow")
-        if _is_better_unsigned(plan, target):
+        if _is_signed(plan, target) and (plan.reduce.extent or 0) % plan.dot.width:
+            plan = _with_whole_words(sch, main, plan, target)
+        turned = _better_unsigned(sch, main, plan, target)
+        if turned is not None:
             try:
-                return _unsigned(sch.copy(), main, plan, target)
+                return _unsigned(sch.copy(), main, plan, turned, target)
             except ScheduleError as error:
                 # The operands can stay as they are.
                 logger.debug("signed operands: %s", str(error).split("\n")[0])
         return _scheduled(sch, main, None, target)
 
 
-def _scheduled(sch: Schedule, main: BlockRV, sums: BlockRV | None, target: Target) -> Schedule:
-    """Schedule all blocks; ``sums`` is the one that sums an operand by itself, if there is one."""
+def _scheduled(
+    sch: Schedule,
+    main: BlockRV,
+    sums: BlockRV | None,
+    target: Target,
+    along: int | None = None,
+) -> Schedule:
+    """Schedule all blocks; ``sums`` is the one that sums an operand by itself, if there is one.
+
+    Vectors lie ``along`` the axis of that number, if given.
+    """
     blocks, consumers, axes = leaf_blocks(sch), sch.get_consumers(main), axes_of(sch, main)
     assert axes is not None
-    plan = choose_plan(sch.mod["main"], sch.get(main), axes, target)
-    assert plan is not None
+    plan = choose_plan(sch.mod["main"], sch.get(main), axes, target, along)
+    if plan is None:
+        raise ScheduleError(f"{main.name}: operands along axis {along} make no panels any more")
     done = _schedule(sch, main, sums, consumers, axes, plan, target)
     taken = {rv.name for rv in (main, *consumers, *done)}
     for rv in blocks:
@@ -131,28 +152,61 @@ def _scheduled(sch: Schedule, main: BlockRV, sums: BlockRV | None, target: Targe
     return sch
 
 
-def _is_better_unsigned(plan: Plan, target: Target) -> bool:
-    """Whether products of signed numbers are faster as those of an unsigned and a signed one."""
-    signed = plan.panel.dtype == plan.word.dtype == "int8"
-    whole = plan.reduce.extent is not None and plan.reduce.extent % plan.dot.width == 0
-    if not signed or not whole or not wants_unsigned(target):
-        return False
-    return plan.row is not None and (plan.row.extent or _WORTHWHILE) >= _WORTHWHILE
+def _is_signed(plan: Plan, target: Target) -> bool:
+    """Whether both operands are signed, and would be faster if one were not."""
+    return plan.panel.dtype == plan.word.dtype == "int8" and wants_unsigned(target)
 
 
-def _unsigned(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> Schedule:
+def _with_whole_words(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> Plan:
+    """Pad the reduction to whole words, which adds nothing to sums either; the plan after it."""
+    vector = [axis.var for axis in axes_of(sch, main) or []].index(plan.vector.var)
+    _pad_words(sch, main, plan)
+    axes = axes_of(sch, main)
+    assert axes is not None
+    found = choose_plan(sch.mod["main"], sch.get(main), axes, target, vector)
+    assert found is not None
+    return found
+
+
+def _pad_words(sch: Schedule, main: BlockRV, plan: Plan) -> None:
+    width = plan.dot.width
+    padding = [width if item.var is plan.reduce.var else 1 for item in sch.get(main).iter_vars]
+    sch.pad_einsum(main, padding)
+
+
+def _better_unsigned(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> BufferLoad | None:
+    """Which of two signed operands is better unsigned, if that makes products faster.
+
+    Panels are turned while they are packed, and then rows of the other operand are summed. Where
+    these can't be read as they are, their copy is turned instead, and panels are summed.
+    """
+    if not _is_signed(plan, target):
+        return None
+    many = plan.row is not None and (plan.row.extent or _WORTHWHILE) >= _WORTHWHILE
+    constant = plan.panel.buffer in _constants(sch.mod["main"])
+    if (many or constant) and has_rows_to_sum(sch.get(main), plan.word, plan.reduce):
+        return plan.panel
+    return plan.word if many else None
+
+
+def _unsigned(
+    sch: Schedule, main: BlockRV, plan: Plan, turned: BufferLoad, target: Target
+) -> Schedule:
     """Schedule the function with an unsigned operand in place of a signed one."""
     before = {rv.name for rv in leaf_blocks(sch)}
     options = {
         "block": main.name,
-        "turned": plan.word.buffer.name,
+        "turned": turned.buffer.name,
         "along": plan.reduce.var.name,
     }
+    other = plan.word if turned is plan.panel else plan.panel
+    along = [axis.var for axis in axes_of(sch, main) or []].index(plan.vector.var)
     sch.use_kernel("root", UNSIGNED_OPERAND, options)
-    stem = sums_of(plan.panel.buffer)
+    stem = sums_of(other.buffer)
     made = [rv for rv in leaf_blocks(sch) if rv.name not in before and rv.name.startswith(stem)]
     inline_injective(sch)
-    return _scheduled(sch, sch.get_block(main.name), sch.get_block(made[0].name), target)
+    sums = sch.get_block(made[0].name)
+    return _scheduled(sch, sch.get_block(main.name), sums, target, along)
 
 
 def _flatten_pixels(sch: Schedule, main: BlockRV) -> None:
@@ -168,6 +222,7 @@ def _flatten_pixels(sch: Schedule, main: BlockRV) -> None:
     (data, _) = loads_of(block)
     buffers = [region.buffer for region in sch.get(main).reads]
     copy = sch.cache_read(main, buffers.index(data.buffer), "global")
+    sch.annotate(copy, SEPARATE, 1)
 
     def flat(n: Expr, c: Expr, h: Expr, w: Expr, *rest: Expr) -> tuple[Expr, ...]:
         return (n, c, h * width + w, *rest)
@@ -181,8 +236,17 @@ def _flatten_pixels(sch: Schedule, main: BlockRV) -> None:
 # ---- choosing -------------------------------------------------------------------------------
 
 
-def choose_plan(func: PrimFunc, block: Block, axes: Sequence[Axis], target: Target) -> Plan | None:
-    """Return the best way to tile a sum of products; ``None`` if no axes will do."""
+def choose_plan(
+    func: PrimFunc,
+    block: Block,
+    axes: Sequence[Axis],
+    target: Target,
+    along: int | None = None,
+) -> Plan | None:
+    """Return the best way to tile a sum of products; ``None`` if no axes will do.
+
+    Vectors lie ``along`` the axis of that number, if given.
+    """
     found = dot_operands(block)
     if found is None:
         return None
@@ -190,11 +254,11 @@ def choose_plan(func: PrimFunc, block: Block, axes: Sequence[Axis], target: Targ
     reduce = _reduction_axis(dot, a, b, axes)
     if reduce is None:
         return None
-    constants = _constants(func)
+    constants = _known(func)
     plans = [
         plan
         for panel, word in ((a, b), (b, a))
-        for vector in axes
+        for vector in (axes if along is None else [axes[along]])
         for plan in _plans_along(dot, reduce, vector, panel, word, axes, block, constants, target)
     ]
     plans.reverse()
@@ -300,23 +364,26 @@ def _schedule(
     first, _ = _factors(sch, main)
     panel_first = first is plan.panel
     if (plan.reduce.extent or 0) % width:
-        padding = [width if item.var is plan.reduce.var else 1 for item in sch.get(main).iter_vars]
-        sch.pad_einsum(main, padding)
+        _pad_words(sch, main, plan)
     renewed = axes_of(sch, main)
     assert renewed is not None and len(renewed) == len(axes)
     row = None if plan.row is None else renewed[places[plan.row.var]]
     vector, reduce = renewed[places[plan.vector.var]], renewed[places[plan.reduce.var]]
     copies = []
+    by_rows = sums is not None and reads(sch, sums, plan.word.buffer)
     if sums is not None:
-        _share_copy(sch, main, sums, plan)
         copies.append(sums)
+        if by_rows:
+            copies += schedule_row_sums(sch, sums, target)
+        else:
+            _share_copy(sch, main, sums, plan)
     for is_panel in (True, False):
         operand = _factors(sch, main)[0 if panel_first == is_panel else 1]
         along = vector if is_panel else None
-        readers = 2 if is_panel and sums is not None else 1
+        readers = 2 if sums is not None and is_panel != by_rows else 1
         copy = _lay_out(sch, main, operand, reduce, along, readers, plan, target)
         copies += [] if copy is None else [copy]
-    if sums is not None:
+    if sums is not None and not by_rows:
         _schedule_sums(sch, sums, axes, plan)
     _schedule_tile(sch, main, consumers, renewed, row, vector, reduce, plan, target)
     return copies
@@ -457,6 +524,17 @@ def _reads_constants(sch: Schedule, rv: BlockRV) -> bool:
 def _constants(func: PrimFunc) -> set[Buffer | None]:
     """The operands that are known before the function runs."""
     return {func.buffer_map.get(func.params[p]) for p in layout_free_positions(func)}
+
+
+def _known(func: PrimFunc) -> set[Buffer | None]:
+    """Constants, and what is computed from them element by element."""
+    known = _constants(func)
+    for block in collect(func.body, Block):
+        reads = {region.buffer for region in block.reads}
+        plain = block.init is None and all(axis.kind == SPATIAL for axis in block.iter_vars)
+        if plain and reads and reads <= known:
+            known |= {region.buffer for region in block.writes}
+    return known
 
 
 def _copy_of(sch: Schedule, main: BlockRV, operand: BufferLoad, readers: int) -> BlockRV:

@@ -2,8 +2,11 @@
 
 ``sum(a * b)`` is ``sum((a + 128) * b) - 128 * sum(b)``, and ``a + 128`` is ``a`` with its highest
 bit turned. The kernel ``unsigned_operand`` is a function written so: the operand is turned once,
-the sums of the other are computed once for all rows, by dot products with a word of 128s, and what
-follows subtracts them. All of it is exact, since sums wrap.
+the sums of the other are computed once, by dot products with a word of 128s, and what follows
+subtracts them. All of it is exact, since sums wrap.
+
+Weights are turned where they are packed, when the program is built if they are constant: then each
+call sums rows of the other operand, and neither writes a copy of it nor reads weights twice.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilewright.dlight.cpu.blocks import SEPARATE, Axis, axes_of, parallelize, work_of
 from tilewright.dlight.cpu.dot_operands import dot_operands
 from tilewright.dlight.cpu.nests import (
-    ReadInstead,
     block_named,
+    block_of,
     nest_of,
     over,
     replaced_nest,
@@ -23,6 +27,7 @@ from tilewright.dlight.cpu.nests import (
 from tilewright.ir import (
     Expr,
     Var,
+    as_int,
     call,
     cast,
     const,
@@ -42,18 +47,59 @@ from tilewright.tir import (
     decl_buffer,
     fresh_name,
 )
+from tilewright.tir.intrin import dot_product_of
 from tilewright.tir.op import bitwise_xor
-from tilewright.tir.schedule import KERNELS
+from tilewright.tir.schedule import KERNELS, Schedule
+from tilewright.tir.schedule.handles import BlockRV
 
 UNSIGNED_OPERAND = "unsigned_operand"
 _TOP = 128
 _WORD = 4
+# Lanes of the vectors that rows are summed by.
+_LANES = 16
 
 
 def wants_unsigned(target: Target) -> bool:
     """Whether a target multiplies unsigned by signed bytes, but not signed by signed ones."""
     has = target.has("avx512vnni") or target.has("avxvnni")
     return has and not target.has("avxvnniint8")
+
+
+def has_rows_to_sum(block: Block, load: BufferLoad, reduce: Axis) -> bool:
+    """Whether an operand is reduced in rows along an axis, whole vectors of dot products long."""
+    *others, last = load.indices
+    if sum(axis.kind == REDUCE for axis in block.iter_vars) != 1:
+        return False
+    whole = reduce.extent is not None and reduce.extent % (_WORD * _LANES) == 0
+    plain = all(isinstance(index, Var) or as_int(index) is not None for index in others)
+    return whole and plain and last is reduce.var and any(isinstance(i, Var) for i in others)
+
+
+def reads(sch: Schedule, rv: BlockRV, buffer: Buffer) -> bool:
+    """Whether a block reads a buffer."""
+    return any(region.buffer is buffer for region in sch.get(rv).reads)
+
+
+def schedule_row_sums(sch: Schedule, sums: BlockRV, target: Target) -> list[BlockRV]:
+    """Sum rows of words by dot products, vectors at a time; return the blocks that this makes."""
+    axes = axes_of(sch, sums)
+    dot = dot_product_of("uint8", "int8", "int32")
+    assert axes is not None and dot is not None
+    (deep,) = [axis for axis in axes if axis.is_reduce]
+    words, rows = (deep.extent or 0) // _WORD, len(axes) - 1
+    lanes = max(n for n in (_LANES, 2 * _LANES, 4 * _LANES) if words % n == 0)
+    _, lane, _ = sch.split(deep.loop, [None, lanes, _WORD])
+    partial = sch.rfactor(lane, rows)
+    sch.reverse_compute_at(sums, sch.get_loops(partial)[rows - 1])
+    loops = sch.get_loops(partial)
+    steps, lane, neighbour = loops[rows:]
+    sch.set_scope(partial, 0, "local")
+    init = sch.decompose_reduction(partial, steps)
+    sch.tensorize(neighbour, dot.name)
+    sch.vectorize(lane)
+    sch.vectorize(sch.get_loops(init)[-1])
+    parallelize(sch, loops[:rows], target, work_of(axes) // _LANES)
+    return [partial, init]
 
 
 @KERNELS.decorator(UNSIGNED_OPERAND)
@@ -126,8 +172,12 @@ class _Parts:
         def top(*at: Var) -> BufferStore:
             return BufferStore(self.tops, const(_TOP, "uint8"), at)
 
+        turning = over(self.unsigned.shape, turn, self.unsigned.name)
+        made = block_of(turning)
+        assert made is not None
         return [
-            over(self.unsigned.shape, turn, self.unsigned.name),
+            # It stays, even if every element is used once: operands of instructions are loads.
+            with_block(turning, made.replace(annotations={SEPARATE: 1})),
             over(self.tops.shape, top, self.tops.name),
             self._sum(),
             self._product(nest),
@@ -149,10 +199,11 @@ class _Parts:
 
     def _product(self, nest: Stmt) -> Stmt:
         """The product itself, of the turned operand, into a buffer of its own."""
-        block, total = self.block, self.store.buffer
-        body = ReadInstead(self.turned.buffer, self.unsigned).visit(block.body)
-        renamed = {total: self.raw}
-        made = block.replace(body=substitute(body, renamed), init=substitute(block.init, renamed))
+        block, dtype, where = self.block, self.raw.dtype, self.store.indices
+        turned = BufferLoad(self.unsigned, self.turned.indices)
+        value = BufferLoad(self.raw, where) + cast(turned, dtype) * cast(self.other, dtype)
+        init = substitute(block.init, {self.store.buffer: self.raw})
+        made = block.replace(body=BufferStore(self.raw, value, where), init=init)
         return with_block(nest, made)
 
     def _difference(self) -> Stmt:

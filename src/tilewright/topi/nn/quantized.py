@@ -4,9 +4,11 @@ A quantised number ``q`` stands for ``(q - zero_point) * scale``. Rounding is to
 even; what is out of range is clipped. ``scale`` and ``zero_point`` are numbers or tensors of one
 dimension that lie along ``axis``.
 
-Products take unsigned data, for which CPUs have instructions, so signed data is moved up by 128.
-What zero points contribute to a result, ``zero_point * sum(weights)``, is subtracted at the end;
-the sums of constant weights can be computed once, by ``weight_sums``, and passed.
+Products take unsigned data, for which CPUs have instructions, so signed data that has a zero point
+or comes with sums of weights is moved up by 128; other products of signed numbers are left as they
+are to schedules, which know cheaper ways. What zero points contribute to a result, ``zero_point *
+sum(weights)``, is subtracted at the end; the sums of constant weights can be computed once, by
+``weight_sums``, and passed.
 """
 
 from __future__ import annotations
@@ -103,7 +105,7 @@ def dense_int8(
     ``weight_sums(weight)``; without it they are computed in the call.
     """
     require_ndim("dense_int8", weight, 2)
-    unsigned, zero = _as_unsigned("dense_int8", data, weight, data_zero_point)
+    unsigned, zero = _as_unsigned("dense_int8", data, weight, sums, data_zero_point)
     result = matmul(unsigned, weight, transpose_b=True, out_dtype="int32")
     if zero and sums is None:
         k = te.reduce_axis((0, weight.shape[1]), "k")
@@ -133,7 +135,7 @@ def conv2d_int8(
     point: it contributes nothing.
     """
     require_ndim("conv2d_int8", weight, 4)
-    unsigned, zero = _as_unsigned("conv2d_int8", data, weight, data_zero_point)
+    unsigned, zero = _as_unsigned("conv2d_int8", data, weight, sums, data_zero_point)
     before, after = padding_of(padding, 2)
     if any(before) or any(after):
         unsigned = pad(unsigned, (0, 0, *before), (0, 0, *after), zero)
@@ -158,8 +160,10 @@ def weight_sums(weight: Any) -> Any:
 # ---- parts ------------------------------------------------------------------------------------
 
 
-def _as_unsigned(what: str, data: Tensor, weight: Tensor, zero_point: int) -> tuple[Tensor, int]:
-    """The data as uint8, and the zero point that belongs to it."""
+def _as_unsigned(
+    what: str, data: Tensor, weight: Tensor, sums: Tensor | None, zero_point: int
+) -> tuple[Tensor, int]:
+    """The data as uint8 if that is worth it, and the zero point that belongs to it."""
     if data.dtype not in ("int8", "uint8") or weight.dtype != "int8":
         raise VerifyError(
             f"{what} takes int8 or uint8 data and int8 weights, got {data.dtype} and {weight.dtype}"
@@ -167,7 +171,7 @@ def _as_unsigned(what: str, data: Tensor, weight: Tensor, zero_point: int) -> tu
     low, high = dtypes.integer_limits(data.dtype)
     if not low <= zero_point <= high:
         raise VerifyError(f"{what}: {zero_point} is no {data.dtype}")
-    if data.dtype == "uint8":
+    if data.dtype == "uint8" or (not zero_point and sums is None):
         return data, zero_point
     moved = compute(
         data.shape,
