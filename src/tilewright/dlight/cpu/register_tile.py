@@ -128,7 +128,7 @@ def _widths(row: Axis | None, vector: Axis, lanes: int, whole: bool) -> list[int
     if extent is not None:
         widths = {c for c in widths if c <= max(-(-extent // lanes), 1) * lanes}
         if not whole:
-            widths = {c for c in widths if c <= max(extent, lanes)}
+            widths = {c for c in widths if c <= extent}
             if extent <= most:
                 widths.add(extent)
             widths |= {c for c in range(8, most, 4) if extent % c == 0}

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.choices import choose, is_exploring, others_after, preferring
@@ -35,12 +34,12 @@ from tilewright.dlight.cpu.blocks import (
     axes_of,
     element_bits,
     fused_epilogue,
-    loads_of,
     sole_reduction,
     stores_of,
     stride_of,
     work_of,
 )
+from tilewright.dlight.cpu.contraction_plan import Plan, rank_plans
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.image_axes import join_rows, lay_channels_close, phases_of
 from tilewright.dlight.cpu.operand_packing import (
@@ -48,24 +47,16 @@ from tilewright.dlight.cpu.operand_packing import (
     dimension_of,
     gather_at,
     gather_operand,
-    is_part,
     lay_out_panels,
     pack_at,
     pad_columns,
     schedule_packing,
 )
-from tilewright.dlight.cpu.register_tile import (
-    Tile,
-    choose_tile,
-    rank_tiles,
-    rows_in_cache,
-)
+from tilewright.dlight.cpu.register_tile import Tile, choose_tile
 from tilewright.dlight.cpu.sliding_window import window_of
 from tilewright.ir import Expr, Var, as_int, dtypes, uses_var
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
-from tilewright.tir.layout_rewrite import layout_free_positions
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
@@ -73,31 +64,12 @@ from tilewright.tir.transform.loop_partition import KEEP_WHOLE
 
 __all__ = ["Plan", "Tile", "TiledReduction", "choose_tile", "rank_plans", "schedule_plan"]
 
-# With fewer rows than this, packing an operand in the call costs more than it saves.
-_ROWS_TO_PACK = 8
-# Neighbours at small distances (strided convolutions) are loaded one by one; long ones are packed.
-_SMALL_STRIDE = 4
-_ELEMENT_WISE = 0.35
-# An operand whose elements for one step of a reduction are so many bytes from those of the next,
-# for so many steps, shares few cache sets and touches many pages: what reading it so is worth.
-_FAR_APART, _DEEP = 1024, 128
-_SCATTERED = 0.8
-# Share of the second-level cache that a panel may take up: it is read again for each row of tiles.
-_PANEL_SHARE = 0.6
 # Share of the second-level cache that the operand along the vectors may take up if all of it passes
 # by each tile's rows, and most steps of a reduction that hardly hide how results are written.
 _COLUMNS_SHARE, _SHORT = 1 / 2, 256
 # Share of the last cache that rows may take up which pass by each panel; more of them are cut into
 # blocks of another share.
 _ROWS_SHARE, _BLOCK_SHARE = 1 / 4, 1 / 16
-# Steps of the reduction that writing one element of the tile through a buffer takes.
-_TRANSPOSE_STEPS = 16
-# Uses of an element that copying it costs, if it is packed in the call: side by side, and across.
-_COPY_USES, _TRANSPOSE_USES = 12, 40
-# The same for neighbours at small distances that are laid side by side, and the largest of these.
-_GATHER_USES, _MOST_APART = 40, 8
-# Rows of a multiple of so many elements are transposed as they are packed.
-_LINE = 4
 # Columns of a tile that are transposed together, and vectors of a row that are written out.
 _COLUMNS, _VECTORS = 16, 4
 
@@ -106,24 +78,6 @@ _NONE: Mapping[int, int] = {}
 _OFFERED = 3
 # Iterations of a parallel loop per core that keep cores evenly busy.
 _TASKS_PER_CORE = 4
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Which axes make the tile, and what must be done with operand and result for that.
-
-    ``gathered`` says that a panel holds what the reduction reads, step by step: the operand's
-    elements as often as they are used (the columns of an image, side by side).
-    """
-
-    row: Axis | None
-    vector: Axis
-    tile: Tile
-    packed: BufferLoad | None
-    constant: bool
-    transposed: bool
-    padded: bool = False
-    gathered: bool = False
 
 
 class TiledReduction(ScheduleRule):
@@ -172,176 +126,6 @@ class TiledReduction(ScheduleRule):
                 schedule_injective(attempt, attempt.get_block(name), target)
             return attempt
         return NotApplicable(refusal)
-
-
-# ---- choosing -------------------------------------------------------------------------------
-
-
-def rank_plans(
-    func: PrimFunc,
-    block: Block,
-    axes: Sequence[Axis],
-    target: Target,
-    *,
-    widths: int = 1,
-    row_step: int = 1,
-) -> list[Plan]:
-    """Return the ways to tile a reduction, the best first; none if no axis will do.
-
-    For each axis and way of packing there are up to ``widths`` tiles, of a multiple of ``row_step``
-    rows.
-    """
-    stores, loads = stores_of(block), loads_of(block)
-    if len(stores) != 1 or len({load.buffer for load in loads}) < 2:
-        return []
-    constants = {func.buffer_map.get(func.params[p]) for p in layout_free_positions(func)}
-    lanes = target.vector_lanes(max(16, element_bits(block)))
-    spatial = [axis for axis in axes if not axis.is_reduce and axis.extent != 1]
-    reduce = [axis for axis in axes if axis.is_reduce]
-    plans = []
-    for vector in spatial:
-        step = stride_of(stores[0].indices, stores[0].buffer, vector.var)
-        along = step == 1
-        plans += _plans_along(
-            vector, spatial, loads, constants, along, reduce, lanes, target, widths, row_step
-        )
-    # The contiguous axis, which is last, wins a tie.
-    plans.reverse()
-    return sorted(plans, key=lambda plan: plan.tile.score, reverse=True)
-
-
-def _plans_along(
-    vector: Axis,
-    spatial: Sequence[Axis],
-    loads: Sequence[BufferLoad],
-    constants: set[Buffer | None],
-    contiguous: bool,
-    reduce: Sequence[Axis],
-    lanes: int,
-    target: Target,
-    widths: int,
-    row_step: int,
-) -> list[Plan]:
-    """The ways to tile with vectors along an axis: operand as it is, packed, packed and padded."""
-    moving = [load for load in loads if any(uses_var(i, {vector.var}) for i in load.indices)]
-    if not moving or len(moving) == len(loads):
-        return []
-    rows = [
-        axis
-        for axis in spatial
-        if axis is not vector
-        and not any(uses_var(i, {axis.var}) for load in moving for i in load.indices)
-    ]
-    if contiguous:
-        row = max(rows, key=lambda axis: axis.extent or 64, default=None)
-    elif rows:
-        # The tile's rows are written side by side: they are the axis that is stored that way.
-        row = rows[-1]
-    else:
-        return []
-    others = [load for load in loads if load not in moving]
-    most_rows = min(_rows_of(load, row, target) for load in others)
-    step_bytes = sum(dtypes.bytes_of(load.buffer.dtype) for load in moving) * work_of(reduce)
-    most_columns = int(_PANEL_SHARE * target.l2_bytes / step_bytes)
-    strides = [stride_of(load.indices, load.buffer, vector.var) for load in moving]
-    worth = _SCATTERED if any(_is_scattered(load, reduce) for load in others) else 1.0
-    if not contiguous:
-        worth *= work_of(reduce) / (work_of(reduce) + _TRANSPOSE_STEPS)
-
-    packable = len(moving) == 1 and _is_packable(moving[0], vector)
-    parts, side_by_side = _parts_of(moving, vector), all(s == 1 for s in strides)
-
-    def plans(
-        packed: BufferLoad | None, constant: bool, whole: bool, worth: float, gathered: bool = False
-    ) -> list[Plan]:
-        made = []
-        for padded in (False, True) if whole else (False,):
-            tiles = rank_tiles(
-                row,
-                vector,
-                lanes,
-                target.vector_registers,
-                most_rows=most_rows,
-                most_columns=most_columns,
-                whole=padded,
-                masked=target.has("avx512f") and (side_by_side or packed is not None),
-                row_step=row_step,
-            )
-            if packed is not None and not gathered and (parts or not (constant or padded)):
-                # No panel reaches from one part into the next, none is packed cut off in the call.
-                tiles = [tile for tile in tiles if (vector.extent or 1) % tile.columns == 0]
-            for tile in tiles[:widths]:
-                if not padded or (vector.extent or 0) % tile.columns:
-                    tile = replace(tile, score=tile.score * worth)
-                    plan = Plan(row, vector, tile, packed, constant, not contiguous, padded)
-                    made.append(replace(plan, gathered=gathered))
-        return made
-
-    made = []
-    if contiguous and all(s is not None and abs(s) <= _SMALL_STRIDE for s in strides):
-        in_place = worth
-        if not side_by_side:
-            in_place *= _ELEMENT_WISE
-        elif any(_is_scattered(load, reduce) for load in moving):
-            in_place *= _SCATTERED
-        # What lies beyond the end is not read under a mask.
-        made += plans(None, False, side_by_side and target.has("avx512f"), in_place)
-    constant, uses = len(moving) == 1 and moving[0].buffer in constants, work_of(rows)
-    if packable and not constant:
-        worth *= uses / (uses + (_COPY_USES if strides[0] == 1 else _TRANSPOSE_USES))
-    panels = []
-    if packable and (constant or uses >= _ROWS_TO_PACK):
-        panels = plans(moving[0], constant, not parts, worth)
-        if strides[0] != 1 and (as_int(moving[0].buffer.shape[-1]) or 1) % _LINE:
-            made, panels = made + panels, []
-    if contiguous and not constant and _is_gathered(moving, strides, vector, target):
-        if not packable:
-            worth *= uses / (uses + _GATHER_USES)
-        if uses >= _ROWS_TO_PACK:
-            made += plans(moving[0], False, False, worth, gathered=True)
-    # The last ones win a tie.
-    made += panels
-    return made
-
-
-def _rows_of(load: BufferLoad, row: Axis | None, target: Target) -> int:
-    """Most rows of a tile that read an operand without driving each other out of the cache."""
-    stride = None if row is None else stride_of(load.indices, load.buffer, row.var)
-    return rows_in_cache(abs(stride or 1) * dtypes.bytes_of(load.buffer.dtype), target)
-
-
-def _is_scattered(operand: BufferLoad, reduce: Sequence[Axis]) -> bool:
-    """Whether steps of the reduction are far apart in an operand."""
-    pitch = max(abs(stride_of(operand.indices, operand.buffer, a.var) or 0) for a in reduce)
-    far = pitch * dtypes.bytes_of(operand.buffer.dtype) >= _FAR_APART
-    return far and work_of(reduce) >= _DEEP
-
-
-def _is_packable(load: BufferLoad, vector: Axis) -> bool:
-    """Whether an axis is one dimension of an operand, or equal parts of one."""
-    using = [index for index in load.indices if uses_var(index, {vector.var})]
-    return len(using) == 1 and is_part(using[0], vector)
-
-
-def _is_gathered(
-    moving: Sequence[BufferLoad],
-    strides: Sequence[int | None],
-    vector: Axis,
-    target: Target,
-) -> bool:
-    """Whether a panel may hold each step's elements, and no more than there are."""
-    if len(moving) != 1 or vector.extent is None or not strides[0]:
-        return False
-    if _is_packable(moving[0], vector):
-        # Under masks neither panels nor tiles need padding.
-        return target.has("avx512f")
-    return 1 < strides[0] <= _MOST_APART
-
-
-def _parts_of(moving: Sequence[BufferLoad], vector: Axis) -> bool:
-    """Whether an axis is only a part of a dimension of what it moves along."""
-    using = [i for load in moving for i in load.indices if uses_var(i, {vector.var})]
-    return any(index is not vector.var for index in using)
 
 
 # ---- scheduling -----------------------------------------------------------------------------
