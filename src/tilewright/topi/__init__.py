@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.topi import nn
+from tilewright.topi import image, nn
 from tilewright.topi.broadcast import (
     BINARY,
     add,

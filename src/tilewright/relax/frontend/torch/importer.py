@@ -335,7 +335,8 @@ class _Importer:
         if _key(node.target) in _STATEMENTS or _is_scalar(self.torch, node.meta.get("val")):
             return  # sizes are converted where they are used
         if node.target is operator.getitem:
-            self.values[node] = self._item(node)
+            if node.users:  # programs take all results apart, whether they need them or not
+                self.values[node] = self._item(node)
             return
         converter = self.support.converter(node)
         if converter is None:

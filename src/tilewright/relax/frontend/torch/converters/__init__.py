@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.relax.frontend.torch.converters import (
     create,
     elementwise,
+    image,
     linear,
     networks,
     reductions,
@@ -21,5 +22,5 @@ from tilewright.relax.frontend.torch.converters.base import (
 
 __all__ = [
     "CONVERTERS", "Context", "Converter", "converts", "create", "dtype_name", "elementwise",
-    "linear", "networks", "reductions", "shapes", "sort",
+    "image", "linear", "networks", "reductions", "shapes", "sort",
 ]  # fmt: skip

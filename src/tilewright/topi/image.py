@@ -1,0 +1,172 @@
+"""Images of another size: ``resize2d``.
+
+Where a pixel of the result comes from is a function of its row and one of its column, so it stands
+in small tables: places, and parts of two neighbours. Linear interpolation goes row by row first:
+two rows are mixed as they lie, and then neighbours within the mixed row.
+
+Coordinates are computed like PyTorch does, in single precision (double for float64): which pixel is
+nearest depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir import Expr, call, const, dtypes, maximum, minimum
+from tilewright.ir import cast as cast_expr
+from tilewright.support.errors import VerifyError
+from tilewright.te import Tensor, compute
+from tilewright.topi.utils import pair, require_ndim
+
+#: Ways to find the value of a pixel, and where pixels of the result lie on the image.
+RESIZE_METHODS = ("nearest_neighbor", "linear")
+RESIZE_COORDINATES = ("half_pixel", "align_corners", "asymmetric")
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Along one axis: the places read for each place of the result, and the part of the second."""
+
+    first: Tensor
+    second: Tensor
+    part: Tensor
+
+
+def check_resize(
+    method: str, mode: str, layout: str, scale_factor: Sequence[float] | None, dtype: str
+) -> None:
+    """Refuse what ``resize2d`` does not do; the message says what it does."""
+    for what, value, known in (
+        ("method", method, RESIZE_METHODS),
+        ("coordinate_transformation_mode", mode, RESIZE_COORDINATES),
+        ("layout", layout, ("NCHW", "NHWC")),
+    ):
+        if value not in known:
+            raise VerifyError(f"resize2d: {what} must be one of {', '.join(known)}, got {value!r}")
+    if scale_factor is not None and (len(scale_factor) != 2 or min(scale_factor) <= 0):
+        raise VerifyError(f"resize2d: scale_factor must be 2 positive numbers, got {scale_factor}")
+    if method == "linear" and not dtypes.is_float(dtype):
+        raise VerifyError(f"resize2d: linear interpolation is for floats, got {dtype}")
+
+
+def resize2d(
+    x: Tensor,
+    size: int | Sequence[int],
+    layout: str = "NCHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    scale_factor: Sequence[float] | None = None,
+) -> Tensor:
+    """Bring images to the height and width of ``size``.
+
+    ``scale_factor`` (height, width) says how far pixels of the result are apart, if that is not
+    the ratio of the sizes; corners that are aligned need none.
+    """
+    require_ndim("resize2d", x, 4)
+    check_resize(method, coordinate_transformation_mode, layout, scale_factor, x.dtype)
+    at = layout.index("H")
+    number = "float64" if x.dtype == "float64" else "float32"
+    mode, extents = coordinate_transformation_mode, pair(size, 2, "size")
+    steps = [
+        _step(x.shape[at + k], extents[k], mode, scale_factor[k] if scale_factor else None, number)
+        for k in range(2)
+    ]
+    make = _nearest if method == "nearest_neighbor" else _linear
+    made: Tensor = make(x, extents, at, mode, steps, number)
+    return made
+
+
+def _step(extent: Expr, out: int, mode: str, factor: float | None, number: str) -> Expr:
+    """The distance on the image of neighbours in the result."""
+    if mode == "align_corners":
+        if out == 1:
+            return const(0.0, number)
+        return cast_expr(extent - 1, number) / const(float(out - 1), number)
+    if factor is not None:
+        return const(1.0 / factor, number)
+    return cast_expr(extent, number) / const(float(max(out, 1)), number)
+
+
+def _table(out: int, formula: Any, name: str) -> Tensor:
+    made: Tensor = compute((out,), lambda i: formula(i), name=name, tag="resize_table")
+    return made
+
+
+def _nearest(
+    x: Tensor, size: Sequence[int], at: int, mode: str, steps: Sequence[Expr], number: str
+) -> Tensor:
+    def place(i: Expr, step: Expr, extent: Expr) -> Expr:
+        moved = cast_expr(i, number)
+        if mode == "half_pixel":
+            found = (moved + const(0.5, number)) * step
+        else:
+            found = moved * step + const(0.5 if mode == "align_corners" else 0.0, number)
+        nearest = cast_expr(call("floor", found), "int32")
+        return minimum(nearest, cast_expr(extent - 1, "int32"))
+
+    rows, columns = (
+        _table(size[k], lambda i, k=k: place(i, steps[k], x.shape[at + k]), f"resize_{'hw'[k]}")
+        for k in range(2)
+    )
+
+    def pixel(*i: Expr) -> Expr:
+        return x(*i[:at], rows(i[at]), columns(i[at + 1]), *i[at + 2 :])
+
+    shape = (*x.shape[:at], *size, *x.shape[at + 2 :])
+    made: Tensor = compute(
+        shape, lambda a, b, c, d: pixel(a, b, c, d), name="resize2d", tag="resize"
+    )
+    return made
+
+
+def _places(out: int, extent: Expr, mode: str, step: Expr, number: str, axis: str) -> _Places:
+    def source(i: Expr) -> Expr:
+        moved = cast_expr(i, number)
+        if mode != "half_pixel":
+            return moved * step
+        middle = (moved + const(0.5, number)) * step - const(0.5, number)
+        return maximum(middle, const(0.0, number))
+
+    last = cast_expr(extent - 1, "int32")
+
+    def first(i: Expr) -> Expr:
+        return minimum(cast_expr(source(i), "int32"), last)
+
+    return _Places(
+        _table(out, first, f"resize_{axis}0"),
+        _table(out, lambda i: minimum(first(i) + 1, last), f"resize_{axis}1"),
+        _table(out, lambda i: source(i) - cast_expr(first(i), number), f"resize_{axis}_part"),
+    )
+
+
+def _linear(
+    x: Tensor, size: Sequence[int], at: int, mode: str, steps: Sequence[Expr], number: str
+) -> Tensor:
+    rows, columns = (
+        _places(size[k], x.shape[at + k], mode, steps[k], number, "hw"[k]) for k in range(2)
+    )
+
+    def mixed(a: Expr, b: Expr, part: Expr) -> Expr:
+        return cast_expr(a, number) * (const(1.0, number) - part) + cast_expr(b, number) * part
+
+    def between_rows(*i: Expr) -> Expr:
+        a, b = (x(*i[:at], t(i[at]), *i[at + 1 :]) for t in (rows.first, rows.second))
+        return mixed(a, b, rows.part(i[at]))
+
+    shape = [*x.shape[:at], size[0], *x.shape[at + 1 :]]
+    stage = compute(
+        shape, lambda a, b, c, d: between_rows(a, b, c, d), name="resize_rows", tag="resize"
+    )
+
+    def pixel(*i: Expr) -> Expr:
+        w = at + 1
+        a, b = (stage(*i[:w], t(i[w]), *i[w + 1 :]) for t in (columns.first, columns.second))
+        return cast_expr(mixed(a, b, columns.part(i[w])), x.dtype)
+
+    shape[at + 1] = const(size[1])
+    made: Tensor = compute(
+        shape, lambda a, b, c, d: pixel(a, b, c, d), name="resize2d", tag="resize"
+    )
+    return made

@@ -1,0 +1,152 @@
+"""Images of another size: graph operator and PyTorch's, against PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.relax.helpers import graph, graph_of, random
+from tilewright import relax
+from tilewright.relax import interpreter, op
+from tilewright.relax.registry import InferenceError
+from tilewright.support.errors import TilewrightError
+
+torch = pytest.importorskip("torch")
+
+from tilewright.relax.frontend.torch import from_exported_program  # noqa: E402
+
+NEAREST = {"method": "nearest_neighbor", "coordinate_transformation_mode": "asymmetric"}
+EXACT = {"method": "nearest_neighbor"}
+ALIGNED = {"coordinate_transformation_mode": "align_corners"}
+# Shape, options of PyTorch's `interpolate`, and those of the operator besides the size.
+CASES: dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, Any]]] = {
+    "nearest twice": ((2, 3, 7, 9), {"size": (14, 18), "mode": "nearest"}, NEAREST),
+    "nearest thrice": ((1, 2, 40, 50), {"size": (120, 150), "mode": "nearest"}, NEAREST),
+    "nearest odd": ((1, 2, 7, 9), {"size": (11, 4), "mode": "nearest"}, NEAREST),
+    "nearest factors": (
+        (1, 2, 9, 8),
+        {"scale_factor": (1.7, 2.3), "mode": "nearest"},
+        {**NEAREST, "scale_factor": (1.7, 2.3)},
+    ),
+    "exact": ((2, 2, 7, 9), {"size": (10, 5), "mode": "nearest-exact"}, EXACT),
+    "linear twice": ((2, 3, 20, 40), {"size": (40, 80), "mode": "bilinear"}, {}),
+    "linear thrice": ((1, 3, 8, 33), {"size": (24, 99), "mode": "bilinear"}, {}),
+    "linear smaller": ((1, 3, 20, 70), {"size": (7, 31), "mode": "bilinear"}, {}),
+    "linear odd": ((1, 3, 17, 37), {"size": (23, 101), "mode": "bilinear"}, {}),
+    "linear much wider": ((1, 1, 2, 3), {"size": (3, 200), "mode": "bilinear"}, {}),
+    "linear factors": (
+        (1, 2, 9, 30),
+        {"scale_factor": (1.3, 2.7), "mode": "bilinear"},
+        {"scale_factor": (1.3, 2.7)},
+    ),
+    "corners": (
+        (1, 2, 9, 21),
+        {"size": (20, 64), "mode": "bilinear", "align_corners": True},
+        ALIGNED,
+    ),
+    "corners of one": (
+        (1, 2, 5, 6),
+        {"size": (1, 1), "mode": "bilinear", "align_corners": True},
+        ALIGNED,
+    ),
+    "one pixel": ((1, 2, 1, 1), {"size": (5, 40), "mode": "bilinear"}, {}),
+    "no image": ((0, 2, 4, 4), {"size": (8, 8), "mode": "bilinear"}, {}),
+}
+
+
+def resized(name: str) -> tuple[np.ndarray, np.ndarray, Any]:
+    shape, theirs, ours = CASES[name]
+    x = random(*shape)
+    expected = (
+        np.empty((0, 2, 8, 8), "float32")
+        if 0 in shape
+        else torch.nn.functional.interpolate(torch.from_numpy(x), **theirs).numpy()
+    )
+    return x, expected, lambda x: op.image.resize2d(x, expected.shape[2:], **ours)
+
+
+def check(found: Any, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scheduled(name: str) -> None:
+    x, expected, body = resized(name)
+    check(relax.build(graph_of(body, x))(x), expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interpreted_and_folded(name: str) -> None:
+    x, expected, body = resized(name)
+    check(interpreter.run(graph_of(body, x), x), expected)
+    folded = relax.transform.FoldConstant()(graph(lambda: body(relax.const(x))))
+    check(interpreter.run(folded), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int8"])
+def test_dtypes(dtype: str) -> None:
+    x = (random(1, 2, 6, 17) * 50).astype(dtype)
+    options: dict[str, Any] = NEAREST if dtype == "int8" else {}
+    mode = "nearest" if dtype == "int8" else "bilinear"
+    wide = torch.from_numpy(x.astype("float64"))
+    expected = torch.nn.functional.interpolate(wide, size=(9, 51), mode=mode).numpy()
+    found = relax.build(graph_of(lambda x: op.image.resize2d(x, (9, 51), **options), x))(x)
+    assert found.numpy().dtype == dtype
+    tolerance = 1e-2 if dtype == "float16" else 1e-9 if dtype == "float64" else 0
+    np.testing.assert_allclose(found.numpy().astype("float64"), expected, tolerance, tolerance)
+
+
+def test_channels_last() -> None:
+    x = random(2, 8, 9, 3)
+    for options in (NEAREST, {}):
+        first = op_result(x.transpose(0, 3, 1, 2).copy(), "NCHW", options)
+        last = op_result(x, "NHWC", options)
+        np.testing.assert_allclose(last, first.transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-6)
+
+
+def op_result(x: np.ndarray, layout: str, options: dict[str, Any]) -> np.ndarray:
+    body = graph_of(lambda x: op.image.resize2d(x, (19, 20), layout, **options), x)
+    return np.asarray(relax.build(body)(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "cubic"}, "nearest_neighbor, linear"),
+        ({"coordinate_transformation_mode": "tf"}, "half_pixel, align_corners, asymmetric"),
+        ({"layout": "CHWN"}, "NCHW, NHWC"),
+        ({"scale_factor": (0.0, 1.0)}, "positive"),
+    ],
+)
+def test_refusals(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((InferenceError, TilewrightError), match=message):
+        graph_of(lambda x: op.image.resize2d(x, (4, 4), **options), random(1, 2, 3, 3))
+
+
+class Resizing(torch.nn.Module):
+    """All ways to say it in PyTorch."""
+
+    def forward(self, x: Any) -> list[Any]:
+        resize = torch.nn.functional.interpolate
+        return [
+            resize(x, scale_factor=2, mode="nearest"),
+            resize(x, size=(11, 5), mode="nearest"),
+            resize(x, scale_factor=1.5, mode="nearest-exact"),
+            resize(x, size=(20, 30), mode="bilinear"),
+            resize(x, scale_factor=(1.3, 2.6), mode="bilinear"),
+            resize(x, scale_factor=1.3, mode="bilinear", recompute_scale_factor=True),
+            resize(x, scale_factor=1.5, mode="bilinear", align_corners=True),
+            torch.ops.aten.upsample_bilinear2d(x, [9, 12], False, 1.25, 1.75),
+            torch.ops.aten.upsample_nearest2d(x, [9, 12]),
+        ]
+
+
+def test_torch_models_keep_it_whole() -> None:
+    x = torch.randn(1, 3, 8, 7, generator=torch.Generator().manual_seed(0))
+    mod = from_exported_program(torch.export.export(Resizing().eval(), (x,)))
+    text = mod.script()
+    assert text.count("image.resize2d") == 9
+    for found, expected in zip(interpreter.run(mod, x.numpy()), Resizing()(x)):
+        check(found, expected.numpy())
