@@ -9,6 +9,7 @@ from tilewright import compile, te
 from tilewright.codegen.llvm import jit
 from tilewright.codegen.llvm.emit import emit_module
 from tilewright.driver import lower
+from tilewright.ir import Expr, const, maximum, minimum
 from tilewright.target import Target
 from tilewright.tir import PrimFunc, Schedule
 
@@ -49,6 +50,31 @@ def test_limits(source: str, dtype: str, target: str) -> None:
     found = np.zeros(32, dtype)
     compile(cast(source, dtype, 32), target)(x, found)
     np.testing.assert_array_equal(found, expected(x, dtype))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("source", "dtype"),
+    [("float32", "int32"), ("float32", "int8"), ("float64", "int64"), ("float32", "uint64")],
+)
+@pytest.mark.parametrize("bounds", [(-128.0, 127.0), (-3e38, 100.0), (-1e3, 3e38), (5.0, -5.0)])
+def test_what_is_clipped_is_within_its_bounds_or_nan(
+    source: str, dtype: str, bounds: tuple[float, float], target: str
+) -> None:
+    low, high = bounds
+    x = te.placeholder((16,), source, "x")
+
+    def formula(i: Expr) -> Expr:
+        return minimum(const(high, source), maximum(x[i], const(low, source))).astype(dtype)
+
+    sch = Schedule(te.create_prim_func([x, te.compute((16,), formula)]))
+    sch.vectorize(sch.get_loops(sch.get_child_blocks(sch.get_block("root"))[0])[0])
+    edges = [0.4, -0.4, 126.7, 127.2, -128.2, 1e3, -1e4, 1e30, -1e30, np.inf, -np.inf, np.nan]
+    given = np.resize(np.array(edges, source), 16)
+    found = np.zeros(16, dtype)
+    compile(sch.mod["main"], target)(given, found)
+    clipped = np.minimum(np.maximum(given, np.float64(low)), np.float64(high))
+    np.testing.assert_array_equal(found, expected(clipped, dtype))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])

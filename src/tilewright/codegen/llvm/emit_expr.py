@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.codegen.llvm.emit_masked import compare_ramp, joined_masks
 from tilewright.codegen.llvm.emit_value import ValueEmitter, lane_vector
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS
+from tilewright.codegen.llvm.saturate import is_clipped
 from tilewright.codegen.llvm.types import (
     constant_text,
     intrinsic_suffix,
@@ -433,8 +434,9 @@ class ExprEmitter(ValueEmitter, Visitor):
     # ---- conversions
 
     def visit_Cast(self, node: Cast) -> str:
-        value = self.visit(node.value)
-        return self.convert(value, node.value.dtype, node.dtype)
+        value, source = self.visit(node.value), node.value.dtype
+        whole = dtypes.is_integer(node.dtype) and dtypes.is_float(source)
+        return self.convert(value, source, node.dtype, whole and is_clipped(node.value, node.dtype))
 
     # ---- vectors
 

@@ -86,8 +86,11 @@ class ValueEmitter(Writer):
 
     # ---- conversions
 
-    def convert(self, value: str, source: str, dtype: str) -> str:
-        """Convert between dtypes of the same number of lanes."""
+    def convert(self, value: str, source: str, dtype: str, clipped: bool = False) -> str:
+        """Convert between dtypes of the same number of lanes.
+
+        A float that is ``clipped`` is NaN or within the limits of the integer it becomes.
+        """
         old, new = dtypes.element_of(source), dtypes.element_of(dtype)
         if old == new:
             return value
@@ -108,7 +111,7 @@ class ValueEmitter(Writer):
                 return self.round_half(value, dtype) if new.endswith("float16") else value
             # Out-of-range values saturate rather than being undefined.
             if dtypes.lanes_of(dtype) > 1:
-                return saturated(self, value, source, dtype)
+                return saturated(self, value, source, dtype, clipped)
             suffix = f"{intrinsic_suffix(dtype)}.{intrinsic_suffix(source)}"
             sign = "s" if new_kind == "int" else "u"
             return self.guarded(f"call {b} @llvm.fpto{sign}i.sat.{suffix}({a} {value})", value)

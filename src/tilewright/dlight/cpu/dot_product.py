@@ -56,7 +56,22 @@ from tilewright.dlight.cpu.tiled_reduction import (
     _lay_columns_last,
     choose_tile,
 )
-from tilewright.ir import Expr, FloorDiv, as_int, collect, uses_var
+from tilewright.ir import (
+    Add,
+    Call,
+    Cast,
+    Div,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mul,
+    Sub,
+    as_int,
+    collect,
+    pre_order,
+    uses_var,
+)
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import SPATIAL, Block, Buffer, BufferLoad, PrimFunc
@@ -70,6 +85,8 @@ logger = logging.getLogger("tilewright.dlight")
 # Steps of the reduction that writing a tile through a buffer takes: element by element, and by
 # shuffles, if its rows come in groups of four.
 _TRANSPOSE_STEPS, _GROUP_STEPS = 8, 5
+# What is computed of sums counts as steps, one each for a vector of every row.
+_OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Sub)
 # Rows from which sums over one operand are worth computing to have the other one unsigned.
 _WORTHWHILE = 8
 # Uses of an element that packing it in the call costs.
@@ -254,12 +271,11 @@ def choose_plan(
     reduce = _reduction_axis(dot, a, b, axes)
     if reduce is None:
         return None
-    constants = _known(func)
     plans = [
         plan
         for panel, word in ((a, b), (b, a))
         for vector in (axes if along is None else [axes[along]])
-        for plan in _plans_along(dot, reduce, vector, panel, word, axes, block, constants, target)
+        for plan in _plans_along(dot, reduce, vector, panel, word, axes, block, func, target)
     ]
     plans.reverse()
     plans.sort(key=lambda plan: plan.tile.score, reverse=True)
@@ -282,6 +298,17 @@ def _reduction_axis(
     return max(reversed(usable), key=lambda axis: axis.extent or 0, default=None)
 
 
+def _operations_after(func: PrimFunc, sums: Buffer) -> int:
+    """Operations on each sum before it is written."""
+    readers = [
+        block
+        for block in collect(func.body, Block)
+        if any(region.buffer is sums for region in block.reads)
+        and all(region.buffer is not sums for region in block.writes)
+    ]
+    return sum(isinstance(item, _OPERATIONS) for block in readers for item in pre_order(block.body))
+
+
 def _dimension(load: BufferLoad, axis: Axis) -> int | None:
     """The dimension of an operand that an axis is, by itself and in no other index."""
     using = [d for d, index in enumerate(load.indices) if uses_var(index, {axis.var})]
@@ -300,7 +327,7 @@ def _plans_along(
     word: BufferLoad,
     axes: Sequence[Axis],
     block: Block,
-    constants: set[Buffer | None],
+    func: PrimFunc,
     target: Target,
 ) -> list[Plan]:
     """The best tile along an axis; all that are worth trying if a search asks."""
@@ -322,16 +349,20 @@ def _plans_along(
     else:
         return []
     steps = work_of([axis for axis in axes if axis.is_reduce]) / dot.width
+    lanes, registers = target.vector_lanes(32), target.vector_registers
+    operations = _operations_after(func, store.buffer)
 
     def promise(tile: Tile) -> float:
-        written = 0 if contiguous else _GROUP_STEPS if tile.rows % 4 == 0 else _TRANSPOSE_STEPS
+        written: float = operations
+        if not contiguous:  # computed in vectors along the rows
+            written *= lanes / min(tile.rows, lanes)
+            written += _GROUP_STEPS if tile.rows % 4 == 0 else _TRANSPOSE_STEPS
         return tile.score * steps / (steps + written)
 
-    lanes, registers = target.vector_lanes(32), target.vector_registers
     heights = (14,) if contiguous else (14, 12, 8, 4)
     tiles = [choose_tile(row, vector, lanes, registers, most_rows=most) for most in heights]
     best = max(tiles, key=promise)
-    uses = work_of(rows)
+    uses, constants = work_of(rows), _known(func)
     worth = 1.0 if panel.buffer in constants else uses / (uses + _PACK_USES)
     made = {(best.rows, best.columns): replace(best, score=worth * promise(best))}
     for most in range(14, 3, -2) if is_exploring() else ():
