@@ -31,7 +31,7 @@ from tilewright.meta_schedule.runner import (
     RunnerInput,
     RunnerResult,
 )
-from tilewright.meta_schedule.runner.worker import _difference
+from tilewright.meta_schedule.runner.worker import _CHUNK, _difference
 from tilewright.runtime import Module
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
@@ -273,6 +273,22 @@ def test_a_timeout_must_be_positive() -> None:
 
 
 # ---- comparing, arguments ------------------------------------------------------------------------
+
+
+def test_differences_are_found_anywhere_in_large_arrays() -> None:
+    size = 3 * _CHUNK + 17
+    expected = np.linspace(-4.0, 1.0, size, dtype="float32").reshape(1, size)
+    for place in (0, _CHUNK, size - 1):
+        actual = expected.copy()
+        actual[0, place // 2] += 0.25
+        actual[0, place] += 1.0
+        ratio, where = _difference(actual, expected, "float32")
+        assert abs(ratio - 0.25) < 0.1 and where == f"(0, {place})"
+        actual[0, size // 2] = np.nan
+        assert _difference(actual, expected, "float32")[0] == np.inf
+    strange = expected.copy()
+    strange[0, -1] = np.nan
+    assert _difference(strange, strange, "float32") == (0.0, "(0, 0)")
 
 
 @pytest.mark.parametrize(

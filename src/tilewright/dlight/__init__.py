@@ -7,7 +7,14 @@
 from __future__ import annotations
 
 from tilewright.dlight import cpu
-from tilewright.dlight.base import ApplyDefaultSchedule, NotApplicable, ScheduleRule, first_schedule
+from tilewright.dlight.base import (
+    ApplyDefaultSchedule,
+    NotApplicable,
+    ScheduleRule,
+    first_applied,
+    first_schedule,
+    start_schedule,
+)
 from tilewright.dlight.choices import Choices
 
 __all__ = [
@@ -16,5 +23,7 @@ __all__ = [
     "NotApplicable",
     "ScheduleRule",
     "cpu",
+    "first_applied",
     "first_schedule",
+    "start_schedule",
 ]

@@ -101,12 +101,20 @@ def first_schedule(
 
     With ``record`` it has a trace, so that it can be kept in a database.
     """
+    start = start_schedule(func, record=record, name=name)
+    made = None if start is None else first_applied(start, rules, target, name=name)
+    return made if isinstance(made, Schedule) else None
+
+
+def start_schedule(func: PrimFunc, *, record: bool = False, name: str = "main") -> Schedule | None:
+    """Return what rules begin with; ``None`` for what should stay as it is.
+
+    Rules that begin with the same schedule share what they find out about it.
+    """
     if any(isinstance(item, For) and is_const(item.extent, 0) for item in pre_order(func.body)):
         logger.debug("%s: stays as it is: some of its loops have no iterations", name)
         return None
-    start = Schedule(IRModule({"main": func}), record=record)
-    made = first_applied(start, rules, target, name=name)
-    return made if isinstance(made, Schedule) else None
+    return Schedule(IRModule({"main": func}), record=record)
 
 
 def first_applied(

@@ -31,8 +31,14 @@ LENGTH = struct.Struct("<q")
 # summation over some thousand terms, far below what a wrong index gives.
 _TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 6e-2}
 
+# So many elements are compared at once: they stay in the caches.
+_CHUNK = 1 << 16
+
 # A candidate that is to be given up as slow gets so many calls or so much time before.
 _RACE_CALLS, _RACE_SECONDS = 20, 2e-3
+# One whose first call, with cold caches, takes so many times the best known time and at least so
+# many seconds isn't called again.
+_HOPELESS, _HOPELESS_SECONDS = 5.0, 5e-3
 
 # In a race: how much of a measurement's time a turn takes, how many rounds use the same memory, and
 # how many times the best one's time is too much.
@@ -69,6 +75,7 @@ class _Task:
         expected = self.fresh_arguments()
         _entry(reference.module)(*expected)
         self.expected = {index: np.array(expected[index]) for index in self.written}
+        self.scratch = {index: np.empty_like(expected[index]) for index in self.written}
         # Candidates are timed on aligned memory that they may overwrite.
         self.timing = [
             from_numpy(np.array(arg)) if isinstance(arg, np.ndarray) else arg
@@ -89,10 +96,17 @@ class _Task:
             made[operand.position] = from_numpy(result)
         return made
 
-    def disagreement(self, module: Module, packed: dict[int, Any]) -> tuple[float, str | None]:
-        """Run a candidate once; return the relative difference and what is wrong, if anything."""
-        actual = self.fresh_arguments()
+    def disagreement(
+        self, module: Module, packed: dict[int, Any]
+    ) -> tuple[float, str | None, float]:
+        """Run a candidate once; return the relative difference, what is wrong, and its seconds."""
+        actual = list(self.arguments)
+        for index, memory in self.scratch.items():
+            np.copyto(memory, self.arguments[index])
+            actual[index] = memory
+        start = time.perf_counter()
         _entry(module)(*_with(actual, packed))
+        seconds = time.perf_counter() - start
         worst = 0.0
         for index in self.written:
             info = self.reference.args_info[index]
@@ -103,11 +117,12 @@ class _Task:
             if allowed is None:
                 allowed = _TOLERANCE.get(info.dtype, 0.0)
             if not ratio <= allowed:
-                return worst, (
+                wrong = (
                     f"argument #{index} differs from the unscheduled program at {where}: relative "
                     f"difference {ratio:.3g}, allowed {allowed:.3g}"
                 )
-        return worst, None
+                return worst, wrong, seconds
+        return worst, None, seconds
 
 
 def _difference(actual: Any, expected: Any, dtype: str) -> tuple[float, str]:
@@ -119,14 +134,27 @@ def _difference(actual: Any, expected: Any, dtype: str) -> tuple[float, str]:
         return math.inf, str(tuple(map(int, np.argwhere(wrong)[0])))
     if dtype in ("float32", "float64"):
         # Mostly all numbers are finite, and then their type is wide enough for the question.
-        with np.errstate(invalid="ignore", over="ignore"):
-            largest = max(float(expected.max(initial=0)), -float(expected.min(initial=0)))
-            delta = np.abs(actual - expected)
-            furthest = float(delta.max(initial=0))
+        largest, furthest, place = _largest_and_furthest(actual.reshape(-1), expected.reshape(-1))
         if math.isfinite(largest) and math.isfinite(furthest):
-            place = np.unravel_index(int(np.argmax(delta)), delta.shape) if delta.size else ()
-            return furthest / max(largest, 1e-30), str(tuple(map(int, place)))
+            where = np.unravel_index(place, actual.shape) if actual.size else ()
+            return furthest / max(largest, 1e-30), str(tuple(map(int, where)))
     return _strange_difference(actual, expected)
+
+
+def _largest_and_furthest(actual: Any, expected: Any) -> tuple[float, float, int]:
+    """The largest magnitude expected; the largest difference, and where it is; NaN if one is."""
+    largest, furthest, place = 0.0, 0.0, 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, len(expected), _CHUNK):
+            part = expected[start : start + _CHUNK]
+            delta = np.abs(actual[start : start + _CHUNK] - part)
+            worst = float(delta.max())
+            largest = max(abs(float(part.min())), abs(float(part.max())), largest)
+            if not worst <= furthest:
+                furthest, place = worst, start + int(np.argmax(delta))
+            if not math.isfinite(furthest):
+                break
+    return largest, furthest, place
 
 
 def _strange_difference(actual: Any, expected: Any) -> tuple[float, str]:
@@ -213,6 +241,8 @@ def evaluate(
     if checked.failure is not None:
         return checked.failure
     assert checked.made is not None
+    if best is not None and checked.seconds > max(_HOPELESS * best, _HOPELESS_SECONDS):
+        return RunnerResult((checked.seconds,), None, None, checked.ratio)
     try:
         seconds, trusted = _time(module, _with(task.timing, checked.made), best, config)
     except Exception as error:  # as above
@@ -271,22 +301,26 @@ def _fresh_packed(packed: dict[int, Any] | None) -> dict[int, Any]:
 
 @dataclass(frozen=True)
 class _Checked:
-    """A candidate's packed operands if it agrees with the reference; else why it doesn't run."""
+    """A candidate's packed operands if it agrees with the reference; else why it doesn't run.
+
+    ``seconds`` is what its first call took.
+    """
 
     made: dict[int, Any] | None = None
     ratio: float | None = None
+    seconds: float = 0.0
     failure: RunnerResult | None = None
 
 
 def _checked(module: Module, task: _Task, packed: Sequence[PackedOperand]) -> _Checked:
     try:
         made = task.pack(module, packed)
-        ratio, wrong = task.disagreement(module, made)
+        ratio, wrong, seconds = task.disagreement(module, made)
     except Exception as error:  # whatever a candidate raises is its result
         return _Checked(failure=RunnerResult(None, f"{type(error).__name__}: {error}", "run"))
     if wrong is not None:
         return _Checked(failure=RunnerResult(None, wrong, "wrong", ratio))
-    return _Checked(made, ratio)
+    return _Checked(made, ratio, seconds)
 
 
 def _burst(function: Any, arguments: list[Any], milliseconds: float) -> float:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.dlight import Choices, ScheduleRule, first_schedule
+from tilewright.dlight import Choices, ScheduleRule, first_applied, start_schedule
 from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.cost_model.base import median
@@ -54,6 +54,7 @@ class RuleChoices:
     ) -> None:
         self.func, self.args_info, self.target, self.name = func, args_info, target, name
         self.rules = rules
+        self.start = start_schedule(func, record=True, name=name)
         self.seconds: dict[Wanted, float] = {}
         """Times of what was tried; infinity for what failed or isn't known yet."""
         self.rejected: Counter[str] = Counter()
@@ -108,13 +109,15 @@ class RuleChoices:
 
     def schedule(self, wanted: Wanted) -> Schedule | None:
         """Return the schedule that some choices lead to, if they lead to one."""
+        if self.start is None:
+            return None
         choices = Choices(dict(wanted))
         skip = dict(wanted).get(_RULE, 0)
         for number, rule in enumerate(self.rules):
             choices.counts.clear()
             with choices:
-                sch = first_schedule(self.func, (rule,), self.target, record=True, name=self.name)
-            if sch is None:
+                sch = first_applied(self.start, (rule,), self.target, name=self.name)
+            if not isinstance(sch, Schedule):
                 continue
             if not wanted:
                 self.rules = self.rules[number:]  # those before don't apply
