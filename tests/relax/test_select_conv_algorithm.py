@@ -129,4 +129,4 @@ def test_large_filters_of_small_images_are_not_made_larger() -> None:
     assert choose_winograd_tile(1, 64, 64, 56, 56, tiles=tiles, target=WIDE) == 4
     assert choose_winograd_tile(1, 512, 512, 7, 7, tiles=tiles, target=WIDE) == 2
     assert choose_winograd_tile(1, 2048, 2048, 2, 2, tiles=tiles, target=WIDE) is None
-    assert choose_winograd_tile(64, 512, 512, 7, 7, tiles=tiles, target=WIDE) == 4
+    assert choose_winograd_tile(64, 512, 512, 7, 7, tiles=tiles, target=WIDE) == 2

@@ -113,7 +113,9 @@ def choose_winograd_tile(
         # element, and every element is loaded and stored.
         moved = count * (2 * alpha * alpha * channels + alpha * (alpha + tile) * filters) / lanes
         layout = batch * height * width * (channels + filters) * _LAYOUT_CYCLES
-        products = _cycles(count * alpha * alpha * pairs, alpha * alpha * pairs, lanes)
+        # All filters pass by each image.
+        each = count // max(batch, 1) * alpha * alpha * pairs
+        products = batch * _cycles(each, alpha * alpha * pairs, lanes)
         cycles = products + 2 * moved + layout
         if cycles < least:
             chosen, least = tile, cycles
