@@ -28,8 +28,6 @@ from tilewright.ir import (
     as_int,
     const,
     contains,
-    content_mask,
-    contents,
     dtypes,
     is_const,
     pre_order,
@@ -55,6 +53,7 @@ from tilewright.tir.transform.base import (
     inside_loop,
     statements,
 )
+from tilewright.tir.transform.effects import PointerUses
 from tilewright.tir.transform.kernels import shared_by_threads
 
 Box = tuple[Range, ...]
@@ -75,33 +74,6 @@ class CompactBufferAllocation(FunctionTransform):
 
 _has_load = contains(BufferLoad)
 _has_memory = contains(BufferLoad, BufferStore, Allocate, Block)
-_NOTHING: frozenset[Var] = frozenset()
-
-
-class _Uses:
-    """The pointers of the memory that a tree accesses or mentions, remembered by node."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, frozenset[Var]] = {}
-        self._mask = content_mask(BufferLoad, BufferStore, "handle")
-
-    def of(self, node: Any) -> frozenset[Var]:
-        """Return the pointers; what declares buffers or regions of them does not count."""
-        if not contents(node) & self._mask:
-            return _NOTHING
-        found = self._known.get(node)
-        if found is None:
-            kind = type(node)
-            if kind is Var:
-                found = frozenset((node,))
-            else:
-                parts = [self.of(item) for item in node.child_nodes() if type(item) is not Buffer]
-                if kind is BufferLoad or kind is BufferStore:
-                    parts.append(frozenset((node.buffer.data,)))
-                parts = [part for part in parts if part]
-                found = parts[0] if len(parts) == 1 else _NOTHING.union(*parts)
-            self._known[node] = found
-        return found
 
 
 class _Touched:
@@ -112,7 +84,7 @@ class _Touched:
         buffers: set[Buffer],
         analyzer: Analyzer,
         threads: Mapping[Var, Range],
-        uses: _Uses,
+        uses: PointerUses,
     ) -> None:
         self.analyzer = analyzer
         self.uses = uses
@@ -123,14 +95,17 @@ class _Touched:
         self.domain: dict[Var, Range] = dict(threads)
         self.values: dict[Var, Expr] = {}
         self.condition: Expr = TRUE
-        # Of the present loops and condition: bounds, and the accesses seen under them.
+        # Of the present loops and condition: bounds, and what was seen under them: accesses, and
+        # what single indices cover.
         self.bounds: BoxBounds | None = None
         self.seen: set[tuple[Buffer, tuple[Expr, ...]]] = set()
+        self.covered: dict[Expr, Range | None] = {}
 
     def under_other_terms(self) -> None:
-        """The loops or the condition around have changed."""
+        """The loops, the condition or the values around have changed."""
         self.bounds = None
         self.seen.clear()
+        self.covered.clear()
 
     def walk(self, node: Any) -> None:
         kind = type(node)
@@ -157,6 +132,7 @@ class _Touched:
         if kind is LetStmt:
             self.walk(node.value)
             self.values[node.var] = substitute(node.value, self.values)
+            self.under_other_terms()
             self.walk(node.body)
             return
         if kind is Call and node.op.name == "address_of":
@@ -197,20 +173,11 @@ class _Touched:
         if (buffer, indices) in self.seen:
             return
         self.seen.add((buffer, indices))
-        ranges = [_range(substitute(index, self.values)) for index in indices]
-        if self.bounds is None:
-            self.bounds = BoxBounds(self.domain, self.condition, analyzer=self.analyzer)
-        bounds = self.bounds.of(ranges)
         box = []
-        for bound, extent, index in zip(bounds, buffer.shape, indices):
-            whole = Range(const(0), extent)
-            # A bound must make sense outside of the loops, and not read memory that changes.
-            ok = (
-                isinstance(bound, Range)
-                and not uses_var(bound, self.domain)
-                and not _has_load(index)
-            )
-            box.append(bound if ok and isinstance(bound, Range) else whole)
+        for index, extent in zip(indices, buffer.shape):
+            if index not in self.covered:
+                self.covered[index] = self.covering(index)
+            box.append(self.covered[index] or Range(const(0), extent))
         known = self.boxes.get(buffer)
         made = tuple(box)
         joined = made if known is None else union_box(known, made, self.analyzer)
@@ -222,6 +189,18 @@ class _Touched:
             for item, extent in zip(joined, buffer.shape)
         ):
             self.whole.add(buffer)  # further accesses change nothing
+
+    def covering(self, index: Expr) -> Range | None:
+        """What an index covers, if that can be said outside of the loops.
+
+        It also can't if it depends on memory, which changes.
+        """
+        if _has_load(index):
+            return None
+        if self.bounds is None:
+            self.bounds = BoxBounds(self.domain, self.condition, analyzer=self.analyzer)
+        (bound,) = self.bounds.of([_range(substitute(index, self.values))])
+        return bound if isinstance(bound, Range) and not uses_var(bound, self.domain) else None
 
 
 def _range(index: Expr) -> Range:
@@ -238,7 +217,8 @@ class _Compactor(Mutator):
         self.outer: set[Var] = set()  # loops around: extents may not depend on them
         self.threads: dict[Var, tuple[str, Range]] = {}  # those of them bound to a thread tag
         self.moved: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]] = {}
-        self.uses = _Uses()
+        self.shifted: dict[tuple[Expr, Expr], Expr] = {}  # of the loops around
+        self.uses = PointerUses()
 
     def visit(self, node: Any) -> Any:
         """Rewrite a node that allocates or accesses memory."""
@@ -246,12 +226,13 @@ class _Compactor(Mutator):
 
     def visit_For(self, node: For) -> Any:
         self.outer.add(node.loop_var)
+        outside, self.shifted = self.shifted, {}
         with inside_loop(self.analyzer, node):
-            if node.thread is None:
-                return self.generic_visit(node)
-            self.threads[node.loop_var] = node.thread, Range(node.min, node.extent)
+            if node.thread is not None:
+                self.threads[node.loop_var] = node.thread, Range(node.min, node.extent)
             made = self.generic_visit(node)
-        del self.threads[node.loop_var]
+        self.threads.pop(node.loop_var, None)
+        self.shifted = outside
         return made
 
     def visit_Allocate(self, node: Allocate) -> Any:
@@ -325,16 +306,21 @@ class _Compactor(Mutator):
 
     def _indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, Any]:
         made, starts = self.moved[buffer]
-        shifted = []
-        for index, start in zip(indices, starts):
-            if is_const(start, 0):
-                shifted.append(index)
-            elif isinstance(index, Ramp):
+        return made, tuple(map(self._shifted, indices, starts))
+
+    def _shifted(self, index: Expr, start: Expr) -> Expr:
+        """An index counted from the start of the box."""
+        if is_const(start, 0):
+            return index
+        made = self.shifted.get((index, start))
+        if made is None:
+            if isinstance(index, Ramp):
                 base = self.analyzer.simplify(index.base - start)
-                shifted.append(Ramp(base, index.stride, index.lanes))
+                made = Ramp(base, index.stride, index.lanes)
             else:
-                shifted.append(self.analyzer.simplify(index - start))
-        return made, tuple(shifted)
+                made = self.analyzer.simplify(index - start)
+            self.shifted[index, start] = made
+        return made
 
     def visit_BufferLoad(self, node: BufferLoad) -> Any:
         made = self.generic_visit(node)

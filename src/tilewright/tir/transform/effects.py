@@ -27,6 +27,8 @@ from tilewright.ir import (
     Range,
     Var,
     const,
+    content_mask,
+    contents,
     dtypes,
     not_,
     pre_order,
@@ -63,6 +65,35 @@ def memory_read(expr: Node) -> set[Var]:
         elif type(item) is Var and item.dtype == "handle":
             found.add(item)
     return found
+
+
+_NOTHING: frozenset[Var] = frozenset()
+
+
+class PointerUses:
+    """The pointers of the memory that a tree accesses or mentions, remembered by node."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, frozenset[Var]] = {}
+        self._mask = content_mask(BufferLoad, BufferStore, "handle")
+
+    def of(self, node: Any) -> frozenset[Var]:
+        """Return the pointers; what declares buffers or regions of them does not count."""
+        if not contents(node) & self._mask:
+            return _NOTHING
+        found = self._known.get(node)
+        if found is None:
+            kind = type(node)
+            if kind is Var:
+                found = frozenset((node,))
+            else:
+                parts = [self.of(item) for item in node.child_nodes() if type(item) is not Buffer]
+                if kind is BufferLoad or kind is BufferStore:
+                    parts.append(frozenset((node.buffer.data,)))
+                parts = [part for part in parts if part]
+                found = parts[0] if len(parts) == 1 else _NOTHING.union(*parts)
+            self._known[node] = found
+        return found
 
 
 @dataclass(frozen=True)

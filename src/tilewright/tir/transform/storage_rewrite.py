@@ -25,6 +25,7 @@ from tilewright.ir import (
     Var,
     as_int,
     const,
+    contains,
     dtypes,
     pre_order,
 )
@@ -42,7 +43,9 @@ from tilewright.tir.stmt import (
     While,
 )
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer
-from tilewright.tir.transform.effects import BufferMutator
+from tilewright.tir.transform.effects import BufferMutator, PointerUses
+
+_has_let, _has_pointer = contains(Let), contains("handle")
 
 
 class StorageRewrite(FunctionTransform):
@@ -233,6 +236,7 @@ class _Timeline:
         self.refused: set[Var] = set()
         self.spans: dict[Any, tuple[int, int]] = {}
         self.within: list[tuple[Lifetime, Any]] = []  # accesses from inside loops
+        self.uses = PointerUses()
 
     def of(self, func: PrimFunc) -> list[Lifetime]:
         """Lifetimes of the allocations that may share, in program order."""
@@ -272,16 +276,20 @@ class _Timeline:
             self.spans[stmt] = (start, self.clock)
 
     def expr(self, expr: Any, loops: tuple[Any, ...]) -> None:
-        for item in pre_order(expr):
-            if isinstance(item, Buffer):
-                self._access(item.data, loops)
-            elif type(item) is Var and item.dtype == "handle":
-                self._access(item, loops)
-            elif type(item) is Let:
-                self._escapes(item.value)
+        if isinstance(expr, Buffer):
+            self._access(expr.data, loops)
+            return
+        for data in self.uses.of(expr):
+            self._access(data, loops)
+        if _has_let(expr):
+            for item in pre_order(expr, _has_let):
+                if type(item) is Let:
+                    self._escapes(item.value)
 
     def _escapes(self, value: Expr) -> None:
         """A pointer that is given a name may be used anywhere: leave its memory alone."""
+        if not _has_pointer(value):
+            return
         for item in pre_order(value):
             if type(item) is Call and item.dtype == "handle":
                 self.refused |= {i.data for i in pre_order(item) if isinstance(i, Buffer)}
@@ -308,6 +316,7 @@ class _Sharer(BufferMutator):
 
     def __init__(self, groups: list[SharedStorage]) -> None:
         super().__init__()
+        self.uses = PointerUses()
         self.storage: dict[Allocate, Buffer] = {}
         self.pointers: dict[Var, Var] = {}
         self.around: dict[Any, list[Buffer]] = {}
@@ -325,11 +334,14 @@ class _Sharer(BufferMutator):
                 self.buffers[head.buffer] = made
 
     def visit(self, node: Any) -> Any:
+        if not isinstance(node, Stmt):
+            # Most nodes are expressions, which are never a place, and touch what stays.
+            if not isinstance(node, Buffer) and self.uses.of(node).isdisjoint(self.pointers):
+                return node
+            return super().visit(node)
         made = super().visit(node)
-        # Most nodes are expressions, which are never a place.
-        if isinstance(node, Stmt):
-            for buffer in self.around.get(node, ()):
-                made = Allocate(buffer, made)
+        for buffer in self.around.get(node, ()):
+            made = Allocate(buffer, made)
         return made
 
     def rewrite_buffer(self, buffer: Buffer) -> Buffer:
