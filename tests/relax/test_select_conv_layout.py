@@ -78,6 +78,15 @@ def test_single_convolutions_between_other_operators_stay():
     assert SelectConvLayout(WIDE)(mod) is mod
 
 
+def test_images_of_one_place_stay():
+    def mod(size):
+        image = tensor((1, 3, size, size))
+        return graph(lambda x: op.mean(conv(conv(x, 32), 64, size=1), (2, 3)), image)
+
+    assert chosen(mod(1))[1] == ["NCHW ", "NCHW "]
+    assert chosen(mod(30))[1] == ["NCHW NCHW16c", "NCHW16c NCHW16c"]
+
+
 def test_groups_are_weighed_one_by_one():
     mod = graph(two_chains, tensor((1, 3, 20, 20)))
     assert chosen(mod)[1] == ["NCHW ", "NCHW ", "NCHW "]

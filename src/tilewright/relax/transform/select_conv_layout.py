@@ -192,11 +192,20 @@ def _estimated_gain(call: RelaxCall, layouts: Layouts, target: Target) -> float:
     taken, *window = (as_int(extent) or 1 for extent in filters.shape[1:])
     if taken == 1 and call.attrs["groups"] > 1:
         return 0.0  # windows over single channels are as fast in either
+    if _is_single_place(call):
+        return 0.0  # filters are read once, from first to last in either
     lanes, block = target.vector_lanes(32), layout_of(layouts[-1]).block("C")
     steps = _elements(call) * taken * math.prod(window) / (_MULTIPLY_ADDS * lanes)
     empty = -(-block // lanes) * lanes / block - 1
     moved = _elements(call.args[0]) + _elements(call)
     return moved * (_POINT_GAIN if window == [1, 1] else _WINDOW_GAIN) - steps * empty
+
+
+def _is_single_place(call: RelaxCall) -> bool:
+    """Whether a result has one place of each image only: channels times a matrix."""
+    info = call.struct_info
+    assert isinstance(info, TensorStructInfo)
+    return all(as_int(extent) == 1 for extent in info.shape[2:])
 
 
 def _conversion_seconds(function: Function, times: MeasuredTimes) -> float:
