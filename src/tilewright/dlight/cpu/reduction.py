@@ -25,6 +25,7 @@ from tilewright.dlight.cpu.blocks import (
     axes_of,
     can_vectorize,
     element_bits,
+    is_costly,
     loads_of,
     parallelize,
     reads_along,
@@ -51,10 +52,11 @@ _ROWS_AT_A_TIME = 8
 # Vectors of partial results of a row, and how many elements each lane must get to be worth it.
 _ROW_VECTORS = (8, 4, 2, 1)
 _PER_LANE = 4
-# Steps of a short row that are written out.
-_UNROLLED = 8
-# Rows that are reduced together, by the most vectors that they have.
-_TOGETHER = ((8, 16), (32, 8), (128, 4))
+# Vectors of a short row that are written out; a quarter of that if they cost more than to load.
+_UNROLLED = 64
+# Short rows that are reduced together, by the most vectors that they have: as whole vectors, and
+# where the last one is cut off. The lanes of longer rows are joined seldom enough.
+_TOGETHER = ((1, 16, 16), (4, 16, 4))
 # Rows of so many elements need not be joined to longer ones.
 _LONG_ROW = 1024
 
@@ -126,7 +128,8 @@ def come_from_afar(sch: Schedule, blocks: Sequence[BlockRV], target: Target) -> 
     """Whether rows are read from beyond the near caches, so that the next ones may be fetched."""
     given = {region.buffer for rv in blocks for region in sch.get(rv).reads}
     sizes = (size_of(buffer) for buffer in given & set(sch.mod["main"].buffers))
-    return any(size is not None and 2 * size >= target.l2_bytes for size in sizes)
+    # What is written takes as much of the cache as what is read.
+    return any(size is not None and 4 * size >= target.l2_bytes for size in sizes)
 
 
 # ---- columns --------------------------------------------------------------------------------
@@ -250,11 +253,11 @@ def _row(
     _, lane = sch.split(reduce[-1].loop, [None, width])
     while True:
         partial = sch.rfactor(lane, len(sch.get(rv).writes[0].region))
-        around = sch.get_loops(partial)[: skip + len(outer)]
+        around: list[LoopRV] = sch.get_loops(partial)[: skip + len(outer)]
         outer = around[skip:]
         if around and all(around[-1].var is not loop.var for loop in sch.get_loops(rv)):
             sch.reverse_compute_at(rv, around[-1])
-        _partial_results(sch, partial, skip + len(outer), len(members), producer)
+        _partial_results(sch, partial, skip + len(outer), len(members), width // lanes, producer)
         if buffers == 1 or width <= lanes:
             break
         # Tuples have no operation that joins the lanes of a vector: first the vectors are joined.
@@ -272,7 +275,12 @@ def _row(
 
 
 def _partial_results(
-    sch: Schedule, partial: BlockRV, outer: int, members: int, producer: BlockRV | None
+    sch: Schedule,
+    partial: BlockRV,
+    outer: int,
+    members: int,
+    vectors: int,
+    producer: BlockRV | None,
 ) -> None:
     """Vectorise the block that reduces the elements of each lane, below ``outer`` loops."""
     inner = axes_of(sch, partial, outer) or []
@@ -293,7 +301,8 @@ def _partial_results(
         if members:
             sch.unroll(loops[-2])
     extents = [as_int(sch.get(loop).extent) for loop in steps[-1:]]
-    if extents and extents[0] is not None and extents[0] * max(1, members) <= _UNROLLED:
+    most = _UNROLLED // 4 if any(is_costly(sch.get(rv)) for rv in blocks) else _UNROLLED
+    if extents and extents[0] is not None and extents[0] * max(1, members) * vectors <= most:
         if producer is None:
             sch.unroll(steps[-1])
         # The end of a row that fills no vector is a step like the others, under a mask.
@@ -310,8 +319,10 @@ def _rows_together(
     store = stores_of(block)[0]
     if stride_of(store.indices, store.buffer, spatial[-1].var) != 1:
         return 1
-    vectors = -(-work_of(reduce) // lanes)
-    most = next((rows for limit, rows in _TOGETHER if vectors <= limit), 1)
+    work = work_of(reduce)
+    vectors = -(-work // lanes)
+    options = next((rows for limit, *rows in _TOGETHER if vectors <= limit), [1, 1])
+    most = options[work % lanes > 0]
     most = choose(f"{rv.name}.rows", others_after(most, (1, 4, 8)))
     most = min(most, lanes, spatial[-1].extent)
     while most > 1 and spatial[-1].extent % most:

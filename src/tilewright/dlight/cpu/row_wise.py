@@ -35,7 +35,7 @@ from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 # Rows that go together, by the most vectors that they have.
-_TOGETHER = ((16, 4), (64, 2))
+_TOGETHER = ((8, 4), (64, 2))
 
 
 class RowWise(ScheduleRule):
