@@ -30,7 +30,7 @@ _BEGUN = -1
 
 # How many times as long as the median of a batch so far a candidate may take, from how many results
 # on, and how many seconds it may take in any case: code that is so large isn't fast.
-_PATIENCE, _RESULTS, _LEAST_SECONDS = 4.0, 4, 2.0
+_PATIENCE, _RESULTS, _LEAST_SECONDS = 4.0, 2, 2.0
 
 BuildFunction = Callable[[BuilderInput], Module]
 
