@@ -56,6 +56,12 @@ SETTINGS: dict[str, Setting] = {
             "none",
             "CPUs that threads of the pool are bound to: none, cores (one each), or 0,2,4-7.",
         ),
+        Setting(
+            "llvm_library",
+            str,
+            "",
+            "A libLLVM of llvmlite's major version that compiles in its place; often faster.",
+        ),
         Setting("freeze_nodes", _flag, False, "Make IR nodes refuse assignment (tests set it)."),
     )
 }

@@ -16,20 +16,23 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
+from tilewright.codegen.llvm.shared_llvm import RefusedText, SharedLLVM, load_llvm
 from tilewright.support.errors import CodegenError
+from tilewright.support.settings import setting
 
 # What the pass set "fast" runs, in order. Kernels come with explicit vectors and register tiles in
 # allocas; these passes put the tiles into registers and clean up. Strength reduction, common
 # subexpressions and invariant code are dealt with when code is emitted. On a 6x64 matmul kernel of
 # 750 lines this takes 12 ms and LLVM's O1, O2, O3 15 to 17 ms, all for the same speed. GVN would
 # save another ms, but of it the bindings have only NewGVN, which LLVM itself doesn't trust yet.
-_FAST_PASSES = (
-    "always_inliner",
-    "sroa",
-    "instruction_combine",
-    "simplify_cfg",
-    "dead_code_elimination",
-)
+# Names are those of the bindings; beside them stands what LLVM itself calls the pass.
+_FAST_PASSES = {
+    "always_inliner": "always-inline",
+    "sroa": "function(sroa<preserve-cfg>)",
+    "instruction_combine": "function(instcombine<no-verify-fixpoint>)",
+    "simplify_cfg": "function(simplifycfg)",
+    "dead_code_elimination": "function(dce)",
+}
 # Combining instructions is the dearest of these. It finds nothing to do among the loads, sums and
 # shuffles that most kernels consist of, but much where conditions and bits are computed: it runs if
 # there are more than a few instructions of this kind.
@@ -58,10 +61,19 @@ def _llvm() -> Any:
 
 
 def llvm_version() -> str:
-    """Return the version of LLVM and of its bindings."""
+    """Return the version of the LLVM that compiles, and whose it is."""
     import llvmlite
 
+    shared = _shared()
+    if shared is not None:
+        return f"{'.'.join(map(str, shared.version))} {shared.name}"
     return f"{'.'.join(map(str, _llvm().llvm_version_info))} llvmlite {llvmlite.__version__}"
+
+
+def _shared() -> SharedLLVM | None:
+    """The library that the setting ``llvm_library`` names, if it names one."""
+    name = setting("llvm_library")
+    return load_llvm(name, tuple(_llvm().llvm_version_info)) if name else None
 
 
 def host_triple() -> str:
@@ -237,15 +249,68 @@ def _without_strength_reduction(passes: str) -> Iterator[None]:
 def _prepare(
     text: str, triple: str | None, cpu: str | None, features: str | None, passes: str
 ) -> tuple[Any, Any]:
-    if passes not in PASS_SETS:
-        raise CodegenError(f"unknown pass set {passes!r}; expected one of {', '.join(PASS_SETS)}")
-    level = _LEVELS.get(passes, _FAST_LEVEL)
-    machine = target_machine(triple, cpu, features, opt_level=level)
+    """A module after the passes and its machine, both llvmlite's."""
+    machine = target_machine(triple, cpu, features, opt_level=_LEVELS.get(passes, _FAST_LEVEL))
     module = parse(text)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     _optimize(module, machine, passes, text)
     return module, machine
+
+
+def _compile(
+    text: str,
+    triple: str | None,
+    cpu: str | None,
+    features: str | None,
+    passes: str,
+    output: str,
+) -> bytes:
+    """Compile to an ``object``, ``assembly``, or the text of the module after the passes, ``ll``.
+
+    The LLVM of the setting ``llvm_library`` does it if there is one, else llvmlite's.
+    """
+    if passes not in PASS_SETS:
+        raise CodegenError(f"unknown pass set {passes!r}; expected one of {', '.join(PASS_SETS)}")
+    with _lock:
+        shared = _shared()
+        if shared is not None:
+            target_machine(triple, cpu, features)  # refuses what is unknown, with an explanation
+            target = resolve_cpu(triple, cpu, features)
+            return _compile_shared(shared, text, target, passes, output)
+        module, machine = _prepare(text, triple, cpu, features, passes)
+        if output == "ll":
+            return str(module).encode()
+        with _without_strength_reduction(passes):
+            if output == "assembly":
+                return str(machine.emit_assembly(module)).encode()
+            return bytes(machine.emit_object(module))
+
+
+def _compile_shared(
+    shared: SharedLLVM,
+    text: str,
+    target: tuple[str, str, str],
+    passes: str,
+    output: str,
+) -> bytes:
+    if passes == "fast":
+        pipeline = ",".join(_FAST_PASSES[name] for name in _fast_passes(text))
+    else:
+        pipeline = "" if passes == "none" else f"default<{passes}>"
+    try:
+        return shared.compile(
+            text,
+            target,
+            _LEVELS.get(passes, _FAST_LEVEL),
+            pipeline,
+            output=output,
+            vectorizes=passes == "O3",
+            strength_reduction=passes in _LEVELS,
+        )
+    except RefusedText as error:
+        parse(text)  # says the same, and shows the line
+        raise CodegenError(f"{shared.name} refuses the module: {error}") from error
 
 
 def compile_ll(
@@ -260,12 +325,9 @@ def compile_ll(
 
     ``passes`` is ``"none"``, ``"fast"`` (a short pipeline for kernels with explicit vectors) or
     LLVM's ``"O0"`` … ``"O3"``; only ``"O3"`` runs LLVM's vectorisers. The result depends on the
-    arguments alone.
+    arguments and on :func:`llvm_version` alone.
     """
-    with _lock:
-        module, machine = _prepare(text, triple, cpu, features, passes)
-        with _without_strength_reduction(passes):
-            return bytes(machine.emit_object(module))
+    return _compile(text, triple, cpu, features, passes, "object")
 
 
 def optimized_ll(
@@ -277,8 +339,7 @@ def optimized_ll(
     passes: str = "fast",
 ) -> str:
     """Return the module's text after the passes, for inspection."""
-    with _lock:
-        return str(_prepare(text, triple, cpu, features, passes)[0])
+    return _compile(text, triple, cpu, features, passes, "ll").decode()
 
 
 def assembly(
@@ -290,7 +351,4 @@ def assembly(
     passes: str = "fast",
 ) -> str:
     """Return the assembly text that :func:`compile_ll` would encode."""
-    with _lock:
-        module, machine = _prepare(text, triple, cpu, features, passes)
-        with _without_strength_reduction(passes):
-            return str(machine.emit_assembly(module))
+    return _compile(text, triple, cpu, features, passes, "assembly").decode()

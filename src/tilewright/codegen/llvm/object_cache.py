@@ -23,7 +23,7 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from tilewright.codegen.llvm import jit
+from tilewright.codegen.llvm import jit, shared_llvm
 from tilewright.codegen.llvm.jit import compile_ll, llvm_version
 from tilewright.support.settings import setting
 
@@ -35,9 +35,15 @@ _ABANDONED = 3600.0
 
 
 @lru_cache(maxsize=1)
+def _callers() -> str:
+    """The hash of the code that calls LLVM."""
+    source = inspect.getsource(jit) + inspect.getsource(shared_llvm)
+    return hashlib.sha256(source.encode()).hexdigest()
+
+
 def _version() -> tuple[str, str]:
     """What objects depend on besides their text and options: LLVM, and how we call it."""
-    return llvm_version(), hashlib.sha256(inspect.getsource(jit).encode()).hexdigest()
+    return llvm_version(), _callers()
 
 
 def _folder() -> Path:
