@@ -16,7 +16,7 @@ from tilewright.ir import IRModule, structural_equal
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.interpreter import run
-from tilewright.tir.layout_rewrite import LAYOUT_FREE
+from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
 from tilewright.tir.schedule import Schedule, Trace
 
 TARGETS = ["native", "llvm -mcpu=x86-64-v3"]
@@ -93,6 +93,38 @@ def test_operands_of_calls_are_widened_once() -> None:
     out = np.zeros((40, 48), "float32")
     compile(found.mod, target)(a, b, out)
     np.testing.assert_allclose(out, a.astype("float64") @ b.astype("float64"), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_filters_that_are_scalars_are_packed_in_float32(kind: str, kernel: int) -> None:
+    x = te.placeholder((1, 12, 16, 33), kind, "x")
+    w = te.placeholder((32, 12, kernel, kernel), kind, "w")
+    made = topi.nn.conv2d(x, w, padding=kernel // 2, out_dtype="float32")
+    func = te.create_prim_func([x, w, made]).with_attr(LAYOUT_FREE, [1])
+    target = Target("llvm -mcpu=x86-64-v3").with_options(num_cores=1)
+    (rule,) = [item for item in rules() if isinstance(item, WidenedOperand)]
+    found = rule.apply(Schedule(IRModule({"main": func})), target)
+    assert isinstance(found, Schedule)
+    again = Schedule(IRModule({"main": func}))
+    Trace.from_json(json.loads(json.dumps(found.trace.as_json()))).apply_to_schedule(again)
+    assert structural_equal(again.mod, found.mod)
+    packed = split_layout_rewrite(found.mod["main"])[1][1].buffers[1]
+    assert packed.dtype == "float32"
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(1, 12, 16, 33)).astype(dtype_of(kind))
+    filters = rng.normal(size=(32, 12, kernel, kernel)).astype(dtype_of(kind))
+    out, plain = (np.zeros((1, 32, 16, 33), "float32") for _ in range(2))
+    compile(found.mod, target)(data, filters, out)
+    compile(func, target)(data, filters, plain)
+    np.testing.assert_allclose(out, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_only_packed_operands_become_wide() -> None:
+    x, w = te.placeholder((40, 64), "float16", "x"), te.placeholder((64, 48), "float16", "w")
+    func = te.create_prim_func([x, w, topi.nn.matmul(x, w, out_dtype="float32")])
+    with pytest.raises(ScheduleError, match="'w' is packed into 0 copies"):
+        Schedule(IRModule({"main": func})).use_kernel("root", "widened_copy", {"operand": "w"})
 
 
 @pytest.mark.parametrize(

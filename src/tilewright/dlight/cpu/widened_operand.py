@@ -2,12 +2,14 @@
 
 Vectors are converted where they are loaded, which costs little next to the rows that share them.
 Scalars that are broadcast would be converted at each use. So an operand that comes at run time is
-converted once, into a copy, and tiled as one of float32. Constant operands stay as they are: half
-the bytes to read.
+converted once, into a copy, and tiled as one of float32. Constant operands that vectors are loaded
+from stay as they are: half the bytes to read. Those that scalars are taken from (filters of a
+convolution) become float32 where they are packed, when the program is built.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,15 +18,18 @@ from tilewright.dlight.cpu.blocks import (
     axes_of,
     loads_of,
     sole_reduction,
+    stores_of,
     work_of,
 )
 from tilewright.dlight.cpu.dot_product import _constants
 from tilewright.dlight.cpu.nests import ReadInstead, block_named, over, replaced_nest, with_block
 from tilewright.dlight.cpu.tiled_reduction import TiledReduction
-from tilewright.ir import Cast, Var, cast, collect, uses_var
+from tilewright.ir import Cast, Expr, Mutator, Var, cast, collect, free_vars, substitute, uses_var
+from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import (
     Block,
+    Buffer,
     BufferLoad,
     BufferStore,
     PrimFunc,
@@ -32,10 +37,13 @@ from tilewright.tir import (
     decl_buffer,
     fresh_name,
 )
+from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
 from tilewright.tir.schedule import KERNELS, Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
-WIDENED_OPERAND = "widened_operand"
+WIDENED_OPERAND, WIDENED_COPY = "widened_operand", "widened_copy"
+logger = logging.getLogger("tilewright.dlight")
+
 _SMALL = ("float16", "bfloat16")
 _WIDE = "float32"
 # Uses of an element from which converting it once is worth a copy.
@@ -62,7 +70,30 @@ class WidenedOperand(ScheduleRule):
             return NotApplicable("no 16-bit operand is used many times")
         for name in names:
             sch.use_kernel("root", WIDENED_OPERAND, {"block": main.name, "operand": name})
-        return first_applied(sch, self.rules, target)
+        scalars = _constant_scalars(sch, main)
+        made = first_applied(sch, self.rules, target)
+        for name in scalars if isinstance(made, Schedule) else ():
+            try:
+                made.use_kernel("root", WIDENED_COPY, {"operand": name})
+            except ScheduleError as error:
+                # It isn't packed, and is converted where it is read.
+                logger.debug("constant operand: %s", str(error).split("\n")[0])
+        return made
+
+
+def _constant_scalars(sch: Schedule, rv: BlockRV) -> list[str]:
+    """Constants of 16 bits that are the same for neighbouring results."""
+    block = sch.get(rv)
+    constants, (store, *_) = _constants(sch.mod["main"]), stores_of(block)
+    last = free_vars(store.indices[-1]) if store.indices else set()
+    return [
+        load.buffer.name
+        for load in loads_of(block)
+        if load.buffer in constants
+        and load.buffer.dtype in _SMALL
+        and last
+        and not any(uses_var(index, last) for index in load.indices)
+    ]
 
 
 def _narrow_operands(sch: Schedule, rv: BlockRV) -> list[BufferLoad]:
@@ -114,3 +145,55 @@ def widened_operand(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
 
     made = replaced_nest(func, block, write, (copy,))
     return "the block's loops are not by themselves" if made is None else made
+
+
+@KERNELS.decorator(WIDENED_COPY)
+def widened_copy(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
+    """The function with the packed copy of an ``operand`` in float32."""
+    operand = options.get("operand")
+    copies = [
+        block
+        for block in collect(func.body, Block)
+        if block.annotations.get(LAYOUT_REWRITE)
+        and [region.buffer.name for region in block.reads] == [operand]
+        and len(block.writes) == 1
+    ]
+    if len(copies) != 1 or copies[0].writes[0].buffer.dtype not in _SMALL:
+        return f"{operand!r} is packed into {len(copies)} copies of 16-bit floats, not into one"
+    narrow = copies[0].writes[0].buffer
+    wide = decl_buffer(narrow.shape, _WIDE, narrow.name, scope=narrow.scope)
+    allocated = tuple(wide if item is narrow else item for item in func.root.alloc_buffers)
+    if wide not in allocated:
+        return f"the copy of {operand!r} is not at the root of the function"
+    root = substitute(_Widened(narrow, wide).visit(func.root), {narrow: wide})
+    made: Block = root.replace(alloc_buffers=allocated)
+    return made
+
+
+class _Widened(Mutator):
+    """Stores to another buffer what is converted, and reads from there what needn't be any more."""
+
+    def __init__(self, narrow: Buffer, wide: Buffer) -> None:
+        self.narrow, self.wide = narrow, wide
+
+    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
+        """Convert where the copy is written."""
+        made: BufferStore = self.generic_visit(node)
+        if made.buffer is not self.narrow:
+            return made
+        return BufferStore(self.wide, cast(made.value, _WIDE), made.indices)
+
+    def visit_Cast(self, node: Cast) -> Expr:
+        """Drop conversions of what is wide."""
+        load = node.value
+        if isinstance(load, BufferLoad) and load.buffer is self.narrow and node.dtype == _WIDE:
+            return BufferLoad(self.wide, tuple(self.visit(index) for index in load.indices))
+        made: Expr = self.generic_visit(node)
+        return made
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
+        """Narrow again what is used as it was."""
+        made: BufferLoad = self.generic_visit(node)
+        if made.buffer is not self.narrow:
+            return made
+        return cast(BufferLoad(self.wide, made.indices), self.narrow.dtype)
