@@ -222,10 +222,11 @@ def test_prepacking_has_no_compute_location_and_no_features(target):
     func = with_constants(conv2d(4, 14, 64), 1)
     generator = SpaceGenerator.create("post-order-apply", target)
     sketches = generator.generate_design_space(Schedule(func).mod)
-    for made, _ in prepacked(sketches):
+    for made, shape in prepacked(sketches):
         by_registers = made.has_block("conv2d_update")
-        # Panels that are transposed have loops over the lines that are read.
-        assert len(made.get_loops(made.get_block("weight_global"))) == (6 if by_registers else 5)
+        # Panels that are transposed have loops over the lines that are read; cut-off ones stay.
+        loops = 4 if shape[0] * shape[-1] != 64 else 6 if by_registers else 5
+        assert len(made.get_loops(made.get_block("weight_global"))) == loops
         stores = extract(made.mod["main"]).stores
         # Padding, the reduction's update, both write-backs; its beginning.
         assert len(stores) == (5 if by_registers else 4)
