@@ -14,8 +14,12 @@ The vectors may lie along any axis of the result:
   of a convolution), the tile goes through a small buffer, from which it is written in the result's
   order.
 
-Which axis, and the tile's size, follow from an estimate: cycles of a step (``register_tile``), what
-packing costs, and what the epilogue costs.
+- along the result's contiguous axis, reading an operand whose elements lie apart there, if many
+  rows share what is gathered from it: a strided convolution's pixels, a transposed operand's rows.
+
+Which axis, and the tile's size, follow from an estimate (``contraction_plan``). Tiles go column by
+column, so that a panel stays in the nearest cache; where the reduction is so short that writing
+takes longer, row by row.
 
 A result whose epilogue puts axes together again that were split into quotient and remainder
 (``quotient_axes``) is put together in that small buffer, so that the epilogue writes whole rows.
