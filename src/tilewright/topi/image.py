@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import Expr, call, const, dtypes, maximum, minimum
+from tilewright.ir import INDEX, Expr, call, const, dtypes, maximum, minimum
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
@@ -23,6 +23,8 @@ from tilewright.topi.utils import pair, require_ndim
 #: Ways to find the value of a pixel, and where pixels of the result lie on the image.
 RESIZE_METHODS = ("nearest_neighbor", "linear")
 RESIZE_COORDINATES = ("half_pixel", "align_corners", "asymmetric")
+RESIZE = "resize"
+"""Block annotation of what a resize computes first: ``table`` or ``rows``."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,9 @@ def _step(extent: Expr, out: int, mode: str, factor: float | None, number: str) 
 
 
 def _table(out: int, formula: Any, name: str) -> Tensor:
-    made: Tensor = compute((out,), lambda i: formula(i), name=name, tag="resize_table")
+    made: Tensor = compute(
+        (out,), lambda i: formula(i), name=name, tag="resize", attrs={RESIZE: "table"}
+    )
     return made
 
 
@@ -103,8 +107,8 @@ def _nearest(
             found = (moved + const(0.5, number)) * step
         else:
             found = moved * step + const(0.5 if mode == "align_corners" else 0.0, number)
-        nearest = cast_expr(call("floor", found), "int32")
-        return minimum(nearest, cast_expr(extent - 1, "int32"))
+        nearest = cast_expr(call("floor", found), INDEX)
+        return minimum(nearest, cast_expr(extent - 1, INDEX))
 
     rows, columns = (
         _table(size[k], lambda i, k=k: place(i, steps[k], x.shape[at + k]), f"resize_{'hw'[k]}")
@@ -129,10 +133,10 @@ def _places(out: int, extent: Expr, mode: str, step: Expr, number: str, axis: st
         middle = (moved + const(0.5, number)) * step - const(0.5, number)
         return maximum(middle, const(0.0, number))
 
-    last = cast_expr(extent - 1, "int32")
+    last = cast_expr(extent - 1, INDEX)
 
     def first(i: Expr) -> Expr:
-        return minimum(cast_expr(source(i), "int32"), last)
+        return minimum(cast_expr(source(i), INDEX), last)
 
     return _Places(
         _table(out, first, f"resize_{axis}0"),
@@ -157,7 +161,11 @@ def _linear(
 
     shape = [*x.shape[:at], size[0], *x.shape[at + 1 :]]
     stage = compute(
-        shape, lambda a, b, c, d: between_rows(a, b, c, d), name="resize_rows", tag="resize"
+        shape,
+        lambda a, b, c, d: between_rows(a, b, c, d),
+        name="resize_rows",
+        tag="resize",
+        attrs={RESIZE: "rows"},
     )
 
     def pixel(*i: Expr) -> Expr:

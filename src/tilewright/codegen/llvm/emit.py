@@ -16,6 +16,7 @@ from tilewright.codegen.llvm.binder import c_string
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec
 from tilewright.codegen.llvm.math import collect, emit_math, instruction_set
+from tilewright.codegen.llvm.near_gather import near_gather_function
 from tilewright.codegen.llvm.parallel import emit_parallel
 from tilewright.codegen.llvm.signature import Signature, kernel_symbol, make_signature
 from tilewright.codegen.llvm.streaming import NONTEMPORAL, streaming_function
@@ -54,6 +55,7 @@ class ModuleEmitter:
         self._externs: dict[str, str] = {}
         self._names: set[str] = set()
         self._streams: set[str] = set()
+        self._near_gathers: set[str] = set()
 
     # ---- shared things
 
@@ -89,6 +91,14 @@ class ModuleEmitter:
             )
             self.declare("declare void @llvm.x86.sse.sfence()")
             self.declare(f"{NONTEMPORAL} = !{{i32 1}}")
+        return symbol
+
+    def near_gather(self, element: str, windows: int) -> str:
+        """Return the symbol of a function that looks up elements within so many vectors."""
+        symbol = f'@"gather.near.{element}.{windows}"'
+        if symbol not in self._near_gathers:
+            self._near_gathers.add(symbol)
+            self.functions.append(near_gather_function(symbol, element, windows))
         return symbol
 
     def unique_name(self, base: str) -> str:

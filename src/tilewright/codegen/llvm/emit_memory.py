@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewright.codegen.llvm.emit_expr import ExprEmitter
 from tilewright.codegen.llvm.emit_masked import store_apart
+from tilewright.codegen.llvm.near_gather import LANES
 from tilewright.codegen.llvm.streaming import STREAM_BYTES
 from tilewright.codegen.llvm.tile_columns import tile_column
 from tilewright.codegen.llvm.types import (
@@ -25,6 +26,7 @@ from tilewright.ir import (
     IntImm,
     Let,
     Ramp,
+    as_int,
     contains,
     dtypes,
 )
@@ -40,6 +42,7 @@ _NEAR = 8
 
 #: An index with one of these may have another value later, or another operand stand for it.
 _may_change = contains(BufferLoad, Call, Let)
+_has_load = contains(BufferLoad)
 
 
 class MemoryEmitter(ExprEmitter):
@@ -237,6 +240,11 @@ class MemoryEmitter(ExprEmitter):
         self, buffer: Buffer, index: Expr, dtype: str, masked: tuple[str, int] | None
     ) -> str:
         lanes = dtypes.lanes_of(index.dtype)
+        size = as_int(buffer.shape[0])
+        if masked is None and lanes == LANES and size is not None and _has_load(index):
+            near = self._near_gather(buffer, index, size)
+            if near is not None:
+                return self.from_memory(near, dtype)
         addresses = self._addresses(buffer, index)
         mask = masked[0] if masked else "splat (i1 true)"
         kind = memory_type(dtype)
@@ -246,6 +254,20 @@ class MemoryEmitter(ExprEmitter):
             f"{memory_bytes(buffer.dtype)} {addresses}, <{lanes} x i1> {mask}, {kind} poison)"
         )
         return self.from_memory(self.memory_read(text, buffer.data, addresses, mask), dtype)
+
+    def _near_gather(self, buffer: Buffer, index: Expr, size: int) -> str | None:
+        """Look up places that are probably near each other; ``None`` if that is no cheaper."""
+        element, windows = memory_type(buffer.dtype), min(2, size // LANES)
+        target = self.module.target
+        wide = target.vector_bits == 512 and target.has("avx512f")
+        if not wide or element not in ("float", "i32") or not windows or size >= 1 << 31:
+            return None
+        symbol = self.module.near_gather(element, windows)
+        at = self.convert(self.visit(index), index.dtype, f"int32x{LANES}")
+        data, limit = self.visit(buffer.data), size - windows * LANES
+        kind, places = f"<{LANES} x {element}>", f"<{LANES} x i32>"
+        text = f"call {kind} {symbol}(ptr {data}, {places} {at}, i32 {limit})"
+        return str(self.memory_read(text, buffer.data, data, at))
 
     def store(self, buffer: Buffer, indices: tuple[Expr, ...], value: str, dtype: str) -> None:
         """Write a register value of ``dtype`` to a buffer."""

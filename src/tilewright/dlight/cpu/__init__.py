@@ -16,6 +16,7 @@
 - ``TiledReduction``: contractions with reuse (matmul, convolution): register tiles.
 - ``SlidingWindow``: small windows without other reuse (depthwise convolution, pooling).
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
+- ``Resize``: images of another size.
 - ``LayoutConversion``: images that lose their blocks of channels.
 - ``BlockByBlock``: anything else: every block parallel and vectorised on its own.
 """
@@ -35,6 +36,7 @@ from tilewright.dlight.cpu.int4_dot import Int4Dot
 from tilewright.dlight.cpu.layout_conversion import LayoutConversion
 from tilewright.dlight.cpu.matrix_vector import MatrixVector
 from tilewright.dlight.cpu.quotient_axes import QuotientAxes
+from tilewright.dlight.cpu.resize import Resize
 from tilewright.dlight.cpu.row_wise import RowWise
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.sorting import SortRule
@@ -55,6 +57,7 @@ __all__ = [
     "Plan",
     "PointwiseConvolution",
     "QuotientAxes",
+    "Resize",
     "RowWise",
     "SlidingWindow",
     "SortRule",
@@ -89,6 +92,7 @@ def rules() -> tuple[ScheduleRule, ...]:
         *contractions,
         SlidingWindow(),
         RowWise(),
+        Resize(),
         LayoutConversion(),
         BlockByBlock(),
     )
