@@ -50,6 +50,7 @@ _HARMLESS = ("prefetch", "assume", "access_ptr", "address_of")
 
 
 _has_effects = contains(EFFECTS)
+_may_write = contains(EFFECTS, BufferStore)
 
 
 class _Effects:
@@ -74,13 +75,15 @@ class _Effects:
                 continue
             if isinstance(item, BufferStore):
                 written.add(item.buffer.data)
+                if not _has_effects(item):
+                    continue
             elif (
                 isinstance(item, Call)
                 and item.op.effect in _IMPURE
                 and item.op.name not in _HARMLESS
             ):
                 opaque = True
-            if isinstance(item, Stmt) or _has_effects(item):
+            if _may_write(item):
                 stack.extend(item.child_nodes())
         made = self.known[stmt] = (frozenset(written), opaque)
         return made
