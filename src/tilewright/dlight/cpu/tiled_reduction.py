@@ -10,10 +10,9 @@ The vectors may lie along any axis of the result:
 - along its contiguous axis, reading an operand that is contiguous there as it is;
 - along any axis that indexes one dimension of an operand, if that operand is packed into panels
   (``operand_packing``), so that the reduction reads it from first to last. The last panel is
-  padded, so that all tiles are whole. If the axis isn't the result's contiguous one (the channels
-  of a convolution), the tile goes through a small buffer, from which it is written in the result's
-  order.
-
+  padded, so that all tiles are whole, or what is cut off gets a narrower tile under masks. If the
+  axis isn't the result's contiguous one (the channels of a convolution), the tile goes through a
+  small buffer, from which it is written in the result's order;
 - along the result's contiguous axis, reading an operand whose elements lie apart there, if many
   rows share what is gathered from it: a strided convolution's pixels, a transposed operand's rows.
 
