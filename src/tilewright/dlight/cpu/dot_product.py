@@ -32,6 +32,7 @@ from tilewright.dlight.cpu.blocks import (
     leaf_blocks,
     loads_of,
     parallelize,
+    size_of,
     stores_of,
     stride_of,
     work_of,
@@ -74,7 +75,7 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import SPATIAL, Block, Buffer, BufferLoad, PrimFunc
+from tilewright.tir import PREFETCH_DISTANCE, SPATIAL, Block, Buffer, BufferLoad, PrimFunc
 from tilewright.tir.intrin import DotProduct, dot_product_of
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
 from tilewright.tir.schedule import Schedule
@@ -91,6 +92,8 @@ _OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Sub)
 _WORTHWHILE = 8
 # Uses of an element that packing it in the call costs.
 _PACK_USES = 24
+# Bytes that panels are fetched ahead where they serve at most so many tiles.
+_AHEAD, _FEW_TILES = 16384, 16
 # What a search is offered beside the best tile comes after it.
 _AFTER_BEST = 0.999
 
@@ -619,6 +622,10 @@ def _schedule_tile(
     sch.reverse_compute_at(epilogue, at)
     init = sch.decompose_reduction(main, steps[0])
     update = sch.tensorize(neighbour, plan.dot.name)
+    near = (0, _AHEAD) if not _streams(sch, plan, target) else (_AHEAD, 0)
+    ahead = choose("dot_product.ahead", near)
+    if ahead and len(steps) == 1:
+        sch.annotate(deep, PREFETCH_DISTANCE, ahead)
     depth = len(outer)
     _in_registers(sch, sch.get_loops(update)[depth + len(steps) :])
     _in_registers(sch, sch.get_loops(init)[depth:])
@@ -630,6 +637,15 @@ def _schedule_tile(
     # A fused loop would hide that pixels of several rows of an image lie side by side.
     together = outer[:-1] if _mixes_rows(sch.get(epilogue)) else outer
     parallelize(sch, together, target, 2 * work_of(axes))
+
+
+def _streams(sch: Schedule, plan: Plan, target: Target) -> bool:
+    """Whether panels come from beyond the nearer caches, and serve few tiles each."""
+    size = size_of(plan.panel.buffer)
+    if size is None or 2 * size < target.l2_bytes:
+        return False
+    rows = 1 if plan.row is None else plan.row.extent
+    return rows is not None and rows <= _FEW_TILES * plan.tile.rows
 
 
 def _mixes_rows(epilogue: Block) -> bool:
