@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.ir import IRModule, Pass, is_const, pre_order
@@ -10,7 +11,7 @@ from tilewright.support.errors import ScheduleError, TilewrightError
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, SERIAL, For, PrimFunc
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.stmt import BlockRealize
+from tilewright.tir.stmt import BlockRealize, Stmt
 
 logger = logging.getLogger("tilewright.dlight")
 
@@ -70,10 +71,13 @@ def is_scheduled(func: PrimFunc) -> bool:
         return True
     if not isinstance(func.body, BlockRealize):
         return True  # lowered already
-    return any(
-        isinstance(item, For) and (item.kind != SERIAL or item.annotations)
-        for item in pre_order(func.body)
-    )
+    return any(item.kind != SERIAL or item.annotations for item in _loops(func))
+
+
+def _loops(func: PrimFunc) -> Iterator[For]:
+    """The loops of a function."""
+    found = pre_order(func.body, lambda node: isinstance(node, Stmt))
+    return (item for item in found if isinstance(item, For))
 
 
 def schedule_function(
@@ -111,7 +115,7 @@ def start_schedule(func: PrimFunc, *, record: bool = False, name: str = "main") 
 
     Rules that begin with the same schedule share what they find out about it.
     """
-    if any(isinstance(item, For) and is_const(item.extent, 0) for item in pre_order(func.body)):
+    if any(is_const(item.extent, 0) for item in _loops(func)):
         logger.debug("%s: stays as it is: some of its loops have no iterations", name)
         return None
     return Schedule(IRModule({"main": func}), record=record)

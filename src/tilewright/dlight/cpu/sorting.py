@@ -18,7 +18,13 @@ from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.cpu.blocks import PARALLEL_WORK
 from tilewright.dlight.cpu.sort_rows import Sorting, SortRows, SortTiles, key_bits
 from tilewright.dlight.cpu.top_k import TopK, TopKTiles
-from tilewright.ir import as_int, pre_order, structural_equal
+from tilewright.ir import (
+    annotated,
+    as_int,
+    contains,
+    pre_order,
+    structural_equal,
+)
 from tilewright.target import Target
 from tilewright.tir import Block, PrimFunc, make_root_block
 from tilewright.tir.schedule import KERNELS, Schedule
@@ -60,8 +66,13 @@ def _work(sorting: Sorting) -> int:
     return 4 * math.prod(_UNKNOWN if n is None else n for n in known)
 
 
+_has_sort = contains(annotated(SORT))
+
+
 def read_sorting(func: PrimFunc) -> Sorting | str:
     """Read buffers and options from a function; or say why it is no sort."""
+    if not _has_sort(func.body):
+        return "the function is not one sort"
     blocks = [item for item in pre_order(func.body) if isinstance(item, Block)]
     found = [item for item in blocks if SORT in item.annotations]
     if len(found) != 1 or len(blocks) != 2 or not found[0].reads:

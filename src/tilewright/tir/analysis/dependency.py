@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tilewright.ir import Call, Var, pre_order
+from tilewright.ir import (
+    EFFECTS,
+    Call,
+    Var,
+    contains,
+    pre_order,
+)
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import (
     Block,
@@ -145,9 +151,12 @@ class DependencyGraph:
         return [item for item in self.children if item in found]
 
 
+_has_effects = contains(EFFECTS)
+
+
 def has_outside_effect(block: Block) -> bool:
     """Whether a block calls something whose effects its regions can't tell."""
-    for item in pre_order(block.body):
+    for item in pre_order(block.body, _has_effects):
         if type(item) is not Call or item.op.effect != "opaque" or item.op.name in _KNOWN_EFFECTS:
             continue
         if not any(_is_pointer(part) for part in pre_order(item) if part is not item):
