@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import (
+    DEFINITIONS,
     EFFECTS,
     STRIDED,
     Add,
@@ -21,7 +22,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.script import tir as T
-from tilewright.tir import BufferStore, For, IfThenElse
+from tilewright.tir import BufferStore, For, IfThenElse, renew_definitions
 
 
 def test_classes_of_a_tree() -> None:
@@ -83,3 +84,18 @@ def test_strides_and_annotations() -> None:
     assert contains(annotated("software_pipeline_stage"))(func.body)
     assert not contains(annotated("software_pipeline_order"))(func.body)
     assert not contains(annotated("software_pipeline_stage"))(func.body.body)
+
+
+def test_definitions() -> None:
+    i = Var("i")
+    defines = contains(DEFINITIONS)
+
+    @T.prim_func
+    def func(A: T.Buffer((8,), "float32")):
+        for j in range(8):
+            A[j] = A[j] + 1.0
+
+    loop = func.body
+    assert defines(loop) and not defines(loop.body) and not defines(i + 1)
+    assert renew_definitions(loop.body) is loop.body
+    assert renew_definitions(loop).loop_var is not loop.loop_var

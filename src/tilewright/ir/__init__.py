@@ -6,7 +6,15 @@ Statements and buffers live in ``tilewright.tir``, graph functions in ``tilewrig
 from __future__ import annotations
 
 from tilewright.ir import dtype as dtypes
-from tilewright.ir.contents import EFFECTS, STRIDED, annotated, contains, content_mask, contents
+from tilewright.ir.contents import (
+    DEFINITIONS,
+    EFFECTS,
+    STRIDED,
+    annotated,
+    contains,
+    content_mask,
+    contents,
+)
 from tilewright.ir.expr import (
     EQ,
     FALSE,

@@ -3,8 +3,8 @@
 Most lowering passes have nothing to do in most programs, and most of what they would rewrite is
 unchanged since the last pass looked. So each node remembers, once somebody asks, which classes of
 nodes are found in its tree, which element types its expressions have, which annotations its
-statements, whether it calls code with effects and whether it has strided vectors. Trees never
-change, so the answer stays; a new tree asks its new nodes only.
+statements, whether it defines symbols, calls code with effects and has strided vectors. Trees
+never change, so the answer stays; a new tree asks its new nodes only.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from typing import Any
 from tilewright.ir.dtype import element_of
 from tilewright.ir.expr import Call, IntImm, Ramp
 from tilewright.ir.node import Field, Node
-from tilewright.ir.visitor import post_order
+from tilewright.ir.visitor import definition_fields, post_order
 from tilewright.support.settings import setting
 
 EFFECTS = "effects"
 """Kind of content: calls of operators that write memory or must keep their place."""
 STRIDED = "strided"
 """Kind of content: ramps whose constant stride is more than one, up or down."""
+DEFINITIONS = "definitions"
+"""Kind of content: nodes that bring variables or buffers into scope."""
 
 Kind = type[Node] | str
 
-_BITS: dict[Kind, int] = {EFFECTS: 1, STRIDED: 2}
+_BITS: dict[Kind, int] = {EFFECTS: 1, STRIDED: 2, DEFINITIONS: 4}
 #: For each class of nodes, what finds the bits of a node and leaves them there.
 _COLLECTORS: dict[type, Callable[[Any], int]] = {}
 
@@ -46,7 +48,7 @@ def content_mask(*kinds: Kind) -> int:
     """Return the bits that stand for some kinds of content.
 
     A kind is a class of nodes (without its subclasses), an element type such as ``"float16"``,
-    ``EFFECTS``, ``STRIDED``, or ``annotated(key)``.
+    ``EFFECTS``, ``STRIDED``, ``DEFINITIONS``, or ``annotated(key)``.
     """
     mask = 0
     for kind in kinds:
@@ -112,10 +114,12 @@ class _OfType(dict[Any, int]):
 
     def __init__(self, kind: type[Node]) -> None:
         super().__init__()
-        self.kind = kind
+        self.of_all = _bit(kind)
+        if definition_fields(kind) and not getattr(kind, "symbol", False):
+            self.of_all |= _BITS[DEFINITIONS]
 
     def __missing__(self, dtype: str | None) -> int:
-        found = self[dtype] = _bit(self.kind) | (0 if dtype is None else _bit(element_of(dtype)))
+        found = self[dtype] = self.of_all | (0 if dtype is None else _bit(element_of(dtype)))
         return found
 
 

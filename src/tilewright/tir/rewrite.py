@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.ir import Mutator, Var, definition_fields, pre_order, substitute
+from tilewright.ir import (
+    DEFINITIONS,
+    Mutator,
+    Var,
+    contains,
+    definition_fields,
+    pre_order,
+    substitute,
+)
 from tilewright.ir.dtype import INDEX
 from tilewright.tir.buffer import Buffer
 
@@ -83,11 +91,16 @@ class _Renewer(Mutator):
         return node.replace(params=params, buffer_map=buffer_map, body=self.visit(node.body))
 
 
+_has_definitions = contains(DEFINITIONS)
+
+
 def renew_definitions(node: Any, mapping: Mapping[Any, Any] | None = None) -> Any:
     """Copy a function, statement or expression so that it shares no definition with the original.
 
     ``mapping`` says what free variables and buffers become.
     """
+    if not mapping and not _has_definitions(node):
+        return node
     return _Renewer(mapping or {}, node).visit(node)
 
 
