@@ -67,6 +67,13 @@ def test_results_of_short_reductions_are_written_row_by_row() -> None:
     assert not first_rows(scheduled(product(128, 256, 3), SMALL.with_options(l2=1 << 20)))
 
 
+def test_threads_share_rows_where_a_few_columns_are_cut_off() -> None:
+    wide = Target("llvm -mcpu=znver4 -num-cores=2")
+    assert first_rows(scheduled(product(197, 197, 64), wide))
+    assert not first_rows(scheduled(product(197, 197, 64), wide.with_options(num_cores=1)))
+    assert not first_rows(scheduled(product(512, 1000, 512), wide))
+
+
 @pytest.mark.parametrize("cores", [1, 2, 3])
 @pytest.mark.parametrize("across", [False, True], ids=["side-by-side", "across"])
 @pytest.mark.parametrize("constant", [False, True], ids=["dynamic", "constant"])

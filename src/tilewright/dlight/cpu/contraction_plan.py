@@ -45,6 +45,11 @@ _COPY_USES, _TRANSPOSE_USES = 12, 40
 _GATHER_USES, _MOST_APART = 40, 8
 # Rows of a multiple of so many elements are transposed as they are packed.
 _LINE = 4
+# Share of the second-level cache that the operand along the vectors may take up if all of it passes
+# by each tile's rows.
+_COLUMNS_SHARE = 1 / 2
+#: Iterations of a parallel loop per core that keep cores evenly busy.
+TASKS_PER_CORE = 4
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,8 @@ def _plans_along(
     if not contiguous:
         worth *= work_of(reduce) / (work_of(reduce) + _TRANSPOSE_STEPS)
 
+    columns = vector.extent or 0
+    size = step_bytes * columns
     packable = len(moving) == 1 and _is_packable(moving[0], vector)
     parts, side_by_side = _parts_of(moving, vector), all(s == 1 for s in strides)
 
@@ -158,6 +165,8 @@ def _plans_along(
             if packed is not None and not gathered and (parts or not (constant or padded)):
                 # No panel reaches from one part into the next, none is packed cut off in the call.
                 tiles = [tile for tile in tiles if (vector.extent or 1) % tile.columns == 0]
+            if whole and contiguous and not padded and not pass_by_rows(size, target):
+                tiles = [tile for tile in tiles if not leaves_few_columns(tile, columns, target)]
             for tile in tiles[:widths]:
                 if not padded or (vector.extent or 0) % tile.columns:
                     tile = replace(tile, score=tile.score * worth)
@@ -190,6 +199,17 @@ def _plans_along(
     # The last ones win a tie.
     made += panels
     return made
+
+
+def pass_by_rows(size: int, target: Target) -> bool:
+    """Whether so many bytes of an operand stay in the cache as they pass by each tile's rows."""
+    return size <= _COLUMNS_SHARE * target.l2_bytes
+
+
+def leaves_few_columns(tile: Tile, extent: int, target: Target) -> bool:
+    """Whether columns of tiles, the last of which is cut off, are too few for all threads."""
+    few = -(-extent // tile.columns) < TASKS_PER_CORE * target.num_cores
+    return target.num_cores > 1 and few and extent % tile.columns != 0
 
 
 def _rows_of(load: BufferLoad, row: Axis | None, target: Target) -> int:

@@ -42,7 +42,13 @@ from tilewright.dlight.cpu.blocks import (
     stride_of,
     work_of,
 )
-from tilewright.dlight.cpu.contraction_plan import Plan, rank_plans
+from tilewright.dlight.cpu.contraction_plan import (
+    TASKS_PER_CORE,
+    Plan,
+    leaves_few_columns,
+    pass_by_rows,
+    rank_plans,
+)
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.image_axes import join_rows, lay_channels_close, phases_of
 from tilewright.dlight.cpu.operand_packing import (
@@ -67,9 +73,8 @@ from tilewright.tir.transform.loop_partition import KEEP_WHOLE
 
 __all__ = ["Plan", "Tile", "TiledReduction", "choose_tile", "rank_plans", "schedule_plan"]
 
-# Share of the second-level cache that the operand along the vectors may take up if all of it passes
-# by each tile's rows, and most steps of a reduction that hardly hide how results are written.
-_COLUMNS_SHARE, _SHORT = 1 / 2, 256
+# Most steps of a reduction that hardly hide how results are written.
+_SHORT = 256
 # Share of the last cache that rows may take up which pass by each panel; more of them are cut into
 # blocks of another share.
 _ROWS_SHARE, _BLOCK_SHARE = 1 / 4, 1 / 16
@@ -79,8 +84,6 @@ _COLUMNS, _VECTORS = 16, 4
 _NONE: Mapping[int, int] = {}
 # Tile widths that a search is offered, of each axis and way of packing.
 _OFFERED = 3
-# Iterations of a parallel loop per core that keep cores evenly busy.
-_TASKS_PER_CORE = 4
 
 
 class TiledReduction(ScheduleRule):
@@ -301,10 +304,14 @@ class _Tiling:
             return False
         size = dtypes.bytes_of(store.buffer.dtype)
         result = size * work_of([axis for axis in axes if not axis.is_reduce])
-        fits = size * width * reduce <= _COLUMNS_SHARE * self.target.l2_bytes
-        if not fits or plan.row.extent == plan.tile.rows:
+        if (
+            not pass_by_rows(size * width * reduce, self.target)
+            or plan.row.extent == plan.tile.rows
+        ):
             return False
-        estimate = reduce <= _SHORT and result > self.target.l2_bytes
+        short = reduce <= _SHORT and result > self.target.l2_bytes
+        # Threads share whole rows rather than tiles some of which are cut off.
+        estimate = short or (not plan.padded and leaves_few_columns(plan.tile, width, self.target))
         return choose("tiled_reduction.by_rows", (estimate, not estimate))
 
     def _row_blocks(self, row: Axis, reduce: Sequence[Axis]) -> int:
@@ -355,7 +362,7 @@ def _run_in_parallel(
     """
     if target.num_cores == 1 or work < PARALLEL_WORK:
         return loops[0], 1
-    per_core = choose("tiled_reduction.tasks", others_after(_TASKS_PER_CORE, (1, 2, 16)))
+    per_core = choose("tiled_reduction.tasks", others_after(TASKS_PER_CORE, (1, 2, 16)))
     tasks, count = 1, 0
     for loop in loops:
         extent = as_int(sch.get(loop).extent)
