@@ -12,7 +12,7 @@ from attention_reference import attention
 from tilewright import dlight, driver, te, topi
 from tilewright.dlight.cpu import FusedAttention
 from tilewright.dlight.cpu.attention import choose_kernel, read_attention
-from tilewright.ir import IRModule, assert_structural_equal, collect
+from tilewright.ir import IRModule, as_int, assert_structural_equal, collect
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, Block, For, PrimFunc
@@ -22,6 +22,8 @@ from tilewright.tir.schedule import Schedule, Trace
 
 RNG = np.random.default_rng(0)
 NATIVE = Target("native")
+DOTS = Target("llvm -mcpu=znver4 -num-cores=1")
+BFLOAT = np.dtype(ml_dtypes.bfloat16)
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -93,6 +95,13 @@ def test_prefill(shape: Any, causal: str | None) -> None:
     check(heads(*shape), causal_mask=causal)
 
 
+def test_the_code_is_short() -> None:
+    """Each tile stands there once: copies of it are what takes long to compile."""
+    func = function([(1, 2, 128, 64)] * 3)
+    loops = collect(driver.lower(scheduled(func, DOTS), DOTS)["main"].body, For)
+    assert len([item for item in loops if as_int(item.extent) == 64]) <= 5
+
+
 @pytest.mark.parametrize(
     ("shape", "causal"),
     [
@@ -158,10 +167,6 @@ def test_narrow_floats(queries: int, dtype: Any, tolerance: float) -> None:
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
     arrays = [x.astype(kind) for x in heads(1, 4, 2, queries, 75, 24)]
     check(arrays, causal_mask="BottomRight", tolerance=tolerance)
-
-
-BFLOAT = np.dtype(ml_dtypes.bfloat16)
-DOTS = Target("llvm -mcpu=znver4 -num-cores=1")
 
 
 @pytest.mark.parametrize(
@@ -435,3 +440,6 @@ def test_choice_follows_the_shape() -> None:
     assert chosen((1, 8, 512, 64), *keys)[0] == "attention_prefill"
     kernel, options = chosen((1, 8, 12, 64), *keys)
     assert kernel == "attention_prefill" and options["stacked"]
+    few = chosen((1, 2, 12, 64), *keys)[1]
+    assert few["queries"] == 16, "a vector of queries is enough"
+    assert [chosen((1, 2, n, 64), *keys)[1]["vectors"] for n in (100, 128, 66)] == [4, 4, 2]

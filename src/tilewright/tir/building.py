@@ -14,6 +14,7 @@ from tilewright.ir import TRUE, Expr, ExprLike, Ramp, Range, Var, as_expr, const
 from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import (
+    AUTO_STEP,
     PREFETCH_DISTANCE,
     SERIAL,
     SPATIAL,
@@ -29,7 +30,8 @@ from tilewright.tir.stmt import (
 class Axis(NamedTuple):
     """A loop around a block and the iteration variable that it drives.
 
-    ``ahead`` asks for memory so many bytes ahead of what the loop reads.
+    ``ahead`` asks for memory so many bytes ahead of what the loop reads. ``keep`` says that the
+    loop stays one, though what it indexes is small enough for registers.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Axis(NamedTuple):
     loop: str = SERIAL
     kind: str = SPATIAL
     ahead: int = 0
+    keep: bool = False
 
 
 def block(
@@ -67,6 +70,8 @@ def block(
     stmt: Stmt = BlockRealize(tuple(loops), TRUE, made)
     for loop, extent, axis in zip(reversed(loops), reversed(extents), reversed(axes)):
         hints = {PREFETCH_DISTANCE: axis.ahead} if axis.ahead else {}
+        if axis.keep:
+            hints[AUTO_STEP] = 0
         stmt = For(loop, const(0), extent, axis.loop, stmt, annotations=hints)
     return stmt
 

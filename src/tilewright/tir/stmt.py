@@ -34,6 +34,8 @@ UNROLLED = "unrolled"
 THREAD_BINDING = "thread_binding"
 FOR_KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD_BINDING)
 
+#: Annotation of loops and blocks: steps up to which loops are unrolled by themselves.
+AUTO_STEP = "pragma_auto_unroll_max_step"
 #: Annotation of serial loops: bytes ahead of its vector loads that memory is asked for.
 PREFETCH_DISTANCE = "tir.prefetch_distance"
 #: Annotation of blocks, and key of ``AttrStmt``: what is stored need not stay in the caches.

@@ -346,6 +346,23 @@ def main(A: T.Buffer((4, 8), "float32"), C: T.Buffer((4, 8), "float32")):
     same(mod, made, a, np.zeros((4, 8), "float32"))
 
 
+@pytest.mark.parametrize(("steps", "is_kept"), [(0, True), (16, False)])
+def test_loops_over_register_tiles_stay_where_an_annotation_says_so(steps, is_kept):
+    text = f"""
+@T.prim_func
+def main(C: T.Buffer((4,), "float32")):
+    S = T.alloc_buffer((4,), "float32")
+    for i in T.serial(4, annotations={{"pragma_auto_unroll_max_step": {steps}}}):
+        S[i] = T.float32(1)
+    for i in T.serial(4, annotations={{"pragma_auto_unroll_max_step": {steps}}}):
+        C[i] = S[i]
+"""
+    mod = transform.FlattenBuffer()(transform.LowerOpaqueBlock()(module(text)))
+    made = transform.UnrollLoop()(mod)
+    assert ("for i" in body(made)) == is_kept
+    same(mod, made, np.zeros(4, "float32"))
+
+
 def test_accumulators_leave_memory_during_the_loop():
     mod = transform.cpu_pipeline(Target("llvm -mcpu=x86-64-v3 -num-cores=1"))(module(MATMUL))
     text = body(mod)

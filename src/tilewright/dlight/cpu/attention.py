@@ -151,7 +151,7 @@ def choose_kernel(problem: Attention, target: Target) -> tuple[str, dict[str, An
         dots = has_dots(target) and DotDecodeKernel.fault(problem, tiles) is None
         return DECODE, asdict(replace(tiles, dots=dots))
     stacked = problem.group > 1 and rows is not None and rows <= 4 * lanes
-    own = _prefill_tiles(problem, target)
+    own = _prefill_tiles(problem.with_stacked(stacked), target)
     prefill_tiles = PrefillTiles(
         lanes,
         choose("attention.queries", others_after(own.queries, (4 * lanes, 8 * lanes))),
@@ -169,7 +169,10 @@ def _prefill_tiles(problem: Attention, target: Target) -> PrefillTiles:
     rows = as_int(problem.rows)
     if registers < 32:
         tiles = PrefillTiles(lanes, 4 * lanes, key_rows=4, vectors=2, value_vectors=2)
-    elif rows is not None and rows % (4 * lanes) == 0:
+    elif rows is not None and rows <= lanes:
+        tiles = PrefillTiles(lanes, lanes, vectors=1)
+    elif rows is not None and (rows - 1) % (4 * lanes) >= 2 * lanes:
+        # As many lanes of the last tile do nothing as in narrower tiles.
         tiles = PrefillTiles(lanes, 4 * lanes, key_rows=4, vectors=4)
     else:
         tiles = PrefillTiles(lanes, 4 * lanes)

@@ -320,10 +320,10 @@ class Attention:
 
         depth = Axis("d", self.value_depth, VECTORIZED)
         if not self._mixes_heads:
-            axes = [Axis("q", count), depth]
+            axes = [Axis("q", count, keep=True), depth]
             return block("write", axes, lambda q, d: write(head, first + q, q, d))
         # Loops over heads and queries, not rows: it must be plain that heads write apart.
-        axes = [Axis("g", self.group), Axis("q", self.queries), depth]
+        axes = [Axis("g", self.group, keep=True), Axis("q", self.queries, keep=True), depth]
         return block(
             "write",
             axes,

@@ -444,7 +444,7 @@ class PrefillKernel:
             # A panel of values stays in the nearest cache for all queries.
             axes = [
                 Axis("d_tile", count),
-                Axis("q_tile", ceildiv(self.row_count, const(rows))),
+                Axis("q_tile", ceildiv(self.row_count, const(rows)), keep=True),
             ]
 
             def body(

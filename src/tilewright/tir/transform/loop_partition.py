@@ -43,6 +43,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
 from tilewright.tir.stmt import (
+    AUTO_STEP,
     PARALLEL,
     SERIAL,
     UNROLLED,
@@ -58,7 +59,6 @@ from tilewright.tir.transform.base import FunctionTransform, function_analyzer, 
 from tilewright.tir.transform.effects import may_trap
 from tilewright.tir.transform.relax_tile_guards import relax_tile_guards
 from tilewright.tir.transform.simplify import StmtSimplifier
-from tilewright.tir.transform.unroll_loop import AUTO_STEP
 
 _has_branch = contains(IfThenElse)
 _CUT = (SERIAL, PARALLEL, UNROLLED)

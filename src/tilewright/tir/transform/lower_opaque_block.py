@@ -8,6 +8,7 @@ from tilewright.ir import TRUE, Expr, Mutator, Var, as_expr
 from tilewright.support.errors import LowerError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
+    AUTO_STEP,
     STREAMING_STORES,
     THREAD_BINDING,
     Allocate,
@@ -23,7 +24,6 @@ from tilewright.tir.stmt import (
 )
 from tilewright.tir.transform.base import FunctionTransform
 from tilewright.tir.transform.effects import memory_read
-from tilewright.tir.transform.unroll_loop import AUTO_STEP
 
 
 class LowerOpaqueBlock(FunctionTransform):

@@ -3,7 +3,8 @@
 Three kinds of loop are unrolled: those of kind ``unrolled``; short serial loops below a loop or
 block annotation ``pragma_auto_unroll_max_step``; and loops that index a register tile. A register
 tile is a small buffer of constant size: if all loops that index it can be unrolled, its elements
-live in registers, which is what gives tiled kernels their speed.
+live in registers, which is what gives tiled kernels their speed. A loop with that annotation stays
+if its copies would be more steps.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
 from tilewright.tir.stmt import (
+    AUTO_STEP,
     NO_OP,
     SERIAL,
     UNROLLED,
@@ -75,7 +77,6 @@ from tilewright.tir.transform.base import FunctionTransform, statements
 from tilewright.tir.transform.effects import memory_read
 from tilewright.tir.transform.fold_conditions import Bounds, decided
 
-AUTO_STEP = "pragma_auto_unroll_max_step"
 EXPLICIT = "pragma_unroll_explicit"
 
 
@@ -167,11 +168,12 @@ class _TileLoops:
             return False
         if as_int(loop.min) is None:
             return False
+        most = min(self.tile_steps, _annotated_step(loop.annotations, self.tile_steps))
         total = count_steps(loop.body)
         for outer in (loop, *self.parents[loop]):
             if outer in loops:
                 total *= as_int(outer.extent) or 1
-        return total <= self.tile_steps
+        return total <= most
 
 
 def count_steps(stmt: Any) -> int:
