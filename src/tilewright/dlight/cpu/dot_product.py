@@ -26,7 +26,6 @@ from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
     fused_epilogue,
-    has_branch,
     inline_injective,
     is_injective,
     leaf_blocks,
@@ -39,6 +38,7 @@ from tilewright.dlight.cpu.blocks import (
 )
 from tilewright.dlight.cpu.convolution import is_pointwise
 from tilewright.dlight.cpu.dot_operands import dot_operands
+from tilewright.dlight.cpu.dot_packing import constants_of, dimension_of, known_before, lay_out
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.reduction import schedule_reduction
 from tilewright.dlight.cpu.register_tile import rank_tiles
@@ -75,9 +75,8 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import PREFETCH_DISTANCE, SPATIAL, Block, Buffer, BufferLoad, PrimFunc
+from tilewright.tir import PREFETCH_DISTANCE, Block, Buffer, BufferLoad, PrimFunc
 from tilewright.tir.intrin import DotProduct, dot_product_of
-from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
@@ -203,7 +202,7 @@ def _better_unsigned(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -
     if not _is_signed(plan, target):
         return None
     many = plan.row is not None and (plan.row.extent or _WORTHWHILE) >= _WORTHWHILE
-    constant = plan.panel.buffer in _constants(sch.mod["main"])
+    constant = plan.panel.buffer in constants_of(sch.mod["main"])
     if (many or constant) and has_rows_to_sum(sch.get(main), plan.word, plan.reduce):
         return plan.panel
     return plan.word if many else None
@@ -295,8 +294,8 @@ def _reduction_axis(
         if axis.is_reduce
         and axis.extent is not None
         and axis.extent >= max(2, dot.width - 1)
-        and _dimension(a, axis) is not None
-        and _dimension(b, axis) is not None
+        and dimension_of(a, axis) is not None
+        and dimension_of(b, axis) is not None
     ]
     return max(reversed(usable), key=lambda axis: axis.extent or 0, default=None)
 
@@ -310,12 +309,6 @@ def _operations_after(func: PrimFunc, sums: Buffer) -> int:
         and all(region.buffer is not sums for region in block.writes)
     ]
     return sum(isinstance(item, _OPERATIONS) for block in readers for item in pre_order(block.body))
-
-
-def _dimension(load: BufferLoad, axis: Axis) -> int | None:
-    """The dimension of an operand that an axis is, by itself and in no other index."""
-    using = [d for d, index in enumerate(load.indices) if uses_var(index, {axis.var})]
-    return using[0] if len(using) == 1 and load.indices[using[0]] is axis.var else None
 
 
 def _uses(load: BufferLoad, axis: Axis) -> bool:
@@ -336,7 +329,7 @@ def _plans_along(
     """The best tile along an axis; all that are worth trying if a search asks."""
     if vector.is_reduce or vector.extent in (None, 1) or _uses(word, vector):
         return []
-    if _dimension(panel, vector) is None or any(as_int(e) is None for e in panel.buffer.shape):
+    if dimension_of(panel, vector) is None or any(as_int(e) is None for e in panel.buffer.shape):
         return []
     store = stores_of(block)[0]
     contiguous = stride_of(store.indices, store.buffer, vector.var) == 1
@@ -365,7 +358,7 @@ def _plans_along(
     heights = (14,) if contiguous else (14, 12, 8, 4)
     tiles = [choose_tile(row, vector, lanes, registers, most_rows=most) for most in heights]
     best = max(tiles, key=promise)
-    uses, constants = work_of(rows), _known(func)
+    uses, constants = work_of(rows), known_before(func)
     worth = 1.0 if panel.buffer in constants else uses / (uses + _PACK_USES)
     made = {(best.rows, best.columns): replace(best, score=worth * promise(best))}
     for most in range(14, 3, -2) if is_exploring() else ():
@@ -403,7 +396,8 @@ def _schedule(
     assert renewed is not None and len(renewed) == len(axes)
     row = None if plan.row is None else renewed[places[plan.row.var]]
     vector, reduce = renewed[places[plan.vector.var]], renewed[places[plan.reduce.var]]
-    copies = []
+    copies: list[BlockRV] = []
+    tile = (width, plan.tile.columns)
     by_rows = sums is not None and reads(sch, sums, plan.word.buffer)
     if sums is not None:
         copies.append(sums)
@@ -415,7 +409,7 @@ def _schedule(
         operand = _factors(sch, main)[0 if panel_first == is_panel else 1]
         along = vector if is_panel else None
         readers = 2 if sums is not None and is_panel != by_rows else 1
-        copy = _lay_out(sch, main, operand, reduce, along, readers, plan, target)
+        copy = lay_out(sch, main, operand, reduce, along, readers, tile, target)
         copies += [] if copy is None else [copy]
     if sums is not None and not by_rows:
         _schedule_sums(sch, sums, axes, plan)
@@ -454,136 +448,6 @@ def _factors(sch: Schedule, main: BlockRV) -> tuple[BufferLoad, BufferLoad]:
     found = dot_operands(sch.get(main))
     assert found is not None
     return found[1:]
-
-
-def _lay_out(
-    sch: Schedule,
-    main: BlockRV,
-    operand: BufferLoad,
-    reduce: Axis,
-    along: Axis | None,
-    readers: int,
-    plan: Plan,
-    target: Target,
-) -> BlockRV | None:
-    """Bring an operand into panels along an axis, or into words where it has none.
-
-    Returns the block that does so, if it is not there already.
-    """
-    width, columns = plan.dot.width, plan.tile.columns
-    deep = _dimension(operand, reduce)
-    assert deep is not None
-    last = operand.buffer.ndim - 1
-    is_padded = operand.buffer not in sch.mod["main"].buffers
-    if along is None and deep == last and not is_padded:
-        return None
-    copy = _copy_of(sch, main, operand, readers)
-
-    def words(indices: Sequence[Expr]) -> list[Expr]:
-        return [i // width if d == deep else i for d, i in enumerate(indices)]
-
-    wide = None if along is None else _dimension(operand, along)
-
-    def panels(*i: Expr) -> tuple[Expr, ...]:
-        assert wide is not None
-        rest = [index for d, index in enumerate(words(i)) if d != wide]
-        return (i[wide] // columns, *rest, i[wide] % columns, i[deep] % width)
-
-    # Loops first: how elements of the new layout lie is harder to see through.
-    if wide is None and deep == last:
-        schedule_injective(sch, copy, target)
-    else:
-        _schedule_copy(sch, copy, deep, wide, columns, width, target)
-    if wide is not None:
-        sch.transform_layout(copy, ("write", 0), panels)
-    elif deep != last:
-        sch.transform_layout(copy, ("write", 0), lambda *i: (*words(i), i[deep] % width))
-    if _reads_constants(sch, copy):
-        sch.annotate(copy, LAYOUT_REWRITE, True)
-    return copy
-
-
-def _schedule_copy(
-    sch: Schedule,
-    copy: BlockRV,
-    deep: int,
-    wide: int | None,
-    columns: int,
-    width: int,
-    target: Target,
-) -> None:
-    """Copy lines of the operand so that neighbours along K come to lie side by side.
-
-    Where K is the operand's last dimension they do already, and are moved together; else a line for
-    each of them is read, and all are written by turns.
-    """
-    loops = sch.get_loops(copy)
-    last = len(loops) - 1
-    work = work_of(axes_of(sch, copy) or [])
-    outer, neighbour = sch.split(loops[deep], [None, width])
-    if wide is None:
-        order = [outer if d == deep else loop for d, loop in enumerate(loops)]
-        sch.reorder(*order, neighbour)
-        if not has_branch(sch.get(copy)):  # lines follow one another here and there
-            order = [*order[: deep + 1], sch.fuse(*order[deep + 1 :])]
-        sch.vectorize(order[-1])
-        parallelize(sch, order[:-1], target, work)
-        return
-    panel, column = sch.split(loops[wide], [None, columns])
-    order = [outer if d == deep else loop for d, loop in enumerate(loops) if d != wide]
-    if deep == last:
-        order, (block, inner) = (
-            order[:-1],
-            sch.split(outer, [None, _line(sch, copy, width, target)]),
-        )
-        sch.reorder(panel, *order, block, column, inner, neighbour)
-        sch.vectorize(neighbour)
-    else:
-        sch.reorder(panel, *order, column, neighbour)
-        sch.vectorize(column)
-    parallelize(sch, [panel], target, work)
-
-
-def _line(sch: Schedule, copy: BlockRV, width: int, target: Target) -> int:
-    """Words of a cache line, or the most below that divide K."""
-    extent = as_int(sch.get(copy).iter_vars[-1].dom.extent) or width
-    words = extent // width
-    return max(size for size in range(1, target.vector_lanes(32) + 1) if words % size == 0)
-
-
-def _reads_constants(sch: Schedule, rv: BlockRV) -> bool:
-    return {region.buffer for region in sch.get(rv).reads} <= _constants(sch.mod["main"])
-
-
-def _constants(func: PrimFunc) -> set[Buffer | None]:
-    """The operands that are known before the function runs."""
-    return {func.buffer_map.get(func.params[p]) for p in layout_free_positions(func)}
-
-
-def _known(func: PrimFunc) -> set[Buffer | None]:
-    """Constants, and what is computed from them element by element."""
-    known = _constants(func)
-    for block in collect(func.body, Block):
-        reads = {region.buffer for region in block.reads}
-        plain = block.init is None and all(axis.kind == SPATIAL for axis in block.iter_vars)
-        if plain and reads and reads <= known:
-            known |= {region.buffer for region in block.writes}
-    return known
-
-
-def _copy_of(sch: Schedule, main: BlockRV, operand: BufferLoad, readers: int) -> BlockRV:
-    """The block that copies an operand for this use (of ``readers``) alone, or a new one."""
-    buffer = operand.buffer
-    for producer in sch.get_producers(main):
-        block = sch.get(producer)
-        if buffer not in [region.buffer for region in block.writes]:
-            continue
-        if is_injective(sch, producer) and len(sch.get_consumers(producer)) == readers:
-            found: BlockRV = producer
-            return found
-    buffers = [region.buffer for region in sch.get(main).reads]
-    copy: BlockRV = sch.cache_read(main, buffers.index(buffer), "global")
-    return copy
 
 
 def _schedule_tile(

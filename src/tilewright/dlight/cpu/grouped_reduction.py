@@ -26,7 +26,7 @@ from tilewright.dlight.cpu.blocks import (
     stride_of,
     work_of,
 )
-from tilewright.dlight.cpu.dot_product import _constants
+from tilewright.dlight.cpu.dot_packing import constants_of
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.reduction import schedule_reduction
 from tilewright.dlight.cpu.register_tile import Tile, rank_tiles
@@ -126,7 +126,7 @@ def _choose_plan(
 
 def _is_contiguous(sch: Schedule, rv: BlockRV, axis: Axis) -> bool:
     """Whether neighbours along an axis lie side by side, or can be packed so beforehand."""
-    constants = _constants(sch.mod["main"])
+    constants = constants_of(sch.mod["main"])
     for load in loads_of(sch.get(rv)):
         packed = load.buffer in constants and any(index is axis.var for index in load.indices)
         if not packed and stride_of(load.indices, load.buffer, axis.var) not in (0, 1):
@@ -166,7 +166,7 @@ def _as_vars(index: Expr) -> set[Var]:
 
 def _constant_copy(sch: Schedule, rv: BlockRV, load: BufferLoad) -> BlockRV | None:
     """The block that makes a copy of an operand when the program is built, if it is constant."""
-    constants = _constants(sch.mod["main"])
+    constants = constants_of(sch.mod["main"])
     if load.buffer in constants:
         buffers = [region.buffer for region in sch.get(rv).reads]
         copy: BlockRV = sch.cache_read(rv, buffers.index(load.buffer), "global")

@@ -21,7 +21,7 @@ from tilewright.dlight.cpu.blocks import (
     stores_of,
     work_of,
 )
-from tilewright.dlight.cpu.dot_product import _constants
+from tilewright.dlight.cpu.dot_packing import constants_of
 from tilewright.dlight.cpu.nests import ReadInstead, block_named, over, replaced_nest, with_block
 from tilewright.dlight.cpu.tiled_reduction import TiledReduction
 from tilewright.ir import Cast, Expr, Mutator, Var, cast, collect, free_vars, substitute, uses_var
@@ -72,7 +72,9 @@ class WidenedOperand(ScheduleRule):
             sch.use_kernel("root", WIDENED_OPERAND, {"block": main.name, "operand": name})
         scalars = _constant_scalars(sch, main)
         made = first_applied(sch, self.rules, target)
-        for name in scalars if isinstance(made, Schedule) else ():
+        if isinstance(made, NotApplicable):
+            return made
+        for name in scalars:
             try:
                 made.use_kernel("root", WIDENED_COPY, {"operand": name})
             except ScheduleError as error:
@@ -84,8 +86,8 @@ class WidenedOperand(ScheduleRule):
 def _constant_scalars(sch: Schedule, rv: BlockRV) -> list[str]:
     """Constants of 16 bits that are the same for neighbouring results."""
     block = sch.get(rv)
-    constants, (store, *_) = _constants(sch.mod["main"]), stores_of(block)
-    last = free_vars(store.indices[-1]) if store.indices else set()
+    constants, (store, *_) = constants_of(sch.mod["main"]), stores_of(block)
+    last = set(free_vars(store.indices[-1])) if store.indices else set()
     return [
         load.buffer.name
         for load in loads_of(block)
@@ -99,7 +101,7 @@ def _constant_scalars(sch: Schedule, rv: BlockRV) -> list[str]:
 def _narrow_operands(sch: Schedule, rv: BlockRV) -> list[BufferLoad]:
     """Operands that are converted wherever they are read, and change from call to call."""
     block, axes = sch.get(rv), axes_of(sch, rv) or []
-    constants = _constants(sch.mod["main"])
+    constants = constants_of(sch.mod["main"])
     casts = collect(block.body, Cast)
     found = []
     for load in loads_of(block):
