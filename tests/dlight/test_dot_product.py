@@ -15,7 +15,7 @@ from tilewright.dlight.cpu import DotProductTile
 from tilewright.ir import IRModule, maximum, minimum, structural_equal
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import PrimFunc
+from tilewright.tir import PREFETCH_DISTANCE, PrimFunc
 from tilewright.tir.interpreter import run
 from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
 from tilewright.tir.op import nearbyint
@@ -206,6 +206,13 @@ def test_signed_operands_become_unsigned_once(shape: tuple[int, int, int], const
     out = np.zeros((m, n), "int32")
     call(made, x, w, out)
     assert (out == 128 * 128 * k).all()
+
+
+@pytest.mark.parametrize(("rows", "columns", "fetched"), [(4, 2048, True), (4, 64, False)])
+def test_panels_from_afar_are_fetched_ahead(rows: int, columns: int, fetched: bool) -> None:
+    func = scheduled(matmul(rows, columns, 1024, "uint8", "int8", constant=True))
+    assert (PREFETCH_DISTANCE in func.script()) == fetched
+    check_matmul(func, rows, columns, 1024, "uint8", "int8")
 
 
 @pytest.mark.parametrize(("a", "b"), PAIRS)
