@@ -9,7 +9,6 @@ Mutators return the same object when nothing changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from tilewright.ir.expr import Expr, Var
@@ -157,14 +156,19 @@ def free_vars(expr: Node) -> list[Var]:
     return [var for var in found if var not in defined]
 
 
-@cache
 def definition_fields(kind: type[Node]) -> tuple[tuple[str, bool], ...]:
     """Return the fields in which nodes of a class define symbols, and which hold a single one."""
-    return tuple(
-        (field.name, field.role == "definition")
-        for field in kind.fields
-        if field.role in ("definition", "definitions")
-    )
+    found = _DEFINITIONS.get(kind)
+    if found is None:
+        found = _DEFINITIONS[kind] = tuple(
+            (field.name, field.role == "definition")
+            for field in kind.fields
+            if field.role in ("definition", "definitions")
+        )
+    return found
+
+
+_DEFINITIONS: dict[type, tuple[tuple[str, bool], ...]] = {}
 
 
 def uses_var(node: Node, variables: Callable[[Var], bool] | Mapping[Var, Any] | set[Var]) -> bool:

@@ -271,13 +271,16 @@ def _slack(condition: Any) -> Expr | None:
 def _assume(body: Stmt, known: set[int]) -> Stmt:
     """Replace conditions (by identity) by true."""
 
-    def rewrite(node: Any) -> Any:
+    def decided(node: Any) -> Any:
         if id(node) in known:
             return TRUE
         if type(node) is And:
-            return and_(rewrite_top_down(node.a, rewrite), rewrite_top_down(node.b, rewrite))
+            return and_(rewrite_top_down(node.a, decided), rewrite_top_down(node.b, decided))
+        return None
+
+    def rewrite(node: Any) -> Any:
         if type(node) is IfThenElse:
-            condition = rewrite_top_down(node.condition, rewrite)
+            condition = rewrite_top_down(node.condition, decided)
             then_case = rewrite_top_down(node.then_case, rewrite)
             if isinstance(condition, IntImm) and condition.value:
                 return then_case
@@ -285,7 +288,8 @@ def _assume(body: Stmt, known: set[int]) -> Stmt:
             if other is not None:
                 other = rewrite_top_down(other, rewrite)
             return IfThenElse(condition, then_case, other)
-        return None
+        # Only branches of statements have known conditions.
+        return None if isinstance(node, Stmt) and _has_branch(node) else node
 
     made: Stmt = rewrite_top_down(body, rewrite)
     return made
