@@ -81,6 +81,7 @@ from tilewright.topi.reduction import (
     sum,
     variance,
 )
+from tilewright.topi.scan import cumprod, cumsum
 from tilewright.topi.sort import argsort, sort, topk
 from tilewright.topi.transform import (
     arange,

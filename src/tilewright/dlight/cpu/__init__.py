@@ -4,6 +4,7 @@
 - ``SortRule``: sorting and the first few of rows: networks of vector minima and maxima.
 - ``Winograd``: the stages of Winograd convolutions, fused over groups of tiles. It comes before the
   rules that inline: transforms of transforms are large formulas.
+- ``Scan``: running sums and products: rows in parallel.
 - ``DotProductTile``: contractions of int8, int16, bf16 operands: dot instructions, register tiles.
 - ``Int4Dot``: products with 4-bit weights, by dot instructions for bytes.
 - ``GroupedReduction``: sums of scaled sums (weights quantised by groups).
@@ -38,6 +39,7 @@ from tilewright.dlight.cpu.matrix_vector import MatrixVector
 from tilewright.dlight.cpu.quotient_axes import QuotientAxes
 from tilewright.dlight.cpu.resize import Resize
 from tilewright.dlight.cpu.row_wise import RowWise
+from tilewright.dlight.cpu.scan import Scan
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.sorting import SortRule
 from tilewright.dlight.cpu.tiled_reduction import Plan, TiledReduction, rank_plans, schedule_plan
@@ -59,6 +61,7 @@ __all__ = [
     "QuotientAxes",
     "Resize",
     "RowWise",
+    "Scan",
     "SlidingWindow",
     "SortRule",
     "TiledReduction",
@@ -84,6 +87,7 @@ def rules() -> tuple[ScheduleRule, ...]:
     return (
         FusedAttention(),
         SortRule(),
+        Scan(),
         Winograd(),
         DotProductTile(),
         Int4Dot(),

@@ -59,6 +59,7 @@ from tilewright.relax.ops.reduce import (
     sum,
     variance,
 )
+from tilewright.relax.ops.scan import cumprod, cumsum
 from tilewright.relax.ops.sort import argsort, sort, topk
 from tilewright.relax.ops.unary import (
     abs,
@@ -98,13 +99,14 @@ from tilewright.relax.registry import OPERATORS, RelaxOp, get_op, operator
 __all__ = [
     "OPERATORS", "RelaxOp", "abs", "acos", "add", "all", "any", "arange", "argmax", "argmin",
     "argsort", "asin", "astype", "atan", "broadcast_to", "call_dps", "call_tir", "ceil", "clip",
-    "concat", "cos", "cosh", "divide", "equal", "erf", "exp", "exp2", "expand_dims", "flatten",
-    "flip", "floor", "floor_divide", "floor_mod", "full", "full_like", "gather_elements", "get_op",
-    "greater", "greater_equal", "image", "isnan", "layout_transform", "less", "less_equal",
-    "linear", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "matmul", "max",
-    "maximum", "mean", "min", "minimum", "multiply", "negative", "nn", "not_equal", "ones",
-    "ones_like", "operator", "permute_dims", "power", "prod", "reciprocal", "repeat", "reshape",
-    "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sort", "split", "sqrt", "square",
-    "squeeze", "stack", "std", "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tile",
-    "topk", "tril", "triu", "trunc", "variance", "where", "zeros", "zeros_like",
+    "concat", "cos", "cosh", "cumprod", "cumsum", "divide", "equal", "erf", "exp", "exp2",
+    "expand_dims", "flatten", "flip", "floor", "floor_divide", "floor_mod", "full", "full_like",
+    "gather_elements", "get_op", "greater", "greater_equal", "image", "isnan", "layout_transform",
+    "less", "less_equal", "linear", "log", "log1p", "log2", "logical_and", "logical_not",
+    "logical_or", "matmul", "max", "maximum", "mean", "min", "minimum", "multiply", "negative",
+    "nn", "not_equal", "ones", "ones_like", "operator", "permute_dims", "power", "prod",
+    "reciprocal", "repeat", "reshape", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sort",
+    "split", "sqrt", "square", "squeeze", "stack", "std", "strided_slice", "subtract", "sum",
+    "take", "tan", "tanh", "tile", "topk", "tril", "triu", "trunc", "variance", "where", "zeros",
+    "zeros_like",
 ]  # fmt: skip

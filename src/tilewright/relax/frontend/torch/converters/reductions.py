@@ -45,6 +45,18 @@ for _function, _names in _REDUCTIONS.items():
         CONVERTERS.register(_name, _reduction(_function))
 
 
+@converts("aten.cumsum.default")
+def _cumsum(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> Any:
+    x = ctx.cast(x, ctx.dtype)
+    return op.cumsum(x, ctx.axis(dim, x.ndim)) if x.ndim else x
+
+
+@converts("aten.cumprod.default")
+def _cumprod(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> Any:
+    x = ctx.cast(x, ctx.dtype)
+    return op.cumprod(x, ctx.axis(dim, x.ndim)) if x.ndim else x
+
+
 @converts("aten.prod.default")
 def _prod(ctx: Context, x: RelaxExpr, dtype: Any = None) -> Any:
     return op.prod(ctx.cast(x, ctx.dtype))

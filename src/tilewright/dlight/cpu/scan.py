@@ -1,0 +1,29 @@
+"""Running sums and products: rows in parallel."""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.cpu.blocks import leaf_blocks, parallelize
+from tilewright.ir import as_int
+from tilewright.target import Target
+from tilewright.tir.schedule import Schedule
+from tilewright.topi.scan import SCAN
+
+# An extent that isn't known counts as that much.
+_UNKNOWN = 64
+
+
+class Scan(ScheduleRule):
+    """Applies to functions that are one scan."""
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Share rows among threads."""
+        blocks = leaf_blocks(sch)
+        if len(blocks) != 1 or SCAN not in sch.get(blocks[0]).annotations:
+            return NotApplicable("the function is not one scan")
+        shape = sch.mod["main"].buffers[0].shape
+        work = math.prod(_UNKNOWN if (n := as_int(extent)) is None else n for extent in shape)
+        parallelize(sch, sch.get_loops(blocks[0]), target, work)
+        return sch
