@@ -118,7 +118,7 @@ def _nearest(
     def pixel(*i: Expr) -> Expr:
         return x(*i[:at], rows(i[at]), columns(i[at + 1]), *i[at + 2 :])
 
-    shape = (*x.shape[:at], *size, *x.shape[at + 2 :])
+    shape = [*x.shape[:at], *map(const, size), *x.shape[at + 2 :]]
     made: Tensor = compute(
         shape, lambda a, b, c, d: pixel(a, b, c, d), name="resize2d", tag="resize"
     )
@@ -159,7 +159,7 @@ def _linear(
         a, b = (x(*i[:at], t(i[at]), *i[at + 1 :]) for t in (rows.first, rows.second))
         return mixed(a, b, rows.part(i[at]))
 
-    shape = [*x.shape[:at], size[0], *x.shape[at + 1 :]]
+    shape = [*x.shape[:at], const(size[0]), *x.shape[at + 1 :]]
     stage = compute(
         shape,
         lambda a, b, c, d: between_rows(a, b, c, d),

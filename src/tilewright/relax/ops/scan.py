@@ -24,8 +24,8 @@ def _along_rows(call: RelaxCall) -> RelaxExpr | None:
     order = [n for n in range(ndim) if n != axis] + [axis]
     back = [order.index(n) for n in range(ndim)]
     turned: Any = permute_dims(x, order)
-    scanned: Any = get_op(call.op.name)(turned, ndim - 1, call.attrs["dtype"])
-    made: RelaxExpr = permute_dims(scanned, back)
+    scan: Any = cumsum if call.op is get_op("cumsum") else cumprod
+    made: RelaxExpr = permute_dims(scan(turned, ndim - 1, call.attrs["dtype"]), back)
     return made
 
 
