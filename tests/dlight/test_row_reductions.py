@@ -89,6 +89,16 @@ def test_the_whole_of_a_row_runs_in_parallel() -> None:
     assert isinstance(outermost, For) and outermost.kind == "parallel"
 
 
+@pytest.mark.parametrize(("shape", "axes"), [((33, 77, 129), [2]), ((8, 64, 7, 7), [2, 3])])
+def test_threads_share_rows_of_several_axes(shape: tuple[int, ...], axes: list[int]) -> None:
+    func = reduction("sum", shape, axes, "float32")
+    outermost = scheduled(func, cores=2)["main"].root.body
+    assert isinstance(outermost, For) and outermost.kind == "parallel"
+    x = numbers(shape, "float32")
+    expected = x.astype("f8").sum(tuple(axes))
+    np.testing.assert_allclose(compiled(func, x, cores=2), expected, rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["sum", "max"])
 def test_threads_share_the_elements_of_one_result(kind: str) -> None:
     func = reduction(kind, (512, 1100), [0, 1], "float32")

@@ -230,6 +230,21 @@ def test_decomposed_reduction_may_be_parallel_and_vectorized():
 # ---- annotations and scopes ---------------------------------------------------------------------
 
 
+def test_a_fused_loop_of_tails_that_are_reduced_apart_may_be_parallel():
+    before = matmul()
+    sch = Schedule(before, check=True)
+    *_, k = sch.get_loops("C")
+    _, lane = sch.split(k, [None, 4])
+    partial = sch.rfactor(lane, 2)
+    outer = sch.get_loops(partial)[:2]
+    sch.reverse_compute_at("C", outer[1])
+    sch.decompose_reduction(partial, sch.get_loops(partial)[2])
+    fused = sch.fuse(*outer)
+    sch.parallel(fused)
+    assert sch.get(fused).kind == "parallel"
+    check(sch, before)
+
+
 def test_annotate_and_unannotate():
     before = matmul()
     sch = Schedule(before)

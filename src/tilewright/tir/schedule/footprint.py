@@ -398,9 +398,27 @@ def apart(
                 [_at(box, side[2], values) for box in found]
                 for found, side, values in ((mine, first, left), (theirs, second, right))
             ]
-            if not all(disjoint(a, b, known) for a in renamed[0] for b in renamed[1]):
+            pairs = [(a, b) for a in renamed[0] for b in renamed[1]]
+            if not all(disjoint(a, b, known) or _differ(a, b, buffer, known) for a, b in pairs):
                 return False
     return True
+
+
+def _differ(a: list[Range], b: list[Range], buffer: Buffer, known: Analyzer) -> bool:
+    """Whether two boxes surely differ in their leading dimensions, counted through.
+
+    Quotient and remainder of a fused loop need not differ each, but both together do. The same
+    indices are the same number, so boxes whose numbers differ have no element in common.
+    """
+    mine: Expr = const(0)
+    theirs: Expr = const(0)
+    for x, y, extent in zip(a, b, buffer.shape):
+        mine, theirs = mine * extent + x.min, theirs * extent + y.min
+        if not (is_const(x.extent, 1) and is_const(y.extent, 1)):
+            return known.can_prove_ge(theirs - mine, x.extent) or known.can_prove_ge(
+                mine - theirs, y.extent
+            )
+    return known.can_prove_ge(mine - theirs, 1) or known.can_prove_ge(theirs - mine, 1)
 
 
 def _at(box: list[Range], loops: Sequence[For], values: Sequence[Expr]) -> list[Range]:
