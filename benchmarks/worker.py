@@ -97,6 +97,7 @@ def _prepare_model(way: str, name: str, threads: int, work_dir: str) -> tuple[Ca
     from tilewright.ir import PassContext
     from tilewright.meta_schedule.database import JSONDatabase
     from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
+    from tilewright.relax.tuning import to_tensor_functions
     from tilewright.runtime import set_num_threads
     from tilewright.target import Target
 
@@ -104,12 +105,12 @@ def _prepare_model(way: str, name: str, threads: int, work_dir: str) -> tuple[Ca
     set_num_threads(threads)
     mod, model, inputs = imported_model(name)
     start = time.perf_counter()
+    database = JSONDatabase(work_dir=work_dir) if way == "tuned" else None
     with PassContext(config={"relax.conv_layout": "NCHW" if way == "plain" else "auto"}):
-        mod = relax.get_pipeline("zero", target)(mod)
-    if way == "tuned":
-        mod = MetaScheduleApplyDatabase(
-            database=JSONDatabase(work_dir=work_dir), target=target, enable_warning=True
-        )(mod)
+        mod = to_tensor_functions(mod, target, database=database)
+    if database is not None:
+        apply = MetaScheduleApplyDatabase(database=database, target=target, enable_warning=True)
+        mod = apply(mod)
     executable = relax.build(mod, target, schedule=None if way == "none" else "default")
     seconds = time.perf_counter() - start
     with torch.no_grad():
