@@ -17,7 +17,18 @@ from tilewright.arith import (
     int_set,
     region_bound,
 )
-from tilewright.ir import TRUE, Range, Var, and_, ceildiv, expr_equal, minimum, select
+from tilewright.ir import (
+    TRUE,
+    Range,
+    Var,
+    and_,
+    ceildiv,
+    const,
+    expr_equal,
+    maximum,
+    minimum,
+    select,
+)
 from tilewright.tir import decl_buffer
 
 i, j, k, n, m = (Var(name) for name in "i j k n m".split())
@@ -138,3 +149,15 @@ def test_clip_bounds():
     assert detect_clip_bound(x * n < 3, [x]) is None
     (free,) = detect_clip_bound(TRUE, [x])
     assert free == (None, None)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_indices_from_memory_have_no_ends(dtype: str) -> None:
+    table = decl_buffer((9,), dtype, "I")
+    one = const(1, dtype)
+    for index in (table[i], table[i] * 2, maximum(table[i], table[i + 1]) + 1):
+        assert int_set(index, {i: rng(8)}).max is POS_INF
+        (found,) = region_bound([Range(index, one)], {i: rng(8)})
+        assert isinstance(found, IntervalSet) and found.max is POS_INF
+    (found,) = region_bound([Range(maximum(table[i], 3), one)], {i: rng(8)})
+    assert isinstance(found, IntervalSet) and evaluate(found.min, {}) == 3

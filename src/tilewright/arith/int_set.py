@@ -13,7 +13,14 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.bounds import NEG_INF, POS_INF
-from tilewright.arith.intervals import IntervalSet, Relaxer, bind_domain, interval_of, narrow
+from tilewright.arith.intervals import (
+    IntervalSet,
+    Relaxer,
+    bind_domain,
+    interval_of,
+    narrow,
+    unless_limit,
+)
 from tilewright.arith.iter_map import detect_iter_map
 from tilewright.arith.polynomial import MAX, MIN, Poly, poly_add, poly_sub
 from tilewright.ir import TRUE, Expr, IntImm, Range, Var, uses_var
@@ -115,6 +122,7 @@ def _bound_one(relaxer: Relaxer, item: Range, facts: Sequence[Poly]) -> Range | 
             high = above if high is None else canonical.minmax(MIN, high, above, dtype)
         if relaxer.free(below):
             low = below if low is None else canonical.minmax(MAX, low, below, dtype)
+    low, high = unless_limit(low, dtype), unless_limit(high, dtype)
     if low is None or high is None:
         return IntervalSet(
             NEG_INF if low is None else analyzer.from_poly(low, dtype),

@@ -27,6 +27,7 @@ from tilewright.arith.polynomial import (
     poly_sub,
 )
 from tilewright.ir import Call, Expr, Range, Select, Var, as_expr, pre_order
+from tilewright.ir.dtype import integer_limits
 
 if TYPE_CHECKING:
     from tilewright.arith.analyzer import Analyzer
@@ -335,8 +336,18 @@ def interval_of(relaxer: Relaxer, expr: Expr) -> IntervalSet:
     """Return the interval that ``expr`` covers over a relaxer's domain."""
     known = relaxer.analyzer
     poly = known._canonical.merged(known.poly(expr))
-    low, high = relaxer.end(poly, False), relaxer.end(poly, True)
+    low = unless_limit(relaxer.end(poly, False), expr.dtype)
+    high = unless_limit(relaxer.end(poly, True), expr.dtype)
     return IntervalSet(
         NEG_INF if low is None else known.from_poly(low, expr.dtype),
         POS_INF if high is None else known.from_poly(high, expr.dtype),
     )
+
+
+def unless_limit(end: Poly | None, dtype: str) -> Poly | None:
+    """An end, or ``None`` for one at a limit of the dtype or beyond, as of indices from memory."""
+    constant = None if end is None else constant_of(end)
+    if constant is None:
+        return end
+    low, high = integer_limits(dtype)
+    return end if low < constant < high else None
