@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
+import numpy as np
 import pytest
 
 from tilewright.codegen.llvm import jit
@@ -121,3 +122,32 @@ out:
     ours = jit.assembly(text, triple=target[0], cpu=target[1], features=target[2])
     assert ours.count("imul") > before.count("imul")
     assert others() == before
+
+
+BY_THREES = [i for start in range(0, 24, 3) for i in (start + 2, start + 1, start)]
+
+
+@pytest.mark.parametrize(
+    ("count", "element", "order"),
+    [(24, "int32", BY_THREES), (12, "int64", [6, 5, 4, 3, 10, 9, 8, 7, 11])],
+)
+@pytest.mark.parametrize("passes", ["none", "fast"])
+def test_elements_of_odd_vectors_are_stored_in_any_order(
+    count: int, element: str, order: list[int], passes: str
+) -> None:
+    kind = element.replace("int", "i")
+    lines = [f"%c = load <{count} x {kind}>, ptr %a", f"%r = add <{count} x {kind}> %c, %c"]
+    for i in order:
+        lines += [
+            f"%e{i} = extractelement <{count} x {kind}> %r, i32 {i}",
+            f"%g{i} = getelementptr {kind}, ptr %o, i64 {i}",
+            f"store {kind} %e{i}, ptr %g{i}",
+        ]
+    body = "\n".join(lines)
+    text = f"define void @twice(ptr %a, ptr %o) {{\n{body}\nret void\n}}"
+    given = np.arange(64, dtype=element)
+    made = np.zeros_like(given)
+    library = Library([jit.compile_ll(text, passes=passes)], ["twice"])
+    twice = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.addresses["twice"])
+    twice(given.ctypes.data, made.ctypes.data)
+    np.testing.assert_array_equal(made[order], 2 * given[order])

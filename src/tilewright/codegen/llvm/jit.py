@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -33,6 +33,12 @@ _FAST_PASSES = {
     "simplify_cfg": "function(simplifycfg)",
     "dead_code_elimination": "function(dce)",
 }
+# Where LLVM 22 computes something wrong: it may join stores of single elements of a vector into one
+# of other elements, if the vector's length is neither a power of two nor a multiple of a register's
+# (24 x i32 with AVX-512) and they are stored in another order than they lie.
+_FAULTS = {"combiner-store-merging": ("false", "true")}
+# Strength reduction takes a sixth of the code generator's time, and addresses come reduced.
+_FAST_SWITCHES = {"disable-lsr": ("true", "false")}
 # Combining instructions is the dearest of these. It finds nothing to do among the loads, sums and
 # shuffles that most kernels consist of, but much where conditions and bits are computed: it runs if
 # there are more than a few instructions of this kind.
@@ -227,23 +233,26 @@ def _optimize(module: Any, machine: Any, passes: str, text: str) -> None:
     manager.run(module, builder)
 
 
-@contextmanager
-def _without_strength_reduction(passes: str) -> Iterator[None]:
-    """Generate code without LLVM's loop strength reduction, for our own short pipeline.
+def _switches(passes: str) -> Mapping[str, tuple[str, str]]:
+    """The switches of LLVM for generating code: what they are set to, and put back to."""
+    return _FAULTS if passes in _LEVELS else {**_FAULTS, **_FAST_SWITCHES}
 
-    It takes a sixth of the code generator's time, and kernels come with their addresses strength
-    reduced. LLVM has a switch of the process for it, so it is put back at once; whoever else
-    compiles at this very moment, in another thread, gets slightly different code.
+
+@contextmanager
+def _switched(passes: str) -> Iterator[None]:
+    """Set llvmlite's LLVM for generating code.
+
+    Switches are of the process, so they are put back at once; whoever else compiles at this very
+    moment, in another thread, gets slightly different code.
     """
-    if passes in _LEVELS:
-        yield
-        return
-    llvm = _llvm()
-    llvm.set_option("tilewright", "-disable-lsr=true")
+    llvm, switches = _llvm(), _switches(passes)
+    for name, (value, _) in switches.items():
+        llvm.set_option("tilewright", f"-{name}={value}")
     try:
         yield
     finally:
-        llvm.set_option("tilewright", "-disable-lsr=false")
+        for name, (_, value) in switches.items():
+            llvm.set_option("tilewright", f"-{name}={value}")
 
 
 def _prepare(
@@ -281,7 +290,7 @@ def _compile(
         module, machine = _prepare(text, triple, cpu, features, passes)
         if output == "ll":
             return str(module).encode()
-        with _without_strength_reduction(passes):
+        with _switched(passes):
             if output == "assembly":
                 return str(machine.emit_assembly(module)).encode()
             return bytes(machine.emit_object(module))
@@ -306,7 +315,7 @@ def _compile_shared(
             pipeline,
             output=output,
             vectorizes=passes == "O3",
-            strength_reduction=passes in _LEVELS,
+            switches=_switches(passes),
         )
     except RefusedText as error:
         parse(text)  # says the same, and shows the line

@@ -9,7 +9,7 @@ passes, same version, in a fraction of the time.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -99,12 +99,13 @@ class SharedLLVM:
         *,
         output: str,
         vectorizes: bool = False,
-        strength_reduction: bool = True,
+        switches: Mapping[str, tuple[str, str]] | None = None,
     ) -> bytes:
         """Compile a module for ``machine`` (triple, CPU, features) at a level from 0 to 3.
 
         ``pipeline`` names passes as LLVM's ``opt`` takes them. ``output`` is ``"object"``,
-        ``"assembly"``, or ``"ll"`` for the module's text after the passes.
+        ``"assembly"``, or ``"ll"`` for the module's text after the passes. ``switches`` of the
+        library are set while code is generated: to their first value, and back to their second.
         """
         target, layout = self._machine(*machine, level)
         with self._parsed(text) as module:
@@ -114,13 +115,13 @@ class SharedLLVM:
                 self._run(module, target, pipeline, vectorizes)
             if output == "ll":
                 return self._message(self._call["PrintModuleToString"](module))
-            if strength_reduction:
-                return self._emitted(module, target, output)
-            self._set_option("-disable-lsr=true")
+            for name, (value, _) in (switches or {}).items():
+                self._set_option(f"-{name}={value}")
             try:
                 return self._emitted(module, target, output)
             finally:
-                self._set_option("-disable-lsr=false")
+                for name, (_, value) in (switches or {}).items():
+                    self._set_option(f"-{name}={value}")
 
     @contextmanager
     def _parsed(self, text: str) -> Iterator[Any]:
