@@ -74,6 +74,33 @@ def test_kinds_with_reasons():
     assert kinds(func, "total") == ("it is a reduction with init", "", "")
 
 
+@pytest.mark.parametrize(
+    ("init", "value", "why"),
+    [
+        ("T.float32(0)", "A[vi, vj]", ""),
+        ("B[vi, 0]", "A[vi, vj]", ""),
+        ("B[vi + 1, 0]", "A[vi, vj]", "it reads elements of 'B' that it doesn't combine into"),
+        (
+            "T.float32(0)",
+            "A[vi, vj] * B[vi, 1]",
+            "it reads elements of 'B' that it doesn't combine into",
+        ),
+    ],
+)
+def test_reductions_read_of_their_own_what_they_combine_into(init: str, value: str, why: str):
+    func = function(
+        f"""
+    for i, j in T.grid(15, 16):
+        with T.block("sum"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                B[vi, 0] = {init}
+            B[vi, 0] = B[vi, 0] + {value}
+"""
+    )
+    assert kinds(func, "sum")[1] == why
+
+
 def test_a_block_that_updates():
     func = function(
         """

@@ -4,7 +4,7 @@
   all iteration variables are spatial, nobody else in the scope writes its outputs, and it doesn't
   read them.
 - A *reduction* block has ``init`` and combines values over its reduce iteration variables, which
-  don't take part in the indices it writes.
+  don't take part in the indices it writes. Of what it writes it reads only what it combines into.
 - An *update* block is what is left of a reduction after ``init`` went into a block of its own.
 - Everything else is *opaque*: only rewrites that keep the order of its instances may touch it.
 
@@ -39,6 +39,7 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.tir.analysis.dependency import DependencyGraph, block_dependencies
+from tilewright.tir.analysis.regions import covers_box, same_box
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import OPAQUE, REDUCE, SPATIAL, Block, BlockRealize, BufferStore, LetStmt
 
@@ -88,7 +89,8 @@ def _find_facts(block: Block) -> BlockFacts:
     if why:
         return BlockFacts(OPAQUE, why, has_reduce)
     if block.init is not None:
-        return BlockFacts(REDUCTION, "", has_reduce)
+        why = _reads_of_others(block)
+        return BlockFacts(OPAQUE if why else REDUCTION, why, has_reduce)
     if not has_reduce and not read & written:
         return BlockFacts(COMPLETE, "", has_reduce)
     if _updates_in_place(block) or _opaque_update(block):
@@ -96,6 +98,16 @@ def _find_facts(block: Block) -> BlockFacts:
     if has_reduce:
         return BlockFacts(OPAQUE, "it reduces without init", has_reduce)
     return BlockFacts(OPAQUE, "it reads what it writes", has_reduce)
+
+
+def _reads_of_others(block: Block) -> str:
+    """Say which elements a reduction reads that other instances may write, or return ``""``."""
+    own = {region.buffer: region for region in block.writes}
+    for region in block.reads:
+        written = own.get(region.buffer)
+        if written is not None and not covers_box(written.region, region.region):
+            return f"it reads elements of {region.buffer.name!r} that it doesn't combine into"
+    return ""
 
 
 def _two_names(written: Set[Buffer], read: Set[Buffer]) -> str:
@@ -203,10 +215,7 @@ def _opaque_update(block: Block) -> bool:
     read = {region.buffer: region for region in block.reads}
     for region in block.writes:
         other = read.get(region.buffer)
-        if other is None or not all(
-            expr_equal(x.min, y.min) and expr_equal(x.extent, y.extent)
-            for x, y in zip(region.region, other.region)
-        ):
+        if other is None or not same_box(region.region, other.region):
             return False
     return True
 

@@ -6,7 +6,7 @@ iteration variables. Script, ``te`` and primitives that build blocks fill these 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer, conjuncts, region_bound
@@ -287,11 +287,23 @@ def relax_once(
     return made
 
 
-def same_box(a: tuple[Range, ...], b: tuple[Range, ...]) -> bool:
+def same_box(a: Sequence[Range], b: Sequence[Range]) -> bool:
     """Whether two boxes are written the same."""
     return len(a) == len(b) and all(
         expr_equal(x.min, y.min) and expr_equal(x.extent, y.extent) for x, y in zip(a, b)
     )
+
+
+def covers_box(a: Sequence[Range], b: Sequence[Range], analyzer: Analyzer | None = None) -> bool:
+    """Whether a box provably holds another one."""
+    for x, y in zip(a, b):
+        if expr_equal(x.min, y.min) and expr_equal(x.extent, y.extent):
+            continue
+        analyzer = analyzer or Analyzer()
+        x_end, y_end = add(x.min, x.extent), add(y.min, y.extent)
+        if not analyzer.can_prove(x.min <= y.min) or not analyzer.can_prove(y_end <= x_end):
+            return False
+    return True
 
 
 def union_box(a: tuple[Range, ...], b: tuple[Range, ...], analyzer: Analyzer) -> tuple[Range, ...]:
@@ -336,7 +348,7 @@ def block_access_regions(
     """Infer what one instance of ``block`` reads and writes, per buffer in order of appearance.
 
     Buffers that the block allocates are left out; matched ones are named by their source. What a
-    reduction block reads of its own result is no read: ``init`` defines it.
+    reduction block reads of its own result is no read: ``init`` defines it. Other elements are.
     """
     accesses = _block_accesses(block, analyzer, (), None)
     return _merged(accesses.reads, accesses), _merged(accesses.writes, accesses)
@@ -394,7 +406,14 @@ def _block_accesses(
         initial.of_data = accesses.of_data
         initial.walk(block.init)
         for buffer, boxes in initial.writes.items():
-            accesses.reads.pop(buffer, None)
+            read = accesses.reads.pop(buffer, [])
+            left = [
+                box
+                for box in read
+                if not any(covers_box(own, box, accesses.analyzer) for own in boxes)
+            ]
+            if left:
+                accesses.reads[buffer] = left
             _add_boxes(accesses.writes, buffer, boxes)
         for buffer, boxes in initial.reads.items():
             _add_boxes(accesses.reads, buffer, boxes)

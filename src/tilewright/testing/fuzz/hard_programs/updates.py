@@ -217,6 +217,24 @@ for i, j in T.grid(d0, d1):
         vi, vj = T.axis.remap("SS", [i, j])
         Z[vi, vj] = B[vi, d1 - 1 - vj] - T.float32(1)
 """,
+    "reduction that reads its neighbours": """
+A d0,d1 float32; Z d0 float32
+B = T.alloc_buffer((d0 + 2,), "float32")
+for i in T.serial(d0 + 2):
+    with T.block("B"):
+        vi = T.axis.spatial(d0 + 2, i)
+        B[vi] = T.Cast("float32", vi)
+for i, k in T.grid(d0, d1):
+    with T.block("S"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        with T.init():
+            B[vi] = B[vi + 1]
+        B[vi] = B[vi] + A[vi, vk] * B[vi + 2]
+for i in T.serial(d0):
+    with T.block("Z"):
+        vi = T.axis.spatial(d0, i)
+        Z[vi] = B[vi] - B[vi + 1]
+""",
     "prefix sums": """
 A d0,d1 float32; Z d0,d1 float32
 B = T.alloc_buffer((d0, d1), "float32")
