@@ -269,6 +269,7 @@ def search(target: Target, count: int = 48) -> list[Figure]:
         strategy.notify_runner_results(candidates, results)
         start = time.perf_counter()
         model.update(context, candidates, results)
+        model.predict(context, candidates[:1])  # trees are fitted when they are first asked
         learned = time.perf_counter() - start
 
     each = [_best(_replay, context, candidate, count=3) for candidate in candidates]
