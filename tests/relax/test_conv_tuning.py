@@ -256,6 +256,8 @@ def test_a_share_of_the_trials():
     assert tune_alternatives(functions, TARGET, database, trials=16, **options) == 0
     with pytest.raises(TuneError, match="is from 0 to 1, got 2"):
         tune_alternatives(mod, TARGET, database, trials=16, share=2, **options)
+    with pytest.raises(TuneError, match="'local' or instances"):
+        tune_alternatives(mod, TARGET, database, trials=16, builder="remote")
 
 
 @needs_blocks

@@ -43,6 +43,17 @@ def open_database(
     raise TuneError(f"unknown database {database!r}; known: json, memory, or an instance")
 
 
+def builder_and_runner(builder: Builder | str, runner: Runner | str) -> tuple[Builder, Runner]:
+    """Return instances; the name ``"local"`` makes one. Raises ``TuneError`` for other names."""
+    if builder == "local":
+        builder = LocalBuilder()
+    if runner == "local":
+        runner = LocalRunner()
+    if isinstance(builder, str) or isinstance(runner, str):
+        raise TuneError("builder and runner are 'local' or instances")
+    return builder, runner
+
+
 def tune_tasks(
     tasks: Sequence[TuneContext],
     task_weights: Sequence[float] | None = None,
@@ -70,12 +81,7 @@ def tune_tasks(
         raise TuneError("numbers of trials must not be negative, num_trials_per_iter positive")
     if not tasks:
         raise TuneError("there is nothing to tune: no tasks")
-    if builder == "local":
-        builder = LocalBuilder()
-    if runner == "local":
-        runner = LocalRunner()
-    if isinstance(builder, str) or isinstance(runner, str):
-        raise TuneError("builder and runner are 'local' or instances")
+    builder, runner = builder_and_runner(builder, runner)
     opened = open_database(database, work_dir, module_equality)
     scheduler = TaskScheduler.create(task_scheduler)
     with log_file(work_dir):

@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir import IRModule, PassContext, structural_hash
-from tilewright.meta_schedule.builder import Builder, BuilderInput, LocalBuilder
+from tilewright.meta_schedule.builder import Builder, BuilderInput
 from tilewright.meta_schedule.database import Database, TuningRecord
 from tilewright.meta_schedule.database.record import provenance
 from tilewright.meta_schedule.packing import split_packing
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import (
-    LocalRunner,
     NoReferenceError,
     Runner,
     RunnerInput,
@@ -132,8 +131,8 @@ def measure_alternatives(
     database: Database,
     *,
     max_trials: int,
-    builder: Builder | None = None,
-    runner: Runner | None = None,
+    builder: Builder,
+    runner: Runner,
     progress: Progress | None = None,
 ) -> int:
     """Measure ways to compute the convolutions of a graph; return how many trials that took.
@@ -142,9 +141,7 @@ def measure_alternatives(
     within ``max_trials``.
     """
     found = extract_alternatives(mod, target)
-    measuring = _Measuring(
-        target, database, builder or LocalBuilder(), runner or LocalRunner(), progress or Progress()
-    )
+    measuring = _Measuring(target, database, builder, runner, progress or Progress())
     left = max_trials
     try:
         for item in sorted(found, key=lambda item: -item.cost):

@@ -15,7 +15,7 @@ from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import Runner
-from tilewright.meta_schedule.tune import open_database, tune_tasks
+from tilewright.meta_schedule.tune import builder_and_runner, open_database, tune_tasks
 from tilewright.relax.analysis import has_operators
 from tilewright.relax.conv_tuning import measure_alternatives
 from tilewright.relax.executable import Executable, build
@@ -157,13 +157,14 @@ def tune_alternatives(
         return 0
     if op_names is not None and not any(word in "conv2d_winograd" for word in op_names):
         return 0
+    builder, runner = builder_and_runner(builder, runner)
     return measure_alternatives(
         mod,
         Target(target),
         database,
         max_trials=int(share * trials),
-        builder=None if isinstance(builder, str) else builder,
-        runner=None if isinstance(runner, str) else runner,
+        builder=builder,
+        runner=runner,
         progress=progress,
     )
 
