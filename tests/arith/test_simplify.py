@@ -9,6 +9,10 @@ from tilewright.arith import Analyzer, simplify
 from tilewright.ir import (
     FALSE,
     TRUE,
+    Add,
+    FloatImm,
+    Let,
+    Mul,
     Var,
     and_,
     call,
@@ -25,7 +29,6 @@ from tilewright.ir import (
     or_,
     select,
 )
-from tilewright.ir.expr import Add, FloatImm, Let, Mul
 from tilewright.support.errors import VerifyError
 from tilewright.tir import decl_buffer
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tilewright.ir import (
+    TRUE,
     Expr,
     Node,
     Range,
@@ -24,7 +25,6 @@ from tilewright.ir import (
     definitions,
     node,
 )
-from tilewright.ir.expr import TRUE
 from tilewright.tir.buffer import Buffer, BufferRegion
 
 SERIAL = "serial"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from tilewright.ir import Call, Expr, StringImm, Var, Visitor, as_int, dtypes, is_const
-from tilewright.ir.expr import CompareExpr
+from tilewright.ir import Call, CompareExpr, Expr, StringImm, Var, Visitor, as_int, dtypes, is_const
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc

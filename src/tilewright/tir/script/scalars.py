@@ -21,12 +21,16 @@ from tilewright.ir import (
     Range,
     Var,
     as_expr,
+    call,
+    cast,
     const,
     const_value,
     dtypes,
     expr_equal,
     match_types,
+    max_value,
     maximum,
+    min_value,
     minimum,
     structural_equal,
 )
@@ -54,7 +58,7 @@ class ScalarType:
             return Var("", self.dtype)
         value = to_value(value)
         if isinstance(value, Expr):
-            return _expr.cast(value, self.dtype)
+            return cast(value, self.dtype)
         kind = dtypes.kind_of(self.dtype)
         if isinstance(value, str):
             if kind != "float":
@@ -285,7 +289,7 @@ def operator(name: str) -> Op:
 
 def cast_to(value: Any, dtype: Any) -> Expr:
     """Convert; nothing happens if the value has the dtype."""
-    return _expr.cast(as_expr(value), as_dtype(dtype))
+    return cast(as_expr(value), as_dtype(dtype))
 
 
 def target(description: Any) -> Target:
@@ -300,12 +304,12 @@ def infinity(dtype: Any) -> Expr:
 
 def least(dtype: Any) -> Expr:
     """The least value of a dtype."""
-    return _expr.min_value(as_dtype(dtype))
+    return min_value(as_dtype(dtype))
 
 
 def greatest(dtype: Any) -> Expr:
     """The greatest value of a dtype."""
-    return _expr.max_value(as_dtype(dtype))
+    return max_value(as_dtype(dtype))
 
 
 def operator_function(op: Op) -> Callable[..., Expr]:
@@ -316,7 +320,7 @@ def operator_function(op: Op) -> Callable[..., Expr]:
             raise VerifyError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
         values = [to_value(arg) for arg in args]
         made = None if dtype is None else as_dtype(dtype)
-        return _expr.call(op, *values, dtype=made)
+        return call(op, *values, dtype=made)
 
     build.__name__ = build.__qualname__ = op.name
     build.__doc__ = op.doc or f"The intrinsic ``{op.name}``."

@@ -1,0 +1,211 @@
+"""Numbers into expressions, and expressions from one dtype into another.
+
+``const`` and ``as_expr`` make constants, ``cast`` converts, ``match_types`` brings the operands of
+an operator to one dtype, and ``is_const``, ``const_value`` and ``as_int`` look at what is constant.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+from tilewright.ir.dtype import (
+    INDEX,
+    bits_of,
+    element_of,
+    integer_limits,
+    is_bool,
+    is_float,
+    is_integer,
+    kind_of,
+    lanes_of,
+    split_dtype,
+    vector_dtype,
+)
+from tilewright.ir.expr import Broadcast, Cast, Expr, ExprLike, FloatImm, IntImm, StringImm
+from tilewright.support.errors import VerifyError
+
+# ---- constants ------------------------------------------------------------------------------
+
+# Most constants are small indices: one node stands for each of these.
+_SMALL = {value: IntImm(value, INDEX) for value in range(-16, 1025)}
+TRUE = IntImm(1, "bool")
+FALSE = IntImm(0, "bool")
+
+
+def small_index(value: int) -> IntImm:
+    """An index constant; the same node each time if it is small."""
+    found = _SMALL.get(value)
+    return IntImm(value, INDEX) if found is None else found
+
+
+def const(value: ExprLike, dtype: str | None = None) -> Expr:
+    """Make a constant; without ``dtype``: int64, float32 or bool by the Python type.
+
+    A vector dtype gives a ``Broadcast``.
+    """
+    if type(value) is int and (dtype is None or dtype == INDEX):
+        return small_index(value)
+    if isinstance(value, Expr):
+        return value if dtype is None else cast(value, dtype)
+    if dtype is None:
+        if isinstance(value, bool):
+            return TRUE if value else FALSE
+        if isinstance(value, int):
+            return small_index(value)
+        dtype = "float32"
+    element, lanes = split_dtype(dtype)
+    if lanes > 1:
+        return Broadcast(const(value, element), lanes)
+    if is_float(element):
+        return FloatImm(float(value), element)
+    if is_bool(element):
+        return TRUE if value else FALSE
+    if not isinstance(value, int) and not float(value).is_integer():
+        raise VerifyError(f"the constant {value!r} is no integer, so no {element}")
+    value = int(value)
+    if element == INDEX:
+        return small_index(value)
+    low, high = integer_limits(element)
+    if not low <= value <= high:
+        raise VerifyError(f"the constant {value} does not fit {element} ({low} .. {high})")
+    return IntImm(value, element)
+
+
+def as_expr(value: Any, dtype: str | None = None) -> Expr:
+    """Turn a Python or NumPy number (or anything with ``as_expr``) into an expression."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return const(value, dtype)
+    if isinstance(value, str):
+        return StringImm(value)
+    if hasattr(value, "as_expr"):
+        made: Expr = value.as_expr()
+        return made
+    if hasattr(value, "item"):  # NumPy scalars
+        return const(value.item(), dtype or str(value.dtype))
+    raise VerifyError(f"expected an expression or a number, got {type(value).__name__}: {value!r}")
+
+
+def is_const(expr: Any, value: float | None = None) -> bool:
+    """Whether ``expr`` is a numeric constant (equal to ``value`` if given)."""
+    return isinstance(expr, (IntImm, FloatImm)) and (value is None or expr.value == value)
+
+
+def const_value(expr: Any) -> int | float | None:
+    """Return the Python number of a constant, else ``None``."""
+    return expr.value if isinstance(expr, (IntImm, FloatImm)) else None
+
+
+def as_int(expr: ExprLike) -> int | None:
+    """Return the Python int of an integer constant, else ``None``."""
+    if isinstance(expr, IntImm):
+        return expr.value
+    return int(expr) if isinstance(expr, int) else None
+
+
+def min_value(dtype: str) -> Expr:
+    """The least value of a dtype (minus infinity for floats with infinities)."""
+    if is_float(dtype):
+        return FloatImm(-448.0 if dtype == "float8_e4m3fn" else -math.inf, dtype)
+    return const(integer_limits(dtype)[0], dtype)
+
+
+def max_value(dtype: str) -> Expr:
+    """The greatest value of a dtype (infinity for floats with infinities)."""
+    if is_float(dtype):
+        return FloatImm(448.0 if dtype == "float8_e4m3fn" else math.inf, dtype)
+    return const(integer_limits(dtype)[1], dtype)
+
+
+# ---- dtypes ---------------------------------------------------------------------------------
+
+
+def cast(value: ExprLike, dtype: str) -> Expr:
+    """Convert to ``dtype``; nothing happens if it already has it."""
+    value = as_expr(value)
+    if value.dtype == dtype:
+        return value
+    if lanes_of(dtype) > 1 and lanes_of(value.dtype) == 1:
+        return Broadcast(cast(value, element_of(dtype)), lanes_of(dtype))
+    if isinstance(value, IntImm):
+        if is_float(dtype):
+            return FloatImm(float(value.value), dtype)
+        if is_bool(dtype):
+            return TRUE if value.value else FALSE
+        low, high = integer_limits(dtype)
+        if low <= value.value <= high:
+            return const(value.value, dtype)
+    elif isinstance(value, FloatImm) and is_float(dtype):
+        # Small whole numbers are exact in every float dtype, also in those that `rounded` can't do.
+        small = value.value.is_integer() and abs(value.value) <= 8
+        known = value.value if small else rounded(value.value, value.dtype)
+        if known is not None:
+            return FloatImm(known, dtype)
+    return Cast(value, dtype)
+
+
+def rounded(value: Any, dtype: str) -> float | None:
+    """The number that a constant of a float dtype has in memory, ``None`` if not known here."""
+    code = {"float64": "<d", "float32": "<f", "float16": "<e"}.get(dtype)
+    try:
+        return None if code is None else float(struct.unpack(code, struct.pack(code, value))[0])
+    except OverflowError:
+        return None
+
+
+_KINDS = ("bool", "uint", "int", "float", "handle", "void")
+
+
+def _rank(dtype: str) -> tuple[int, int]:
+    """The place of a dtype among those that one may be converted to: the greater one wins."""
+    return _KINDS.index(kind_of(dtype)), bits_of(dtype)
+
+
+def match_types(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
+    """Bring two operands to one dtype: numbers follow expressions, then the wider type wins."""
+    # Index arithmetic first: most of it is between expressions of one type, or with a number.
+    if type(b) is int:
+        if isinstance(a, Expr) and a.dtype == INDEX:
+            return a, small_index(b)
+    elif type(a) is int:
+        if isinstance(b, Expr) and b.dtype == INDEX:
+            return small_index(a), b
+    elif isinstance(a, Expr) and isinstance(b, Expr) and a.dtype == b.dtype:
+        return a, b
+    if not isinstance(a, Expr):
+        a = _literal(a, b) if isinstance(b, Expr) else as_expr(a)
+    if not isinstance(b, Expr):
+        b = _literal(b, a)
+    if a.dtype == b.dtype:
+        return a, b
+    lanes_a, lanes_b = lanes_of(a.dtype), lanes_of(b.dtype)
+    if lanes_a != lanes_b:
+        if lanes_a == 1:
+            return match_types(Broadcast(a, lanes_b), b)
+        if lanes_b == 1:
+            return match_types(a, Broadcast(b, lanes_a))
+        raise VerifyError(f"cannot combine {a.dtype} with {b.dtype}: the numbers of lanes differ")
+    # A constant takes the other's dtype when it loses nothing by it.
+    for first, second, swap in ((a, b, False), (b, a, True)):
+        if isinstance(first, IntImm) and is_integer(element_of(second.dtype)):
+            low, high = integer_limits(element_of(second.dtype))
+            if low <= first.value <= high:
+                made = const(first.value, second.dtype)
+                return (second, made) if swap else (made, second)
+    if _rank(a.dtype) < _rank(b.dtype):
+        return cast(a, b.dtype), b
+    return a, cast(b, a.dtype)
+
+
+def _literal(value: Any, like: Expr) -> Expr:
+    """Give a Python number the dtype of the expression it meets; floats never become integers."""
+    if isinstance(value, float) and not is_float(element_of(like.dtype)):
+        return const(value, vector_dtype("float32", lanes_of(like.dtype)))
+    if is_bool(element_of(like.dtype)) and not isinstance(value, bool):
+        return as_expr(value)
+    if isinstance(value, (bool, int, float)):
+        return const(value, like.dtype)
+    return as_expr(value)

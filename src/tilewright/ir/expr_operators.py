@@ -1,0 +1,307 @@
+"""The functions that build expressions: arithmetic, comparison, logic, intrinsic calls.
+
+Each brings its operands to one dtype (``expr_convert.match_types``) and folds constants, so that no
+one builds ``x + 0``. Folding never changes a value: what would leave the range of an integer dtype,
+or round a float, stays an operation. Python's operators on expressions are these functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.dtype import (
+    INDEX,
+    element_of,
+    integer_limits,
+    is_float,
+    is_integer,
+    lanes_of,
+    vector_dtype,
+)
+from tilewright.ir.expr import (
+    Add,
+    And,
+    Call,
+    Div,
+    Expr,
+    ExprLike,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mul,
+    Not,
+    Or,
+    Select,
+    Sub,
+)
+from tilewright.ir.expr_convert import (
+    FALSE,
+    TRUE,
+    as_expr,
+    const,
+    const_value,
+    match_types,
+    rounded,
+    small_index,
+)
+from tilewright.ir.op import OPS, Op
+from tilewright.support.errors import VerifyError
+
+_LEAST_INDEX = integer_limits(INDEX)[0]
+
+
+def _fold(kind: Any, a: Expr, b: Expr, result: int | float) -> Expr:
+    """Make a folded constant unless the result leaves the type's range or would round."""
+    if a.dtype == INDEX and _LEAST_INDEX <= result <= -_LEAST_INDEX - 1:
+        return small_index(result)  # type: ignore[arg-type]
+    if is_float(a.dtype):
+        exact = all(rounded(v, a.dtype) == v for v in (const_value(a), const_value(b), result))
+        if a.dtype in ("float32", "float64") and exact:
+            return FloatImm(float(result), a.dtype)
+    else:
+        low, high = integer_limits(a.dtype)
+        if low <= result <= high:
+            return const(int(result), a.dtype)
+    made: Expr = kind(a, b)
+    return made
+
+
+def add(a: ExprLike, b: ExprLike) -> Expr:
+    """``a + b``."""
+    a, b = match_types(a, b)
+    if isinstance(b, IntImm):
+        if b.value == 0:
+            return a
+        if isinstance(a, IntImm):
+            return _fold(Add, a, b, a.value + b.value)
+    elif isinstance(a, IntImm) and a.value == 0:
+        return b
+    elif isinstance(a, FloatImm) and isinstance(b, FloatImm):
+        return _fold(Add, a, b, a.value + b.value)
+    return Add(a, b)  # type: ignore[no-any-return]
+
+
+def sub(a: ExprLike, b: ExprLike) -> Expr:
+    """``a - b``."""
+    a, b = match_types(a, b)
+    if isinstance(b, IntImm):
+        if b.value == 0:
+            return a
+        if isinstance(a, IntImm):
+            return _fold(Sub, a, b, a.value - b.value)
+    elif isinstance(a, FloatImm) and isinstance(b, FloatImm):
+        return _fold(Sub, a, b, a.value - b.value)
+    elif a is b and is_integer(a.dtype) and lanes_of(a.dtype) == 1:
+        return const(0, a.dtype)
+    return Sub(a, b)  # type: ignore[no-any-return]
+
+
+def mul(a: ExprLike, b: ExprLike) -> Expr:
+    """``a * b``."""
+    a, b = match_types(a, b)
+    if isinstance(a, IntImm) and not isinstance(b, IntImm):
+        if a.value == 1:
+            return b
+        if a.value == 0:
+            return a
+    if isinstance(b, IntImm):
+        if b.value == 1:
+            return a
+        if b.value == 0:
+            return b
+        if isinstance(a, IntImm):
+            return _fold(Mul, a, b, a.value * b.value)
+    elif isinstance(a, FloatImm) and isinstance(b, FloatImm):
+        return _fold(Mul, a, b, a.value * b.value)
+    return Mul(a, b)  # type: ignore[no-any-return]
+
+
+def div(a: ExprLike, b: ExprLike) -> Expr:
+    """``a / b`` on floating-point numbers."""
+    a, b = match_types(a, b)
+    if not is_float(element_of(a.dtype)):
+        raise VerifyError(
+            f"`/` on {a.dtype} is ambiguous: use // (floor), truncdiv, or cast to a float first"
+        )
+    if isinstance(a, FloatImm) and isinstance(b, FloatImm) and b.value != 0.0:
+        return _fold(Div, a, b, a.value / b.value)
+    return Div(a, b)  # type: ignore[no-any-return]
+
+
+def _check_integer(a: Expr, symbol: str) -> None:
+    if not is_integer(element_of(a.dtype)):
+        raise VerifyError(f"`{symbol}` needs integers, got {a.dtype}")
+
+
+def floordiv(a: ExprLike, b: ExprLike) -> Expr:
+    """``a // b``, rounded towards minus infinity."""
+    a, b = match_types(a, b)
+    _check_integer(a, "//")
+    if isinstance(b, IntImm):
+        if b.value == 0:
+            raise VerifyError(f"division by zero in `{a!r} // 0`")
+        if b.value == 1:
+            return a
+        if isinstance(a, IntImm):
+            return _fold(FloorDiv, a, b, a.value // b.value)
+    if isinstance(a, IntImm) and a.value == 0:
+        return a
+    return FloorDiv(a, b)  # type: ignore[no-any-return]
+
+
+def floormod(a: ExprLike, b: ExprLike) -> Expr:
+    """``a % b`` with the sign of ``b``."""
+    a, b = match_types(a, b)
+    _check_integer(a, "%")
+    if isinstance(b, IntImm):
+        if b.value == 0:
+            raise VerifyError(f"division by zero in `{a!r} % 0`")
+        if b.value == 1:
+            return const(0, a.dtype)
+        if isinstance(a, IntImm):
+            return const(a.value % b.value, a.dtype)
+    if isinstance(a, IntImm) and a.value == 0:
+        return a
+    return FloorMod(a, b)  # type: ignore[no-any-return]
+
+
+def truncdiv(a: ExprLike, b: ExprLike) -> Expr:
+    """Integer division rounded towards zero."""
+    a, b = match_types(a, b)
+    _check_integer(a, "truncdiv")
+    return call("truncdiv", a, b)
+
+
+def truncmod(a: ExprLike, b: ExprLike) -> Expr:
+    """Remainder of ``truncdiv``: has the sign of ``a``."""
+    a, b = match_types(a, b)
+    _check_integer(a, "truncmod")
+    return call("truncmod", a, b)
+
+
+def ceildiv(a: ExprLike, b: ExprLike) -> Expr:
+    """``ceil(a / b)`` for integers."""
+    a, b = match_types(a, b)
+    return floordiv(add(a, sub(b, 1)), b)
+
+
+def minimum(a: ExprLike, b: ExprLike) -> Expr:
+    """The lesser of two expressions."""
+    a, b = match_types(a, b)
+    if a is b:
+        return a
+    if isinstance(a, (IntImm, FloatImm)) and isinstance(b, (IntImm, FloatImm)):
+        return b if b.value < a.value or b.value != b.value else a
+    return Min(a, b)  # type: ignore[no-any-return]
+
+
+def maximum(a: ExprLike, b: ExprLike) -> Expr:
+    """The greater of two expressions."""
+    a, b = match_types(a, b)
+    if a is b:
+        return a
+    if isinstance(a, (IntImm, FloatImm)) and isinstance(b, (IntImm, FloatImm)):
+        return b if b.value > a.value or b.value != b.value else a
+    return Max(a, b)  # type: ignore[no-any-return]
+
+
+def neg(a: ExprLike) -> Expr:
+    """``-a``."""
+    a = as_expr(a)
+    if is_float(element_of(a.dtype)):
+        return FloatImm(-a.value, a.dtype) if isinstance(a, FloatImm) else mul(a, -1.0)
+    return sub(const(0, a.dtype), a)
+
+
+_COMPARE_FOLD = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def compare(kind: Any, a: Any, b: Any) -> Expr:
+    """Build a comparison node of class ``kind``; two constants fold."""
+    a, b = match_types(a, b)
+    if isinstance(a, (IntImm, FloatImm)) and isinstance(b, (IntImm, FloatImm)):
+        # EQ of two distinct constants must stay usable as identity: fold only by value.
+        return TRUE if _COMPARE_FOLD[kind.symbol](a.value, b.value) else FALSE
+    made: Expr = kind(a, b)
+    return made
+
+
+def and_(*conditions: ExprLike) -> Expr:
+    """Logical and; constants fold, no condition gives true."""
+    result: Expr | None = None
+    for condition in conditions:
+        condition = as_expr(condition)
+        if isinstance(condition, IntImm):
+            if not condition.value:
+                return FALSE
+            continue
+        result = condition if result is None else And(result, condition)
+    return TRUE if result is None else result
+
+
+def or_(*conditions: ExprLike) -> Expr:
+    """Logical or; constants fold, no condition gives false."""
+    result: Expr | None = None
+    for condition in conditions:
+        condition = as_expr(condition)
+        if isinstance(condition, IntImm):
+            if condition.value:
+                return TRUE
+            continue
+        result = condition if result is None else Or(result, condition)
+    return FALSE if result is None else result
+
+
+def not_(a: ExprLike) -> Expr:
+    """Logical not."""
+    a = as_expr(a)
+    if isinstance(a, IntImm):
+        return FALSE if a.value else TRUE
+    return a.a if isinstance(a, Not) else Not(a)
+
+
+def select(condition: ExprLike, true_value: ExprLike, false_value: ExprLike) -> Expr:
+    """A ``Select`` node: both sides are evaluated."""
+    true_value, false_value = match_types(true_value, false_value)
+    condition = as_expr(condition)
+    if isinstance(condition, IntImm):
+        return true_value if condition.value else false_value
+    return Select(condition, true_value, false_value)
+
+
+def if_then_else(condition: ExprLike, true_value: ExprLike, false_value: ExprLike) -> Expr:
+    """A conditional value: only the chosen side is evaluated."""
+    true_value, false_value = match_types(true_value, false_value)
+    condition = as_expr(condition)
+    if isinstance(condition, IntImm):
+        return true_value if condition.value else false_value
+    return Call(OPS.get("if_then_else"), (condition, true_value, false_value), true_value.dtype)
+
+
+def call(op: str | Op, *args: ExprLike, dtype: str | None = None) -> Expr:
+    """Call an intrinsic by name, with the result dtype by the operator's rule."""
+    if isinstance(op, str):
+        op = OPS.get(op)
+    if op.arity is not None and len(args) != op.arity:
+        raise VerifyError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
+    if op.arity == 2 and op.result == "same":
+        made: tuple[Expr, ...] = match_types(args[0], args[1])
+    else:
+        made = tuple(as_expr(arg) for arg in args)
+    if dtype is None:
+        if op.result == "given":
+            raise VerifyError(f"{op.name} needs dtype=")
+        dtype = made[-1].dtype if op.result == "last" else made[0].dtype
+        if op.result == "bool":
+            dtype = vector_dtype("bool", lanes_of(dtype))
+    return Call(op, made, dtype)
