@@ -24,7 +24,7 @@ _STATE = (
     "residues",
     "conditions",
 )
-_CACHES = ("bound_cache", "residue_cache", "proof_cache", "div_cache")
+_CACHES = ("bound_cache", "residue_cache", "proof_cache")
 
 
 class Context:
@@ -53,7 +53,6 @@ class Context:
         self.bound_cache: dict[int, tuple[Any, Any]] = {}
         self.residue_cache: dict[int, tuple[int, int]] = {}
         self.proof_cache: dict[Any, bool] = {}
-        self.div_cache: dict[Any, Poly] = {}
         self.bound_of: Callable[[Expr], tuple[Any, Any]]
         self.residue_of: Callable[[Expr], tuple[int, int]]
 
@@ -62,7 +61,6 @@ class Context:
         self.bound_cache = {}
         self.residue_cache = {}
         self.proof_cache = {}
-        self.div_cache = {}
 
     def snapshot(self) -> tuple[Any, ...]:
         """Return what ``restore`` needs, and make the state safe to change."""

@@ -252,7 +252,7 @@ class Relaxer:
         return None, None
 
     def _quotient(self, low: Poly | None, high: Poly | None, by: Poly, dtype: str) -> Ends:
-        if not self.canonical._positive(by):
+        if not self.canonical.positive(by):
             return None, None
         if self.free(by):
             divide = self.canonical.floordiv
@@ -265,7 +265,7 @@ class Relaxer:
         return None, None
 
     def _remainder(self, low: Poly | None, high: Poly | None, by: Poly, dtype: str) -> Ends:
-        if not self.canonical._positive(by):
+        if not self.canonical.positive(by):
             return None, None
         if self.free(by) and low is not None and high is not None:
             first = self.canonical.floordiv(low, by, dtype)

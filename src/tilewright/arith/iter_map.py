@@ -353,7 +353,7 @@ class _Detector:
         if any(self._depends(a) for a in poly_atoms(parts[1])):
             raise IterMapError(f"`{table.expr(number)!r}` divides by something that varies")
         divisor = self.analyzer.from_poly(parts[1])
-        if not self.canonical._positive(parts[1]):
+        if not self.canonical.positive(parts[1]):
             raise IterMapError(f"the divisor `{divisor!r}` may not be positive")
         piece = self._piece(self.sum_of(parts[0]), divisor)
         return IterSumExpr((self._split(piece, divisor, kind),), _ZERO)
@@ -467,7 +467,7 @@ class _Detector:
         polys = [self.analyzer.poly(arg.scale) for arg in args]
         for index, poly in enumerate(polys):
             if poly and all(
-                other is poly or self.canonical._exact(other, poly) is not None for other in polys
+                other is poly or self.canonical.exact(other, poly) is not None for other in polys
             ):
                 return args[index]
         return args[0]
@@ -615,7 +615,7 @@ class _Detector:
         return True, full, expected
 
     def _multiple(self, a: Expr, b: Expr) -> bool:
-        return self.canonical._exact(self.analyzer.poly(a), self.analyzer.poly(b)) is not None
+        return self.canonical.exact(self.analyzer.poly(a), self.analyzer.poly(b)) is not None
 
     def _divides_all(self, pieces: list[IterSplitExpr]) -> IterSplitExpr:
         for piece in pieces:

@@ -129,7 +129,7 @@ def _divide_one(
             IterSumExpr((), _ZERO), _ONE
         )
     divided = []
-    poly, exact = known.poly, known._canonical._exact
+    poly, exact = known.poly, known._canonical.exact
     unit = poly(inner_span)
     span = _ONE
     for arg in outer:

@@ -1,0 +1,472 @@
+"""Arithmetic of polynomials with what a context knows: quotients, remainders, minima, maxima.
+
+``polynomial`` is pure algebra; here bounds, residues, proofs and known equalities decide how far
+``n // d`` and ``n % d`` come apart, by constants and by symbolic (products of) variables, and which
+side of a minimum is the lesser. What stays becomes an atom. ``canonical`` adds expressions.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+from tilewright.arith.bounds import NEG_INF, POS_INF, BoundAnalyzer
+from tilewright.arith.context import Context
+from tilewright.arith.modular import ModularAnalyzer
+from tilewright.arith.polynomial import (
+    DIV,
+    MIN,
+    MOD,
+    Monomial,
+    Poly,
+    constant_of,
+    linear_in,
+    mono_divide,
+    mono_gcd,
+    poly_add,
+    poly_const,
+    poly_mul,
+    poly_scale,
+    poly_sub,
+)
+from tilewright.arith.prove import Prover
+
+
+class PolyArithmetic:
+    """Sums, division and choice of polynomials, in a context."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.bounds = BoundAnalyzer(context)
+        self.modular = ModularAnalyzer(context)
+        self.prover = Prover(context, self.bounds)
+
+    # ---- known equalities -------------------------------------------------------------------
+
+    def reduced(self, a: Poly) -> Poly:
+        """Apply the known equalities of monomials."""
+        rules = self.context.rules
+        if not rules:
+            return a
+        for _ in range(16):
+            for mono, value in a.items():
+                found = None
+                for pattern, result in rules.items():
+                    rest = mono_divide(mono, pattern)
+                    if rest is not None:
+                        found = poly_mul({rest: value}, result)
+                        break
+                if found is not None:
+                    a = poly_add({m: v for m, v in a.items() if m != mono}, found)
+                    break
+            else:
+                return a
+        return a
+
+    # ---- sums -------------------------------------------------------------------------------
+
+    def merged(self, a: Poly) -> Poly:
+        """Put ``d * (n // d) + n % d`` together, and apply known equalities."""
+        if self.context.rules:
+            a = self.reduced(a)
+        if self.context.residues:
+            a = self._known_residues(a)
+        kinds = self.context.table.kinds
+        changed = True
+        while changed and len(a) > 1:
+            changed = False
+            for mono, value in a.items():
+                for number in mono:
+                    if kinds[number] == MOD:
+                        made = self._merge_one(a, mono, value, number)
+                        if made is not None:
+                            a, changed = made, True
+                            break
+                if changed:
+                    break
+        return a
+
+    def _known_residues(self, a: Poly) -> Poly:
+        """Write ``c * (n // c)`` as ``n - r`` where n is known to leave r modulo c."""
+        table = self.context.table
+        for mono, value in a.items():
+            for number in mono:
+                parts = table.parts[number]
+                if table.kinds[number] != DIV or parts is None:
+                    continue
+                by = constant_of(parts[1])
+                if not by or by < 0 or value % by:
+                    continue
+                coeff, base = self.modular.poly(parts[0])
+                if coeff % by == 0:
+                    rest = mono_divide(mono, (number,))
+                    assert rest is not None
+                    exact = poly_sub(parts[0], poly_const(base % by))
+                    made = poly_sub(a, {mono: value})
+                    made = poly_add(made, poly_mul({rest: value // by}, exact))
+                    return self._known_residues(made)
+        return a
+
+    def _merge_one(self, a: Poly, mono: Monomial, value: int, number: int) -> Poly | None:
+        parts = self.context.table.parts[number]
+        assert parts is not None
+        numerator, divisor = parts
+        rest = mono_divide(mono, (number,))
+        assert rest is not None
+        factor: Poly = {rest: value}
+        quotient = self.floordiv(numerator, divisor, self.context.table.dtypes[number])
+        whole = poly_mul(factor, poly_mul(divisor, quotient))
+        if not all(mono in a for mono in whole if mono):
+            return self._merge_remainders(a, mono, value, number, factor, quotient)
+        made = poly_sub(a, whole)
+        made = poly_sub(made, {mono: value})
+        return poly_add(made, poly_mul(factor, numerator))
+
+    def _merge_remainders(
+        self, a: Poly, mono: Monomial, value: int, number: int, factor: Poly, quotient: Poly
+    ) -> Poly | None:
+        """``n // d % e * d + n % d`` is ``n % (d*e)``."""
+        table = self.context.table
+        parts = table.parts[number]
+        assert parts is not None
+        for other in {item for term in a for item in term}:
+            inner = table.parts[other]
+            if table.kinds[other] != MOD or inner is None or inner[0] != quotient:
+                continue
+            upper = poly_mul(factor, poly_mul(parts[1], {(other,): 1}))
+            if (
+                other != number
+                and all(a.get(term) == k for term, k in upper.items())
+                and self.positive(inner[1])
+            ):
+                made = poly_sub(poly_sub(a, upper), {mono: value})
+                whole = self.floormod(parts[0], poly_mul(parts[1], inner[1]), table.dtypes[number])
+                return poly_add(made, poly_mul(factor, whole))
+        return None
+
+    def expanded(self, a: Poly) -> Poly:
+        """Write every ``n % d`` as ``n - d * (n // d)`` with n's coefficients in [0, d).
+
+        This is the strongest normal form for deciding equality; it is not nice to read.
+        """
+        table = self.context.table
+        for _ in range(32):
+            target = self._expandable(a)
+            split = None if target is None else linear_in(a, target)
+            if target is None or split is None:
+                return a
+            parts = table.parts[target]
+            assert parts is not None
+            numerator, divisor = parts
+            dtype = table.dtypes[target]
+            quotient = self._strict_div(numerator, divisor, dtype)
+            value = quotient
+            if table.kinds[target] == MOD:
+                value = poly_sub(numerator, poly_mul(divisor, quotient))
+            a = poly_add(poly_mul(split[0], value), split[1])
+        return a
+
+    def _expandable(self, a: Poly) -> int | None:
+        """The first atom of a polynomial that ``expanded`` writes in another way."""
+        kinds = self.context.table.kinds
+        for mono in a:
+            for number in mono:
+                if kinds[number] == MOD or (kinds[number] == DIV and self._loose(number)):
+                    return number
+        return None
+
+    def _loose(self, number: int) -> bool:
+        """Whether a division by a constant still has whole parts in its numerator."""
+        parts = self.context.table.parts[number]
+        assert parts is not None
+        by = constant_of(parts[1])
+        return by is not None and by > 0 and any(not 0 <= v < by for v in parts[0].values())
+
+    def _strict_div(self, numerator: Poly, divisor: Poly, dtype: str) -> Poly:
+        by = constant_of(divisor)
+        if by is None or by <= 0:
+            return self.floordiv(numerator, divisor, dtype)
+        whole = {mono: value // by for mono, value in numerator.items() if value // by}
+        left = {mono: value % by for mono, value in numerator.items() if value % by}
+        return poly_add(whole, self.floordiv(left, divisor, dtype))
+
+    # ---- division ---------------------------------------------------------------------------
+
+    def floordiv(self, a: Poly, b: Poly, dtype: str = "int64") -> Poly:
+        """``a // b``."""
+        quotient, remainder, inner = self._divide(a, b, dtype)
+        if inner is not None:
+            return poly_add(quotient, inner[0]) if quotient else inner[0]
+        return poly_add(quotient, self._div_atom(remainder, b, dtype))
+
+    def floormod(self, a: Poly, b: Poly, dtype: str = "int64") -> Poly:
+        """``a % b``."""
+        _, remainder, inner = self._divide(a, b, dtype)
+        if inner is not None:
+            return inner[1]
+        return self._mod_atom(remainder, b, dtype)
+
+    def _divide(self, a: Poly, b: Poly, dtype: str) -> tuple[Poly, Poly, tuple[Poly, Poly] | None]:
+        """Return ``(q, r, inner)``: ``a = q*b + r``; ``inner`` is ``(r // b, r % b)`` if known."""
+        if not b:
+            return {}, a, None  # division by zero: leave it as it is
+        if self._has_mod(a):
+            a = self.merged(a)
+        if len(b) > 1:
+            return self._divide_by_sum(a, b)
+        ((mono, by),) = b.items()
+        if by < 0:
+            # n // -c is -n // c, and n % -c is -(-n % c).
+            minus_a, minus_b = poly_scale(a, -1), poly_scale(b, -1)
+            value = self.floordiv(minus_a, minus_b, dtype)
+            rest = poly_scale(self.floormod(minus_a, minus_b, dtype), -1)
+            return {}, a, (value, rest)
+        quotient: Poly = {}
+        remainder: Poly = {}
+        for term, amount in a.items():
+            over = mono_divide(term, mono) if mono else term
+            if over is None and self.context.rules:
+                known = self._unreduced(term, amount, mono, by)
+                if known is not None:
+                    quotient[known[0]] = quotient.get(known[0], 0) + known[1]
+                    continue
+            if over is not None and (amount % by == 0 or (not term and not 0 <= amount < by)):
+                quotient[over] = quotient.get(over, 0) + amount // by
+                if amount % by:
+                    remainder[term] = amount % by
+            else:
+                remainder[term] = amount
+        quotient = {term: value for term, value in quotient.items() if value}
+        if not remainder:
+            return quotient, remainder, ({}, {})
+        return quotient, remainder, self._divide_small(remainder, mono, by, b, dtype)
+
+    def _unreduced(
+        self, term: Monomial, amount: int, mono: Monomial, by: int
+    ) -> tuple[Monomial, int] | None:
+        """Divide with a known product read backwards: ``512 // (f1*f2)`` is ``f0``."""
+        for pattern, result in self.context.rules.items():
+            value = constant_of(result)
+            rest = mono_divide(pattern, mono)
+            if rest is not None and value and amount % value == 0 and amount // value % by == 0:
+                return tuple(sorted(term + rest)), amount // value // by
+        return None
+
+    def _has_mod(self, a: Poly) -> bool:
+        kinds = self.context.table.kinds
+        return any(kinds[number] == MOD for mono in a for number in mono)
+
+    def _divide_small(
+        self, a: Poly, mono: Monomial, by: int, b: Poly, dtype: str
+    ) -> tuple[Poly, Poly] | None:
+        """Divide by one positive term ``by * mono`` what has no whole part left."""
+        low, high = self.bounds.poly(a)
+        if not mono:
+            if low >= 0 and high < by:
+                return {}, a
+            first = low // by if low not in (NEG_INF, POS_INF) else None
+            if first is not None and high < (first + 1) * by:
+                return poly_const(first), poly_sub(a, poly_const(first * by))
+        elif self._within(a, low, b):
+            return {}, a
+        else:
+            below = poly_add(a, b)
+            if high < 0 and self._within(below, self.bounds.poly(below)[0], b):
+                return {(): -1}, below
+        return self._divide_grouped(a, mono, by, b, dtype)
+
+    def _within(self, a: Poly, low: Any, b: Poly) -> bool:
+        """Whether ``0 <= a < b``."""
+        if low < 0 and not self.prover.nonneg(a):
+            return False
+        return self.prover.less(a, b)
+
+    def _divide_grouped(
+        self, a: Poly, mono: Monomial, by: int, b: Poly, dtype: str
+    ) -> tuple[Poly, Poly] | None:
+        """Split ``a`` into ``g*high + low`` with ``g`` a divisor of ``b`` and ``0 <= low < g``.
+
+        Then ``a // b == high // (b/g)`` and ``a % b == g * (high % (b/g)) + low``.
+        """
+        for factor, group in _shared_factors(a, by, mono):
+            split = self._split_multiples(a, factor, group)
+            if split is None:
+                continue
+            high, low = split
+            rest_mono = mono_divide(mono, group)
+            assert rest_mono is not None
+            divisor: Poly = {rest_mono: by // factor}
+            quotient = self.floordiv(high, divisor, dtype)
+            modulus = self.floormod(high, divisor, dtype)
+            return quotient, poly_add(poly_mul({group: factor}, modulus), low)
+        return None
+
+    def _split_multiples(self, a: Poly, factor: int, group: Monomial) -> tuple[Poly, Poly] | None:
+        """Return ``(high, low)`` with ``a = g*high + low``, ``0 <= low < g = factor * group``."""
+        high: Poly = {}
+        low: Poly = {}
+        for term, value in a.items():
+            rest = mono_divide(term, group)
+            if rest is not None and value % factor == 0:
+                high[rest] = value // factor
+            elif not term and not group:  # a constant: its whole part goes up
+                if value // factor:
+                    high[()] = value // factor
+                if value % factor:
+                    low[()] = value % factor
+            else:
+                low[term] = value
+        unit: Poly = {group: factor}
+        if not low:
+            return (high, low) if not group or self._nonzero(unit) else None
+        bottom, top = self.bounds.poly(low)
+        if group:
+            return (high, low) if self._within(low, bottom, unit) else None
+        if bottom >= 0 and top < factor:
+            return high, low
+        if bottom in (NEG_INF, POS_INF):
+            return None
+        shift = bottom // factor
+        if top >= (shift + 1) * factor:
+            return None
+        return poly_add(high, poly_const(shift)), poly_sub(low, poly_const(shift * factor))
+
+    def _nonzero(self, a: Poly) -> bool:
+        low, high = self.bounds.poly(a)
+        return bool(low > 0 or high < 0)
+
+    def _divide_by_sum(self, a: Poly, b: Poly) -> tuple[Poly, Poly, tuple[Poly, Poly] | None]:
+        """Long division by a divisor of several terms, accepted if the rest is in range."""
+        lead = max(b, key=lambda mono: (len(mono), mono))
+        quotient, rest = self._long_division(a, b, lead)
+        if not rest:
+            return quotient, rest, ({}, {})
+        for whole, part in ((quotient, rest), ({}, a)):
+            if self._within(part, self.bounds.poly(part)[0], b):
+                return whole, part, ({}, part)
+        # Keep the quotient only where it makes the remainder simpler.
+        if quotient and len(rest) < len(a):
+            return quotient, rest, None
+        return {}, a, None
+
+    @staticmethod
+    def _long_division(a: Poly, b: Poly, lead: Monomial) -> tuple[Poly, Poly]:
+        quotient: Poly = {}
+        rest = a
+        for _ in range(16):
+            for mono, value in rest.items():
+                over = mono_divide(mono, lead)
+                if over is not None and value % b[lead] == 0:
+                    step: Poly = {over: value // b[lead]}
+                    quotient = poly_add(quotient, step)
+                    rest = poly_sub(rest, poly_mul(step, b))
+                    break
+            else:
+                break
+        return quotient, rest
+
+    def _div_atom(self, a: Poly, b: Poly, dtype: str) -> Poly:
+        """``a // b`` where nothing splits off: nested divisions, else an atom."""
+        table = self.context.table
+        constant = a.get((), 0)
+        terms = [(mono, value) for mono, value in a.items() if mono]
+        if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1:
+            number = terms[0][0][0]
+            parts = table.parts[number]
+            if parts is not None and table.kinds[number] == DIV and self.positive(parts[1]):
+                # (x // p + k) // b  ==  (x + k*p) // (p*b)
+                if self.positive(b):
+                    top = poly_add(parts[0], poly_scale(parts[1], constant))
+                    return self.floordiv(top, poly_mul(parts[1], b), dtype)
+            elif parts is not None and table.kinds[number] == MOD and not constant:
+                # (x % (b*m)) // b  ==  (x // b) % m
+                over = self.exact(parts[1], b)
+                if over is not None and self.positive(b) and self.positive(over):
+                    return self.floormod(self.floordiv(parts[0], b, dtype), over, dtype)
+        return self.reduced({(table.compound(DIV, a, b, dtype),): 1})
+
+    def _mod_atom(self, a: Poly, b: Poly, dtype: str) -> Poly:
+        """``a % b`` where nothing splits off: inner remainders of multiples of b go away."""
+        table = self.context.table
+        for mono, value in a.items():
+            for number in mono:
+                if table.kinds[number] == MOD:
+                    parts = table.parts[number]
+                    assert parts is not None
+                    rest = mono_divide(mono, (number,))
+                    assert rest is not None
+                    if self.exact(poly_mul({rest: value}, parts[1]), b) is not None:
+                        made = poly_sub(a, {mono: value})
+                        made = poly_add(made, poly_mul({rest: value}, parts[0]))
+                        return self.floormod(made, b, dtype)
+        if self.context.residues:
+            by = constant_of(b)
+            coeff, base = self.modular.poly(a)
+            if by and by > 0 and coeff % by == 0:
+                return poly_const(base % by)
+        return self.reduced({(table.compound(MOD, a, b, dtype),): 1})
+
+    def positive(self, a: Poly) -> bool:
+        return self.bounds.poly(a)[0] > 0 or self.prover.positive(a)
+
+    def exact(self, a: Poly, b: Poly) -> Poly | None:
+        """Return ``a / b`` if it is a polynomial."""
+        if not b:
+            return None  # division by zero
+        lead = max(b, key=lambda mono: (len(mono), mono))
+        quotient, rest = self._long_division(a, b, lead)
+        return None if rest else quotient
+
+    # ---- minimum and maximum ----------------------------------------------------------------
+
+    def minmax(self, kind: int, a: Poly, b: Poly, dtype: str = "int64") -> Poly:
+        """``min(a, b)`` or ``max(a, b)``."""
+        difference = self.merged(poly_sub(b, a))
+        if not difference:
+            return a
+        low, high = self.bounds.poly(difference)
+        if low >= 0 or self.prover.nonneg(difference):
+            return a if kind == MIN else b
+        if high <= 0 or self.prover.nonneg(poly_scale(difference, -1)):
+            return b if kind == MIN else a
+        a, b = self._without_dominated(kind, a, b)
+        # Terms in common go outside: min(x + y, x + z) is x + min(y, z).
+        common = {mono: value for mono, value in a.items() if b.get(mono) == value}
+        if common and (len(common) > 1 or () not in common):
+            rest = self.minmax(kind, poly_sub(a, common), poly_sub(b, common), dtype)
+            return poly_add(common, rest)
+        factor = 0
+        if () not in a and () not in b:
+            for value in (*a.values(), *b.values()):
+                factor = gcd(factor, value)
+        if factor > 1:
+            small_a = {mono: value // factor for mono, value in a.items()}
+            small_b = {mono: value // factor for mono, value in b.items()}
+            return {(self.context.table.compound(kind, small_a, small_b, dtype),): factor}
+        return {(self.context.table.compound(kind, a, b, dtype),): 1}
+
+    def _without_dominated(self, kind: int, a: Poly, b: Poly) -> tuple[Poly, Poly]:
+        """Drop ``x`` from ``min(min(x, y), b)`` where ``b <= x`` (and mirrored)."""
+        table = self.context.table
+        for first, second, swap in ((a, b, False), (b, a, True)):
+            if len(first) == 1:
+                ((mono, value),) = first.items()
+                if value == 1 and len(mono) == 1 and table.kinds[mono[0]] == kind:
+                    parts = table.parts[mono[0]]
+                    assert parts is not None
+                    for index in (0, 1):
+                        gap = poly_sub(parts[index], second)
+                        if self.prover.nonneg(gap if kind == MIN else poly_scale(gap, -1)):
+                            kept = parts[1 - index]
+                            return (second, kept) if swap else (kept, second)
+        return a, b
+
+
+def _shared_factors(a: Poly, by: int, mono: Monomial) -> list[tuple[int, Monomial]]:
+    """What terms of ``a`` have in common with the divisor ``by * mono``, the largest first."""
+    shared = []
+    for term, value in a.items():
+        common = gcd(value, by), mono_gcd(term, mono)
+        if (common[0] > 1 or common[1]) and term and common not in shared:
+            shared.append(common)
+    return sorted(shared, key=lambda item: (-len(item[1]), -item[0]))
