@@ -40,6 +40,41 @@ def test_emit_te() -> None:
     )
 
 
+def test_calls_of_one_key_share_what_is_made() -> None:
+    made: list[object] = []
+
+    def scaled_sum(a: te.Tensor, b: te.Tensor, factor: float) -> te.Tensor:
+        made.append((a, b, factor))
+        return te.compute(a.shape, lambda *i: a(*i) + b(*i) * factor, name="scaled_sum")
+
+    builder = relax.BlockBuilder()
+    x, y = relax.Var("x", tensor((3, 2))), relax.Var("y", tensor((3, 2)))
+    z = relax.Var("z", tensor((symbol("n"), 2)))
+
+    def call(a, b, factor):
+        return builder.emit(builder.call_te(scaled_sum, a, b, factor, primfunc_key="scaled_sum"))
+
+    with builder.function("main", [x, y, z]):
+        with builder.dataflow():
+            first = call(x, y, 2.0)
+            again = call(first, x, 2.0)
+            assert len(made) == 1
+            square = call(again, again, 2.0)  # one operand: another function
+            other = call(square, y, 3.0)
+            assert len(made) == 3
+            builder.emit_output(call(call(z, z, 2.0), z, 2.0))
+            assert len(made) == 5  # extents that aren't known can't be told apart
+            builder.emit_output(other)
+            out = builder.emit_output(call(other, y, 2))  # 2 is another factor than 2.0
+        builder.emit_func_output(out)
+    assert len(made) == 6
+    mod = builder.get()
+    relax.verify_graph(mod)
+    a, b = (np.arange(6, dtype="float32").reshape(3, 2) + i for i in range(2))
+    found = interpreter.run(mod, a, b, np.zeros((4, 2), "float32"))
+    np.testing.assert_array_equal(found, 9 * a + 11 * b)
+
+
 def test_multiple_outputs() -> None:
     builder = relax.BlockBuilder()
     x = relax.Var("x", tensor((4, 2)))

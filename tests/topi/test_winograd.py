@@ -84,6 +84,14 @@ def test_filters_transformed_beforehand() -> None:
     np.testing.assert_allclose(found, direct(x, w, 1), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(("filters", "channels"), [(1500, 7), (5000, 2), (3, 0)])
+def test_filters_are_transformed_in_parts(filters: int, channels: int) -> None:
+    w = np.random.default_rng(2).standard_normal((filters, channels, 3, 3), dtype=np.float32)
+    rows = np.array(winograd_matrices(4, 3).filter, np.float64)
+    expected = np.einsum("xi,yj,fcij->xycf", rows, rows, w.astype(np.float64))
+    np.testing.assert_allclose(winograd_weight(w, 4), expected, rtol=1e-6, atol=1e-7)
+
+
 def test_windows_must_be_square() -> None:
     x, w = te.placeholder((1, 3, 8, 8), name="x"), te.placeholder((4, 3, 3, 1), name="w")
     with pytest.raises(VerifyError, match="square"):

@@ -15,22 +15,25 @@ Tensor functions added with ``add_func`` or made by ``call_te`` are shared if st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright import te
 from tilewright.ir import (
     BaseFunc,
     Expr,
+    FloatImm,
     GlobalVar,
+    IntImm,
     IRModule,
     Var,
     free_vars,
     structural_equal,
     structural_hash,
 )
-from tilewright.relax.call_tir import call_tir
+from tilewright.relax.call_tir import call_tir, call_tir_parts
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -83,6 +86,15 @@ class _Frame:
             self.bindings = []
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A tensor function that ``call_te`` made, and struct info of what it returns."""
+
+    name: str
+    function: BaseFunc
+    result: StructInfo | tuple[StructInfo, ...]
+
+
 class BlockBuilder:
     """Builds a module of graph functions and the tensor functions that they call."""
 
@@ -90,6 +102,7 @@ class BlockBuilder:
         self._functions: dict[str, BaseFunc] = dict(mod.functions) if mod is not None else {}
         self._attrs = dict(mod.attrs) if mod is not None else {}
         self._by_hash: dict[str, list[str]] = {}
+        self._made_by_key: dict[tuple[Hashable, Hashable], _Made] = {}
         self._names = set(self._functions)
         self._frames: list[_Frame] = []
         for name, function in self._functions.items():
@@ -271,24 +284,34 @@ class BlockBuilder:
         *args: Any,
         primfunc_name_hint: str = "",
         primfunc_attrs: Mapping[str, Any] | None = None,
+        primfunc_key: Hashable = None,
         **kwargs: Any,
     ) -> RelaxCall:
         """Make a tensor function from ``te`` code, add it, and return the ``call_tir`` of it.
 
         Graph tensors among the arguments (also in lists) become ``te`` placeholders, shapes tuples
-        of extents, scalar constants numbers.
+        of extents, scalar constants numbers. ``primfunc_key`` stands for ``function`` and all that
+        it knows besides its arguments: calls of one key with arguments alike share what was made.
         """
         bridge = _TensorBridge(self)
-        made = function(
-            *(bridge.convert(arg) for arg in args),
-            **{key: bridge.convert(value) for key, value in kwargs.items()},
-        )
+        positional = [bridge.convert(arg) for arg in args]
+        named = {key: bridge.convert(value) for key, value in kwargs.items()}
+        key = None if primfunc_key is None else bridge.key(positional, named)
+        known = None if key is None else self._made_by_key.get((primfunc_key, key))
+        if known is not None and self._functions.get(known.name) is known.function:
+            return call_tir(GlobalVar(known.name), Tuple(tuple(bridge.operands)), known.result)
+        made = function(*positional, **named)
         several = isinstance(made, (list, tuple))
         outputs = list(made) if several else [made]
         hint = primfunc_name_hint or getattr(function, "__name__", "te")
         if hint == "<lambda>":
             hint = outputs[0].name
-        return bridge.finish(outputs, hint, several, primfunc_attrs or {})
+        call = bridge.finish(outputs, hint, several, primfunc_attrs or {})
+        if key is not None:
+            name = call_tir_parts(call)[0].name
+            result = call.sinfo_args if several else call.sinfo_args[0]
+            self._made_by_key[primfunc_key, key] = _Made(name, self._functions[name], result)
+        return call
 
     def emit_te(
         self, function: Callable[..., Any], *args: Any, primfunc_name_hint: str = "", **kwargs: Any
@@ -296,6 +319,10 @@ class BlockBuilder:
         """``emit(call_te(...))``."""
         call = self.call_te(function, *args, primfunc_name_hint=primfunc_name_hint, **kwargs)
         return self.emit(call)
+
+
+class _NoKey(Exception):
+    """An argument can't be told from others like it."""
 
 
 class _TensorBridge:
@@ -341,6 +368,28 @@ class _TensorBridge:
         self.placeholders.append(placeholder)
         self.known[value] = placeholder
         return placeholder
+
+    def key(self, positional: list[Any], named: dict[str, Any]) -> Hashable:
+        """What tells converted arguments from others; ``None`` if they can't be told apart.
+
+        Symbolic extents can't: which of them are the same matters.
+        """
+        try:
+            return self._key_of(positional), self._key_of([*sorted(named.items())])
+        except _NoKey:
+            return None
+
+    def _key_of(self, value: Any) -> Hashable:
+        if isinstance(value, te.Tensor) and value in self.placeholders:
+            extents = tuple(map(self._key_of, value.shape))
+            return "tensor", self.placeholders.index(value), extents, value.dtype
+        if isinstance(value, (list, tuple)):
+            return type(value), *map(self._key_of, value)
+        if isinstance(value, (IntImm, FloatImm)):
+            return value.dtype, repr(value.value)
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return type(value), repr(value)
+        raise _NoKey
 
     def finish(
         self, outputs: list[Any], hint: str, several: bool, attrs: Mapping[str, Any]

@@ -97,15 +97,17 @@ def emit_winograd(
     builder: BlockBuilder, call: RelaxCall, data: RelaxExpr, weight: RelaxExpr, tile: int
 ) -> RelaxExpr:
     """Return a convolution as a call of Winograd's function; the filters are transformed."""
-    padding = call.attrs["padding"]
     image, _, out = conv_layouts(call)
     return builder.call_te(
-        lambda x, w: topi.nn.conv2d_winograd_without_weight_transform(
-            x, w, padding, tile, image.name, out.name
-        ),
+        topi.nn.conv2d_winograd_without_weight_transform,
         data,
         weight,
+        call.attrs["padding"],
+        tile,
+        image.name,
+        out.name,
         primfunc_name_hint="conv2d_winograd",
+        primfunc_key="conv2d_winograd",
     )
 
 

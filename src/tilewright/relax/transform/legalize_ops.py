@@ -95,7 +95,6 @@ class _Legalizer(FunctionRewriter):
     def call_topi(self, call: RelaxCall) -> RelaxExpr:
         op: RelaxOp = call.op
         assert op.legalize is not None
-        rule = op.legalize
         arguments: dict[str, Any] = dict(op.arguments(call))
         numbers = self.immediates(call, arguments)
         for name, arg in arguments.items():
@@ -103,15 +102,13 @@ class _Legalizer(FunctionRewriter):
                 arguments[name] = const(numbers[name], arg.dtype)
             elif arg is not None and isinstance(arg.struct_info, ShapeStructInfo):
                 arguments[name] = ShapeExpr(arg.shape)
-
-        def compute(**operands: Any) -> Any:
-            return rule(**operands, **call.attrs)
-
         return self.builder.call_te(
-            compute,
+            op.legalize,
             primfunc_name_hint=op.name.rpartition(".")[2],
             primfunc_attrs={"relax.reshape": True} if op.name in VIEW_OPERATORS else None,
+            primfunc_key=op.name,
             **arguments,
+            **call.attrs,
         )
 
 

@@ -97,11 +97,23 @@ def _from_roots(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
     return tuple(made)
 
 
+# So many filters of one channel are transformed at a time: their float64 numbers stay in the cache.
+_PAIRS = 4096
+
+
 def winograd_weight(weight: NDArray[Any], m: int) -> NDArray[Any]:
     """Transform constant filters ``[F, C, r, r]`` to ``[alpha, alpha, C, F]``, in float64."""
-    matrix = np.array(winograd_matrices(m, weight.shape[2]).filter, np.float64)
-    wide = np.einsum("xi,yj,fcij->xycf", matrix, matrix, weight.astype(np.float64), optimize=True)
-    return np.ascontiguousarray(wide.astype(weight.dtype))
+    count, channels, window, _ = weight.shape
+    rows = np.array(winograd_matrices(m, window).filter, np.float64)
+    both = np.kron(rows, rows)
+    alpha = len(rows)
+    made = np.empty((alpha, alpha, channels, count), weight.dtype)
+    step = max(1, _PAIRS // max(count, 1))
+    for first in range(0, channels, step):
+        columns = weight[:, first : first + step].transpose(2, 3, 1, 0).astype(np.float64)
+        target = made[:, :, first : first + step]
+        target[...] = (both @ columns.reshape(window * window, -1)).reshape(target.shape)
+    return made
 
 
 def conv2d_winograd_weight_transform(weight: Tensor, tile: int) -> Tensor:
