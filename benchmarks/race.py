@@ -3,7 +3,9 @@
 A turn begins when the threads of all other subjects sleep: many libraries let theirs spin for up
 to a tenth of a second after a call (OpenMP, OpenBLAS, onnxruntime), which takes a core from
 whoever comes next. It begins with calls that aren't timed, since the subject's own caches are cold
-and its threads asleep by then. That holds for all subjects alike, ours included.
+and its threads asleep by then. That holds for all subjects alike, ours included. Only calls on
+undisturbed cores count (``quiet.py``), as far as patience allows; what had to be measured on
+disturbed ones is marked.
 """
 
 from __future__ import annotations
@@ -20,11 +22,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.quiet import is_quiet, tick
+
 ROOT = Path(__file__).parents[1]
 
 #: Longest wait for the other subjects' threads to sleep, seconds; they are looked at so often, and
 #: must be found asleep so many times in a row.
 _LONGEST_WAIT, _LOOK, _LOOKS = 1.0, 0.001, 3
+
+#: So many ticks before a race give a first idea of the fastest.
+_TICKS = 50
 
 #: Subjects that take longer than so many seconds a call run in one round only.
 _ONCE = 1.0
@@ -86,10 +93,12 @@ class Subject:
 
 @dataclass
 class Measured:
-    """What a subject did in a race: seconds per call, one value per round."""
+    """What a subject did in a race: seconds per call and tick (``quiet.py``), for each round."""
 
     info: dict[str, Any]
     rounds: list[float] = field(default_factory=list)
+    ticks: list[float] = field(default_factory=list)
+    fastest_tick: float = float("inf")
     error: str | None = None
     unavailable: str | None = None
 
@@ -100,14 +109,27 @@ class Measured:
 
     @property
     def seconds(self) -> float | None:
-        """Median over the rounds."""
-        return statistics.median(self.rounds) if self.rounds and self.runs else None
+        """Median over the undisturbed rounds, or over all if there are none."""
+        if not (self.rounds and self.runs):
+            return None
+        return statistics.median(self._quiet_rounds or self.rounds)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether no round ran on undisturbed cores."""
+        return bool(self.rounds) and not self._quiet_rounds
+
+    @property
+    def _quiet_rounds(self) -> list[float]:
+        ticked = zip(self.rounds, self.ticks)
+        return [seconds for seconds, tick in ticked if is_quiet(tick, self.fastest_tick)]
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""
         return {
             "seconds": self.seconds,
             "rounds": self.rounds,
+            "disturbed": self.disturbed,
             "error": self.error,
             "unavailable": self.unavailable,
             **self.info,
@@ -127,6 +149,7 @@ def race(
             running[name] = Subject(threads)
             stack.callback(running[name].close)
         results = {}
+        fastest_tick = min(tick() for _ in range(_TICKS))
         for name, wanted in subjects.items():
             _wait_until_idle(running.values())
             info = running[name].ask({"prepare": dict(wanted)})
@@ -137,10 +160,14 @@ def race(
                 if not result.runs or (result.rounds and result.rounds[-1] > _ONCE):
                     continue
                 _wait_until_idle(running.values())
-                answer = running[name].ask({"run": burst})
+                answer = running[name].ask({"run": burst, "fastest_tick": fastest_tick})
                 result.error = answer.get("error")
                 if result.error is None:
                     result.rounds.append(answer["seconds"])
+                    result.ticks.append(answer["tick"])
+                    fastest_tick = min(fastest_tick, answer["fastest_tick"])
+    for result in results.values():
+        result.fastest_tick = fastest_tick
     return results
 
 
@@ -154,10 +181,10 @@ def _wait_until_idle(subjects: Collection[Subject]) -> None:
 
 
 def ratio(ours: Measured, peer: Measured) -> float | None:
-    """Return the peer's time over ours: the median over rounds, so that drift cancels."""
+    """Return the peer's time over ours."""
     if ours.seconds is None or peer.seconds is None:
         return None
-    return statistics.median(b / a for a, b in zip(ours.rounds, peer.rounds))
+    return peer.seconds / ours.seconds
 
 
 def complaints(results: Mapping[str, Measured]) -> Sequence[str]:
@@ -168,4 +195,6 @@ def complaints(results: Mapping[str, Measured]) -> Sequence[str]:
         for name, item in results.items()
         if item.runs and item.info.get("difference", 0.0) > item.info.get("limit", 1e-4)
     ]
+    late = [name for name, item in results.items() if item.disturbed]
+    found += [f"measured on disturbed cores: {', '.join(late)}"] if late else []
     return found

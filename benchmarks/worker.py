@@ -1,8 +1,8 @@
 """One subject in a process of its own: ``python -m benchmarks.worker``, one JSON line per request.
 
-``{"prepare": {...}}`` makes a subject ready and answers with what that showed; ``{"run": seconds}``
-calls it for about so long, after a while of calls that don't count, and answers with the seconds
-per call.
+``{"prepare": {...}}`` makes a subject ready and answers with what that showed. ``{"run": seconds,
+"fastest_tick": seconds}`` calls it for about so long while the cores are quiet (``quiet.py``),
+after calls that don't count, and answers with the seconds per call.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import PEERS, Request, torch_module
+from benchmarks.quiet import is_quiet, tick
 from benchmarks.workload import Unavailable
 from benchmarks.workloads import WORKLOADS
 
@@ -26,6 +28,10 @@ Call = Callable[[], Any]
 
 #: Share of a turn's time that goes into calls which aren't timed, before those that are.
 _WARM_UP = 0.2
+
+#: Seconds of calls between two looks at whether the cores are disturbed, and how long a turn waits
+#: beyond its own time for them to be quiet.
+_STRETCH, _PATIENCE = 0.004, 1.0
 
 
 def _difference(found: Any, expected: Any) -> float:
@@ -124,26 +130,48 @@ def _prepare_model(way: str, name: str, threads: int, work_dir: str) -> tuple[Ca
     }
 
 
-def run_for(call: Call, seconds: float) -> float:
-    """Call for about so long, at least once; returns the mean seconds per call.
+def run_for(call: Call, seconds: float, fastest: float) -> dict[str, float]:
+    """Call until undisturbed calls (``quiet.py``) add up to about so long, or patience ends.
 
     Calls before that aren't timed: they fill the caches, wake the subject's threads, and tell how
-    many calls there will be.
+    many calls make a stretch. ``fastest`` is the shortest tick known. Returns the median over
+    stretches of the mean seconds per call, the longest tick beside those that count, and the
+    shortest of all.
     """
-    warm = seconds * _WARM_UP
-    start = time.perf_counter()
+    each = _warmed(call, seconds * _WARM_UP)
+    count = max(1, int(min(seconds, _STRETCH) / max(each, 1e-7)))
+    stretches: list[tuple[float, float]] = []
+    quiet_seconds, end = 0.0, time.perf_counter() + seconds + _PATIENCE
+    before = tick()
+    while not stretches or (quiet_seconds < seconds and time.perf_counter() < end):
+        if count > 1:
+            call()  # threads may have fallen asleep during the tick
+        start = time.perf_counter()
+        for _ in range(count):
+            call()
+        passed = time.perf_counter() - start
+        after = tick()
+        fastest = min(fastest, before, after)
+        stretches.append((max(before, after), passed / count))
+        quiet_seconds += passed if is_quiet(stretches[-1][0], fastest) else 0.0
+        before = after
+    counted = [item for item in stretches if is_quiet(item[0], fastest)] or stretches
+    return {
+        "seconds": statistics.median(each for _, each in counted),
+        "tick": max(tick for tick, _ in counted),
+        "fastest_tick": fastest,
+    }
+
+
+def _warmed(call: Call, seconds: float) -> float:
+    """Call for so long, at least twice; returns the seconds of the last call."""
     call()
-    first = each = time.perf_counter() - start
-    until = start + warm
-    while (begun := time.perf_counter()) < until:
+    until = time.perf_counter() + seconds
+    while True:
+        begun = time.perf_counter()
         call()
-        each = time.perf_counter() - begun
-    count = max(1, int(seconds / max(each, 1e-7)))
-    start = time.perf_counter()
-    for _ in range(count):
-        call()
-    found = (time.perf_counter() - start) / count
-    return min(first, found) if count == 1 else found
+        if (now := time.perf_counter()) >= until:
+            return now - begun
 
 
 def main() -> None:
@@ -161,7 +189,7 @@ def main() -> None:
                 call()
             else:
                 assert call is not None
-                answer = {"seconds": run_for(call, request["run"])}
+                answer = {**run_for(call, request["run"], request["fastest_tick"])}
         except Unavailable as reason:
             answer = {"unavailable": str(reason)}
         except Exception as error:  # told to the parent, which shows it in the table
