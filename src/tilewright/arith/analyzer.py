@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from tilewright.arith.bounds import ConstIntBound, dtype_interval
+from tilewright.arith.bounds import EVERYTHING, ConstIntBound, dtype_interval
 from tilewright.arith.canonical import ARITHMETIC_DTYPES, OpaqueOperand
 from tilewright.arith.context import Context
 from tilewright.arith.intervals import IntervalSet, Relaxer, bind_domain, interval_of
@@ -99,7 +99,7 @@ class Analyzer:
         self._context.changed()
         least = poly_sub(extent, {(): 1})
         if constant_of(least) is None and self._canonical.bounds.poly(least)[0] < 0:
-            self._simplifier.assume_nonneg(least)
+            self._simplifier.assumptions.assume_nonneg(least)
 
     def bind_ranges(self, ranges: Mapping[Var, Range]) -> None:
         """Bind several variables to ranges, overriding."""
@@ -113,7 +113,7 @@ class Analyzer:
     def update(self, var: Var, minimum: int | None = None, maximum: int | None = None) -> None:
         """Learn const bounds of a variable, on top of what is known."""
         number = self._context.table.var(var)
-        low, high = self._context.limits.get(number, (float("-inf"), float("inf")))
+        low, high = self._context.limits.get(number, EVERYTHING)
         low = low if minimum is None else max(low, minimum)
         high = high if maximum is None else min(high, maximum)
         self._context.limits[number] = (low, high)
@@ -132,7 +132,7 @@ class Analyzer:
     def assume(self, condition: Expr) -> None:
         """Know a condition from now on (see ``constraint`` for a scoped one)."""
         try:
-            self._simplifier.assume(condition)
+            self._simplifier.assumptions.assume(condition)
         except OpaqueOperand:
             return  # a condition with side effects says nothing about later values
 
@@ -169,7 +169,7 @@ class Analyzer:
 
     def _bound_of(self, expr: Expr) -> tuple[Any, Any]:
         if dtypes.is_float(expr.dtype) or dtypes.lanes_of(expr.dtype) > 1:
-            return float("-inf"), float("inf")
+            return EVERYTHING
         if expr.dtype not in ARITHMETIC_DTYPES:
             if isinstance(expr, IntImm):
                 return expr.value, expr.value
@@ -206,7 +206,7 @@ class Analyzer:
             return True
         if a.dtype not in ARITHMETIC_DTYPES or b.dtype not in ARITHMETIC_DTYPES:
             return self._canonical.key(self.simplify(a)) == self._canonical.key(self.simplify(b))
-        return self._simplifier.equal_zero(poly_sub(self.poly(a), self.poly(b))) is True
+        return self._simplifier.comparisons.equal_zero(poly_sub(self.poly(a), self.poly(b))) is True
 
     def can_prove_ge(self, expr: ExprLike, value: ExprLike) -> bool:
         """Whether ``expr >= value`` is proven."""

@@ -80,7 +80,7 @@ class Relaxer:
 
     def __init__(self, analyzer: Analyzer, domain: Mapping[int, Ends]) -> None:
         self.analyzer = analyzer
-        self.simplifier = analyzer._simplifier
+        self.comparisons = analyzer._simplifier.comparisons
         self.canonical = analyzer._canonical
         self.context = analyzer._context
         self.domain = domain
@@ -270,7 +270,7 @@ class Relaxer:
         if self.free(by) and low is not None and high is not None:
             first = self.canonical.floordiv(low, by, dtype)
             last = self.canonical.floordiv(high, by, dtype)
-            if self.simplifier.equal_zero(poly_sub(first, last)):
+            if self.comparisons.equal_zero(poly_sub(first, last)):
                 shift = poly_mul(first, by)
                 return poly_sub(low, shift), poly_sub(high, shift)
         most = self.end(by, True)
@@ -300,7 +300,7 @@ def bind_domain(analyzer: Analyzer, domain: Mapping[Var, Any]) -> dict[int, Ends
             high = poly_sub(poly_add(low, analyzer.poly(value.extent)), {(): 1})
             least = poly_sub(analyzer.poly(value.extent), {(): 1})
             if constant_of(least) is None:
-                analyzer._simplifier.assume_nonneg(least)
+                analyzer._simplifier.assumptions.assume_nonneg(least)
         context.substitutions.pop(var, None)
         context.values.pop(var, None)
         context.ranges[number] = (low, high)

@@ -681,7 +681,7 @@ def comparison_goals(
     if strict:
         goal = poly_sub(goal, {(): 1})
     goal = analyzer._canonical.merged(goal)
-    return [analyzer._simplifier.reduced_goal(goal) if reduce else goal]
+    return [analyzer._simplifier.comparisons.reduced_goal(goal) if reduce else goal]
 
 
 def detect_iter_map(

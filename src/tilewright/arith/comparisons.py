@@ -1,0 +1,153 @@
+"""Comparisons as polynomials: ``goal >= 0`` and ``difference == 0``, decided or made short.
+
+The simplifier brings comparisons into these forms, the assumptions learn them, and iteration maps
+read them. It stands on the arithmetic of ``canonical``, and writes expressions only at its end.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+from tilewright.arith.bounds import NEG_INF, POS_INF
+from tilewright.arith.canonical import Canonical
+from tilewright.arith.polynomial import DIV, Poly, constant_of, poly_add, poly_scale, poly_sub
+from tilewright.ir import EQ, FALSE, GE, GT, LE, LT, NE, TRUE, Expr
+
+NEGATED = {LT: GE, LE: GT, GT: LE, GE: LT, EQ: NE, NE: EQ}
+
+
+class Comparisons:
+    """Decides and shortens comparisons of polynomials, in a context."""
+
+    def __init__(self, canonical: Canonical) -> None:
+        self.canonical = canonical
+        self.bounds = canonical.bounds
+        self.prover = canonical.prover
+
+    # ---- orderings --------------------------------------------------------------------------
+
+    def ordering(self, kind: Any, goal: Poly, dtype: str) -> Expr:
+        """Write ``goal >= 0`` as a comparison, ``LT`` or ``LE`` as ``kind`` would have it."""
+        if self.prover.nonneg(goal):
+            return TRUE
+        if self.prover.nonneg(poly_sub({(): -1}, goal)):
+            return FALSE
+        goal = self.reduced_goal(goal)
+        constant = goal.get((), 0)
+        above = {m: v for m, v in goal.items() if m and v > 0}
+        below = {m: -v for m, v in goal.items() if m and v < 0}
+        build = self.canonical.context.table.to_expr
+        if not below:
+            return LE(build({(): -constant}, dtype), build(above, dtype))  # type: ignore[no-any-return]
+        if not above:
+            return LT(build(below, dtype), build({(): constant + 1}, dtype))  # type: ignore[no-any-return]
+        if kind is LT or constant == -1:
+            kind, constant = LT, constant + 1
+        if constant > 0:
+            above = _with_constant(above, constant)
+        elif constant < 0:
+            below = _with_constant(below, -constant)
+        return kind(build(below, dtype), build(above, dtype))  # type: ignore[no-any-return]
+
+    def reduced_goal(self, goal: Poly) -> Poly:
+        """Return an equivalent ``goal >= 0`` with fewer terms or smaller coefficients."""
+        for _ in range(8):
+            smaller = self._reduce_once(goal)
+            if smaller is None:
+                return goal
+            goal = smaller
+        return goal
+
+    def _reduce_once(self, goal: Poly) -> Poly | None:
+        constant = goal.get((), 0)
+        terms = [(mono, value) for mono, value in goal.items() if mono]
+        common = 0
+        for _, value in terms:
+            common = gcd(common, value)
+        if common > 1:
+            return _with_constant({m: v // common for m, v in terms}, constant // common)
+        if len(terms) == 1:
+            return self._undivided(terms[0][0], terms[0][1], constant)
+        # g*high + low >= 0 with low in [m*g, (m+1)*g) is high + m >= 0.
+        for factor in sorted({abs(v) for _, v in terms if abs(v) > 1}, reverse=True):
+            high = {m: v // factor for m, v in terms if v % factor == 0}
+            low = {m: v for m, v in terms if v % factor}
+            if not low or not high:
+                continue
+            low = _with_constant(low, constant % factor)
+            bottom, top = self.bounds.poly(low)
+            if bottom == NEG_INF or top == POS_INF:
+                continue
+            if bottom // factor == top // factor:
+                return _with_constant(high, constant // factor + bottom // factor)
+        return None
+
+    def _undivided(self, mono: tuple[int, ...], value: int, constant: int) -> Poly | None:
+        """``k - x//c >= 0`` is ``(k+1)*c - 1 - x >= 0``; ``x//c + k >= 0`` is ``x + k*c >= 0``."""
+        table = self.canonical.context.table
+        if len(mono) != 1 or table.kinds[mono[0]] != DIV:
+            return None
+        parts = table.parts[mono[0]]
+        assert parts is not None
+        by = constant_of(parts[1])
+        if by is None or by <= 0:
+            return None
+        if value > 0:
+            return poly_add(parts[0], {(): constant * by} if constant else {})
+        return poly_sub({(): (constant + 1) * by - 1}, parts[0])
+
+    # ---- equalities -------------------------------------------------------------------------
+
+    def equality(self, kind: Any, difference: Poly, dtype: str) -> Expr:
+        """Write ``difference == 0`` (``!= 0`` if ``kind`` is ``NE``), with positive terms only."""
+        difference = self.canonical.merged(difference)
+        known = self.equal_zero(difference)
+        if known is not None:
+            return TRUE if known == (kind is EQ) else FALSE
+        build = self.canonical.context.table.to_expr
+        constant = difference.get((), 0)
+        terms = {m: v for m, v in difference.items() if m}
+        common = 0
+        for value in terms.values():
+            common = gcd(common, value)
+        if constant % common:
+            return FALSE if kind is EQ else TRUE
+        sign = 1 if next(iter(terms.values())) > 0 else -1
+        constant = sign * constant // common
+        left = {m: sign * v // common for m, v in terms.items() if sign * v > 0}
+        right = {m: -sign * v // common for m, v in terms.items() if sign * v < 0}
+        if constant > 0 and right:
+            left = _with_constant(left, constant)
+        elif constant:
+            right = _with_constant(right, -constant)
+        return kind(build(left, dtype), build(right, dtype))  # type: ignore[no-any-return]
+
+    def equal_zero(self, difference: Poly) -> bool | None:
+        """Whether a polynomial is zero: ``True``, ``False`` or unknown."""
+        difference = self.canonical.merged(difference)
+        if not difference:
+            return True
+        low, high = self.bounds.poly(difference)
+        if low > 0 or high < 0:
+            return False
+        if low == high == 0:
+            return True
+        coeff, base = self.canonical.modular.poly(difference)
+        if base % coeff if coeff else base:
+            return False
+        expanded = self.canonical.expanded(difference)
+        if not expanded:
+            return True
+        if constant_of(expanded) is not None:
+            return False
+        minus = poly_scale(difference, -1)
+        if self.prover.positive(difference) or self.prover.positive(minus):
+            return False
+        if self.prover.nonneg(difference) and self.prover.nonneg(minus):
+            return True
+        return None
+
+
+def _with_constant(terms: Poly, constant: int) -> Poly:
+    return {**terms, (): constant} if constant else terms
