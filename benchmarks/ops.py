@@ -98,7 +98,10 @@ def measure(
 
 
 class Kept:
-    """Results by operator, in a file too: of runs with the same options."""
+    """Results by operator, in a file too: of runs with the same options.
+
+    What was measured on disturbed cores is measured again by the next run.
+    """
 
     def __init__(self, path: Path | None, key: Sequence[Any]) -> None:
         self.path, self.key = path, list(key)
@@ -106,7 +109,9 @@ class Kept:
         for line in path.read_text().splitlines() if path is not None and path.exists() else ():
             with contextlib.suppress(ValueError):  # the last line of a run that was killed
                 found, result = json.loads(line)
-                if found == self.key:
+                if found == self.key and not any(
+                    item.get("disturbed") for item in result["times"].values()
+                ):
                     self.known[result["name"]] = result
 
     def add(self, name: str, result: dict[str, Any]) -> None:

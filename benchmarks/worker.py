@@ -1,7 +1,7 @@
 """One subject in a process of its own: ``python -m benchmarks.worker``, one JSON line per request.
 
 ``{"prepare": {...}}`` makes a subject ready and answers with what that showed. ``{"run": seconds,
-"fastest_tick": seconds}`` calls it for about so long while the cores are quiet (``quiet.py``),
+"fastest_tick": seconds}`` calls it for about so long while the cores are quiet (``support.quiet``),
 after calls that don't count, and answers with the seconds per call.
 """
 
@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import PEERS, Request, torch_module
-from benchmarks.quiet import is_quiet, tick
 from benchmarks.workload import Unavailable
 from benchmarks.workloads import WORKLOADS
+from tilewright.support.quiet import is_quiet, tick
 
 Call = Callable[[], Any]
 
@@ -131,7 +131,7 @@ def _prepare_model(way: str, name: str, threads: int, work_dir: str) -> tuple[Ca
 
 
 def run_for(call: Call, seconds: float, fastest: float) -> dict[str, float]:
-    """Call until undisturbed calls (``quiet.py``) add up to about so long, or patience ends.
+    """Call until undisturbed calls (``support.quiet``) add up to about so long, or patience ends.
 
     Calls before that aren't timed: they fill the caches, wake the subject's threads, and tell how
     many calls make a stretch. ``fastest`` is the shortest tick known. Returns the median over

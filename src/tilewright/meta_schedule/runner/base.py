@@ -19,7 +19,8 @@ class EvaluatorConfig:
     ``flush_cache_bytes`` caches are emptied before each. A candidate whose first calls all take
     more than ``race_factor`` times the best known time is not measured further. When the values
     differ by more than ``max_spread`` (relative), the measurement is taken again, up to ``retries``
-    times.
+    times. While strangers disturb the cores (``support.quiet``) measurements are taken again too,
+    for up to ``patience_ms`` per candidate.
     """
 
     repeat: int = 3
@@ -28,6 +29,7 @@ class EvaluatorConfig:
     race_factor: float = 1.5
     max_spread: float = 0.2
     retries: int = 1
+    patience_ms: float = 100.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,26 @@
+"""Whether strangers use our cores, told by ticks."""
+
+import os
+
+import pytest
+
+from tilewright.support import quiet
+
+
+def test_a_tick_looks_at_every_core_and_leaves_the_thread_where_it_may_run() -> None:
+    before = os.sched_getaffinity(0)
+    assert quiet.tick() > 0.0
+    assert os.sched_getaffinity(0) == before
+
+
+def test_twice_the_fastest_tick_is_a_disturbance() -> None:
+    assert quiet.is_quiet(1.1e-4, 1e-4)
+    assert not quiet.is_quiet(1.9e-4, 1e-4)
+
+
+def test_a_watch_judges_by_the_fastest_tick_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([2e-4, 1e-4, 2e-4, 1.1e-4])
+    monkeypatch.setattr(quiet, "tick", lambda: next(ticks))
+    watch = quiet.Watch()
+    assert [watch.quiet() for _ in range(4)] == [True, True, False, True]
+    assert watch.fastest == 1e-4
