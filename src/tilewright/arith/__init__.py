@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from tilewright.arith.analyzer import Analyzer, simplify
 from tilewright.arith.bounds import NEG_INF, POS_INF, ConstIntBound
+from tilewright.arith.conditions import conjuncts
 from tilewright.arith.inequalities import LinearSolution, solve_linear_inequalities
 from tilewright.arith.int_set import BoxBounds, IntervalSet, int_set, region_bound
+from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr
 from tilewright.arith.iter_map import (
     IterMapResult,
-    IterMark,
-    IterSplitExpr,
-    IterSumExpr,
-    conjuncts,
     detect_iter_map,
     iter_map_simplify,
     normalize_iter_map_to_expr,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.arith.analyzer import Analyzer
-from tilewright.arith.iter_map import comparison_goals, conjuncts
+from tilewright.arith.conditions import comparison_goals, conjuncts
 from tilewright.arith.polynomial import Poly, linear_in, poly_add, poly_key, poly_scale
 from tilewright.ir import GE, Expr, IntImm, Var, and_, const, uses_var
 
@@ -46,12 +46,10 @@ def solve_linear_inequalities(
     """
     known = analyzer if analyzer is not None else Analyzer()
     goals: dict[object, Poly] = {}
+    found: list[Poly] | None
     for part in conjuncts(condition):
-        if isinstance(part, IntImm):
-            found: list[Poly] | None = [] if part.value else [{(): -1}]
-        else:
-            made = comparison_goals(known, part)
-            found = None if made is None else list(made)
+        # False is a goal that nothing meets.
+        found = [{(): -1}] if isinstance(part, IntImm) else comparison_goals(known, part)
         if found is None:
             return None
         goals.update((poly_key(goal), goal) for goal in found)

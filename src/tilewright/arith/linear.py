@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.arith.analyzer import Analyzer
-from tilewright.arith.iter_map import comparison_goals, conjuncts
+from tilewright.arith.conditions import comparison_goals, conjuncts
 from tilewright.arith.polynomial import MAX, MIN, Poly, linear_in, poly_scale
-from tilewright.ir import Expr, IntImm, Var, uses_var
+from tilewright.ir import Expr, Var, uses_var
 
 
 def detect_linear_equation(
@@ -51,10 +51,6 @@ def detect_clip_bound(
     ends: list[list[Poly | None]] = [[None, None] for _ in variables]
     numbers = [known._context.table.var(var) for var in variables]
     for part in conjuncts(condition):
-        if isinstance(part, IntImm):
-            if part.value:
-                continue
-            return None
         goals = comparison_goals(known, part)
         if goals is None:
             return None

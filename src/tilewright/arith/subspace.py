@@ -10,17 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.arith.analyzer import Analyzer
-from tilewright.arith.iter_map import (
-    IterMark,
-    IterSplitExpr,
-    IterSumExpr,
-    conjuncts,
-    detect_iter_map,
-    known_int,
-    same_value,
-)
+from tilewright.arith.conditions import conjuncts
+from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr, same_value
+from tilewright.arith.iter_map import detect_iter_map
 from tilewright.arith.polynomial import constant_of
-from tilewright.ir import TRUE, Expr, Range, Var, and_, const, uses_var
+from tilewright.ir import TRUE, Expr, Range, Var, and_, as_int, const, uses_var
 
 _ZERO, _ONE = const(0), const(1)
 
@@ -92,8 +86,8 @@ def _pieces(total: IterSumExpr) -> list[IterSplitExpr]:
     made: list[IterSplitExpr] = []
     for arg in total.args:
         source = arg.source.source
-        whole = same_value(arg.extent, arg.source.extent) and known_int(arg.lower_factor) == 1
-        if isinstance(source, IterSumExpr) and whole and known_int(source.base) == 0:
+        whole = same_value(arg.extent, arg.source.extent) and as_int(arg.lower_factor) == 1
+        if isinstance(source, IterSumExpr) and whole and as_int(source.base) == 0:
             for inner in _pieces(source):
                 made.append(inner.with_scale(Analyzer().simplify(inner.scale * arg.scale)))
         else:
@@ -167,13 +161,13 @@ def inverse_affine_iter_map(
         for arg in args:
             piece = value // arg.scale
             top = whole is not None and same_value(arg.scale * arg.extent, whole)
-            if len(args) > 1 and not top and known_int(arg.extent) != 0:
+            if len(args) > 1 and not top and as_int(arg.extent) != 0:
                 piece = piece % arg.extent
             give(arg, analyzer.simplify(piece))
 
     for total, output in zip(iter_sums, outputs):
         if total.args:
-            value = output if known_int(total.base) == 0 else output - total.base
+            value = output if as_int(total.base) == 0 else output - total.base
             take_apart(total.args, value, None)
     solved: dict[Var, Expr] = {}
     pending = set(values)
@@ -184,7 +178,7 @@ def inverse_affine_iter_map(
         value = values[mark]
         if isinstance(mark.source, IterSumExpr):
             base = mark.source.base
-            shifted = value if known_int(base) == 0 else value - base
+            shifted = value if as_int(base) == 0 else value - base
             before = set(values)
             span: Expr = mark.extent
             if mark.source.args:

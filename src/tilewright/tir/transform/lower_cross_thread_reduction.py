@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.arith import conjuncts
 from tilewright.ir import (
     TRUE,
-    And,
     Expr,
     Mutator,
     Range,
@@ -229,7 +229,7 @@ class _Nest:
         """The predicate, and the part of it that the reduction's loops have no part in."""
         variables = {loop.loop_var for loop in self.chain}
         outer = [
-            item for item in _conjuncts(self.realize.predicate) if not uses_var(item, variables)
+            item for item in conjuncts(self.realize.predicate) if not uses_var(item, variables)
         ]
         return self.realize.predicate, and_(*outer)
 
@@ -269,9 +269,3 @@ class _Nest:
         targets = [BufferLoad(buffer, reduction.indices) for buffer in reduction.targets]
         stmt = assigned(targets, results)
         return stmt if condition is TRUE else IfThenElse(condition, stmt)
-
-
-def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, conjuncts
 from tilewright.ir import (
-    And,
+    EQ,
     Broadcast,
     Cast,
     Expr,
@@ -186,7 +186,7 @@ class Conflicts:
         conditions = [
             item
             for condition in access.conditions
-            for item in _conjuncts(condition)
+            for item in conjuncts(condition)
             if all(var in known and _bounds(known[var]) for var in free_vars(item))
             and not uses_var(item, ignored)
         ]
@@ -299,16 +299,10 @@ def _bounds(domain: Range) -> tuple[int, int] | None:
 def _pinned(var: Var, access: Access) -> bool:
     """Whether a condition gives a thread index one value."""
     return any(
-        type(item).__name__ == "EQ" and item.a is var and isinstance(item.b, IntImm)
+        isinstance(item, EQ) and item.a is var and isinstance(item.b, IntImm)
         for condition in access.conditions
-        for item in _conjuncts(condition)
+        for item in conjuncts(condition)
     )
-
-
-def _conjuncts(condition: Any) -> list[Any]:
-    if isinstance(condition, And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]
 
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {

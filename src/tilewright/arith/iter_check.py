@@ -1,0 +1,91 @@
+"""Whether the pieces of an iteration map tell all inputs apart, and whether they cover them.
+
+The last step of ``iter_map``: each mark (a variable, or a fused sum) must be used by pieces that
+don't overlap. Pieces that reach to its top in order also determine it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr
+from tilewright.ir import FALSE, Expr, as_int, const, or_
+
+
+def uses_of(totals: Iterable[IterSumExpr]) -> dict[IterMark, list[IterSplitExpr]]:
+    """The pieces that are taken of each mark, also inside of fused ones."""
+    uses: dict[IterMark, list[IterSplitExpr]] = {}
+    pending = [arg for total in totals for arg in total.args]
+    while pending:
+        arg = pending.pop()
+        if arg.source not in uses and isinstance(arg.source.source, IterSumExpr):
+            pending.extend(arg.source.source.args)
+        uses.setdefault(arg.source, []).append(arg)
+    return uses
+
+
+class PieceChecker:
+    """Checks the pieces of one mark after another, and collects what is wrong with them."""
+
+    def __init__(self, analyzer: Analyzer, bijective: bool) -> None:
+        self.analyzer = analyzer
+        self.bijective = bijective
+        self.errors: list[str] = []
+        self.covered = True
+        self.padding: Expr = FALSE
+
+    def check(self, mark: IterMark, pieces: Sequence[IterSplitExpr]) -> None:
+        """Check that the pieces don't overlap; note if they don't cover the mark, or pad it."""
+        ok, full, top = self._in_order(mark, pieces)
+        if not ok:
+            self.errors.append(f"pieces of `{mark.to_expr()!r}` are used more than once")
+        elif not full:
+            self.covered = False
+            if self.bijective:
+                self.errors.append(f"the pieces of `{mark.to_expr()!r}` do not cover its extent")
+        fused = mark.source
+        if self.bijective and isinstance(fused, IterSumExpr) and as_int(fused.base) != 0:
+            self.errors.append(f"`{mark.to_expr()!r}` is padded at its start, by {fused.base!r}")
+        if not ok or not mark.padded or self.analyzer.can_prove_equal(top, mark.extent):
+            return
+        self.padding = or_(self.padding, mark.to_expr() >= mark.extent)
+        if self.bijective:
+            self.errors.append(
+                f"`{mark.to_expr()!r}` of extent {mark.extent!r} is padded to {top!r}"
+            )
+
+    def _in_order(self, mark: IterMark, pieces: Sequence[IterSplitExpr]) -> tuple[bool, bool, Expr]:
+        """Order pieces from the lowest; return (no overlap, covered, where they end)."""
+        analyzer = self.analyzer
+        left = list(pieces)
+        end: Expr = const(1)
+        full = True
+        while left:
+            following = [arg for arg in left if analyzer.can_prove_equal(arg.lower_factor, end)]
+            if len(following) > 1:
+                return False, False, end
+            if following:
+                (piece,) = following
+            else:
+                full = False
+                piece = self._lowest(left)
+                # A piece may start higher up if what is below is simply not used.
+                if not self._is_multiple(piece.lower_factor, end):
+                    return False, False, end
+            left.remove(piece)
+            end = analyzer.simplify(piece.lower_factor * piece.extent)
+        return True, full and analyzer.can_prove_ge(end, mark.extent), end
+
+    def _lowest(self, pieces: list[IterSplitExpr]) -> IterSplitExpr:
+        """The piece with the smallest factor: by value, or the one that divides all others."""
+        if all(as_int(piece.lower_factor) is not None for piece in pieces):
+            return min(pieces, key=lambda piece: as_int(piece.lower_factor) or 0)
+        for piece in pieces:
+            if all(self._is_multiple(other.lower_factor, piece.lower_factor) for other in pieces):
+                return piece
+        return pieces[0]
+
+    def _is_multiple(self, a: Expr, b: Expr) -> bool:
+        poly = self.analyzer.poly
+        return self.analyzer._canonical.exact(poly(a), poly(b)) is not None
