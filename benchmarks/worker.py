@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.peers import PEERS, Request, torch_module
 from benchmarks.workload import Unavailable
 from benchmarks.workloads import WORKLOADS
-from tilewright.support.quiet import is_quiet, tick
+from tilewright.support.quiet import Watch, is_quiet
 
 Call = Callable[[], Any]
 
@@ -142,7 +142,8 @@ def run_for(call: Call, seconds: float, fastest: float) -> dict[str, float]:
     count = max(1, int(min(seconds, _STRETCH) / max(each, 1e-7)))
     stretches: list[tuple[float, float]] = []
     quiet_seconds, end = 0.0, time.perf_counter() + seconds + _PATIENCE
-    before = tick()
+    watch = Watch()
+    before, watch.fastest = watch.tick(), min(fastest, watch.fastest)
     while not stretches or (quiet_seconds < seconds and time.perf_counter() < end):
         if count > 1:
             call()  # threads may have fallen asleep during the tick
@@ -150,16 +151,15 @@ def run_for(call: Call, seconds: float, fastest: float) -> dict[str, float]:
         for _ in range(count):
             call()
         passed = time.perf_counter() - start
-        after = tick()
-        fastest = min(fastest, before, after)
+        after = watch.tick()
         stretches.append((max(before, after), passed / count))
-        quiet_seconds += passed if is_quiet(stretches[-1][0], fastest) else 0.0
+        quiet_seconds += passed if is_quiet(stretches[-1][0], watch.fastest) else 0.0
         before = after
-    counted = [item for item in stretches if is_quiet(item[0], fastest)] or stretches
+    counted = [item for item in stretches if is_quiet(item[0], watch.fastest)] or stretches
     return {
         "seconds": statistics.median(each for _, each in counted),
         "tick": max(tick for tick, _ in counted),
-        "fastest_tick": fastest,
+        "fastest_tick": watch.fastest,
     }
 
 

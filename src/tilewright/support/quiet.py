@@ -5,13 +5,15 @@ program runs on the other one, for tenths of a second at a time, ours shares dec
 vector units with it and takes up to twice as long; but not every program alike: a bare loop of
 multiply-adds loses a twentieth, so letting candidates take turns doesn't cancel it. The operating
 system shows nothing of it. Plain Python suffers most, and undisturbed takes the same time within a
-few per cent, so a loop before and after what is measured tells whether that may count.
+few per cent, so a loop before and after what is measured tells whether that may count. Our own
+machine's programs may take the core away as well: that the system counts for each thread.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 #: Turns of the loop, about a twentieth of a millisecond, and how many loops: the first may be slow
 #: since what was measured has emptied the caches.
@@ -19,6 +21,12 @@ _TURNS, _LOOPS = 3000, 3
 
 #: So many cores are looked at, of those that may be used.
 _CORES = 8
+
+#: What Linux counts for a thread: nanoseconds on a core, nanoseconds of waiting for one, turns.
+_WAITED = Path("/proc/thread-self/schedstat")
+
+#: Share of the time that a thread may wait for a core.
+_WAITING = 0.02
 
 #: The loop may take so many times the shortest time seen; disturbed it takes about twice as long.
 _SLACK = 1.3
@@ -40,22 +48,41 @@ def tick() -> float:
         os.sched_setaffinity(0, cores)
 
 
+def waited() -> float:
+    """Return the seconds that this thread was ready to run but had no core, since it began.
+
+    Always 0 where the system doesn't tell.
+    """
+    try:
+        return int(_WAITED.read_text().split()[1]) * 1e-9
+    except OSError:
+        return 0.0
+
+
 def is_quiet(seconds: float, fastest: float) -> bool:
     """Whether a tick of so many seconds is one of undisturbed cores, given the fastest tick."""
     return seconds <= _SLACK * fastest
 
 
 class Watch:
-    """Looks at the cores, and remembers the fastest tick."""
+    """Tells whether what was done since it was last asked may count; knows the fastest tick."""
 
     def __init__(self) -> None:
         self.fastest = float("inf")
+        self._since, self._waited = time.perf_counter(), waited()
 
-    def quiet(self) -> bool:
-        """Whether nobody disturbs the cores now, as far as the fastest tick so far tells."""
+    def tick(self) -> float:
+        """Return the seconds of a tick now; infinite if this thread had to wait for a core."""
+        now, waiting = time.perf_counter(), waited()
+        delayed = waiting - self._waited > _WAITING * (now - self._since)
         seconds = tick()
         self.fastest = min(self.fastest, seconds)
-        return is_quiet(seconds, self.fastest)
+        self._since, self._waited = time.perf_counter(), waited()
+        return float("inf") if delayed else seconds
+
+    def quiet(self) -> bool:
+        """Whether nobody disturbed this thread."""
+        return is_quiet(self.tick(), self.fastest)
 
 
 def _loop_on(core: int) -> float:
