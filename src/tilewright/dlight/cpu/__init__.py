@@ -16,6 +16,7 @@
 - ``PointwiseConvolution``: 1 x 1 convolutions with pixels, across rows, as lanes.
 - ``TiledReduction``: contractions with reuse (matmul, convolution): register tiles.
 - ``SlidingWindow``: small windows without other reuse (depthwise convolution, pooling).
+- ``ExtremumPlaces``: places of extrema of rows (argmax): one pass, a place in each lane.
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
 - ``Resize``: images of another size.
 - ``LayoutConversion``: images that lose their blocks of channels.
@@ -32,6 +33,7 @@ from tilewright.dlight.cpu.blocked_window import BlockedWindow
 from tilewright.dlight.cpu.blocks import axes_of
 from tilewright.dlight.cpu.convolution import PointwiseConvolution
 from tilewright.dlight.cpu.dot_product import DotProductTile
+from tilewright.dlight.cpu.extremum_places import ExtremumPlaces
 from tilewright.dlight.cpu.grouped_reduction import GroupedReduction
 from tilewright.dlight.cpu.int4_dot import Int4Dot
 from tilewright.dlight.cpu.layout_conversion import LayoutConversion
@@ -51,6 +53,7 @@ __all__ = [
     "BlockedConvolution",
     "BlockedWindow",
     "DotProductTile",
+    "ExtremumPlaces",
     "FusedAttention",
     "GroupedReduction",
     "Int4Dot",
@@ -95,6 +98,7 @@ def rules() -> tuple[ScheduleRule, ...]:
         WidenedOperand(*contractions),
         *contractions,
         SlidingWindow(),
+        ExtremumPlaces(),
         RowWise(),
         Resize(),
         LayoutConversion(),
