@@ -7,15 +7,14 @@ that it uses itself (``covers``)? If not: does it touch other elements than any 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tilewright.arith import Analyzer, detect_iter_map, simplify
+from tilewright.arith import Analyzer, conjuncts, detect_iter_map, simplify
 from tilewright.ir import (
     LT,
     TRUE,
     Add,
-    And,
     Expr,
     IntImm,
     Mul,
@@ -37,24 +36,17 @@ from tilewright.tir.analysis.regions import relax
 from tilewright.tir.schedule.state import ScheduleState, trivially_true
 
 
-def loop_ranges(loops: list[For]) -> dict[Var, Range]:
-    """Domains of loops by variable."""
+def loop_ranges(loops: Iterable[For]) -> dict[Var, Range]:
+    """Loop variables with their ranges."""
     return {loop.loop_var: Range(loop.min, loop.extent) for loop in loops}
 
 
 def guards_domain(state: ScheduleState, realize: BlockRealize) -> bool:
     """Whether a predicate only keeps iteration values inside their domains."""
-    parts, stack = [], [realize.predicate]
-    while stack:
-        item: Any = stack.pop()
-        if type(item) is And:
-            stack += [item.a, item.b]
-        else:
-            parts.append(item)
     pairs = list(zip(realize.block.iter_vars, realize.iter_values))
     known: Analyzer | None = None
-    for part in parts:
-        if type(part) is not LT:
+    for part in conjuncts(realize.predicate):
+        if not isinstance(part, LT):
             return False
         if any(
             expr_equal(part.a, value)

@@ -44,16 +44,13 @@ from tilewright.tir import (
     seq,
 )
 from tilewright.tir.index_map import solve_indices
+from tilewright.tir.schedule.footprint import loop_ranges
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import CONVERTERS
+from tilewright.tir.schedule.primitives._domain import is_whole, restricting_conjuncts
 from tilewright.tir.schedule.primitives._place import place, shares
 from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
-from tilewright.tir.schedule.primitives._scope import (
-    Scope,
-    buffer_names,
-    loop_ranges,
-    restricting_conjuncts,
-)
+from tilewright.tir.schedule.primitives._scope import Scope, buffer_names
 from tilewright.tir.schedule.state import ScheduleState
 
 BufferIndex = int | str
@@ -306,7 +303,7 @@ class Box:
             self.outer
             or self.scope.block.iter_vars
             or not self.scope.has_fixed_domain(realize)
-            or not self.scope.is_whole(realize)
+            or not is_whole(self.scope, realize)
         ):
             inner = regions.inner_loops(
                 loop for loop in self.scope.loops(realize) if loop not in self.fixed
@@ -452,7 +449,7 @@ def why_not_filled(box: Box, blocks: Sequence[BlockRealize], buffer: Buffer) -> 
         return "what it writes has holes"
     scope = box.scope
     for realize in blocks:
-        fixed = all(scope.is_fixed(realize, axis) for axis in realize.block.iter_vars)
+        fixed = scope.has_fixed_domain(realize)
         if (realize.predicate is not TRUE and not fixed) or restricting_conjuncts(
             realize, scope.state.analyzer(scope.func_name)
         ):

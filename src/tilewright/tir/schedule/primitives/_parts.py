@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, conjuncts
 from tilewright.ir import TRUE, Expr, Range, Var, and_, const
 from tilewright.tir import OPAQUE, REDUCE, SERIAL, Block, BlockRealize, For, Stmt
 from tilewright.tir.analysis import block_facts
 from tilewright.tir.rewrite import fresh_name, renew_definitions
 from tilewright.tir.schedule.primitives._rewrite import rewrite_outside_blocks, substitute_index
-from tilewright.tir.schedule.primitives._scope import conjuncts
 from tilewright.tir.schedule.state import trivially_true
 
 if TYPE_CHECKING:

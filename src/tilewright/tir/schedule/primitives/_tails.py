@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, conjuncts
 from tilewright.ir import (
     Call,
     Div,
@@ -58,7 +58,6 @@ from tilewright.tir.schedule.primitives._rewrite import (
     rewrite_outside_blocks,
     substitute_index,
 )
-from tilewright.tir.schedule.primitives._scope import conjuncts
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import child_blocks, statements
 

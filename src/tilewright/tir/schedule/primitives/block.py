@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, conjuncts
 from tilewright.ir import (
     LT,
     Expr,
@@ -47,7 +47,6 @@ from tilewright.tir.analysis.regions import relax, same_box, union_box
 from tilewright.tir.schedule.footprint import fills_box
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import CONVERTERS, primitive
-from tilewright.tir.schedule.primitives._scope import conjuncts
 from tilewright.tir.schedule.state import child_blocks, statements
 
 if TYPE_CHECKING:

@@ -31,14 +31,9 @@ from tilewright.tir.schedule.primitives._copy import (
     resolve_buffer,
     why_not_filled,
 )
-from tilewright.tir.schedule.primitives._scope import (
-    Scope,
-    check_not_by_pointer,
-    check_only_writer,
-    check_predicate_is_domain,
-    regions_buffers,
-    scope_of,
-)
+from tilewright.tir.schedule.primitives._domain import check_predicate_is_domain
+from tilewright.tir.schedule.primitives._kinds import check_not_by_pointer, check_only_writer
+from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
 

@@ -43,18 +43,14 @@ from tilewright.tir.schedule.primitives._copy import (
     single_access,
     why_conditional,
 )
-from tilewright.tir.schedule.primitives._regions import Regions
-from tilewright.tir.schedule.primitives._scope import (
-    Scope,
-    buffer_names,
+from tilewright.tir.schedule.primitives._domain import check_predicate_is_domain, check_runs_whole
+from tilewright.tir.schedule.primitives._kinds import (
     check_movable,
     check_not_by_pointer,
     check_only_writer,
-    check_predicate_is_domain,
-    check_runs_whole,
-    regions_buffers,
-    scope_of,
 )
+from tilewright.tir.schedule.primitives._regions import Regions
+from tilewright.tir.schedule.primitives._scope import Scope, buffer_names, regions_buffers, scope_of
 from tilewright.tir.schedule.state import ScheduleState
 
 

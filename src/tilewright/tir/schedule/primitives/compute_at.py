@@ -45,18 +45,20 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import covers
 from tilewright.tir.schedule.primitives import inline
-from tilewright.tir.schedule.primitives._place import Place, new_nest
-from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
-from tilewright.tir.schedule.primitives._scope import (
+from tilewright.tir.schedule.primitives._domain import (
+    check_predicate_is_domain,
+    check_runs_whole,
+    restricting_conjuncts,
+)
+from tilewright.tir.schedule.primitives._kinds import (
     check_inputs_final,
     check_movable,
     check_not_output,
     check_only_writer,
-    check_predicate_is_domain,
-    check_runs_whole,
-    regions_buffers,
-    restricting_conjuncts,
 )
+from tilewright.tir.schedule.primitives._place import Place, new_nest
+from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
+from tilewright.tir.schedule.primitives._scope import regions_buffers
 from tilewright.tir.schedule.primitives._settle import check_inputs_settled, keeps_values
 from tilewright.tir.schedule.primitives._solve import axes_of_inputs, axes_of_outputs
 from tilewright.tir.schedule.state import ScheduleState

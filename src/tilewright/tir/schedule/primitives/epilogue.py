@@ -17,9 +17,10 @@ from tilewright.tir.analysis.reduction import Reduction, match_reduction, match_
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import covers
+from tilewright.tir.schedule.primitives._domain import is_whole
+from tilewright.tir.schedule.primitives._kinds import check_only_writer
 from tilewright.tir.schedule.primitives._scope import (
     Scope,
-    check_only_writer,
     loads_of,
     regions_buffers,
     removal_root,
@@ -240,7 +241,7 @@ def _check_final(
     """Refuse unless each block covers its domain, and results are final where they are used."""
     state = scope.state
     for realize in (reduction, epilogue):
-        if not scope.is_whole(realize):
+        if not is_whole(scope, realize):
             raise state.error(
                 f"block {realize.block.name!r} is not shown to run its whole domain", realize
             )

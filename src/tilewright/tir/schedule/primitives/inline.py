@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, conjuncts
 from tilewright.arith.polynomial import poly_add
 from tilewright.ir import (
     TRUE,
@@ -46,17 +46,20 @@ from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.index_map import solve_indices
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.primitives._regions import Regions
-from tilewright.tir.schedule.primitives._scope import (
-    Scope,
+from tilewright.tir.schedule.primitives._domain import (
+    check_predicate_is_domain,
+    check_runs_whole,
+    merge_conditions,
+)
+from tilewright.tir.schedule.primitives._kinds import (
     check_complete,
     check_inputs_final,
     check_not_output,
-    check_predicate_is_domain,
-    check_runs_whole,
-    conjuncts,
+)
+from tilewright.tir.schedule.primitives._regions import Regions
+from tilewright.tir.schedule.primitives._scope import (
+    Scope,
     loads_of,
-    merge_conditions,
     regions_buffers,
     removal_root,
     scope_of,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, conjuncts
 from tilewright.ir import (
     GE,
     GT,
@@ -51,8 +51,9 @@ from tilewright.tir.analysis import COMPLETE, block_access_regions, block_facts
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import covers
+from tilewright.tir.schedule.primitives._kinds import check_only_writer
 from tilewright.tir.schedule.primitives._layout_padding import simplified_indices
-from tilewright.tir.schedule.primitives._scope import check_only_writer, conjuncts, scope_of
+from tilewright.tir.schedule.primitives._scope import scope_of
 from tilewright.tir.schedule.state import ScheduleState
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tilewright.arith import detect_iter_map
+from tilewright.arith import conjuncts, detect_iter_map
 from tilewright.ir import (
     Add,
     Expr,
@@ -46,7 +46,7 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_only_blocks, covers
 from tilewright.tir.schedule.primitives._regions import Regions
-from tilewright.tir.schedule.primitives._scope import conjuncts, loads_of, regions_buffers
+from tilewright.tir.schedule.primitives._scope import loads_of, regions_buffers
 from tilewright.tir.schedule.state import ScheduleState, child_blocks
 
 # ---- decompose_reduction ------------------------------------------------------------------------

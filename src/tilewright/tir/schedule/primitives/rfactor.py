@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.arith import conjuncts
 from tilewright.ir import (
     Expr,
     Range,
@@ -49,12 +50,8 @@ from tilewright.tir.analysis.reducer_laws import check_reducer
 from tilewright.tir.analysis.reduction import Reduction, match_reduction
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.primitives._scope import (
-    buffer_names,
-    check_only_writer,
-    conjuncts,
-    scope_of,
-)
+from tilewright.tir.schedule.primitives._kinds import check_only_writer
+from tilewright.tir.schedule.primitives._scope import buffer_names, scope_of
 from tilewright.tir.schedule.primitives.reduction import (
     check_each_once,
     check_init_comes_first,
