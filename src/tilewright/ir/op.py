@@ -90,6 +90,7 @@ register_op("call_pure_extern", None, "given", "pure", "call_pure_extern(name, *
 register_op("call_llvm_intrin", None, "given", "opaque", "call_llvm_intrin(name, *args)")
 register_op("call_llvm_pure_intrin", None, "given", "pure", "call_llvm_pure_intrin(name, *args)")
 register_op("address_of", 1, "given", "pure", "pointer to a buffer element")
+register_op("misalignment", 2, "given", "pure", "(address, n): bytes from a multiple of n to it")
 register_op(
     "access_ptr", None, "given", "opaque", "access_ptr(buffer_var, offset, extent, rw_mask)"
 )

@@ -22,6 +22,7 @@ from tilewright.ir import (
     IntImm,
     StringImm,
     Var,
+    as_int,
     dtypes,
     expr_equal,
     is_const,
@@ -290,6 +291,16 @@ def _address_of(emitter: Any, call: Call) -> str:
         raise CodegenError(f"address_of needs a flat buffer, got {load!r}; lower the program first")
     base = getattr(index, "base", index)
     return str(emitter.pointer(load.buffer, base))
+
+
+@intrinsic("misalignment")
+def _misalignment(emitter: Any, call: Call) -> str:
+    size = as_int(call.args[1])
+    if size is None or size <= 0 or size & (size - 1):
+        raise CodegenError(f"misalignment(address, n) takes a power of two, got {call!r}")
+    pointer = emitter.visit(call.args[0])
+    address = emitter.pure(f"ptrtoint ptr {pointer} to i64", pointer)
+    return str(emitter.pure(f"and i64 {address}, {size - 1}", address))
 
 
 @intrinsic("access_ptr")

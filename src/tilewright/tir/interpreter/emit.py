@@ -484,8 +484,18 @@ def _call_function(emitter: Emitter, node: Call) -> str:
     return f"call_function({name.value!r}, [{', '.join(pointers)}], [{', '.join(scalars)}])"
 
 
+def _misalignment(emitter: Emitter, node: Call) -> str:
+    address, size = node.args
+    if not (isinstance(address, Call) and address.op.name == "address_of"):
+        raise VerifyError(f"misalignment takes address_of(buffer[...]), got {address!r}")
+    load: Any = address.args[0]
+    place = emitter.address(load.buffer, load.indices)
+    return f"misalignment({emitter.memory(load.buffer)}_np, {place}, {emitter.expr(size)})"
+
+
 _MEMORY_CALLS = {
     "atomic_add": _atomic_add,
+    "misalignment": _misalignment,
     "call_extern": _call_function,
     "call_pure_extern": _call_function,
 }

@@ -89,6 +89,11 @@ def fetch_add(memory: Any, place: int, value: Any, dtype: str) -> Any:
     return float(before) if dtypes.is_float(dtype) else int(before)
 
 
+def misalignment(memory: Any, place: int, size: int) -> int:
+    """Return the bytes from a multiple of ``size`` to an element."""
+    return int((memory.ctypes.data + place * memory.itemsize) % size)
+
+
 def out_of_bounds(name: str, axis: int, index: Any, extent: Any) -> int:
     """Report an access outside a buffer."""
     raise RunError(f"index {index} is outside dimension {axis} of {name} (extent {extent})")

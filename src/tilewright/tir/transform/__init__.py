@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.tir.transform.align_storage import AlignStorage
+from tilewright.tir.transform.align_streams import AlignStreams
 from tilewright.tir.transform.canonicalize_loop import CanonicalizeLoops
 from tilewright.tir.transform.common_subexpr import CommonSubexpressionElimination
 from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllocation
@@ -33,6 +34,7 @@ from tilewright.tir.transform.narrow_dtype import NarrowDataType
 from tilewright.tir.transform.pipeline import block_passes, cpu_pipeline
 from tilewright.tir.transform.plan_buffer_allocation import PlanBufferAllocation
 from tilewright.tir.transform.promote_accumulators import PromoteAccumulators
+from tilewright.tir.transform.remove_empty_loops import RemoveEmptyLoops
 from tilewright.tir.transform.remove_no_op import RemoveNoOp
 from tilewright.tir.transform.renormalize_split import RenormalizeSplitPattern
 from tilewright.tir.transform.simplify import Simplify
@@ -58,6 +60,7 @@ __all__ = [
     "InjectPermutedLayout",
     "InjectDoubleBuffer",
     "AlignStorage",
+    "AlignStreams",
     "CanonicalizeLoops",
     "CommonSubexpressionElimination",
     "CompactBufferAllocation",
@@ -81,6 +84,7 @@ __all__ = [
     "NarrowDataType",
     "PlanBufferAllocation",
     "PromoteAccumulators",
+    "RemoveEmptyLoops",
     "RemoveNoOp",
     "RenormalizeSplitPattern",
     "SharedStorage",

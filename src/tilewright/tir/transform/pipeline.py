@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.ir import Pass, PassContext, Sequential
 from tilewright.target import Target
 from tilewright.tir.transform.align_storage import AlignStorage
+from tilewright.tir.transform.align_streams import AlignStreams
 from tilewright.tir.transform.common_subexpr import CommonSubexpressionElimination
 from tilewright.tir.transform.compact_buffer_allocation import CompactBufferAllocation
 from tilewright.tir.transform.convert_blocks_to_opaque import ConvertBlocksToOpaque
@@ -73,6 +74,7 @@ def cpu_pipeline(target: Target) -> Sequential:
             FloatStorageLegalize(CPU_FLOATS),
             Simplify(),
             InjectPrefetch(),
+            AlignStreams(target.vector_bits),
             LoopPartition(),
             GuardAccumulation(),
             VectorizeLoop(target.vector_bits),
