@@ -48,8 +48,10 @@ from tilewright.tir.schedule.footprint import loop_ranges
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import CONVERTERS
 from tilewright.tir.schedule.primitives._domain import is_whole, restricting_conjuncts
+from tilewright.tir.schedule.primitives._index_arithmetic import ONE
+from tilewright.tir.schedule.primitives._linear import Span
 from tilewright.tir.schedule.primitives._place import place, shares
-from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
+from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope, buffer_names
 from tilewright.tir.schedule.state import ScheduleState
 

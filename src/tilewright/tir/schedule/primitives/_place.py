@@ -17,7 +17,9 @@ from tilewright.tir import (
     SeqStmt,
     Stmt,
 )
-from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
+from tilewright.tir.schedule.primitives._index_arithmetic import ONE
+from tilewright.tir.schedule.primitives._linear import Span
+from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope, removal_root, scope_of
 from tilewright.tir.schedule.state import ScheduleState
 

@@ -3,10 +3,9 @@
 A region of a block is written in terms of its axes; its axes are bound to loops. To know what a
 nest touches under a given outer loop, the inner loops are *relaxed*: each takes all its values, the
 outer ones stay symbols. For an index that is linear in the relaxed variables,
-``min = index at their starts`` and ``extent = 1 + sum(|coefficient| * (extent - 1))``. Indices are
-kept as polynomials (``arith.polynomial``), in which symbolic tile factors cancel by themselves:
-``i1*f2 + i2`` over ``i1 < f1, i2 < f2`` has extent ``f1*f2``. Anything that is not linear goes to
-``arith``'s interval sets.
+``min = index at their starts`` and ``extent = 1 + sum(|coefficient| * (extent - 1))``. With indices
+as polynomials (``_index_arithmetic``) ``i1*f2 + i2`` over ``i1 < f1, i2 < f2`` has extent
+``f1*f2``. Anything that is not linear goes to ``arith``'s interval sets.
 """
 
 from __future__ import annotations
@@ -15,11 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tilewright.arith.polynomial import (
     DIV,
-    MAX,
-    MIN,
     MOD,
-    VAR,
-    AtomTable,
     Poly,
     constant_of,
     linear_in,
@@ -30,339 +25,28 @@ from tilewright.arith.polynomial import (
     poly_scale,
     poly_sub,
 )
-from tilewright.ir import (
-    INDEX,
-    Add,
-    Expr,
-    FloorDiv,
-    FloorMod,
-    IntImm,
-    Max,
-    Min,
-    Mul,
-    Range,
-    Sub,
-    Var,
-    const,
-    pre_order,
-    substitute,
-)
-from tilewright.tir import Block, BlockRealize, BufferLoad, BufferRegion, For
-from tilewright.tir.schedule.primitives._linear import Span, is_finite, relax_linear, vars_of
+from tilewright.ir import Expr, IntImm, Range, Var, const, pre_order
+from tilewright.tir import BlockRealize, BufferLoad, BufferRegion, For
+from tilewright.tir.schedule.primitives._index_arithmetic import ONE, IndexArithmetic
+from tilewright.tir.schedule.primitives._linear import Inner, Span, is_finite, relax_linear
 from tilewright.tir.schedule.state import ScheduleState
 
-ONE: Poly = {(): 1}
-_COMPOUND = {FloorDiv: DIV, FloorMod: MOD, Min: MIN, Max: MAX}
-
-
 _NO_EXTENT = 2**31 - 1
+"""The range of an ``int32`` read from memory: what a loop up to it covers is not known."""
 
 
-class Regions:
-    """Region arithmetic at one place of a program: under the loops ``outer``."""
+class Regions(IndexArithmetic):
+    """What statements touch at one place of a program: under the loops ``outer``."""
 
     def __init__(self, state: ScheduleState, func_name: str, outer: Sequence[For]) -> None:
-        self.state = state
-        self.func_name = func_name
-        self.table = AtomTable()
-        self.outer: dict[int, tuple[Poly, Poly]] = {}
-        # Axes of blocks further out: fixed here, but their values have a range.
-        self.around: dict[int, tuple[Poly, Poly]] = {}
-        self.outer_vars: dict[Var, Range] = {}
+        super().__init__(state, func_name, outer)
         # Relaxed variables whose range depends on others: known by bounds only, or not at all.
         self.loose: set[int] = set()
         self.unbounded: set[int] = set()
-        self._ranges: dict[int, tuple[int, int]] = {}
-        self._rules: list[tuple[tuple[int, ...], Poly]] = []
-        for tile in state.symbolic:
-            if tile.exact:
-                product = tuple(sorted(self.table.var(var) for var in tile.variables))
-                self._rules.append((product, self.poly(tile.extent)))
-        for loop in outer:
-            self.add_outer(loop.loop_var, Range(loop.min, loop.extent))
-
-    @property
-    def has_tiles(self) -> bool:
-        """Whether there are symbolic tiles, whose products ``normal`` resolves."""
-        return bool(self._rules)
-
-    def add_outer(self, var: Var, dom: Range) -> None:
-        """Make a variable one that stays a symbol, with a known range."""
-        self.outer_vars[var] = dom
-        number, ends = self.table.var(var), (self.poly(dom.min), self.poly(dom.extent))
-        self.outer[number] = ends
-        self.know_range(number, *ends)
-
-    def add_block_axes(self, block: Block) -> None:
-        """Make the axes of the block around everything symbols; know those further out."""
-        for iter_var in block.iter_vars:
-            self.add_outer(iter_var.var, iter_var.dom)
-        for item in self.state.parents(block):
-            if type(item) is Block:
-                for iter_var in item.iter_vars:
-                    ends = (self.poly(iter_var.dom.min), self.poly(iter_var.dom.extent))
-                    number = self.table.var(iter_var.var)
-                    self.around[number] = ends
-                    self.know_range(number, *ends)
-
-    # ---- expressions and polynomials ----------------------------------------------------------
-
-    def poly(self, expr: Expr, env: Mapping[Var, Poly] | None = None) -> Poly:
-        """Turn an index expression into a polynomial; ``env`` gives variables a value."""
-        kind = type(expr)
-        if kind is IntImm:
-            return poly_const(expr.value)  # type: ignore[attr-defined]
-        if kind is Var:
-            if env is not None:
-                found = env.get(expr)  # type: ignore[call-overload]
-                if found is not None:
-                    return found  # type: ignore[no-any-return]
-            return {(self.table.var(expr),): 1}  # type: ignore[arg-type]
-        if kind is Add:
-            return poly_add(self.poly(expr.a, env), self.poly(expr.b, env))  # type: ignore[attr-defined]
-        if kind is Sub:
-            return poly_sub(self.poly(expr.a, env), self.poly(expr.b, env))  # type: ignore[attr-defined]
-        if kind is Mul:
-            return poly_mul(self.poly(expr.a, env), self.poly(expr.b, env))  # type: ignore[attr-defined]
-        compound = _COMPOUND.get(kind)
-        if compound is not None:
-            a, b = self.poly(expr.a, env), self.poly(expr.b, env)  # type: ignore[attr-defined]
-            fold = self._divide if compound in (DIV, MOD) else self._fold
-            folded = fold(compound, a, b)
-            if folded is not None:
-                return folded
-            return {(self.table.compound(compound, a, b, expr.dtype),): 1}
-        if env:
-            expr = substitute(expr, {var: self.expr(value) for var, value in env.items()})
-        return {(self.table.other(("expr", expr), expr),): 1}
-
-    def _divide(self, kind: int, a: Poly, b: Poly) -> Poly | None:
-        """Divide by a constant: what is a multiple of it comes out, and small remainders vanish."""
-        divisor = constant_of(b)
-        if divisor is None or divisor <= 0:
-            return None
-        whole: Poly = {}
-        rest: Poly = {}
-        for mono, value in a.items():
-            if mono and value % divisor == 0:
-                whole[mono] = value // divisor
-            else:
-                rest[mono] = value
-        low, high = self._limits(rest)
-        if low is None or high is None or low // divisor != high // divisor:
-            if not whole:
-                return None
-            left = self._divide(kind, rest, b)
-            if left is None:
-                left = {(self.table.compound(kind, rest, b, INDEX),): 1}
-            return poly_add(whole, left) if kind == DIV else left
-        quotient = low // divisor
-        if kind == DIV:
-            return poly_add(whole, poly_const(quotient))
-        return poly_add(rest, poly_const(-quotient * divisor))
-
-    def _limits(self, poly: Poly) -> tuple[int | None, int | None]:
-        """Constant limits of a polynomial that is linear in loops of constant ranges."""
-        low = high = poly.get((), 0)
-        for mono, value in poly.items():
-            if not mono:
-                continue
-            limits = self._ranges.get(mono[0]) if len(mono) == 1 else None
-            if limits is None:
-                return None, None
-            low += value * limits[0 if value > 0 else 1]
-            high += value * limits[1 if value > 0 else 0]
-        return low, high
-
-    def know_range(self, number: int, start: Poly, extent: Poly) -> None:
-        """Remember the range of a loop, by the number of its variable."""
-        first, count = constant_of(start), constant_of(extent)
-        if first is not None and count is not None:
-            self._ranges[number] = (first, first + count - 1)
-
-    def _fold(self, kind: int, a: Poly, b: Poly) -> Poly | None:
-        """Evaluate what is constant."""
-        x, y = constant_of(a), constant_of(b)
-        if x is None or y is None:
-            return None
-        return poly_const(min(x, y) if kind == MIN else max(x, y))
-
-    def expr(self, poly: Poly) -> Expr:
-        """Turn a polynomial back into an expression."""
-        return self.table.to_expr(poly)
-
-    def normal(self, poly: Poly) -> Poly:
-        """Replace products of all factors of a symbolic tile by what they multiply to."""
-        for product, value in self._rules:
-            for mono in list(poly):
-                rest = list(mono)
-                try:
-                    for atom in product:
-                        rest.remove(atom)
-                except ValueError:
-                    continue
-                term: Poly = {tuple(rest): poly[mono]}
-                poly = poly_add(
-                    {key: c for key, c in poly.items() if key != mono}, poly_mul(term, value)
-                )
-        return poly
-
-    def same(self, a: Poly, b: Poly) -> bool:
-        """Whether two polynomials are equal, given what is known of symbolic tiles."""
-        return a == b or not self.normal(poly_sub(a, b))
-
-    def difference(self, a: Poly, b: Poly) -> int | None:
-        """Return ``a - b`` if that is a constant."""
-        if a == b:
-            return 0
-        return constant_of(self.normal(poly_sub(a, b)))
-
-    def is_outer_free(self, poly: Poly) -> bool:
-        """Whether a polynomial depends on no loop."""
-        return all(not self.depends(number, self.outer) for number in poly_atoms(poly))
-
-    def depends(self, number: int, atoms: Iterable[int]) -> bool:
-        """Whether an atom is, or contains, one of ``atoms``."""
-        if number in atoms:
-            return True
-        kind = self.table.kinds[number]
-        if kind == VAR:
-            return False
-        parts = self.table.parts[number]
-        if parts is not None:
-            return any(self.depends(inner, atoms) for part in parts for inner in poly_atoms(part))
-        inside = {self.table.exprs[item] for item in atoms}
-        expr = self.table.exprs[number]
-        return expr is not None and any(var in inside for var in vars_of(expr))
-
-    def replace_form(self, poly: Poly, form: Poly, number: int) -> Poly | None:
-        """Write ``poly`` with the variable ``number`` in place of the linear form ``form``.
-
-        Also inside divisions; what isn't a multiple of the form stays. ``None`` if a term of the
-        form has another proportion.
-        """
-        made: Poly = {}
-        for mono, value in poly.items():
-            kinds = [self.table.kinds[atom] for atom in mono]
-            if any(kind in (DIV, MOD) for kind in kinds):
-                if len(mono) != 1:
-                    return None
-                parts = self.table.parts[mono[0]]
-                assert parts is not None
-                inner = self.replace_form(parts[0], form, number)
-                if inner is None:
-                    return None
-                new = self._divide(kinds[0], inner, parts[1])
-                if new is None:
-                    new = {(self.table.compound(kinds[0], inner, parts[1], INDEX),): 1}
-                made = poly_add(made, poly_scale(new, value))
-            else:
-                made = poly_add(made, {mono: value})
-        lead = next((mono for mono in form if mono), None)
-        if lead is None or lead not in made:
-            return made
-        factor, remainder = divmod(made[lead], form[lead])
-        if remainder:
-            return None
-        return poly_add(poly_sub(made, poly_scale(form, factor)), {(number,): factor})
-
-    # ---- bounds -------------------------------------------------------------------------------
-
-    def bounds(self, poly: Poly) -> tuple[Poly | None, Poly | None]:
-        """Bounds (inclusive, free of loops) of a polynomial over all values of the outer loops."""
-        low: Poly | None = poly
-        high: Poly | None = poly
-        for number in poly_atoms(poly):
-            box = self.outer.get(number) or self.around.get(number)
-            if box is not None:
-                start, extent = box
-                ends: tuple[Poly, Poly] | None = (start, poly_add(start, poly_sub(extent, ONE)))
-            elif self.depends(number, self.outer):
-                ends = self._atom_bounds(number)
-            else:
-                continue
-            split = linear_in(poly, number)
-            if ends is None or split is None:
-                return None, None
-            coefficient = split[0]
-            sign = self._sign(coefficient)
-            if sign is None:
-                return None, None
-            at_low, at_high = ends if sign > 0 else ends[::-1]
-            low = self._replace(low, number, at_low)
-            high = self._replace(high, number, at_high)
-        return low, high
-
-    def _replace(self, poly: Poly | None, number: int, value: Poly) -> Poly | None:
-        split = linear_in(poly, number) if poly is not None else None
-        if split is None:
-            return None
-        return poly_add(poly_mul(split[0], value), split[1])
-
-    def _sign(self, coefficient: Poly) -> int | None:
-        """Sign of a coefficient made of positive symbols (extents and tile factors)."""
-        if any(number in self.outer for number in poly_atoms(coefficient)):
-            return None
-        values = coefficient.values()
-        if all(value > 0 for value in values):
-            return 1
-        return -1 if all(value < 0 for value in values) else None
-
-    def _atom_bounds(self, number: int) -> tuple[Poly, Poly] | None:
-        """Constant bounds of ``a // c`` and ``a % c``."""
-        kind, parts = self.table.kinds[number], self.table.parts[number]
-        if kind not in (DIV, MOD) or parts is None:
-            return None
-        divisor = constant_of(parts[1])
-        low, high = self.bounds(parts[0])
-        first = constant_of(low) if low is not None else None
-        last = constant_of(high) if high is not None else None
-        if divisor is None or divisor <= 0:
-            return None
-        if kind == MOD:
-            if first is not None and last is not None and first >= 0 and last < divisor:
-                return poly_const(first), poly_const(last)
-            return {}, poly_const(divisor - 1)
-        if first is None or last is None:
-            return None
-        return poly_const(first // divisor), poly_const(last // divisor)
-
-    def surely_at_least(self, a: Poly, b: Poly) -> bool:
-        """Whether ``a >= b`` for all values of the outer loops."""
-        gap = self.normal(poly_sub(a, b))
-        least, _ = self._limits(gap)
-        if least is not None:
-            return least >= 0
-        low, _ = self.bounds(gap)
-        if low is None:
-            return False
-        low = self.normal(low)
-        value = constant_of(low)
-        if value is not None:
-            return value >= 0
-        # Symbols are positive: non-negative coefficients and a sum that is not negative suffice.
-        others = [number for mono, number in low.items() if mono]
-        plain = all(
-            self.table.kinds[atom] == VAR and atom not in self.outer and atom not in self.around
-            for mono in low
-            for atom in mono
-        )
-        return plain and all(value > 0 for value in others) and sum(low.values()) >= 0
-
-    def proves_at_least(self, a: Poly, b: Poly) -> bool:
-        """Like ``surely_at_least``, for what needs more than limits: ``(n + 7) // 8 * 8 >= n``."""
-        gap = self.difference(a, b)
-        if gap is not None:
-            return gap >= 0
-        if not (self.is_outer_free(a) and self.is_outer_free(b)):
-            return False
-        return self.state.analyzer(self.func_name).can_prove(self.expr(a) >= self.expr(b))
 
     # ---- relaxing -----------------------------------------------------------------------------
 
-    def relax(
-        self, poly: Poly, inner: Mapping[int, tuple[Poly, Poly]], width: Poly = ONE
-    ) -> Span | None:
+    def relax(self, poly: Poly, inner: Inner, width: Poly = ONE) -> Span | None:
         """Return what ``poly`` covers when the variables ``inner`` (start, extent) take all values.
 
         ``width`` elements are touched at each value. ``None`` if the index is not linear in them.
@@ -416,9 +100,7 @@ class Regions:
         """Whether what a polynomial covers is no more than a bound."""
         return bool(self.loose) and any(self.depends(a, self.loose) for a in poly_atoms(poly))
 
-    def _relaxed_atom(
-        self, number: int, inner: Mapping[int, tuple[Poly, Poly]]
-    ) -> tuple[Poly, Poly] | None:
+    def _relaxed_atom(self, number: int, inner: Inner) -> tuple[Poly, Poly] | None:
         """Start and extent of ``a // c`` or ``a % c``, where ``a`` covers constant ends."""
         kind, parts = self.table.kinds[number], self.table.parts[number]
         if kind not in (DIV, MOD) or parts is None:
@@ -456,7 +138,7 @@ class Regions:
             covered = poly_add(covered, poly_mul(entry[0], poly_sub(entry[1], ONE)))
         return True
 
-    def is_injective(self, values: Iterable[Poly], inner: Mapping[int, tuple[Poly, Poly]]) -> bool:
+    def is_injective(self, values: Iterable[Poly], inner: Inner) -> bool:
         """Whether different values of ``inner`` surely give different ``values``.
 
         True for mixed-radix numbers: each variable in one value only, where its coefficient is the
@@ -491,7 +173,7 @@ class Regions:
         expr: Expr,
         width: Expr,
         env: Mapping[Var, Poly],
-        inner: Mapping[int, tuple[Poly, Poly]],
+        inner: Inner,
     ) -> Span | None:
         """Like ``relax`` for an expression; falls back on interval sets for what isn't linear.
 
@@ -600,7 +282,7 @@ class Regions:
         self,
         region: BufferRegion,
         env: Mapping[Var, Poly],
-        inner: Mapping[int, tuple[Poly, Poly]],
+        inner: Inner,
     ) -> list[Span | None]:
         """Relax each dimension of a region; ``None`` where nothing is known.
 
@@ -628,6 +310,3 @@ class Regions:
         if a is None:
             return b
         return [None if x is None or y is None else self.union(x, y) for x, y in zip(a, b)]
-
-
-__all__ = ["ONE", "Regions", "Span"]

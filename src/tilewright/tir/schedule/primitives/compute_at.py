@@ -50,14 +50,16 @@ from tilewright.tir.schedule.primitives._domain import (
     check_runs_whole,
     restricting_conjuncts,
 )
+from tilewright.tir.schedule.primitives._index_arithmetic import ONE
 from tilewright.tir.schedule.primitives._kinds import (
     check_inputs_final,
     check_movable,
     check_not_output,
     check_only_writer,
 )
+from tilewright.tir.schedule.primitives._linear import Span
 from tilewright.tir.schedule.primitives._place import Place, new_nest
-from tilewright.tir.schedule.primitives._regions import ONE, Regions, Span
+from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import regions_buffers
 from tilewright.tir.schedule.primitives._settle import check_inputs_settled, keeps_values
 from tilewright.tir.schedule.primitives._solve import axes_of_inputs, axes_of_outputs
