@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tilewright.tir.schedule.primitives import (
     annotate,
-    block,
+    blockize,
     buffer_access,
     cache,
     cache_index,

@@ -27,7 +27,7 @@ from tilewright.tir.schedule.primitives._tensor_match import (
     match_body,
     read_nest,
 )
-from tilewright.tir.schedule.primitives.block import blockize
+from tilewright.tir.schedule.primitives.blockize import blockize
 from tilewright.tir.schedule.state import child_blocks
 from tilewright.tir.tensor_intrin import TensorIntrin
 
