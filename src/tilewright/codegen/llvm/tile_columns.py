@@ -17,6 +17,8 @@ from tilewright.tir import Buffer
 # Bytes in which shuffles are cheap, and rows of a tile that fit into the registers.
 _LANE_BYTES = 16
 _MOST_ROWS = 16
+# Fewer rows are read element by element.
+_LEAST_ROWS = 4
 
 
 def tile_column(emitter: Any, buffer: Buffer, start: int, stride: int, lanes: int) -> str | None:
@@ -26,7 +28,7 @@ def tile_column(emitter: Any, buffer: Buffer, start: int, stride: int, lanes: in
     """
     size = emitter.stack_elements.get(buffer.data)
     group = _LANE_BYTES // memory_bytes(buffer.dtype)
-    if size is None or group < 2 or lanes % group or stride % group or lanes & (lanes - 1):
+    if size is None or group < 2 or lanes < _LEAST_ROWS or stride % group or lanes & (lanes - 1):
         return None
     first, column = start - start % stride, start % stride
     if start < 0 or first + lanes * stride > size:
@@ -39,7 +41,7 @@ def tile_column(emitter: Any, buffer: Buffer, start: int, stride: int, lanes: in
     known = emitter.tile_columns.get(key)
     if known is None:
         element = memory_type(buffer.dtype)
-        make = _whole_columns if whole else _columns_of_group
+        make = _whole_columns if whole else _columns_of_group if lanes >= group else _of_few_rows
         known = emitter.tile_columns[key] = make(emitter, rows, group, element)
     found: str = known[column if whole else column % group]
     return found
@@ -96,6 +98,13 @@ def _whole_columns(emitter: Any, rows: list[str], group: int, element: str) -> l
         ):
             columns[place * group + number] = column
     return columns
+
+
+def _of_few_rows(emitter: Any, rows: list[str], group: int, element: str) -> list[str]:
+    """The columns in 128 bits of each row, of fewer rows than such a vector has elements."""
+    lanes = len(rows)
+    columns = _within(emitter, rows + ["poison"] * (group - lanes), group, element)
+    return [emitter.pick(c, "poison", group, list(range(lanes)), element) for c in columns]
 
 
 def _columns_of_group(emitter: Any, rows: list[str], group: int, element: str) -> list[str]:

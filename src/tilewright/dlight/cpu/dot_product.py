@@ -16,7 +16,7 @@ K is padded with zeros to a multiple of ``p``. The tile of results lives in regi
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
@@ -37,6 +37,11 @@ from tilewright.dlight.cpu.blocks import (
     work_of,
 )
 from tilewright.dlight.cpu.convolution import is_pointwise
+from tilewright.dlight.cpu.dot_epilogue import (
+    column_of,
+    split_epilogue,
+    tiles_together,
+)
 from tilewright.dlight.cpu.dot_operands import dot_operands
 from tilewright.dlight.cpu.dot_packing import constants_of, dimension_of, known_before, lay_out
 from tilewright.dlight.cpu.elementwise import schedule_injective
@@ -70,12 +75,13 @@ from tilewright.ir import (
     Sub,
     as_int,
     collect,
+    dtypes,
     pre_order,
     uses_var,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import PREFETCH_DISTANCE, Block, Buffer, BufferLoad, PrimFunc
+from tilewright.tir import PREFETCH_DISTANCE, Block, Buffer, BufferLoad, BufferStore, PrimFunc
 from tilewright.tir.intrin import DotProduct, dot_product_of
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
@@ -237,6 +243,8 @@ def _flatten_pixels(sch: Schedule, main: BlockRV) -> None:
     if width is None:
         return
     consumers = sch.get_consumers(main)
+    if consumers and not _goes_on_alike(sch.get(consumers[0]), stores_of(block)[0].buffer):
+        return
     epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
     (data, _) = loads_of(block)
     buffers = [region.buffer for region in sch.get(main).reads]
@@ -250,6 +258,15 @@ def _flatten_pixels(sch: Schedule, main: BlockRV) -> None:
         sch.transform_layout(rv, ("write", 0), flat)
     for rv in (copy, main, epilogue):
         sch.transform_block_layout(rv, flat)
+
+
+def _goes_on_alike(epilogue: Block, sums: Buffer) -> bool:
+    """Whether an epilogue goes through sums in their order."""
+    axes = [item.var for item in epilogue.iter_vars]
+    found = [load for load in loads_of(epilogue) if load.buffer is sums]
+    return len(axes) == sums.ndim and all(
+        all(index is axis for index, axis in zip(load.indices, axes)) for load in found
+    )
 
 
 # ---- choosing -------------------------------------------------------------------------------
@@ -300,15 +317,34 @@ def _reduction_axis(
     return max(reversed(usable), key=lambda axis: axis.extent or 0, default=None)
 
 
-def _operations_after(func: PrimFunc, sums: Buffer) -> int:
-    """Operations on each sum before it is written."""
-    readers = [
+def _readers(func: PrimFunc, sums: Buffer) -> list[Block]:
+    """The blocks that use sums."""
+    return [
         block
         for block in collect(func.body, Block)
         if any(region.buffer is sums for region in block.reads)
         and all(region.buffer is not sums for region in block.writes)
     ]
-    return sum(isinstance(item, _OPERATIONS) for block in readers for item in pre_order(block.body))
+
+
+def _writing(
+    readers: Sequence[Block], store: BufferStore, vector: Axis, operations: int, lanes: int
+) -> Callable[[Tile], float]:
+    """Steps that a transposed tile takes to be written, after what is computed of its sums."""
+    size, along = dtypes.bytes_of(store.buffer.dtype), False
+    if readers:
+        block = readers[0]
+        dim = next(d for d, index in enumerate(store.indices) if index is vector.var)
+        size = dtypes.bytes_of(stores_of(block)[0].buffer.dtype)
+        along = column_of(block, store.buffer, dim) is not None
+
+    def steps(tile: Tile) -> float:
+        if along and size < 4:  # several tiles together, whatever their rows
+            return operations + _TRANSPOSE_STEPS * size / 4
+        groups = _GROUP_STEPS if tile.rows % 4 == 0 else _TRANSPOSE_STEPS
+        return operations * (1 if along else lanes / min(tile.rows, lanes)) + groups
+
+    return steps
 
 
 def _uses(load: BufferLoad, axis: Axis) -> bool:
@@ -346,13 +382,12 @@ def _plans_along(
         return []
     steps = work_of([axis for axis in axes if axis.is_reduce]) / dot.width
     lanes, registers = target.vector_lanes(32), target.vector_registers
-    operations = _operations_after(func, store.buffer)
+    readers = _readers(func, store.buffer)
+    operations = sum(isinstance(i, _OPERATIONS) for b in readers for i in pre_order(b.body))
+    writing = _writing(readers, store, vector, operations, lanes)
 
     def promise(tile: Tile) -> float:
-        written: float = operations
-        if not contiguous:  # computed in vectors along the rows
-            written *= lanes / min(tile.rows, lanes)
-            written += _GROUP_STEPS if tile.rows % 4 == 0 else _TRANSPOSE_STEPS
+        written = operations if contiguous else writing(tile)
         return tile.score * steps / (steps + written)
 
     heights = (14,) if contiguous else (14, 12, 8, 4)
@@ -461,11 +496,15 @@ def _schedule_tile(
     plan: Plan,
     target: Target,
 ) -> None:
-    copy = None
+    copy, along = None, None
     if plan.transposed:
         epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
-        copy = sch.cache_write(main, 0, "local")
-        _lay_columns_last(sch, main, copy, vector)
+        copy, along = _along_columns(sch, main, consumers, axes.index(vector))
+        if along is not None:
+            epilogue = along
+        else:
+            copy = sch.cache_write(main, 0, "local")
+            _lay_columns_last(sch, main, copy, vector)
     else:
         epilogue = fused_epilogue(sch, main, consumers)
     outer = [axis.loop for axis in axes if not axis.is_reduce and axis not in (row, vector)]
@@ -474,16 +513,20 @@ def _schedule_tile(
     steps = [deep if axis is reduce else axis.loop for axis in axes if axis.is_reduce]
     inner: list[LoopRV] = []
     outer.insert(0, column_outer)  # a panel stays in the cache for all rows
+    written = len(outer)
     if row is not None:
-        row_outer, row_inner = sch.split(row.loop, [None, plan.tile.rows])
-        outer.append(row_outer)
+        dtype = stores_of(sch.get(epilogue))[0].buffer.dtype
+        together = 1 if along is None else tiles_together(row.extent, plan.tile, dtype)
+        blocks = [None, together, plan.tile.rows] if together > 1 else [None, plan.tile.rows]
+        *row_outer, row_inner = sch.split(row.loop, blocks)
+        outer += row_outer
+        written += 1
         inner.append(row_inner)
     sch.reorder(*outer, *steps, *inner, column_inner, neighbour)
-    at = outer[-1]
     if copy is not None:
-        sch.reverse_compute_at(copy, at)
+        sch.reverse_compute_at(copy, outer[-1])
         _columns_innermost(sch, copy, len(outer))
-    sch.reverse_compute_at(epilogue, at)
+    sch.reverse_compute_at(epilogue, outer[written - 1])
     init = sch.decompose_reduction(main, steps[0])
     update = sch.tensorize(neighbour, plan.dot.name)
     near = (0, _AHEAD) if not _streams(sch, plan, target) else (_AHEAD, 0)
@@ -493,14 +536,28 @@ def _schedule_tile(
     depth = len(outer)
     _in_registers(sch, sch.get_loops(update)[depth + len(steps) :])
     _in_registers(sch, sch.get_loops(init)[depth:])
-    if copy is None:
-        _in_registers(sch, sch.get_loops(epilogue)[depth:])
-    else:
+    if copy is not None:
         _in_registers(sch, sch.get_loops(copy)[depth:])
-        _in_registers(sch, sch.get_loops(epilogue)[depth:])
+    _in_registers(sch, sch.get_loops(epilogue)[written:])
     # A fused loop would hide that pixels of several rows of an image lie side by side.
-    together = outer[:-1] if _mixes_rows(sch.get(epilogue)) else outer
-    parallelize(sch, together, target, 2 * work_of(axes))
+    outer = outer[: written - 1] if _mixes_rows(sch.get(epilogue)) else outer[:written]
+    parallelize(sch, outer, target, 2 * work_of(axes))
+
+
+def _along_columns(
+    sch: Schedule, main: BlockRV, consumers: Sequence[BlockRV], vector: int
+) -> tuple[BlockRV | None, BlockRV | None]:
+    """Compute an epilogue along the columns, if it can be; return it and what writes the result."""
+    if not consumers:
+        return None, None
+    store, column = stores_of(sch.get(main))[0], sch.get(main).iter_vars[vector].var
+    dim = next(d for d, index in enumerate(store.indices) if index is column)
+    along = split_epilogue(sch, consumers[0], store.buffer, dim)
+    if along is None:
+        return None, None
+    sch.transform_layout(main, ("write", 0), lambda *i: (*i[:dim], *i[dim + 1 :], i[dim]))
+    sch.set_scope(main, 0, "local")
+    return consumers[0], along
 
 
 def _streams(sch: Schedule, plan: Plan, target: Target) -> bool:
