@@ -13,8 +13,7 @@ from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor
 from tilewright.topi.nn.conv_layout import conv2d_in_layouts
-from tilewright.topi.nn.pad import pad
-from tilewright.topi.nn.spatial import axis_names, compute_image
+from tilewright.topi.nn.spatial import axis_names, compute_image, pad_image, taps_of
 from tilewright.topi.utils import padding_of, pair, require_equal, require_ndim, rounded, sum_dtype
 
 
@@ -46,17 +45,14 @@ def _conv(
     if count is not None and count % groups:
         raise VerifyError(f"{what}: {count} filters do not divide into {groups} groups")
     kernel = weight.shape[2:]
-    if any(before) or any(after):
-        source = pad(data, (0, 0, *before), (0, 0, *after))
-    else:
-        source = data
-    out = tuple(
-        (source.shape[2 + a] - (kernel[a] - 1) * dilate[a] - 1) // stride[a] + 1
+    used = [
+        taps_of(data.shape[2 + a], kernel[a], stride[a], dilate[a], before[a], after[a])
         for a in range(spatial)
-    )
+    ]
+    source = pad_image(data, used)
     names = axis_names(spatial)
     rc = te.reduce_axis((0, weight.shape[1]), "rc")
-    window = [te.reduce_axis((0, kernel[a]), f"r{names[a]}") for a in range(spatial)]
+    window = [te.reduce_axis((0, taps.count), f"r{name}") for name, taps in zip(names, used)]
     group_in, group_out = weight.shape[1], filters // groups
 
     def formula(n: Expr, f: Expr, *place: Expr) -> Expr:
@@ -65,13 +61,16 @@ def _conv(
             # One filter per group: the group is the filter itself.
             group = f if as_int(group_out) == 1 else f // group_out
             channel = group * group_in + rc.var
-        at = [place[a] * stride[a] + window[a].var * dilate[a] for a in range(spatial)]
+        at = [
+            place[a] * stride[a] + window[a].var * dilate[a] + used[a].begin for a in range(spatial)
+        ]
         left = cast_expr(source(n, channel, *at), total_dtype)
-        right = cast_expr(weight(f, rc.var, *(axis.var for axis in window)), total_dtype)
+        taps = [axis.var + taps.first for axis, taps in zip(window, used)]
+        right = cast_expr(weight(f, rc.var, *taps), total_dtype)
         result: Expr = te.sum(left * right, axis=[rc, *window])
         return result
 
-    shape = (data.shape[0], filters, *out)
+    shape = (data.shape[0], filters, *(taps.out for taps in used))
     return rounded(compute_image(shape, "f", formula, what, f"{what}_nchw"), out_dtype)
 
 

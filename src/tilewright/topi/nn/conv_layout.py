@@ -15,7 +15,7 @@ from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
 from tilewright.topi.layout import Layout, image_layout, layout_of
-from tilewright.topi.nn.pad import pad
+from tilewright.topi.nn.spatial import pad_image, taps_of
 from tilewright.topi.utils import padding_of, pair, require_equal, rounded, sum_dtype
 
 _WHAT = "conv2d"
@@ -81,14 +81,13 @@ def conv2d_in_layouts(
     depthwise = groups > 1 and as_int(as_expr(taken)) == 1
     stride, dilate = pair(strides, 2, "strides"), pair(dilation, 2, "dilation")
     before, after = padding_of(padding, 2)
-    source = data
-    if any(before) or any(after):
-        inner = (0,) * (x.ndim - 4)
-        source = pad(data, (0, 0, *before, *inner), (0, 0, *after, *inner))
-    size = [kernel["H"], kernel["W"]]
-    out = [(source.shape[2 + a] - (size[a] - 1) * dilate[a] - 1) // stride[a] + 1 for a in range(2)]
+    used = [
+        taps_of(image[axis], kernel[axis], stride[a], dilate[a], before[a], after[a])
+        for a, axis in enumerate("HW")
+    ]
+    source = pad_image(data, used)
     rc = te.reduce_axis((0, 1 if depthwise else taken // block_in), "rc")
-    rh, rw = te.reduce_axis((0, size[0]), "rh"), te.reduce_axis((0, size[1]), "rw")
+    rh, rw = te.reduce_axis((0, used[0].count), "rh"), te.reduce_axis((0, used[1].count), "rw")
     ri = None if depthwise or block_in == 1 else te.reduce_axis((0, block_in), "ri")
     steps = [rc, rh, rw, *([] if ri is None else [ri])]
     out_dtype = out_dtype or data.dtype
@@ -103,15 +102,19 @@ def conv2d_in_layouts(
             blocks = taken // block_in
             group = f // (filters // groups // block_out) if groups > 1 else as_expr(0)
             block, element = (group * blocks + rc.var if groups > 1 else rc.var), step
-        at = (h * stride[0] + rh.var * dilate[0], v * stride[1] + rw.var * dilate[1])
+        at = (
+            h * stride[0] + rh.var * dilate[0] + used[0].begin,
+            v * stride[1] + rw.var * dilate[1] + used[1].begin,
+        )
         pixel = source(n, block, *at, *([element] if x.ndim > 4 else []))
-        place = {"H": (rh.var, 0), "W": (rw.var, 0), "I": (rc.var, step), "O": (f, within)}
+        row, column = rh.var + used[0].first, rw.var + used[1].first
+        place = {"H": (row, 0), "W": (column, 0), "I": (rc.var, step), "O": (f, within)}
         sizes = {"H": 1, "W": 1, "I": block_in, "O": block_out}
         taps = [_index(w, axis, size, *place[axis], sizes[axis]) for axis, size in w.dims]
         result: Expr = te.sum(cast_expr(pixel, dtype) * cast_expr(weight(*taps), dtype), axis=steps)
         return result
 
-    shape = y.shape({"N": image["N"], "C": filters, "H": out[0], "W": out[1]})
+    shape = y.shape({"N": image["N"], "C": filters, "H": used[0].out, "W": used[1].out})
     name, tag = f"{_WHAT}_nchwc", f"{_WHAT}_nchwc"
     if y.ndim > 4:
         made: Tensor = compute(

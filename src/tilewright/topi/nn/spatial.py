@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import Expr
+from tilewright.ir import Expr, as_expr, as_int
 from tilewright.te import Tensor, compute
+from tilewright.topi.nn.pad import pad
 
 _NAMES = ("d", "h", "w")
 
@@ -34,3 +36,51 @@ def compute_image(
     named = eval(f"lambda {arguments}: formula({arguments})", scope)
     made: Tensor = compute(tuple(shape), named, name=name, tag=tag)
     return made
+
+
+@dataclass(frozen=True)
+class Taps:
+    """What a window of stride ``stride`` uses along one axis of an image, ``out`` places long.
+
+    Its ``count`` taps from ``first`` on lie ``dilation`` apart; the first one of the first place
+    meets element ``begin`` of the image once that is padded by ``before`` and ``after`` zeros.
+    """
+
+    first: int
+    count: Any
+    before: int
+    after: int
+    begin: int
+    out: Any
+
+
+def taps_of(extent: Any, kernel: Any, stride: int, dilation: int, before: int, after: int) -> Taps:
+    """Return the taps of a window, without those at its ends that meet nothing but padding.
+
+    On small images, or with large distances between taps, those would only add zeros.
+    """
+    out = (extent + before + after - (kernel - 1) * dilation - 1) // stride + 1
+    whole = Taps(0, kernel, before, after, 0, out)
+    size, taps, places = (as_int(as_expr(item)) for item in (extent, kernel, out))
+    if size is None or taps is None or places is None:
+        return whole
+    meeting = [
+        tap
+        for tap in range(taps)
+        if any(0 <= o * stride + tap * dilation - before < size for o in range(places))
+    ]
+    if not meeting or len(meeting) == taps:
+        return whole
+    start = meeting[0] * dilation - before
+    end = (places - 1) * stride + meeting[-1] * dilation - before + 1
+    count = meeting[-1] - meeting[0] + 1
+    return Taps(meeting[0], count, max(0, -start), max(0, end - size), max(0, start), out)
+
+
+def pad_image(data: Tensor, used: Sequence[Taps]) -> Tensor:
+    """Pad the axes of an image as far as windows use it; blocks of channels may follow them."""
+    before, after = [taps.before for taps in used], [taps.after for taps in used]
+    if not any(before) and not any(after):
+        return data
+    rest = (0,) * (data.ndim - 2 - len(used))
+    return pad(data, (0, 0, *before, *rest), (0, 0, *after, *rest))
