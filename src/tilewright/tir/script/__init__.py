@@ -31,19 +31,23 @@ from tilewright.ir import or_ as any
 from tilewright.support.errors import VerifyError
 from tilewright.tir.index_map import AXIS_SEPARATOR
 from tilewright.tir.script import printer as _printer
-from tilewright.tir.script.declarations import (
+from tilewright.tir.script.buffer_declarations import (
     alloc_buffer,
     allocate,
+    decl_buffer,
+    match_buffer,
+)
+from tilewright.tir.script.buffer_declarations import as_region as region
+from tilewright.tir.script.buffer_declarations import buffer_type as Buffer
+from tilewright.tir.script.declarations import (
     attr,
     axis,
     block,
     block_attr,
-    decl_buffer,
     evaluate,
     func_attr,
     grid,
     init,
-    match_buffer,
     meta_var,
     parallel,
     reads,
@@ -54,8 +58,6 @@ from tilewright.tir.script.declarations import (
     where,
     writes,
 )
-from tilewright.tir.script.declarations import as_region as region
-from tilewright.tir.script.declarations import buffer_type as Buffer
 from tilewright.tir.script.declarations import let_stmt as LetStmt
 from tilewright.tir.script.declarations import seq_stmt as seq
 from tilewright.tir.script.frames import Macro, macro

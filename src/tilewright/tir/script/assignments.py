@@ -18,6 +18,7 @@ from tilewright.ir import (
 from tilewright.script.diagnostics import Source
 from tilewright.script.evaluator import Evaluator, Scope, build_arithmetic, to_value
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype
+from tilewright.tir.script import buffer_declarations as buffers
 from tilewright.tir.script import declarations as decl
 from tilewright.tir.script.frames import BlockFrame, FunctionFrame, Rest, set_name
 from tilewright.tir.script.scalars import LetMarker, ScalarType
@@ -109,7 +110,7 @@ class AssignmentParser(Evaluator):
         name = self._target_name(target)
         if isinstance(value, decl.MetaVar):
             value = value.value
-        elif isinstance(value, decl.DeferredBuffer):
+        elif isinstance(value, buffers.DeferredBuffer):
             value = self._resolve(target, value)
             set_name(value, name)
         elif isinstance(value, (Var, Buffer)) and not value.name:
@@ -157,7 +158,7 @@ class AssignmentParser(Evaluator):
 
     def _store(self, node: ast.stmt, target: ast.Subscript, value: Any, at: ast.expr) -> Stmt:
         access = self.eval(target)
-        if not isinstance(access, (BufferLoad, decl.BufferSlice)):
+        if not isinstance(access, (BufferLoad, buffers.BufferSlice)):
             self.fail(target, f"`{ast.unparse(target)}` is not an element of a buffer")
         buffer = access.buffer
         indices = (
@@ -223,13 +224,17 @@ class AssignmentParser(Evaluator):
             made.append(decl.AxisDecl(ITER_KINDS[letter], dom, loop_var, loop_var.dtype))
         return made[0] if len(made) == 1 else tuple(made)
 
-    def _declare_alloc(self, node: Any, target: ast.expr | None, value: decl.AllocBuffer) -> None:
+    def _declare_alloc(
+        self, node: Any, target: ast.expr | None, value: buffers.AllocBuffer
+    ) -> None:
         name = self._named(node, target, "a buffer")
         set_name(value.buffer, name)
         self.block.allocations.append(value.buffer)
         self.scope.define(name, value.buffer)
 
-    def _declare_match(self, node: Any, target: ast.expr | None, value: decl.MatchBuffer) -> None:
+    def _declare_match(
+        self, node: Any, target: ast.expr | None, value: buffers.MatchBuffer
+    ) -> None:
         name = self._named(node, target, "a buffer")
         set_name(value.buffer, name)
         if isinstance(value.source, BufferRegion):
@@ -262,20 +267,20 @@ class AssignmentParser(Evaluator):
         return Rest(lambda body: AttrStmt(value.node, value.key, value.value, body))
 
     def _declare_allocate(
-        self, node: Any, target: ast.expr | None, value: decl.AllocateDecl
+        self, node: Any, target: ast.expr | None, value: buffers.AllocateDecl
     ) -> Rest:
         name = self._named(node, target, "a buffer")
         set_name(value.buffer, name)
         self.scope.define(name, value.buffer)
         return Rest(lambda body: Allocate(value.buffer, body, value.annotations))
 
-    def _declare_view(self, node: Any, target: ast.expr | None, value: decl.BufferDecl) -> Rest:
+    def _declare_view(self, node: Any, target: ast.expr | None, value: buffers.BufferDecl) -> Rest:
         name = self._named(node, target, "a buffer")
         set_name(value.buffer, name)
         self.scope.define(name, value.buffer)
         return Rest(lambda body: DeclBuffer(value.buffer, body))
 
-    def _resolve(self, node: ast.AST, value: decl.DeferredBuffer) -> Buffer:
+    def _resolve(self, node: ast.AST, value: buffers.DeferredBuffer) -> Buffer:
         """Make the buffer whose shape names symbolic variables by text."""
         shape = []
         for extent in value.shape:
@@ -283,7 +288,7 @@ class AssignmentParser(Evaluator):
                 shape.append(self._symbolic_extent(node, extent))
             else:
                 shape.append(extent)
-        made: Buffer = self.guard(node, decl.buffer_type, tuple(shape), **value.options)
+        made: Buffer = self.guard(node, buffers.buffer_type, tuple(shape), **value.options)
         return made
 
     def _symbolic_extent(self, node: ast.AST, text: str) -> Any:
@@ -304,10 +309,10 @@ class AssignmentParser(Evaluator):
 
 DECLARATIONS: dict[type, Callable[[AssignmentParser, Any, Any, Any], Any]] = {
     decl.AxisDecl: AssignmentParser._declare_axis,
-    decl.AllocBuffer: AssignmentParser._declare_alloc,
-    decl.MatchBuffer: AssignmentParser._declare_match,
+    buffers.AllocBuffer: AssignmentParser._declare_alloc,
+    buffers.MatchBuffer: AssignmentParser._declare_match,
     decl.LetDecl: AssignmentParser._declare_let,
     decl.AttrDecl: AssignmentParser._declare_attr,
-    decl.AllocateDecl: AssignmentParser._declare_allocate,
-    decl.BufferDecl: AssignmentParser._declare_view,
+    buffers.AllocateDecl: AssignmentParser._declare_allocate,
+    buffers.BufferDecl: AssignmentParser._declare_view,
 }

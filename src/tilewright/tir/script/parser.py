@@ -29,6 +29,7 @@ from tilewright.support.errors import ParseError
 from tilewright.tir.analysis.regions import block_access_regions
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.script import buffer_declarations as buffers
 from tilewright.tir.script import declarations as decl
 from tilewright.tir.script.assignments import DECLARATIONS, AssignmentParser
 from tilewright.tir.script.frames import BlockFrame, Macro, Rest, flatten, join, set_name
@@ -414,7 +415,7 @@ class TirParser(AssignmentParser):
                 ast.copy_location(part, item.annotation)
             annotation = parsed
         value = self.eval(annotation)
-        if isinstance(value, decl.DeferredBuffer):
+        if isinstance(value, buffers.DeferredBuffer):
             value = self._resolve(annotation, value)
         if isinstance(value, Buffer):
             if value.name:
@@ -454,8 +455,8 @@ _CONTEXTS: dict[type, Callable[[TirParser, ast.With, ast.withitem, Any], Any]] =
     decl.InitDecl: TirParser._with_init,
     decl.LetDecl: TirParser._with_rest,
     decl.AttrDecl: TirParser._with_rest,
-    decl.AllocateDecl: TirParser._with_rest,
-    decl.BufferDecl: TirParser._with_rest,
+    buffers.AllocateDecl: TirParser._with_rest,
+    buffers.BufferDecl: TirParser._with_rest,
     decl.SeqDecl: TirParser._with_seq,
 }
 _EFFECTS: dict[type, Callable[[TirParser, ast.Expr, Any], Any]] = {

@@ -1,0 +1,294 @@
+"""The part of the dialect ``T`` that declares buffers, and says which part of one is meant.
+
+``A[i, j:j + 4]`` is a region or a vector; ``T.Buffer``, ``T.alloc_buffer``, ``T.allocate``,
+``T.decl_buffer`` and ``T.match_buffer`` return records, to which the parser gives a meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir import Expr, Ramp, Range, as_expr, as_int, const, dtypes
+from tilewright.script.evaluator import register_subscript
+from tilewright.support.errors import VerifyError
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.buffer import decl_buffer as make_buffer
+from tilewright.tir.script.scalars import as_dtype, split_range
+
+
+@dataclass
+class BufferSlice:
+    """``A[i, j:j + 4]``: a vector where a value is needed, a region where one is."""
+
+    buffer: Buffer
+    items: tuple[Any, ...]
+
+    def ranges(self) -> tuple[Range, ...]:
+        """One range per dimension."""
+        made = []
+        for item, extent in zip(self.items, self.buffer.shape):
+            if isinstance(item, slice):
+                if item.step is not None and as_int(item.step) != 1:
+                    raise VerifyError("a region takes no step")
+                start = 0 if item.start is None else item.start
+                made.append(Range(*split_range(start, extent if item.stop is None else item.stop)))
+            else:
+                made.append(Range(item, const(1)))
+        return tuple(made)
+
+    def as_region(self) -> BufferRegion:
+        """The region."""
+        return BufferRegion(self.buffer, self.ranges())
+
+    def indices(self) -> tuple[Expr, ...]:
+        """Index expressions: slices become ramps."""
+        made: list[Expr] = []
+        for item, whole in zip(self.items, self.buffer.shape):
+            if not isinstance(item, slice):
+                made.append(item)
+                continue
+            start = 0 if item.start is None else item.start
+            begin, extent = split_range(start, whole if item.stop is None else item.stop)
+            step = as_expr(1 if item.step is None else item.step)
+            count, stride = as_int(extent), as_int(step)
+            if count is None or stride is None or stride < 1:
+                raise VerifyError(
+                    f"a slice of {self.buffer.name} as a value needs a constant length and step, "
+                    f"got {begin!r}:{begin!r} + {extent!r}"
+                )
+            lanes = -(-count // stride)
+            if lanes < 1:
+                raise VerifyError(f"the slice of {self.buffer.name} is empty")
+            made.append(begin if lanes == 1 else Ramp(begin, const(stride, begin.dtype), lanes))
+        return tuple(made)
+
+    def as_expr(self) -> BufferLoad:
+        """The vector that stands there."""
+        return BufferLoad(self.buffer, self.indices())
+
+    def astype(self, dtype: str) -> Expr:
+        """Convert the vector."""
+        return self.as_expr().astype(dtype)
+
+
+def _index(buffer: Buffer, index: Any) -> Any:
+    if isinstance(index, slice):
+        return index
+    made = as_expr(index)
+    if dtypes.kind_of(made.dtype) not in ("int", "uint"):
+        raise VerifyError(f"an index of {buffer.name} must be an integer, got {made.dtype}")
+    return made
+
+
+@register_subscript(Buffer)
+def subscript(buffer: Buffer, indices: tuple[Any, ...]) -> BufferLoad | BufferSlice:
+    """Give ``buffer[indices]`` its meaning."""
+    if len(indices) != buffer.ndim:
+        raise VerifyError(
+            f"buffer {buffer.name} has {buffer.ndim} dimensions, got {len(indices)} indices"
+        )
+    items = tuple(_index(buffer, index) for index in indices)
+    if any(isinstance(item, slice) for item in items):
+        return BufferSlice(buffer, items)
+    return BufferLoad(buffer, items)
+
+
+def as_region(value: Any) -> BufferRegion:
+    """Turn ``A``, ``A[i, j]`` or ``A[i, j:j + 4]`` into a region."""
+    if isinstance(value, BufferRegion):
+        return value
+    if isinstance(value, Buffer):
+        return value.region()
+    if isinstance(value, BufferSlice):
+        return value.as_region()
+    if isinstance(value, BufferLoad):
+        for index in value.indices:
+            if dtypes.lanes_of(index.dtype) > 1:
+                raise VerifyError("a region is given by ranges such as A[i:i + 4], not by vectors")
+        return BufferRegion(value.buffer, tuple(Range(index, const(1)) for index in value.indices))
+    raise VerifyError(f"expected a buffer or a region such as A[i, 0:16], got {value!r}")
+
+
+@dataclass
+class DeferredBuffer:
+    """A buffer whose shape names symbolic variables by text: ``T.Buffer(("n", 4))``."""
+
+    shape: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+def _shape(shape: Any) -> tuple[Any, ...]:
+    return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+
+
+def _make(
+    shape: Any,
+    dtype: Any,
+    data: Any,
+    strides: Any,
+    elem_offset: Any,
+    scope: str,
+    align: int,
+    axis_separators: Sequence[int],
+) -> Buffer:
+    if isinstance(shape, Buffer):  # declared above, because something there names it already
+        return shape
+    if not isinstance(align, int) or align < 1:
+        raise VerifyError(f"align is a number of bytes, got {align!r}")
+    parts = (*_shape(shape), *(_shape(strides) if strides is not None else ()))
+    for extent in parts:
+        kind = dtypes.kind_of(as_expr(extent).dtype)
+        if kind not in ("int", "uint"):
+            raise VerifyError(f"shapes and strides are integers, got {extent!r}")
+    return make_buffer(
+        _shape(shape),
+        as_dtype(dtype),
+        "",
+        data=data,
+        strides=_shape(strides) if strides is not None else (),
+        elem_offset=elem_offset,
+        scope=scope,
+        alignment=align,
+        axis_separators=axis_separators,
+    )
+
+
+def buffer_type(
+    shape: Any,
+    dtype: Any = "float32",
+    data: Any = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "global",
+    align: int = 64,
+    axis_separators: Sequence[int] = (),
+) -> Any:
+    """A buffer: as a parameter's annotation, or declared by ``A = T.Buffer(...)``.
+
+    Extents are numbers, expressions, or text that names symbolic variables (``("n", "n * 4")``).
+    """
+    if any(isinstance(extent, str) for extent in _shape(shape)):
+        return DeferredBuffer(
+            _shape(shape),
+            {
+                "dtype": dtype,
+                "data": data,
+                "strides": strides,
+                "elem_offset": elem_offset,
+                "scope": scope,
+                "align": align,
+                "axis_separators": axis_separators,
+            },
+        )
+    return _make(shape, dtype, data, strides, elem_offset, scope, align, axis_separators)
+
+
+@dataclass
+class AllocBuffer:
+    """``C = T.alloc_buffer(...)``: memory of the enclosing block."""
+
+    buffer: Buffer
+
+
+def alloc_buffer(
+    shape: Any,
+    dtype: Any = "float32",
+    data: Any = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "global",
+    align: int = 64,
+    axis_separators: Sequence[int] = (),
+) -> Any:
+    """Declare a buffer of the enclosing block, or of the root block outside of all."""
+    return AllocBuffer(
+        _make(shape, dtype, data, strides, elem_offset, scope, align, axis_separators)
+    )
+
+
+@dataclass
+class AllocateDecl:
+    """``buf = T.allocate(...)``: memory for the rest of the suite, or of the ``with`` body."""
+
+    buffer: Buffer
+    annotations: dict[str, Any]
+
+
+def allocate(
+    shape: Any,
+    dtype: Any = "float32",
+    data: Any = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "global",
+    align: int = 64,
+    axis_separators: Sequence[int] = (),
+    annotations: Mapping[str, Any] | None = None,
+) -> Any:
+    """Allocate memory in a lowered program."""
+    buffer = _make(shape, dtype, data, strides, elem_offset, scope, align, axis_separators)
+    return AllocateDecl(buffer, dict(annotations or {}))
+
+
+@dataclass
+class BufferDecl:
+    """``B = T.decl_buffer(..., data=A.data)``: another view of memory."""
+
+    buffer: Buffer
+
+
+def decl_buffer(
+    shape: Any,
+    dtype: Any = "float32",
+    data: Any = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "global",
+    align: int = 64,
+    axis_separators: Sequence[int] = (),
+) -> Any:
+    """Declare a view of the memory that ``data`` points at."""
+    return BufferDecl(
+        _make(shape, dtype, data, strides, elem_offset, scope, align, axis_separators)
+    )
+
+
+@dataclass
+class MatchBuffer:
+    """``A = T.match_buffer(source, ...)``."""
+
+    source: Any
+    buffer: Buffer
+
+
+def match_buffer(
+    source: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    data: Any = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str | None = None,
+    align: int = 64,
+    axis_separators: Sequence[int] = (),
+) -> Any:
+    """Give a handle parameter its buffer, or a region of a buffer a name inside a block.
+
+    For a region, shape, dtype and scope are those of the region if left out.
+    """
+    if isinstance(source, (Buffer, BufferLoad, BufferSlice)):
+        source = as_region(source)
+        shape = tuple(item.extent for item in source.region) if shape is None else shape
+        dtype = source.buffer.dtype if dtype is None else dtype
+        scope = source.buffer.scope if scope is None else scope
+    elif shape is None:
+        raise VerifyError("match_buffer of a handle needs a shape")
+    return MatchBuffer(
+        source,
+        _make(
+            shape, dtype or "float32", data, strides, elem_offset, scope or "global", align,
+            axis_separators,
+        ),
+    )  # fmt: skip
