@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 
+from tilewright.dlight.choices import is_exploring
 from tilewright.ir import IRModule, Pass, is_const, pre_order
 from tilewright.support.errors import ScheduleError, TilewrightError
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, SERIAL, For, PrimFunc
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.stmt import BlockRealize, Stmt
+from tilewright.tir.stmt import BlockRealize, Stmt, is_no_op
+from tilewright.tir.transform import RemoveEmptyLoops
 
 logger = logging.getLogger("tilewright.dlight")
+
+# The name of the function that rules are scheduling.
+_function: ContextVar[str] = ContextVar("function", default="main")
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,8 @@ class ApplyDefaultSchedule(Pass):
     """Schedules each TensorIR function by the first rule that applies to it.
 
     Functions that carry a schedule already (by attribute, or by a loop that is not serial), and
-    functions that no rule likes, stay as they are. Target: the one given, else the current one,
-    else this machine.
+    functions that no rule likes, stay as they are. Loops without iterations are removed. Target:
+    the one given, else the current one, else this machine.
     """
 
     def __init__(self, *rules: ScheduleRule, target: Target | None = None) -> None:
@@ -86,6 +92,9 @@ def schedule_function(
     """Apply the first rule that fits; the function itself comes back if none does."""
     if is_scheduled(func):
         return func
+    func = RemoveEmptyLoops().transform_function(func)
+    if is_no_op(func.root.body):
+        return func.with_attr(IS_SCHEDULED, 1)  # type: ignore[no-any-return]
     sch = first_schedule(func, rules, target, name=name)
     if sch is None:
         return func
@@ -111,9 +120,10 @@ def first_schedule(
 
 
 def start_schedule(func: PrimFunc, *, record: bool = False, name: str = "main") -> Schedule | None:
-    """Return what rules begin with; ``None`` for what should stay as it is.
+    """Return what rules begin with; ``None`` if some loops have no iterations.
 
-    Rules that begin with the same schedule share what they find out about it.
+    ``ApplyDefaultSchedule`` removes such loops, which a schedule with a trace can't. Rules that
+    begin with the same schedule share what they find out about it.
     """
     if any(is_const(item.extent, 0) for item in _loops(func)):
         logger.debug("%s: stays as it is: some of its loops have no iterations", name)
@@ -122,18 +132,43 @@ def start_schedule(func: PrimFunc, *, record: bool = False, name: str = "main") 
 
 
 def first_applied(
-    sch: Schedule, rules: tuple[ScheduleRule, ...], target: Target, *, name: str = "main"
+    sch: Schedule, rules: tuple[ScheduleRule, ...], target: Target, *, name: str | None = None
 ) -> Schedule | NotApplicable:
-    """Return what the first rule that applies makes of a schedule, or why none does."""
+    """Return what the first rule that applies makes of a schedule, or why none does.
+
+    A rule that tries other rules leaves out the function's ``name``.
+    """
     reasons = []
+    name = _function.get() if name is None else name
     for rule in rules:
+        known = _function.set(name)
         try:
             result = rule.apply(sch.copy(), target)
         except ScheduleError as error:
             result = NotApplicable(str(error).split("\n")[0])
+        finally:
+            _function.reset(known)
         if isinstance(result, Schedule):
             logger.debug("%s: scheduled by %s", name, rule.name)
             return result
         logger.debug("%s: %s does not apply: %s", name, rule.name, result.reason)
         reasons.append(f"{rule.name}: {result.reason}")
     return NotApplicable("; ".join(reasons))
+
+
+def warn_of_plain_blocks(reasons: Mapping[str, str]) -> None:
+    """Tell the user which blocks a rule left as plain loops, and why, by the blocks' names.
+
+    A search that tries what rules could do otherwise isn't told: it measures.
+    """
+    if not reasons:
+        return
+    logger.log(
+        logging.DEBUG if is_exploring() else logging.WARNING,
+        "%s: no rule schedules %s, left as plain loops on one thread without vectors; schedule the "
+        "function by hand (tir.Schedule, then the attribute %r) or tune it, or state the "
+        "computation otherwise",
+        _function.get(),
+        ", ".join(f"block {block!r} ({why})" for block, why in reasons.items()),
+        IS_SCHEDULED,
+    )

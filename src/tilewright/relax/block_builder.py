@@ -102,12 +102,11 @@ class BlockBuilder:
         self._functions: dict[str, BaseFunc] = dict(mod.functions) if mod is not None else {}
         self._attrs = dict(mod.attrs) if mod is not None else {}
         self._by_hash: dict[str, list[str]] = {}
+        # Tensor functions by name whose hash isn't known: most passes add none to the module's.
+        self._unhashed = [n for n, f in self._functions.items() if isinstance(f, PrimFunc)]
         self._made_by_key: dict[tuple[Hashable, Hashable], _Made] = {}
         self._names = set(self._functions)
         self._frames: list[_Frame] = []
-        for name, function in self._functions.items():
-            if isinstance(function, PrimFunc):
-                self._remember(name, function)
 
     # ---- functions --------------------------------------------------------------------------
 
@@ -177,6 +176,9 @@ class BlockBuilder:
 
     def add_func(self, function: BaseFunc, name: str) -> GlobalVar:
         """Add a function under a free name like ``name``; an equal one is found and shared."""
+        for known in self._unhashed:
+            self._by_hash.setdefault(structural_hash(self._functions[known]), []).append(known)
+        self._unhashed = []
         key = structural_hash(function)
         for known in self._by_hash.get(key, ()):
             if structural_equal(self._functions[known], function):
@@ -193,12 +195,10 @@ class BlockBuilder:
     def remove_func(self, name: str) -> None:
         """Remove a function."""
         del self._functions[name]
+        self._unhashed = [item for item in self._unhashed if item != name]
         self._by_hash = {
             key: [item for item in names if item != name] for key, names in self._by_hash.items()
         }
-
-    def _remember(self, name: str, function: BaseFunc) -> None:
-        self._by_hash.setdefault(structural_hash(function), []).append(name)
 
     def _frame(self) -> _Frame:
         if not self._frames:

@@ -6,9 +6,7 @@ together: the second finds each row in the nearest cache.
 
 from __future__ import annotations
 
-import logging
-
-from tilewright.dlight.base import NotApplicable, ScheduleRule
+from tilewright.dlight.base import NotApplicable, ScheduleRule, warn_of_plain_blocks
 from tilewright.dlight.cpu.blocks import (
     axes_of,
     element_bits,
@@ -26,22 +24,26 @@ from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
-logger = logging.getLogger("tilewright.dlight")
+_NOT_AXES = "its loops are not its axes: each spatial or reduction axis needs one loop of its own"
 
 
 class BlockByBlock(ScheduleRule):
     """Schedules each block separately; a block that resists stays a plain loop nest."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Never refuses."""
+        """Never refuses; warns of blocks that stay plain loops."""
         inline_injective(sch)
         names = [sch.get(rv).name for rv in leaf_blocks(sch)]
         done: set[str] = set()
+        plain: dict[str, str] = {}
         for name in reversed(names):
             if name in done:
                 continue
             attempt = sch.copy()
             rv = attempt.get_block(name)
+            if attempt.get_loops(rv) and axes_of(attempt, rv) is None:
+                plain[name] = _NOT_AXES
+                continue
             try:
                 if is_injective(attempt, rv):
                     schedule_injective(attempt, rv, target)
@@ -51,9 +53,10 @@ class BlockByBlock(ScheduleRule):
                 else:
                     schedule_reduction(attempt, rv, target)
             except ScheduleError as error:
-                logger.debug("block %s stays as it is: %s", name, str(error).split("\n")[0])
+                plain[name] = str(error).split("\n")[0]
                 continue
             sch = attempt
+        warn_of_plain_blocks(plain)
         return sch
 
 

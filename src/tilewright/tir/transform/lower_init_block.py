@@ -23,6 +23,7 @@ from tilewright.tir.stmt import (
     For,
     IfThenElse,
     SeqStmt,
+    Stmt,
     seq,
 )
 from tilewright.tir.transform.base import FunctionTransform, bind_loop, uses_any
@@ -33,10 +34,12 @@ class LowerInitBlock(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        return func.map_children(_Rewriter().visit)
+        return func.map_children(InitLowering().visit)
 
 
-class _Rewriter(Mutator):
+class InitLowering(Mutator):
+    """Rewrites statements; names of new blocks are unique among those it made."""
+
     def __init__(self) -> None:
         self.taken: set[str] = set()
 
@@ -47,11 +50,14 @@ class _Rewriter(Mutator):
         return node
 
     def visit_For(self, node: For) -> Any:
-        hoisted = self._hoist(node)
-        return self.generic_visit(node) if hoisted is None else hoisted
+        hoisted = self.hoist(node)
+        return self.generic_visit(node) if hoisted is None else SeqStmt(hoisted)
 
-    def _hoist(self, loop: For) -> Any:
-        """Write ``init`` before ``loop`` if this loop and those below only reduce."""
+    def hoist(self, loop: For) -> tuple[Stmt, Stmt] | None:
+        """Take ``init`` out of ``loop`` if this loop and those below only reduce.
+
+        Returns what writes it, to stand before, and the rest.
+        """
         chain = []
         body: Any = loop
         while isinstance(body, For):
@@ -109,7 +115,7 @@ class _Rewriter(Mutator):
         rest: Any = body.replace(block=update)
         for item in reversed(chain):
             rest = item.replace(body=rest)
-        return SeqStmt((before, rest))
+        return before, rest
 
     def visit_SeqStmt(self, node: SeqStmt) -> Any:
         made = node.map_children(self.visit)

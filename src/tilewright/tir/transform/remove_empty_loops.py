@@ -1,0 +1,78 @@
+"""Remove loops without iterations from functions of blocks, so that what is left can be scheduled.
+
+A block that reduces over nothing keeps its ``init``, as it does when it is lowered
+(``lower_init_block``): a sum of nothing is zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import Expr, Mutator, is_const, pre_order
+from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import NO_OP, Block, BlockRealize, BufferStore, For, is_no_op, seq
+from tilewright.tir.transform.base import FunctionTransform, statements
+from tilewright.tir.transform.lower_init_block import InitLowering
+
+
+class RemoveEmptyLoops(FunctionTransform):
+    """Drop loops of extent zero, and buffers that only these used."""
+
+    def transform_function(self, func: PrimFunc) -> PrimFunc:
+        """Rewrite one function."""
+        if not any(map(_is_empty, statements(func))):
+            return func
+        return func.map_children(_Remover().visit)  # type: ignore[no-any-return]
+
+
+def _is_empty(stmt: Any) -> bool:
+    return isinstance(stmt, For) and is_const(stmt.extent, 0)
+
+
+class _Remover(Mutator):
+    def __init__(self) -> None:
+        self.initial = InitLowering()
+
+    def visit_Expr(self, node: Expr) -> Expr:
+        return node
+
+    def visit_For(self, node: For) -> Any:
+        body: Any = node
+        empty = False
+        while isinstance(body, For):
+            empty = empty or _is_empty(body)
+            body = body.body
+        if empty:
+            hoisted = self.initial.hoist(node)
+            if hoisted is not None:
+                return hoisted[0]
+        if _is_empty(node):
+            return NO_OP
+        made = self.visit(node.body)
+        return NO_OP if is_no_op(made) else node.replace(body=made)
+
+    def visit_SeqStmt(self, node: Any) -> Any:
+        made = node.map_children(self.visit)
+        return node if made is node else seq(made)
+
+    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+        block = self.visit(node.block)
+        if block is node.block:
+            return node
+        idle = is_no_op(block.body) and block.init is None and block.name != "root"
+        return NO_OP if idle else node.replace(block=block)
+
+    def visit_Block(self, node: Block) -> Block:
+        body = self.visit(node.body)
+        if body is node.body:
+            return node
+        used = {
+            item.buffer
+            for part in (body, node.init)
+            if part is not None
+            for item in pre_order(part)
+            if isinstance(item, (BufferLoad, BufferStore))
+        }
+        kept = tuple(buffer for buffer in node.alloc_buffers if buffer in used)
+        return node.replace(body=body, alloc_buffers=kept)
