@@ -65,7 +65,13 @@ def check(mod: IRModule, rows: int, columns: int) -> PrimFunc:
         (8, 4, 4, 8, 4 + 8),
         (4, 4, 4, 4, 8),
         (32, 16, 16, 16, 64),
-        (20, 16, 16, 20, 64 + 4 * 8),
+        (20, 16, 16, 20, 64 + 8),
+        (14, 16, 16, 14, 24),
+        (14, 14, 14, 14, 24),
+        (7, 16, 16, 7, 8),
+        (56, 16, 16, 56, 64 + 24),
+        (32, 32, 32, 32, 64),
+        (9, 11, 11, 9, 24),
     ],
 )
 def test_tiles(rows: int, columns: int, high: int, wide: int, count: int) -> None:
@@ -120,7 +126,23 @@ def into_one_another(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32"
         x[i + 1] = T.float32(7)
 
 
-@pytest.mark.parametrize("func", [in_place, overlapping, into_one_another])
+@T.prim_func
+def overlapping_tiles(x: T.Buffer((256,), "float32"), y: T.Buffer((44,), "float32")):
+    for i in T.unroll(16):
+        for j in T.vectorized(14):
+            y[i * 2 + j] = x[j * 16 + i]
+
+
+@T.prim_func
+def in_place_tiles(x: T.Buffer((256,), "float32")):
+    for i in T.unroll(16):
+        for j in T.vectorized(14):
+            x[i * 16 + j] = x[j * 16 + i] + T.float32(1)
+
+
+@pytest.mark.parametrize(
+    "func", [in_place, overlapping, into_one_another, overlapping_tiles, in_place_tiles]
+)
 def test_an_order_that_matters_is_kept(func: PrimFunc) -> None:
     lowered = driver.lower(IRModule({"main": func}), TARGET)["main"]
     assert not shuffles(lowered)
@@ -130,3 +152,58 @@ def test_an_order_that_matters_is_kept(func: PrimFunc) -> None:
     run(lowered, *found)
     for a, b in zip(expected, found):
         np.testing.assert_array_equal(a, b)
+
+
+@T.prim_func
+def rows_below(x: T.Buffer((256,), "float32"), y: T.Buffer((256,), "float32")):
+    for i in T.unroll(16):
+        for j in T.vectorized(8):
+            if j < 7:
+                y[i * 16 + j] = T.max(x[j * 16 + i], T.float32(0)) + y[200]
+
+
+@T.prim_func
+def rows_not_below(x: T.Buffer((256,), "float32"), y: T.Buffer((256,), "float32")):
+    for i in T.unroll(16):
+        for j in T.vectorized(14):
+            if j < 7:
+                y[i * 16 + j] = T.max(x[j * 16 + i], T.float32(0))
+            else:
+                y[i * 16 + j] = x[j * 16 + i]
+
+
+@T.prim_func
+def known_rows(x: T.Buffer((256,), "float32"), y: T.Buffer((256,), "float32")):
+    for i in T.unroll(16):
+        for j in T.vectorized(8):
+            if j < 7:
+                y[i * 16 + j] = T.max(x[j * 16 + i], T.float32(0))
+
+
+@pytest.mark.parametrize(
+    "func, tiled", [(known_rows, True), (rows_below, False), (rows_not_below, False)]
+)
+def test_rows_under_a_condition(func: PrimFunc, tiled: bool) -> None:
+    lowered = driver.lower(IRModule({"main": func}), TARGET)["main"]
+    assert bool(shuffles(lowered)) is tiled
+    x = np.random.default_rng(0).standard_normal(256).astype("float32")
+    expected, found = np.ones(256, "float32"), np.ones(256, "float32")
+    run(func, x, expected)
+    run(lowered, x, found)
+    np.testing.assert_array_equal(expected, found)
+    driver.compile(IRModule({"main": func}), Target("native").with_options(num_cores=1))(x, found)
+    np.testing.assert_array_equal(expected, found)
+
+
+@pytest.mark.parametrize(
+    "rows, columns", [(14, 16), (7, 16), (12, 16), (28, 32), (13, 13), (56, 4)]
+)
+def test_tiles_are_loops(rows: int, columns: int) -> None:
+    """Whatever the number of rows, there is one tile, or one and a smaller one."""
+    func = check(transposition(rows, columns, columns, rows), rows, columns)
+    assert 0 < shuffles(func) <= 24 + 64
+    native = Target("native").with_options(num_cores=1)
+    x = np.random.default_rng(0).random((rows, columns), "float32")
+    y, b = np.zeros((columns, rows), "float32"), np.full(columns, 2, "float32")
+    driver.compile(transposition(rows, columns, columns, rows), native)(x, b, y)
+    np.testing.assert_array_equal(y, x.T * 2)

@@ -61,6 +61,7 @@ from tilewright.tir.stmt import (
 )
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
 from tilewright.tir.transform.effects import memory_read
+from tilewright.tir.transform.square_tiles import in_square_tiles
 
 #: Vectors longer than this many registers are cut into chunks.
 MAX_REGISTERS = 4
@@ -77,7 +78,8 @@ class VectorizeLoop(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        rewriter = _LoopFinder(self.vector_bits, function_analyzer(func))
+        tiles = bool(func.attrs.get("tir.noalias", True))
+        rewriter = _LoopFinder(self.vector_bits, function_analyzer(func), tiles)
         return func.map_children(rewriter.visit)
 
 
@@ -86,9 +88,10 @@ class _CannotVectorize(Exception):
 
 
 class _LoopFinder(Mutator):
-    def __init__(self, vector_bits: int, analyzer: Analyzer) -> None:
+    def __init__(self, vector_bits: int, analyzer: Analyzer, tiles: bool) -> None:
         self.vector_bits = vector_bits
         self.analyzer = analyzer
+        self.tiles = tiles  # whether moves may be cut into tiles that overlap
 
     def visit_Expr(self, node: Expr) -> Expr:
         return node
@@ -98,6 +101,10 @@ class _LoopFinder(Mutator):
         return node if made is node else seq(made)
 
     def visit_For(self, node: For) -> Any:
+        if self.tiles and node.kind == UNROLLED:
+            tiled = in_square_tiles(node, self.vector_bits)
+            if tiled is not None:
+                return self.visit(tiled)
         with inside_loop(self.analyzer, node):
             node = self.generic_visit(node)
             return self._vectorize(node) if node.kind == VECTORIZED else node
