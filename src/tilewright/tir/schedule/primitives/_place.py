@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.arith.polynomial import Poly, constant_of, poly_add, poly_sub
@@ -43,56 +43,21 @@ class Place:
         self.realize = realize
         self.loop = loop
         self.scope: Scope = scope_of(state, realize)
-        parents = state.index(self.scope.func_name).parents
-        self.parents = parents
-        around: Any = parents.get(loop, None)
-        outer = [loop]
-        while around is not None and type(around) is not Block:
-            if type(around) is For:
-                outer.append(around)
-            around = parents[around]
-        if around is not self.scope.block:
-            raise state.error(
-                f"loop {loop.loop_var.name} is not in the scope of block {realize.block.name!r}",
-                realize,
-                loop,
-                remedy="both must be in the same block; schedule inside or outside of it",
-            )
-        outer.reverse()
-        self.regions = Regions(state, self.scope.func_name, outer)
+        self.parents = state.index(self.scope.func_name).parents
+        self.outer = self._loops_around()
+        self.regions = Regions(state, self.scope.func_name, self.outer)
         self.regions.add_block_axes(self.scope.block)
-        self.outer = outer
         # Those with more than one iteration.
-        self.counted = [item for item in outer if as_int(item.extent) != 1]
+        self.counted = [item for item in self.outer if as_int(item.extent) != 1]
         body = loop.body
         self.items: tuple[Stmt, ...] = body.stmts if type(body) is SeqStmt else (body,)
         # For each block under the loop: which statement of the loop's body it is in.
         self.paths: dict[BlockRealize, int] = {}
         self.between: dict[BlockRealize, list[For]] = {}
         self.branches: dict[BlockRealize, IfThenElse] = {}
-        numbers = {item: number for number, item in enumerate(self.items)}
+        numbers: dict[Any, int] = {item: number for number, item in enumerate(self.items)}
         for child in self.scope.blocks:
-            found: list[For] = []
-            current: Any = child
-            branch = None
-            while current is not None and current not in numbers and current is not loop:
-                if type(current) is For:
-                    found.append(current)
-                elif type(current) is IfThenElse:
-                    branch = current
-                current = parents[current]
-                if type(current) is Block:
-                    current = None
-            if current is None or current is loop:
-                continue
-            if type(current) is For:
-                found.append(current)
-            elif type(current) is IfThenElse:
-                branch = current
-            self.paths[child] = numbers[current]
-            self.between[child] = found
-            if branch is not None:
-                self.branches[child] = branch
+            self._enter(child, numbers)
         if realize in self.paths:
             raise state.error(
                 f"block {realize.block.name!r} is under loop {loop.loop_var.name} already",
@@ -100,6 +65,45 @@ class Place:
                 loop,
                 remedy="choose another loop, or reorder its own loops",
             )
+
+    def _loops_around(self) -> list[For]:
+        """The loops of the scope that end with this one, the outermost first."""
+        around: Any = self.parents.get(self.loop, None)
+        outer = [self.loop]
+        while around is not None and type(around) is not Block:
+            if type(around) is For:
+                outer.append(around)
+            around = self.parents[around]
+        if around is not self.scope.block:
+            raise self.state.error(
+                f"loop {self.loop.loop_var.name} is not in the scope of block "
+                f"{self.realize.block.name!r}",
+                self.realize,
+                self.loop,
+                remedy="both must be in the same block; schedule inside or outside of it",
+            )
+        outer.reverse()
+        return outer
+
+    def _enter(self, child: BlockRealize, numbers: Mapping[Any, int]) -> None:
+        """Note where in the loop's body a block is, if it is there; ``numbers`` are its parts'."""
+        found: list[For] = []
+        branch = None
+        current: Any = child
+        while True:
+            if type(current) is For:
+                found.append(current)
+            elif type(current) is IfThenElse:
+                branch = current
+            if current in numbers:
+                break
+            current = self.parents[current]
+            if current is self.loop or type(current) is Block:
+                return
+        self.paths[child] = numbers[current]
+        self.between[child] = found
+        if branch is not None:
+            self.branches[child] = branch
 
     def relaxed(
         self, child: BlockRealize, storage: str = "global"

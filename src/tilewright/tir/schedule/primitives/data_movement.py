@@ -7,10 +7,10 @@ when it is lowered. Its body is a plain copy, which says what it means.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tilewright.arith.polynomial import poly_add, poly_atoms
+from tilewright.arith.polynomial import Poly, poly_add, poly_atoms
 from tilewright.ir import TRUE, Expr, IntImm, Range, Var, and_, as_int, const, substitute
 from tilewright.tir import (
     SERIAL,
@@ -152,33 +152,7 @@ def write_at(
     loops = scope.loops(realize)
     outer = loops[: loops.index(target) + 1]
     for item in writers:
-        if item not in below:
-            raise state.error(
-                f"block {item.block.name!r} writes {buffer.name} too, but not under loop "
-                f"{target.loop_var.name}",
-                item,
-                target,
-                remedy="choose a loop that all writers are under",
-            )
-        for parent in state.parents(item):
-            if parent is target:
-                break
-            if type(parent) is IfThenElse:
-                raise state.error(
-                    f"block {item.block.name!r} writes {buffer.name} in some iterations of loop "
-                    f"{target.loop_var.name} only: there may be nothing to copy",
-                    item,
-                    parent,
-                    remedy="choose a loop inside of the branch",
-                )
-        if not finishes_inside(item, [x for x in outer if as_int(x.extent) != 1]):
-            raise state.error(
-                f"what block {item.block.name!r} makes of {buffer.name} is not complete in one "
-                f"iteration of loop {target.loop_var.name}",
-                item,
-                target,
-                remedy="choose a loop outside of the reduction",
-            )
+        _check_writes_inside(scope, item, buffer, below, outer)
     for item in below:
         if item not in writers and buffer in regions_buffers(item.block.reads):
             raise state.error(
@@ -208,6 +182,43 @@ def write_at(
     body = seq(state.rebuilt(target.body, renamed), copy)
     _replace(scope, target, body, cached)
     return BlockRV(scope.func_name, name)
+
+
+def _check_writes_inside(
+    scope: Scope,
+    writer: BlockRealize,
+    buffer: Buffer,
+    below: Sequence[BlockRealize],
+    outer: Sequence[For],
+) -> None:
+    """Refuse a writer of which an iteration of the last loop of ``outer`` runs a part, or none."""
+    state, loop, name = scope.state, outer[-1], writer.block.name
+    if writer not in below:
+        raise state.error(
+            f"block {name!r} writes {buffer.name} too, but not under loop {loop.loop_var.name}",
+            writer,
+            loop,
+            remedy="choose a loop that all writers are under",
+        )
+    for parent in state.parents(writer):
+        if parent is loop:
+            break
+        if type(parent) is IfThenElse:
+            raise state.error(
+                f"block {name!r} writes {buffer.name} in some iterations of loop "
+                f"{loop.loop_var.name} only: there may be nothing to copy",
+                writer,
+                parent,
+                remedy="choose a loop inside of the branch",
+            )
+    if not finishes_inside(writer, [x for x in outer if as_int(x.extent) != 1]):
+        raise state.error(
+            f"what block {name!r} makes of {buffer.name} is not complete in one iteration of "
+            f"loop {loop.loop_var.name}",
+            writer,
+            loop,
+            remedy="choose a loop outside of the reduction",
+        )
 
 
 def _below(scope: Scope, realize: BlockRealize, loop: For) -> list[BlockRealize]:
@@ -245,52 +256,60 @@ def _copy_block(
     """
     regions = box.regions
     assert box.spans is not None
-    starts: list[Expr] = []
-    extents: list[Expr] = []
-    limits: list[list[tuple[bool, Expr]]] = []
-    used: set[int] = set()
-    for span, dom in zip(box.spans, domains):
-        first, count, ends = place(regions, span, dom, strict=strict)
-        for part in (first, count, *(limit for _, limit in ends)):
-            for number in regions.outer:
-                if any(regions.depends(atom, {number}) for atom in poly_atoms(part)):
-                    used.add(number)
-        starts.append(regions.expr(first))
-        extents.append(regions.expr(count))
-        limits.append([(is_end, regions.expr(limit)) for is_end, limit in ends])
-    around = [loop for loop in box.outer if regions.table.var(loop.loop_var) in used]
+    placed = [place(regions, span, dom, strict=strict) for span, dom in zip(box.spans, domains)]
+    around = _loops_used(box, placed)
     axes = {loop.loop_var: Var(f"v{number}") for number, loop in enumerate(around)}
-    starts = [substitute(start, axes) for start in starts]
-    extents = [substitute(size, axes) for size in extents]
-    limits = [[(is_end, substitute(bound, axes)) for is_end, bound in ends] for ends in limits]
+
+    def over_axes(poly: Poly) -> Expr:
+        made: Expr = substitute(regions.expr(poly), axes)
+        return made
+
     loops: list[tuple[Var, Expr]] = []
     where: list[Expr] = []
     conditions: list[Expr] = []
-    for axis, (start, extent, ends_of) in enumerate(zip(starts, extents, limits)):
-        index = start
+    region: list[Range] = []
+    for number, (first, count, ends) in enumerate(placed):
+        index, extent = over_axes(first), over_axes(count)
+        region.append(Range(index, extent))
         if as_int(extent) != 1:
-            var = Var(f"ax{axis}")
+            var = Var(f"ax{number}")
             loops.append((var, extent))
-            index = regions.expr(poly_add(regions.poly(start), regions.poly(var)))
+            index = regions.expr(poly_add(regions.poly(index), regions.poly(var)))
         where.append(index)
-        for is_end, limit in ends_of:
-            conditions.append(index < limit if is_end else index >= limit)
+        for is_end, limit in ends:
+            bound = over_axes(limit)
+            conditions.append(index < bound if is_end else index >= bound)
     body: Stmt = BufferStore(target, BufferLoad(source, tuple(where)), tuple(where))
     condition = and_(*conditions)
     if condition is not TRUE:
         body = IfThenElse(condition, body)
     for var, extent in reversed(loops):
         body = For(var, const(0), extent, SERIAL, body)
-    region = tuple(Range(start, extent) for start, extent in zip(starts, extents))
     block = Block(
         tuple(IterVar(axes[loop.loop_var], _range_of(box, loop), SPATIAL) for loop in around),
-        (BufferRegion(source, region),),
-        (BufferRegion(target, region),),
+        (BufferRegion(source, tuple(region)),),
+        (BufferRegion(target, tuple(region)),),
         name,
         body,
         annotations={AUTO_COPY: 1},
     )
     return BlockRealize(tuple(loop.loop_var for loop in around), TRUE, block)
+
+
+def _loops_used(
+    box: Box, placed: Iterable[tuple[Poly, Poly, list[tuple[bool, Poly]]]]
+) -> list[For]:
+    """The loops around a box that the start, the extent or an end of a dimension depends on."""
+    regions = box.regions
+    atoms: set[int] = set()
+    for start, extent, ends in placed:
+        for poly in (start, extent, *(limit for _, limit in ends)):
+            atoms |= poly_atoms(poly)
+    return [
+        loop
+        for loop in box.outer
+        if any(regions.depends(atom, {regions.table.var(loop.loop_var)}) for atom in atoms)
+    ]
 
 
 def _range_of(box: Box, loop: For) -> Range:

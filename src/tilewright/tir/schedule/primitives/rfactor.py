@@ -9,6 +9,7 @@ registered reducer, whose identity starts the partial results.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith import conjuncts
@@ -51,7 +52,7 @@ from tilewright.tir.analysis.reduction import Reduction, match_reduction
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._kinds import check_only_writer
-from tilewright.tir.schedule.primitives._scope import buffer_names, scope_of
+from tilewright.tir.schedule.primitives._scope import Scope, buffer_names, scope_of
 from tilewright.tir.schedule.primitives.reduction import (
     check_each_once,
     check_init_comes_first,
@@ -110,39 +111,8 @@ def rfactor(sch: Any, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
     state: ScheduleState = sch.state
     target = state.get_loop(loop)
     realize, chain = _lone_block(state, target)
-    old = realize.block
     scope = scope_of(state, realize)
-    matched = match_reduction(old)
-    if matched is None:
-        raise state.error(
-            f"block {old.name!r} is not a reduction by a known reducer",
-            realize,
-            remedy="its update must be written like the combination of a reducer ("
-            + ", ".join(REDUCERS)
-            + "); add your own with tir.register_reducer",
-        )
-    broken = check_reducer(matched.reducer)
-    if broken:
-        raise state.error(
-            f"reducer {matched.name!r} can't be regrouped: {broken[0]}",
-            realize,
-            remedy="let its combination decide ties by something both sides have, as an index",
-        )
-    if old.match_buffers or old.alloc_buffers:
-        raise state.error(
-            f"block {old.name!r} has buffers of its own",
-            realize,
-            remedy="apply rfactor before the block is tensorized or gets local buffers",
-        )
-    for buffer in matched.targets:
-        check_only_writer(scope, realize, buffer)
-    reduced = {item.var for item in old.iter_vars if item.kind == REDUCE}
-    if any(uses_var(index, reduced) for index in matched.indices):
-        raise state.error(
-            f"block {old.name!r} chooses the place of its result by a reduction axis",
-            realize,
-            remedy="index results by spatial axes",
-        )
+    matched = _regroupable(scope, realize)
     loops = state.loops_above(realize)
     _, reducing = loops_by_kind(state, realize, loops)
     _check_factorable(state, realize, target, loops, chain, reducing)
@@ -164,16 +134,50 @@ def rfactor(sch: Any, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
         )
         for buffer in matched.targets
     )
-    rf_name = state.fresh_block_name(func_name, f"{old.name}_rf")
-    outermost = chain[0]
-    partial = _partial_nest(
-        state, realize, matched, target, chain, reducing, partials, axis, rf_name
-    )
-    final = _final_nest(state, realize, matched, target, chain, reducing, partials, axis)
-    body = state.rebuilt(scope.block.body, {outermost: seq(partial, final)})
+    rf_name = state.fresh_block_name(func_name, f"{realize.block.name}_rf")
+    parts = _Factoring(state, realize, matched, target, chain, reducing, partials, axis)
+    nests = seq(parts.partial_nest(rf_name), parts.final_nest())
+    body = state.rebuilt(scope.block.body, {chain[0]: nests})
     made = scope.block.replace(body=body, alloc_buffers=(*scope.block.alloc_buffers, *partials))
     state.replace(scope.block, made)
     return BlockRV(func_name, rf_name)
+
+
+def _regroupable(scope: Scope, realize: BlockRealize) -> Reduction:
+    """Return the reduction of a block; refuse one whose parts can't be grouped in another way."""
+    state, block = scope.state, realize.block
+    matched = match_reduction(block)
+    if matched is None:
+        raise state.error(
+            f"block {block.name!r} is not a reduction by a known reducer",
+            realize,
+            remedy="its update must be written like the combination of a reducer ("
+            + ", ".join(REDUCERS)
+            + "); add your own with tir.register_reducer",
+        )
+    broken = check_reducer(matched.reducer)
+    if broken:
+        raise state.error(
+            f"reducer {matched.name!r} can't be regrouped: {broken[0]}",
+            realize,
+            remedy="let its combination decide ties by something both sides have, as an index",
+        )
+    if block.match_buffers or block.alloc_buffers:
+        raise state.error(
+            f"block {block.name!r} has buffers of its own",
+            realize,
+            remedy="apply rfactor before the block is tensorized or gets local buffers",
+        )
+    for buffer in matched.targets:
+        check_only_writer(scope, realize, buffer)
+    reduced = {item.var for item in block.iter_vars if item.kind == REDUCE}
+    if any(uses_var(index, reduced) for index in matched.indices):
+        raise state.error(
+            f"block {block.name!r} chooses the place of its result by a reduction axis",
+            realize,
+            remedy="index results by spatial axes",
+        )
+    return matched
 
 
 def _lone_block(state: ScheduleState, loop: For) -> tuple[BlockRealize, list[For]]:
@@ -263,134 +267,153 @@ def _check_runs_at_start(
             )
 
 
-def _partial_nest(
-    state: ScheduleState,
-    realize: BlockRealize,
-    matched: Reduction,
-    target: For,
-    chain: Sequence[For],
-    reducing: set[Var],
-    partials: tuple[Buffer, ...],
-    axis: int,
-    name: str,
-) -> Stmt:
-    """Build the nest that computes one partial result per iteration of ``target``."""
-    old = realize.block
-    factor = IterVar(Var(f"v{target.loop_var.name}"), Range(const(0), target.extent), SPATIAL)
-    iter_vars = [factor]
-    values: list[Expr] = [target.loop_var]
-    inside: dict[Var, Expr] = {target.loop_var: factor.var}
-    replaced: dict[Var, Expr] = {}
-    for iter_var, value in zip(old.iter_vars, realize.iter_values):
-        if iter_var.kind != REDUCE or not uses_var(value, {target.loop_var}):
-            iter_vars.append(iter_var)
-            values.append(value)
-            continue
-        # The axis is cut by the loop: its other loops become axes of their own.
-        for item in chain:
-            var = item.loop_var
-            if var in reducing and var not in inside and uses_var(value, {var}):
-                made = IterVar(Var(f"v{var.name}"), Range(item.min, item.extent), REDUCE)
-                inside[var] = made.var
-                iter_vars.append(made)
-                values.append(var)
-        replaced[iter_var.var] = substitute(value, inside)
-    conditions, guards = _split_predicate(state, realize, target, chain, reducing)
-    as_axes = {**{v: iv.var for iv, v in zip(iter_vars, values) if type(v) is Var}, **inside}
-    # Inside the block a condition may use axes only, not the loops they are made of.
-    loop_vars = {item.loop_var for item in state.loops_above(realize)}
-    guard = substitute(and_(*guards), as_axes)
-    if any(var in loop_vars for var in free_vars(guard)):
-        raise state.error(
-            lambda: (
-                f"some iterations of {target.loop_var.name} may have nothing to reduce: the "
-                f"condition `{guard!r}` can't be moved into the block"
-            ),
-            realize,
-            target,
-            remedy="split the reduction without a remainder, or by one loop less",
-        )
-    rhs = tuple(substitute(value, replaced) for value in matched.values)
-    if guards:
-        # An element without iterations must still get the neutral element.
-        neutral = matched.reducer.identity
-        rhs = tuple(if_then_else(guard, value, other) for value, other in zip(rhs, neutral))
-    where = (*matched.indices[:axis], factor.var, *matched.indices[axis:])
-    init: Stmt | None = None
-    if any(iter_var.kind == REDUCE for iter_var in iter_vars):
-        init = seq(
-            *(BufferStore(b, value, where) for b, value in zip(partials, matched.reducer.identity))
-        )
-        update = _update(matched.reducer, partials, where, rhs)
-    else:
-        update = seq(*(BufferStore(buffer, value, where) for buffer, value in zip(partials, rhs)))
-    block = Block(tuple(iter_vars), (), (), name, update, init, annotations=old.annotations)
-    reads, writes = block_access_regions(block)
-    block = block.replace(reads=tuple(reads), writes=tuple(writes))
-    nest = loop_nest(chain, BlockRealize(tuple(values), and_(*conditions), block))
-    return renew_definitions(nest)  # type: ignore[no-any-return]
+@dataclass(frozen=True)
+class _Factoring:
+    """A reduction by which partial results are made for each iteration of the loop ``target``.
 
-
-def _split_predicate(
-    state: ScheduleState,
-    realize: BlockRealize,
-    target: For,
-    chain: Sequence[For],
-    reducing: set[Var],
-) -> tuple[list[Expr], list[Expr]]:
-    """Split the predicate into what may stay one, and what must guard values instead.
-
-    A condition on the reduction may stay if every partial result has its first iteration, where
-    its init runs.
+    ``chain`` are the loops that hold the block alone, ``reducing`` those variables among them that
+    belong to the reduction. ``partials`` have the loop as dimension ``axis``.
     """
-    kept: list[Expr] = []
-    guards: list[Expr] = []
-    first = {
-        item.loop_var: item.min
-        for item in chain
-        if item.loop_var in reducing and item is not target
-    }
-    for condition in conjuncts(realize.predicate):
-        if not uses_var(condition, reducing) or state.analyzer_at(realize).can_prove(
-            substitute(condition, first)
-        ):
-            kept.append(condition)
+
+    state: ScheduleState
+    realize: BlockRealize
+    matched: Reduction
+    target: For
+    chain: Sequence[For]
+    reducing: set[Var]
+    partials: tuple[Buffer, ...]
+    axis: int
+
+    def partial_nest(self, name: str) -> Stmt:
+        """Build the nest that computes one partial result per iteration of the loop."""
+        factor = self._factor(SPATIAL)
+        iter_vars, values, replaced, inside = self._cut_axes(factor)
+        conditions, guards = self._split_predicate()
+        as_axes = {**{v: iv.var for iv, v in zip(iter_vars, values) if type(v) is Var}, **inside}
+        guard = substitute(and_(*guards), as_axes)
+        self._check_guard(guard)
+        rhs = tuple(substitute(value, replaced) for value in self.matched.values)
+        neutral = self.matched.reducer.identity
+        if guards:
+            # An element without iterations must still get the neutral element.
+            rhs = tuple(if_then_else(guard, value, other) for value, other in zip(rhs, neutral))
+        where = self._place(factor)
+        init: Stmt | None = None
+        if any(iter_var.kind == REDUCE for iter_var in iter_vars):
+            init = _stores(self.partials, where, neutral)
+            update = _update(self.matched.reducer, self.partials, where, rhs)
         else:
-            guards.append(condition)
-    return kept, guards
+            update = _stores(self.partials, where, rhs)
+        block = self._block(iter_vars, name, update, init)
+        nest = loop_nest(self.chain, BlockRealize(tuple(values), and_(*conditions), block))
+        return renew_definitions(nest)  # type: ignore[no-any-return]
+
+    def final_nest(self) -> Stmt:
+        """Build the nest that combines the partial results into the old buffers."""
+        old, matched = self.realize.block, self.matched
+        factor = self._factor(REDUCE)
+        kept = [
+            (iter_var, value)
+            for iter_var, value in zip(old.iter_vars, self.realize.iter_values)
+            if iter_var.kind != REDUCE
+        ]
+        iter_vars = [*(iter_var for iter_var, _ in kept), factor]
+        values = (*(value for _, value in kept), self.target.loop_var)
+        rhs = tuple(BufferLoad(buffer, self._place(factor)) for buffer in self.partials)
+        update = _update(matched.reducer, matched.targets, matched.indices, rhs)
+        block = self._block(iter_vars, old.name, update, old.init)
+        conditions = conjuncts(self.realize.predicate)
+        predicate = and_(*(item for item in conditions if not uses_var(item, self.reducing)))
+        loops = [
+            item for item in self.chain if item.loop_var not in self.reducing or item is self.target
+        ]
+        return loop_nest(loops, BlockRealize(values, predicate, block))
+
+    def _factor(self, kind: str) -> IterVar:
+        """The axis of a block for the loop that is taken out of the reduction."""
+        var = Var(f"v{self.target.loop_var.name}")
+        return IterVar(var, Range(const(0), self.target.extent), kind)
+
+    def _place(self, factor: IterVar) -> tuple[Expr, ...]:
+        """Where in the partial results one of them lies."""
+        indices = self.matched.indices
+        return (*indices[: self.axis], factor.var, *indices[self.axis :])
+
+    def _block(
+        self, iter_vars: Sequence[IterVar], name: str, update: Stmt, init: Stmt | None
+    ) -> Block:
+        annotations = self.realize.block.annotations
+        block = Block(tuple(iter_vars), (), (), name, update, init, annotations=annotations)
+        reads, writes = block_access_regions(block)
+        return block.replace(reads=tuple(reads), writes=tuple(writes))
+
+    def _cut_axes(
+        self, factor: IterVar
+    ) -> tuple[list[IterVar], list[Expr], dict[Var, Expr], dict[Var, Expr]]:
+        """Axes without the loop, which is the first of them, and their values.
+
+        Also what stands for the axes that the loop has cut, and for loops that are axes now.
+        """
+        target = self.target
+        iter_vars = [factor]
+        values: list[Expr] = [target.loop_var]
+        inside: dict[Var, Expr] = {target.loop_var: factor.var}
+        replaced: dict[Var, Expr] = {}
+        for iter_var, value in zip(self.realize.block.iter_vars, self.realize.iter_values):
+            if iter_var.kind != REDUCE or not uses_var(value, {target.loop_var}):
+                iter_vars.append(iter_var)
+                values.append(value)
+                continue
+            # The axis is cut by the loop: its other loops become axes of their own.
+            for item in self.chain:
+                var = item.loop_var
+                if var in self.reducing and var not in inside and uses_var(value, {var}):
+                    made = IterVar(Var(f"v{var.name}"), Range(item.min, item.extent), REDUCE)
+                    inside[var] = made.var
+                    iter_vars.append(made)
+                    values.append(var)
+            replaced[iter_var.var] = substitute(value, inside)
+        return iter_vars, values, replaced, inside
+
+    def _check_guard(self, guard: Expr) -> None:
+        """Refuse a condition inside the block on the loops that its axes are made of."""
+        loop_vars = {item.loop_var for item in self.state.loops_above(self.realize)}
+        if any(var in loop_vars for var in free_vars(guard)):
+            raise self.state.error(
+                lambda: (
+                    f"some iterations of {self.target.loop_var.name} may have nothing to reduce: "
+                    f"the condition `{guard!r}` can't be moved into the block"
+                ),
+                self.realize,
+                self.target,
+                remedy="split the reduction without a remainder, or by one loop less",
+            )
+
+    def _split_predicate(self) -> tuple[list[Expr], list[Expr]]:
+        """Split the predicate into what may stay one, and what must guard values instead.
+
+        A condition on the reduction may stay if every partial result has its first iteration,
+        where its init runs.
+        """
+        kept: list[Expr] = []
+        guards: list[Expr] = []
+        first = {
+            item.loop_var: item.min
+            for item in self.chain
+            if item.loop_var in self.reducing and item is not self.target
+        }
+        for condition in conjuncts(self.realize.predicate):
+            if not uses_var(condition, self.reducing) or self.state.analyzer_at(
+                self.realize
+            ).can_prove(substitute(condition, first)):
+                kept.append(condition)
+            else:
+                guards.append(condition)
+        return kept, guards
 
 
-def _final_nest(
-    state: ScheduleState,
-    realize: BlockRealize,
-    matched: Reduction,
-    target: For,
-    chain: Sequence[For],
-    reducing: set[Var],
-    partials: tuple[Buffer, ...],
-    axis: int,
-) -> Stmt:
-    """Build the nest that combines the partial results into the old buffers."""
-    old = realize.block
-    factor = IterVar(Var(f"v{target.loop_var.name}"), Range(const(0), target.extent), REDUCE)
-    kept = [
-        (iter_var, value)
-        for iter_var, value in zip(old.iter_vars, realize.iter_values)
-        if iter_var.kind != REDUCE
-    ]
-    iter_vars = (*(iter_var for iter_var, _ in kept), factor)
-    values = (*(value for _, value in kept), target.loop_var)
-    where = (*matched.indices[:axis], factor.var, *matched.indices[axis:])
-    rhs = tuple(BufferLoad(buffer, where) for buffer in partials)
-    update = _update(matched.reducer, matched.targets, matched.indices, rhs)
-    block = Block(iter_vars, (), (), old.name, update, old.init, annotations=old.annotations)
-    reads, writes = block_access_regions(block)
-    block = block.replace(reads=tuple(reads), writes=tuple(writes))
-    predicate = and_(
-        *(item for item in conjuncts(realize.predicate) if not uses_var(item, reducing))
-    )
-    loops = [item for item in chain if item.loop_var not in reducing or item is target]
-    return loop_nest(loops, BlockRealize(values, predicate, block))
+def _stores(buffers: Sequence[Buffer], where: tuple[Expr, ...], values: Sequence[Expr]) -> Stmt:
+    return seq(*(BufferStore(buffer, value, where) for buffer, value in zip(buffers, values)))
 
 
 def _update(
@@ -405,7 +428,7 @@ def _update(
         return BufferStore(buffers[0], new[0], where)
     # All new values are computed before the first is stored.
     names = [Var(f"v_{buffer.name}", value.dtype) for buffer, value in zip(buffers, new)]
-    stmt = seq(*(BufferStore(buffer, var, where) for buffer, var in zip(buffers, names)))
+    stmt = _stores(buffers, where, names)
     for var, value in zip(reversed(names), reversed(new)):
         stmt = LetStmt(var, value, stmt)
     return stmt
