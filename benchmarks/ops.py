@@ -5,9 +5,9 @@ for each operator and takes turns with the others: one begins when the threads o
 with calls that don't count (``race.py``). What each computes is compared with a float64 reference.
 
 A rate is given of what limits the workload, arithmetic or memory: operations per second, or the
-fewest bytes that must move per second. Its peak is measured in the same run, that of memory for
-the cache level that holds the workload. Ratios are the peer's time over our best; the best peer is
-the one with the shortest median.
+fewest bytes that must move per second. Its peak is what a bare loop of these reaches, which takes
+turns with the others (``floor.py``). Ratios are the peer's time over our best; the best peer is the
+one with the shortest median.
 """
 
 from __future__ import annotations
@@ -33,6 +33,12 @@ from benchmarks.workloads import FAMILIES, WORKLOADS
 from tilewright.support.errors import TilewrightError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
+
+#: Our own subjects.
+_COMPILED = ("rule", "tuned")
+
+#: Limits that are memory's.
+_LEVELS = ("L1", "L2", "L3", "DRAM")
 
 
 def measure(
@@ -74,7 +80,7 @@ def measure(
             options.rounds,
             options.burst,
         )
-    compiled = [results[way] for way in ("rule", "tuned") if way in results]
+    compiled = [results[way] for way in _COMPILED if way in results]
     peers = {name: item for name, item in results.items() if name in PEERS}
     ours = min(compiled, key=lambda item: item.seconds or float("inf"))
     timed = {name: item.seconds for name, item in peers.items() if item.seconds is not None}
@@ -123,19 +129,17 @@ class Kept:
                 file.write("\n" * torn + json.dumps([self.key, result]) + "\n")
 
 
-def share(result: dict[str, Any], peaks: Peaks) -> dict[str, Any]:
-    """Return what limits an operator, its rate, and its share of the peak."""
-    read, written, flops = result["read_bytes"], result["written_bytes"], result["flops"]
-    kind, seconds = WORKLOADS[result["name"]].kind, result["best"]
-    computing = peaks.compute_seconds(flops, kind)
-    moving = peaks.memory_seconds(read, written)
-    by_memory = moving > computing
-    amount = read + written if by_memory else flops
+def share(result: dict[str, Any]) -> dict[str, Any]:
+    """Return what limits an operator, its rate, and its share of the floor (``floor.py``)."""
+    floor, seconds = result["times"]["floor"], result["best"]
+    by_memory = floor.get("bound") in _LEVELS
+    moved = result["read_bytes"] + result["written_bytes"]
+    amount = moved if by_memory else result["flops"]
     return {
-        "limit": peaks.level(read + written) if by_memory else kind,
+        "limit": floor.get("bound", "-"),
         "unit": "GB/s" if by_memory else "GFLOP/s",
         "rate": None if seconds is None else amount / seconds / 1e9,
-        "of_peak": None if seconds is None else max(moving, computing) / seconds,
+        "of_peak": None if None in (seconds, floor["seconds"]) else floor["seconds"] / seconds,
     }
 
 
@@ -209,7 +213,7 @@ def main(arguments: list[str] | None = None) -> None:
     peers, notes = installed(options.peers, parser)
     families = options.family.split(",") if options.family else []
     workloads = chosen(options.only, families, options.quick)
-    ways = ["rule", *(["tuned"] if options.trials else []), *peers]
+    ways = ["rule", *(["tuned"] if options.trials else []), *peers, "floor"]
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         for threads in map(int, options.threads.split(",")):
@@ -231,21 +235,16 @@ def _measured(
     options: argparse.Namespace,
     work_dir: Path,
 ) -> tuple[list[dict[str, Any]], Peaks]:
-    """Race operators; measure the machine's peaks before each family."""
-    target = Target("native")
-    peaks = measured_peaks(target, threads)
+    """Race operators, but for those whose results are kept."""
+    peaks = measured_peaks(Target("native"), threads)
     kept = Kept(options.results, [options.weights, threads, options.trials, ways])
-    for family in dict.fromkeys(workload.family for workload in workloads):
-        missing = [w for w in workloads if w.family == family and w.name not in kept.known]
-        if missing:
-            peaks = peaks.merged(measured_peaks(target, threads))
-        for workload in missing:
+    for workload in workloads:
+        if workload.name not in kept.known:
             result = measure(
                 workload, ways=ways, threads=threads, options=options, work_dir=work_dir
             )
-            kept.add(workload.name, result)
-    results = [kept.known[workload.name] for workload in workloads]
-    return [{**result, **share(result, peaks)} for result in results], peaks
+            kept.add(workload.name, {**result, **share(result)})
+    return [kept.known[workload.name] for workload in workloads], peaks
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -262,7 +261,7 @@ def _show(
     peers: Sequence[str],
     options: argparse.Namespace,
 ) -> None:
-    compiled = [way for way in ways if way not in PEERS]
+    compiled = [way for way in ways if way in _COMPILED]
     table.show(
         f"Operators on {threads} thread(s), {options.weights} weights: microseconds, median of "
         f"{options.rounds} rounds; peers: their time over our best\n{peaks.text()}",

@@ -54,6 +54,10 @@ def _prepare_op(
     workload, wanted = WORKLOADS[name], np.load(expected)
     constant = weights == "constant"
     info: dict[str, Any] = {}
+    if way == "floor":
+        from benchmarks import floor, own
+
+        return floor.prepare(workload, own.target_of(threads), wanted.shape)
     if way in PEERS:
         arrays = workload.arrays()
         request = Request(workload, arrays, wanted.shape, threads, constant)
