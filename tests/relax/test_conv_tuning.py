@@ -96,8 +96,9 @@ def measured(mod: IRModule, database=None, trials=64, **seconds: float | None):
     database = MemoryDatabase() if database is None else database
     names = {name.replace("blocks", BLOCKS): time for name, time in seconds.pop("by", {}).items()}
     runner = Biased(mod, names)
+    found = extract_alternatives(mod, TARGET)
     spent = measure_alternatives(
-        mod, TARGET, database, max_trials=trials, builder=SameModule(), runner=runner
+        found, TARGET, database, max_trials=trials, builder=SameModule(), runner=runner
     )
     return database, spent, runner
 
@@ -239,7 +240,12 @@ def test_no_reference_is_a_warning(caplog: pytest.LogCaptureFixture):
     mod, database = graph_of(point, X), MemoryDatabase()
     with caplog.at_level(logging.WARNING):
         measure_alternatives(
-            mod, TARGET, database, max_trials=8, builder=SameModule(), runner=Dead(mod, {})
+            extract_alternatives(mod, TARGET),
+            TARGET,
+            database,
+            max_trials=8,
+            builder=SameModule(),
+            runner=Dead(mod, {}),
         )
     assert "its ways can't be compared: it died" in caplog.text and len(database) == 0
 
@@ -258,6 +264,41 @@ def test_a_share_of_the_trials():
         tune_alternatives(mod, TARGET, database, trials=16, share=2, **options)
     with pytest.raises(TuneError, match="'local' or instances"):
         tune_alternatives(mod, TARGET, database, trials=16, builder="remote")
+
+
+@needs_blocks
+def test_words_choose_among_fused_functions():
+    bias = relax.const(random(1, 64, 1, 1, seed=8))
+
+    def body(x):
+        """A point with an epilogue, and a window with another."""
+        fused = op.nn.relu(op.add(conv(x, 3, 1, 64), bias))
+        return op.concat([op.nn.softmax(fused, 1), op.nn.softmax(op.sigmoid(conv(x)), 1)], 1)
+
+    mod = graph_of(body, X)
+    names = [task.task_name for task in extract_tasks(mod, TARGET)]
+    assert "fused_conv2d_add_relu" in names and "fused_conv2d_winograd_sigmoid" in names
+
+    def measured_by(*words: str) -> list[str]:
+        runner = Biased(mod, {})
+        tune_alternatives(
+            mod,
+            TARGET,
+            MemoryDatabase(),
+            trials=64,
+            op_names=words,
+            builder=SameModule(),
+            runner=runner,
+        )
+        return runner.asked
+
+    point_ways = {"NCHW", BLOCKS, "conversion 0", "conversion 1"}
+    for words in (["relu"], ["fused_conv2d_add_relu"], ["nothing", "d_add"]):
+        asked = measured_by(*words)
+        assert set(asked) == point_ways
+    assert set(WINOGRAD) < set(measured_by("sigmoid")) == set(measured_by("winograd"))
+    assert set(measured_by("conv2d")) == {*measured_by("relu"), *measured_by("sigmoid")}
+    assert measured_by("softmax") == measured_by("concat") == []
 
 
 @needs_blocks

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from tilewright.ir import IRModule, PassContext, structural_hash
 from tilewright.meta_schedule.builder import Builder, BuilderInput
 from tilewright.meta_schedule.database import Database, TuningRecord
-from tilewright.meta_schedule.database.record import provenance
+from tilewright.meta_schedule.database.record import equality, provenance
 from tilewright.meta_schedule.packing import split_packing
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import (
@@ -125,8 +125,20 @@ def _alternatives(call: RelaxCall, target: Target) -> Alternatives | None:
     )
 
 
+def alternatives_within(
+    found: Sequence[Alternatives], tasks: Sequence[IRModule]
+) -> list[Alternatives]:
+    """Return the convolutions that are part of some tasks, whatever is fused to them.
+
+    A task computes a convolution if what dominates its work is what dominates one of its ways.
+    """
+    digest, _ = equality("anchor-block")
+    wanted = set(map(digest, tasks))
+    return [item for item in found if not wanted.isdisjoint(map(digest, item.ways.values()))]
+
+
 def measure_alternatives(
-    mod: IRModule,
+    found: Sequence[Alternatives],
     target: Target,
     database: Database,
     *,
@@ -135,12 +147,11 @@ def measure_alternatives(
     runner: Runner,
     progress: Progress | None = None,
 ) -> int:
-    """Measure ways to compute the convolutions of a graph; return how many trials that took.
+    """Measure ways to compute convolutions; return how many trials that took.
 
     What the database knows isn't measured again. A convolution is measured if all its ways are
     within ``max_trials``.
     """
-    found = extract_alternatives(mod, target)
     measuring = _Measuring(target, database, builder, runner, progress or Progress())
     left = max_trials
     try:

@@ -17,7 +17,11 @@ from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import Runner
 from tilewright.meta_schedule.tune import builder_and_runner, open_database, tune_tasks
 from tilewright.relax.analysis import has_operators
-from tilewright.relax.conv_tuning import measure_alternatives
+from tilewright.relax.conv_tuning import (
+    alternatives_within,
+    extract_alternatives,
+    measure_alternatives,
+)
 from tilewright.relax.executable import Executable, build
 from tilewright.relax.expr import Function
 from tilewright.relax.pipeline import get_pipeline
@@ -148,18 +152,21 @@ def tune_alternatives(
 ) -> int:
     """Measure ways to compute convolutions with a share of the trials; return how many it took.
 
-    A graph that calls tensor functions only has nothing left to choose; ``op_names`` limits tuning
-    to functions with one of these words in their name.
+    A graph that calls tensor functions only has nothing left to choose. ``op_names`` limits this to
+    convolutions in functions with one of these words in their name, fused ones as a build with this
+    database would have them.
     """
     if not 0.0 <= share <= 1.0:
         raise TuneError(f"the share of trials for alternatives is from 0 to 1, got {share}")
     if not any(map(has_operators, mod.functions.values())):
         return 0
-    if op_names is not None and not any(word in "conv2d_winograd" for word in op_names):
-        return 0
+    found = extract_alternatives(mod, Target(target))
+    if op_names is not None and found:
+        tasks = extract_tasks(mod, target, op_names=op_names, database=database)
+        found = alternatives_within(found, [task.mod for task in tasks])
     builder, runner = builder_and_runner(builder, runner)
     return measure_alternatives(
-        mod,
+        found,
         Target(target),
         database,
         max_trials=int(share * trials),
