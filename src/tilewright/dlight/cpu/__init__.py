@@ -19,7 +19,6 @@
 - ``ExtremumPlaces``: places of extrema of rows (argmax): one pass, a place in each lane.
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
 - ``Resize``: images of another size.
-- ``LayoutConversion``: images that lose their blocks of channels.
 - ``BlockByBlock``: anything else: every block parallel and vectorised on its own.
 """
 
@@ -36,7 +35,6 @@ from tilewright.dlight.cpu.dot_product import DotProductTile
 from tilewright.dlight.cpu.extremum_places import ExtremumPlaces
 from tilewright.dlight.cpu.grouped_reduction import GroupedReduction
 from tilewright.dlight.cpu.int4_dot import Int4Dot
-from tilewright.dlight.cpu.layout_conversion import LayoutConversion
 from tilewright.dlight.cpu.matrix_vector import MatrixVector
 from tilewright.dlight.cpu.quotient_axes import QuotientAxes
 from tilewright.dlight.cpu.resize import Resize
@@ -57,7 +55,6 @@ __all__ = [
     "FusedAttention",
     "GroupedReduction",
     "Int4Dot",
-    "LayoutConversion",
     "MatrixVector",
     "Plan",
     "PointwiseConvolution",
@@ -101,6 +98,5 @@ def rules() -> tuple[ScheduleRule, ...]:
         ExtremumPlaces(),
         RowWise(),
         Resize(),
-        LayoutConversion(),
         BlockByBlock(),
     )

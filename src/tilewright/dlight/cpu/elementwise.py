@@ -1,4 +1,9 @@
-"""Schedules of single blocks without reductions: vectors along the last axis, or transposed."""
+"""Schedules of single blocks without reductions: vectors along the last axis, or transposed.
+
+Vectors need neighbours. Where the last axis has none, tiles are transposed, a few channels are done
+together, or lanes are picked from whole vectors, in the axes as they are or as they are when cut
+(``cut_axes``). What is left goes element by element.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +24,10 @@ from tilewright.dlight.cpu.blocks import (
     vector_extent,
     work_of,
 )
+from tilewright.dlight.cpu.cut_axes import with_cut_axes
 from tilewright.dlight.cpu.lookup import fetch_looked_up_rows, schedule_lookup, shared_lookup
 from tilewright.dlight.cpu.transpose import (
+    Transposition,
     channels_of,
     schedule_channels,
     schedule_transposition,
@@ -36,6 +43,10 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 _VECTORS = 4
 # Parts of the work for each thread, so that none waits long for the last one.
 _PARTS = 16
+# Distances at which lanes are picked from whole vectors: a reversed row, every second element …
+_NEAR = (-1, 0, 1, 2, 3, 4, 5, 6, 7, 8)
+# Neighbours that make a vector worthwhile.
+_LEAST_BYTES = 16
 
 
 def schedule_injective(
@@ -48,13 +59,15 @@ def schedule_injective(
     axes = axes_of(sch, rv, skip)
     if not axes:
         return
+    if skip == 0:
+        axes = _best_axes(sch, rv, axes, target)
     block = sch.get(rv)
     work = work_of(axes) * (8 if is_costly(block) else 1)
     vectors = choose(f"{block.name}.vectors", others_after(vectors, (1, 2, 4, 8)))
     last, outer = axes[-1], [axis.loop for axis in axes[:-1]]
     lanes = target.vector_lanes(max(8, _moving_bits(block, last)))
-    tiled = False
-    if can_vectorize(block, last):
+    way = _way(block, axes, target, whole=skip == 0)
+    if way == "vectors":
         size = vector_extent(last.extent, lanes, vectors * lanes)
         if skip == 0 and _is_flat(block, axes):
             last = Axis(sch.fuse(*(axis.loop for axis in axes)), last.var, last.kind, None)
@@ -65,17 +78,69 @@ def schedule_injective(
                 chunk, inner = sch.split(last.loop, [None, size])
                 outer.append(chunk)
             sch.vectorize(inner)
-    elif skip == 0 and (plan := transposition_of(block, axes, target)) is not None:
-        tiled = True
-        outer = schedule_transposition(sch, rv, axes, plan, target)
-    elif skip == 0 and (rows := shared_lookup(block, axes)) is not None:
+    elif isinstance(way, Transposition):
+        outer = schedule_transposition(sch, rv, axes, way, target)
+    elif way == "lookup" and (rows := shared_lookup(block, axes)) is not None:
         outer = schedule_lookup(sch, axes, rows)
-    elif (turns := channels_of(block, axes)) is not None:
+    elif way == "channels" and (turns := channels_of(block, axes)) is not None:
         outer = schedule_channels(sch, axes, turns, lanes)
-    stream_if_large(sch, rv, target, 2 if tiled else 1)
+    stream_if_large(sch, rv, target, 2 if isinstance(way, Transposition) else 1)
     if skip == 0:
         parallelize(sch, _enough(sch, outer, target), target, work)
         fetch_looked_up_rows(sch, rv, target)
+
+
+def _way(
+    block: Block, axes: Sequence[Axis], target: Target, *, whole: bool
+) -> Transposition | str | None:
+    """How elements become vectors; ``whole`` if all loops of the block may be changed."""
+    last, turns = axes[-1], channels_of(block, axes)
+    vectors = can_vectorize(block, last)
+    if vectors and (turns is None or _is_wide(block, last) or _is_flat(block, axes)):
+        return "vectors"
+    plan = transposition_of(block, axes, target) if whole and not vectors else None
+    if plan is not None:
+        return plan
+    if whole and not vectors and shared_lookup(block, axes) is not None:
+        return "lookup"
+    if turns is not None:
+        return "channels"
+    return "vectors" if _is_near(block, last) else None
+
+
+def _best_axes(sch: Schedule, rv: BlockRV, axes: list[Axis], target: Target) -> list[Axis]:
+    """Cut axes that are used as quotient and remainder, if only then there are vectors."""
+    block = sch.get(rv)
+    if _way(block, axes, target, whole=True) is not None and not _is_divided(block, axes[-1]):
+        return axes
+    found = with_cut_axes(sch, rv)
+    if found is None:
+        return axes
+    attempt, cut = found
+    block = attempt.get(rv)
+    way = _way(block, cut, target, whole=True)
+    if way is None or (way == "vectors" and not _is_wide(block, cut[-1])):
+        return axes
+    sch.become(attempt)
+    return cut
+
+
+def _is_divided(block: Block, axis: Axis) -> bool:
+    return any(stride_of(x.indices, x.buffer, axis.var) is None for x in loads_of(block))
+
+
+def _is_wide(block: Block, axis: Axis) -> bool:
+    """Whether an axis has neighbours enough for a vector."""
+    bits = max(8, _moving_bits(block, axis))
+    return axis.extent is None or axis.extent * bits >= 8 * _LEAST_BYTES
+
+
+def _is_near(block: Block, axis: Axis) -> bool:
+    """Whether elements that are neighbours in the result come from nearby."""
+    if any(stride_of(x.indices, x.buffer, axis.var) != 1 for x in stores_of(block)):
+        return False
+    steps = [stride_of(x.indices, x.buffer, axis.var) for x in loads_of(block)]
+    return bool(steps) and all(step in _NEAR for step in steps)
 
 
 def _enough(sch: Schedule, loops: Sequence[LoopRV], target: Target) -> Sequence[LoopRV]:

@@ -177,7 +177,9 @@ def schedule_channels(
     """Let all channels of a vector of places be done together; return the loops around them."""
     row, channel = turns
     outer = [axis.loop for axis in axes if axis not in turns]
-    place, inner = sch.split(row.loop, [None, lanes])
+    # Short vectors that leave no rest: lanes that are masked would be scattered one by one.
+    dividing = [size for size in range(lanes // 2, lanes + 1) if (row.extent or 1) % size == 0]
+    place, inner = sch.split(row.loop, [None, dividing[-1] if dividing else lanes])
     if channel is axes[-1]:
         sch.reorder(*outer, place, inner, channel.loop)
     else:
