@@ -36,7 +36,8 @@ FOR_KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD_BINDING)
 
 #: Annotation of loops and blocks: steps up to which loops are unrolled by themselves.
 AUTO_STEP = "pragma_auto_unroll_max_step"
-#: Annotation of serial loops: bytes ahead of its vector loads that memory is asked for.
+#: Annotation of serial loops and of blocks, and key of ``AttrStmt``: bytes ahead of vector loads in
+#: an innermost loop that memory is asked for.
 PREFETCH_DISTANCE = "tir.prefetch_distance"
 #: Annotation of blocks, and key of ``AttrStmt``: what is stored need not stay in the caches.
 #: 1 where neighbours are stored one after the other; 2 where only whole, aligned vectors pay.

@@ -124,11 +124,13 @@ class FunctionEmitter(MemoryEmitter):
     def visit_AttrStmt(self, node: AttrStmt) -> None:
         if node.key.startswith("thread_extent"):
             raise _thread_error(str(node.key))
-        outer = self.streaming
+        outer = self.streaming, self.prefetching
         if node.key == STREAMING_STORES:
             self.streaming = as_int(node.value) or 0
+        elif node.key == PREFETCH_DISTANCE:
+            self.prefetching = as_int(node.value) or 0
         self.visit(node.body)
-        self.streaming = outer
+        self.streaming, self.prefetching = outer
 
     def visit_DeclBuffer(self, node: DeclBuffer) -> None:
         self.module.element_of_data.setdefault(node.buffer.data, node.buffer.dtype)

@@ -62,13 +62,19 @@ _LONG_ROW = 1024
 
 
 def schedule_reduction(
-    sch: Schedule, rv: BlockRV, target: Target, skip: int = 0, producer: BlockRV | None = None
+    sch: Schedule,
+    rv: BlockRV,
+    target: Target,
+    skip: int = 0,
+    producer: BlockRV | None = None,
+    vectors: int | None = None,
 ) -> bool:
     """Vectorise a reduction over whichever axis is contiguous; see the module's text.
 
     With ``skip == 0`` the outer loops run in parallel; otherwise that many loops are left alone.
     ``producer`` comes right before and makes, element by element, what is reduced: if rows are, it
-    is scheduled together with them, in the same loop. Returns whether it was.
+    is scheduled together with them, in the same loop. Returns whether it was. ``vectors`` is how
+    many partial results a row has, if that is given.
     """
     axes = axes_of(sch, rv, skip)
     if not axes:
@@ -83,12 +89,12 @@ def schedule_reduction(
     if producer is not None and _fits(sch, producer, rv, axes, skip):
         attempt = sch.copy()
         try:
-            _vectorize(attempt, rv, spatial, reduce, target, skip, producer)
+            _vectorize(attempt, rv, spatial, reduce, target, skip, producer, vectors)
             sch.become(attempt)
             return True
         except ScheduleError as error:
             logger.debug("%s is computed apart: %s", producer, str(error).split("\n")[0])
-    outer = _vectorize(sch, rv, spatial, reduce, target, skip)
+    outer = _vectorize(sch, rv, spatial, reduce, target, skip, vectors=vectors)
     if skip == 0:
         parallelize(sch, outer, target, work_of(axes))
     return False
@@ -108,6 +114,7 @@ def _vectorize(
     target: Target,
     skip: int,
     producer: BlockRV | None = None,
+    vectors: int | None = None,
 ) -> list[LoopRV]:
     """Choose the form and schedule accordingly; return the loops that may run in parallel."""
     block = sch.get(rv)
@@ -119,7 +126,7 @@ def _vectorize(
     sch.reorder(*outer, *(axis.loop for axis in reduce))
     reduce = _joined_axes(sch, rv, reduce)
     if _is_row(block, reduce[-1], lanes):
-        return _row(sch, rv, spatial, reduce, lanes, skip, producer)
+        return _row(sch, rv, spatial, reduce, lanes, skip, producer, vectors)
     sch.decompose_reduction(rv, reduce[0].loop)
     return outer
 
@@ -232,6 +239,7 @@ def _row(
     lanes: int,
     skip: int,
     producer: BlockRV | None = None,
+    vectors: int | None = None,
 ) -> list[LoopRV]:
     """Reduce every ``width``-th element in a lane of its own, then the lanes.
 
@@ -241,7 +249,8 @@ def _row(
     outer = [axis.loop for axis in spatial]
     buffers, extent = len(sch.get(rv).writes), reduce[-1].extent
     rows = _rows_together(sch, rv, spatial, reduce, lanes)
-    vectors = _row_width(extent, work_of(reduce), buffers * rows, lanes) // lanes
+    if vectors is None:
+        vectors = _row_width(extent, work_of(reduce), buffers * rows, lanes) // lanes
     width = lanes * choose(f"{rv.name}.vectors", others_after(vectors, _ROW_VECTORS))
     members: list[LoopRV] = []
     if rows > 1:

@@ -27,11 +27,12 @@ from tilewright.dlight.cpu.blocks import (
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.reduction import come_from_afar, schedule_reduction
+from tilewright.dlight.cpu.row_pipeline import RowPipeline, pipeline_rows, plan_row_pipeline
 from tilewright.ir import Expr, FloorDiv, as_int
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad, BufferStore
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 # Rows that go together, by the most vectors that they have.
@@ -64,28 +65,59 @@ class RowWise(ScheduleRule):
             outer[-1], _ = sch.split(outer[-1], [None, together])
         elif rows > 1:
             outer = [sch.fuse(*outer)]
+        plan = None
+        if together == 1:
+            plan = plan_row_pipeline(sch, blocks, axes[:rows], axes[rows:], target)
+        if plan is not None and choose("row_wise.pipeline", (True, False)):
+            attempt = sch.copy()
+            if self._in_pipeline(attempt, blocks, outer[0], plan, target):
+                return attempt
         for rv in reversed(blocks[:-1]):
             sch.compute_at(rv, outer[-1])
         work, afar = work_of(axes), come_from_afar(sch, blocks, target)
-        waiting: BlockRV | None = None
-        for rv in blocks:
-            if is_injective(sch, rv):
-                if waiting is not None:
-                    self._elements(sch, waiting, target, len(outer), together > 1)
-                waiting = rv
-                continue
-            # Rows alone are longer: what was made would have left the registers, if not the cache.
-            done = schedule_reduction(
-                sch, rv, target, len(outer), waiting if together == 1 else None
-            )
-            if waiting is not None and not done:
-                self._elements(sch, waiting, target, len(outer), together > 1)
-            waiting = None
-        self._elements(sch, last, target, len(outer), together > 1)
+        self._stages(sch, blocks, target, len(outer), together > 1)
         row = parallelize(sch, sch.get_loops(last)[: len(outer)], target, 4 * work)
         if row is not None and choose("row_wise.prefetch", (afar, not afar)):
             sch.annotate(row, PREFETCH_NEXT, 1)
         return sch
+
+    def _in_pipeline(
+        self, sch: Schedule, blocks: list[BlockRV], row: LoopRV, plan: RowPipeline, target: Target
+    ) -> bool:
+        """Let the stages of different rows run as one loop; returns whether they can."""
+        outer = [row]
+        if plan.parts > 1:
+            outer = sch.split(row, [plan.parts, None])
+        for rv in reversed(blocks[:-1]):
+            sch.compute_at(rv, outer[-1])
+        self._stages(sch, blocks, target, len(outer), False, plan.vectors)
+        if plan.parts > 1:
+            sch.parallel(outer[0])
+        return pipeline_rows(sch, outer[-1])
+
+    def _stages(
+        self,
+        sch: Schedule,
+        blocks: Sequence[BlockRV],
+        target: Target,
+        outer: int,
+        several: bool,
+        vectors: int | None = None,
+    ) -> None:
+        """Vectorise each stage below the loops over rows, with so many vectors a step if given."""
+        waiting: BlockRV | None = None
+        for rv in blocks:
+            if is_injective(sch, rv):
+                if waiting is not None:
+                    self._elements(sch, waiting, target, outer, several)
+                waiting = rv
+                continue
+            # Rows alone are longer: what was made would have left the registers, if not the cache.
+            done = schedule_reduction(sch, rv, target, outer, None if several else waiting, vectors)
+            if waiting is not None and not done:
+                self._elements(sch, waiting, target, outer, several)
+            waiting = None
+        self._elements(sch, blocks[-1], target, outer, several, vectors)
 
     def _together(
         self,
@@ -125,9 +157,16 @@ class RowWise(ScheduleRule):
         return shared or None
 
     def _elements(
-        self, sch: Schedule, rv: BlockRV, target: Target, outer: int, several: bool
+        self,
+        sch: Schedule,
+        rv: BlockRV,
+        target: Target,
+        outer: int,
+        several: bool,
+        vectors: int | None = None,
     ) -> None:
-        schedule_injective(sch, rv, target, skip=outer, vectors=1 if several else 4)
+        count = 1 if several else vectors or 4
+        schedule_injective(sch, rv, target, skip=outer, vectors=count)
         loops = sch.get_loops(rv)[outer:]
         if several and len(loops) > 2:
             sch.reorder(*loops[1:-1], loops[0])

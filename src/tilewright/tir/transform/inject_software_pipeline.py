@@ -15,13 +15,23 @@ iteration that is under way at once. ``software_pipeline_async_stages`` names st
 may be in flight while the program goes on: they are wrapped into ``async_scope`` and committed, and
 who needs them waits until no more than so many younger groups are under way.
 
+``software_pipeline_fuse`` names statements that are serial loops of one extent: where several of
+them run at one time, they run as one loop, each of whose iterations does one of each. So what one
+waits for (memory, say) comes while others compute::
+
+    for r in T.serial(64, annotations={"software_pipeline_stage": [0, 1],
+                                       "software_pipeline_fuse": [0, 1]}):
+        for k in range(32): ...     # from memory
+        for k in range(32): ...     # to memory
+
 The pass refuses (``LowerError``) what would change the program: an order that runs a statement
-before one that it depends on, in the same or the next iteration.
+before one that it depends on, in the same or the next iteration, and loops as one of which one
+needs what another computes at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations, groupby
 from typing import Any
@@ -44,6 +54,7 @@ from tilewright.ir import (
     free_vars,
     maximum,
     pre_order,
+    uses_var,
 )
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -70,6 +81,8 @@ from tilewright.tir.transform.effects import EffectTable, memory_read
 STAGE = "software_pipeline_stage"
 ORDER = "software_pipeline_order"
 ASYNC_STAGES = "software_pipeline_async_stages"
+FUSE = "software_pipeline_fuse"
+_KEYS = (STAGE, ORDER, ASYNC_STAGES, FUSE)
 
 _has_stages = contains(annotated(STAGE))
 
@@ -104,7 +117,7 @@ class _Rewriter(Mutator):
         return _Pipeline(made, self.analyzer, self.effects).build()
 
 
-@dataclass
+@dataclass(eq=False)
 class _Part:
     """One statement of the body."""
 
@@ -153,19 +166,68 @@ class _Pipeline:
                     f"loop {loop.loop_var.name}: the statements of asynchronous stage {stage} must "
                     "follow each other in the order, so that they are committed as one group"
                 )
+        self.fused = self._fused_loops()
         # Whether all stages are surely busy at some time.
         self.full = analyzer.can_prove(loop.extent >= self.depth)
         self.versions: dict[Var, int] = {}
 
+    def _fused_loops(self) -> list[_Part]:
+        """The parts that run as one loop."""
+        named = self.loop.annotations.get(FUSE, ())
+        numbers = _numbers(self.loop, FUSE, len(named), ())
+        if len(set(numbers)) < len(numbers) or any(n >= len(self.parts) for n in numbers):
+            raise self.no_fusion(
+                f"{numbers} are not different ones of {len(self.parts)} statements"
+            )
+        parts = [self.parts[n] for n in numbers]
+        places = sorted(part.order for part in parts)
+        if parts and places[-1] - places[0] >= len(parts):
+            raise self.no_fusion("statements that run as one loop must follow each other in order")
+        if any(part.stage in self.async_stages for part in parts):
+            raise self.no_fusion("asynchronous stages keep their loops")
+        for part in parts:
+            inner, first = part.stmt, parts[0].stmt
+            if not isinstance(inner, For) or inner.kind != SERIAL:
+                raise self.no_fusion("only serial loops run as one")
+            bounds = ((inner.min, first.min), (inner.extent, first.extent))  # type: ignore[attr-defined]
+            if any(
+                not self.analyzer.can_prove_equal(a, b)
+                or uses_var(a, {self.loop.loop_var})
+                or memory_read(a)
+                for a, b in bounds
+            ):
+                raise self.no_fusion("loops run as one if their extents are the same each time")
+        return parts
+
+    def no_fusion(self, rule: str) -> LowerError:
+        return LowerError(f"loop {self.loop.loop_var.name}: {FUSE}: {rule}")
+
     # ---- what may run when --------------------------------------------------------------------
+
+    def touched(self, stmt: Stmt) -> Set[Var]:
+        return memory_read(stmt) | self.effects.of(stmt).writes
+
+    def conflicts(self, first: Stmt, second: Stmt) -> Set[Var]:
+        """What one statement writes and the other uses."""
+        writes = self.effects.of(first).writes, self.effects.of(second).writes
+        return (writes[0] & self.touched(second)) | (writes[1] & self.touched(first))
+
+    def check_fused(self, own: Container[Var]) -> None:
+        """Refuse loops as one if one needs what another computes at the same time."""
+        for first, second in combinations(self.fused, 2):
+            shared = self.conflicts(first.stmt, second.stmt)
+            if any(
+                first.stage == second.stage
+                or (data not in own and not self.apart(data, first.stmt, second.stmt))
+                for data in shared
+            ):
+                names = ", ".join(sorted(var.name for var in shared))
+                raise self.no_fusion(f"{names} would be shared at one time; use other stages")
 
     def check(self) -> None:
         """Refuse stages and orders that break a dependence; count versions of buffers."""
         name = self.loop.loop_var.name
         own = {item.buffer.data: item.buffer for item in self.allocations}
-        touched = [
-            memory_read(part.stmt) | self.effects.of(part.stmt).writes for part in self.parts
-        ]
         for part in self.parts:
             if self.effects.of(part.stmt).opaque and self.depth:
                 raise LowerError(
@@ -173,8 +235,7 @@ class _Pipeline:
                     "calls and barriers can't run in another order"
                 )
         for (n, first), (m, second) in combinations(enumerate(self.parts), 2):
-            writes = self.effects.of(first.stmt).writes, self.effects.of(second.stmt).writes
-            conflicts = (writes[0] & touched[m]) | (writes[1] & touched[n])
+            conflicts = self.conflicts(first.stmt, second.stmt)
             if not conflicts:
                 continue
             if (first.stage, first.order) > (second.stage, second.order):
@@ -185,8 +246,9 @@ class _Pipeline:
                 for data in conflicts
             ):
                 raise self.refusal(n, m, conflicts, ", in the next iteration,")
+        self.check_fused(own)
         for data in own:
-            stages = [p.stage for p, uses in zip(self.parts, touched) if data in uses]
+            stages = [part.stage for part in self.parts if data in self.touched(part.stmt)]
             self.versions[data] = max(stages) - min(stages) + 1 if stages else 1
 
     def refusal(self, n: int, m: int, conflicts: Iterable[Var], where: str = "") -> LowerError:
@@ -228,7 +290,7 @@ class _Pipeline:
         """Return prologue, loop and epilogue."""
         self.check()
         loop, depth = self.loop, self.depth
-        kept = {k: v for k, v in loop.annotations.items() if k not in (STAGE, ORDER, ASYNC_STAGES)}
+        kept = {k: v for k, v in loop.annotations.items() if k not in _KEYS}
         buffers = {item.buffer: self.versioned(item.buffer) for item in self.allocations}
         dtype = loop.loop_var.dtype
         extent = loop.extent
@@ -281,9 +343,22 @@ class _Pipeline:
             if isinstance(condition, IntImm) and not condition.value:
                 continue
             chosen.append((part, number, condition))
+        units: list[tuple[int, Stmt]] = []
+        loops: list[For] = []
+        place = 0
+        for part, number, condition in chosen:
+            stmt = self.instance(part, number, condition, buffers, drained)
+            if part in self.fused and isinstance(stmt, For):  # and not under a condition
+                loops.append(stmt)
+                if len(loops) > 1:
+                    continue
+                place = len(units)
+            units.append((part.stage, stmt))
+        if loops:
+            units[place] = units[place][0], _one_loop(loops)
         stmts: list[Stmt] = []
-        for stage, group in groupby(chosen, key=lambda item: item[0].stage):
-            made = [self.instance(*item, buffers, drained) for item in group]
+        for stage, group in groupby(units, key=lambda item: item[0]):
+            made = [stmt for _, stmt in group]
             if stage in self.async_stages:
                 issued = AttrStmt(None, "async_scope", const(1), seq(made))
                 stmts.append(AttrStmt(None, "async_commit_queue_scope", const(stage), issued))
@@ -318,9 +393,8 @@ class _Pipeline:
         The part needs the group of its own iteration; ``None`` if it uses nothing of that stage.
         """
         issued = [item for item in self.parts if item.stage == stage]
-        used = memory_read(part.stmt) | self.effects.of(part.stmt).writes
-        touched = (memory_read(item.stmt) | self.effects.of(item.stmt).writes for item in issued)
-        if part.stage <= stage or not any(used & item for item in touched):
+        used = self.touched(part.stmt)
+        if part.stage <= stage or not any(used & self.touched(item.stmt) for item in issued):
             return None
         if not self.full:
             return 0
@@ -330,6 +404,18 @@ class _Pipeline:
         if drained is not None:
             ahead = min(ahead, part.stage - 1 - drained)  # nothing is issued any more
         return max(0, ahead)
+
+
+def _one_loop(loops: Sequence[For]) -> For:
+    """One loop whose iterations do one of each; their extents are the same."""
+    first = loops[0]
+    bodies = [first.body]
+    annotations = dict(first.annotations)
+    for loop in loops[1:]:
+        bodies.append(renew_definitions(loop.body, {loop.loop_var: first.loop_var}))
+        annotations.update(loop.annotations)
+    made: For = first.replace(body=seq(bodies), annotations=annotations)
+    return made
 
 
 def _defined(stmt: Stmt) -> set[Any]:

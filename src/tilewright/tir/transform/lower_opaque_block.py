@@ -9,6 +9,7 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
     AUTO_STEP,
+    PREFETCH_DISTANCE,
     STREAMING_STORES,
     THREAD_BINDING,
     Allocate,
@@ -69,9 +70,9 @@ class _Rewriter(Mutator):
         step = block.annotations.get(AUTO_STEP)
         if step is not None:
             body = AttrStmt(None, AUTO_STEP, as_expr(step), body)
-        streaming = block.annotations.get(STREAMING_STORES)
-        if streaming:
-            body = AttrStmt(None, STREAMING_STORES, as_expr(streaming), body)
+        for key in (STREAMING_STORES, PREFETCH_DISTANCE):
+            if block.annotations.get(key):
+                body = AttrStmt(None, key, as_expr(block.annotations[key]), body)
         predicate = self.visit(node.predicate)
         if predicate is not TRUE:
             body = IfThenElse(predicate, body)

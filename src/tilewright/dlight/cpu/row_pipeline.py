@@ -1,0 +1,171 @@
+"""Software pipelines over rows: what several stages do to different rows runs as one loop.
+
+A softmax goes through each row three times. One after another, the passes leave the memory idle
+while they compute and the arithmetic idle while they wait for memory. So one loop does a step of
+each: it reads a row for the first stage, computes on the row before for the second, and writes the
+one before that (``software_pipeline_stage`` and ``software_pipeline_fuse`` on the loop over rows,
+see ``InjectSoftwarePipeline``). Rows that are under way stay in the nearer caches.
+
+Pays where results go to memory and a pass takes long: since elements are costly (exponentials), or
+since rows come from beyond the nearest cache each time. There each stage more is a row more to be
+loaded at once: with three cheap ones (``layer_norm``) passes one after another are faster. Used by
+``row_wise``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.dlight.choices import choose, others_after
+from tilewright.dlight.cpu.blocks import (
+    Axis,
+    element_bits,
+    exceeds,
+    is_injective,
+    stores_of,
+    vector_extent,
+    work_of,
+)
+from tilewright.ir import Call, Sequential, collect, uses_var
+from tilewright.support.errors import LowerError
+from tilewright.target import Target
+from tilewright.tir import PREFETCH_DISTANCE, SERIAL, VECTORIZED, Block, For, SeqStmt, Stmt
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.transform.inject_software_pipeline import FUSE, ORDER, STAGE
+from tilewright.tir.transform.pipeline import block_passes
+
+logger = logging.getLogger("tilewright.dlight")
+
+# Vectors that a step computes of each stage: all stages share the registers.
+_VECTORS = 4
+# Steps of a row, and rows of a thread, that are worth filling and draining a pipeline.
+_LEAST_STEPS, _LEAST_ROWS = 8, 8
+# Parts of the rows for each thread.
+_PARTS = 4
+# Bytes that rows are fetched ahead: beyond the ends of pages, where processors stop by themselves.
+_AHEAD = 8192
+
+
+@dataclass(frozen=True)
+class RowPipeline:
+    """How rows go through a pipeline: in how many parts, and by how many vectors a step."""
+
+    parts: int
+    vectors: int
+
+
+def plan_row_pipeline(
+    sch: Schedule,
+    blocks: Sequence[BlockRV],
+    rows: Sequence[Axis],
+    columns: Sequence[Axis],
+    target: Target,
+) -> RowPipeline | None:
+    """Return how to pipeline stages over rows, ``None`` where it doesn't pay."""
+    count, width = work_of(rows), work_of(columns)
+    if any(axis.extent is None for axis in (*rows, *columns)):
+        return None
+    last = sch.get(blocks[-1])
+    result = stores_of(last)[0].buffer
+    if not all(exceeds(region.buffer, target.l3_bytes // 2) for region in last.writes):
+        return None
+    if result not in set(sch.mod["main"].buffers):
+        return None
+    bits = max(element_bits(sch.get(rv)) for rv in blocks)
+    lanes = target.vector_lanes(bits)
+    size = vector_extent(columns[-1].extent, lanes, _VECTORS * lanes)
+    if size is None or size % lanes or width < _LEAST_STEPS * size:
+        return None
+    stages = 1 + sum(not is_injective(sch, rv) for rv in blocks)
+    row_bytes = width * bits // 8
+    # Each stage has a row of its own, and one more is there of what lies between two.
+    if 2 * stages * row_bytes > target.l2_bytes:
+        return None
+    long = stages == 2 and 2 * row_bytes > target.l1_bytes
+    if not long and not any(_has_costly_elements(sch.get(rv)) for rv in blocks):
+        return None
+    most = count // _LEAST_ROWS
+    wanted = 1 if target.num_cores == 1 else _PARTS * target.num_cores
+    parts = next((n for n in range(min(wanted, most), 0, -1) if count % n == 0), 0)
+    if parts < target.num_cores:
+        return None
+    return RowPipeline(parts, size // lanes)
+
+
+def _has_costly_elements(block: Block) -> bool:
+    """Whether a function is computed for each element, not only once for each row."""
+    inner = {block.iter_vars[-1].var}
+    return any(
+        uses_var(item, inner) and item.op.name not in ("if_then_else", "likely")
+        for item in collect(block.body, Call)
+    )
+
+
+def pipeline_rows(sch: Schedule, row: LoopRV) -> bool:
+    """Annotate a scheduled loop over rows; returns whether its stages are fit for a pipeline."""
+    _decompose_reductions(sch, row)
+    stmts = _statements_of(sch, row)
+    stages = _stages_of(stmts)
+    if stages is None:
+        return False
+    ahead = choose("row_pipeline.ahead", others_after(_AHEAD, (0, _AHEAD // 2, 2 * _AHEAD)))
+    if ahead:
+        # The first stage reads rows from memory.
+        for block in collect(stmts[stages.index((_PASS, 0))], Block):
+            sch.annotate(sch.get_block(block.name), PREFETCH_DISTANCE, ahead)
+    kinds = [kind for kind, _ in stages]
+    order = sorted(range(len(stages)), key=lambda n: (kinds[n], n))
+    sch.annotate(row, STAGE, [stage for _, stage in stages])
+    sch.annotate(row, ORDER, [order.index(n) for n in range(len(stages))])
+    sch.annotate(row, FUSE, [n for n, kind in enumerate(kinds) if kind == _PASS])
+    try:
+        Sequential(block_passes(), name="TryRowPipeline")(sch.mod)
+    except LowerError as error:
+        logger.debug("rows are not pipelined: %s", str(error).split("\n")[0])
+        return False
+    return True
+
+
+def _statements_of(sch: Schedule, row: LoopRV) -> Sequence[Stmt]:
+    body = sch.get(row).body
+    return body.stmts if isinstance(body, SeqStmt) else [body]
+
+
+def _decompose_reductions(sch: Schedule, row: LoopRV) -> None:
+    """Let what begins a reduction be a statement of its own, as it will be when it is lowered."""
+    for stmt in _statements_of(sch, row):
+        for block in collect(stmt, Block):
+            if block.init is not None and isinstance(stmt, For):
+                rv = sch.get_block(block.name)
+                loops = sch.get_loops(rv)
+                sch.decompose_reduction(rv, next(x for x in loops if x.var is stmt.loop_var))
+
+
+# What a statement does for a row, in the order in which those of one time run.
+_BEGIN, _PASS, _END = range(3)
+
+
+def _stages_of(stmts: Sequence[Stmt]) -> list[tuple[int, int]] | None:
+    """Kind and stage of each statement: a stage begins accumulators, passes by a row, ends them."""
+    made: list[tuple[int, int]] = []
+    stage, passed = 0, False
+    for stmt in stmts:
+        kind = _kind_of(stmt)
+        if kind != _END and passed:
+            stage, passed = stage + 1, False
+        if kind == _END and not passed:
+            return None
+        passed = passed or kind == _PASS
+        made.append((kind, stage))
+    passes = sum(kind == _PASS for kind, _ in made)
+    return made if passes == stage + 1 > 1 else None
+
+
+def _kind_of(stmt: Stmt) -> int:
+    if isinstance(stmt, For) and stmt.kind == VECTORIZED:
+        return _BEGIN
+    inner = any(loop.kind == VECTORIZED for loop in collect(stmt, For))
+    return _PASS if isinstance(stmt, For) and stmt.kind == SERIAL and inner else _END
