@@ -34,6 +34,7 @@ from tilewright.target import Target
 from tilewright.tir import PREFETCH_DISTANCE, SERIAL, VECTORIZED, Block, For, SeqStmt, Stmt
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.stmt import AUTO_STEP
 from tilewright.tir.transform.inject_software_pipeline import FUSE, ORDER, STAGE
 from tilewright.tir.transform.pipeline import block_passes
 
@@ -118,6 +119,8 @@ def pipeline_rows(sch: Schedule, row: LoopRV) -> bool:
             sch.annotate(sch.get_block(block.name), PREFETCH_DISTANCE, ahead)
     kinds = [kind for kind, _ in stages]
     order = sorted(range(len(stages)), key=lambda n: (kinds[n], n))
+    # What few numbers a row leaves for the next stage need no registers: the loop stays one.
+    sch.annotate(row, AUTO_STEP, 1)
     sch.annotate(row, STAGE, [stage for _, stage in stages])
     sch.annotate(row, ORDER, [order.index(n) for n in range(len(stages))])
     sch.annotate(row, FUSE, [n for n, kind in enumerate(kinds) if kind == _PASS])
