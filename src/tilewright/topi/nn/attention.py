@@ -155,8 +155,6 @@ def define_attention(
     group = heads_per_key_head(q["H"], k["H"])
     rows = (q["B"], q["H"], q["S"])
     shape = (*rows, k["S"])
-    lowest = const(-math.inf, wide)
-
     depth = te.reduce_axis((0, q["D"]), "d")
 
     def score(b: Expr, h: Expr, i: Expr, j: Expr) -> Any:
@@ -165,41 +163,13 @@ def define_attention(
         return te.sum(cast_expr(left, wide) * cast_expr(right, wide), axis=depth)
 
     scores = compute(shape, score, name="attention_scores")
-    offset = options.causal_offset(q["S"], k["S"])
-    if mask is not None:
-        if mask.ndim > 4:
-            raise VerifyError(f"attention: mask must have up to 4 dimensions, has {mask.ndim}")
-        broadcast_shape(mask.shape, shape)
-
-    def masked(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
-        made: Expr = scores(b, h, i, j) * const(options.scale, wide)
-        if mask is not None:
-            element = read_broadcast(mask, (b, h, i, j)[4 - mask.ndim :], shape[4 - mask.ndim :])
-            if mask.dtype == "bool":
-                made = select(element, made, lowest)
-            else:
-                made = made + cast_expr(element, wide)
-        return made if offset is None else select(j <= i + offset, made, lowest)
-
-    visible = compute(shape, masked, name="attention_mask")
-    n, m, j_sum = (te.reduce_axis((0, k["S"]), "j") for _ in range(3))
-    top = compute(
-        rows, lambda b, h, i: te.max(visible(b, h, i, n.var), axis=n), name="attention_max"
-    )
-
-    def power(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
-        # The largest of nothing is -inf, and -inf - -inf is NaN.
-        shift = select(top(b, h, i) == lowest, const(0.0, wide), top(b, h, i))
-        return te.exp(visible(b, h, i, j) - shift)
-
-    powers = compute(shape, power, name="attention_exp")
-    total = compute(
-        rows, lambda b, h, i: te.sum(powers(b, h, i, m.var), axis=m), name="attention_sum"
-    )
+    visible = _masked(scores, mask, options, options.causal_offset(q["S"], k["S"]))
+    powers, total = _powers(visible)
+    j = te.reduce_axis((0, k["S"]), "j")
 
     def weighted(b: Expr, h: Expr, i: Expr, d: Expr) -> Any:
-        element = value(*in_layout(layouts[2], b, h // group, j_sum.var, d))
-        return te.sum(powers(b, h, i, j_sum.var) * cast_expr(element, wide), axis=j_sum)
+        element = value(*in_layout(layouts[2], b, h // group, j.var, d))
+        return te.sum(powers(b, h, i, j.var) * cast_expr(element, wide), axis=j)
 
     values = compute((*rows, v["D"]), weighted, name="attention_values")
 
@@ -217,3 +187,49 @@ def define_attention(
         attrs={ATTENTION: options.annotation()},
     )
     return made
+
+
+def _masked(
+    scores: Tensor, mask: Tensor | None, options: AttentionOptions, causal_offset: Expr | None
+) -> Tensor:
+    """Scale the scores, and put in what a query doesn't see or is biased by."""
+    shape, wide = scores.shape, scores.dtype
+    if mask is not None:
+        if mask.ndim > 4:
+            raise VerifyError(f"attention: mask must have up to 4 dimensions, has {mask.ndim}")
+        broadcast_shape(mask.shape, shape)
+    lowest = const(-math.inf, wide)
+
+    def masked(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
+        made: Expr = scores(b, h, i, j) * const(options.scale, wide)
+        if mask is not None:
+            element = read_broadcast(mask, (b, h, i, j)[4 - mask.ndim :], shape[4 - mask.ndim :])
+            if mask.dtype == "bool":
+                made = select(element, made, lowest)
+            else:
+                made = made + cast_expr(element, wide)
+        return made if causal_offset is None else select(j <= i + causal_offset, made, lowest)
+
+    visible: Tensor = compute(shape, masked, name="attention_mask")
+    return visible
+
+
+def _powers(visible: Tensor) -> tuple[Tensor, Tensor]:
+    """Powers of the scores over the largest one of each row, and their sums."""
+    *rows, keys = visible.shape
+    wide = visible.dtype
+    n, m = (te.reduce_axis((0, keys), "j") for _ in range(2))
+    top = compute(
+        rows, lambda b, h, i: te.max(visible(b, h, i, n.var), axis=n), name="attention_max"
+    )
+
+    def power(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
+        # The largest of nothing is -inf, and -inf - -inf is NaN.
+        shift = select(top(b, h, i) == const(-math.inf, wide), const(0.0, wide), top(b, h, i))
+        return te.exp(visible(b, h, i, j) - shift)
+
+    powers = compute(visible.shape, power, name="attention_exp")
+    total = compute(
+        rows, lambda b, h, i: te.sum(powers(b, h, i, m.var), axis=m), name="attention_sum"
+    )
+    return powers, total

@@ -9,6 +9,7 @@ each remainder.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright import te
@@ -94,45 +95,73 @@ def conv_transpose(
 ) -> Tensor:
     """Transposed convolution of ``data [N, C, …]`` with ``weight [C, F/groups, …]``."""
     what = f"conv{spatial}d_transpose"
-    require_ndim(what, data, spatial + 2)
-    require_ndim(what, weight, spatial + 2)
-    require_equal(f"{what}: channels", data.shape[1], weight.shape[0])
+    kernel = _checked_kernel(what, data, weight, groups, spatial)
     stride, dilate = pair(strides, spatial, "strides"), pair(dilation, spatial, "dilation")
     extra = pair(output_padding, spatial, "output_padding")
     before, after = padding_of(padding, spatial)
-    kernel = [as_int(extent) for extent in weight.shape[2:]]
-    if any(extent is None for extent in kernel):
-        raise VerifyError(f"{what}: the kernel's extents must be constant, got {weight.shape}")
-    channels = as_int(data.shape[1])
-    if channels is not None and channels % groups:
-        raise VerifyError(f"{what}: {channels} channels do not divide into {groups} groups")
     for a in range(spatial):
         if extra[a] >= max(stride[a], dilate[a]):
             raise VerifyError(f"{what}: output_padding must be below stride or dilation")
     out_dtype = out_dtype or data.dtype
-    total_dtype = sum_dtype(out_dtype)
-    taps = [
-        _Taps(int(kernel[a] or 0), stride[a], dilate[a], int(before[a])) for a in range(spatial)
+    taps = [_Taps(kernel[a], stride[a], dilate[a], int(before[a])) for a in range(spatial)]
+    # How far a place of the result reaches beyond stride times that of its first input.
+    beyond = [
+        dilate[a] * (taps[a].kernel - 1) + extra[a] - before[a] - after[a] for a in range(spatial)
     ]
-    out = [
-        (data.shape[2 + a] - 1) * stride[a]
-        + (dilate[a] * (taps[a].kernel - 1) + 1 + extra[a] - before[a] - after[a])
-        for a in range(spatial)
-    ]
+    out = [(data.shape[2 + a] - 1) * stride[a] + (beyond[a] + 1) for a in range(spatial)]
     # Whole periods are computed, so that each remainder has equally many places.
     surplus = [-(as_int(extent) or 0) % step for extent, step in zip(out, stride)]
     low, high = [], []
     for a, axis in enumerate(taps):
         least, most = axis.reach()
         low.append(max(0, -least))
-        # The last place is (extent - 1) * stride and so much more.
-        beyond = dilate[a] * (axis.kernel - 1) + extra[a] - before[a] - after[a] + surplus[a]
-        high.append(max(0, beyond // stride[a] + most))
+        high.append(max(0, (beyond[a] + surplus[a]) // stride[a] + most))
     source = pad(data, (0, 0, *low), (0, 0, *high)) if any(low) or any(high) else data
-    group_in, group_out = data.shape[1] // groups, weight.shape[1]
-    names = axis_names(spatial)
+    formula = _sum_of_taps(source, weight, taps, low, groups, sum_dtype(out_dtype))
+
+    outer, tag = (data.shape[0], weight.shape[1] * groups), f"{what}_nchw"
+    if not any(surplus):
+        return rounded(compute_image((*outer, *out), "f", formula, what, tag), out_dtype)
+    periods = [extent + more for extent, more in zip(out, surplus)]
+    whole = compute_image((*outer, *periods), "f", formula, what, tag)
+
+    def cut(*i: Expr) -> Expr:
+        return cast_expr(whole(*i), out_dtype)
+
+    return compute_image((*outer, *out), "f", cut, f"{what}_cut", "injective")
+
+
+def _checked_kernel(
+    what: str, data: Tensor, weight: Tensor, groups: int, spatial: int
+) -> list[int]:
+    """Return the kernel's extents; refuse operands that don't go together."""
+    require_ndim(what, data, spatial + 2)
+    require_ndim(what, weight, spatial + 2)
+    require_equal(f"{what}: channels", data.shape[1], weight.shape[0])
+    kernel = [extent for extent in map(as_int, weight.shape[2:]) if extent is not None]
+    if len(kernel) < spatial:
+        raise VerifyError(f"{what}: the kernel's extents must be constant, got {weight.shape}")
+    channels = as_int(data.shape[1])
+    if channels is not None and channels % groups:
+        raise VerifyError(f"{what}: {channels} channels do not divide into {groups} groups")
+    return kernel
+
+
+def _sum_of_taps(
+    source: Tensor,
+    weight: Tensor,
+    taps: Sequence[_Taps],
+    low: Sequence[int],
+    groups: int,
+    total_dtype: str,
+) -> Callable[..., Expr]:
+    """The value of a place: all channels and steps; ``source`` begins ``low`` before the image."""
+    group_in, group_out = source.shape[1] // groups, weight.shape[1]
     rc = te.reduce_axis((0, group_in), "rc")
-    steps = [te.reduce_axis((0, axis.count), f"r{name}") for axis, name in zip(taps, names)]
+    steps = [
+        te.reduce_axis((0, axis.count), f"r{name}")
+        for axis, name in zip(taps, axis_names(len(taps)))
+    ]
 
     def formula(n: Expr, f: Expr, *place: Expr) -> Expr:
         channel: Any = rc.var if groups == 1 else f // group_out * group_in + rc.var
@@ -148,16 +177,7 @@ def conv_transpose(
         )
         return result
 
-    outer, tag = (data.shape[0], group_out * groups), f"{what}_nchw"
-    if not any(surplus):
-        return rounded(compute_image((*outer, *out), "f", formula, what, tag), out_dtype)
-    periods = [extent + more for extent, more in zip(out, surplus)]
-    whole = compute_image((*outer, *periods), "f", formula, what, tag)
-
-    def cut(*i: Expr) -> Expr:
-        return cast_expr(whole(*i), out_dtype)
-
-    return compute_image((*outer, *out), "f", cut, f"{what}_cut", "injective")
+    return formula
 
 
 def conv1d_transpose(

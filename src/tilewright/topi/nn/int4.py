@@ -63,48 +63,18 @@ def dense_int4(
         known = ", ".join(map(str, ACTIVATION_LEVELS))
         raise VerifyError(f"dense_int4: activation_bits is None, {known}; got {activation_bits!r}")
     groups, group = _check(data, packed, scales, zero_points)
-    out_dtype = out_dtype or data.dtype
     by_output = packed.dtype == "uint8"
-    columns = packed.shape[0 if by_output else 1]
-    rows = data.shape[:-1]
-    words = group // PER_WORD
-    real = compute(data.shape, lambda *at: cast(data(*at), "float32"), "activation")
-    if data.dtype == "float32":
-        real = data
+    real: Tensor = data
+    if data.dtype != "float32":
+        real = compute(data.shape, lambda *at: cast(data(*at), "float32"), "activation")
     if activation_bits is not None:
         real = _rounded(real, groups, group, ACTIVATION_LEVELS[activation_bits])
-    shifted = compute(
-        data.shape,
-        lambda *at: real(*at) / cast(shift_left(1, 4 * (at[-1] % PER_WORD)), "float32"),
-        name="shifted",
-        tag="injective",
-    )
-    member = te.reduce_axis((0, group), "k")
-    activations = compute(
-        (*rows, groups),
-        lambda *at: te.sum(real(*at[:-1], at[-1] * group + member.var), axis=member),
-        name="activation_sum",
-        tag="comm_reduce",
-    )
-    if by_output:
-        packed = _words_of(packed)
+    activations = _group_totals(real, groups, group)
+    sums = _group_sums(real, _words_of(packed) if by_output else packed, groups, group)
 
     def at_group(values: Tensor, g: Expr, n: Expr) -> Expr:
-        found = values(n, g) if by_output else values(g, n)
-        return cast(found, "float32")
+        return cast(values(n, g) if by_output else values(g, n), "float32")
 
-    j = te.reduce_axis((0, words), "j")
-    i = te.reduce_axis((0, PER_WORD), "i")
-
-    def in_group(*at: Expr) -> Expr:
-        *row, g, n = at
-        mask = shift_left(const(15, "uint32"), cast(i.var * 4, "uint32"))
-        weight = cast(bitwise_and(packed(g * words + j.var, n), mask), "float32")
-        value = shifted(*row, g * group + j.var * PER_WORD + i.var)
-        made: Expr = te.sum(value * weight, axis=[j, i])
-        return made
-
-    sums = compute((*rows, groups, columns), in_group, name="group_sum", tag="group_sum_int4")
     g = te.reduce_axis((0, groups), "g")
 
     def total(*at: Expr) -> Expr:
@@ -118,14 +88,65 @@ def dense_int4(
 
     stages = 4 + (data.dtype != "float32") + 2 * (activation_bits is not None) + by_output
     mark = {"stages": stages, "activation_bits": activation_bits or 0}
+    columns = packed.shape[0 if by_output else 1]
     result: Tensor = compute(
-        (*rows, columns), total, name="dense_int4", tag="dense_int4", attrs={DENSE_INT4: mark}
+        (*data.shape[:-1], columns),
+        total,
+        name="dense_int4",
+        tag="dense_int4",
+        attrs={DENSE_INT4: mark},
     )
+    return _finished(result, bias, out_dtype or data.dtype)
+
+
+def _group_totals(data: Tensor, groups: int, group: int) -> Tensor:
+    """The sum of activations in each group, by which zero points are multiplied."""
+    member = te.reduce_axis((0, group), "k")
+    made: Tensor = compute(
+        (*data.shape[:-1], groups),
+        lambda *at: te.sum(data(*at[:-1], at[-1] * group + member.var), axis=member),
+        name="activation_sum",
+        tag="comm_reduce",
+    )
+    return made
+
+
+def _group_sums(data: Tensor, packed: Tensor, groups: int, group: int) -> Tensor:
+    """Products summed within each group; ``packed`` is ``[K / 8, N]``."""
+    words = group // PER_WORD
+    shifted = compute(
+        data.shape,
+        lambda *at: data(*at) / cast(shift_left(1, 4 * (at[-1] % PER_WORD)), "float32"),
+        name="shifted",
+        tag="injective",
+    )
+    j = te.reduce_axis((0, words), "j")
+    i = te.reduce_axis((0, PER_WORD), "i")
+
+    def in_group(*at: Expr) -> Expr:
+        *row, g, n = at
+        mask = shift_left(const(15, "uint32"), cast(i.var * 4, "uint32"))
+        weight = cast(bitwise_and(packed(g * words + j.var, n), mask), "float32")
+        value = shifted(*row, g * group + j.var * PER_WORD + i.var)
+        made: Expr = te.sum(value * weight, axis=[j, i])
+        return made
+
+    made: Tensor = compute(
+        (*data.shape[:-1], groups, packed.shape[1]),
+        in_group,
+        name="group_sum",
+        tag="group_sum_int4",
+    )
+    return made
+
+
+def _finished(result: Tensor, bias: Tensor | None, out_dtype: str) -> Tensor:
+    """Add the bias, and convert."""
     if bias is None and out_dtype == "float32":
         return result
     if bias is not None:
         require_ndim("dense_int4", bias, 1)
-        require_equal("dense_int4: outputs and bias", columns, bias.shape[0])
+        require_equal("dense_int4: outputs and bias", result.shape[-1], bias.shape[0])
 
     def finish(*at: Expr) -> Expr:
         value: Expr = result(*at)
@@ -133,7 +154,7 @@ def dense_int4(
             value = value + cast(bias(at[-1]), "float32")
         return cast(value, out_dtype)
 
-    finished: Tensor = compute((*rows, columns), finish, name="dense_int4_out", tag="broadcast")
+    finished: Tensor = compute(result.shape, finish, name="dense_int4_out", tag="broadcast")
     return finished
 
 

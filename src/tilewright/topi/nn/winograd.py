@@ -169,20 +169,7 @@ def conv2d_winograd_without_weight_transform(
     tiles = [(extent + tile - 1) // tile for extent in out]
     extents = [count * tile + alpha - tile for count in tiles]
     source = _pad_channels_last(data, channels, image.block("C"), before, extents)
-    rows: Tensor = compute(
-        (batch, tiles[0], alpha, source.shape[2], channels),
-        lambda n, p, x, w, c: _row_of(
-            x, matrices.input, [source(n, p * tile + i, w, c) for i in range(alpha)], parity=True
-        ),
-        name="input_rows",
-    )
-    inputs: Tensor = compute(
-        (alpha, alpha, batch, tiles[0], tiles[1], channels),
-        lambda x, y, n, p, q, c: _row_of(
-            y, matrices.input, [rows(n, p, x, q * tile + j, c) for j in range(alpha)], parity=True
-        ),
-        name="input_transform",
-    )
+    inputs = _input_transform(source, matrices.input, tile, tiles)
     rc = te.reduce_axis((0, channels), "rc")
     products: Tensor = compute(
         (alpha, alpha, batch, tiles[0], tiles[1], filters),
@@ -192,26 +179,55 @@ def conv2d_winograd_without_weight_transform(
         name="products",
         attrs={WINOGRAD_TILE: tile},
     )
-    summed: Tensor = compute(
-        (batch, out[0], alpha, tiles[1], filters),
-        lambda n, h, y, q, f: _row_of(
-            h % tile, matrices.result, [products(x, y, n, h // tile, q, f) for x in range(alpha)]
-        ),
-        name="result_rows",
-    )
-    result: Tensor = compute(
-        (batch, out[0], out[1], filters),
-        lambda n, h, w, f: _row_of(
-            w % tile, matrices.result, [summed(n, h, y, w // tile, f) for y in range(alpha)]
-        ),
-        name="result_transform",
-    )
+    result = _result_transform(products, matrices.result, out)
     shape = made_layout.shape({"N": batch, "C": filters, "H": out[0], "W": out[1]})
     size = made_layout.block("C")
     formula: Callable[..., Expr] = lambda n, f, h, w: result(n, h, w, f)
     if size > 1:
         formula = lambda n, f, h, w, b: result(n, h, w, f * size + b)
     made: Tensor = compute(shape, formula, name="conv2d_winograd", tag="conv2d_winograd")
+    return made
+
+
+def _input_transform(source: Tensor, matrix: Matrix, tile: int, tiles: Sequence[Any]) -> Tensor:
+    """Transform ``source [N, H, W, C]`` to ``[alpha, alpha, N, rows, columns, C]`` of tiles."""
+    batch, _, width, channels = source.shape
+    alpha = len(matrix)
+    rows: Tensor = compute(
+        (batch, tiles[0], alpha, width, channels),
+        lambda n, p, x, w, c: _row_of(
+            x, matrix, [source(n, p * tile + i, w, c) for i in range(alpha)], parity=True
+        ),
+        name="input_rows",
+    )
+    made: Tensor = compute(
+        (alpha, alpha, batch, tiles[0], tiles[1], channels),
+        lambda x, y, n, p, q, c: _row_of(
+            y, matrix, [rows(n, p, x, q * tile + j, c) for j in range(alpha)], parity=True
+        ),
+        name="input_transform",
+    )
+    return made
+
+
+def _result_transform(products: Tensor, matrix: Matrix, out: Sequence[Any]) -> Tensor:
+    """Transform products of tiles to ``[N, H, W, F]`` of extents ``out``."""
+    tile, alpha = len(matrix), len(matrix[0])
+    _, _, batch, _, columns, filters = products.shape
+    summed: Tensor = compute(
+        (batch, out[0], alpha, columns, filters),
+        lambda n, h, y, q, f: _row_of(
+            h % tile, matrix, [products(x, y, n, h // tile, q, f) for x in range(alpha)]
+        ),
+        name="result_rows",
+    )
+    made: Tensor = compute(
+        (batch, out[0], out[1], filters),
+        lambda n, h, w, f: _row_of(
+            w % tile, matrix, [summed(n, h, y, w // tile, f) for y in range(alpha)]
+        ),
+        name="result_transform",
+    )
     return made
 
 

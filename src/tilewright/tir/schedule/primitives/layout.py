@@ -142,26 +142,45 @@ def transform_layout(
     )
     rewriter = LayoutRewriter(state, realize, old, new, mapping, analyzer)
     if owner is None:
-        buffer_map = {var: new if known is old else known for var, known in func.buffer_map.items()}
-        root = func.body
-        assert isinstance(root, BlockRealize)
-        made = root.replace(block=root.block.replace(body=rewriter.visit(root.block.body)))
-        state.set_func(func_name, func.replace(buffer_map=buffer_map, body=made))
+        _lay_out_parameter(state, func_name, rewriter)
         return
-    rewriter.check_not_aliased(owner)
-    body = owner.body
+    filling = None
     if value is not None and padding is not FALSE:
         assert inverse is not None
         filling = Filling(state, func_name, old, new, inverse, padding, value)
+    _lay_out_allocated(state, owner, rewriter, filling)
+
+
+def _lay_out_parameter(state: ScheduleState, func_name: str, rewriter: LayoutRewriter) -> None:
+    """Give a parameter its new buffer, and all accesses of the function their new indices."""
+    func = state.func(func_name)
+    buffer_map = {
+        var: rewriter.new if known is rewriter.old else known
+        for var, known in func.buffer_map.items()
+    }
+    root = func.body
+    assert isinstance(root, BlockRealize)
+    made = root.replace(block=root.block.replace(body=rewriter.visit(root.block.body)))
+    state.set_func(func_name, func.replace(buffer_map=buffer_map, body=made))
+
+
+def _lay_out_allocated(
+    state: ScheduleState, owner: Block, rewriter: LayoutRewriter, filling: Filling | None
+) -> None:
+    """Replace a buffer in the block that allocates it; ``filling`` writes its padding."""
+    rewriter.check_not_aliased(owner)
+    if filling is None:
+        body = rewriter.visit(owner.body)
+    else:
         padded = filling.padded_writer(owner)
         if padded is not None:
-            body = rewriter.visit(state.rebuilt(body, padded))
+            body = rewriter.visit(state.rebuilt(owner.body, padded))
         else:
-            body = filling.after_last_write(rewriter.visit(body))
-    else:
-        body = rewriter.visit(body)
+            body = filling.after_last_write(rewriter.visit(owner.body))
     init = None if owner.init is None else rewriter.visit(owner.init)
-    allocated = tuple(new if item is old else item for item in owner.alloc_buffers)
+    allocated = tuple(
+        rewriter.new if item is rewriter.old else item for item in owner.alloc_buffers
+    )
     state.replace(owner, owner.replace(body=body, init=init, alloc_buffers=allocated))
 
 
