@@ -48,17 +48,21 @@ def measure(
     threads: int,
     options: argparse.Namespace,
     work_dir: Path,
+    tuned_in: float | None = None,
 ) -> dict[str, Any]:
-    """Race one operator; returns its cost, times and ratios."""
+    """Race one operator; returns its cost, times and ratios.
+
+    ``tuned_in`` seconds it was tuned before, and isn't tuned again.
+    """
     tuning, start = None, time.perf_counter()
-    if options.trials:
+    if options.trials and tuned_in is None:
         try:
             own.tune(workload, threads, options.trials, work_dir, options.weights == "constant")
         except Unavailable:
             pass  # the subject will say so
         except TilewrightError as error:
             tuning = f"tuning failed: {error}"
-    tuning_seconds = time.perf_counter() - start
+    tuning_seconds = time.perf_counter() - start if tuned_in is None else tuned_in
     expected = workload.expected(workload.arrays())
     with tempfile.NamedTemporaryFile(suffix=".npy") as file:
         np.save(file, expected)
@@ -106,7 +110,7 @@ def measure(
 class Kept:
     """Results by operator, in a file too: of runs with the same options.
 
-    What was measured on disturbed cores is measured again by the next run.
+    What was measured on disturbed cores is measured again by the next run, but not tuned again.
     """
 
     def __init__(self, path: Path | None, key: Sequence[Any]) -> None:
@@ -115,10 +119,15 @@ class Kept:
         for line in path.read_text().splitlines() if path is not None and path.exists() else ():
             with contextlib.suppress(ValueError):  # the last line of a run that was killed
                 found, result = json.loads(line)
-                if found == self.key and not any(
-                    item.get("disturbed") for item in result["times"].values()
-                ):
+                if found == self.key:
                     self.known[result["name"]] = result
+
+    def is_final(self, name: str) -> bool:
+        """Whether an operator was measured, on undisturbed cores."""
+        result = self.known.get(name)
+        return result is not None and not any(
+            item["disturbed"] for item in result["times"].values()
+        )
 
     def add(self, name: str, result: dict[str, Any]) -> None:
         """Add a result."""
@@ -239,9 +248,15 @@ def _measured(
     peaks = measured_peaks(Target("native"), threads)
     kept = Kept(options.results, [options.weights, threads, options.trials, ways])
     for workload in workloads:
-        if workload.name not in kept.known:
+        if not kept.is_final(workload.name):
+            known = kept.known.get(workload.name)
             result = measure(
-                workload, ways=ways, threads=threads, options=options, work_dir=work_dir
+                workload,
+                ways=ways,
+                threads=threads,
+                options=options,
+                work_dir=work_dir,
+                tuned_in=None if known is None else known["tuning_seconds"],
             )
             kept.add(workload.name, {**result, **share(result)})
     return [kept.known[workload.name] for workload in workloads], peaks
