@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from tilewright.arith import detect_linear_equation
 from tilewright.codegen.llvm import workspace as _workspace  # noqa: F401 - the loader knows it
-from tilewright.codegen.llvm.binder import c_string
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec
 from tilewright.codegen.llvm.math import collect, emit_math, instruction_set
@@ -20,6 +19,7 @@ from tilewright.codegen.llvm.near_gather import near_gather_function
 from tilewright.codegen.llvm.parallel import emit_parallel
 from tilewright.codegen.llvm.signature import Signature, kernel_symbol, make_signature
 from tilewright.codegen.llvm.streaming import NONTEMPORAL, streaming_function
+from tilewright.codegen.llvm.types import c_string
 from tilewright.ir import INDEX, Expr, IRModule, Var, as_int, free_vars
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target

@@ -21,7 +21,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tilewright.codegen.llvm.binder import c_string
+from tilewright.codegen.llvm.types import c_string
 from tilewright.runtime.dlpack import dlpack_dtype
 from tilewright.support.errors import CodegenError
 

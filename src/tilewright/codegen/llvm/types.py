@@ -121,3 +121,12 @@ def constant_text(value: float | int, dtype: str) -> str:
     else:
         text = str(int(value))
     return text if lanes == 1 else f"splat ({register_type(element)} {text})"
+
+
+def c_string(text: str) -> str:
+    """Return the LLVM type and value of a constant that holds ``text`` and a zero byte."""
+    data = text.encode() + b"\0"
+    body = "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}" for byte in data
+    )
+    return f'[{len(data)} x i8] c"{body}"'
