@@ -8,15 +8,18 @@ import numpy as np
 import pytest
 
 from tilewright import dlight, driver, te, topi
-from tilewright.ir import IRModule, collect
+from tilewright.ir import Call, IRModule, collect
 from tilewright.target import Target
 from tilewright.tir import VECTORIZED, For, PrimFunc
+from tilewright.tir.transform.pipeline import cpu_pipeline
 from tilewright.topi.layout import layout_of, layout_transform
 
 BLOCKS, PLAIN = layout_of("NCHW16c"), layout_of("NCHW")
 
 
-def conversion(batch: Any, channels: int, height: int, width: int, relu: bool = False) -> PrimFunc:
+def conversion(
+    batch: Any, channels: int, height: int, width: int, *, relu: bool = False
+) -> PrimFunc:
     x = te.placeholder((batch, channels // 16, height, width, 16), name="x")
     y = layout_transform(x, BLOCKS.map_to(PLAIN))
     return te.create_prim_func([x, topi.nn.relu(y) if relu else y])
@@ -35,7 +38,7 @@ def has_vectors(mod: IRModule) -> bool:
 @pytest.mark.parametrize("shape", [(1, 64, 8, 32), (2, 32, 7, 7), (3, 32, 1, 50), (1, 48, 5, 1)])
 def test_images_lose_their_blocks(shape: tuple[int, ...], relu: bool, cores: int) -> None:
     target = Target("native").with_options(num_cores=cores)
-    mod = scheduled(conversion(*shape, relu), target)
+    mod = scheduled(conversion(*shape, relu=relu), target)
     expected = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     data, found = PLAIN.transform(expected, BLOCKS), np.empty(shape, np.float32)
     driver.compile(mod, target)(data, found)
@@ -94,6 +97,14 @@ MOVES = [
         lambda x: x[:, 2::5],
     ),
     (
+        "joined",
+        (3, 90),
+        lambda x: topi.concatenate(
+            [topi.strided_slice(x, [0, 53], [3, 90], [1, 1]), x, topi.negative(x)], 1
+        ),
+        lambda x: np.concatenate([x[:, 53:], x, -x], 1),
+    ),
+    (
         "stacked",
         (5, 50),
         lambda x: topi.stack([x, topi.negative(x)], 2),
@@ -116,6 +127,21 @@ def test_moves_have_vectors(shape: tuple[int, ...], ours: Any, expected: Any, dt
     found = np.zeros_like(wanted)
     driver.compile(mod, target)(data, found)
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_parts_of_a_row_ask_no_conditions() -> None:
+    shapes = [(4, 100), (4, 37), (4, 1), (4, 500)]
+    operands = [te.placeholder(s, name=f"x{i}") for i, s in enumerate(shapes)]
+    func = te.create_prim_func([*operands, topi.concatenate(operands, 1)])
+    target = Target("native").with_options(num_cores=2)
+    mod = scheduled(func, target)
+    with target:
+        body = cpu_pipeline(target)(mod)["main"].body
+    assert not [call for call in collect(body, Call) if call.op.name == "if_then_else"]
+    data = [np.random.default_rng(0).random(s, "float32") for s in shapes]
+    found = np.zeros((4, 638), "float32")
+    driver.compile(mod, target)(*data, found)
+    np.testing.assert_array_equal(found, np.concatenate(data, 1))
 
 
 def test_what_does_not_divide_stays() -> None:

@@ -25,6 +25,7 @@ from tilewright.dlight.cpu.blocks import (
     work_of,
 )
 from tilewright.dlight.cpu.cut_axes import with_cut_axes
+from tilewright.dlight.cpu.joined_parts import Parts, parts_of, schedule_parts
 from tilewright.dlight.cpu.lookup import fetch_looked_up_rows, schedule_lookup, shared_lookup
 from tilewright.dlight.cpu.transpose import (
     Transposition,
@@ -66,7 +67,7 @@ def schedule_injective(
     vectors = choose(f"{block.name}.vectors", others_after(vectors, (1, 2, 4, 8)))
     last, outer = axes[-1], [axis.loop for axis in axes[:-1]]
     lanes = target.vector_lanes(max(8, _moving_bits(block, last)))
-    way = _way(block, axes, target, whole=skip == 0)
+    way, blocks = _way(block, axes, target, whole=skip == 0), [rv]
     if way == "vectors":
         size = vector_extent(last.extent, lanes, vectors * lanes)
         if skip == 0 and _is_flat(block, axes):
@@ -78,13 +79,16 @@ def schedule_injective(
                 chunk, inner = sch.split(last.loop, [None, size])
                 outer.append(chunk)
             sch.vectorize(inner)
+    elif isinstance(way, Parts):
+        blocks = schedule_parts(sch, axes, way, lanes, vectors * lanes)
     elif isinstance(way, Transposition):
         outer = schedule_transposition(sch, rv, axes, way, target)
     elif way == "lookup" and (rows := shared_lookup(block, axes)) is not None:
         outer = schedule_lookup(sch, axes, rows)
     elif way == "channels" and (turns := channels_of(block, axes)) is not None:
         outer = schedule_channels(sch, axes, turns, lanes)
-    stream_if_large(sch, rv, target, 2 if isinstance(way, Transposition) else 1)
+    for part in blocks:
+        stream_if_large(sch, part, target, 2 if isinstance(way, Transposition) else 1)
     if skip == 0:
         parallelize(sch, _enough(sch, outer, target), target, work)
         fetch_looked_up_rows(sch, rv, target)
@@ -92,12 +96,12 @@ def schedule_injective(
 
 def _way(
     block: Block, axes: Sequence[Axis], target: Target, *, whole: bool
-) -> Transposition | str | None:
+) -> Transposition | Parts | str | None:
     """How elements become vectors; ``whole`` if all loops of the block may be changed."""
     last, turns = axes[-1], channels_of(block, axes)
     vectors = can_vectorize(block, last)
     if vectors and (turns is None or _is_wide(block, last) or _is_flat(block, axes)):
-        return "vectors"
+        return (parts_of(block, last) if whole else None) or "vectors"
     plan = transposition_of(block, axes, target) if whole and not vectors else None
     if plan is not None:
         return plan
