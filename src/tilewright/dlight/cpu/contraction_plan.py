@@ -125,6 +125,7 @@ def _plans_along(
         if axis is not vector
         and not any(uses_var(i, {axis.var}) for load in moving for i in load.indices)
     ]
+    moving = [load for load in moving if not _is_kept(load, vector, reduce)] or moving
     if contiguous:
         row = max(rows, key=lambda axis: axis.extent or 64, default=None)
     elif rows:
@@ -229,6 +230,13 @@ def _is_packable(load: BufferLoad, vector: Axis) -> bool:
     """Whether an axis is one dimension of an operand, or equal parts of one."""
     using = [index for index in load.indices if uses_var(index, {vector.var})]
     return len(using) == 1 and is_part(using[0], vector)
+
+
+def _is_kept(load: BufferLoad, vector: Axis, reduce: Sequence[Axis]) -> bool:
+    """Whether an operand is a vector that stays the same throughout the reduction, as scales do."""
+    steps = {axis.var for axis in reduce}
+    side_by_side = stride_of(load.indices, load.buffer, vector.var) == 1
+    return side_by_side and not any(uses_var(index, steps) for index in load.indices)
 
 
 def _is_gathered(

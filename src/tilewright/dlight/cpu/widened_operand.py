@@ -1,10 +1,13 @@
-"""Contractions of 16-bit floats that are computed in float32.
+"""Contractions of 16-bit floats, and of decoded constants, that are computed in float32.
 
 Vectors are converted where they are loaded, which costs little next to the rows that share them.
 Scalars that are broadcast would be converted at each use. So an operand that comes at run time is
 converted once, into a copy, and tiled as one of float32. Constant operands that vectors are loaded
 from stay as they are: half the bytes to read. Those that scalars are taken from (filters of a
 convolution) become float32 where they are packed, when the program is built.
+
+Constants that other numbers are computed from (weights of 8 bits, with scales and zero points) are
+decoded in registers in the same way, if vectors of them are loaded.
 """
 
 from __future__ import annotations
@@ -16,15 +19,30 @@ from typing import Any
 from tilewright.dlight.base import NotApplicable, ScheduleRule, first_applied
 from tilewright.dlight.cpu.blocks import (
     axes_of,
+    has_branch,
+    is_costly,
+    is_injective,
     loads_of,
     sole_reduction,
     stores_of,
     work_of,
 )
+from tilewright.dlight.cpu.contraction_plan import rank_plans
 from tilewright.dlight.cpu.dot_packing import constants_of
 from tilewright.dlight.cpu.nests import ReadInstead, block_named, over, replaced_nest, with_block
 from tilewright.dlight.cpu.tiled_reduction import TiledReduction
-from tilewright.ir import Cast, Expr, Mutator, Var, cast, collect, free_vars, substitute, uses_var
+from tilewright.ir import (
+    Cast,
+    Expr,
+    Mutator,
+    Var,
+    cast,
+    collect,
+    dtypes,
+    free_vars,
+    substitute,
+    uses_var,
+)
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import (
@@ -51,7 +69,7 @@ _USES = 32
 
 
 class WidenedOperand(ScheduleRule):
-    """Applies to reductions that read 16-bit floats, converted to float32, many times.
+    """Applies to reductions that read narrow numbers, converted to float32, many times.
 
     What they become is scheduled by the first of ``rules`` that applies.
     """
@@ -60,14 +78,15 @@ class WidenedOperand(ScheduleRule):
         self.rules = rules or (TiledReduction(),)
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Convert operands once; the rest is left to rules for float32."""
+        """Convert what is used often once, constants in registers; the rest is for other rules."""
         opening = sole_reduction(sch)
         if isinstance(opening, NotApplicable):
             return opening
         main, _ = opening
+        decoded = _decode_in_registers(sch, main, target)
         names = [load.buffer.name for load in _narrow_operands(sch, main)]
-        if not names:
-            return NotApplicable("no 16-bit operand is used many times")
+        if not names and not decoded:
+            return NotApplicable("no narrow operand is used many times")
         for name in names:
             sch.use_kernel("root", WIDENED_OPERAND, {"block": main.name, "operand": name})
         scalars = _constant_scalars(sch, main)
@@ -81,6 +100,48 @@ class WidenedOperand(ScheduleRule):
                 # It isn't packed, and is converted where it is read.
                 logger.debug("constant operand: %s", str(error).split("\n")[0])
         return made
+
+
+def _decode_in_registers(sch: Schedule, main: BlockRV, target: Target) -> bool:
+    """Compute what widens constants where it is used, if these are vectors; return whether it did.
+
+    Weights of 8 bits with scales are a quarter of what they are decoded to: written first, that
+    would be read from memory again. A vector is decoded for all rows of a tile.
+    """
+    func, attempt = sch.mod["main"], sch.copy()
+    known, decoded = constants_of(func), []
+    for rv in sch.get_producers(main):
+        if len(sch.get_consumers(rv)) == 1 and _widens_constants(sch, rv, known):
+            decoded.append(max(loads_of(sch.get(rv)), key=lambda load: load.buffer.ndim).buffer)
+            attempt.compute_inline(rv)
+    axes = axes_of(attempt, main)
+    if not decoded or axes is None:
+        return False
+    block = attempt.get(main)
+    plans, (store, *_) = rank_plans(attempt.mod["main"], block, axes, target), stores_of(block)
+    vector = plans[0].vector.var if plans else None
+    if vector is None or plans[0].transposed or store.indices[-1] is not vector:
+        return False
+    loads = [load for load in loads_of(block) if load.buffer in decoded]
+    if not all(any(uses_var(index, {vector}) for index in load.indices) for load in loads):
+        return False  # scalars would be decoded for each vector
+    sch.become(attempt)
+    return True
+
+
+def _widens_constants(sch: Schedule, rv: BlockRV, known: set[Buffer | None]) -> bool:
+    """Whether a block makes wider numbers of constants, element by element and cheaply."""
+    block = sch.get(rv)
+    if not is_injective(sch, rv) or has_branch(block) or is_costly(block):
+        return False
+    wide = dtypes.bytes_of(stores_of(block)[0].buffer.dtype)
+    sizes = [
+        dtypes.bytes_of(load.buffer.dtype)
+        for load in loads_of(block)
+        if load.buffer.ndim == len(block.iter_vars)
+    ]
+    constant = {region.buffer for region in block.reads} <= known
+    return constant and bool(sizes) and max(sizes) < wide
 
 
 def _constant_scalars(sch: Schedule, rv: BlockRV) -> list[str]:
