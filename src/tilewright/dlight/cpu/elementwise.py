@@ -100,7 +100,7 @@ def _way(
     """How elements become vectors; ``whole`` if all loops of the block may be changed."""
     last, turns = axes[-1], channels_of(block, axes)
     vectors = can_vectorize(block, last)
-    if vectors and (turns is None or _is_wide(block, last) or _is_flat(block, axes)):
+    if vectors and (turns is None or _is_flat(block, axes)):
         return (parts_of(block, last) if whole else None) or "vectors"
     plan = transposition_of(block, axes, target) if whole and not vectors else None
     if plan is not None:
