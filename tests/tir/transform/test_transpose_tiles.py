@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright import driver
-from tilewright.ir import IRModule, Ramp, Shuffle, collect
+from tilewright.ir import IRModule, Ramp, Shuffle, collect, if_then_else
 from tilewright.script import tir as T
 from tilewright.target import Target
 from tilewright.te import compute, create_prim_func, placeholder
@@ -207,3 +207,20 @@ def test_tiles_are_loops(rows: int, columns: int) -> None:
     y, b = np.zeros((columns, rows), "float32"), np.full(columns, 2, "float32")
     driver.compile(transposition(rows, columns, columns, rows), native)(x, b, y)
     np.testing.assert_array_equal(y, x.T * 2)
+
+
+def test_rows_that_a_mask_leaves_out_are_not_read() -> None:
+    x = placeholder((21, 8), name="x")
+    y = compute((8, 32), lambda i, j: if_then_else(j < 21, x(j, i), 0.0), name="y")
+    sch = Schedule(IRModule({"main": create_prim_func([x, y])}))
+    i, j = sch.get_loops(sch.get_block("y"))
+    j_outer, j_inner = sch.split(j, [None, 16])
+    sch.reorder(j_outer, i, j_inner)
+    sch.vectorize(j_inner)
+    sch.unroll(i)
+    assert not shuffles(driver.lower(sch.mod, TARGET)["main"])
+    values = np.arange(21 * 8, dtype="float32").reshape(21, 8)
+    result = np.full((8, 32), np.nan, "float32")
+    driver.compile(sch.mod, Target("native"))["main"](values, result)
+    np.testing.assert_array_equal(result[:, :21], values.T)
+    assert not result[:, 21:].any()

@@ -21,6 +21,7 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.ir import (
     STRIDED,
+    Call,
     Expr,
     IntImm,
     Mutator,
@@ -118,9 +119,12 @@ class _Transposer(Mutator):
         lanes, place = dtypes.lanes_of(store.value.dtype), store.indices[0]
         if lanes not in _LANES or len(store.indices) != 1 or not _is_ramp(place, 1):
             return None
+        parts = list(pre_order(store.value, _has_stride))
+        if any(type(item) is Call and item.op.name == "if_then_else" for item in parts):
+            return None  # rows of which no lane is chosen may be outside of the buffer
         strided = {
             id(item): item
-            for item in pre_order(store.value, _has_stride)
+            for item in parts
             if isinstance(item, BufferLoad) and len(item.indices) == 1 and _is_far(item.indices[0])
         }
         if len(strided) != 1:
@@ -194,13 +198,17 @@ def _tiles(moves: Sequence[_Move]) -> list[_Tile]:
         for source, target in members:
             targets.setdefault(source, []).append(target)
         for again in (False, True):
+            found: list[_Tile] = []
             for first in sorted(left, reverse=again):
                 tile = _tile_at(first, members if again else left, targets, group[-1], again)
                 stored = [item is not None and key in left for key, item in tile]
                 if any(stored) and first in left:
-                    tiles.append([(item, keep) for (_, item), keep in zip(tile, stored)])
+                    found.append([(item, keep) for (_, item), keep in zip(tile, stored)])
                     for key, _ in tile:
                         left.pop(key, None)
+            # By rising addresses: stores of private buffers that LLVM 22 joins to one vector
+            # (``sroa``) would otherwise use values before they are there.
+            tiles += found[::-1] if again else found
     return tiles
 
 
