@@ -41,6 +41,21 @@ def symbolic_argmax() -> PrimFunc:
     return te.create_prim_func([index, a, *made])
 
 
+#: Sums that begin with the neighbour to the right, and use the one after it.
+reads_neighbours = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((3, 2), "int32"), B: T.Buffer((5,), "int32")):
+    for i, k in T.grid(3, 2):
+        with T.block("C"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi] = B[vi + 1]
+            B[vi] = B[vi] + A[vi, vk] * B[vi + 2]
+"""
+)
+
+
 def with_epilogue(op: str = "add", reduce: str = "sum", dtype: str = "int32") -> PrimFunc:
     """``D = reduce(A) op bias`` by rows."""
     a = te.placeholder((6, 8), dtype, name="A")
@@ -477,6 +492,13 @@ CASES = [
         shared_loop,
         lambda s: s.decompose_reduction("C", _loops(s)[0]),
         "serves both spatial and reduction axes",
+    ),
+    Refuse(
+        "decompose_reduction",
+        "elements of another",
+        reads_neighbours,
+        lambda s: s.decompose_reduction("C", s.get_loops("C")[0]),
+        "block 'C' may not be initialised together: it reads elements of 'B'",
     ),
     Refuse(
         "decompose_reduction",

@@ -41,7 +41,8 @@ from tilewright.tir import (
     renew_definitions,
     seq,
 )
-from tilewright.tir.analysis import block_access_regions
+from tilewright.tir.analysis import block_access_regions, block_facts
+from tilewright.tir.analysis.block_kind import OPAQUE
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_only_blocks, covers
@@ -66,6 +67,7 @@ def decompose_reduction(sch: Any, block: BlockRV, loop: LoopRV) -> BlockRV:
         - no loop of the reduction is bound to threads, which would not combine any more
         - no loop of the reduction is outside ``loop``
         - no loop serves both spatial and reduction axes of the block
+        - where several instances are initialised together, none reads or writes elements of another
         - the reduction axes start where their loops start, so that the init runs there
         - the loops inside visit each element of the block's domain at most once
         - other blocks below the loop don't write what the init reads or writes, and use what the
@@ -124,6 +126,14 @@ def decompose_reduction(sch: Any, block: BlockRV, loop: LoopRV) -> BlockRV:
                 remedy="choose that loop, or reorder it inwards first",
             )
     inner = loops[place:]
+    facts = block_facts(old)
+    if facts.kind == OPAQUE and any(item.loop_var not in reducing for item in inner):
+        raise state.error(
+            f"the instances of block {old.name!r} may not be initialised together: {facts.reason}",
+            realize,
+            target,
+            remedy="choose the outermost loop of the reduction alone",
+        )
     check_init_comes_first(state, realize, loops, reducing)
     check_each_once(state, realize, inner)
     _check_others_below(state, realize, target)
