@@ -11,6 +11,9 @@ touch nothing else are left out, and any number of tiles will do.
 
 Two steps in memory are done at once, by fours of vectors. What is longer than a cache holds goes by
 blocks: each is sorted, and what a merge does at distances below a block is done block by block.
+
+What happens in registers is most of the program, so there is one of it: sorting and merging are
+turns of the same loops, and what only some of them do stands under conditions.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import NamedTuple
 
 from tilewright.arith import simplify
 from tilewright.ir import (
+    TRUE,
     Expr,
     ExprLike,
     Shuffle,
@@ -29,8 +33,10 @@ from tilewright.ir import (
     call,
     ceildiv,
     const,
+    is_const,
     maximum,
     minimum,
+    select,
 )
 from tilewright.tir import (
     SERIAL,
@@ -39,12 +45,15 @@ from tilewright.tir import (
     BufferLoad,
     BufferStore,
     For,
+    IfThenElse,
     LetStmt,
     Stmt,
     decl_buffer,
     seq,
 )
 from tilewright.tir.building import lanes_from
+from tilewright.tir.stmt import AUTO_STEP
+from tilewright.tir.transform.loop_partition import KEEP_WHOLE
 
 # Vectors of a block: half of a small second cache.
 _BLOCK = 2048
@@ -54,6 +63,14 @@ def loop(name: str, extent: ExprLike, body: Callable[[Var], Stmt], kind: str = S
     """A loop from zero."""
     var = Var(name)
     return For(var, const(0), simplify(as_expr(extent)), kind, body(var))
+
+
+def kept_loop(name: str, extent: ExprLike, body: Callable[[Var], Stmt]) -> Stmt:
+    """A loop that nothing is to cut or unroll: its body is long, and there shall be one of it."""
+    made = loop(name, extent, body)
+    return (
+        made.replace(annotations={KEEP_WHOLE: 1, AUTO_STEP: 0}) if isinstance(made, For) else made
+    )
 
 
 def let(name: str, value: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
@@ -90,28 +107,17 @@ class SortNetwork:
         most = as_int(self.keys.shape[0])
         if most is not None and most <= self.block * self.lanes:
             return self._sort(Span(const(0), count))
-        in_block = (self.block // self.tile).bit_length() - 1
-        further = simplify(_levels(count, self.block))
+        span = Span(const(0), count)
 
-        def merge(half: Expr, level: Expr) -> Stmt:
-            return seq(
-                self._mirrors(half, Span(const(0), count)),
-                self._halves(level, half, Span(const(0), count)),
-                self._blocks(count, lambda span: self._finish(in_block, self.block, span)),
-            )
+        def turn(t: Expr) -> Stmt:
+            def merge(half: Expr) -> Stmt:
+                return seq(self._mirrors(half, span), self._halves(t - 1, half, span))
 
-        return seq(
-            self._blocks(count, self._sort),
-            loop(
-                "level",
-                further,
-                lambda level: let(
-                    "half",
-                    call("shift_left", const(self.block), level),
-                    lambda half: merge(half, level),
-                ),
-            ),
-        )
+            merged = let("half", call("shift_left", const(self.block), t - 1), merge)
+            blocks = self._blocks(count, lambda part: self._sort(part, t == 0))
+            return seq(IfThenElse(t > 0, merged), blocks)
+
+        return kept_loop("turn", _levels(count, self.block) + 1, turn)
 
     # ---- in memory ----
 
@@ -122,31 +128,31 @@ class SortNetwork:
 
         return loop("block", ceildiv(count, const(self.block)), block)
 
-    def _sort(self, span: Span) -> Stmt:
-        """Sort what fits a cache."""
-        runs = self._tiles(span, self._sorted_tile())
+    def _sort(self, span: Span, fresh: Expr = TRUE) -> Stmt:
+        """Sort what fits a cache; unless ``fresh``, it is one bitonic sequence of a whole block."""
         levels = _levels(span.vectors, self.tile)
-        if as_int(levels) == 0:
-            return runs
+        always = is_const(fresh, True)
+        if always and as_int(levels) == 0:
+            return self._tiles(span, TRUE)
+        last = (self.block // self.tile).bit_length()
+        first = const(0) if always else select(fresh, 0, last)
+        turns = levels + 1 if always else select(fresh, levels + 1, 1)
 
-        def merge(level: Expr) -> Stmt:
-            def of(half: Expr) -> Stmt:
-                return seq(self._mirrors(half, span), self._finish(level, half, span))
+        def turn(t: Expr) -> Stmt:
+            def merge(half: Expr) -> Stmt:
+                mirrors = self._mirrors(half, span)
+                if not always:
+                    mirrors = IfThenElse(fresh, mirrors)
+                return seq(mirrors, self._halves(t - 1, half, span))
 
-            return let("half", call("shift_left", const(self.tile), level), of)
+            merged = let("half", call("shift_left", const(self.tile), t - 1), merge)
+            return seq(IfThenElse(t > 0, merged), self._tiles(span, t == 0))
 
-        return seq(runs, loop("level", levels, merge))
+        return kept_loop("turn", turns, lambda t: let("level", first + t, turn))
 
-    def _finish(self, steps: ExprLike, half: ExprLike, span: Span) -> Stmt:
-        """Sort bitonic runs of ``half`` vectors, ``tile << steps``."""
-        return seq(
-            self._halves(as_expr(steps), as_expr(half), span),
-            self._tiles(span, self._merged_tile(self.tile, mirror=False)),
-        )
-
-    def _tiles(self, span: Span, body: Stmt) -> Stmt:
+    def _tiles(self, span: Span, fresh: Expr) -> Stmt:
         def tile(t: Expr) -> Stmt:
-            return self._in_registers(span.start + t * self.tile, body)
+            return let("first", span.start + t * self.tile, lambda n: self._tile(n, fresh))
 
         return loop("tile", span.vectors // self.tile, tile)
 
@@ -268,26 +274,58 @@ class SortNetwork:
     def _set(self, number: Expr, value: Expr) -> Stmt:
         return BufferStore(self.registers, value, (number, lanes_from(0, self.lanes)))
 
-    def _in_registers(self, first: Expr, body: Stmt) -> Stmt:
+    def _tile(self, first: Expr, fresh: Expr) -> Stmt:
+        """Sort a tile; unless it is ``fresh``, it is one bitonic sequence."""
+
         def take(r: Var) -> Stmt:
             return self._set(r, self._vector(first + r))
 
         def give(r: Var) -> Stmt:
             return self._put(self._register(r), first + r)
 
-        return seq(loop("r", self.tile, take, UNROLLED), body, loop("r", self.tile, give, UNROLLED))
-
-    def _sorted_tile(self) -> Stmt:
-        stmts = [self._compare(const(i), const(j)) for i, j in batcher(self.tile)]
+        takes, gives = (loop("r", self.tile, body, UNROLLED) for body in (take, give))
+        columns = seq(*(self._compare(const(i), const(j)) for i, j in batcher(self.tile)))
         if self.lanes == 1:
-            return seq(*stmts)
-        stmts += self._transpose()
-        # Now the column of each lane is a run, in so many neighbouring vectors.
-        run = self.tile // self.lanes
-        while run < self.tile:
-            run *= 2
-            stmts.append(self._merged_tile(run, mirror=True))
-        return seq(*stmts)
+            return seq(takes, IfThenElse(fresh, columns, seq(*self._steps(self.tile // 2))), gives)
+        # Then the column of each lane is a run, in so many neighbouring vectors.
+        columns = IfThenElse(fresh, seq(columns, *self._transpose()))
+        return seq(takes, columns, self._merges(fresh), gives)
+
+    def _merges(self, fresh: Expr) -> Stmt:
+        """Merge runs until there is one; a bitonic sequence takes what the last merge ends with."""
+        count = self.lanes.bit_length() - 1
+        runs = [(self.tile // self.lanes) << (n + 1) for n in range(count)]
+        if is_const(fresh, True):
+            # A row that is one tile: turns of a loop would wait for each other.
+            merges = [[self._meets(run), *self._steps(run // 4), self._lanes()] for run in runs]
+            return seq(*(stmt for merge in merges for stmt in merge))
+
+        def merge(level: Expr) -> Stmt:
+            first = self._apart(self.tile // 2)
+            for n, run in reversed(list(enumerate(runs))):
+                first = IfThenElse(level == n, self._meets(run), first)
+            stmts = [first]
+            distance = self.tile // 4
+            while distance:
+                least = next((n for n, run in enumerate(runs) if run >= 4 * distance), count)
+                stmts.append(IfThenElse(level >= least, self._apart(distance)))
+                distance //= 2
+            return seq(*stmts, self._lanes())
+
+        start, turns = select(fresh, 0, count), select(fresh, count, 1)
+        return kept_loop("merge", turns, lambda t: let("level", start + t, merge))
+
+    def _lanes(self) -> Stmt:
+        """Sort each two registers, which are a bitonic sequence each."""
+        return loop("p", self.tile // 2, lambda p: self._within(p * 2, p * 2 + 1), UNROLLED)
+
+    def _steps(self, distance: int) -> list[Stmt]:
+        """Compare at a distance, at half of it and so on."""
+        return [self._apart(distance >> n) for n in range(distance.bit_length())]
+
+    def _meets(self, run: int) -> Stmt:
+        """Compare each half of ``run`` registers with the mirror image of the other."""
+        return self._pairs(run // 2, lambda g, i: self._meet(g * run + i, g * run + (run - 1) - i))
 
     def _transpose(self) -> list[Stmt]:
         """Transpose squares of registers, and bring the vectors of a lane's column together."""
@@ -314,23 +352,6 @@ class SortNetwork:
         for r, name in enumerate(names):
             stmt = LetStmt(name, self._register(const(r)), stmt)
         return [stmt]
-
-    def _merged_tile(self, run: int, *, mirror: bool) -> Stmt:
-        """Sort each ``run`` registers: two sorted halves (``mirror``), or one bitonic sequence."""
-        stmts: list[Stmt] = []
-        if mirror:
-            stmts.append(
-                self._pairs(run // 2, lambda g, i: self._meet(g * run + i, g * run + (run - 1) - i))
-            )
-        distance = run // 4 if mirror else run // 2
-        while distance:
-            stmts.append(self._apart(distance))
-            distance //= 2
-        if self.lanes > 1:
-            stmts.append(
-                loop("p", self.tile // 2, lambda p: self._within(p * 2, p * 2 + 1), UNROLLED)
-            )
-        return seq(*stmts)
 
     def _apart(self, distance: int) -> Stmt:
         return self._pairs(

@@ -130,10 +130,12 @@ def top_k_tiles(sorting: Sorting, target: Target) -> TopKTiles | None:
     """Some groups for each element that is wanted; ``None`` where a sort takes no longer."""
     lanes, count = target.vector_lanes(32), sorting.options.count
     extent = as_int(sorting.extent)
-    tile = max(lanes, target.vector_registers // 2)
+    tile = max(2, lanes // 2)
     if not count or count > _MOST_WANTED or (extent is not None and extent < _LONG_ROW):
         return None
-    groups = -(-_GROUPS_PER_ELEMENT * count // (tile * lanes)) * tile * lanes
+    # They are sorted as 64-bit integers.
+    few = tile * lanes // 2
+    groups = -(-_GROUPS_PER_ELEMENT * count // few) * few
     if extent is not None and 2 * groups > extent:
         return None
     return TopKTiles(target.vector_bits, tile, groups, max(_SEGMENT, groups))

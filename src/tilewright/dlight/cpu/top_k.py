@@ -7,6 +7,9 @@
    there are none are passed over with one test for several of them.
 3. What was collected is sorted with its places by :mod:`sort_network`, and the first ``k`` remain.
 
+The first elements of groups are sorted by the same code, in the first turn of the same loop: the
+network is most of the program, so there is one of it.
+
 When there is no more room for what is collected, step 3 happens early, and the bound becomes what
 was found: no order of the elements takes more than a sort.
 """
@@ -18,7 +21,7 @@ from dataclasses import dataclass
 
 from tilewright.arith import simplify
 from tilewright.dlight.cpu.sort_keys import greatest, key_of, pack
-from tilewright.dlight.cpu.sort_network import SortNetwork, let, loop
+from tilewright.dlight.cpu.sort_network import SortNetwork, kept_loop, let, loop
 from tilewright.dlight.cpu.sort_rows import Sorting, give_packed
 from tilewright.ir import (
     Expr,
@@ -67,10 +70,10 @@ class TopKTiles:
         """Say what is wrong with the sizes, if anything is."""
         if self.vector_bits < 64 or self.vector_bits & (self.vector_bits - 1):
             return "vector_bits is a power of two of at least 64"
-        if self.tile < 1 or self.tile & (self.tile - 1) or self.tile % self.lanes:
-            return "tile is a power of two and a multiple of the lanes"
-        if self.groups % (self.tile * self.lanes) or self.segment % (_TOGETHER * self.lanes):
-            return "groups are whole tiles, and a segment is tested in whole steps"
+        if self.tile < 2 or self.tile & (self.tile - 1) or self.tile % (self.lanes // 2):
+            return "tile is a power of two and a multiple of the 64-bit lanes"
+        if self.groups % (self.tile * self.lanes // 2) or self.segment % (_TOGETHER * self.lanes):
+            return "groups are whole tiles of 64-bit lanes, and a segment is tested in whole steps"
         count = sorting.options.count
         if count is None or not 0 < count <= self.groups:
             return "it is for a known number of elements, and as many groups"
@@ -87,8 +90,6 @@ class TopK:
         self.sorting, self.tiles, self.count = sorting, tiles, sorting.options.count
         self.coder = sorting.coder(exact=False)
         lanes = tiles.lanes
-        self.firsts = decl_buffer((tiles.groups,), "int32", "firsts")
-        self.group_network = SortNetwork(self.firsts, lanes, tiles.tile)
         self.accumulators = decl_buffer((tiles.tile, lanes), "int32", "accumulators", scope="local")
         # Room for what is kept, a segment, whole tiles, and a vector of padding.
         self.room = self.count + tiles.segment
@@ -102,19 +103,26 @@ class TopK:
     def build(self) -> Stmt:
         """Make the whole computation: one block over the rows."""
         alloc = [
-            self.firsts, self.accumulators, self.group_network.registers, self.found,
-            self.network.registers, self.nearest, self.length, self.bound,
+            self.accumulators, self.found, self.network.registers, self.nearest, self.length,
+            self.bound,
         ]  # fmt: skip
         return block("top_k", self.sorting.axes(), self._row, alloc)
 
     def _row(self, *row: Var) -> Stmt:
         segments = ceildiv(self.sorting.extent, const(self.tiles.segment))
-        worst = const(2**32 - 1, "int64")
+
+        def turn(t: Expr) -> Stmt:
+            full = load(self.length, 0) > self.room - self.tiles.segment
+            return seq(
+                IfThenElse(t == 0, self._firsts(row), self._segment(row, t - 1)),
+                IfThenElse(or_(t == 0, t == segments, full), self._keep_first()),
+                # The bound was made; nothing is found yet.
+                IfThenElse(t == 0, store(self.length, 0, 0)),
+            )
+
         return seq(
-            self._firsts(row),
-            store(self.bound, pack(load(self.firsts, self.count - 1), worst), 0),
-            store(self.length, 0, 0),
-            loop("segment", segments, lambda s: self._segment(row, s, segments)),
+            store(self.bound, const(greatest(64), "int64"), 0),
+            kept_loop("turn", segments + 1, turn),
             give_packed(self.sorting, self.found, row, self.tiles.lanes // 2),
         )
 
@@ -124,15 +132,18 @@ class TopK:
     # ---- a bound ----
 
     def _firsts(self, row: Sequence[Expr]) -> Stmt:
-        """The first key of each group, in order. What makes no whole step is in no group."""
+        """Find the first key of each group. What makes no whole step is in no group."""
         tiles = self.tiles
-        lanes, band = tiles.lanes, tiles.tile * tiles.lanes
+        lanes, vectors = tiles.lanes, tiles.tile
+        if tiles.groups % (vectors * lanes):
+            vectors //= 2
+        band = vectors * lanes
 
         def over(body: Callable[[Expr, Expr], Stmt]) -> Stmt:
             def vector(r: Expr) -> Stmt:
                 return loop("lane", lanes, lambda lane: body(r, lane), VECTORIZED)
 
-            return loop("r", tiles.tile, vector, UNROLLED)
+            return loop("r", vectors, vector, UNROLLED)
 
         def bands(b: Expr) -> Stmt:
             def update(step: Expr) -> Stmt:
@@ -149,24 +160,23 @@ class TopK:
                 return store(self.accumulators, const(greatest(32), "int32"), r, lane)
 
             def give(r: Expr, lane: Expr) -> Stmt:
-                key = load(self.accumulators, r, lane)
-                return store(self.firsts, key, b * band + r * lanes + lane)
+                packed = pack(load(self.accumulators, r, lane), const(2**32 - 1, "int64"))
+                return store(self.found, packed, b * band + r * lanes + lane)
 
             steps = self.sorting.extent // tiles.groups
             return seq(over(start), loop("step", steps, update), over(give))
 
         return seq(
             loop("band", tiles.groups // band, bands),
-            self.group_network.build(tiles.groups // lanes),
+            store(self.length, tiles.groups, 0),
         )
 
     # ---- collecting ----
 
-    def _segment(self, row: Sequence[Expr], segment: Expr, segments: Expr) -> Stmt:
+    def _segment(self, row: Sequence[Expr], segment: Expr) -> Stmt:
         tiles = self.tiles
         step = _TOGETHER * tiles.lanes
         start = segment * tiles.segment
-        last = simplify(segments - 1)
 
         def collect(size: Expr) -> Stmt:
             def some(s: Expr) -> Stmt:
@@ -180,8 +190,7 @@ class TopK:
             return seq(*stmts)
 
         size = minimum(tiles.segment, self.sorting.extent - start)
-        full = or_(segment == last, load(self.length, 0) > self.room - tiles.segment)
-        return seq(let("size", size, collect), IfThenElse(full, self._keep_first()))
+        return let("size", size, collect)
 
     def _pass_over(self, row: Sequence[Expr], first: Expr) -> Stmt:
         """Collect from a few vectors if there is anything in them: from those where it is."""
