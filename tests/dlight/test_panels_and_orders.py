@@ -163,3 +163,36 @@ def test_groups(groups: int, each: int, filters: int, size: int, cores: int) -> 
     x64, w64 = torch.from_numpy(x).double(), torch.from_numpy(w).double()
     expected = F.conv2d(x64, w64, padding=1, groups=groups)
     np.testing.assert_allclose(out, expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+# ---- filters that come with each call
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "filters", "kernel"), [(256, 14, 64, 1), (48, 7, 32, 3), (7, 9, 32, 3)]
+)
+def test_filters_of_a_call_are_transposed_in_registers(
+    channels: int, size: int, filters: int, kernel: int
+) -> None:
+    x = te.placeholder((1, channels, size, size), name="X")
+    w = te.placeholder((filters, channels, kernel, kernel), name="W")
+    func = te.create_prim_func([x, w, topi.nn.conv2d(x, w, padding=kernel // 2)])
+    target = NATIVE.with_options(num_cores=1)
+    made = scheduled(func, target)
+    (a, b), out = computed(func, target)
+    expected = F.conv2d(
+        torch.from_numpy(a).double(), torch.from_numpy(b).double(), padding=kernel // 2
+    )
+    np.testing.assert_allclose(out, expected.numpy(), rtol=1e-4, atol=1e-4)
+    if channels * kernel * kernel % 4 == 0:
+        packs = [b for b in collect(made.body, Block) if b.annotations.get(LAYOUT_REWRITE)]
+        assert len(packs) == 1
+        vectors = {item for item in collect(made.body, For) if item.kind == "vectorized"}
+        (nest,) = [loop for loop in vectors if packs[0] in collect(loop.body, Block)]
+        assert as_int(nest.extent) == target.vector_lanes(32)
+
+
+def test_few_rows_are_not_worth_panels_that_are_padded_one_by_one() -> None:
+    a, b = te.placeholder((8, 49, 32), name="A"), te.placeholder((8, 49, 32), name="B")
+    func = te.create_prim_func([a, b, topi.matmul(a, b, False, True)])
+    assert gathers(scheduled(func, NATIVE)) or not NATIVE.has("avx512f")

@@ -19,9 +19,9 @@ from tilewright.dlight.cpu.blocks import (
     stride_of,
     work_of,
 )
-from tilewright.dlight.cpu.operand_packing import is_part
+from tilewright.dlight.cpu.operand_packing import dimension_of, is_part, run_after
 from tilewright.dlight.cpu.register_tile import Tile, rank_tiles, rows_in_cache
-from tilewright.ir import as_int, dtypes, uses_var
+from tilewright.ir import dtypes, uses_var
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
 from tilewright.tir.layout_rewrite import layout_free_positions
@@ -39,8 +39,9 @@ _SCATTERED = 0.8
 _PANEL_SHARE = 0.6
 # Steps of the reduction that writing one element of the tile through a buffer takes.
 _TRANSPOSE_STEPS = 16
-# Uses of an element that copying it costs, if it is packed in the call: side by side, and across.
-_COPY_USES, _TRANSPOSE_USES = 12, 40
+# Uses of an element that copying it costs, if it is packed in the call: side by side, across, and
+# across one by one, since it is padded.
+_COPY_USES, _TRANSPOSE_USES, _SCATTER_USES = 12, 40, 140
 # The same for neighbours at small distances that are laid side by side, and the largest of these.
 _GATHER_USES, _MOST_APART = 40, 8
 # Rows of a multiple of so many elements are transposed as they are packed.
@@ -146,6 +147,7 @@ def _plans_along(
     size = step_bytes * columns
     packable = len(moving) == 1 and _is_packable(moving[0], vector)
     parts, side_by_side = _parts_of(moving, vector), all(s == 1 for s in strides)
+    constant, uses = len(moving) == 1 and moving[0].buffer in constants, work_of(rows)
 
     def plans(
         packed: BufferLoad | None, constant: bool, whole: bool, worth: float, gathered: bool = False
@@ -168,9 +170,11 @@ def _plans_along(
                 tiles = [tile for tile in tiles if (vector.extent or 1) % tile.columns == 0]
             if whole and contiguous and not padded and not pass_by_rows(size, target):
                 tiles = [tile for tile in tiles if not leaves_few_columns(tile, columns, target)]
+            one_by_one = padded and packed is not None and not constant and strides[0] != 1
+            share = (uses + _TRANSPOSE_USES) / (uses + _SCATTER_USES) if one_by_one else 1.0
             for tile in tiles[:widths]:
                 if not padded or (vector.extent or 0) % tile.columns:
-                    tile = replace(tile, score=tile.score * worth)
+                    tile = replace(tile, score=tile.score * worth * share)
                     plan = Plan(row, vector, tile, packed, constant, not contiguous, padded)
                     made.append(replace(plan, gathered=gathered))
         return made
@@ -184,13 +188,12 @@ def _plans_along(
             in_place *= _SCATTERED
         # What lies beyond the end is not read under a mask.
         made += plans(None, False, side_by_side and target.has("avx512f"), in_place)
-    constant, uses = len(moving) == 1 and moving[0].buffer in constants, work_of(rows)
     if packable and not constant:
         worth *= uses / (uses + (_COPY_USES if strides[0] == 1 else _TRANSPOSE_USES))
     panels = []
     if packable and (constant or uses >= _ROWS_TO_PACK):
         panels = plans(moving[0], constant, not parts, worth)
-        if strides[0] != 1 and (as_int(moving[0].buffer.shape[-1]) or 1) % _LINE:
+        if strides[0] != 1 and run_after(moving[0], dimension_of(moving[0], vector)) % _LINE:
             made, panels = made + panels, []
     if contiguous and not constant and _is_gathered(moving, strides, vector, target):
         if not packable:

@@ -8,6 +8,8 @@ it, so that it is still in the cache. Used by the rules for contractions.
 
 from __future__ import annotations
 
+import math
+
 from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
@@ -34,6 +36,12 @@ _TRANSPOSED, _FAR = (4, 8, 16), 16
 def dimension_of(operand: BufferLoad, axis: Axis) -> int:
     """The dimension of an operand that an axis runs along."""
     return next(d for d, index in enumerate(operand.indices) if uses_var(index, {axis.var}))
+
+
+def run_after(operand: BufferLoad, dim: int) -> int:
+    """How many elements that lie side by side the dimensions after one have; 1 if unknown."""
+    extents = [as_int(extent) for extent in operand.buffer.shape[dim + 1 :]]
+    return math.prod(extent or 0 for extent in extents) or 1
 
 
 def is_part(index: Expr, axis: Axis) -> bool:
@@ -171,8 +179,12 @@ def _within_panel(
         sch.reorder(*outer, *rest, element)
         sch.vectorize(element)
         return
-    # A line of the operand at a time, so that what is read stays in the cache.
-    size, lanes = _line_of(operand, target), _lanes_of(operand, target)
+    # A line of the operand at a time, so that what is read stays in the cache. What follows the
+    # vector axis is one run, whatever number of dimensions it has.
+    sch.reorder(*outer, *rest[:dim], element, *rest[dim:])
+    rest = [*rest[:dim], sch.fuse(*rest[dim:])] if len(rest) > dim + 1 else rest
+    extent, lanes = as_int(sch.get(rest[-1]).extent) or 1, _lanes_of(operand, target)
+    size = max(n for n in range(1, lanes + 1) if extent % n == 0)
     line, within = sch.split(rest[-1], [None, size])
     whole = as_int(sch.get(element).extent) or 0
     if size in _TRANSPOSED and whole % lanes == 0 and not has_branch(sch.get(copy)):
@@ -187,9 +199,3 @@ def _within_panel(
 
 def _lanes_of(operand: BufferLoad, target: Target) -> int:
     return target.vector_lanes(dtypes.bits_of(operand.buffer.dtype))
-
-
-def _line_of(operand: BufferLoad, target: Target) -> int:
-    """Elements of a cache line, or the most below that divide the last dimension."""
-    extent = as_int(operand.buffer.shape[-1]) or 1
-    return max(n for n in range(1, _lanes_of(operand, target) + 1) if extent % n == 0)
