@@ -128,6 +128,8 @@ def _assume(emitter: Any, call: Call) -> str:
 def _if_then_else(emitter: Any, call: Call) -> str:
     condition, yes, no = call.args
     lanes = dtypes.lanes_of(condition.dtype)
+    if lanes > 1 and (made := _load_or(emitter, call)) is not None:
+        return made
     test = emitter.visit(condition)
     if lanes == 1:
         if not needs_guard(yes) and not needs_guard(no):
@@ -137,9 +139,6 @@ def _if_then_else(emitter: Any, call: Call) -> str:
             test, lambda: emitter.visit(yes), lambda: emitter.visit(no), call.dtype
         )
         return str(made)
-    made = _load_or(emitter, call)
-    if made is not None:
-        return made
     a = _masked_side(emitter, test, lanes, yes)
     inverse = test
     if needs_guard(no):

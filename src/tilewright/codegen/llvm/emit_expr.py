@@ -39,6 +39,7 @@ from tilewright.ir import (
     Sub,
     Var,
     Visitor,
+    contains,
     dtypes,
     is_const,
     pre_order,
@@ -51,6 +52,9 @@ _INT_OPS = {"Add": "add", "Sub": "sub", "Mul": "mul"}
 _FLOAT_COMPARE = {"EQ": "oeq", "NE": "une", "LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge"}
 _SIGNED = {"EQ": "eq", "NE": "ne", "LT": "slt", "LE": "sle", "GT": "sgt", "GE": "sge"}
 _UNSIGNED = {"EQ": "eq", "NE": "ne", "LT": "ult", "LE": "ule", "GT": "ugt", "GE": "uge"}
+
+#: An expression with one of these may have another value later, or another operand stand for it.
+may_change = contains(BufferLoad, Call, Let)
 
 CallHandler = Callable[[Any, Call], str]
 INTRINSICS: dict[str, CallHandler] = {}
@@ -144,6 +148,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         if self.values.get(symbol, operand) != operand:
             for scope in self.scopes:  # another value than when they were found
                 scope.places.clear()
+                scope.known.clear()
         self.values[symbol] = operand
 
     def lookup(self, symbol: Any) -> str | None:
@@ -331,6 +336,15 @@ class ExprEmitter(ValueEmitter, Visitor):
         return self.pure(f"and {mask} {some}, {other}", some, other)
 
     def visit_CompareExpr(self, node: Any) -> str:
+        if dtypes.lanes_of(node.dtype) == 1:
+            return self._compare(node)
+        # Masks take long to emit, and unrolled copies of a statement share them.
+        return self.known(node) or self._remembered(node, self._compare(node))
+
+    def _remembered(self, node: Any, name: str) -> str:
+        return name if may_change(node) else self.remember(node, name)
+
+    def _compare(self, node: Any) -> str:
         edge = compare_ramp(self, node)
         if edge is not None:
             return edge

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.codegen.llvm.emit_expr import ExprEmitter
+from tilewright.codegen.llvm.emit_expr import ExprEmitter, may_change
 from tilewright.codegen.llvm.emit_masked import store_apart
 from tilewright.codegen.llvm.near_gather import LANES
 from tilewright.codegen.llvm.streaming import STREAM_BYTES
@@ -21,10 +21,8 @@ from tilewright.ir import (
     INDEX,
     Add,
     Broadcast,
-    Call,
     Expr,
     IntImm,
-    Let,
     Ramp,
     as_int,
     contains,
@@ -39,9 +37,6 @@ CACHE_LINE = 64
 # Lanes at such distances are picked from whole vectors.
 _NEAR = 8
 
-
-#: An index with one of these may have another value later, or another operand stand for it.
-_may_change = contains(BufferLoad, Call, Let)
 _has_load = contains(BufferLoad)
 
 
@@ -67,7 +62,7 @@ class MemoryEmitter(ExprEmitter):
             found = known.get(key)
             if found is None:
                 found = self._place_of(buffer, element, rest)
-                if not _may_change(rest):
+                if not may_change(rest):
                     known[key] = found
             pointer, constant = found
             number += constant

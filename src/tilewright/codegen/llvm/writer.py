@@ -22,7 +22,7 @@ Lines = list[Any]  # of text and of nested lists of lines
 class Scope:
     """A loop body (``loop``), a branch (``if``) or the whole function (``function``)."""
 
-    __slots__ = ("kind", "loads", "opaque", "places", "pre", "table", "written")
+    __slots__ = ("kind", "known", "loads", "opaque", "places", "pre", "table", "written")
 
     def __init__(
         self, kind: str, written: frozenset[Any] = frozenset(), opaque: bool = False
@@ -30,6 +30,7 @@ class Scope:
         self.kind = kind
         self.pre: Lines = []
         self.table: dict[str, str] = {}
+        self.known: dict[Any, str] = {}  # what expressions were emitted as
         self.loads: dict[Any, dict[str, str]] = {}
         # Addresses by buffer and index, but for a constant distance, which stands beside.
         self.places: dict[Any, tuple[str, int]] = {}
@@ -108,6 +109,19 @@ class Writer:
             self.lines.append(f"  {name} = {text}")
         else:
             self.scopes[level + 1].pre.append(f"  {name} = {text}")
+        return name
+
+    def known(self, expr: Any) -> str | None:
+        """Return what an expression was emitted as before, if that can be used here."""
+        for scope in self.scopes:
+            name = scope.known.get(expr)
+            if name is not None:
+                return name
+        return None
+
+    def remember(self, expr: Any, name: str) -> str:
+        """Remember what an expression was emitted as: one that always has the same value."""
+        self.scopes[self.levels.get(name, 0)].known[expr] = name
         return name
 
     def here(self, text: str) -> str:
