@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import TRUE, Expr, IntImm, IRModule, Node, Pass, Range, Var, pre_order
+from tilewright.ir import TRUE, Expr, IntImm, IRModule, Mutator, Node, Pass, Range, Var, pre_order
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import For, Stmt
+from tilewright.tir.stmt import For, SeqStmt, Stmt, seq
 
 
 def statements(node: Node) -> Iterator[Stmt]:
@@ -34,6 +34,23 @@ class FunctionTransform(Pass):
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Return the rewritten function."""
         raise NotImplementedError(f"{type(self).__name__} must define transform_function(func)")
+
+
+class SeqMutator(Mutator):
+    """A mutator by which a statement may become several, or nothing: sequences stay flat."""
+
+    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+        """Join what the statements have become."""
+        made = node.map_children(self.visit)
+        return node if made is node else seq(made)
+
+
+class StmtMutator(SeqMutator):
+    """A mutator of statements, which leaves expressions as they are."""
+
+    def visit_Expr(self, node: Expr) -> Any:
+        """Don't go into an expression."""
+        return node
 
 
 def function_analyzer(func: PrimFunc) -> Analyzer:

@@ -15,7 +15,6 @@ from tilewright.ir import (
     Add,
     Call,
     Expr,
-    Mutator,
     contains,
     expr_equal,
     is_const,
@@ -23,8 +22,8 @@ from tilewright.ir import (
 )
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import UNROLLED, VECTORIZED, BufferStore, For, IfThenElse, SeqStmt, seq
-from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.stmt import UNROLLED, VECTORIZED, BufferStore, For, IfThenElse
+from tilewright.tir.transform.base import FunctionTransform, StmtMutator
 
 _TILE = (UNROLLED, VECTORIZED)
 _has_call = contains(Call)
@@ -38,16 +37,9 @@ class GuardAccumulation(FunctionTransform):
         return func.map_children(_Guard().visit) if _has_call(func.body) else func
 
 
-class _Guard(Mutator):
-    def visit_Expr(self, node: Expr) -> Expr:
-        return node
-
+class _Guard(StmtMutator):
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def visit_For(self, node: For) -> Any:
         chain = [node]

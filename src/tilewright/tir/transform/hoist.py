@@ -60,11 +60,15 @@ from tilewright.tir.stmt import (
     For,
     IfThenElse,
     LetStmt,
-    SeqStmt,
     Stmt,
-    seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
+from tilewright.tir.transform.base import (
+    FunctionTransform,
+    SeqMutator,
+    StmtMutator,
+    function_analyzer,
+    inside_loop,
+)
 from tilewright.tir.transform.effects import (
     EffectTable,
     ExprTable,
@@ -136,20 +140,13 @@ def is_invariant(expr: Expr, inside: set[Any], stmt: Stmt, effects: EffectTable)
     return is_pure(expr) and not effects.of(stmt).disturbs(memory_read(expr))
 
 
-class _LoopMutator(Mutator):
+class _LoopMutator(StmtMutator):
     """Keeps an analyzer up to date about the loops around."""
 
     def __init__(self, func: PrimFunc) -> None:
         self.analyzer = function_analyzer(func)
         self.effects = EffectTable(func)
         self.table = ExprTable()
-
-    def visit_Expr(self, node: Expr) -> Any:
-        return node
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def inside(self, node: For) -> For:
         """Rewrite a loop's body, knowing its range."""
@@ -224,7 +221,7 @@ def _steps(stmt: Stmt) -> int:
     return sum(type(item) in (BufferStore, Evaluate) for item in pre_order(stmt))
 
 
-class _Assume(Mutator):
+class _Assume(SeqMutator):
     """Puts in what a condition is known to be, and drops what then never runs."""
 
     def __init__(self, table: ExprTable, condition: int, holds: bool) -> None:
@@ -245,10 +242,6 @@ class _Assume(Mutator):
         if type(made) is Call and made.op.name == "if_then_else":
             return if_then_else(*made.args)
         return made
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def visit_IfThenElse(self, node: IfThenElse) -> Any:
         condition = self.visit(node.condition)

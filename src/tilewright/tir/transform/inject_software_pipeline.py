@@ -73,6 +73,7 @@ from tilewright.tir.stmt import (
 )
 from tilewright.tir.transform.base import (
     FunctionTransform,
+    StmtMutator,
     bind_loop,
     function_analyzer,
 )
@@ -97,17 +98,10 @@ class InjectSoftwarePipeline(FunctionTransform):
         return func.map_children(_Rewriter(func).visit)
 
 
-class _Rewriter(Mutator):
+class _Rewriter(StmtMutator):
     def __init__(self, func: PrimFunc) -> None:
         self.analyzer = function_analyzer(func)
         self.effects = EffectTable(func)
-
-    def visit_Expr(self, node: Expr) -> Expr:
-        return node
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def visit_For(self, node: For) -> Any:
         bind_loop(self.analyzer, node)

@@ -14,7 +14,6 @@ from tilewright.arith import Analyzer
 from tilewright.ir import (
     Expr,
     IntImm,
-    Mutator,
     Range,
     Var,
     and_,
@@ -35,13 +34,11 @@ from tilewright.tir.stmt import (
     Evaluate,
     For,
     IfThenElse,
-    SeqStmt,
     Stmt,
     While,
     is_no_op,
-    seq,
 )
-from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.base import FunctionTransform, SeqMutator
 from tilewright.tir.transform.kernels import (
     call_name,
     is_block_tag,
@@ -104,7 +101,7 @@ def _extent(loop: For) -> int | None:
     return loop.extent.value if isinstance(loop.extent, IntImm) else None
 
 
-class _Lifter(Mutator):
+class _Lifter(SeqMutator):
     """Removes thread loops; what is not below a tag's loop is left to its first thread."""
 
     def __init__(self, loops: dict[str, For]) -> None:
@@ -125,10 +122,6 @@ class _Lifter(Mutator):
         if fresh:
             self.bound.discard(node.thread)
         return made
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def alone(self, stmt: Stmt) -> Stmt:
         """``stmt`` for one thread of those that run it without having been asked to."""

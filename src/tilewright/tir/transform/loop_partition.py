@@ -27,7 +27,6 @@ from tilewright.ir import (
     And,
     Expr,
     IntImm,
-    Mutator,
     Range,
     Var,
     and_,
@@ -50,12 +49,16 @@ from tilewright.tir.stmt import (
     AttrStmt,
     For,
     IfThenElse,
-    SeqStmt,
     Stmt,
     is_no_op,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
+from tilewright.tir.transform.base import (
+    FunctionTransform,
+    StmtMutator,
+    function_analyzer,
+    inside_loop,
+)
 from tilewright.tir.transform.effects import may_trap
 from tilewright.tir.transform.relax_tile_guards import relax_tile_guards
 from tilewright.tir.transform.simplify import StmtSimplifier
@@ -108,18 +111,11 @@ class _Condition:
         self.domain = domain
 
 
-class _Partitioner(Mutator):
+class _Partitioner(StmtMutator):
     def __init__(self, analyzer: Analyzer, max_depth: int) -> None:
         self.analyzer = analyzer
         self.left = max_depth
         self.whole = False  # inside of a loop that stays whole
-
-    def visit_Expr(self, node: Expr) -> Expr:
-        return node
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def visit_For(self, node: For) -> Any:
         around, self.whole = self.whole, self.whole or KEEP_WHOLE in node.annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import TRUE, Expr, IntImm, Mutator, Range, and_, is_const, substitute
+from tilewright.ir import TRUE, Expr, IntImm, Range, and_, is_const, substitute
 from tilewright.tir.analysis import is_injective_binding
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import fresh_name, renew_definitions
@@ -26,7 +26,7 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, bind_loop, uses_any
+from tilewright.tir.transform.base import FunctionTransform, StmtMutator, bind_loop, uses_any
 
 
 class LowerInitBlock(FunctionTransform):
@@ -37,14 +37,11 @@ class LowerInitBlock(FunctionTransform):
         return func.map_children(InitLowering().visit)
 
 
-class InitLowering(Mutator):
+class InitLowering(StmtMutator):
     """Rewrites statements; names of new blocks are unique among those it made."""
 
     def __init__(self) -> None:
         self.taken: set[str] = set()
-
-    def visit_Expr(self, node: Expr) -> Expr:
-        return node
 
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
@@ -116,10 +113,6 @@ class InitLowering(Mutator):
         for item in reversed(chain):
             rest = item.replace(body=rest)
         return before, rest
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def visit_Block(self, node: Block) -> Any:
         body = self.visit(node.body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import TRUE, Expr, Mutator, Var, as_expr
+from tilewright.ir import TRUE, Expr, Var, as_expr
 from tilewright.support.errors import LowerError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
@@ -19,11 +19,9 @@ from tilewright.tir.stmt import (
     For,
     IfThenElse,
     LetStmt,
-    SeqStmt,
     Stmt,
-    seq,
 )
-from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.base import FunctionTransform, SeqMutator
 from tilewright.tir.transform.effects import memory_read
 
 
@@ -35,16 +33,12 @@ class LowerOpaqueBlock(FunctionTransform):
         return func.map_children(_Rewriter().visit)
 
 
-class _Rewriter(Mutator):
+class _Rewriter(SeqMutator):
     def __init__(self) -> None:
         self.values: dict[Var, Expr] = {}
 
     def visit_Var(self, node: Var) -> Any:
         return self.values.get(node, node)
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def visit_For(self, node: For) -> Any:
         extent, minimum = self.visit(node.extent), self.visit(node.min)

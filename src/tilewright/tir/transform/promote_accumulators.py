@@ -38,7 +38,7 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.base import FunctionTransform, StmtMutator
 
 #: Larger tiles would be spilt to memory anyway.
 MAX_BYTES = 4096
@@ -78,13 +78,10 @@ class _Access:
         self.stored = False
 
 
-class _Promoter(Mutator):
+class _Promoter(StmtMutator):
     def __init__(self) -> None:
         self.analyzer = Analyzer()
         self.tiles: set[Var] = set()  # small buffers: registers already if indexed by constants
-
-    def visit_Expr(self, node: Expr) -> Expr:
-        return node
 
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
@@ -93,10 +90,6 @@ class _Promoter(Mutator):
         if all(isinstance(extent, IntImm) for extent in node.buffer.shape):
             self.tiles.add(node.buffer.data)
         return self.generic_visit(node)
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def visit_For(self, node: For) -> Any:
         if node.kind != SERIAL or (as_int(node.extent) or 0) < 2:

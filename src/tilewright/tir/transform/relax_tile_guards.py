@@ -45,9 +45,8 @@ from tilewright.tir.stmt import (
     IfThenElse,
     SeqStmt,
     Stmt,
-    seq,
 )
-from tilewright.tir.transform.base import inside_loop
+from tilewright.tir.transform.base import StmtMutator, inside_loop
 
 #: Larger buffers don't live in registers.
 MAX_BYTES = 4096
@@ -71,18 +70,11 @@ def relax_tile_guards(stmt: Stmt, analyzer: Analyzer) -> tuple[Stmt, bool]:
     return (replace_buffers(made, grown) if grown else made), True
 
 
-class _Shortener(Mutator):
+class _Shortener(StmtMutator):
     """Ends loops where a guard ``i1 < 4`` on their variable alone would do nothing from then on.
 
     Vectors keep a length that is a power of two, and the guard.
     """
-
-    def visit_Expr(self, node: Expr) -> Expr:
-        return node
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def visit_For(self, node: For) -> Any:
         node = self.generic_visit(node)
@@ -285,7 +277,7 @@ class _Finder:
                         self._refuse(part.buffer.data)
 
 
-class _Relaxer(Mutator):
+class _Relaxer(StmtMutator):
     """Removes the guards of chosen tiles."""
 
     def __init__(self, tiles: set[Var], grown: dict[Buffer, Buffer], analyzer: Analyzer) -> None:
@@ -295,13 +287,6 @@ class _Relaxer(Mutator):
         self.conditions: list[Expr] = []
         self.vectors: set[Var] = set()
         self.inner: set[Var] = set()
-
-    def visit_Expr(self, node: Expr) -> Expr:
-        return node
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def visit_For(self, node: For) -> Any:
         from_tile = {node.loop_var}

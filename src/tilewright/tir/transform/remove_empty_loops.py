@@ -12,6 +12,7 @@ from tilewright.ir import Expr, Mutator, is_const, pre_order
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import NO_OP, Block, BlockRealize, BufferStore, For, is_no_op, seq
+from tilewright.tir.transform.base import StmtMutator
 from tilewright.tir.transform.base import FunctionTransform, statements
 from tilewright.tir.transform.lower_init_block import InitLowering
 
@@ -30,12 +31,9 @@ def _is_empty(stmt: Any) -> bool:
     return isinstance(stmt, For) and is_const(stmt.extent, 0)
 
 
-class _Remover(Mutator):
+class _Remover(StmtMutator):
     def __init__(self) -> None:
         self.initial = InitLowering()
-
-    def visit_Expr(self, node: Expr) -> Expr:
-        return node
 
     def visit_For(self, node: For) -> Any:
         body: Any = node
@@ -51,10 +49,6 @@ class _Remover(Mutator):
             return NO_OP
         made = self.visit(node.body)
         return NO_OP if is_no_op(made) else node.replace(body=made)
-
-    def visit_SeqStmt(self, node: Any) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def visit_BlockRealize(self, node: BlockRealize) -> Any:
         block = self.visit(node.block)

@@ -33,7 +33,6 @@ from tilewright.ir import (
     FloorMod,
     IntImm,
     Mul,
-    Mutator,
     Node,
     Ramp,
     Select,
@@ -68,12 +67,11 @@ from tilewright.tir.stmt import (
     For,
     IfThenElse,
     LetStmt,
-    SeqStmt,
     Stmt,
     While,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, statements
+from tilewright.tir.transform.base import FunctionTransform, SeqMutator, StmtMutator, statements
 from tilewright.tir.transform.effects import memory_read
 from tilewright.tir.transform.fold_conditions import Bounds, decided
 
@@ -205,22 +203,15 @@ def _trip_steps(stmt: Any) -> int | None:
     return total
 
 
-class _Unroller(Mutator):
+class _Unroller(StmtMutator):
     def __init__(self, max_steps: int, marked: set[For]) -> None:
         self.max_steps = max_steps
         self.marked = marked
         self.auto_step = 0
         self.ranges: dict[Var, Bounds] = {}  # of the loops around
 
-    def visit_Expr(self, node: Expr) -> Expr:
-        return node
-
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def visit_AttrStmt(self, node: AttrStmt) -> Any:
         if node.key != AUTO_STEP:
@@ -310,7 +301,7 @@ def unrolled(loops: Sequence[For], body: Stmt, ranges: Mapping[Var, Bounds] | No
     return seq(copies)
 
 
-class _FoldingSubstituter(Mutator):
+class _FoldingSubstituter(SeqMutator):
     """Puts values in place of variables and folds the constants that arise.
 
     A node is made once for all copies in which its own variables have the same values: in a tile of
@@ -479,10 +470,6 @@ class _FoldingSubstituter(Mutator):
         if condition.value:
             return self.visit(node.then_case)
         return NO_OP if node.else_case is None else self.visit(node.else_case)
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
 
 def _combined(

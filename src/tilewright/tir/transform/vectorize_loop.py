@@ -54,12 +54,16 @@ from tilewright.tir.stmt import (
     For,
     IfThenElse,
     LetStmt,
-    SeqStmt,
     Stmt,
     While,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
+from tilewright.tir.transform.base import (
+    FunctionTransform,
+    StmtMutator,
+    function_analyzer,
+    inside_loop,
+)
 from tilewright.tir.transform.effects import memory_read
 from tilewright.tir.transform.square_tiles import in_square_tiles
 
@@ -87,18 +91,11 @@ class _CannotVectorize(Exception):
     pass
 
 
-class _LoopFinder(Mutator):
+class _LoopFinder(StmtMutator):
     def __init__(self, vector_bits: int, analyzer: Analyzer, tiles: bool) -> None:
         self.vector_bits = vector_bits
         self.analyzer = analyzer
         self.tiles = tiles  # whether moves may be cut into tiles that overlap
-
-    def visit_Expr(self, node: Expr) -> Expr:
-        return node
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        made = node.map_children(self.visit)
-        return node if made is node else seq(made)
 
     def visit_For(self, node: For) -> Any:
         if self.tiles and node.kind == UNROLLED:
