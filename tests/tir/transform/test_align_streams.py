@@ -17,7 +17,7 @@ from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.transform.pipeline import cpu_pipeline
 
-SMALL_CACHE = "-l1=4096 -l2=8192 -l3=16384"
+SMALL_CACHE = "-l1=1024 -l2=2048 -l3=16384"
 
 
 def target_of(cores: int) -> Target:

@@ -46,6 +46,8 @@ _VECTORS = 4
 _PARTS = 16
 # Distances at which lanes are picked from whole vectors: a reversed row, every second element …
 _NEAR = (-1, 0, 1, 2, 3, 4, 5, 6, 7, 8)
+# From so many times the second cache results of transpositions are streamed.
+_STREAMED = 4
 # Neighbours that make a vector worthwhile.
 _LEAST_BYTES = 16
 
@@ -196,7 +198,7 @@ def stream_if_large(sch: Schedule, rv: BlockRV, target: Target, how: int) -> Non
 
     ``how`` is 1 for results written in the order of memory. Those of transpositions (2) go by lines
     that lie far from each other, which a cache would have to read first: even if the last cache had
-    room for the result, that takes longer.
+    room for the result, that takes longer, unless it is a few times the second cache only.
     """
     last = sch.get(rv).iter_vars
     extent = as_int(last[-1].dom.extent) if last else None
@@ -207,7 +209,7 @@ def stream_if_large(sch: Schedule, rv: BlockRV, target: Target, how: int) -> Non
     outputs = set(sch.mod["main"].buffers)
     if not buffers <= outputs:
         return
-    most = target.l2_bytes if how == 2 else target.l3_bytes // 2
+    most = _STREAMED * target.l2_bytes if how == 2 else target.l3_bytes // 2
     if not all(exceeds(buffer, most) for buffer in buffers):
         return
     others = [other for other in leaf_blocks(sch) if other != rv]
