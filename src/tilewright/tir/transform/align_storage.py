@@ -51,6 +51,8 @@ class AlignStorage(FunctionTransform):
         if self.pointers:
             passed = _passed_pointers(func)
             wanted = {data: entry for data, entry in wanted.items() if data in passed}
+            if not wanted:
+                return func
         return func.map_children(_Aligner(wanted).visit)
 
 

@@ -45,7 +45,7 @@ from tilewright.tir.transform.effects import is_pure
 _SIZES = (16, 8, 4)
 
 
-def in_square_tiles(columns: For, vector_bits: int) -> Stmt | None:
+def in_square_tiles(columns: For, vector_bits: int, analyzer: Analyzer) -> Stmt | None:
     """Return loops over tiles in place of a loop over columns around one over rows.
 
     ``None`` where that is no such move, or where it is a single tile.
@@ -58,9 +58,11 @@ def in_square_tiles(columns: For, vector_bits: int) -> Stmt | None:
         return None
     if isinstance(body, IfThenElse) and (most := _rows_below(body, rows.loop_var)) is not None:
         body, height = body.then_case, min(height, most)
-    if not isinstance(body, BufferStore) or not _is_move(body, rows.loop_var, columns.loop_var):
+    if not isinstance(body, BufferStore) or not _is_move(
+        body, rows.loop_var, columns.loop_var, analyzer
+    ):
         return None
-    apart = _step(body.indices[0], columns.loop_var)
+    apart = _step(body.indices[0], columns.loop_var, analyzer)
     if apart is None or abs(apart) < height:
         return None  # columns that are written over one another must keep their order
     lanes = vector_bits // 32
@@ -85,39 +87,37 @@ def _rows_below(test: IfThenElse, row: Var) -> int | None:
     return None
 
 
-def _is_move(store: BufferStore, row: Var, column: Var) -> bool:
+def _is_move(store: BufferStore, row: Var, column: Var, analyzer: Analyzer) -> bool:
     """Whether neighbours along rows come from afar, those along columns from side by side.
 
     Values must be the same if they are computed again. What is in registers has no address that a
     loop could count up.
     """
+    loads = [item for item in pre_order(store.value) if type(item) is BufferLoad]
+    if all(load.buffer.scope == "local" for load in loads):
+        return False  # most are: tiles of accumulators
+    if any(load.buffer.data is store.buffer.data or len(load.indices) != 1 for load in loads):
+        return False
     if len(store.indices) != 1 or dtypes.lanes_of(store.value.dtype) != 1:
         return False
-    if not is_pure(store.value):
-        return False
-    loads = [item for item in pre_order(store.value) if isinstance(item, BufferLoad)]
-    if any(load.buffer.data is store.buffer.data for load in loads):
-        return False
-    if _step(store.indices[0], row) != 1:
-        return False
-    far = [
-        load
-        for load in loads
-        if len(load.indices) != 1 or _step(load.indices[0], row) not in (0, 1)
-    ]
-    return bool(far) and all(
-        len(load.indices) == 1
-        and dtypes.bits_of(load.buffer.dtype) == 32
-        and load.buffer.scope != "local"
-        and _step(load.indices[0], row) is not None
-        and _step(load.indices[0], column) == 1
-        for load in far
+    far = [load for load in loads if _step(load.indices[0], row, analyzer) not in (0, 1)]
+    return (
+        bool(far)
+        and all(
+            dtypes.bits_of(load.buffer.dtype) == 32
+            and load.buffer.scope != "local"
+            and _step(load.indices[0], row, analyzer) is not None
+            and _step(load.indices[0], column, analyzer) == 1
+            for load in far
+        )
+        and _step(store.indices[0], row, analyzer) == 1
+        and is_pure(store.value)
     )
 
 
-def _step(index: Expr, var: Var) -> int | None:
+def _step(index: Expr, var: Var, analyzer: Analyzer) -> int | None:
     """By how much an index grows with a variable, if that is the same everywhere."""
-    polynomial = Analyzer().to_polynomial(index)
+    polynomial = analyzer.to_polynomial(index)
     step = 0
     for factors, coefficient in polynomial.factors().items():
         if factors == (var,):

@@ -99,7 +99,7 @@ class _LoopFinder(StmtMutator):
 
     def visit_For(self, node: For) -> Any:
         if self.tiles and node.kind == UNROLLED:
-            tiled = in_square_tiles(node, self.vector_bits)
+            tiled = in_square_tiles(node, self.vector_bits, self.analyzer)
             if tiled is not None:
                 return self.visit(tiled)
         with inside_loop(self.analyzer, node):
