@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.relax import ops
-from tilewright.relax.frontend.nn.core import Module, Parameter, Tensor, emit
+from tilewright.relax.frontend.nn.core import Module, ModuleList, Parameter, Tensor, emit
 
 
 class ReLU(Module):
@@ -208,18 +208,8 @@ class Dropout(Module):
         return emit(ops.nn.dropout(x, self.p))
 
 
-class Sequential(Module):
+class Sequential(ModuleList):
     """Modules one after the other, named by position."""
 
     def __init__(self, *modules: Module) -> None:
-        self.modules = list(modules)
-
-    def _members(self) -> Any:
-        for index, module in enumerate(self.modules):
-            yield str(index), module
-
-    def forward(self, x: Any) -> Any:
-        """Run all."""
-        for module in self.modules:
-            x = module(x)
-        return x
+        super().__init__(modules)

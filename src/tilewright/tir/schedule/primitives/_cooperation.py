@@ -26,6 +26,7 @@ from tilewright.tir import (
 from tilewright.tir.analysis import COMPLETE, REDUCTION, block_dependencies, block_facts
 from tilewright.tir.schedule.legality import starts_afresh
 from tilewright.tir.schedule.state import child_blocks
+from tilewright.tir.transform.kernels import is_private, is_shared
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -34,15 +35,6 @@ _REMEDY = (
     "bind the outer loop first and compute_at the block in scope 'shared', so that it makes what "
     "all threads need; or bind another axis"
 )
-
-
-def is_shared(scope: str) -> bool:
-    """Whether memory of a scope belongs to all threads of a block."""
-    return scope == "shared" or scope.startswith("shared.")
-
-
-def _is_private(scope: str) -> bool:
-    return scope not in ("global", "warp") and not is_shared(scope)
 
 
 def check_cooperative(sch: Schedule, outer: For, inner: For, tag: str) -> None:
@@ -151,7 +143,7 @@ def _loads_private(node: Any, own: Any) -> bool:
         if type(item) is Block:
             allocated.update(item.alloc_buffers)
     return any(
-        type(item) is BufferLoad and _is_private(item.buffer.scope) and item.buffer not in allocated
+        type(item) is BufferLoad and is_private(item.buffer.scope) and item.buffer not in allocated
         for item in pre_order(node)
     )
 

@@ -6,25 +6,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import TRUE, Call, Expr, Mutator, Range, Var, dtypes
+from tilewright.ir import TRUE, Expr, Range, dtypes
 from tilewright.tir import (
     Block,
     BlockRealize,
     Buffer,
     BufferLoad,
     BufferStore,
-    DeclBuffer,
     For,
     MatchBufferRegion,
     Stmt,
 )
 from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.index_map import IndexMap
+from tilewright.tir.schedule.primitives._element_rewriter import ElementRewriter
 from tilewright.tir.schedule.state import ScheduleState
 
 
-class LayoutRewriter(Mutator):
+class LayoutRewriter(ElementRewriter):
     """Maps the indices of every access to one buffer and corrects the signatures around."""
+
+    change = "its layout can't be changed"
 
     def __init__(
         self,
@@ -35,10 +37,7 @@ class LayoutRewriter(Mutator):
         index_map: IndexMap,
         analyzer: Analyzer,
     ) -> None:
-        self.state = state
-        self.realize = realize
-        self.old = old
-        self.new = new
+        super().__init__(state, realize, old, new)
         self.index_map = index_map
         self.analyzer = analyzer
 
@@ -47,30 +46,12 @@ class LayoutRewriter(Mutator):
             raise self.refuse("is accessed by vectors")
         return self.index_map.map_indices(indices, self.analyzer)
 
-    def check_not_aliased(self, block: Block) -> None:
-        """Refuse if a block declares another buffer in the same memory."""
-        for buffer in block.alloc_buffers:
-            if buffer is not self.old and buffer.data is self.old.data:
-                raise self.refuse(f"shares its memory with {buffer.name}")
-
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         made: BufferLoad = self.generic_visit(node) if node.buffer is not self.old else node
         if made.buffer is not self.old:
             return made
         indices = tuple(map(self.visit, node.indices))
         return BufferLoad(self.new, self.mapped(indices))
-
-    def visit_Call(self, node: Call) -> Expr:
-        if node.op.name == "address_of" and any(
-            isinstance(arg, BufferLoad) and arg.buffer is self.old for arg in node.args
-        ):
-            raise self.refuse("is used through its pointer")
-        return self.generic_visit(node)  # type: ignore[no-any-return]
-
-    def visit_DeclBuffer(self, node: DeclBuffer) -> Stmt:
-        if node.buffer.data is self.old.data:
-            raise self.refuse(f"shares its memory with {node.buffer.name}")
-        return self.generic_visit(node)  # type: ignore[no-any-return]
 
     def visit_BufferStore(self, node: BufferStore) -> Stmt:
         value = self.visit(node.value)
@@ -111,13 +92,3 @@ class LayoutRewriter(Mutator):
         if node.source.buffer is self.old:
             raise self.refuse("is matched by a tensorized block")
         return node
-
-    def visit_Var(self, node: Var) -> Var:
-        if node is self.old.data:
-            raise self.refuse("is used through its pointer")
-        return node
-
-    def refuse(self, reason: str) -> Exception:
-        return self.state.error(
-            f"{self.old.name} {reason}: its layout can't be changed", self.realize
-        )

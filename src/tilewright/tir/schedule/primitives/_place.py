@@ -22,6 +22,7 @@ from tilewright.tir.schedule.primitives._linear import Span
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope, removal_root, scope_of
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.transform.kernels import is_block_tag, is_shared
 
 
 def shares(storage: str, thread: str) -> bool:
@@ -32,7 +33,7 @@ def shares(storage: str, thread: str) -> bool:
     """
     if storage == "warp":
         return thread == "threadIdx.x"
-    return storage.split(".")[0] == "shared" and not thread.startswith("blockIdx")
+    return is_shared(storage) and not is_block_tag(thread)
 
 
 class Place:

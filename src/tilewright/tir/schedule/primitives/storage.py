@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tilewright.ir import Call, Expr, Mutator, Var, cast, dtypes, pre_order
+from tilewright.ir import Call, Expr, Mutator, cast, dtypes, pre_order
 from tilewright.support.errors import TilewrightError
 from tilewright.tir import (
     Block,
@@ -20,6 +20,7 @@ from tilewright.tir import (
 )
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._element_rewriter import ElementRewriter
 from tilewright.tir.transform.align_storage import BUFFER_DIM_ALIGN
 
 if TYPE_CHECKING:
@@ -255,43 +256,19 @@ def unsafe_set_dtype(sch: Schedule, block: BlockRV, buffer_index: int | str, dty
     owner = allocating_block(sch, realize.block, buffer)
     if buffer.dtype == dtype:
         return
-    made = _DtypeChanger(sch, realize, buffer, buffer.with_fresh_data(dtype=dtype)).visit(owner)
+    made = _DtypeChanger(sch.state, realize, buffer, buffer.with_fresh_data(dtype=dtype)).visit(
+        owner
+    )
     sch.state.replace(owner, made)
 
 
-class _DtypeChanger(Mutator):
+class _DtypeChanger(ElementRewriter):
     """Exchanges a buffer for one of another element type, with casts around each access."""
 
-    def __init__(self, sch: Schedule, realize: Any, old: Buffer, new: Buffer) -> None:
-        self.sch = sch
-        self.realize = realize
-        self.old = old
-        self.new = new
-
-    def refuse(self, reason: str) -> Exception:
-        return self.sch.error(
-            f"{self.old.name} {reason}: its type can't be changed in all places", self.realize
-        )
+    change = "its type can't be changed in all places"
 
     def visit_Buffer(self, node: Buffer) -> Any:
         return self.new if node is self.old else node
-
-    def visit_Var(self, node: Var) -> Any:
-        if node is self.old.data:
-            raise self.refuse("is used through its pointer")
-        return node
-
-    def visit_Call(self, node: Call) -> Any:
-        if node.op.name == "address_of" and any(
-            isinstance(arg, BufferLoad) and arg.buffer is self.old for arg in node.args
-        ):
-            raise self.refuse("is used through its pointer")
-        return self.generic_visit(node)
-
-    def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
-        if node.buffer.data is self.old.data:
-            raise self.refuse(f"shares its memory with {node.buffer.name}")
-        return self.generic_visit(node)
 
     def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> Any:
         if node.source.buffer is self.old:
@@ -300,9 +277,7 @@ class _DtypeChanger(Mutator):
 
     def visit_Block(self, node: Block) -> Any:
         made = self.generic_visit(node)
-        for buffer in node.alloc_buffers:
-            if buffer is not self.old and buffer.data is self.old.data:
-                raise self.refuse(f"shares its memory with {buffer.name}")
+        self.check_not_aliased(node)
         if self.old not in node.alloc_buffers:
             return made
         swapped = tuple(self.new if item is self.old else item for item in node.alloc_buffers)
