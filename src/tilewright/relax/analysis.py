@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tilewright.ir import GlobalVar, IRModule, Node, Var, free_vars, pre_order
 from tilewright.relax.expr import (
+    Binding,
+    BindingBlock,
     DataflowBlock,
     DataflowVar,
     Function,
@@ -67,58 +69,68 @@ def verify_graph(mod: IRModule) -> None:
     """
     for name, function in mod.functions.items():
         if isinstance(function, Function):
-            _check_function(name, function, mod)
+            _FunctionChecker(name, function, mod).check()
 
 
-def _check_function(name: str, function: Function, mod: IRModule) -> None:
-    bound: set[RelaxVar] = set()
-    extents: set[Var] = set(defined_vars([param.struct_info for param in function.params]))
+class _FunctionChecker:
+    """Checks one graph function, binding by binding, knowing what is bound so far."""
 
-    def fail(reason: str) -> None:
-        raise VerifyError(f"graph function {name!r}: {reason}")
+    def __init__(self, name: str, function: Function, mod: IRModule) -> None:
+        self.name, self.function, self.mod = name, function, mod
+        self.bound: set[RelaxVar] = set()
+        self.extents: set[Var] = set(defined_vars([param.struct_info for param in function.params]))
 
-    def define(var: RelaxVar) -> None:
-        if var in bound:
-            fail(f"variable {var.name} is bound twice")
-        bound.add(var)
+    def check(self) -> None:
+        for param in self.function.params:
+            self._define(param)
+            if isinstance(param, DataflowVar):
+                self._fail(f"parameter {param.name} is a dataflow variable")
+        for param in self.function.params:
+            for var in used_vars(param.struct_info):
+                if var not in self.extents:
+                    self._fail(
+                        f"parameter {param.name} uses extent {var.name}, which none is exactly"
+                    )
+        for block in self.function.body.blocks:
+            for binding in block.bindings:
+                self._check_binding(block, binding)
+            # Dataflow variables are seen in their block only.
+            self.bound -= {b.var for b in block.bindings if isinstance(b.var, DataflowVar)}
+        result = self.function.body.body
+        self._check_use(result, "the result")
+        if not is_atom(result):
+            self._fail("the result is not a variable, constant or tuple of them")
 
-    def check_use(value: RelaxExpr, where: str) -> None:
+    def _fail(self, reason: str) -> None:
+        raise VerifyError(f"graph function {self.name!r}: {reason}")
+
+    def _define(self, var: RelaxVar) -> None:
+        if var in self.bound:
+            self._fail(f"variable {var.name} is bound twice")
+        self.bound.add(var)
+
+    def _check_use(self, value: RelaxExpr, where: str) -> None:
         for item in pre_order(value):
-            if isinstance(item, RelaxVar) and item not in bound:
-                fail(f"{where} uses {item.name}, which is not bound there")
+            if isinstance(item, RelaxVar) and item not in self.bound:
+                self._fail(f"{where} uses {item.name}, which is not bound there")
         for extent in free_vars(value):
-            if extent not in extents:
-                fail(f"{where} uses the symbolic extent {extent.name}, which nothing defines")
+            if extent not in self.extents:
+                self._fail(f"{where} uses the symbolic extent {extent.name}, which nothing defines")
         for callee in called_functions(value):
-            if callee not in mod:
-                fail(f"{where} calls {callee}, which the module does not have")
+            if callee not in self.mod:
+                self._fail(f"{where} calls {callee}, which the module does not have")
 
-    for param in function.params:
-        define(param)
-        if isinstance(param, DataflowVar):
-            fail(f"parameter {param.name} is a dataflow variable")
-    for param in function.params:
-        for var in used_vars(param.struct_info):
-            if var not in extents:
-                fail(f"parameter {param.name} uses extent {var.name}, which none is exactly")
-    for block in function.body.blocks:
-        local = []
-        for binding in block.bindings:
-            check_use(binding.value, f"the value of {binding.var.name}")
-            if not is_atom(binding.value):
-                for item in binding.value.child_nodes():
-                    if isinstance(item, RelaxExpr) and not is_atom(item):
-                        fail(f"the value of {binding.var.name} is nested: {binding.value!r}")
-            if isinstance(binding, MatchCast):
-                for extent in extents_of(binding.struct_info):
-                    if type(extent) is Var:
-                        extents.add(extent)
-            define(binding.var)
-            if isinstance(binding.var, DataflowVar):
-                if not isinstance(block, DataflowBlock):
-                    fail(f"dataflow variable {binding.var.name} outside a dataflow block")
-                local.append(binding.var)
-        bound.difference_update(local)
-    check_use(function.body.body, "the result")
-    if not is_atom(function.body.body):
-        fail("the result is not a variable, constant or tuple of them")
+    def _check_binding(self, block: BindingBlock, binding: Binding) -> None:
+        var, value = binding.var, binding.value
+        self._check_use(value, f"the value of {var.name}")
+        if not is_atom(value):
+            for item in value.child_nodes():
+                if isinstance(item, RelaxExpr) and not is_atom(item):
+                    self._fail(f"the value of {var.name} is nested: {value!r}")
+        if isinstance(binding, MatchCast):
+            for extent in extents_of(binding.struct_info):
+                if type(extent) is Var:
+                    self.extents.add(extent)
+        self._define(var)
+        if isinstance(var, DataflowVar) and not isinstance(block, DataflowBlock):
+            self._fail(f"dataflow variable {var.name} outside a dataflow block")

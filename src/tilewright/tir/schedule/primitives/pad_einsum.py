@@ -6,7 +6,7 @@ before, and the result is cropped after.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import (
@@ -112,13 +112,7 @@ def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
         )
     outermost = own_loops(state, realize, replaced=False)
     store = _einsum_store(scope, realize)
-    analyzer = state.analyzer(scope.func_name)
-    sizes: dict[Var, tuple[Expr, Expr]] = {}
-    for iter_var, number in zip(old.iter_vars, padding):
-        extent = iter_var.dom.extent
-        rounded = analyzer.simplify(ceildiv(extent, number) * number)
-        if not analyzer.can_prove_equal(rounded, extent):
-            sizes[iter_var.var] = (extent, rounded)
+    sizes = _padded_sizes(state, scope, old, padding)
     if not sizes:
         return
     for axis in old.iter_vars:
@@ -130,21 +124,7 @@ def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
             )
     accesses = _plain_accesses(state, realize, sizes)
     _check_zero_terms(state, realize, sizes)
-    names = buffer_names(state, scope.func_name)
-    padded = {
-        buffer: buffer.with_fresh_data(
-            name=fresh_name(f"{buffer.name}_pad", names),
-            shape=tuple(
-                sizes[index][1] if index in sizes else size  # type: ignore[index]
-                for index, size in zip(indices, buffer.shape)
-            ),
-            strides=(),
-            elem_offset=None,
-            axis_separators=(),
-        )
-        for buffer, indices in accesses.items()
-        if any(index in sizes for index in indices)
-    }
+    padded = _padded_buffers(buffer_names(state, scope.func_name), accesses, sizes)
     before: list[Stmt] = []
     after: list[Stmt] = []
     taken: set[str] = set()
@@ -158,6 +138,42 @@ def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
     body = state.rebuilt(scope.block.body, {outermost: seq(*before, nest, *after)})
     allocated = (*scope.block.alloc_buffers, *padded.values())
     state.replace(scope.block, scope.block.replace(body=body, alloc_buffers=allocated))
+
+
+def _padded_sizes(
+    state: ScheduleState, scope: Scope, block: Block, padding: Sequence[int]
+) -> dict[Var, tuple[Expr, Expr]]:
+    """Extents of the axes that aren't multiples of their padding, before and after."""
+    analyzer = state.analyzer(scope.func_name)
+    sizes: dict[Var, tuple[Expr, Expr]] = {}
+    for iter_var, number in zip(block.iter_vars, padding):
+        extent = iter_var.dom.extent
+        rounded = analyzer.simplify(ceildiv(extent, number) * number)
+        if not analyzer.can_prove_equal(rounded, extent):
+            sizes[iter_var.var] = (extent, rounded)
+    return sizes
+
+
+def _padded_buffers(
+    names: set[str],
+    accesses: Mapping[Buffer, Sequence[Expr]],
+    sizes: Mapping[Var, tuple[Expr, Expr]],
+) -> dict[Buffer, Buffer]:
+    """What takes the place of each buffer with a padded axis."""
+    return {
+        buffer: buffer.with_fresh_data(
+            name=fresh_name(f"{buffer.name}_pad", names),
+            shape=tuple(
+                sizes[index][1] if index in sizes else size  # type: ignore[index]
+                for index, size in zip(indices, buffer.shape)
+            ),
+            strides=(),
+            elem_offset=None,
+            axis_separators=(),
+        )
+        for buffer, indices in accesses.items()
+        if any(index in sizes for index in indices)
+    }
 
 
 def _einsum_store(scope: Scope, realize: BlockRealize) -> BufferStore:

@@ -106,34 +106,9 @@ def decompose_reduction(sch: Any, block: BlockRV, loop: LoopRV) -> BlockRV:
         )
     check_only_loops_between(state, realize, target)
     check_only_blocks(sch, target, "moving an init")
-    place = loops.index(target)
+    inner = loops[loops.index(target) :]
     spatial, reducing = loops_by_kind(state, realize, loops)
-    for item in loops:
-        if item.loop_var in reducing and item.kind == THREAD_BINDING:
-            raise state.error(
-                f"loop {item.loop_var.name} of the reduction is bound to {item.thread}",
-                realize,
-                item,
-                remedy="a reduction over threads keeps its init; lowering combines the threads",
-            )
-    for outer in loops[:place]:
-        if outer.loop_var in reducing:
-            raise state.error(
-                f"loop {outer.loop_var.name} of the reduction is outside "
-                f"{target.loop_var.name}: the init would run again in each of its iterations",
-                realize,
-                outer,
-                remedy="choose that loop, or reorder it inwards first",
-            )
-    inner = loops[place:]
-    facts = block_facts(old)
-    if facts.kind == OPAQUE and any(item.loop_var not in reducing for item in inner):
-        raise state.error(
-            f"the instances of block {old.name!r} may not be initialised together: {facts.reason}",
-            realize,
-            target,
-            remedy="choose the outermost loop of the reduction alone",
-        )
+    _check_init_may_move(state, realize, loops, inner, reducing)
     check_init_comes_first(state, realize, loops, reducing)
     check_each_once(state, realize, inner)
     _check_others_below(state, realize, target)
@@ -152,6 +127,43 @@ def decompose_reduction(sch: Any, block: BlockRV, loop: LoopRV) -> BlockRV:
     state.replace(target, seq(init, body))
     state.note_rename(func_name, old.name, update_name)
     return BlockRV(func_name, init_name)
+
+
+def _check_init_may_move(
+    state: ScheduleState,
+    realize: BlockRealize,
+    loops: Sequence[For],
+    inner: Sequence[For],
+    reducing: set[Var],
+) -> None:
+    """Refuse unless an init may run for all iterations of ``inner`` ahead of these loops."""
+    target = inner[0]
+    for item in loops:
+        if item.loop_var in reducing and item.kind == THREAD_BINDING:
+            raise state.error(
+                f"loop {item.loop_var.name} of the reduction is bound to {item.thread}",
+                realize,
+                item,
+                remedy="a reduction over threads keeps its init; lowering combines the threads",
+            )
+    for outer in loops[: loops.index(target)]:
+        if outer.loop_var in reducing:
+            raise state.error(
+                f"loop {outer.loop_var.name} of the reduction is outside "
+                f"{target.loop_var.name}: the init would run again in each of its iterations",
+                realize,
+                outer,
+                remedy="choose that loop, or reorder it inwards first",
+            )
+    facts = block_facts(realize.block)
+    if facts.kind == OPAQUE and any(item.loop_var not in reducing for item in inner):
+        raise state.error(
+            f"the instances of block {realize.block.name!r} may not be initialised together: "
+            f"{facts.reason}",
+            realize,
+            target,
+            remedy="choose the outermost loop of the reduction alone",
+        )
 
 
 def _init_nest(
