@@ -347,6 +347,12 @@ def _tensor_failures(strings: Strings) -> list[str]:
             + shape,
             "ValueError",
         ),
+    ]
+
+
+def _memory_failures(strings: Strings) -> list[str]:
+    """Messages about the memory of tensors."""
+    return [
         _failure(
             strings,
             "null",
@@ -418,6 +424,7 @@ def message_text() -> str:
         _why_function(strings),
         _type_failure(strings),
         *_tensor_failures(strings),
+        *_memory_failures(strings),
         *_value_failures(strings),
     ]
     strings.table("tw.types", _TYPE_NAMES, 79)
