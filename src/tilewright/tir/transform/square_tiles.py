@@ -18,6 +18,7 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.ir import (
     LT,
+    Call,
     Expr,
     Var,
     as_int,
@@ -93,13 +94,16 @@ def _is_move(store: BufferStore, row: Var, column: Var, analyzer: Analyzer) -> b
     Values must be the same if they are computed again. What is in registers has no address that a
     loop could count up.
     """
-    loads = [item for item in pre_order(store.value) if type(item) is BufferLoad]
+    parts = list(pre_order(store.value))
+    loads = [item for item in parts if type(item) is BufferLoad]
     if all(load.buffer.scope == "local" for load in loads):
         return False  # most are: tiles of accumulators
     if any(load.buffer.data is store.buffer.data or len(load.indices) != 1 for load in loads):
         return False
     if len(store.indices) != 1 or dtypes.lanes_of(store.value.dtype) != 1:
         return False
+    if any(type(item) is Call and item.op.name == "if_then_else" for item in parts):
+        return False  # whole rows of a tile may not be read
     far = [load for load in loads if _step(load.indices[0], row, analyzer) not in (0, 1)]
     return (
         bool(far)
