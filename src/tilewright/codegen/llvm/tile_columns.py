@@ -5,6 +5,12 @@ element costs as much as reading all columns together by a network of shuffles, 
 element a logarithmic number of times. Shuffles within 128 bits and of whole 128 bits are cheap
 everywhere, so the network is made of these: *within*, each group of rows is transposed inside every
 128 bits; *across*, whole 128 bits change places.
+
+``tir.transform.transpose_tiles`` transposes, too, and can't be the same: its operands are memory,
+so it puts stores that belong together into a new order, proves that they may change places, and
+works on 32 bits only, whose vectors all go through registers at once. Here nothing moves but the
+reading of a tile at constant places, by elements of any size. Where both apply (tiles of 32 bits on
+the stack) they are equally fast; what comes first, the pass, does it.
 """
 
 from __future__ import annotations
