@@ -95,6 +95,25 @@ def test_decoded_weights_are_not_written(rows: int, after: bool) -> None:
     assert "layout_rewrite" in func.script()
 
 
+def prefetches(func: PrimFunc) -> int:
+    main, _ = split_layout_rewrite(func)
+    text: str = compile(main, NATIVE).get_source()
+    return text.count("call void @llvm.prefetch")
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_weights_from_afar_that_pass_once_are_fetched_ahead(rows: int) -> None:
+    assert prefetches(scheduled(weight_only(rows, 768, 2048, "int8"))) > 0
+    assert prefetches(scheduled(weight_only(rows, 64, 256, "int8"))) == 0
+
+
+def test_of_short_loads_in_a_line_the_first_one_asks() -> None:
+    # 48 weights of 8 bits a step, in three vectors.
+    func = scheduled(weight_only(8, 48 * 20, 2048, "int8", after=True))
+    assert "T.vectorized(48)" in func.script()
+    assert prefetches(func) == 1
+
+
 def test_two_threads() -> None:
     func = scheduled(weight_only(24, 256, 512, "int8"), NATIVE.with_options(num_cores=2))
     assert "T.parallel" in func.script()

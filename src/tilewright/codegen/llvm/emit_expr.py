@@ -130,6 +130,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         self.values: dict[Any, str] = {}
         self.mask: tuple[str, int] | None = None  # operand and lanes
         self.prefetching = 0  # bytes ahead that the innermost loop asks for
+        self.offsets: dict[str, int] = {}  # of addresses there, bytes from one that others share
         self.stack_elements: dict[Var, int] = {}  # of allocas, by their data
         self.streaming = 0  # whether stores go past the caches, see STREAMING_STORES
         self.has_streamed = False

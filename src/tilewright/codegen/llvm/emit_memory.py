@@ -68,7 +68,10 @@ class MemoryEmitter(ExprEmitter):
             number += constant
         if not number:
             return str(pointer)
-        return self.pure(f"getelementptr {element}, ptr {pointer}, i64 {number}", pointer)
+        made = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {number}", pointer)
+        if self.prefetching:
+            self.offsets[made] = number * memory_bytes(buffer.dtype)
+        return made
 
     def _place_of(self, buffer: Buffer, element: str, index: Expr) -> tuple[str, int]:
         """The address of an element but for a constant distance, and that."""
@@ -147,8 +150,12 @@ class MemoryEmitter(ExprEmitter):
         return value
 
     def _prefetch(self, pointer: str, size: int) -> None:
-        """Ask for the cache lines that a vector load of this loop will want some turns later."""
-        if size < CACHE_LINE or self.levels.get(pointer, 0) < len(self.scopes) - 1:
+        """Ask for the cache lines that a vector load of this loop will want some turns later.
+
+        Of several short loads in a line, the first one asks.
+        """
+        again = size < CACHE_LINE and self.offsets.get(pointer, 0) % CACHE_LINE
+        if again or 4 * size < CACHE_LINE or self.levels.get(pointer, 0) < len(self.scopes) - 1:
             return
         for offset in range(0, size, CACHE_LINE):
             text = f"getelementptr i8, ptr {pointer}, i64 {self.prefetching + offset}"

@@ -66,6 +66,7 @@ from tilewright.dlight.cpu.sliding_window import window_of
 from tilewright.ir import Expr, Var, as_int, dtypes, uses_var
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
+from tilewright.tir import PREFETCH_DISTANCE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
@@ -80,6 +81,9 @@ _SHORT = 256
 _ROWS_SHARE, _BLOCK_SHARE = 1 / 4, 1 / 16
 # Columns of a tile that are transposed together, and vectors of a row that are written out.
 _COLUMNS, _VECTORS = 16, 4
+
+# Bytes that panels are fetched ahead where each passes by once.
+_AHEAD = 16384
 
 _NONE: Mapping[int, int] = {}
 # Tile widths that a search is offered, of each axis and way of packing.
@@ -204,6 +208,10 @@ class _Tiling:
             and choose("tiled_reduction.ahead", (streams, not streams))
         ):
             sch.annotate(at, PREFETCH_NEXT, 1)
+        if self._passes_once() and len(reduce) == 1:
+            ahead = choose("tiled_reduction.distance", (_AHEAD, 0))
+            if ahead:
+                sch.annotate(reduce[0], PREFETCH_DISTANCE, ahead)
         # What is cut off is cut off by tests and masks, not by a kernel of its own.
         whole = [fused, *outer[count:written]] if self.phases else [at] if plan.padded else []
         for loop in whole:
@@ -242,11 +250,22 @@ class _Tiling:
     def _streams(self) -> bool:
         """Whether panels come from beyond the nearer caches, and one serves several tiles."""
         plan = self.plan
-        assert plan.packed is not None
+        several = plan.row is not None and plan.row.extent != plan.tile.rows
+        return several and self._comes_from_afar()
+
+    def _passes_once(self) -> bool:
+        """Whether panels come from beyond the nearer caches, and each serves one tile."""
+        plan = self.plan
+        once = plan.row is None or plan.row.extent == plan.tile.rows
+        return once and self._comes_from_afar()
+
+    def _comes_from_afar(self) -> bool:
+        plan = self.plan
+        if plan.packed is None or not plan.constant:
+            return False
         elements = [as_int(extent) or 0 for extent in plan.packed.buffer.shape]
         size = math.prod(elements) * dtypes.bytes_of(plan.packed.buffer.dtype)
-        stays = plan.constant and 2 * size > self.target.l2_bytes
-        return stays and plan.row is not None and plan.row.extent != plan.tile.rows
+        return 2 * size > self.target.l2_bytes
 
     def _tile(self, axes: Sequence[Axis]) -> tuple[list[LoopRV], LoopRV, list[LoopRV]]:
         """Split and reorder; return the loops over tiles, that over columns, the reduction's."""
