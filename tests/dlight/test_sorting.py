@@ -106,6 +106,36 @@ def test_rows_of_several_blocks(length: int) -> None:
     check_topk(awkward(RNG, (1, length), "float32"), -1, 1, True)
 
 
+TWO = NATIVE.with_options(num_cores=2)
+
+
+def are_shared(mod: IRModule) -> bool:
+    """Whether threads share rows, and not one row after another."""
+    inner = [item for item in collect(mod["main"].body, Block) if item.name == "sort_block"]
+    return bool(inner) and any(item.kind == "parallel" for item in collect(mod["main"].body, For))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.parametrize("length", [131_072, 200_003])
+def test_threads_share_a_long_row(length: int, dtype: str) -> None:
+    x = RNG.integers(99, size=length)
+    assert are_shared(check_topk(x.reshape(1, length).astype(dtype), -1, 1, True, TWO))
+
+
+@pytest.mark.parametrize("length", [131_073, 300_000])
+def test_threads_share_a_long_row_without_places(length: int) -> None:
+    x = awkward(RNG, (length,), "float64")
+    made = np.full(x.shape, 7, "float64")
+    mod = scheduled(function(x.shape, "float64", topi.sort), TWO)
+    assert are_shared(mod)
+    driver.compile(mod, TWO)["main"](x, made)
+    np.testing.assert_array_equal(made, np.sort(x))
+
+
+def test_enough_rows_are_not_shared() -> None:
+    assert not are_shared(scheduled(function((2, 131_072), "float32", topi.sort), TWO))
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_every_axis(axis: int) -> None:
     check_topk(awkward(RNG, (20, 3, 33), "float32"), 3, axis, False)

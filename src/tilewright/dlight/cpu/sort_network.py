@@ -12,6 +12,9 @@ touch nothing else are left out, and any number of tiles will do.
 Two steps in memory are done at once, by fours of vectors. What is longer than a cache holds goes by
 blocks: each is sorted, and what a merge does at distances below a block is done block by block.
 
+With ``is_shared`` threads share the blocks, and the vectors that are compared between blocks. Each
+has registers of its own then.
+
 What happens in registers is most of the program, so there is one of it: sorting and merging are
 turns of the same loops, and what only some of them do stands under conditions.
 """
@@ -19,6 +22,7 @@ turns of the same loops, and what only some of them do stands under conditions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tilewright.arith import simplify
@@ -37,8 +41,10 @@ from tilewright.ir import (
     maximum,
     minimum,
     select,
+    substitute,
 )
 from tilewright.tir import (
+    PARALLEL,
     SERIAL,
     UNROLLED,
     Buffer,
@@ -48,10 +54,11 @@ from tilewright.tir import (
     IfThenElse,
     LetStmt,
     Stmt,
+    building,
     decl_buffer,
     seq,
 )
-from tilewright.tir.building import lanes_from
+from tilewright.tir.building import Axis, lanes_from
 from tilewright.tir.stmt import AUTO_STEP
 from tilewright.tir.transform.loop_partition import KEEP_WHOLE
 
@@ -95,38 +102,74 @@ class SortNetwork:
     ``tile`` is a power of two and a multiple of ``lanes``, ``block`` a power of two of tiles.
     """
 
-    def __init__(self, keys: Buffer, lanes: int, tile: int, block: int = _BLOCK) -> None:
+    def __init__(
+        self,
+        keys: Buffer,
+        lanes: int,
+        tile: int,
+        block: int = _BLOCK,
+        *,
+        is_shared: bool = False,
+    ) -> None:
         assert tile % lanes == 0 and not tile & (tile - 1), "tiles are whole squares of lanes"
         assert block % tile == 0 and not block & (block - 1), "blocks are whole tiles"
         self.keys, self.lanes, self.tile, self.block = keys, lanes, tile, block
         self.registers = decl_buffer((tile, lanes), keys.dtype, "registers", scope="local")
+        self.is_shared = is_shared
+
+    @property
+    def alloc(self) -> list[Buffer]:
+        """What must be allocated around the network."""
+        return [] if self.is_shared else [self.registers]
 
     def build(self, vectors: ExprLike) -> Stmt:
-        """Sort in ascending order; the registers must be allocated around this."""
+        """Sort in ascending order; ``alloc`` must be allocated around this."""
         count = simplify(as_expr(vectors))
         most = as_int(self.keys.shape[0])
-        if most is not None and most <= self.block * self.lanes:
+        if not self.is_shared and most is not None and most <= self.block * self.lanes:
             return self._sort(Span(const(0), count))
         span = Span(const(0), count)
 
         def turn(t: Expr) -> Stmt:
             def merge(half: Expr) -> Stmt:
-                return seq(self._mirrors(half, span), self._halves(t - 1, half, span))
+                return seq(
+                    self._mirrors(half, span, self._kind),
+                    self._halves(t - 1, half, span, self._kind),
+                )
 
             merged = let("half", call("shift_left", const(self.block), t - 1), merge)
-            blocks = self._blocks(count, lambda part: self._sort(part, t == 0))
-            return seq(IfThenElse(t > 0, merged), blocks)
+            return seq(IfThenElse(t > 0, merged), self._blocks(count, t, turns))
 
-        return kept_loop("turn", _levels(count, self.block) + 1, turn)
+        turns = simplify(_levels(count, self.block) + 1)
+        return kept_loop("turn", turns, turn)
 
     # ---- in memory ----
 
-    def _blocks(self, count: Expr, body: Callable[[Span], Stmt]) -> Stmt:
-        def block(b: Expr) -> Stmt:
-            start = b * self.block
-            return let("size", minimum(self.block, count - start), lambda n: body(Span(start, n)))
+    def _blocks(self, count: Expr, turn: Var, turns: Expr) -> Stmt:
+        """Sort each block in the first turn, and merge it in the others."""
 
-        return loop("block", ceildiv(count, const(self.block)), block)
+        def block(turn: Expr, b: Expr) -> Stmt:
+            start = b * self.block
+
+            def sort(size: Expr) -> Stmt:
+                return self._sort(Span(start, size), turn == 0)
+
+            return let("size", minimum(self.block, count - start), sort)
+
+        extent = ceildiv(count, const(self.block))
+        if not self.is_shared:
+            return loop("block", extent, lambda b: block(turn, b))
+        axes = [Axis("turn", turns), Axis("b", extent, PARALLEL)]
+        made = building.block("sort_block", axes, block, [self.registers])
+        # The loop over turns is there already.
+        assert isinstance(made, For)
+        body: Stmt = substitute(made.body, {made.loop_var: turn})
+        return body
+
+    @property
+    def _kind(self) -> str:
+        """Of loops over vectors of all blocks."""
+        return PARALLEL if self.is_shared else SERIAL
 
     def _sort(self, span: Span, fresh: Expr = TRUE) -> Stmt:
         """Sort what fits a cache; unless ``fresh``, it is one bitonic sequence of a whole block."""
@@ -156,7 +199,7 @@ class SortNetwork:
 
         return loop("tile", span.vectors // self.tile, tile)
 
-    def _mirrors(self, half: Expr, span: Span) -> Stmt:
+    def _mirrors(self, half: Expr, span: Span, kind: str = SERIAL) -> Stmt:
         """Compare runs of ``half`` vectors with the mirror images of their neighbours."""
 
         def pair(p: Expr) -> Stmt:
@@ -167,13 +210,13 @@ class SortNetwork:
                     low, high = stop - half * 2 + skipped + i, stop - 1 - skipped - i
                     return self._exchange(span.start + low, span.start + high, self._reversed)
 
-                return loop("i", maximum(half - skipped, 0), exchange)
+                return loop("i", maximum(half - skipped, 0), exchange, kind)
 
             return let("stop", (p + 1) * (half * 2), pairs)
 
         return loop("pair", ceildiv(span.vectors, half * 2), pair)
 
-    def _halves(self, steps: Expr, half: Expr, span: Span) -> Stmt:
+    def _halves(self, steps: Expr, half: Expr, span: Span, kind: str = SERIAL) -> Stmt:
         """So many steps, at half of ``half`` vectors and so on; two at a time."""
         odd = simplify(steps % 2)
 
@@ -184,18 +227,20 @@ class SortNetwork:
                 lambda s: let(
                     "distance",
                     call("shift_right", start, s * 2 + 2),
-                    lambda d: self._quarter(d, span),
+                    lambda d: self._quarter(d, span, kind),
                 ),
             )
 
         def single(_: Expr) -> Stmt:
             return let(
-                "distance", call("shift_right", half, const(1)), lambda d: self._halve(d, span)
+                "distance",
+                call("shift_right", half, const(1)),
+                lambda d: self._halve(d, span, kind),
             )
 
         return seq(loop("odd", odd, single), let("start", call("shift_right", half, odd), pairs))
 
-    def _halve(self, distance: Expr, span: Span, first: ExprLike = 0) -> Stmt:
+    def _halve(self, distance: Expr, span: Span, kind: str, first: ExprLike = 0) -> Stmt:
         """Compare vectors at a distance; from group ``first`` of two distances on."""
 
         def group(g: Expr) -> Stmt:
@@ -206,23 +251,24 @@ class SortNetwork:
                 low = span.start + start + i
                 return self._exchange(low, low + distance)
 
-            return loop("i", extent, exchange)
+            return loop("i", extent, exchange, kind)
 
         return loop("group", ceildiv(span.vectors, distance * 2) - first, group)
 
-    def _quarter(self, distance: Expr, span: Span) -> Stmt:
+    def _quarter(self, distance: Expr, span: Span, kind: str) -> Stmt:
         """Compare at twice a distance, then at it."""
 
         def whole(groups: Expr) -> Stmt:
             def group(g: Expr) -> Stmt:
                 start = span.start + g * (distance * 4)
-                return loop("i", distance, lambda i: self._exchange_four(start + i, distance))
+                four = partial(self._exchange_four, distance=distance)
+                return loop("i", distance, lambda i: four(start + i), kind)
 
             return seq(
                 loop("group", groups, group),
                 # What is left is no whole group.
-                self._halve(distance * 2, span, groups),
-                self._halve(distance, span, groups * 2),
+                self._halve(distance * 2, span, kind, groups),
+                self._halve(distance, span, kind, groups * 2),
             )
 
         return let("groups", span.vectors // (distance * 4), whole)

@@ -28,7 +28,16 @@ from tilewright.ir import (
     maximum,
     minimum,
 )
-from tilewright.tir import VECTORIZED, Buffer, IfThenElse, Stmt, decl_buffer, seq
+from tilewright.tir import (
+    PARALLEL,
+    SERIAL,
+    VECTORIZED,
+    Buffer,
+    IfThenElse,
+    Stmt,
+    decl_buffer,
+    seq,
+)
 from tilewright.tir.building import Axis, block, lanes_from, load, store
 from tilewright.topi.sort import MergeSort, SortOptions
 
@@ -77,7 +86,7 @@ class Sorting:
         return [Axis(f"i{number}", extent) for number, extent in enumerate(self.rows)]
 
 
-def by_vectors(count: Expr, lanes: int, body: Callable[[Expr], Stmt]) -> Stmt:
+def by_vectors(count: Expr, lanes: int, body: Callable[[Expr], Stmt], kind: str = SERIAL) -> Stmt:
     """``body(i)`` for each ``i`` below ``count``: vectors of them, and what remains one by one."""
     whole = simplify(count // lanes)
     rest = simplify(count - whole * lanes)
@@ -85,13 +94,15 @@ def by_vectors(count: Expr, lanes: int, body: Callable[[Expr], Stmt]) -> Stmt:
     def vector(v: Expr) -> Stmt:
         return loop("lane", lanes, lambda lane: body(v * lanes + lane), VECTORIZED)
 
-    stmts = [loop("v", whole, vector)]
+    stmts = [loop("v", whole, vector, kind)]
     if as_int(rest) != 0:
         stmts.append(loop("e", rest, lambda e: body(whole * lanes + e)))
     return seq(*stmts)
 
 
-def give_packed(sorting: Sorting, packed: Buffer, row: Sequence[Expr], lanes: int) -> Stmt:
+def give_packed(
+    sorting: Sorting, packed: Buffer, row: Sequence[Expr], lanes: int, kind: str = SERIAL
+) -> Stmt:
     """Store results from keys and places."""
     coder = sorting.coder(exact=False)
     # Keys don't tell zeros apart, and may be less than elements by some number.
@@ -112,21 +123,25 @@ def give_packed(sorting: Sorting, packed: Buffer, row: Sequence[Expr], lanes: in
 
     stmts = []
     if sorting.indices is not None:
-        stmts.append(by_vectors(sorting.count, lanes, index))
+        stmts.append(by_vectors(sorting.count, lanes, index, kind))
     if sorting.values is not None:
         if apart:
-            stmts.append(loop("i", sorting.count, value))
+            stmts.append(loop("i", sorting.count, value, kind))
         else:
-            stmts.append(by_vectors(sorting.count, lanes, value))
+            stmts.append(by_vectors(sorting.count, lanes, value, kind))
     return seq(*stmts)
 
 
 @dataclass(frozen=True)
 class SortTiles:
-    """Sizes: bits of a vector, vectors that are sorted in registers together."""
+    """Sizes: bits of a vector, vectors that are sorted in registers together.
+
+    With ``is_shared`` threads share each row, otherwise they may share the rows.
+    """
 
     vector_bits: int
     tile: int
+    is_shared: bool = False
 
     def fault(self, sorting: Sorting) -> str | None:
         """Say what is wrong with the sizes, if anything is."""
@@ -162,7 +177,8 @@ class SortRows:
             ceildiv(sorting.extent, const(tiles.tile * self.lanes)) * tiles.tile
         )
         self.keys = decl_buffer((self.vectors * self.lanes,), f"int{self.bits}", "keys")
-        self.network = SortNetwork(self.keys, self.lanes, tiles.tile)
+        self.network = SortNetwork(self.keys, self.lanes, tiles.tile, is_shared=tiles.is_shared)
+        self.kind = PARALLEL if tiles.is_shared else SERIAL
         # Places beside 64-bit keys: the least and the greatest key, in the first lane at last.
         self.narrows = self.packed and self.coder.bits == 64
         self.least, self.most = (
@@ -173,7 +189,7 @@ class SortRows:
 
     def build(self) -> Stmt:
         """Make the whole computation: one block over the rows."""
-        alloc = [self.keys, self.network.registers]
+        alloc = [self.keys, *self.network.alloc]
         if self.narrows:
             alloc += [self.least, self.most, *self.otherwise.alloc]
         return block("sort_rows", self.sorting.axes(), self._row, alloc)
@@ -237,7 +253,8 @@ class SortRows:
                 key = pack(key, i)
             return store(self.keys, key, i)
 
-        stmts = [by_vectors(sorting.extent, lanes, encode), self.network.build(self.vectors)]
+        encoded = by_vectors(sorting.extent, lanes, encode, self.kind)
+        stmts = [encoded, self.network.build(self.vectors)]
         known = as_int(sorting.extent)
         if known is None or known % (tile * lanes):
             stmts.insert(0, by_vectors(const(tile * lanes), lanes, pad))
@@ -245,7 +262,7 @@ class SortRows:
 
     def _give(self, row: Sequence[Var]) -> Stmt:
         if self.packed:
-            return give_packed(self.sorting, self.keys, row, self.lanes)
+            return give_packed(self.sorting, self.keys, row, self.lanes, self.kind)
         values = self.sorting.values
         assert values is not None
 
@@ -253,4 +270,4 @@ class SortRows:
             value = self.coder.decode(load(self.keys, i))
             return store(values, value, *self.sorting.place(row, i))
 
-        return by_vectors(self.sorting.count, self.lanes, decode)
+        return by_vectors(self.sorting.count, self.lanes, decode, self.kind)

@@ -35,6 +35,8 @@ ROWS, TOP_K = "sort_rows", "top_k"
 # Rows that are worth more than sorting them, and how many elements are few.
 _LONG_ROW, _MOST_WANTED = 512, 4096
 _GROUPS_PER_ELEMENT = 2
+# Elements of a row that threads share, if there are fewer rows than threads.
+_SHARED_ROW = 1 << 17
 _SEGMENT = 4096
 # An extent that isn't known counts as that much.
 _UNKNOWN = 64
@@ -56,7 +58,8 @@ class SortRule(ScheduleRule):
         loops = sch.get_loops(name)
         if loops:
             fused = sch.fuse(*loops)
-            if target.num_cores > 1 and _work(sorting) >= PARALLEL_WORK:
+            shares_rows = chosen is None or not chosen[1].get("is_shared")
+            if shares_rows and target.num_cores > 1 and _work(sorting) >= PARALLEL_WORK:
                 sch.parallel(fused)
         return sch
 
@@ -117,13 +120,15 @@ def choose(sorting: Sorting, target: Target) -> tuple[str, dict[str, Any]] | Non
 
 
 def sort_tiles(sorting: Sorting, target: Target) -> SortTiles:
-    """Tiles of half the registers; smaller ones for short rows."""
+    """Tiles of half the registers; smaller ones for short rows. Threads share a few long rows."""
     lanes = target.vector_bits // key_bits(sorting)
     tile = max(lanes, target.vector_registers // 2)
     extent = as_int(sorting.extent)
     while extent is not None and tile > lanes and tile // 2 * lanes >= extent:
         tile //= 2
-    return SortTiles(target.vector_bits, tile)
+    rows = [as_int(n) for n in sorting.rows]
+    few = None not in rows and math.prod(n or 0 for n in rows) < target.num_cores
+    return SortTiles(target.vector_bits, tile, few and extent is not None and extent >= _SHARED_ROW)
 
 
 def top_k_tiles(sorting: Sorting, target: Target) -> TopKTiles | None:

@@ -103,7 +103,7 @@ class TopK:
     def build(self) -> Stmt:
         """Make the whole computation: one block over the rows."""
         alloc = [
-            self.accumulators, self.found, self.network.registers, self.nearest, self.length,
+            self.accumulators, self.found, *self.network.alloc, self.nearest, self.length,
             self.bound,
         ]  # fmt: skip
         return block("top_k", self.sorting.axes(), self._row, alloc)
