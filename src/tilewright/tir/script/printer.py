@@ -66,23 +66,8 @@ def _write_function(
     or allocations inside must be spelled out. Both are rare and only seen while printing.
     """
     saved = p.save()
-    params: list[str] = []
-    inline: list[Var] = []
-    later: list[tuple[str, Buffer]] = []
     p.context["blocks"] = False
-    for var in node.params:
-        buffer = node.buffer_map.get(var)
-        if buffer is None:
-            params.append(f"{p.define(var)}: T.{var.dtype}")
-        elif not explicit_handles and _is_static(p, buffer):
-            arguments = buffer_arguments(p, buffer)
-            params.append(f"{define_buffer(p, buffer)}: T.Buffer({arguments})")
-            inline.append(var)
-        else:
-            base = var.name if var.name != buffer.name else f"{var.name}_handle"
-            handle = p.define(var, base)
-            params.append(f"{handle}: T.handle")
-            later.append((handle, buffer))
+    params, inline, later = _parameters(p, node, explicit_handles)
     pad, p.pad = p.pad, ""
     with p.captured() as matches:
         for handle, buffer in later:
@@ -102,9 +87,40 @@ def _write_function(
     if redo:
         p.restore(saved)
         return True
-    options = []
-    if not (has_root or explicit_root) and blocks:
-        options.append("root=False")
+    _write_signature(p, node, params, rootless=bool(blocks) and not (has_root or explicit_root))
+    inner = pad + "    "
+    p.lines.extend(lines[:body_start])
+    p.lines.extend(inner + text for text in (*p.prelude, *matches, *p.late_prelude))
+    p.lines.extend(lines[body_start:])
+    return False
+
+
+def _parameters(
+    p: Printer, node: PrimFunc, explicit_handles: bool
+) -> tuple[list[str], list[Var], list[tuple[str, Buffer]]]:
+    """Return parameters as text, those that stand for their buffers, and handles with buffers."""
+    params: list[str] = []
+    inline: list[Var] = []
+    later: list[tuple[str, Buffer]] = []
+    for var in node.params:
+        buffer = node.buffer_map.get(var)
+        if buffer is None:
+            params.append(f"{p.define(var)}: T.{var.dtype}")
+        elif not explicit_handles and _is_static(p, buffer):
+            arguments = buffer_arguments(p, buffer)
+            params.append(f"{define_buffer(p, buffer)}: T.Buffer({arguments})")
+            inline.append(var)
+        else:
+            base = var.name if var.name != buffer.name else f"{var.name}_handle"
+            handle = p.define(var, base)
+            params.append(f"{handle}: T.handle")
+            later.append((handle, buffer))
+    return params, inline, later
+
+
+def _write_signature(p: Printer, node: PrimFunc, params: list[str], *, rootless: bool) -> None:
+    """Write the decorator and the line that begins with ``def``."""
+    options = ["root=False"] if rootless else []
     name = "main" if p.option_name is None else p.option_name
     safe = Printer().fresh(name)
     if safe != name:
@@ -112,11 +128,6 @@ def _write_function(
     p.line(f"@T.prim_func({', '.join(options)})" if options else "@T.prim_func")
     returns = "" if node.ret_dtype == "void" else f" -> T.{node.ret_dtype}"
     p.signature(f"def {safe}", params, f"{returns}:")
-    inner = pad + "    "
-    p.lines.extend(lines[:body_start])
-    p.lines.extend(inner + text for text in (*p.prelude, *matches, *p.late_prelude))
-    p.lines.extend(lines[body_start:])
-    return False
 
 
 def _write_body(p: Printer, node: PrimFunc, explicit_root: bool) -> bool:
