@@ -31,7 +31,7 @@ from tilewright.meta_schedule.runner import (
     RunnerInput,
     RunnerResult,
 )
-from tilewright.meta_schedule.runner.worker import _CHUNK, _difference
+from tilewright.meta_schedule.runner.worker import _CHUNK, _difference, _fresh, _Task
 from tilewright.runtime import Module
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
@@ -265,6 +265,20 @@ def test_closing_leaves_no_process(reference: Reference, right: Module) -> None:
     runner.close()
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.parametrize("size", [5, 64, 300_000])
+def test_candidates_are_timed_on_aligned_memory(size: int) -> None:
+    """NumPy's large arrays begin 16 bytes into a page, where vectors cross lines of the cache."""
+    func = double(size)
+    task = _Task(Reference("double", driver.compile(func, TARGET), arg_infos(func)))
+    moved = _fresh(task.timing)
+    for item in (*task.timing, *moved):
+        assert item.numpy().ctypes.data % 64 == 0
+    for item, other, argument in zip(task.timing, moved, task.arguments):
+        assert item.numpy().ctypes.data != other.numpy().ctypes.data
+        np.testing.assert_array_equal(item.numpy(), argument)
+        np.testing.assert_array_equal(other.numpy(), argument)
 
 
 def test_a_timeout_must_be_positive() -> None:

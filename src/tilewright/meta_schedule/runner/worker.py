@@ -23,7 +23,7 @@ from tilewright.ir import dtypes
 from tilewright.meta_schedule.arg_info import TensorInfo, random_arguments
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.base import EvaluatorConfig, Reference, RunnerResult
-from tilewright.runtime import Module, Tensor, from_numpy, measure, numpy_dtype, set_num_threads
+from tilewright.runtime import Module, Tensor, empty, measure, set_num_threads, tensor
 from tilewright.support.quiet import Watch
 
 LENGTH = struct.Struct("<q")
@@ -80,10 +80,10 @@ class _Task:
         _entry(reference.module)(*expected)
         self.expected = {index: np.array(expected[index]) for index in self.written}
         self.scratch = {index: np.empty_like(expected[index]) for index in self.written}
-        # Candidates are timed on aligned memory that they may overwrite.
+        # Candidates are timed on memory that they may overwrite, aligned as it is in graphs. That
+        # of NumPy's arrays is not: vectors cross the lines of caches there, and no store streams.
         self.timing = [
-            from_numpy(np.array(arg)) if isinstance(arg, np.ndarray) else arg
-            for arg in self.arguments
+            tensor(arg) if isinstance(arg, np.ndarray) else arg for arg in self.arguments
         ]
 
     def fresh_arguments(self) -> list[Any]:
@@ -95,9 +95,10 @@ class _Task:
         """Let a candidate bring operands into its layout; what only fills up is zero."""
         made = {}
         for operand in packed:
-            result = np.zeros(operand.info.shape, numpy_dtype(operand.info.dtype))
+            result = empty(operand.info.shape, operand.info.dtype)
+            result.numpy()[...] = 0
             module[operand.packer](self.arguments[operand.position], result)
-            made[operand.position] = from_numpy(result)
+            made[operand.position] = result
         return made
 
     def disagreement(
@@ -309,8 +310,8 @@ def race(
 
 
 def _fresh(arguments: Sequence[Any]) -> list[Any]:
-    """Copy arrays to other memory."""
-    return [from_numpy(np.array(x.numpy())) if isinstance(x, Tensor) else x for x in arguments]
+    """Copy tensors to other memory."""
+    return [tensor(x) if isinstance(x, Tensor) else x for x in arguments]
 
 
 def _fresh_packed(packed: dict[int, Any] | None) -> dict[int, Any]:
