@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Expr, Mutator, is_const, pre_order
+from tilewright.ir import is_const, pre_order
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import NO_OP, Block, BlockRealize, BufferStore, For, is_no_op, seq
-from tilewright.tir.transform.base import StmtMutator
-from tilewright.tir.transform.base import FunctionTransform, statements
+from tilewright.tir.stmt import NO_OP, Block, BlockRealize, BufferStore, For, is_no_op
+from tilewright.tir.transform.base import FunctionTransform, StmtMutator, statements
 from tilewright.tir.transform.lower_init_block import InitLowering
 
 
