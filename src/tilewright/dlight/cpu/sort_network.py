@@ -145,7 +145,7 @@ class SortNetwork:
 
     # ---- in memory ----
 
-    def _blocks(self, count: Expr, turn: Var, turns: Expr) -> Stmt:
+    def _blocks(self, count: Expr, turn: Expr, turns: Expr) -> Stmt:
         """Sort each block in the first turn, and merge it in the others."""
 
         def block(turn: Expr, b: Expr) -> Stmt:
