@@ -396,6 +396,27 @@ CASES = [
     ),
     Refuse(
         "compute_inline",
+        "read only elements that the block makes",
+        script(
+            """
+@T.prim_func
+def main(A: T.Buffer((4,)), D: T.Buffer((8,))):
+    B = T.alloc_buffer((8,))
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = A[vi]
+    for i in range(8):
+        with T.block("D"):
+            vi = T.axis.spatial(8, i)
+            D[vi] = B[vi]
+"""
+        ),
+        lambda s: s.compute_inline("B"),
+        "block 'D' may read elements of B that block 'B' doesn't make, along axis 0",
+    ),
+    Refuse(
+        "compute_inline",
         "consists of one store",
         script(
             """

@@ -69,7 +69,7 @@ def guards_domain(state: ScheduleState, realize: BlockRealize) -> bool:
     return True
 
 
-def _covers_buffer(realize: BlockRealize, buffer: Buffer) -> bool:
+def covers_buffer(realize: BlockRealize, buffer: Buffer) -> bool:
     """Whether the whole domain of a block writes its whole buffer, one element per instance."""
     domains = {item.var: item.dom for item in realize.block.iter_vars}
     for region in realize.block.writes:
@@ -230,7 +230,7 @@ def _makes_all(
 ) -> bool:
     """Whether ``source`` writes all elements of ``buffer`` that are in the regions ``used``."""
     if not trivially_true(source.predicate) and not (
-        guards_domain(state, source) and _covers_buffer(source, buffer)
+        guards_domain(state, source) and covers_buffer(source, buffer)
     ):
         return False
     regions = [region for region in source.block.writes if region.buffer is buffer]

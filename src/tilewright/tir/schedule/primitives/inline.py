@@ -44,6 +44,7 @@ from tilewright.tir import (
 )
 from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.index_map import solve_indices
+from tilewright.tir.schedule.footprint import covers_buffer
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._domain import (
@@ -82,6 +83,7 @@ def compute_inline(sch: Any, block: BlockRV) -> None:
           depend on no loop
         - the block consists of one store of a scalar, whose value has no effects
         - the indices of the store can be solved for the axes of the block
+        - others read only elements that the block makes
         - nobody uses the block's output as a vector, through its pointer, or in a tensorized block
         - the block is inside another block, in which it is not the only statement
     Before:
@@ -118,6 +120,7 @@ def compute_inline(sch: Any, block: BlockRV) -> None:
             realize,
             remedy="inline before transform_layout, or keep the block",
         )
+    _check_all_made(scope, realize, store)
     value = substitute(store.value, solved)
     rest = state.rebuilt(scope.block.body, {removal_root(state, realize): NO_OP})
     inliner = _Inliner(state, realize, store.buffer, parameters, value)
@@ -490,13 +493,8 @@ def _check_reached(
     for index, target in zip(access, source.indices):
         wanted = regions.relax_expr(index, const(1), {}, wanted_axes)
         made = regions.relax_expr(target, const(1), {}, made_axes)
-        if wanted is not None and made is not None:
-            wanted_end = poly_add(wanted.min, wanted.extent)
-            made_end = poly_add(made.min, made.extent)
-            if regions.surely_at_least(wanted.min, made.min) and regions.surely_at_least(
-                made_end, wanted_end
-            ):
-                continue
+        if _within(regions, wanted, made):
+            continue
         raise scope.state.error(
             f"`{index!r}` may be outside of what block {producer.block.name!r} makes: some "
             f"instances of block {consumer.block.name!r} would not run",
@@ -504,6 +502,42 @@ def _check_reached(
             producer,
             remedy="compute_inline the producer instead",
         )
+
+
+def _check_all_made(scope: Scope, producer: BlockRealize, store: BufferStore) -> None:
+    """Refuse if others may read elements that the block doesn't make.
+
+    Copied to nowhere they do no harm; computed in place they might read what isn't there.
+    """
+    if covers_buffer(producer, store.buffer):
+        return
+    regions = Regions(scope.state, scope.func_name, ())
+    regions.add_block_axes(scope.block)
+    made_axes = regions.inner_vars({item.var: item.dom for item in producer.block.iter_vars})
+    for reader in scope.readers(store.buffer):
+        read_axes = regions.inner_vars({item.var: item.dom for item in reader.block.iter_vars})
+        for region in reader.block.reads:
+            if region.buffer is not store.buffer:
+                continue
+            for axis, (part, target) in enumerate(zip(region.region, store.indices)):
+                wanted = regions.relax_expr(part.min, part.extent, {}, read_axes)
+                made = regions.relax_expr(target, const(1), {}, made_axes)
+                if not _within(regions, wanted, made):
+                    raise scope.state.error(
+                        f"block {reader.block.name!r} may read elements of {store.buffer.name} "
+                        f"that block {producer.block.name!r} doesn't make, along axis {axis}",
+                        reader,
+                        producer,
+                        remedy="keep the block",
+                    )
+
+
+def _within(regions: Regions, inner: Any, outer: Any) -> bool:
+    """Whether one range surely lies inside another; ranges may be unknown (``None``)."""
+    if inner is None or outer is None:
+        return False
+    ends = poly_add(outer.min, outer.extent), poly_add(inner.min, inner.extent)
+    return regions.surely_at_least(inner.min, outer.min) and regions.surely_at_least(*ends)
 
 
 def _one_access(
