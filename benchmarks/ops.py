@@ -83,6 +83,7 @@ def measure(
             threads,
             options.rounds,
             options.burst,
+            options.patience,
         )
     compiled = [results[way] for way in _COMPILED if way in results]
     peers = {name: item for name, item in results.items() if name in PEERS}
@@ -211,6 +212,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="a few operators")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--burst", type=float, default=0.05, help="seconds per turn")
+    parser.add_argument(
+        "--patience", type=float, default=1.0, help="seconds a turn waits for undisturbed cores"
+    )
     parser.add_argument("--json", action="store_true")
     return parser
 

@@ -137,11 +137,16 @@ class Measured:
 
 
 def race(
-    subjects: Mapping[str, Mapping[str, Any]], threads: int, rounds: int = 7, burst: float = 0.05
+    subjects: Mapping[str, Mapping[str, Any]],
+    threads: int,
+    rounds: int = 7,
+    burst: float = 0.05,
+    patience: float = 1.0,
 ) -> dict[str, Measured]:
     """Make each subject ready in a fresh process, then let them run in turn.
 
-    A turn takes about ``burst`` seconds; each subject has one every round.
+    A turn takes about ``burst`` seconds, and up to ``patience`` seconds more while the cores are
+    disturbed; each subject has one every round.
     """
     with contextlib.ExitStack() as stack:
         running: dict[str, Subject] = {}
@@ -160,7 +165,9 @@ def race(
                 if not result.runs or (result.rounds and result.rounds[-1] > _ONCE):
                     continue
                 _wait_until_idle(running.values())
-                answer = running[name].ask({"run": burst, "fastest_tick": fastest_tick})
+                answer = running[name].ask(
+                    {"run": burst, "patience": patience, "fastest_tick": fastest_tick}
+                )
                 result.error = answer.get("error")
                 if result.error is None:
                     result.rounds.append(answer["seconds"])

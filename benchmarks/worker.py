@@ -1,8 +1,8 @@
 """One subject in a process of its own: ``python -m benchmarks.worker``, one JSON line per request.
 
 ``{"prepare": {...}}`` makes a subject ready and answers with what that showed. ``{"run": seconds,
-"fastest_tick": seconds}`` calls it for about so long while the cores are quiet (``support.quiet``),
-after calls that don't count, and answers with the seconds per call.
+"patience": seconds, "fastest_tick": seconds}`` calls it for about so long while the cores are quiet
+(``support.quiet``), after calls that don't count, and answers with the seconds per call.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ Call = Callable[[], Any]
 #: Share of a turn's time that goes into calls which aren't timed, before those that are.
 _WARM_UP = 0.2
 
-#: Seconds of calls between two looks at whether the cores are disturbed, and how long a turn waits
-#: beyond its own time for them to be quiet.
-_STRETCH, _PATIENCE = 0.004, 1.0
+#: Seconds of calls between two looks at whether the cores are disturbed.
+_STRETCH = 0.004
 
 
 def _difference(found: Any, expected: Any) -> float:
@@ -134,8 +133,10 @@ def _prepare_model(way: str, name: str, threads: int, work_dir: str) -> tuple[Ca
     }
 
 
-def run_for(call: Call, seconds: float, fastest: float) -> dict[str, float]:
-    """Call until undisturbed calls (``support.quiet``) add up to about so long, or patience ends.
+def run_for(call: Call, seconds: float, patience: float, fastest: float) -> dict[str, float]:
+    """Call until undisturbed calls (``support.quiet``) add up to about so long.
+
+    If they don't within ``patience`` seconds more, it ends all the same.
 
     Calls before that aren't timed: they fill the caches, wake the subject's threads, and tell how
     many calls make a stretch. ``fastest`` is the shortest tick known. Returns the median over
@@ -145,7 +146,7 @@ def run_for(call: Call, seconds: float, fastest: float) -> dict[str, float]:
     each = _warmed(call, seconds * _WARM_UP)
     count = max(1, int(min(seconds, _STRETCH) / max(each, 1e-7)))
     stretches: list[tuple[float, float]] = []
-    quiet_seconds, end = 0.0, time.perf_counter() + seconds + _PATIENCE
+    quiet_seconds, end = 0.0, time.perf_counter() + seconds + patience
     watch = Watch()
     before, watch.fastest = watch.tick(), min(fastest, watch.fastest)
     while not stretches or (quiet_seconds < seconds and time.perf_counter() < end):
@@ -193,7 +194,9 @@ def main() -> None:
                 call()
             else:
                 assert call is not None
-                answer = {**run_for(call, request["run"], request["fastest_tick"])}
+                answer = {
+                    **run_for(call, request["run"], request["patience"], request["fastest_tick"])
+                }
         except Unavailable as reason:
             answer = {"unavailable": str(reason)}
         except Exception as error:  # told to the parent, which shows it in the table
