@@ -11,6 +11,7 @@ from conformance_cases import (
     Refuse,
     chain,
     matmul,
+    reads_neighbours,
     script,
     symbolic_chain,
     symbolic_matmul,
@@ -242,6 +243,13 @@ CASES = [
         with_init,
         lambda s: s.blockize([s.get_block("B"), s.get_block("C")]),
         "the reduction of block 'B' goes on over loops outside",
+    ),
+    Refuse(
+        "blockize",
+        "none uses elements of another",
+        reads_neighbours,
+        lambda s: s.blockize(s.get_loops("C")[0]),
+        "block 'C' may not be initialised together: it reads elements of 'B'",
     ),
     Refuse(
         "blockize",

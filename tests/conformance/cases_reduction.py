@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from conformance_cases import Accept, Example, Program, Refuse, matmul, script, symbolic_matmul
+from conformance_cases import (
+    Accept,
+    Example,
+    Program,
+    Refuse,
+    matmul,
+    reads_neighbours,
+    script,
+    symbolic_matmul,
+)
 
 from tilewright import te
 from tilewright.tir import REDUCERS, PrimFunc, register_reducer
@@ -39,21 +48,6 @@ def symbolic_argmax() -> PrimFunc:
     axis = te.reduce_axis((0, n), "k")
     made = te.compute((4,), lambda i: te.argmax((index[i, axis], a[i, axis]), axis=axis), name="C")
     return te.create_prim_func([index, a, *made])
-
-
-#: Sums that begin with the neighbour to the right, and use the one after it.
-reads_neighbours = script(
-    """
-@T.prim_func
-def main(A: T.Buffer((3, 2), "int32"), B: T.Buffer((5,), "int32")):
-    for i, k in T.grid(3, 2):
-        with T.block("C"):
-            vi, vk = T.axis.remap("SR", [i, k])
-            with T.init():
-                B[vi] = B[vi + 1]
-            B[vi] = B[vi] + A[vi, vk] * B[vi + 2]
-"""
-)
 
 
 def with_epilogue(op: str = "add", reduce: str = "sum", dtype: str = "int32") -> PrimFunc:

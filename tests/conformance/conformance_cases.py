@@ -108,3 +108,18 @@ def symbolic_matmul() -> PrimFunc:
     axis = te.reduce_axis((0, 8), "k")
     c = te.compute((n, 6), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="C")
     return te.create_prim_func([a, b, c])
+
+
+#: Sums that begin with the neighbour to the right, and use the one after it.
+reads_neighbours = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((3, 2), "int32"), B: T.Buffer((5,), "int32")):
+    for i, k in T.grid(3, 2):
+        with T.block("C"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi] = B[vi + 1]
+            B[vi] = B[vi] + A[vi, vk] * B[vi + 2]
+"""
+)

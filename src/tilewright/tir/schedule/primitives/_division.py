@@ -41,6 +41,7 @@ from tilewright.tir import (
 )
 from tilewright.tir.analysis.regions import relax, same_box, union_box
 from tilewright.tir.schedule.footprint import fills_box
+from tilewright.tir.schedule.primitives._kinds import check_initialised_together
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -286,6 +287,8 @@ class Division:
             for loop in self.nest
             if any(uses_var(value, {loop.loop_var}) for _, value in spatial)
         ]
+        if loops:
+            check_initialised_together(self.sch.state, self.realize)
         loop_vars: dict[Any, Any] = {loop.loop_var: Var(loop.loop_var.name) for loop in loops}
         fresh: dict[Any, Any] = {
             item.var: Var(item.var.name, item.var.dtype) for item, _ in spatial

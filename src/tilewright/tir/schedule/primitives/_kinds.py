@@ -10,8 +10,10 @@ from tilewright.arith import simplify
 from tilewright.ir import Var, as_int, expr_equal, free_vars, pre_order, substitute
 from tilewright.tir import SPATIAL, BlockRealize, Buffer
 from tilewright.tir.analysis import COMPLETE, REDUCTION, block_facts, is_injective_binding
+from tilewright.tir.analysis.block_kind import OPAQUE
 from tilewright.tir.schedule.footprint import loop_ranges
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers
+from tilewright.tir.schedule.state import ScheduleState
 
 
 def check_only_writer(scope: Scope, realize: BlockRealize, buffer: Buffer) -> None:
@@ -151,4 +153,19 @@ def check_not_by_pointer(scope: Scope, realize: BlockRealize, buffer: Buffer) ->
     if any(item is buffer.data for item in pre_order(realize.block)):
         raise scope.state.error(
             f"block {realize.block.name!r} uses {buffer.name} through its pointer", realize
+        )
+
+
+def check_initialised_together(state: ScheduleState, realize: BlockRealize) -> None:
+    """Refuse unless instances of a block with ``init`` may all be initialised before any updates.
+
+    Those that use elements of each other may not.
+    """
+    facts = block_facts(realize.block)
+    if facts.kind == OPAQUE:
+        raise state.error(
+            f"the instances of block {realize.block.name!r} may not be initialised together: "
+            f"{facts.reason}",
+            realize,
+            remedy="choose the outermost loop of the reduction alone",
         )

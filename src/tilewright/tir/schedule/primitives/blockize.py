@@ -73,6 +73,7 @@ def blockize(
         - conditions on loops inside only keep bindings inside their domains
         - a reduction is alone, or all its loops are inside
         - the init of a single reduction does not leave loops that are bound to threads
+        - where that init is for several instances, none uses elements of another
         - all loops inside a reduction are used by its bindings
         - what is a reduction axis of one block is no spatial axis of another
         - of several blocks, those that run outside of an axis's domain are kept in it by conditions

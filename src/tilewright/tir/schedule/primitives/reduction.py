@@ -41,11 +41,11 @@ from tilewright.tir import (
     renew_definitions,
     seq,
 )
-from tilewright.tir.analysis import block_access_regions, block_facts
-from tilewright.tir.analysis.block_kind import OPAQUE
+from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_only_blocks, covers
+from tilewright.tir.schedule.primitives._kinds import check_initialised_together
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import loads_of, regions_buffers
 from tilewright.tir.schedule.state import ScheduleState, child_blocks
@@ -155,15 +155,8 @@ def _check_init_may_move(
                 outer,
                 remedy="choose that loop, or reorder it inwards first",
             )
-    facts = block_facts(realize.block)
-    if facts.kind == OPAQUE and any(item.loop_var not in reducing for item in inner):
-        raise state.error(
-            f"the instances of block {realize.block.name!r} may not be initialised together: "
-            f"{facts.reason}",
-            realize,
-            target,
-            remedy="choose the outermost loop of the reduction alone",
-        )
+    if any(item.loop_var not in reducing for item in inner):
+        check_initialised_together(state, realize)
 
 
 def _init_nest(
