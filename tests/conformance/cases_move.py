@@ -307,6 +307,32 @@ CASES = [
     ),
     Refuse(
         "reverse_compute_at",
+        "in one iteration of the loops around",
+        script(
+            """
+@T.prim_func
+def main(A: T.Buffer((2,)), E: T.Buffer((3,)), D: T.Buffer((2, 3))):
+    L = T.alloc_buffer((2,))
+    B = T.alloc_buffer((3,))
+    for i in range(2):
+        with T.block("L"):
+            vi = T.axis.spatial(2, i)
+            L[vi] = A[vi]
+        for j in range(3):
+            with T.block("B"):
+                vj = T.axis.spatial(3, j)
+                B[vj] = E[vj]
+        for j in range(3):
+            with T.block("D"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = L[vi] + B[vj]
+"""
+        ),
+        lambda s: s.reverse_compute_at("D", s.get_loops("B")[1]),
+        "would run all of its axis vi in each iteration, but block 'L' makes L one iteration",
+    ),
+    Refuse(
+        "reverse_compute_at",
         "nobody reads what the block writes",
         early,
         _reverse("C", "B"),

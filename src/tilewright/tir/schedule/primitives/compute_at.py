@@ -182,7 +182,8 @@ def reverse_compute_at(
           of its axes depend on no loop
         - the loop is in the scope of the block, and not around the block already
         - a producer of the block is under the loop
-        - all else that the block reads is made before the loop
+        - all else that the block reads is made before the loop, for all that the block would run
+          in one iteration of the loops around
         - nobody reads what the block writes before that is written
         - one iteration of the loop completes what the producers make in it: their reductions are
           inside, they run under no branch, and change nothing later
@@ -250,6 +251,7 @@ def reverse_compute_at(
                 touched = regions.touched(region, env, inner)
                 provided[region.buffer] = regions.unite(provided.get(region.buffer), touched)
     spans = axes_of_inputs(place, realize, provided)
+    _check_others_made(place, realize, producers, spans)
     _check_all_run(place, realize, spans)
     _check_no_race(place, realize, spans)
     nest = new_nest(regions, realize, spans, preserve_unit_loops, strict=True)
@@ -312,6 +314,37 @@ def _check_ready(place: Place, realize: BlockRealize, producers: Sequence[BlockR
                     realize,
                     reader,
                 )
+
+
+def _check_others_made(
+    place: Place,
+    realize: BlockRealize,
+    producers: Sequence[BlockRealize],
+    spans: dict[Var, Span | None],
+) -> None:
+    """Refuse if the block would run more than now in each iteration of a loop that others share.
+
+    Inputs that are not under ``place.loop`` may make only what one such iteration needs now.
+    """
+    scope = place.scope
+    around = [place.loop, *place.state.loops_above(place.loop)]
+    for buffer in regions_buffers(realize.block.reads):
+        for writer in scope.writers(buffer):
+            if writer is realize or writer in producers:
+                continue
+            shared = {
+                x.loop_var for x in scope.loops(writer) if x in around and as_int(x.extent) != 1
+            }
+            for item, value in zip(realize.block.iter_vars, realize.iter_values):
+                if spans.get(item.var) is None and uses_var(value, shared):
+                    raise place.state.error(
+                        f"block {realize.block.name!r} would run all of its axis "
+                        f"{item.var.name} in each iteration, but block {writer.block.name!r} "
+                        f"makes {buffer.name} one iteration after the other",
+                        realize,
+                        writer,
+                        remedy="choose a loop that all producers are under",
+                    )
 
 
 def _check_finished(place: Place, producer: BlockRealize) -> None:
