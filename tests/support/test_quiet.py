@@ -13,6 +13,15 @@ def test_a_tick_looks_at_every_core_and_leaves_the_thread_where_it_may_run() -> 
     assert os.sched_getaffinity(0) == before
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores can't be chosen here")
+def test_a_tick_ends_on_the_core_where_it_began() -> None:
+    cores = os.sched_getaffinity(0)
+    for core in sorted(cores):
+        os.sched_setaffinity(0, {core})
+        assert quiet._core() == core
+    os.sched_setaffinity(0, cores)
+
+
 def test_twice_the_fastest_tick_is_a_disturbance() -> None:
     assert quiet.is_quiet(1.1e-4, 1e-4)
     assert not quiet.is_quiet(1.9e-4, 1e-4)

@@ -25,6 +25,9 @@ _CORES = 8
 #: What Linux counts for a thread: nanoseconds on a core, nanoseconds of waiting for one, turns.
 _WAITED = Path("/proc/thread-self/schedstat")
 
+#: A thread's state, and which field behind its name is the core.
+_STATE, _CORE_FIELD = Path("/proc/thread-self/stat"), 36
+
 #: Share of the time that a thread may wait for a core.
 _WAITING = 0.02
 
@@ -35,16 +38,19 @@ _SLACK = 1.3
 def tick() -> float:
     """Return the loop's seconds on the slowest of the cores that this thread may use.
 
-    Of more than eight cores, eight that lie apart are looked at.
+    Of more than eight cores, eight that lie apart are looked at. The thread ends on the core where
+    it was: threads of a pool sit on the others.
     """
     if not hasattr(os, "sched_getaffinity"):
         return _loop()
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) == 1:
         return _loop()
+    own = _core()
     try:
         return max(_loop_on(core) for core in cores[:: -(-len(cores) // _CORES)])
     finally:
+        os.sched_setaffinity(0, {own} if own in cores else cores)
         os.sched_setaffinity(0, cores)
 
 
@@ -83,6 +89,14 @@ class Watch:
     def quiet(self) -> bool:
         """Whether nobody disturbed this thread."""
         return is_quiet(self.tick(), self.fastest)
+
+
+def _core() -> int:
+    """Return the core that this thread runs on; -1 where the system doesn't tell."""
+    try:
+        return int(_STATE.read_text().rpartition(")")[2].split()[_CORE_FIELD])
+    except OSError:
+        return -1
 
 
 def _loop_on(core: int) -> float:
