@@ -27,7 +27,8 @@ worker t to CPU ``cpus[t % count]``, those to come as well; with ``count`` 0 wor
 caller may. It returns 0, or -1 if the system refused. The thread that launches is never bound: it
 is thread 0, for which ``cpus[0]`` is left free.
 
-Workers that aren't bound stay off the CPU of the thread that wakes them, if there are CPUs enough.
+Workers that aren't bound stay off the CPU of the thread that launches, if there are CPUs enough:
+each launch looks where it runs, since that thread may have moved to where a worker spins.
 Without that, the kernel of a virtual machine, to which an idle CPU may look like one that is taken
 away, wakes them on the waker's own CPU and leaves them there for some milliseconds.
 

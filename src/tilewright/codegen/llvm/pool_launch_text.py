@@ -110,9 +110,9 @@ publish:
   store atomic i64 %word, ptr @tw.job seq_cst, align 8
   %sl = load atomic i32, ptr @tw.sleepers seq_cst, align 4
   %asleep = icmp ne i32 %sl, 0
+  call void @tw.keep_apart(i64 %T)
   br i1 %asleep, label %rouse, label %own
 rouse:
-  call void @tw.keep_apart(i64 %T)
   call void @tw.wake(ptr @tw.job)
   br label %own
 own:
