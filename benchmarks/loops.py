@@ -178,33 +178,29 @@ def reading(target: Target, stride: int) -> Module:
 
 def copying(target: Target, stride: int, streaming: bool) -> Module:
     """Return a loop that copies four vectors a step, past the caches if ``streaming``."""
-    kind, size = f"<{target.vector_bits // 64} x i64>", target.vector_bits // 8
-    mark = ", !nontemporal !0" if streaming else ""
-    body = []
-    for c in range(4):
-        body += [
-            f"  %o{c} = add i64 %n, {c * size}",
-            f"  %p{c} = getelementptr i8, ptr %x, i64 %o{c}",
-            f"  %v{c} = load {kind}, ptr %p{c}, align {size}",
-            f"  %q{c} = getelementptr i8, ptr %y, i64 %o{c}",
-            f"  store {kind} %v{c}, ptr %q{c}, align {size}{mark}",
-        ]
-    return _build(
-        target, before="", body="\n".join(body), step=str(4 * size), stride=str(stride),
-        declarations="!0 = !{i32 1}" if streaming else "",
-    )  # fmt: skip
+    return _storing(target, stride, streaming, copies=True)
 
 
 def filling(target: Target, stride: int, streaming: bool) -> Module:
     """Return a loop that writes four vectors a step, past the caches if ``streaming``."""
+    return _storing(target, stride, streaming, copies=False)
+
+
+def _storing(target: Target, stride: int, streaming: bool, copies: bool) -> Module:
     kind, size = f"<{target.vector_bits // 64} x i64>", target.vector_bits // 8
     mark = ", !nontemporal !0" if streaming else ""
     body = []
     for c in range(4):
+        body.append(f"  %o{c} = add i64 %n, {c * size}")
+        if copies:
+            body += [
+                f"  %p{c} = getelementptr i8, ptr %x, i64 %o{c}",
+                f"  %v{c} = load {kind}, ptr %p{c}, align {size}",
+            ]
+        value = f"%v{c}" if copies else "zeroinitializer"
         body += [
-            f"  %o{c} = add i64 %n, {c * size}",
             f"  %q{c} = getelementptr i8, ptr %y, i64 %o{c}",
-            f"  store {kind} zeroinitializer, ptr %q{c}, align {size}{mark}",
+            f"  store {kind} {value}, ptr %q{c}, align {size}{mark}",
         ]
     return _build(
         target, before="", body="\n".join(body), step=str(4 * size), stride=str(stride),
