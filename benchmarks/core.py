@@ -76,7 +76,7 @@ def _best(run: Callable[..., Any], *args: Any, count: int) -> float:
     """
     end, times = time.perf_counter() + _PATIENCE, []
     while count:
-        _WATCH.tick()
+        _WATCH.begin()
         start = time.process_time()
         run(*args)
         times.append(time.process_time() - start)

@@ -71,10 +71,17 @@ def is_quiet(seconds: float, fastest: float) -> bool:
 
 
 class Watch:
-    """Tells whether what was done since it was last asked may count; knows the fastest tick."""
+    """Tells whether what was done since it began, or was last asked, may count.
+
+    ``fastest`` is the shortest tick so far.
+    """
 
     def __init__(self) -> None:
         self.fastest = float("inf")
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was before."""
         self._since, self._waited = time.perf_counter(), waited()
 
     def tick(self) -> float:
@@ -83,7 +90,7 @@ class Watch:
         delayed = waiting - self._waited > _WAITING * (now - self._since)
         seconds = tick()
         self.fastest = min(self.fastest, seconds)
-        self._since, self._waited = time.perf_counter(), waited()
+        self.begin()
         return float("inf") if delayed else seconds
 
     def quiet(self) -> bool:

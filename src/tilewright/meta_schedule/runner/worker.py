@@ -215,6 +215,7 @@ def _time(
     end = time.perf_counter() + 1e-3 * config.patience_ms
     if best is not None:
         limit = config.race_factor * best
+        _WATCH.begin()
         fastest = _fastest_call(function, arguments, limit)
         while fastest > limit and not _WATCH.quiet() and time.perf_counter() < end:
             fastest = min(fastest, _fastest_call(function, arguments, limit))
@@ -223,6 +224,7 @@ def _time(
     found: tuple[float, ...] = ()
     attempts = 1 + config.retries
     while attempts:
+        _WATCH.begin()
         result = measure(
             function,
             arguments,
@@ -293,6 +295,7 @@ def race(
         for number in alive if turn % 2 == 0 else reversed(alive):
             burst = config.min_repeat_ms * _BURST_SHARE
             while True:
+                _WATCH.begin()
                 found = _burst(functions[number], sittings[-1][number], burst)
                 if _WATCH.quiet() or patience <= 0.0:
                     break
