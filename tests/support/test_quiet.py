@@ -30,6 +30,15 @@ def test_twice_the_fastest_tick_is_a_disturbance() -> None:
 def test_a_watch_judges_by_the_fastest_tick_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([2e-4, 1e-4, 2e-4, 1.1e-4])
     monkeypatch.setattr(quiet, "tick", lambda: next(ticks))
+    monkeypatch.setattr(quiet, "waited", lambda: 0.0)
     watch = quiet.Watch()
     assert [watch.quiet() for _ in range(4)] == [True, True, False, True]
     assert watch.fastest == 1e-4
+
+
+def test_who_waited_for_a_core_was_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = iter([0.0, 100.0, 100.0])
+    monkeypatch.setattr(quiet, "waited", lambda: next(waiting))
+    monkeypatch.setattr(quiet, "tick", lambda: 1e-4)
+    watch = quiet.Watch()
+    assert not watch.quiet()
