@@ -130,7 +130,7 @@ def convolution_of(
         return NotApplicable("the result has no axis of blocks")
     batch, filters, *rows, column, lane = spatial
     row = rows[0] if rows else None
-    weights = [load for load in loads if _uses(load, lane)]
+    weights = [load for load in loads if uses_var(load, {lane.var})]
     if len(weights) != 1 or any(axis.extent is None for axis in (*spatial[1:], *steps)):
         return NotApplicable("no operand is a vector of filters, or sizes are symbolic")
     weight = weights[0]
@@ -141,10 +141,10 @@ def convolution_of(
         return NotApplicable("operands are narrower than their sums")
     fits = (
         shared > 0
-        and not any(_uses(weight, axis) for axis in (batch, *rows, column))
+        and not any(uses_var(weight, {axis.var}) for axis in (batch, *rows, column))
         and stride_of(weight.indices, weight.buffer, lane.var) == 1
-        and (filters.extent == 1 or _uses(weight, filters))
-        and (column.extent == 1 or _uses(data, column))
+        and (filters.extent == 1 or uses_var(weight, {filters.var}))
+        and (column.extent == 1 or uses_var(data, {column.var}))
     )
     lanes = target.vector_lanes(bits)
     if not fits or lane.extent is None or lane.extent % (lanes // 2):
@@ -154,7 +154,7 @@ def convolution_of(
 
 def _filters_sharing(data: BufferLoad, filters: Axis) -> int:
     """How many neighbouring blocks of filters read the same input: all, those of a group, or 0."""
-    if not _uses(data, filters):
+    if not uses_var(data, {filters.var}):
         return filters.extent or 0
     found = [item for index in data.indices for item in pre_order(index)]
     quotients = [item for item in found if isinstance(item, FloorDiv) and item.a is filters.var]
@@ -162,10 +162,6 @@ def _filters_sharing(data: BufferLoad, filters: Axis) -> int:
     if len(sizes) != 1 or sum(item is filters.var for item in found) != len(quotients):
         return 0
     return sizes.pop() or 0
-
-
-def _uses(load: BufferLoad, axis: Axis) -> bool:
-    return any(uses_var(index, {axis.var}) for index in load.indices)
 
 
 def has_axes(indices: Sequence[Expr], items: Sequence[IterVar]) -> bool:
@@ -312,7 +308,7 @@ def _bytes_of(load: BufferLoad) -> int:
 def _image_bytes(conv: _Convolution) -> float:
     """Bytes of the lines of one image that are read: strides may step over some."""
     images = as_int(conv.data.buffer.shape[0]) or 1
-    read = _bytes_of(conv.data) / (images if _uses(conv.data, conv.batch) else 1)
+    read = _bytes_of(conv.data) / (images if uses_var(conv.data, {conv.batch.var}) else 1)
     for axis in (conv.row, conv.column):
         if axis is not None:
             window, stride = _window(conv, axis)

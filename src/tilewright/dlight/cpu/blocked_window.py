@@ -91,19 +91,17 @@ def _window_of(sch: Schedule, main: BlockRV, target: Target) -> _Window | NotApp
     if any(axis.extent is None for axis in (*spatial[1:], *steps)):
         return NotApplicable("sizes are symbolic")
     batch, channel, row, column, lane = spatial
-    moving = [load for load in loads if _uses(load, column)]
+    moving = [load for load in loads if uses_var(load, {column.var})]
     lanes = target.vector_lanes(dtypes.bits_of(stores[0].buffer.dtype))
     if len(moving) != 1 or (lane.extent or 0) % (lanes // 2) or work_of(steps) > _LARGEST_WINDOW:
         return NotApplicable("no small window moves along columns of blocks")
     side_by_side = all(stride_of(load.indices, load.buffer, lane.var) == 1 for load in loads)
     filters = [load for load in loads if load is not moving[0]]
-    if not side_by_side or any(_uses(load, axis) for load in filters for axis in (batch, row)):
+    if not side_by_side or any(
+        uses_var(load, {axis.var}) for load in filters for axis in (batch, row)
+    ):
         return NotApplicable("channels of a block are not reduced by themselves")
     return _Window(moving[0], batch, channel, row, column, lane, steps)
-
-
-def _uses(load: BufferLoad, axis: Axis) -> bool:
-    return any(uses_var(index, {axis.var}) for index in load.indices)
 
 
 def _schedule(

@@ -300,6 +300,14 @@ def parallelize(sch: Schedule, loops: Sequence[LoopRV], target: Target, work: in
     return fused
 
 
+def vectorize_tile(sch: Schedule, loops: Sequence[LoopRV]) -> None:
+    """Vectorise the last loop of a tile and unroll the others, so that it lies in registers."""
+    if loops:
+        sch.vectorize(loops[-1])
+    for loop in loops[:-1]:
+        sch.unroll(loop)
+
+
 def vector_extent(extent: int | None, lanes: int, limit: int) -> int | None:
     """Choose how many neighbouring elements one step computes.
 

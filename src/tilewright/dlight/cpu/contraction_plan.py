@@ -117,14 +117,13 @@ def _plans_along(
     row_step: int,
 ) -> list[Plan]:
     """The ways to tile with vectors along an axis: operand as it is, packed, packed and padded."""
-    moving = [load for load in loads if any(uses_var(i, {vector.var}) for i in load.indices)]
+    moving = [load for load in loads if uses_var(load, {vector.var})]
     if not moving or len(moving) == len(loads):
         return []
     rows = [
         axis
         for axis in spatial
-        if axis is not vector
-        and not any(uses_var(i, {axis.var}) for load in moving for i in load.indices)
+        if axis is not vector and not any(uses_var(load, {axis.var}) for load in moving)
     ]
     moving = [load for load in moving if not _is_kept(load, vector, reduce)] or moving
     if contiguous:
@@ -239,7 +238,7 @@ def _is_kept(load: BufferLoad, vector: Axis, reduce: Sequence[Axis]) -> bool:
     """Whether an operand is a vector that stays the same throughout the reduction, as scales do."""
     steps = {axis.var for axis in reduce}
     side_by_side = stride_of(load.indices, load.buffer, vector.var) == 1
-    return side_by_side and not any(uses_var(index, steps) for index in load.indices)
+    return side_by_side and not uses_var(load, steps)
 
 
 def _is_gathered(

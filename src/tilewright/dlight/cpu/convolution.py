@@ -22,6 +22,7 @@ from tilewright.dlight.cpu.blocks import (
     parallelize,
     sole_reduction,
     stores_of,
+    vectorize_tile,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.ir import Add, Expr, Var, as_int, dtypes
@@ -29,7 +30,7 @@ from tilewright.target import Target
 from tilewright.tir import Block
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.schedule.handles import BlockRV
 
 # Vectors of a tile along the pixels: with more, fewer filters fit the registers.
 _VECTORS = 2
@@ -167,16 +168,9 @@ def _schedule(
     sch.reorder(batch, pixel_outer, row_outer, *reduce, row, pixel)
     sch.reverse_compute_at(epilogue, row_outer)
     init = sch.decompose_reduction(main, reduce[0])
-    _in_registers(sch, [row, pixel])
+    vectorize_tile(sch, [row, pixel])
     for rv in (init, epilogue):
-        _in_registers(sch, sch.get_loops(rv)[3:])
+        vectorize_tile(sch, sch.get_loops(rv)[3:])
     images = as_int(sch.get(batch).extent) or 1
     shared = batch if images >= target.num_cores else pixel_outer
     parallelize(sch, [shared], target, PARALLEL_WORK)
-
-
-def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:
-    """Vectorise the last loop of a tile and unroll the others."""
-    sch.vectorize(loops[-1])
-    for loop in loops[:-1]:
-        sch.unroll(loop)

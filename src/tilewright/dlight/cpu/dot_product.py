@@ -34,6 +34,7 @@ from tilewright.dlight.cpu.blocks import (
     size_of,
     stores_of,
     stride_of,
+    vectorize_tile,
     work_of,
 )
 from tilewright.dlight.cpu.convolution import is_pointwise
@@ -58,7 +59,6 @@ from tilewright.dlight.cpu.signed_dot import (
 from tilewright.dlight.cpu.tiled_reduction import (
     Tile,
     _columns_innermost,
-    _in_registers,
     _lay_columns_last,
     choose_tile,
 )
@@ -347,10 +347,6 @@ def _writing(
     return steps
 
 
-def _uses(load: BufferLoad, axis: Axis) -> bool:
-    return any(uses_var(index, {axis.var}) for index in load.indices)
-
-
 def _plans_along(
     dot: DotProduct,
     reduce: Axis,
@@ -363,7 +359,7 @@ def _plans_along(
     target: Target,
 ) -> list[Plan]:
     """The best tile along an axis; all that are worth trying if a search asks."""
-    if vector.is_reduce or vector.extent in (None, 1) or _uses(word, vector):
+    if vector.is_reduce or vector.extent in (None, 1) or uses_var(word, {vector.var}):
         return []
     if dimension_of(panel, vector) is None or any(as_int(e) is None for e in panel.buffer.shape):
         return []
@@ -372,7 +368,10 @@ def _plans_along(
     rows = [
         axis
         for axis in axes
-        if not axis.is_reduce and axis.extent != 1 and _uses(word, axis) and not _uses(panel, axis)
+        if not axis.is_reduce
+        and axis.extent != 1
+        and uses_var(word, {axis.var})
+        and not uses_var(panel, {axis.var})
     ]
     if contiguous:
         row = max(rows, key=lambda axis: axis.extent or 64, default=None)
@@ -464,7 +463,7 @@ def _schedule_sums(sch: Schedule, sums: BlockRV, axes: Sequence[Axis], plan: Pla
     own = axes_of(sch, sums)
     dot = dot_product_of("uint8", "int8", "int32", "global")
     assert own is not None and dot is not None
-    kept = [axis.var for axis in axes if not axis.is_reduce and _uses(plan.panel, axis)]
+    kept = [axis.var for axis in axes if not axis.is_reduce and uses_var(plan.panel, {axis.var})]
     steps = [axis.var for axis in axes if axis.is_reduce]
     spatial = [axis.loop for axis in own if not axis.is_reduce]
     reduce = [axis.loop for axis in own if axis.is_reduce]
@@ -534,11 +533,11 @@ def _schedule_tile(
     if ahead and len(steps) == 1:
         sch.annotate(deep, PREFETCH_DISTANCE, ahead)
     depth = len(outer)
-    _in_registers(sch, sch.get_loops(update)[depth + len(steps) :])
-    _in_registers(sch, sch.get_loops(init)[depth:])
+    vectorize_tile(sch, sch.get_loops(update)[depth + len(steps) :])
+    vectorize_tile(sch, sch.get_loops(init)[depth:])
     if copy is not None:
-        _in_registers(sch, sch.get_loops(copy)[depth:])
-    _in_registers(sch, sch.get_loops(epilogue)[written:])
+        vectorize_tile(sch, sch.get_loops(copy)[depth:])
+    vectorize_tile(sch, sch.get_loops(epilogue)[written:])
     # A fused loop would hide that pixels of several rows of an image lie side by side.
     outer = outer[: written - 1] if _mixes_rows(sch.get(epilogue)) else outer[:written]
     parallelize(sch, outer, target, 2 * work_of(axes))

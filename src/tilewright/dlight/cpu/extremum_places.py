@@ -26,7 +26,7 @@ from tilewright.dlight.cpu.blocks import (
     parallelize,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.dlight.cpu.nests import block_of, nest_of
+from tilewright.dlight.cpu.nests import block_of, nest_of, nests_of
 from tilewright.dlight.cpu.reduction import schedule_reduction
 from tilewright.dlight.cpu.sort_network import let, loop
 from tilewright.ir import (
@@ -61,7 +61,6 @@ from tilewright.tir import (
     IterVar,
     LetStmt,
     PrimFunc,
-    SeqStmt,
     Stmt,
     decl_buffer,
     fresh_name,
@@ -228,7 +227,7 @@ def choose_tiles(search: Search, target: Target) -> ExtremumTiles | None:
 
 def read_search(func: PrimFunc) -> Search | str:
     """Read the search that a function begins with; or say why there is none."""
-    nests = _nests(func)
+    nests = nests_of(func)
     if len(nests) < 2:
         return "the function has fewer than two stages"
     value, place = block_of(nests[0]), block_of(nests[1])
@@ -251,11 +250,6 @@ def read_search(func: PrimFunc) -> Search | str:
             if _is_search(made):
                 return made
     return "the first blocks are not an extremum and its place"
-
-
-def _nests(func: PrimFunc) -> list[Stmt]:
-    body = func.root.body
-    return list(body.stmts) if isinstance(body, SeqStmt) else [body]
 
 
 def _is_search(search: Search) -> bool:
@@ -298,7 +292,7 @@ def extremum_lanes(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
     if (fault := tiles.fault()) is not None:
         return fault
     made = _Lanes(func, search, tiles)
-    body = seq(made.first_pass(), *made.joins(), *_nests(func)[2:])
+    body = seq(made.first_pass(), *made.joins(), *nests_of(func)[2:])
     buffers = (*func.root.alloc_buffers, made.values, made.places)
     return func.root.replace(body=body, alloc_buffers=buffers)
 

@@ -24,13 +24,13 @@ from tilewright.dlight.cpu.blocks import (
     parallelize,
     stores_of,
     stride_of,
+    vectorize_tile,
     work_of,
 )
 from tilewright.dlight.cpu.dot_packing import constants_of
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.reduction import schedule_reduction
 from tilewright.dlight.cpu.register_tile import Tile, rank_tiles
-from tilewright.dlight.cpu.tiled_reduction import _in_registers
 from tilewright.ir import Expr, Var, dtypes, uses_var
 from tilewright.target import Target
 from tilewright.tir import PREFETCH_DISTANCE, BufferLoad
@@ -208,7 +208,7 @@ def _schedule_tile(sch: Schedule, consumers: Sequence[BlockRV], plan: Plan, targ
     depth = len(around)
     start = _group_in_registers(sch, inner, depth + 1)
     for rv, skip in ((outer, depth + 1), (init, depth), (epilogue, depth), (start, depth + 1)):
-        _in_registers(sch, sch.get_loops(rv)[skip:])
+        vectorize_tile(sch, sch.get_loops(rv)[skip:])
     parallelize(sch, around, target, 2 * work)
 
 
@@ -224,7 +224,7 @@ def _group_in_registers(sch: Schedule, inner: BlockRV, skip: int) -> BlockRV:
     tile = [axis.loop for axis in axes if not axis.is_reduce]
     sch.reorder(*(axis.loop for axis in members), *tile)
     init: BlockRV = sch.decompose_reduction(inner, members[0].loop)
-    _in_registers(sch, tile)
+    vectorize_tile(sch, tile)
     last = members[-1]
     if len(tile) == 1:
         ahead = choose("grouped.ahead", others_after(_AHEAD, (_AHEAD // 2, 2 * _AHEAD)))

@@ -33,7 +33,7 @@ def join_rows(
     extents = [as_int(extent) for extent in store.buffer.shape[-2:]]
     consumers = sch.get_consumers(main)
     users = [
-        [load for load in loads_of(sch.get(main)) if any(uses_var(i, {v}) for i in load.indices)]
+        [load for load in loads_of(sch.get(main)) if uses_var(load, {v})]
         for v in (row.var, column.var)
     ]
     if (

@@ -31,8 +31,8 @@ from tilewright.dlight.cpu.blocks import (
     parallelize,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.dlight.cpu.int4_problem import Problem, nests_of, read_int4
-from tilewright.dlight.cpu.nests import block_of, over
+from tilewright.dlight.cpu.int4_problem import Problem, read_int4
+from tilewright.dlight.cpu.nests import block_of, nests_of, over
 from tilewright.dlight.cpu.reduction import schedule_reduction
 from tilewright.ir import (
     Broadcast,

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright import te
-from tilewright.dlight.cpu.nests import block_of
+from tilewright.dlight.cpu.nests import block_of, nests_of
 from tilewright.ir import Expr, as_int, structural_equal
 from tilewright.support.errors import VerifyError
-from tilewright.tir import Buffer, PrimFunc, SeqStmt, Stmt, seq
+from tilewright.tir import Buffer, PrimFunc, Stmt, seq
 from tilewright.tir.layout_rewrite import layout_free_positions
 from tilewright.topi.nn.int4 import DENSE_INT4, PER_WORD, dense_int4
 
@@ -111,12 +111,6 @@ def read_int4(func: PrimFunc) -> Problem | str:
         if _is_definition(problem):
             return problem
     return "the stages compute something else"
-
-
-def nests_of(func: PrimFunc) -> list[Stmt]:
-    """The statements of a function, in order."""
-    body = func.root.body
-    return list(body.stmts) if isinstance(body, SeqStmt) else [body]
 
 
 def _annotations(nest: Stmt) -> Mapping[str, Any]:

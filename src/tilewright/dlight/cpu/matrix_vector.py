@@ -26,6 +26,7 @@ from tilewright.dlight.cpu.blocks import (
     sole_reduction,
     stores_of,
     stride_of,
+    vectorize_tile,
     work_of,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
@@ -95,8 +96,7 @@ def _product_of(block: Block, axes: Sequence[Axis]) -> _Product | None:
     rows = [
         axis
         for axis in used
-        if not axis.is_reduce
-        and not any(uses_var(i, {axis.var}) for load in vectors for i in load.indices)
+        if not axis.is_reduce and not any(uses_var(load, {axis.var}) for load in vectors)
     ]
     reduce = [axis for axis in used if axis.is_reduce]
     if len(rows) != 1 or len(reduce) != 1 or reduce[0].extent is None:
@@ -155,7 +155,7 @@ def _along_rows(
     steps = _sums_in_registers(sch, partial, len(outer) + 1)
     init = sch.decompose_reduction(partial, steps)
     for rv, skip in ((partial, len(outer) + 2), (init, len(outer) + 1)):
-        _in_registers(sch, sch.get_loops(rv)[skip:])
+        vectorize_tile(sch, sch.get_loops(rv)[skip:])
     sch.unroll(row_inner)
     parallelize(sch, [*outer, row_outer], target, work_of(axes))
     return True
@@ -223,10 +223,3 @@ def _share(extent: int | None, lanes: int, target: Target, work: int) -> int | N
 def _first_divisor(extent: int | None, sizes: Sequence[int]) -> int:
     """The first of some sizes that divides an extent; 1 if none does or it isn't known."""
     return next((size for size in sizes if extent is not None and extent % size == 0), 1)
-
-
-def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:
-    """Vectorise the last loop of a tile and unroll the others."""
-    sch.vectorize(loops[-1])
-    for loop in loops[:-1]:
-        sch.unroll(loop)

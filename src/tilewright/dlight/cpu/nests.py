@@ -34,13 +34,18 @@ def replaced_nest(
 
     ``buffers`` are allocated for them. ``None`` if the block's loops aren't by themselves.
     """
-    root = func.root
-    nests = list(root.body.stmts) if isinstance(root.body, SeqStmt) else [root.body]
+    root, nests = func.root, nests_of(func)
     place = next((n for n, nest in enumerate(nests) if block_of(nest) is block), None)
     if place is None:
         return None
     nests[place : place + 1] = write(nests[place])
     return root.replace(body=seq(*nests), alloc_buffers=(*root.alloc_buffers, *buffers))
+
+
+def nests_of(func: PrimFunc) -> list[Stmt]:
+    """The statements of a function, in order."""
+    body = func.root.body
+    return list(body.stmts) if isinstance(body, SeqStmt) else [body]
 
 
 def block_named(func: PrimFunc, name: object) -> Block | None:

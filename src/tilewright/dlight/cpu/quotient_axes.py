@@ -78,7 +78,7 @@ def divisors_of(block: Block, axes: Sequence[Axis]) -> dict[Var, int]:
         for axis in axes
         if not axis.is_reduce
         and axis.extent != 1
-        and len([1 for load in loads if any(uses_var(i, {axis.var}) for i in load.indices)]) > 1
+        and len([1 for load in loads if uses_var(load, {axis.var})]) > 1
     }
     for load in loads:
         for index in load.indices:

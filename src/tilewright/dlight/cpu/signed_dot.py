@@ -145,9 +145,7 @@ class _Parts:
         taken |= {item.name for item in pre_order(func.body) if isinstance(item, Block)}
         total = self.store.buffer
         self.axes = [
-            axis
-            for axis in block.iter_vars
-            if axis.kind == REDUCE or any(uses_var(i, {axis.var}) for i in other.indices)
+            axis for axis in block.iter_vars if axis.kind == REDUCE or uses_var(other, {axis.var})
         ]
         kept = [axis for axis in self.axes if axis.kind != REDUCE]
         self.kept = [axis.var for axis in kept]

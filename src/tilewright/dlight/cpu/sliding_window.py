@@ -119,7 +119,7 @@ def window_of(block: Block, axes: Sequence[Axis]) -> Window | None:
         return None
     data = slides[0]
     others = [load for load in loads if load is not data]
-    if any(uses_var(i, {column.var}) for load in others for i in load.indices):
+    if any(uses_var(load, {column.var}) for load in others):
         return None
     moving = [axis for axis in reduce if any(_moves(data, s, {axis.var}) for s in spatial)]
     if work_of(moving) > _LARGEST_WINDOW:
@@ -128,8 +128,7 @@ def window_of(block: Block, axes: Sequence[Axis]) -> Window | None:
     shared = [
         axis
         for axis in spatial
-        if not any(uses_var(i, {axis.var}) for i in data.indices)
-        and all(any(uses_var(i, {axis.var}) for i in load.indices) for load in others)
+        if not uses_var(data, {axis.var}) and all(uses_var(load, {axis.var}) for load in others)
     ]
     depth = tuple(axis for axis in reduce if axis not in moving)
     return Window(data, column, row, shared[-1] if shared else None, tuple(moving), depth)

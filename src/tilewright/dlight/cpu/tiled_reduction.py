@@ -40,6 +40,7 @@ from tilewright.dlight.cpu.blocks import (
     sole_reduction,
     stores_of,
     stride_of,
+    vectorize_tile,
     work_of,
 )
 from tilewright.dlight.cpu.contraction_plan import (
@@ -189,11 +190,11 @@ class _Tiling:
         sch.reverse_compute_at(epilogue, outer[written - 1])
         init = sch.decompose_reduction(main, reduce[0])
         for rv, skip in ((main, depth + len(reduce)), (init, depth)):
-            _in_registers(sch, sch.get_loops(rv)[skip:])
+            vectorize_tile(sch, sch.get_loops(rv)[skip:])
         if copy is None:
-            _in_registers(sch, sch.get_loops(epilogue)[depth:])
+            vectorize_tile(sch, sch.get_loops(epilogue)[depth:])
         else:
-            _in_registers(sch, sch.get_loops(copy)[depth:])
+            vectorize_tile(sch, sch.get_loops(copy)[depth:])
             _transposed(sch, sch.get_loops(epilogue)[written:], self._lanes())
         fused, count = _run_in_parallel(sch, outer[:written], self.target, self.work)
         place = outer.index(column_outer)
@@ -408,14 +409,6 @@ def _transposed(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> None:
     if columns is not None and columns % _COLUMNS == 0:
         _, column = sch.split(loops[-2], [None, _COLUMNS])
         sch.unroll(column)
-
-
-def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:
-    """Vectorise the last loop of a tile and unroll the others."""
-    if loops:
-        sch.vectorize(loops[-1])
-    for loop in loops[:-1]:
-        sch.unroll(loop)
 
 
 def _lay_columns_last(

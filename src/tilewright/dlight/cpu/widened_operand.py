@@ -123,7 +123,7 @@ def _decode_in_registers(sch: Schedule, main: BlockRV, target: Target) -> bool:
     if vector is None or plans[0].transposed or store.indices[-1] is not vector:
         return False
     loads = [load for load in loads_of(block) if load.buffer in decoded]
-    if not all(any(uses_var(index, {vector}) for index in load.indices) for load in loads):
+    if not all(uses_var(load, {vector}) for load in loads):
         return False  # scalars would be decoded for each vector
     sch.become(attempt)
     return True
@@ -155,7 +155,7 @@ def _constant_scalars(sch: Schedule, rv: BlockRV) -> list[str]:
         if load.buffer in constants
         and load.buffer.dtype in _SMALL
         and last
-        and not any(uses_var(index, last) for index in load.indices)
+        and not uses_var(load, last)
     ]
 
 
@@ -168,11 +168,7 @@ def _narrow_operands(sch: Schedule, rv: BlockRV) -> list[BufferLoad]:
     for load in loads_of(block):
         same = [item for item in loads_of(block) if item.buffer is load.buffer]
         wide = [c for c in casts if c.value is load and c.dtype == _WIDE]
-        around = [
-            axis
-            for axis in axes
-            if not axis.is_reduce and not any(uses_var(i, {axis.var}) for i in load.indices)
-        ]
+        around = [axis for axis in axes if not axis.is_reduce and not uses_var(load, {axis.var})]
         if load.buffer.dtype not in _SMALL or load.buffer in constants or len(same) != 1:
             continue
         if len(wide) == 1 and work_of(around) >= _USES:

@@ -23,6 +23,7 @@ from tilewright.dlight.cpu.blocks import (
     leaf_blocks,
     loads_of,
     parallelize,
+    vectorize_tile,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.ir import Expr, as_int, dtypes, structural_equal
@@ -294,8 +295,8 @@ def _result_transform(sch: Schedule, stages: _Stages, panel: LoopRV, plan: _Plan
     sch.reorder(tile_row, tile_column, vector, row, column, channel)
     sch.compute_at(stages.result_rows, vector, preserve_unit_loops=True)
     sch.set_scope(stages.result_rows, 0, "local")
-    _in_registers(sch, [row, column, channel])
-    _in_registers(sch, sch.get_loops(stages.result_rows)[7:])
+    vectorize_tile(sch, [row, column, channel])
+    vectorize_tile(sch, sch.get_loops(stages.result_rows)[7:])
 
 
 def _result_in_registers(
@@ -309,8 +310,8 @@ def _result_in_registers(
     for rv in (stages.result, stages.result_rows):
         sch.compute_at(rv, block, preserve_unit_loops=True)
         sch.set_scope(rv, 0, "local")
-        _in_registers(sch, sch.get_loops(rv)[6:])
-    _in_registers(sch, [row, column, lane])
+        vectorize_tile(sch, sch.get_loops(rv)[6:])
+    vectorize_tile(sch, [row, column, lane])
 
 
 def _products(sch: Schedule, products: BlockRV, panel: LoopRV, plan: _Plan) -> None:
@@ -325,9 +326,9 @@ def _products(sch: Schedule, products: BlockRV, panel: LoopRV, plan: _Plan) -> N
     copy = sch.cache_write(products, 0, "local")
     sch.reverse_compute_at(copy, outer)
     init = sch.decompose_reduction(products, reduce)
-    _in_registers(sch, [inner, channel])
+    vectorize_tile(sch, [inner, channel])
     for rv in (init, copy):
-        _in_registers(sch, sch.get_loops(rv)[3 + len(around) :])
+        vectorize_tile(sch, sch.get_loops(rv)[3 + len(around) :])
 
 
 def _input_transform(
@@ -339,8 +340,8 @@ def _input_transform(
     sch.reorder(batch, down, across, vector, x, y, channel)
     sch.compute_at(stages.input_rows, vector)
     sch.set_scope(stages.input_rows, 0, "local")
-    _in_registers(sch, [x, y, channel])
-    _in_registers(sch, sch.get_loops(stages.input_rows)[depth + 4 :])
+    vectorize_tile(sch, [x, y, channel])
+    vectorize_tile(sch, sch.get_loops(stages.input_rows)[depth + 4 :])
     if depth:
         return cast(LoopRV, down)
     # Rows of tiles are padded one by one only where channels are in blocks.
@@ -377,10 +378,3 @@ def _pad(sch: Schedule, pad: BlockRV, down: LoopRV, plan: _Plan, target: Target)
 def _in_blocks(pad: Block) -> bool:
     """Whether the input has its channels in blocks."""
     return loads_of(pad)[0].buffer.ndim == 5
-
-
-def _in_registers(sch: Schedule, loops: Sequence[LoopRV]) -> None:
-    """Vectorise the last loop of a tile and unroll the others."""
-    sch.vectorize(loops[-1])
-    for loop in loops[:-1]:
-        sch.unroll(loop)
