@@ -224,6 +224,26 @@ DYNAMIC = ctypes.CFUNCTYPE(
 )
 
 
+def test_a_slow_thread_keeps_no_other_work_waiting(code: Library) -> None:
+    """Pieces behind the one that somebody is busy with are taken over by the others."""
+    runtime.set_num_threads(2)
+    others, seen, waited = threading.Event(), set(), []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    def task(_context: object, begin: int, end: int) -> int:
+        if begin == 0:
+            waited.append((end, others.wait(30)))
+        else:
+            seen.update(range(begin, end))
+            if len(seen) == 15:
+                others.set()
+        return 0
+
+    address = ctypes.cast(task, ctypes.c_void_p).value
+    assert MANY(code.addresses["many"])(address, None, 16, 0, 1) == 0
+    assert waited == [(1, True)]
+
+
 def launch_dynamic(code: Library, task: str, n: int, grain: int, *, threads: int = 0) -> Any:
     """Launch ``task`` over ``n`` in pieces of ``grain``; returns the code and the counts."""
     counts = np.zeros(max(n, 1), np.int32)

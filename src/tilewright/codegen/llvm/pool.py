@@ -4,16 +4,19 @@ A compiled function calls
 
     i32 @tw_parallel_launch(ptr fn, ptr ctx, i64 n, i32 max_threads)
 
-and the pool calls ``i32 fn(ptr ctx, i64 begin, i64 end)`` for T chunks ``[t*n/T, (t+1)*n/T)`` that
-cover ``[0, n)``. T is the least of ``n``, ``max_threads`` (if positive) and the set number of
-threads. The caller works too, and takes over the chunks that no worker has begun: a worker whose
-core is busy elsewhere delays nothing. The first non-zero result of a chunk is returned, after all
-chunks have ended.
+and the pool calls ``i32 fn(ptr ctx, i64 begin, i64 end)`` for pieces that cover ``[0, n)``. T
+threads take part: the least of ``n``, ``max_threads`` (if positive) and the set number of threads.
+Thread t begins with part t, ``[t*n/T, (t+1)*n/T)``, the same in each launch, so what it left in its
+caches is there. A part is cut into at most eight pieces; who is done with his own takes pieces of
+the others'. So a thread whose core is slower (shared with a stranger, or of another kind) gets less
+to do, and one that is busy elsewhere delays nothing. The first non-zero result is returned, after
+all pieces have ended.
 
     i32 @tw_parallel_launch_dynamic(ptr fn, ptr ctx, i64 n, i32 max_threads, i64 grain)
 
 does the same for work that is uneven: each thread takes the next ``grain`` indices when it is done
-with those it has, so ``fn`` is called more often. It is a launch of T chunks that loop.
+with those it has, so ``fn`` is called more often and no thread has a part of its own. It is a
+launch of T pieces that loop.
 
 - A launch from within a task, or while another thread's launch runs, runs ``fn(ctx, 0, n)`` on the
   calling thread. Nothing ever waits for the pool to become free.
@@ -58,6 +61,9 @@ POOL_SYMBOLS = (
 #: Most threads that one launch uses: the width of the thread count in the launch word.
 MAX_THREADS = 512
 
+#: Most pieces of a part: the more, the less a slower core delays, and the more calls.
+MAX_PIECES = 8
+
 #: CPUs that an affinity mask has room for.
 MAX_CPUS = 8192
 
@@ -69,18 +75,20 @@ _ARCHITECTURES = {
 
 # How the parts talk to each other:
 #
-# - `word` = launch number << 10 | T. A worker t sees the number change; it takes part if t < T.
-# - `claims[t]` = number of the last launch whose chunk t has been claimed. Whoever moves it up to
-#   the present launch runs the chunk. A chunk counts in `pending` until it has ended, and `launch`
-#   does not return before that, so a worker that holds a claim may read the job; one that comes
-#   late finds the claim taken and touches nothing.
+# - `word` = launch number << 14 | P << 10 | T: T parts of P pieces each. A worker t sees the number
+#   change; it takes part if t < T.
+# - `claims[t]` = number of the last launch of whose part t a piece has been claimed << 4 | how many
+#   have been. Whoever moves it on runs that piece. A piece counts in `pending` until it has ended,
+#   and `launch` does not return before that, so a worker that holds a claim may read the job; one
+#   that comes late finds nothing left to claim and touches nothing. It knows P from the word that
+#   it saw, not from the job, which may be the next one's by then.
 # - `tids` and `places` are Dekker-style too: a worker announces its id and looks for its place,
 #   who sets places looks for ids afterwards.
 # - `sleepers` and `waiting` are Dekker-style: sleeper: announce, check again, sleep. Waker: change
 #   the word, look for announcements. All of these are sequentially consistent.
 _STATE = r"""
-%job = type { i64, ptr, ptr, i64, i64 }     ; word, fn, ctx, n, T: one cache line
-%line = type { i64, [7 x i64] }             ; one claim per cache line
+%job = type { i64, ptr, ptr, i64 }          ; word, fn, ctx, n: one cache line
+%line = type { i64, [7 x i64] }             ; the claims of one part per cache line
 %dynamic = type { %line, ptr, ptr, i64, i64 }  ; next index, fn, ctx, n, grain
 
 @tw.job = internal global %job zeroinitializer, align 128
@@ -154,6 +162,7 @@ def pool_ll(triple: str | None = None) -> str:
         "GETTID": gettid,
         "TIDS_BYTES": 4 * MAX_THREADS,
         "MAXT": MAX_THREADS,
+        "PIECES": MAX_PIECES,
         "CPUS": MAX_CPUS,
     }
     for name, value in numbers.items():

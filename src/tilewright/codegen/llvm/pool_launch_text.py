@@ -1,4 +1,4 @@
-"""LLVM IR text of the pool's launches: publishing a job, claiming its chunks, waiting for the end.
+"""LLVM IR text of the pool's launches: publishing a job, claiming its pieces, waiting for the end.
 
 A part of what :mod:`pool` puts together; the words in capitals are filled in there.
 """
@@ -6,43 +6,68 @@ A part of what :mod:`pool` puts together; the words in capitals are filled in th
 from __future__ import annotations
 
 LAUNCHES = r"""
-; Run chunk t of launch `number` unless it is taken.
-define internal void @tw.chunk(i64 %t, i64 %number) nounwind noinline {
+; Run pieces of part t of the launch that `word` tells of, until all of them are taken.
+define internal void @tw.part(i64 %t, i64 %word) nounwind noinline {
 entry:
   %cp = getelementptr [MAXT x %line], ptr @tw.claims, i64 0, i64 %t
+  %number = lshr i64 %word, 14
+  %claim = shl i64 %number, 4
+  %pw = lshr i64 %word, 10
+  %pieces = and i64 %pw, 15
+  br label %next
+next:
+  %done = phi i32 [ 0, %entry ], [ %done, %try ], [ %done1, %ran ]
   %old = load atomic i64, ptr %cp monotonic, align 8
-  %late = icmp uge i64 %old, %number
-  br i1 %late, label %out, label %try
+  %oldn = lshr i64 %old, 4
+  %late = icmp ugt i64 %oldn, %number
+  br i1 %late, label %leave, label %look
+look:
+  %same = icmp eq i64 %oldn, %number
+  %low = and i64 %old, 15
+  %taken = select i1 %same, i64 %low, i64 0
+  %all = icmp uge i64 %taken, %pieces
+  br i1 %all, label %leave, label %try
 try:
-  %x = cmpxchg ptr %cp, i64 %old, i64 %number acq_rel monotonic
+  %taken1 = add i64 %taken, 1
+  %new = or i64 %claim, %taken1
+  %x = cmpxchg ptr %cp, i64 %old, i64 %new acq_rel monotonic
   %mine = extractvalue { i64, i1 } %x, 1
-  br i1 %mine, label %run, label %out
+  br i1 %mine, label %run, label %next
 run:
   %fn = load ptr, ptr getelementptr (i8, ptr @tw.job, i64 8)
   %ctx = load ptr, ptr getelementptr (i8, ptr @tw.job, i64 16)
   %n = load i64, ptr getelementptr (i8, ptr @tw.job, i64 24)
-  %T = load i64, ptr getelementptr (i8, ptr @tw.job, i64 32)
-  %q = udiv i64 %n, %T
-  %r = urem i64 %n, %T
-  ; t*n/T without overflow: t*q + t*r/T
-  %t1 = add i64 %t, 1
-  %bq = mul i64 %t, %q
-  %br = mul i64 %t, %r
-  %bd = udiv i64 %br, %T
+  %T = and i64 %word, 1023
+  %U = mul i64 %T, %pieces
+  %uq0 = mul i64 %t, %pieces
+  %u = add i64 %uq0, %taken
+  %q = udiv i64 %n, %U
+  %r = urem i64 %n, %U
+  ; u*n/U without overflow: u*q + u*r/U
+  %u1 = add i64 %u, 1
+  %bq = mul i64 %u, %q
+  %br = mul i64 %u, %r
+  %bd = udiv i64 %br, %U
   %begin = add i64 %bq, %bd
-  %eq = mul i64 %t1, %q
-  %er = mul i64 %t1, %r
-  %ed = udiv i64 %er, %T
+  %eq = mul i64 %u1, %q
+  %er = mul i64 %u1, %r
+  %ed = udiv i64 %er, %U
   %end = add i64 %eq, %ed
   %rc = call i32 %fn(ptr %ctx, i64 %begin, i64 %end)
   %bad = icmp ne i32 %rc, 0
-  br i1 %bad, label %fail, label %done
+  br i1 %bad, label %fail, label %ran
 fail:
   %e = cmpxchg ptr @tw.error, i32 0, i32 %rc monotonic monotonic
-  br label %done
-done:
-  %left = atomicrmw sub ptr @tw.pending, i32 1 seq_cst
-  %last = icmp eq i32 %left, 1
+  br label %ran
+ran:
+  %done1 = add i32 %done, 1
+  br label %next
+leave:
+  %some = icmp ne i32 %done, 0
+  br i1 %some, label %count, label %out
+count:
+  %left = atomicrmw sub ptr @tw.pending, i32 %done seq_cst
+  %last = icmp eq i32 %left, %done
   br i1 %last, label %tell, label %out
 tell:
   %w = load atomic i32, ptr @tw.waiting seq_cst, align 4
@@ -51,6 +76,25 @@ tell:
 wakeit:
   call void @tw.wake(ptr @tw.pending)
   br label %out
+out:
+  ret void
+}
+
+; Run what is left of the launch that `word` tells of, part `first` before the others.
+define internal void @tw.take(i64 %first, i64 %word) nounwind noinline {
+entry:
+  %T = and i64 %word, 1023
+  br label %part
+part:
+  %i = phi i64 [ 0, %entry ], [ %i1, %part ]
+  %t = phi i64 [ %first, %entry ], [ %t2, %part ]
+  call void @tw.part(i64 %t, i64 %word)
+  %t1 = add i64 %t, 1
+  %wraps = icmp eq i64 %t1, %T
+  %t2 = select i1 %wraps, i64 0, i64 %t1
+  %i1 = add i64 %i, 1
+  %again = icmp ult i64 %i1, %T
+  br i1 %again, label %part, label %out
 out:
   ret void
 }
@@ -97,16 +141,21 @@ publish:
   store ptr %fn, ptr getelementptr (i8, ptr @tw.job, i64 8)
   store ptr %ctx, ptr getelementptr (i8, ptr @tw.job, i64 16)
   store i64 %n, ptr getelementptr (i8, ptr @tw.job, i64 24)
-  store i64 %T, ptr getelementptr (i8, ptr @tw.job, i64 32)
+  %share = udiv i64 %n, %T
+  %long = icmp ugt i64 %share, PIECES
+  %pieces = select i1 %long, i64 PIECES, i64 %share
   store atomic i32 0, ptr @tw.error monotonic, align 4
   store atomic i32 0, ptr @tw.waiting monotonic, align 4
-  %T32 = trunc i64 %T to i32
-  store atomic i32 %T32, ptr @tw.pending monotonic, align 4
+  %count = mul i64 %pieces, %T
+  %count32 = trunc i64 %count to i32
+  store atomic i32 %count32, ptr @tw.pending monotonic, align 4
   %old = load atomic i64, ptr @tw.job monotonic, align 8
-  %num0 = lshr i64 %old, 10
+  %num0 = lshr i64 %old, 14
   %num = add i64 %num0, 1
-  %shifted = shl i64 %num, 10
-  %word = or i64 %shifted, %T
+  %shifted = shl i64 %num, 14
+  %pbits = shl i64 %pieces, 10
+  %low = or i64 %pbits, %T
+  %word = or i64 %shifted, %low
   store atomic i64 %word, ptr @tw.job seq_cst, align 8
   %sl = load atomic i32, ptr @tw.sleepers seq_cst, align 4
   %asleep = icmp ne i32 %sl, 0
@@ -116,12 +165,7 @@ rouse:
   call void @tw.wake(ptr @tw.job)
   br label %own
 own:
-  %t = phi i64 [ 0, %publish ], [ 0, %rouse ], [ %tn, %own ]
-  call void @tw.chunk(i64 %t, i64 %num)
-  %tn = add i64 %t, 1
-  %again = icmp ult i64 %tn, %T
-  br i1 %again, label %own, label %join
-join:
+  call void @tw.take(i64 0, i64 %word)
   %p0 = load atomic i32, ptr @tw.pending acquire, align 4
   %done0 = icmp eq i32 %p0, 0
   br i1 %done0, label %finish, label %wait
@@ -161,7 +205,7 @@ finish:
   ret i32 %e
 }
 
-; A task of a dynamic launch: take the next indices until there are no more. Which chunk this is
+; A task of a dynamic launch: take the next indices until there are no more. Which piece this is
 ; doesn't matter.
 define internal i32 @tw.dynamic(ptr %d, i64 %begin, i64 %end) nounwind {
 entry:

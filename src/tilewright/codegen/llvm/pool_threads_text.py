@@ -195,15 +195,14 @@ serve:
   %part = icmp ult i64 %t, %T
   br i1 %part, label %work, label %served
 work:
-  %number = lshr i64 %seen, 10
-  call void @tw.chunk(i64 %t, i64 %number)
+  call void @tw.take(i64 %t, i64 %seen)
   br label %served
 served:
   br label %begin
 }
 
 ; In the child of a fork: nobody but the forking thread is left. The number moves on, so that
-; chunks of a launch that was under way in the parent can't be claimed here.
+; pieces of a launch that was under way in the parent can't be claimed here.
 define internal void @tw.after_fork() noinline optnone nounwind {
   store i32 0, ptr @tw.sleepers
   store i32 0, ptr @tw.pending
@@ -212,9 +211,9 @@ define internal void @tw.after_fork() noinline optnone nounwind {
   call void @llvm.memset.p0.i64(ptr @tw.tids, i8 0, i64 TIDS_BYTES, i1 false)
   call void @llvm.memset.p0.i64(ptr @tw.avoids, i8 0, i64 TIDS_BYTES, i1 false)
   %w = load i64, ptr @tw.job
-  %n = lshr i64 %w, 10
+  %n = lshr i64 %w, 14
   %n1 = add i64 %n, 1
-  %w1 = shl i64 %n1, 10
+  %w1 = shl i64 %n1, 14
   store i64 %w1, ptr @tw.job
   store atomic i32 0, ptr @tw.lock seq_cst, align 4
   ret void
