@@ -20,8 +20,10 @@ launch of T pieces that loop.
 
 - A launch from within a task, or while another thread's launch runs, runs ``fn(ctx, 0, n)`` on the
   calling thread. Nothing ever waits for the pool to become free.
-- Workers are created when first needed. They wait by spinning for about 50 µs, then sleep on a
-  futex. All signals are blocked in them.
+- Workers are created when first needed. They wait by spinning for half as long as they have just
+  worked, at least 50 µs and at most 1 ms, then sleep on a futex: waking costs as much as 50 µs (and
+  milliseconds where a virtual CPU has been halted), spinning never more than half of the work. All
+  signals are blocked in them.
 - After a fork the child has no workers; a handler empties the pool, which then starts anew.
 
 ``void @tw_set_num_threads(i32)`` sets the number of threads (0: as many as the process may use
@@ -130,6 +132,19 @@ define internal i64 @tw.now() nounwind noinline {
   ret i64 %r
 }
 
+; Until when a thread spins that has worked since `since`: half as long again, within bounds.
+define internal i64 @tw.deadline(i64 %since) nounwind noinline {
+  %now = call i64 @tw.now()
+  %worked = sub i64 %now, %since
+  %half = sdiv i64 %worked, 2
+  %short = icmp slt i64 %half, SPIN_LEAST
+  %most = icmp sgt i64 %half, SPIN_MOST
+  %capped = select i1 %most, i64 SPIN_MOST, i64 %half
+  %spin = select i1 %short, i64 SPIN_LEAST, i64 %capped
+  %deadline = add i64 %now, %spin
+  ret i64 %deadline
+}
+
 ; Sleep until somebody wakes `addr`, unless it no longer holds `value`.
 define internal void @tw.sleep(ptr %addr, i32 %value) nounwind noinline {
   %v = zext i32 %value to i64
@@ -163,6 +178,8 @@ def pool_ll(triple: str | None = None) -> str:
         "TIDS_BYTES": 4 * MAX_THREADS,
         "MAXT": MAX_THREADS,
         "PIECES": MAX_PIECES,
+        "SPIN_LEAST": 50_000,
+        "SPIN_MOST": 1_000_000,
         "CPUS": MAX_CPUS,
     }
     for name, value in numbers.items():

@@ -165,13 +165,13 @@ rouse:
   call void @tw.wake(ptr @tw.job)
   br label %own
 own:
+  %began = call i64 @tw.now()
   call void @tw.take(i64 0, i64 %word)
   %p0 = load atomic i32, ptr @tw.pending acquire, align 4
   %done0 = icmp eq i32 %p0, 0
   br i1 %done0, label %finish, label %wait
 wait:
-  %t0 = call i64 @tw.now()
-  %deadline = add i64 %t0, 50000
+  %deadline = call i64 @tw.deadline(i64 %began)
   br label %spin
 spin:
   %i = phi i64 [ 0, %wait ], [ %i1, %again2 ], [ 0, %clock ]

@@ -148,6 +148,7 @@ out:
 define internal ptr @tw.worker(ptr %arg) nounwind {
 entry:
   %t = ptrtoint ptr %arg to i64
+  %made = call i64 @tw.now()
   %id = call i64 (i64, ...) @syscall(i64 GETTID)
   %tid = trunc i64 %id to i32
   %tp = getelementptr i32, ptr @tw.tids, i64 %t
@@ -156,8 +157,8 @@ entry:
   br label %begin
 begin:
   %last = phi i64 [ 0, %entry ], [ %seen, %served ]
-  %t0 = call i64 @tw.now()
-  %deadline = add i64 %t0, 50000
+  %since = phi i64 [ %made, %entry ], [ %began, %served ]
+  %deadline = call i64 @tw.deadline(i64 %since)
   br label %spin
 spin:
   %i = phi i64 [ 0, %begin ], [ %i1, %pause ], [ 0, %clock ]
@@ -191,6 +192,7 @@ woken:
   br label %serve
 serve:
   %seen = phi i64 [ %w, %spin ], [ %w2, %woken ]
+  %began = call i64 @tw.now()
   %T = and i64 %seen, 1023
   %part = icmp ult i64 %t, %T
   br i1 %part, label %work, label %served
