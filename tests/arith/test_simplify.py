@@ -279,3 +279,20 @@ def test_negative_divisors(known):
     assert expr_equal(known.simplify(floormod(i, -4)), floormod(i, -4)) or known.can_prove_equal(
         floormod(i, -4), known.simplify(floormod(i, -4))
     )
+
+
+def test_inside_a_loop_its_extent_is_positive(known):
+    a, b, loop = Var("a"), Var("b"), Var("loop")
+    for var in (a, b):
+        known.update(var, 0)
+    with known.constraint(TRUE):
+        known.bind(loop, rng((a + 15) // 16 * b))
+        assert known.can_prove(a >= 1) and known.can_prove(b >= 1)
+        assert not known.can_prove(a >= 2)
+    with known.constraint(TRUE):
+        known.bind(loop, rng(minimum(b - 2, a * 3)))
+        assert known.can_prove(b >= 3) and known.can_prove(a >= 1)
+    with known.constraint(TRUE):
+        known.bind(loop, rng((a - 2) * (b - 2)))
+        assert not known.can_prove(a >= 1)  # both factors may be negative
+    assert not known.can_prove(a >= 1)

@@ -17,7 +17,21 @@ from tilewright.arith.intervals import IntervalSet, Relaxer, bind_domain, interv
 from tilewright.arith.modular import ModularSet
 from tilewright.arith.polynomial import Poly, Polynomial, constant_of, poly_add, poly_sub
 from tilewright.arith.simplify import Simplifier
-from tilewright.ir import TRUE, Expr, ExprLike, IntImm, Range, Var, as_expr, dtypes
+from tilewright.ir import (
+    TRUE,
+    Add,
+    Expr,
+    ExprLike,
+    FloorDiv,
+    IntImm,
+    Min,
+    Mul,
+    Range,
+    Sub,
+    Var,
+    as_expr,
+    dtypes,
+)
 from tilewright.support.errors import VerifyError
 
 
@@ -73,6 +87,7 @@ class Analyzer:
             self._bind_value(var, value.min)
         else:
             self._bind_range(number, value)
+            self._learn_at_least(value.extent, 1)
 
     def _same_binding(self, var: Var, number: int, value: Any) -> bool:
         context = self._context
@@ -100,6 +115,26 @@ class Analyzer:
         least = poly_sub(extent, {(): 1})
         if constant_of(least) is None and self._canonical.bounds.poly(least)[0] < 0:
             self._simplifier.assumptions.assume_nonneg(least)
+
+    def _learn_at_least(self, expr: Expr, least: int) -> None:
+        """Learn what ``expr >= least`` says about its variables, where these are not negative."""
+        stack: list[tuple[Any, int]] = [(expr, least)]
+        while stack:
+            item, least = stack.pop()
+            kind = type(item)
+            if kind is Var:
+                self.update(item, least)
+            elif kind is Min:
+                stack += [(item.a, least), (item.b, least)]
+            elif kind in (Add, Sub) and isinstance(item.b, IntImm):
+                stack.append((item.a, least - item.b.value * (1 if kind is Add else -1)))
+            elif kind is FloorDiv and isinstance(item.b, IntImm) and item.b.value > 0:
+                stack.append((item.a, least * item.b.value))
+            elif kind is Mul and least >= 1 and min(map(self._least, (item.a, item.b))) >= 0:
+                stack += [(item.a, 1), (item.b, 1)]
+
+    def _least(self, expr: Expr) -> Any:
+        return self._bound_of(expr)[0]
 
     def bind_ranges(self, ranges: Mapping[Var, Range]) -> None:
         """Bind several variables to ranges, overriding."""

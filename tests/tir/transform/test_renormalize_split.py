@@ -40,12 +40,12 @@ def test_symbolic_factors_must_be_positive():
 def main(a: T.handle, n: T.int64, C: T.Buffer((97,), "int64")):
     m = T.int64()
     A = T.match_buffer(a, (m,), "int64")
-    for i in range(97):
-        C[i] = A[0] % (m * 4) // 4 + i // n // 2
+    for row, i in T.grid(m, 97):
+        C[i] = A[row] % (m * 4) // 4 + i // n // 2
 """
     arrays = np.array([77, 0, 0], "int64"), 5, np.zeros(97, "int64")
     made = applied(transform.RenormalizeSplitPattern(), lowered(text), *arrays)
-    assert "A_1[0] // 4 % m" in made and "i // n // 2" in made
+    assert "A_1[row] // 4 % m" in made and "i // n // 2" in made
 
 
 @pytest.mark.parametrize("expr", ["A[i] % 12 // 8", "A[i] // 3 * 3 + A[i] % 3", "(A[i] + i) // 4"])

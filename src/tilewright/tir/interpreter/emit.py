@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.ir import Call, CompareExpr, Expr, StringImm, Var, Visitor, as_int, dtypes, is_const
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer
+from tilewright.tir.empty_reduction import initial_values, may_be_empty
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
 from tilewright.tir.interpreter.lanes import by_lanes
@@ -185,6 +186,10 @@ class Emitter(Visitor):
 
     def plain_loop(self, node: Any, body: Stmt | None) -> None:
         """Emit a loop that runs one iteration after the other (``None``: its header only)."""
+        initial = initial_values(node, set()) if may_be_empty(node) else None
+        if initial is not None:
+            self.line(f"if {self.expr(node.extent)} <= 0:")
+            self.nested(initial)
         var = self.name(node.loop_var)
         if is_const(node.min, 0):
             self.line(f"for {var} in range({self.expr(node.extent)}):")

@@ -35,6 +35,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import evaluate
 from tilewright.tir.schedule.footprint import disjoint, inside_box, region_below
 from tilewright.tir.stmt import BlockRealize, For
+from tilewright.tir.transform.base import function_analyzer
 
 # Instances that are counted to see whether conditions leave holes in what they write.
 _MOST_COUNTED = 1 << 14
@@ -186,9 +187,7 @@ class Handover:
     def analyzer(self) -> Analyzer:
         """Knows symbolic sizes, loops and axes around."""
         if self.known is None:
-            self.known = Analyzer()
-            for symbol in self.func.symbolic_vars():
-                self.known.bind_positive(symbol)
+            self.known = function_analyzer(self.func)
             for item in self.path:
                 if isinstance(item, For):
                     self.known.bind(item.loop_var, Range(item.min, item.extent))

@@ -1,7 +1,8 @@
 """Lower the ``init`` of reduction blocks.
 
 Where the loops around a block serve the reduction alone, the initial value is written once before
-them; else it is written under the condition that this is the reduction's first iteration.
+them; else it is written under the condition that this is the reduction's first iteration, and where
+there may be none, before the loop that has none.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.ir import TRUE, Expr, IntImm, Range, and_, is_const, substitute
 from tilewright.tir.analysis import is_injective_binding
+from tilewright.tir.empty_reduction import initial_values, may_be_empty
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import fresh_name, renew_definitions
 from tilewright.tir.stmt import (
@@ -34,10 +36,10 @@ class LowerInitBlock(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        return func.map_children(InitLowering().visit)
+        return func.map_children(_InitLowering().visit)
 
 
-class InitLowering(StmtMutator):
+class _InitLowering(StmtMutator):
     """Rewrites statements; names of new blocks are unique among those it made."""
 
     def __init__(self) -> None:
@@ -48,7 +50,13 @@ class InitLowering(StmtMutator):
 
     def visit_For(self, node: For) -> Any:
         hoisted = self.hoist(node)
-        return self.generic_visit(node) if hoisted is None else SeqStmt(hoisted)
+        if hoisted is not None:
+            return SeqStmt(hoisted)
+        initial = initial_values(node, self.taken) if may_be_empty(node) else None
+        loop: Stmt = self.generic_visit(node)
+        if initial is None:
+            return loop
+        return seq(IfThenElse(node.extent <= 0, self.visit(initial)), loop)
 
     def hoist(self, loop: For) -> tuple[Stmt, Stmt] | None:
         """Take ``init`` out of ``loop`` if this loop and those below only reduce.

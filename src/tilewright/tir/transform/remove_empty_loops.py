@@ -1,19 +1,19 @@
 """Remove loops without iterations from functions of blocks, so that what is left can be scheduled.
 
-A block that reduces over nothing keeps its ``init``, as it does when it is lowered
-(``lower_init_block``): a sum of nothing is zero.
+A block that reduces over nothing keeps its ``init``: a sum of nothing is zero.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from tilewright.ir import is_const, pre_order
+from tilewright.ir import is_const, pre_order, substitute
 from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.empty_reduction import initial_values, only_reduces
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import NO_OP, Block, BlockRealize, BufferStore, For, is_no_op
+from tilewright.tir.stmt import NO_OP, Block, BlockRealize, BufferStore, For, Stmt, is_no_op
 from tilewright.tir.transform.base import FunctionTransform, StmtMutator, statements
-from tilewright.tir.transform.lower_init_block import InitLowering
 
 
 class RemoveEmptyLoops(FunctionTransform):
@@ -30,22 +30,23 @@ def _is_empty(stmt: Any) -> bool:
     return isinstance(stmt, For) and is_const(stmt.extent, 0)
 
 
+def _nest(loop: Stmt) -> Iterator[For]:
+    """A loop and those that are all of its body, inwards."""
+    while isinstance(loop, For):
+        yield loop
+        loop = loop.body
+
+
 class _Remover(StmtMutator):
     def __init__(self) -> None:
-        self.initial = InitLowering()
+        self.taken: set[str] = set()
 
     def visit_For(self, node: For) -> Any:
-        body: Any = node
-        empty = False
-        while isinstance(body, For):
-            empty = empty or _is_empty(body)
-            body = body.body
-        if empty:
-            hoisted = self.initial.hoist(node)
-            if hoisted is not None:
-                return hoisted[0]
         if _is_empty(node):
-            return NO_OP
+            initial = initial_values(node, self.taken)
+            return NO_OP if initial is None else self.visit(initial)
+        if any(_is_empty(loop) for loop in _nest(node)) and only_reduces(node):
+            return self.visit(substitute(node.body, {node.loop_var: node.min}))
         made = self.visit(node.body)
         return NO_OP if is_no_op(made) else node.replace(body=made)
 

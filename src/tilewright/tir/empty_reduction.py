@@ -1,0 +1,166 @@
+"""What reductions over nothing leave behind: their initial values.
+
+``init`` of a block runs at the first iteration of its reduction; a reduction without iterations has
+none, but its result is defined all the same: a sum of nothing is zero. So a loop over reduction
+axes that has no iterations stands for the ``init`` of the blocks inside, run for all of their
+spatial axes. With that, the order of loops doesn't change what a program means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tilewright.arith import conjuncts, simplify
+from tilewright.ir import TRUE, Expr, Var, and_, as_int, is_const, substitute, uses_var
+from tilewright.tir.analysis.regions import block_access_regions
+from tilewright.tir.rewrite import fresh_name, renew_definitions
+from tilewright.tir.stmt import (
+    NO_OP,
+    REDUCE,
+    AttrStmt,
+    Block,
+    BlockRealize,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    seq,
+)
+
+
+def may_be_empty(loop: For) -> bool:
+    """Whether a loop is not known to have an iteration."""
+    extent = as_int(loop.extent)
+    return loop.thread is None and (extent is None or extent <= 0)
+
+
+def initial_values(loop: For, taken: set[str]) -> Stmt | None:
+    """Return what a loop does if it has no iterations, ``None`` if that is nothing.
+
+    ``taken`` are names that blocks have already; those of the new ones are added.
+    """
+    if not any(block.init is not None for block in map(_block_of, _realizes(loop.body))):
+        return None
+    first = {loop.loop_var: loop.min}
+    made = _Initial(taken).visit(loop.body, frozenset(first), first)
+    return None if made is None else renew_definitions(made)
+
+
+def _realizes(stmt: Stmt) -> list[BlockRealize]:
+    found, stack = [], [stmt]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, BlockRealize):
+            found.append(item)
+        stack += [child for child in item.child_nodes() if isinstance(child, (Stmt, Block))]
+    return found
+
+
+def _block_of(realize: BlockRealize) -> Block:
+    return realize.block
+
+
+class _Initial:
+    """Keeps inits of statements, and the loops and branches around that they need.
+
+    ``root`` are the variables that stand for the loop without iterations. ``first`` are those that
+    have no value, they and the variables of other loops that only reduce, with the value that they
+    would begin with: where an outer loop has begun its reduction already, there is no ``init``.
+    """
+
+    def __init__(self, taken: set[str]) -> None:
+        self.taken = taken
+
+    def visit(self, stmt: Any, root: frozenset[Var], first: Mapping[Var, Expr]) -> Stmt | None:
+        if isinstance(stmt, SeqStmt):
+            parts = [self.visit(item, root, first) for item in stmt.stmts]
+            kept = [part for part in parts if part is not None]
+            return seq(*kept) if kept else None
+        if isinstance(stmt, For):
+            return self.loop(stmt, root, first)
+        if isinstance(stmt, BlockRealize):
+            return self.realize(stmt, root, first)
+        if isinstance(stmt, (IfThenElse, LetStmt, AttrStmt)):
+            return self.around(stmt, root, first)
+        return None
+
+    def loop(self, loop: For, root: frozenset[Var], first: Mapping[Var, Expr]) -> Stmt | None:
+        if only_reduces(loop):
+            start = substitute(loop.min, first)
+            return self.visit(loop.body, root, {**first, loop.loop_var: start})
+        if loop.thread is not None or any(uses_var(e, first) for e in (loop.min, loop.extent)):
+            return None
+        body = self.visit(loop.body, root, first)
+        return None if body is None else loop.replace(body=body)
+
+    def around(self, stmt: Any, root: frozenset[Var], first: Mapping[Var, Expr]) -> Stmt | None:
+        if uses_var(stmt.condition if isinstance(stmt, IfThenElse) else stmt.value, first):
+            return None
+        if not isinstance(stmt, IfThenElse):
+            body = self.visit(stmt.body, root, first)
+            return None if body is None else stmt.replace(body=body)
+        then_case = self.visit(stmt.then_case, root, first)
+        other = None if stmt.else_case is None else self.visit(stmt.else_case, root, first)
+        if then_case is None and other is None:
+            return None
+        return stmt.replace(then_case=NO_OP if then_case is None else then_case, else_case=other)
+
+    def realize(
+        self, realize: BlockRealize, root: frozenset[Var], first: Mapping[Var, Expr]
+    ) -> Stmt | None:
+        block = realize.block
+        pairs = list(zip(block.iter_vars, realize.iter_values))
+        if any(item.kind != REDUCE and uses_var(value, first) for item, value in pairs):
+            return None  # an axis without elements
+        reduced = {item.var for item, value in pairs if uses_var(value, root.__contains__)}
+        body: Stmt | None
+        if block.init is None:
+            inner = {v.var: substitute(x, first) for v, x in pairs if uses_var(x, first)}
+            body = self.visit(block.body, root | reduced, {**first, **inner})
+            return None if body is None else self.kept(realize, body, inner, first, TRUE)
+        if not reduced:
+            return None
+        starts = {item: substitute(x, first) for item, x in pairs if item.kind == REDUCE}
+        begins = and_(*(simplify(start == item.dom.min) for item, start in starts.items()))
+        return self.kept(realize, block.init, {item.var for item in starts}, first, begins)
+
+    def kept(
+        self,
+        realize: BlockRealize,
+        body: Stmt,
+        gone: Collection[Var],
+        first: Mapping[Var, Expr],
+        begins: Expr,
+    ) -> Stmt | None:
+        """Give a block another body, and only those axes that have values."""
+        block = realize.block
+        if is_const(begins, 0) or any(uses_var(m, gone.__contains__) for m in block.match_buffers):
+            return None
+        pairs = [p for p in zip(block.iter_vars, realize.iter_values) if p[0].var not in gone]
+        made = block.replace(
+            iter_vars=tuple(item for item, _ in pairs),
+            name=fresh_name(f"{block.name}_init", self.taken),
+            init=None,
+            body=body,
+            annotations={},
+        )
+        reads, writes = block_access_regions(made)
+        holds = [part for part in conjuncts(realize.predicate) if not uses_var(part, first)]
+        return realize.replace(
+            iter_values=tuple(value for _, value in pairs),
+            predicate=and_(*holds, begins),
+            block=made.replace(reads=tuple(reads), writes=tuple(writes)),
+        )
+
+
+def only_reduces(loop: For) -> bool:
+    """Whether a loop drives axes of reductions, and no others."""
+    kinds = {
+        item.kind == REDUCE
+        for realize in _realizes(loop.body)
+        for item, value in zip(realize.block.iter_vars, realize.iter_values)
+        if uses_var(value, {loop.loop_var})
+    }
+    return kinds == {True}
