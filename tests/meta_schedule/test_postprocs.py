@@ -12,15 +12,18 @@ from tilewright.meta_schedule.postproc import (
     Rejected,
     RewriteParallelVectorizeUnroll,
     RewriteReductionBlock,
+    VerifyCodeSize,
 )
 from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import (
     PARALLEL_KEY,
     UNROLL_KEY,
     VECTORIZE_KEY,
 )
-from tilewright.meta_schedule.space_generator import SpaceGenerator
+from tilewright.meta_schedule.space_generator import PostOrderApply, SpaceGenerator
+from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
 from tilewright.tir import PARALLEL, UNROLLED, VECTORIZED
+from tilewright.tir.analysis import estimate_code_size
 from tilewright.tir.schedule import Schedule
 
 
@@ -144,6 +147,62 @@ def test_dynamic_loops_are_rejected():
     assert isinstance(answer, Rejected)
     assert "not a number" in answer.reason
     assert DisallowDynamicLoop().apply(Schedule(scaled(4))) is None
+
+
+def unrolled(*shape: int) -> Schedule:
+    sch = Schedule(scaled(*shape))
+    for loop in sch.get_loops(sch.get_block("B")):
+        sch.unroll(loop)
+    return sch
+
+
+def test_code_that_is_too_large_is_rejected(target):
+    postproc = VerifyCodeSize(max_instructions=100)
+    postproc.initialize(target)
+    assert postproc.apply(unrolled(8, 4)) is None
+    answer = postproc.apply(unrolled(8, 8))
+    assert isinstance(answer, Rejected)
+    assert answer.reason == "about 192 vector instructions, more than 100"
+
+
+def test_twice_the_code_of_the_rules_schedule_is_allowed(target):
+    postproc = VerifyCodeSize(max_instructions=100)
+    postproc.initialize(target)
+    postproc.learn_reference(unrolled(8, 4).mod)  # 96
+    assert postproc.apply(unrolled(8, 8)) is None
+    assert isinstance(postproc.apply(unrolled(8, 9)), Rejected)
+
+
+def test_a_limit_without_sense_is_refused():
+    with pytest.raises(TuneError, match="max_instructions must be positive, got 0"):
+        VerifyCodeSize(0)
+
+
+def test_the_search_looks_elsewhere_and_counts_what_it_left_out(target, caplog):
+    def candidates(*postprocs):
+        generator = PostOrderApply(postprocs=postprocs)
+        context = TuneContext(matmul(32, 64, 32), target=target, space_generator=generator)
+        strategy = context.search_strategy
+        spaces = context.generate_design_space()
+        strategy.pre_tuning(context, spaces, max_trials=24, num_trials_per_iter=24)
+        return context, strategy.generate_measure_candidates(24)
+
+    usual = ["rewrite-parallel-vectorize-unroll", "rewrite-reduction-block"]
+    _, free = candidates(*usual)
+    limit = sorted(estimate_code_size(item.sch.mod, target.vector_bits) for item in free)[12]
+    with caplog.at_level("INFO", "tilewright.meta_schedule"):
+        context, found = candidates(*usual, SmallCode(limit))
+    sizes = [estimate_code_size(item.sch.mod, target.vector_bits) for item in found]
+    assert len(found) == 24 and max(sizes) <= limit
+    assert context.rejected["verify-code-size"] > 0
+    assert f"vector instructions, more than {limit}" in caplog.text
+
+
+class SmallCode(VerifyCodeSize):
+    """Refuses by the limit alone."""
+
+    def learn_reference(self, mod):
+        """Take no account of what the rules make."""
 
 
 def test_unknown_postproc():

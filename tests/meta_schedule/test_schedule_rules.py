@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.meta_schedule.conftest import TASKS, conv2d, matmul, softmax
-from tilewright import te
+from tilewright import te, topi
 from tilewright.ir import const
 from tilewright.meta_schedule.feature import extract
 from tilewright.meta_schedule.schedule_rule import (
@@ -73,6 +73,31 @@ def test_auto_inline_does_not_repeat_padding_in_a_reduction():
     answer = AutoInline().apply(sch, sch.get_block("pad_temp"))
     assert isinstance(answer, NotApplicable)
     assert "again" in answer.reason
+
+
+def test_auto_inline_keeps_what_would_be_evaluated_at_many_points():
+    def three(steps: int) -> Schedule:
+        a = te.placeholder((16,), name="A")
+        b = te.compute((16,), lambda i: sum((a[i] * float(n) for n in range(1, steps)), a[i]))
+        c = te.compute((12,), lambda i: b[i] + b[i + 1] + b[i + 2] + b[i + 3], name="C")
+        return Schedule(te.create_prim_func([a, c]))
+
+    small, large = three(4), three(12)
+    (made,) = AutoInline().apply(small, small.get_block("compute"))
+    assert block_names(made) == {"C"}
+    answer = AutoInline(into_producer=False).apply(large, large.get_block("compute"))
+    assert isinstance(answer, NotApplicable)
+    assert answer.reason == "its 22 operations would be there 4 times"
+
+
+def test_auto_inline_keeps_transforms_out_of_products():
+    x = te.placeholder((1, 8, 8, 8), name="x")
+    w = te.placeholder((8, 8, 3, 3), name="w")
+    sch = Schedule(te.create_prim_func([x, w, topi.nn.conv2d_winograd(x, w, padding=1)]))
+    for name in ("input_rows", "input_transform", "result_rows"):
+        answer = AutoInline(into_producer=False).apply(sch, sch.get_block(name))
+        assert isinstance(answer, NotApplicable)
+        assert "again" in answer.reason or "times" in answer.reason
 
 
 def test_auto_inline_into_the_producer_where_the_consumer_is_the_output():

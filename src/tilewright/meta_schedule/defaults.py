@@ -32,6 +32,7 @@ CPU = Defaults(
         "disallow-dynamic-loop",
         "rewrite-parallel-vectorize-unroll",
         "rewrite-reduction-block",
+        "verify-code-size",
     ),
     mutator_probs={
         "mutate-tile-size": 0.9,

@@ -71,6 +71,10 @@ class TuneContext:
 
     def generate_design_space(self) -> list[Schedule]:
         """Return the sketches: schedules whose sampling decisions are open."""
+        by_rule = self.rule_schedule()
+        if by_rule is not None:
+            for postproc in self.space_generator.postprocs:
+                postproc.learn_reference(by_rule.mod)
         return self.space_generator.generate_design_space(self.mod)
 
     def rule_schedule(self) -> Schedule | None:

@@ -127,6 +127,7 @@ class _Pass:
         self.target = function.target
         self.numbers = numbers
         self.count = count
+        self.every = np.arange(count)
         self.extents = np.empty((len(function._extents), count))
         for row, position in enumerate(function._extents):
             self.extents[row] = numbers[position]
@@ -243,7 +244,7 @@ class _Store:
 
     def pick(self, table: Array, level: Any) -> Array:
         """Take a row of ``table`` for each candidate."""
-        made: Array = np.take_along_axis(table, level[None, :], axis=0)[0]
+        made: Array = table[level, self.run.every]
         return made
 
     def measure(self) -> None:

@@ -8,6 +8,7 @@ from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import 
     RewriteParallelVectorizeUnroll,
 )
 from tilewright.meta_schedule.postproc.rewrite_reduction_block import RewriteReductionBlock
+from tilewright.meta_schedule.postproc.verify_code_size import VerifyCodeSize
 
 __all__ = [
     "POSTPROCS",
@@ -16,4 +17,5 @@ __all__ = [
     "Rejected",
     "RewriteParallelVectorizeUnroll",
     "RewriteReductionBlock",
+    "VerifyCodeSize",
 ]

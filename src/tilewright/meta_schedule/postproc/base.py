@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.ir import IRModule
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import Registry
 from tilewright.target import Target
@@ -25,6 +26,9 @@ class Postproc:
 
     def initialize(self, target: Target) -> None:
         """Learn the target; called once before the first ``apply``."""
+
+    def learn_reference(self, mod: IRModule) -> None:
+        """Learn what the rules for untuned code make of the task, if they make something."""
 
     def apply(self, sch: Schedule) -> Rejected | None:
         """Rewrite the schedule in place, or say why it is refused."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.ir import as_int
 from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.patterns import (
@@ -9,18 +11,28 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
     is_expensive,
     is_output,
     is_spatial,
+    operations,
+    reads_of,
     single_store,
 )
 from tilewright.support.errors import ScheduleError
+from tilewright.tir import Block
 from tilewright.tir.analysis import block_dependencies
 from tilewright.tir.schedule import BlockRV, Schedule
+
+_CHEAP = 8
+"""Operations that a reduction may evaluate again for each of its steps."""
+_MOST_OPERATIONS = 64
+"""Operations that inlining may make of a block that is read at several points."""
 
 
 class AutoInline(ScheduleRule):
     """Inline elementwise blocks into their consumers, or else into an elementwise producer.
 
     What a reduction reads is computed anew for each of its steps. So blocks with branches
-    (padding) or expensive intrinsics are not inlined into reductions; ``RandomComputeLocation``
+    (padding), expensive intrinsics or many operations are not inlined into reductions, nor are
+    large ones where they are read at many points, such as the transforms of a Winograd
+    convolution: programs of many thousand statements would come of it. ``RandomComputeLocation``
     finds a place for them.
     """
 
@@ -40,11 +52,9 @@ class AutoInline(ScheduleRule):
         graph = block_dependencies(scope)
         if self.into_consumer and not is_output(sch, block):
             consumers = [graph.children[name].block for name in graph.consumers(item.name)]
-            repeated = any(not is_spatial(consumer) for consumer in consumers)
-            if repeated and (has_branch(item) or is_expensive(item)):
-                return NotApplicable("a reduction would evaluate it again and again")
-            if len(consumers) > 1 and is_expensive(item):
-                return NotApplicable("several consumers would each evaluate it")
+            refused = _repeated(item, consumers)
+            if refused is not None:
+                return NotApplicable(refused)
             try:
                 sch.compute_inline(block)
             except ScheduleError:
@@ -60,6 +70,21 @@ class AutoInline(ScheduleRule):
                     return NotApplicable("not invertible")
                 return [sch]
         return NotApplicable("no primitive can inline it")
+
+
+def _repeated(item: Block, consumers: Sequence[Block]) -> str | None:
+    """Why a block would be evaluated too often if it were inlined, if it would."""
+    steps = operations(item)
+    dear = is_expensive(item)
+    reduced = any(not is_spatial(consumer) for consumer in consumers)
+    if reduced and (dear or has_branch(item) or steps > _CHEAP):
+        return "a reduction would evaluate it again and again"
+    if len(consumers) > 1 and dear:
+        return "several consumers would each evaluate it"
+    points = max((reads_of(consumer, item.writes[0].buffer) for consumer in consumers), default=0)
+    if points > 1 and points * steps > _MOST_OPERATIONS:
+        return f"its {steps} operations would be there {points} times"
+    return None
 
 
 class InlineConstantScalars(ScheduleRule):

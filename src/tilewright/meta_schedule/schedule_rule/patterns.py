@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from tilewright.ir import Call, Var, as_int, collect, free_vars
+from tilewright.ir import Call, Expr, Var, as_int, collect, free_vars
 from tilewright.tir import (
     REDUCE,
     SPATIAL,
@@ -54,6 +55,25 @@ def is_expensive(block: Block) -> bool:
 def has_branch(block: Block) -> bool:
     """Whether a block chooses between values by a condition (padding does)."""
     return any(item.op.name == "if_then_else" for item in collect(block.body, Call))
+
+
+def operations(block: Block) -> int:
+    """Operations on data in a block: those that compute indices aren't counted."""
+    count, stack = 0, [block.body]
+    while stack:
+        node: Any = stack.pop()
+        if isinstance(node, BufferStore):
+            stack.append(node.value)
+        elif not isinstance(node, BufferLoad):
+            below = node.child_nodes()
+            count += isinstance(node, Expr) and bool(below)
+            stack.extend(below)
+    return count
+
+
+def reads_of(block: Block, buffer: Buffer) -> int:
+    """How often a block's body reads a buffer."""
+    return sum(load.buffer is buffer for load in collect(block.body, BufferLoad))
 
 
 def is_output(sch: Schedule, block: BlockRV) -> bool:

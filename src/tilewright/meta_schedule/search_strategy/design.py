@@ -55,6 +55,8 @@ MAX_OPTIONS = 20_000
 """A tile with more factorizations than this is represented by a sample of them."""
 MAX_LOCATIONS = 3
 """Compute locations tried for each block."""
+MAX_FORKS = 8
+"""Combinations of compute locations tried for each sketch."""
 MAX_LOOPS = 18
 """How far inside compute locations are looked for."""
 
@@ -406,8 +408,11 @@ def _located(mod: IRModule, trace: Trace) -> list[Trace]:
     done = [trace]
     places = [n for n, inst in enumerate(trace.insts) if inst.name == "sample_compute_location"]
     for place in places:
-        done = [fork for item in done for fork in _locations(mod, item, place)]
-    return done
+        forks = [_locations(mod, item, place) for item in done[:MAX_FORKS]]
+        # Those of all that was found so far, the first of each first.
+        rounds = itertools.zip_longest(*forks)
+        done = [fork for group in rounds for fork in group if fork is not None]
+    return done[:MAX_FORKS]
 
 
 def _locations(mod: IRModule, trace: Trace, place: int) -> list[Trace]:
@@ -423,24 +428,36 @@ def _locations(mod: IRModule, trace: Trace, place: int) -> list[Trace]:
     start, handles = Schedule(mod, record=False), dict[Any, Any]()
     _replay(start, trace.insts[:place], handles)
     block = handles[trace.insts[place].args[0]]
-    for decision in range(-2, MAX_LOOPS):
+
+    def located(decision: int) -> tuple[Schedule, Trace] | None:
         insts = list(trace.insts)
         insts[place] = insts[place].with_decision(decision)
         sch = start.copy()
         try:
             _replay(sch, insts[place:], dict(handles))
         except TilewrightError:
+            return None
+        return sch, Trace(insts)
+
+    for decision in range(-1, MAX_LOOPS):
+        made = located(decision)
+        if made is None:
             continue
-        fork = Trace(insts)
+        sch, fork = made
         if decision == -1:
             stay.append(fork)
-        elif decision == -2 or _in_reduction(sch, block):
+        elif _in_reduction(sch, block):
             repeated.append(fork)
         else:
             inside.append((_follows_location(sch, block), fork))
     following = [*(follows for follows, _ in inside[1:]), False]
     ends = [fork for (follows, fork), next_ in zip(inside, following) if follows and not next_]
-    return [*stay, *ends][:MAX_LOCATIONS] or repeated[:MAX_LOCATIONS] or [trace]
+    if stay or ends:
+        return [*stay, *ends][:MAX_LOCATIONS]
+    inline = located(-2)
+    if inline is not None:
+        repeated.insert(0, inline[1])
+    return repeated[:MAX_LOCATIONS] or [trace]
 
 
 def _replay(sch: Schedule, insts: Sequence[Instruction], handles: dict[Any, Any]) -> None:

@@ -23,6 +23,7 @@ from tilewright.tir.analysis.block_kind import (
     linear_terms,
 )
 from tilewright.tir.analysis.bounds import OutOfBounds, check_out_of_bounds, verify_in_bounds
+from tilewright.tir.analysis.code_size import estimate_code_size
 from tilewright.tir.analysis.counting import Count, count_instances
 from tilewright.tir.analysis.dependency import (
     OPAQUE_DEPENDENCE,
