@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import pickle
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,6 +75,35 @@ def test_what_takes_far_longer_than_the_others_is_given_up(monkeypatch: pytest.M
     assert time.monotonic() - start < 15
     assert [result.reason for result in results] == [None] * 5 + ["build-timeout", None]
     assert "compiling took longer than" in str(results[5].error)
+
+
+def test_the_usual_time_is_that_of_the_faster_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(candidate: BuilderInput) -> Module:
+        time.sleep(0.8 if number_of(candidate) % 2 else 0.0)
+        return driver.compile(candidate.mod, candidate.target)
+
+    monkeypatch.setattr(local, "_LEAST_SECONDS", 0.4)
+    results = LocalBuilder(max_workers=1, f_build=build).build(inputs(6))
+    assert [result.reason for result in results][3:] == ["build-timeout", None, "build-timeout"]
+
+
+def test_what_becomes_too_many_lines_is_refused_before_llvm_sees_it() -> None:
+    some = [replace(item, max_lines=5) for item in inputs(1)]
+    (refused,) = LocalBuilder(max_workers=1).build(some)
+    assert refused.module is None and refused.reason == "build"
+    assert "lines of LLVM IR, more than 5" in str(refused.error)
+    (built,) = LocalBuilder(max_workers=1).build([replace(some[0], max_lines=5000)])
+    check(built.module, 0)
+
+
+def test_texts_of_a_module_are_made_when_somebody_asks() -> None:
+    (result,) = LocalBuilder(max_workers=1).build(inputs(1))
+    assert result.module is not None
+    whole = driver.compile(inputs(1)[0].mod, TARGET)
+    for kind in ("ll", "tir", "asm"):
+        assert result.module.get_source(kind) == whole.get_source(kind)
+    copy = pickle.loads(pickle.dumps(result.module))
+    assert copy.get_source("tir") == whole.get_source("tir")
 
 
 def test_nothing_to_build() -> None:

@@ -104,6 +104,18 @@ def test_sources(module: runtime.Module) -> None:
         module.get_source("cuda")
 
 
+def test_texts_can_be_left_out_or_given(module: runtime.Module) -> None:
+    bare = module.with_sources({})
+    with pytest.raises(RunError, match="no 'll' source; it has: none"):
+        bare.get_source("ll")
+    b = np.zeros(2, "float32")
+    bare["twice"](np.ones(2, "float32"), b)
+    assert (b == 2).all()
+    assert len(pickle.dumps(bare)) < len(pickle.dumps(module))
+    made = module.with_sources({"tir": lambda: "text"})
+    assert made.get_source("tir") == "text" and "ll" in module.code.sources
+
+
 def test_module_can_be_pickled(module: runtime.Module) -> None:
     copy = pickle.loads(pickle.dumps(module))
     b = np.zeros(2, "float32")

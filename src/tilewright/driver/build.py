@@ -87,16 +87,24 @@ def _check_kind(target: Target) -> None:
         )
 
 
-def build(lowered: IRModule, target: TargetLike = None, *, entry_name: str | None = None) -> Module:
+def build(
+    lowered: IRModule,
+    target: TargetLike = None,
+    *,
+    entry_name: str | None = None,
+    max_lines: int | None = None,
+) -> Module:
     """Generate code for a lowered module.
 
     The module's attribute ``constants`` holds what ``constant_data`` refers to: by symbol, objects
-    with the numbers as ``array``.
+    with the numbers as ``array``. Code of more than ``max_lines`` lines is refused.
     """
     target = resolve_target(target)
     _check_kind(target)
     with few_collections():
         emitted = emit_module(lowered, target)
+    if max_lines is not None and (lines := emitted.text.count("\n")) > max_lines:
+        raise BuildError(f"the code has {lines} lines of LLVM IR, more than {max_lines}")
     return build_module(
         emitted.text,
         emitted.specs,
@@ -116,7 +124,7 @@ def _features(target: Target) -> str | None:
 
 
 class _ScriptText:
-    """Renders a lowered module when somebody asks; pickled as text."""
+    """Renders a lowered module when somebody asks; pickled as text, which takes its time."""
 
     def __init__(self, mod: IRModule) -> None:
         self._mod: IRModule | None = mod
@@ -127,8 +135,8 @@ class _ScriptText:
             self._text, self._mod = self._mod.script(), None
         return self._text
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_mod": None, "_text": self()}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (self(),)
 
 
 def compile(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -281,6 +281,10 @@ class Module(BaseModule):
         return source if isinstance(source, str) else source()
 
     inspect_source = get_source
+
+    def with_sources(self, sources: Mapping[str, str | Callable[[], str]]) -> Module:
+        """Return a module of the same code with these texts; without any there is less to send."""
+        return Module(replace(self.code, sources=dict(sources)))
 
     def export_library(self, path: str | os.PathLike[str]) -> Path:
         """Write a shared library that any tvm-ffi host can load, without Tilewright."""

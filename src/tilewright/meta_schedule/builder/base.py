@@ -12,10 +12,14 @@ from tilewright.target import Target
 
 @dataclass(frozen=True)
 class BuilderInput:
-    """A scheduled module and the target to compile it for."""
+    """A scheduled module and the target to compile it for.
+
+    Code of more than ``max_lines`` lines of LLVM IR is refused before LLVM sees it.
+    """
 
     mod: IRModule
     target: Target
+    max_lines: int | None = None
 
 
 @dataclass(frozen=True)

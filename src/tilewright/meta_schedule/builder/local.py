@@ -15,7 +15,7 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright import driver
 from tilewright.meta_schedule.builder.base import Builder, BuilderInput, BuilderResult
@@ -28,7 +28,7 @@ _NUMBER = struct.Struct("<i")
 _HEADER = struct.Struct("<iq")  # candidate, bytes that follow; -1 bytes: work on it has begun
 _BEGUN = -1
 
-# How many times as long as the median of a batch so far a candidate may take, from how many results
+# How many times as long as a batch's faster ones so far a candidate may take, from how many results
 # on, and how many seconds it may take in any case: code that is so large isn't fast.
 _PATIENCE, _RESULTS, _LEAST_SECONDS = 4.0, 2, 2.0
 
@@ -38,7 +38,23 @@ BuildFunction = Callable[[BuilderInput], Module]
 def default_build(candidate: BuilderInput) -> Module:
     """Lower and compile one candidate; the packing of constant operands stays apart."""
     mod, _ = split_packing(candidate.mod)
-    return driver.compile(mod, candidate.target)
+    lowered = driver.lower(mod, candidate.target)
+    return driver.build(lowered, candidate.target, max_lines=candidate.max_lines)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A text of a module that a worker built: made here if somebody asks, by building it again."""
+
+    build: BuildFunction
+    candidate: BuilderInput
+    kind: str
+
+    def __call__(self) -> str:
+        return self.build(self.candidate).get_source(self.kind)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return str, (self(),)
 
 
 @dataclass
@@ -54,7 +70,8 @@ class LocalBuilder(Builder):
     """``max_workers`` processes (the machine's cores if not given), ``timeout_sec`` a candidate.
 
     A candidate that takes far longer than those before it in its batch is given up earlier.
-    ``f_build`` compiles one candidate; what it raises becomes the candidate's error.
+    ``f_build`` compiles one candidate; what it raises becomes the candidate's error. Workers send
+    code only: a module's texts are made when they are asked for.
     """
 
     def __init__(
@@ -169,19 +186,33 @@ class _Batch:
         start = time.perf_counter()
         try:
             module = self.builder.f_build(candidate)
-            return pickle.dumps(BuilderResult(module, None, None, time.perf_counter() - start))
+            kinds: tuple[str, ...] = ()
+            if isinstance(module, Module):
+                kinds, module = tuple(module.code.sources), module.with_sources({})
+            seconds = time.perf_counter() - start
+            return pickle.dumps((BuilderResult(module, None, None, seconds), kinds))
         except TilewrightError as error:
             text = str(error)
         except Exception as error:  # a bug: it costs this candidate, and is reported as such
             text = f"{type(error).__name__}: {error}"
-        return pickle.dumps(BuilderResult(None, text, "build", time.perf_counter() - start))
+        seconds = time.perf_counter() - start
+        return pickle.dumps((BuilderResult(None, text, "build", seconds), ()))
+
+    def received(self, index: int, payload: bytes) -> BuilderResult:
+        """Read a result, and say where the module's texts come from."""
+        # Sent by our own child, not by a stranger.
+        result, kinds = pickle.loads(payload)
+        if not kinds:
+            return result  # type: ignore[no-any-return]
+        texts = {kind: _Text(self.builder.f_build, self.inputs[index], kind) for kind in kinds}
+        return replace(result, module=result.module.with_sources(texts))
 
     def limit(self) -> float:
         """Seconds that a candidate may take now."""
         known = sorted(item.seconds for item in self.results if item is not None)
         if len(known) < _RESULTS:
             return self.builder.timeout_sec
-        usual = known[len(known) // 2]
+        usual = known[len(known) // 4]  # half of them may be too large
         return min(self.builder.timeout_sec, max(_LEAST_SECONDS, _PATIENCE * usual))
 
     def poll(self) -> None:
@@ -225,8 +256,7 @@ class _Batch:
                 break
             payload = bytes(worker.data[_HEADER.size : _HEADER.size + length])
             del worker.data[: _HEADER.size + length]
-            # Sent by our own child, not by a stranger.
-            self.results[index] = pickle.loads(payload)
+            self.results[index] = self.received(index, payload)
             worker.busy_with = None
 
     def bury(self, worker: _Worker, kill: bool = False) -> int:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -75,7 +76,7 @@ class LocalRunner(Runner):
             threads = self._threads(candidate.reference)
             request = (
                 "measure",
-                candidate.module,
+                candidate.module.with_sources({}),
                 key,
                 known,
                 self.evaluator_config,
@@ -104,7 +105,9 @@ class LocalRunner(Runner):
             self.close()
         for reference in references.values():
             self._set_task(reference, threads)
-        entries = [(item.module, item.packed, item.reference.key) for item in inputs]
+        entries = [
+            (item.module.with_sources({}), item.packed, item.reference.key) for item in inputs
+        ]
         request = ("race", entries, rounds, self.evaluator_config)
         try:
             made: list[RunnerResult] = self._ask(request, self.timeout_sec * len(inputs), threads)
@@ -125,7 +128,8 @@ class LocalRunner(Runner):
         if len(self._tasks) >= _TASKS_KEPT:
             self.close()
         try:
-            problem = self._ask(("task", reference), self.reference_timeout_sec, threads)
+            bare = replace(reference, module=reference.module.with_sources({}))
+            problem = self._ask(("task", bare), self.reference_timeout_sec, threads)
         except _Ended as ended:
             raise _no_reference(str(ended)) from ended
         if problem is not None:

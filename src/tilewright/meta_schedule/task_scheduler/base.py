@@ -35,6 +35,8 @@ _FIRST_BATCH = 4
 # How much of its first batch a task spends on what rules could make; and by how many times the best
 # of these may be faster than what the search has found before the search is given up.
 _FIRST_SHARE, _FAR_BEHIND = 0.85, 2.0
+# Lines of LLVM IR that a candidate may become: those that are fast have a few thousand at most.
+_MOST_LINES = 1 << 14
 # When a task ends, so many of its best candidates (and the rule-based one) are compared.
 _FINALISTS = 6
 
@@ -251,7 +253,9 @@ class TaskScheduler:
             self._finish(task)
             return 0
         progress.working(task, "building")
-        built = builder.build([BuilderInput(c.sch.mod, context.target) for c in candidates])
+        built = builder.build(
+            [BuilderInput(c.sch.mod, context.target, _MOST_LINES) for c in candidates]
+        )
         progress.working(task, "measuring")
         results: list[RunnerResult] = []
         failed = None
