@@ -139,6 +139,40 @@ def int_dot() -> PrimFunc:
     return te.create_prim_func([a, b, c])
 
 
+def dilated() -> PrimFunc:
+    """A window of three taps, 6 apart, over ``A`` with six zeros on each side."""
+    a, w = te.placeholder((6,), name="A"), te.placeholder((3,), name="W")
+    b = te.compute(
+        (18,), lambda i: te.if_then_else(te.all(i >= 6, i < 12), a[i - 6], 0.0), name="B"
+    )
+    k = te.reduce_axis((0, 3), "k")
+    c = te.compute((6,), lambda i: te.sum(b[i + k * 6] * w[k], axis=k), name="C")
+    return te.create_prim_func([a, w, c])
+
+
+def symbolic_dilated() -> PrimFunc:
+    """The same window over ``n`` elements."""
+    n = te.var("n")
+    a, w = te.placeholder((n,), name="A"), te.placeholder((3,), name="W")
+    b = te.compute(
+        (n + 12,), lambda i: te.if_then_else(te.all(i >= 6, i < n + 6), a[i - 6], 0.0), name="B"
+    )
+    k = te.reduce_axis((0, 3), "k")
+    c = te.compute((n,), lambda i: te.sum(b[i + k * 6] * w[k], axis=k), name="C")
+    return te.create_prim_func([a, w, c])
+
+
+def padded_with_ones() -> PrimFunc:
+    """Sums of windows over ``A`` between ones."""
+    a, w = te.placeholder((6,), name="A"), te.placeholder((3,), name="W")
+    b = te.compute(
+        (18,), lambda i: te.if_then_else(te.all(i >= 6, i < 12), a[i - 6], 1.0), name="B"
+    )
+    k = te.reduce_axis((0, 3), "k")
+    c = te.compute((6,), lambda i: te.sum(b[i + k * 6] * w[k], axis=k), name="C")
+    return te.create_prim_func([a, w, c])
+
+
 def row_maxima() -> PrimFunc:
     """Maxima of rows."""
     a = te.placeholder((5, 7), name="A")
@@ -177,6 +211,20 @@ def _split_first(sch: Schedule) -> object:
     block = sch.get_block("B")
     sch.split(sch.get_loops(block)[1], [None, 4])
     return sch.decompose_padding(block, sch.get_loops(block)[1])
+
+
+def _skip(loop: int, *tile: int) -> Callable[[Schedule], object]:
+    """Take the initialisation out, tile the places, and skip what runs inside of a loop."""
+
+    def apply(sch: Schedule) -> object:
+        block = sch.get_block("C")
+        i, k = sch.get_loops(block)
+        places = sch.split(i, [None, *tile]) if tile else [i]
+        sch.reorder(*places[:-1], k, places[-1])
+        sch.decompose_reduction(block, k)
+        return sch.unsafe_skip_padding(block, sch.get_loops(block)[loop])
+
+    return apply
 
 
 def _reversed_branches() -> PrimFunc:
@@ -267,6 +315,47 @@ CASES = [
     ),
     Accept("can_decompose_padding", pad2d, _ask_twice),
     Accept("can_decompose_padding", symbolic_pad, _ask, sizes=({"n": 5},)),
+    Example(
+        "unsafe_skip_padding",
+        lambda s: s.unsafe_skip_padding(s.get_block("C"), s.get_loops("C")[1]),
+        {"A": "(6,)", "W": "(3,)", "C": "(6,)"},
+        before="B = T.alloc_buffer((18,))",
+        after="B = T.alloc_buffer((18,))",
+    ),
+    Accept("unsafe_skip_padding", dilated, _skip(2, 2)),
+    Accept("unsafe_skip_padding", dilated, _skip(2, 4)),
+    Accept("unsafe_skip_padding", dilated, _skip(1)),
+    Accept(
+        "unsafe_skip_padding", symbolic_dilated, _skip(2, 4), sizes=({"n": 3}, {"n": 6}, {"n": 21})
+    ),
+    Refuse(
+        "unsafe_skip_padding",
+        "nothing but padding",
+        dilated,
+        _skip(0),
+        "nowhere only padding",
+    ),
+    Refuse(
+        "unsafe_skip_padding",
+        "fills with values or, as padding, zeros",
+        padded_with_ones,
+        _skip(2, 2),
+        "nowhere only padding",
+    ),
+    Refuse(
+        "unsafe_skip_padding",
+        "initialisation has been taken out",
+        dilated,
+        lambda s: s.unsafe_skip_padding(s.get_block("C"), s.get_loops("C")[1]),
+        "without initialising it",
+    ),
+    Refuse(
+        "unsafe_skip_padding",
+        "is around the block",
+        dilated,
+        lambda s: s.unsafe_skip_padding(s.get_block("C"), s.get_loops("B")[0]),
+        "is not around block",
+    ),
     Example(
         "pad_einsum",
         _pad(4, 1, 1),

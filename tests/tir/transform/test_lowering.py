@@ -295,6 +295,42 @@ def main(a: T.handle, c: T.handle):
         same(mod, made, RNG.standard_normal(n).astype("float32"), np.zeros(n, "float32"))
 
 
+def test_partition_leaves_nothing_where_a_test_around_everything_fails():
+    """The condition stands outside of the loops that it doesn't depend on, without an else."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((24, 64), "float32"), C: T.Buffer((8,), "float32")):
+    for h in T.serial(8, annotations={"pragma_keep_whole": 1}):
+        for r, c in T.grid(3, 64):
+            if 8 <= h + r * 5 and h + r * 5 < 16:
+                C[h] = C[h] + A[h + r * 5, c]
+"""
+    mod = transform.LowerOpaqueBlock()(module(text))
+    made = transform.LoopPartition()(mod)
+    text = body(made)
+    assert text.count("if ") == 1 and "else" not in text and text.index("if ") < text.index("for c")
+    same(mod, made, RNG.standard_normal((24, 64)).astype("float32"), np.zeros(8, "float32"))
+
+
+def test_partition_keeps_what_else_runs_where_a_test_fails():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((24, 64), "float32"), C: T.Buffer((8,), "float32")):
+    for h in T.serial(8, annotations={"pragma_keep_whole": 1}):
+        for r, c in T.grid(3, 64):
+            if 8 <= h + r * 5 and h + r * 5 < 16:
+                C[h] = C[h] + A[h + r * 5, c]
+            else:
+                C[h] = C[h] - T.float32(1)
+            if 8 <= h + r * 5:
+                C[h] = C[h] * T.float32(0.5)
+"""
+    mod = transform.LowerOpaqueBlock()(module(text))
+    made = transform.LoopPartition()(mod)
+    assert "else" in body(made)
+    same(mod, made, RNG.standard_normal((24, 64)).astype("float32"), np.zeros(8, "float32"))
+
+
 def test_vectorize_makes_ramps_and_broadcasts():
     text = """
 @T.prim_func

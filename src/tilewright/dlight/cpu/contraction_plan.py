@@ -20,7 +20,7 @@ from tilewright.dlight.cpu.blocks import (
     work_of,
 )
 from tilewright.dlight.cpu.operand_packing import dimension_of, is_part, run_after
-from tilewright.dlight.cpu.register_tile import Tile, rank_tiles, rows_in_cache
+from tilewright.dlight.cpu.register_tile import MOST_ROWS, Tile, rank_tiles, rows_in_cache
 from tilewright.ir import dtypes, uses_var
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
@@ -79,11 +79,12 @@ def rank_plans(
     *,
     widths: int = 1,
     row_step: int = 1,
+    most_rows: int = MOST_ROWS,
 ) -> list[Plan]:
     """Return the ways to tile a reduction, the best first; none if no axis will do.
 
     For each axis and way of packing there are up to ``widths`` tiles, of a multiple of ``row_step``
-    rows.
+    rows, ``most_rows`` at most.
     """
     stores, loads = stores_of(block), loads_of(block)
     if len(stores) != 1 or len({load.buffer for load in loads}) < 2:
@@ -97,7 +98,17 @@ def rank_plans(
         step = stride_of(stores[0].indices, stores[0].buffer, vector.var)
         along = step == 1
         plans += _plans_along(
-            vector, spatial, loads, constants, along, reduce, lanes, target, widths, row_step
+            vector,
+            spatial,
+            loads,
+            constants,
+            along,
+            reduce,
+            lanes,
+            target,
+            widths,
+            row_step,
+            most_rows,
         )
     # The contiguous axis, which is last, wins a tie.
     plans.reverse()
@@ -115,6 +126,7 @@ def _plans_along(
     target: Target,
     widths: int,
     row_step: int,
+    most_rows: int,
 ) -> list[Plan]:
     """The ways to tile with vectors along an axis: operand as it is, packed, packed and padded."""
     moving = [load for load in loads if uses_var(load, {vector.var})]
@@ -134,7 +146,7 @@ def _plans_along(
     else:
         return []
     others = [load for load in loads if load not in moving]
-    most_rows = min(_rows_of(load, row, target) for load in others)
+    most_rows = min(most_rows, *(_rows_of(load, row, target) for load in others))
     step_bytes = sum(dtypes.bytes_of(load.buffer.dtype) for load in moving) * work_of(reduce)
     most_columns = int(_PANEL_SHARE * target.l2_bytes / step_bytes)
     strides = [stride_of(load.indices, load.buffer, vector.var) for load in moving]

@@ -9,6 +9,7 @@ it, so that it is still in the cache. Used by the rules for contractions.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tilewright.dlight.cpu.blocks import (
     Axis,
@@ -83,11 +84,17 @@ def copy_operand(sch: Schedule, main: BlockRV, operand: BufferLoad) -> BlockRV:
     return copied
 
 
-def lay_out_panels(sch: Schedule, copy: BlockRV, dim: int, width: int) -> None:
-    """Give the copy of an operand the layout ``[N / width][...][width]``."""
+def lay_out_panels(
+    sch: Schedule, copy: BlockRV, dim: int, width: int, first: Sequence[int] = ()
+) -> None:
+    """Give the copy of an operand the layout ``[N / width][...][width]``.
+
+    Within a panel the dimensions ``first`` come before the others.
+    """
 
     def panels(*i: Expr) -> tuple[Expr, ...]:
-        return (i[dim] // width, *i[:dim], *i[dim + 1 :], i[dim] % width)
+        rest = [d for d in range(len(i)) if d != dim and d not in first]
+        return (i[dim] // width, *(i[d] for d in (*first, *rest)), i[dim] % width)
 
     sch.transform_layout(copy, ("write", 0), panels)
     sch.annotate(copy, LAYOUT_REWRITE, True)

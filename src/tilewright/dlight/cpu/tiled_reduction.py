@@ -62,6 +62,7 @@ from tilewright.dlight.cpu.operand_packing import (
     pad_columns,
     schedule_packing,
 )
+from tilewright.dlight.cpu.padded_taps import padded_axes, prefer_skipping, skipped
 from tilewright.dlight.cpu.register_tile import Tile, choose_tile
 from tilewright.dlight.cpu.sliding_window import window_of
 from tilewright.ir import Expr, Var, as_int, dtypes, uses_var
@@ -117,6 +118,12 @@ class TiledReduction(ScheduleRule):
             axes, consumers = axes_of(sch, main) or [], sch.get_consumers(main)
             step = rows
             plans = rank_plans(sch.mod["main"], sch.get(main), axes, target, row_step=step)
+        padded = padded_axes(sch, main, axes)
+        if padded and rows is None:
+            func, block = sch.mod["main"], sch.get(main)
+            plans = prefer_skipping(
+                plans, padded, lambda most: rank_plans(func, block, axes, target, most_rows=most)
+            )
         if plans[0].row is None and window_of(sch.get(main), axes) is not None:
             return NotApplicable("only a window is reused")
         taken = {rv.name for rv in (main, *consumers)}
@@ -165,6 +172,12 @@ class _Tiling:
         self.by_rows = self._writes_by_rows(axes)
         if self.phases and (not plan.transposed or self.row not in self.phases):
             raise ScheduleError("remainders of places are put together along the tile's rows only")
+        # Taps that are left out where they meet only padding.
+        padded = [] if self.phases else padded_axes(sch, main, axes)
+        self.skipped = skipped(plan, padded)
+        if self.skipped and not choose("tiled_reduction.skip_padding", (True, False)):
+            self.skipped = []
+        self.taps = [places[axis.tap.var] for axis in self.skipped]
         self.with_panel = set()
         if plan.packed is not None:
             self.with_panel = {
@@ -206,6 +219,7 @@ class _Tiling:
         if (
             plan.packed is not None
             and not self.by_rows
+            and not self.taps
             and choose("tiled_reduction.ahead", (streams, not streams))
         ):
             sch.annotate(at, PREFETCH_NEXT, 1)
@@ -213,8 +227,13 @@ class _Tiling:
             ahead = choose("tiled_reduction.distance", (_AHEAD, 0))
             if ahead:
                 sch.annotate(reduce[0], PREFETCH_DISTANCE, ahead)
+        skips = self._skip_padding(reduce)
         # What is cut off is cut off by tests and masks, not by a kernel of its own.
-        whole = [fused, *outer[count:written]] if self.phases else [at] if plan.padded else []
+        whole = [at] if plan.padded else []
+        if self.phases or skips:
+            whole = [fused, *outer[count:written]]
+        if skips and plan.row is not None and (plan.row.extent or 0) % plan.tile.rows:
+            whole = whole[: max(1, len(whole) - 1)]
         for loop in whole:
             sch.annotate(loop, KEEP_WHOLE, 1)
         if plan.padded and plan.packed is None and self.row is not None:
@@ -231,8 +250,18 @@ class _Tiling:
             copied = pad_columns(self.sch, self.main, plan.packed, plan.vector, width)
         else:
             copied = copy_operand(self.sch, self.main, plan.packed)
-        lay_out_panels(self.sch, copied, dimension_of(plan.packed, plan.vector), width)
+        taps = [axis.tap for axis in self.skipped if uses_var(plan.packed, {axis.tap.var})]
+        first = [dimension_of(plan.packed, tap) for tap in taps] if plan.constant else []
+        lay_out_panels(self.sch, copied, dimension_of(plan.packed, plan.vector), width, first)
         return copied
+
+    def _skip_padding(self, reduce: Sequence[LoopRV]) -> bool:
+        """Run the loops inside of those over taps only for taps that meet the image."""
+        if not self.taps:
+            return False
+        inside = [*reduce, *self.sch.get_loops(self.main)[-1:]][len(self.taps)]
+        self.sch.unsafe_skip_padding(self.main, inside)
+        return True
 
     def _take_from_registers(self, axes: Sequence[Axis]) -> tuple[BlockRV | None, BlockRV]:
         """The block that copies the tile to a buffer, if need be, and the one that writes it.
@@ -306,7 +335,9 @@ class _Tiling:
             inner = [row_inner, column_inner]
         if self.by_rows:
             outer = [loop for loop in outer if loop != column_outer] + [column_outer]
-        reduce = [axis.loop for axis in axes if axis.is_reduce]
+        steps = [place for place, axis in enumerate(axes) if axis.is_reduce]
+        steps.sort(key=lambda place: place not in self.taps)
+        reduce = [axes[place].loop for place in steps]
         sch.reorder(*outer, *reduce, *inner)
         return outer, column_outer, reduce
 

@@ -67,6 +67,7 @@ DRAWERS: dict[str, Row] = {
     "set_axis_separator": Row(0.3, draw_axis_separator),
     "storage_align": Row(0.3, draw_storage_align),
     "unsafe_hide_buffer_access": Row(0.15, draw_hide_access),
+    "unsafe_skip_padding": Row(0.7, draw_loop_of_block("unsafe_skip_padding")),
     "unsafe_set_dtype": Row(0.5, draw_set_dtype),
     "write_at": Row(0.6, draw_at("write_at")),
     "add_unit_loop": Row(0.5, draw_add_unit_loop),

@@ -34,6 +34,7 @@ from tilewright.ir import (
     const,
     contains,
     dtypes,
+    expr_equal,
     pre_order,
     rewrite_top_down,
     uses_var,
@@ -43,6 +44,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
 from tilewright.tir.stmt import (
     AUTO_STEP,
+    NO_OP,
     PARALLEL,
     SERIAL,
     UNROLLED,
@@ -217,9 +219,12 @@ class _Partitioner(StmtMutator):
             self.left += 1
             return made
         fast = self.visit(fast)
-        slow = self._tail(renew_definitions(loop.body))
+        rest = _without(loop.body, tests)
+        if rest is not loop.body:
+            rest = StmtSimplifier(self._fresh()).visit(rest)
+        slow = NO_OP if is_no_op(rest) else self._tail(renew_definitions(rest))
         self.left += 1
-        return loop.replace(body=IfThenElse(full, fast, slow))
+        return loop.replace(body=IfThenElse(full, fast, None if is_no_op(slow) else slow))
 
 
 def _conditions(loop: For) -> list[_Condition]:
@@ -262,6 +267,27 @@ def _slack(condition: Any) -> Expr | None:
     if kind is GT:
         return condition.a - condition.b - 1  # type: ignore[no-any-return]
     return condition.a - condition.b  # type: ignore[no-any-return]
+
+
+def _without(body: Stmt, tests: list[tuple[_Condition, Expr]]) -> Stmt:
+    """Drop branches that don't run where the tests fail: those that all of the tests guard.
+
+    The tests are the conditions themselves if no loop between changes these.
+    """
+    if any(uses_var(condition.slack, {v}) for condition, _ in tests for v in condition.domain):
+        return body
+    tested = [condition.expr for condition, _ in tests]
+
+    def rewrite(node: Any) -> Any:
+        if type(node) is IfThenElse:
+            parts = conjuncts(node.condition)
+            if all(any(expr_equal(part, test) for part in parts) for test in tested):
+                other = NO_OP if node.else_case is None else node.else_case
+                return rewrite_top_down(other, rewrite)
+        return None if isinstance(node, Stmt) and _has_branch(node) else node
+
+    made: Stmt = rewrite_top_down(body, rewrite)
+    return made
 
 
 def _assume(body: Stmt, known: set[int]) -> Stmt:

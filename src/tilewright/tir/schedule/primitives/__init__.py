@@ -28,6 +28,7 @@ from tilewright.tir.schedule.primitives import (
     rfactor,
     rolling_buffer,
     sampling,
+    skip_padding,
     storage,
     tensorize,
 )

@@ -159,7 +159,7 @@ def _find_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> _Padding:
             realize,
             outer,
         )
-    store, inside, value, filling = _choice(state, realize)
+    store, inside, value, filling = padding_choice(state, realize)
     for reader in scope.readers(store.buffer):
         if outer not in state.parents(reader):
             continue
@@ -176,7 +176,9 @@ def _find_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> _Padding:
     return _Padding(realize, store, inside, value, filling, chain)
 
 
-def _choice(state: ScheduleState, realize: BlockRealize) -> tuple[BufferStore, Expr, Expr, Expr]:
+def padding_choice(
+    state: ScheduleState, realize: BlockRealize
+) -> tuple[BufferStore, Expr, Expr, Expr]:
     """Return the store, when it stores the value, the value and the constant."""
     block, store = realize.block, realize.block.body
     facts = block_facts(block)

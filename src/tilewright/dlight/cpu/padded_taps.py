@@ -1,0 +1,142 @@
+"""Taps of windows that meet nothing but padding, and what leaving them out is worth.
+
+With taps far apart, or on small images, many products of a convolution are with zeros: a window
+whose taps lie 12 elements apart meets only a quarter of an image of 14 rows. ``TiledReduction``
+runs the channels of a tap only where the tile's pixels meet the image with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.arith import conjuncts, detect_linear_equation
+from tilewright.dlight.cpu.blocks import Axis, loads_of, stores_of
+from tilewright.dlight.cpu.contraction_plan import Plan
+from tilewright.ir import GE, LT, Call, Expr, FloatImm, IntImm, Var, as_int, free_vars
+from tilewright.tir import Block
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV
+
+# Share of the steps that may be left for skipping the others to be worth its tests.
+_WORTH = 0.96
+# Heights of tiles to choose from: higher ones meet the image with more taps.
+_HEIGHTS = range(4, 15)
+
+
+@dataclass(frozen=True)
+class PaddedAxis:
+    """An axis of a result, and the axis of the taps that go along it.
+
+    A place meets element ``place * stride + tap * dilation - begin`` of an image that has ``size``.
+    """
+
+    place: Axis
+    tap: Axis
+    stride: int
+    dilation: int
+    begin: int
+    size: int
+
+    def share(self, tile: int) -> float:
+        """The share of the taps of all tiles of so many places that meet the image."""
+        places, taps = self.place.extent or 1, self.tap.extent or 1
+        met = 0
+        for tap in range(taps):
+            for start in range(0, places, tile):
+                first = start * self.stride + tap * self.dilation - self.begin
+                last = first + (min(tile, places - start) - 1) * self.stride
+                met += first < self.size and last >= 0
+        return met / (taps * -(-places // tile))
+
+
+def padded_axes(sch: Schedule, main: BlockRV, axes: Sequence[Axis]) -> list[PaddedAxis]:
+    """Find the axes of a sum of products that go beyond an image, in a copy padded with zeros."""
+    found = []
+    for rv in sch.get_producers(main):
+        block = sch.get(rv)
+        written = [region.buffer for region in block.writes]
+        loads = [load for load in loads_of(sch.get(main)) if load.buffer in written]
+        if len(loads) != 1:
+            continue
+        for var, (low, high) in _bounds_of_padding(block).items():
+            index = loads[0].indices[stores_of(block)[0].indices.index(var)]
+            axis = _padded_axis(index, axes, low, high)
+            if axis is not None:
+                found.append(axis)
+    return found
+
+
+def _padded_axis(index: Expr, axes: Sequence[Axis], low: int, high: int) -> PaddedAxis | None:
+    used = free_vars(index)
+    places = [axis for axis in axes if axis.var in used and not axis.is_reduce]
+    taps = [axis for axis in axes if axis.var in used and axis.is_reduce]
+    if len(used) != 2 or len(places) != 1 or len(taps) != 1:
+        return None
+    (place,), (tap,) = places, taps
+    linear = detect_linear_equation(index, [place.var, tap.var])
+    if linear is None or place.extent is None or tap.extent is None:
+        return None
+    stride, dilation, start = map(as_int, linear)
+    if not stride or not dilation or start is None or stride < 0 or dilation < 0:
+        return None
+    return PaddedAxis(place, tap, stride, dilation, low - start, high - low)
+
+
+def _bounds_of_padding(block: Block) -> dict[Var, tuple[int, int]]:
+    """Between which bounds of its axes a block stores more than zeros."""
+    stores = stores_of(block)
+    value = stores[0].value if len(stores) == 1 else None
+    if not isinstance(value, Call) or value.op.name != "if_then_else":
+        return {}
+    condition, _, other = value.args
+    if not isinstance(other, (FloatImm, IntImm)) or other.value != 0:
+        return {}
+    low: dict[Var, int] = {}
+    high: dict[Var, int] = {}
+    for part in conjuncts(condition):
+        bound = as_int(part.b) if isinstance(part, (GE, LT)) else None
+        if bound is not None and isinstance(part.a, Var):
+            (low if isinstance(part, GE) else high)[part.a] = bound
+    inside = [index for index in stores[0].indices if isinstance(index, Var)]
+    return {v: (low[v], high[v]) for v in inside if v in low and v in high}
+
+
+def skipped(plan: Plan, padded: Sequence[PaddedAxis]) -> list[PaddedAxis]:
+    """The axes whose taps whole tiles of a plan can do without; none if that isn't worth it."""
+    able = [
+        axis
+        for axis in padded
+        if (axis.place.extent or 0) % _extent(plan, axis) == 0
+        and axis.share(_extent(plan, axis)) < 1
+    ]
+    return able if _share(plan, able) <= _WORTH else []
+
+
+def prefer_skipping(
+    plans: list[Plan], padded: Sequence[PaddedAxis], ranked: Callable[[int], list[Plan]]
+) -> list[Plan]:
+    """Put the plan first that takes the least time with taps left out that meet only padding.
+
+    ``ranked`` ranks plans of at most so many rows.
+    """
+    row = plans[0].row
+    if row is None or row.extent is None or not any(axis.place.var is row.var for axis in padded):
+        return plans
+    heights = [rows for rows in _HEIGHTS if row.extent % rows == 0 and rows < plans[0].tile.rows]
+    others = [plan for rows in heights for plan in ranked(rows)[:1]]
+    best = max(
+        (plans[0], *others), key=lambda plan: plan.tile.score / _share(plan, skipped(plan, padded))
+    )
+    return plans if best is plans[0] else [best, *plans]
+
+
+def _extent(plan: Plan, axis: PaddedAxis) -> int:
+    if plan.row is not None and axis.place.var is plan.row.var:
+        return plan.tile.rows
+    return plan.tile.columns if axis.place.var is plan.vector.var else 1
+
+
+def _share(plan: Plan, padded: Sequence[PaddedAxis]) -> float:
+    return math.prod(axis.share(_extent(plan, axis)) for axis in padded)

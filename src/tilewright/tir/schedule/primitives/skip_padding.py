@@ -1,0 +1,178 @@
+"""Leaving out what a sum adds for padding.
+
+A convolution of a padded image multiplies zeros wherever its window reaches beyond the image: with
+taps far apart that may be most of the work. ``unsafe_skip_padding`` runs the inner loops of such a
+sum only where they meet something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tilewright.arith import conjuncts, int_set
+from tilewright.ir import (
+    GE,
+    GT,
+    LE,
+    LT,
+    Add,
+    Cast,
+    Expr,
+    FloatImm,
+    IntImm,
+    Mul,
+    Range,
+    Var,
+    and_,
+    expr_equal,
+    free_vars,
+    substitute,
+    uses_var,
+)
+from tilewright.support.errors import ScheduleError
+from tilewright.tir import BlockRealize, BufferLoad, BufferStore, For
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._scope import Scope, scope_of
+from tilewright.tir.schedule.primitives.padding import padding_choice
+from tilewright.tir.schedule.state import ScheduleState
+
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
+
+@primitive
+def unsafe_skip_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> None:
+    """Run a sum of products inside of ``loop`` only where it reads more than padding.
+
+    Unsafe, since zeros are skipped whatever they would be multiplied with: the result differs where
+    that is infinite or no number.
+
+    Preconditions:
+        - the block adds to one element, and its initialisation has been taken out
+        - ``loop`` is around the block, in the same scope
+        - a factor of what it adds is read from a buffer that one block before it fills with values
+          or, as padding, zeros, by its own axes
+        - some iteration outside of ``loop`` may find nothing but padding, which shows in
+          comparisons that are linear in the loops
+    Before:
+        for i in range(18):
+            with T.block("B"):
+                vi = T.axis.spatial(18, i)
+                B[vi] = T.if_then_else(vi >= 6 and vi < 12, A[vi - 6], T.float32(0))
+        for k, i in T.grid(3, 6):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                C[vi] = C[vi] + B[vi + vk * 6] * W[vk]
+    After ``unsafe_skip_padding(C, i)``:
+        for i in range(18):
+            with T.block("B"):
+                vi = T.axis.spatial(18, i)
+                B[vi] = T.if_then_else(vi >= 6 and vi < 12, A[vi - 6], T.float32(0))
+        for k, i in T.grid(3, 6):
+            with T.block("C"):
+                T.where(1 <= k and k < 2)
+                vi, vk = T.axis.remap("SR", [i, k])
+                C[vi] = C[vi] + B[vi + vk * 6] * W[vk]
+    """
+    state: ScheduleState = sch.state
+    realize, outer = state.get_block(block), state.get_loop(loop)
+    scope = scope_of(state, realize)
+    around = scope.loops(realize)
+    if outer not in around:
+        raise state.error(
+            f"loop {outer.loop_var.name!r} is not around block {realize.block.name!r}",
+            realize,
+            outer,
+        )
+    loads = list(_factors(_added(state, realize)))
+    tests: list[Expr] = []
+    for load in loads:
+        inside = _inside(scope, realize, load)
+        if inside is not None:
+            tests += _tests(state, inside, outer, around[around.index(outer) :])
+    if not tests:
+        raise state.error(
+            f"what block {realize.block.name!r} multiplies is nowhere only padding as long as loop "
+            f"{outer.loop_var.name!r} runs",
+            realize,
+            outer,
+            remedy="give a loop further in, which moves less of the window",
+        )
+    state.replace(realize, realize.replace(predicate=and_(realize.predicate, *tests)))
+
+
+def _added(state: ScheduleState, realize: BlockRealize) -> Expr:
+    """What the block adds to its element."""
+    block = realize.block
+    store = block.body
+    if block.init is None and isinstance(store, BufferStore) and isinstance(store.value, Add):
+        for old, new in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
+            if (
+                isinstance(old, BufferLoad)
+                and old.buffer is store.buffer
+                and all(map(expr_equal, old.indices, store.indices))
+            ):
+                return new
+    raise state.error(
+        f"block {block.name!r} must add to one element, without initialising it",
+        realize,
+        remedy="decompose_reduction takes the initialisation out",
+    )
+
+
+def _factors(value: Any) -> Iterator[BufferLoad]:
+    """Loads that make a value zero if they are."""
+    if isinstance(value, Mul):
+        yield from _factors(value.a)
+        yield from _factors(value.b)
+    elif isinstance(value, Cast):
+        yield from _factors(value.value)
+    elif isinstance(value, BufferLoad):
+        yield value
+
+
+def _inside(scope: Scope, realize: BlockRealize, load: BufferLoad) -> Expr | None:
+    """Where a load finds more than padding, by the loops; ``None`` if what fills it doesn't pad."""
+    writers = scope.writers(load.buffer)
+    if len(writers) != 1 or scope.is_visible_outside(load.buffer):
+        return None
+    (writer,) = writers
+    if scope.position[writer] >= scope.position[realize]:
+        return None
+    try:
+        store, inside, _, filling = padding_choice(scope.state, writer)
+    except ScheduleError:
+        return None
+    plain = [index for index in store.indices if isinstance(index, Var)]
+    zero = isinstance(filling, (IntImm, FloatImm)) and filling.value == 0
+    axes = {item.var for item in writer.block.iter_vars}
+    if (
+        not zero
+        or len(set(plain)) < len(plain)
+        or not axes.intersection(free_vars(inside)) <= set(plain)
+    ):
+        return None
+    places = {v: i for v, i in zip(store.indices, load.indices) if isinstance(v, Var)}
+    values = {item.var: v for item, v in zip(realize.block.iter_vars, realize.iter_values)}
+    return substitute(substitute(inside, places), values)
+
+
+def _tests(state: ScheduleState, inside: Expr, outer: For, inner: list[For]) -> list[Expr]:
+    """What must hold outside of ``outer`` for the conditions to hold in any iteration inside."""
+    found = []
+    domain = {item.loop_var: Range(item.min, item.extent) for item in inner}
+    analyzer = state.analyzer_at(outer)
+    for part in conjuncts(inside):
+        if not isinstance(part, (LT, LE, GT, GE)):
+            continue
+        low, high = (part.a, part.b) if isinstance(part, (LT, LE)) else (part.b, part.a)
+        most = int_set(high, domain, analyzer=analyzer.copy()).max
+        least = int_set(low, domain, analyzer=analyzer.copy()).min
+        if not isinstance(most, Expr) or not isinstance(least, Expr):
+            continue
+        test = analyzer.simplify(least < most if isinstance(part, (LT, GT)) else least <= most)
+        if not isinstance(test, IntImm) and not uses_var(test, domain):
+            found.append(test)
+    return found
