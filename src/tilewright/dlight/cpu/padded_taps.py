@@ -96,9 +96,10 @@ def _bounds_of_padding(block: Block) -> dict[Var, tuple[int, int]]:
     low: dict[Var, int] = {}
     high: dict[Var, int] = {}
     for part in conjuncts(condition):
-        bound = as_int(part.b) if isinstance(part, (GE, LT)) else None
-        if bound is not None and isinstance(part.a, Var):
-            (low if isinstance(part, GE) else high)[part.a] = bound
+        if isinstance(part, (GE, LT)) and isinstance(part.a, Var):
+            bound = as_int(part.b)
+            if bound is not None:
+                (low if isinstance(part, GE) else high)[part.a] = bound
     inside = [index for index in stores[0].indices if isinstance(index, Var)]
     return {v: (low[v], high[v]) for v in inside if v in low and v in high}
 

@@ -114,7 +114,8 @@ def _added(state: ScheduleState, realize: BlockRealize) -> Expr:
                 and old.buffer is store.buffer
                 and all(map(expr_equal, old.indices, store.indices))
             ):
-                return new
+                added: Expr = new
+                return added
     raise state.error(
         f"block {block.name!r} must add to one element, without initialising it",
         realize,
@@ -156,7 +157,8 @@ def _inside(scope: Scope, realize: BlockRealize, load: BufferLoad) -> Expr | Non
         return None
     places = {v: i for v, i in zip(store.indices, load.indices) if isinstance(v, Var)}
     values = {item.var: v for item, v in zip(realize.block.iter_vars, realize.iter_values)}
-    return substitute(substitute(inside, places), values)
+    where: Expr = substitute(substitute(inside, places), values)
+    return where
 
 
 def _tests(state: ScheduleState, inside: Expr, outer: For, inner: list[For]) -> list[Expr]:
