@@ -17,6 +17,7 @@ from tilewright.meta_schedule.search_strategy.design import make_variants
 from tilewright.meta_schedule.space_generator import PostOrderApply, ScheduleFnSpace
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
+from tilewright.tir.analysis import estimate_code_size
 
 
 @dataclass
@@ -173,6 +174,24 @@ def test_errors_say_what_is_expected(target):
         SearchStrategy.create("evolutionery")
     with pytest.raises(TuneError, match="pre_tuning"):
         _ = EvolutionarySearch().context
+
+
+def test_code_that_is_far_too_large_is_invalid_before_it_is_replayed(target):
+    """What is known of a candidate as arrays agrees with its program, roughly."""
+    context, _ = prepared(conv2d(16, 14, 32), target)
+    rng = np.random.default_rng(0)
+    sizes: dict[bool, list[int]] = {True: [], False: []}
+    for variant in context.search_strategy.variants:
+        rows = np.unique(variant.draw(10, rng), axis=0)
+        rows = rows[variant.evaluate(rows).valid]
+        variant.limit_code(1000.0)
+        for row, fits in zip(rows, variant.evaluate(rows).valid):
+            sch = variant.replay(row)
+            for postproc in context.space_generator.postprocs:
+                postproc.apply(sch)
+            sizes[bool(fits)].append(estimate_code_size(sch.mod, target.vector_bits))
+    assert min(map(len, sizes.values())) > 10
+    assert np.quantile(sizes[True], 0.9) < 4000 and np.quantile(sizes[False], 0.1) > 250
 
 
 def test_times_of_failures_are_infinite(target):

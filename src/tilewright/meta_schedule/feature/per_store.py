@@ -63,6 +63,9 @@ _COST = dict(zip(FLOP_KINDS, (1.0, 1.0, 1.0, 8.0, 1.0, 24.0, 1.0, 1.0)))
 _FMA_LATENCY = 4.0
 _BYTES_PER_CYCLE = (32.0, 12.0, 6.0)
 _LAUNCH_CYCLES = 3000.0
+# Copies of a statement that lowering makes for register tiles; what a statement with an expensive
+# intrinsic counts as when loops are unrolled; instructions per lane that is moved by itself.
+_TILE_COPIES, _MATH_STEPS, _GATHERED = 256.0, 16.0, 2.0
 
 
 @dataclass
@@ -74,7 +77,7 @@ class Evaluation:
     cycles: Any
     """Expected cycles of each candidate."""
     valid: Any
-    """Whether register tiles fit into the registers."""
+    """Whether register tiles fit into the registers, and the code isn't far too large."""
 
 
 class FeatureFunction:
@@ -83,6 +86,7 @@ class FeatureFunction:
     def __init__(self, program: Program, target: Target) -> None:
         self.program = program
         self.target = target
+        self.max_instructions = np.inf
         pool = Pool()
         self._extents = [pool.add(loop.extent) for loop in program.loops]
         self._shapes = [[pool.add(size) for size in item.shape] for item in program.buffers]
@@ -144,7 +148,7 @@ class _Pass:
         stores = self.program.stores
         self.compact()
         out = np.zeros((self.count, len(stores), len(FEATURE_NAMES)), dtype=np.float32)
-        cycles = np.zeros(self.count)
+        cycles, code = np.zeros(self.count), np.zeros(self.count)
         valid = np.ones(self.count, dtype=bool)
         for number, store in enumerate(stores):
             result = _Store(self, number, store)
@@ -152,6 +156,8 @@ class _Pass:
             out[:, number, :] = result.row().T
             cycles += result.expected
             valid &= result.fits
+            code += result.instructions()
+        valid &= code <= self.function.max_instructions
         return Evaluation(out, cycles, valid)
 
     def compact(self) -> None:
@@ -372,6 +378,29 @@ class _Store:
         memory: Any = sum(traffic / rate for traffic, rate in zip(self.traffic, _BYTES_PER_CYCLE))
         cycles = np.maximum(self.compute, memory) + 0.2 * np.minimum(self.compute, memory)
         self.expected = cycles / self.speedup + np.where(self.jobs > 1, _LAUNCH_CYCLES, 0.0)
+
+    def instructions(self) -> Array:
+        """Instructions of all copies: ``tir.analysis.code_size`` before loops are marked."""
+        math = self.store.flops["math"] > 0
+        copies, steps = np.ones(self.count), np.full(self.count, _MATH_STEPS if math else 1.0)
+        for row in range(self.depth - 1, -1, -1):
+            steps = steps * np.where(self.vectorized & (row == self.inner), 1.0, self.extents[row])
+            copies = np.where(steps <= self.run.unroll, steps, copies)
+        if math:
+            copies = np.maximum(copies / _MATH_STEPS, 1.0)
+        if self.local:
+            inside = self.total / self.pick(self.outer, self.tile)
+            tile = np.where(self.vectorized, inside / self.inner_extent, inside)
+            copies = np.where(tile <= _TILE_COPIES, np.maximum(copies, tile), copies)
+        registers = np.ceil(self.vector_length / self.lanes)
+        moved = np.zeros(self.count)
+        for item in self.accesses:
+            contiguous, _, strided = self.kind(item)
+            moved += np.where(contiguous, registers, 1.0)
+            moved += np.where(strided & self.vectorized, _GATHERED * self.vector_length, 0.0)
+        flops = sum(max(value, 0.0) for value in self.store.flops.values())
+        made: Array = copies * (flops * registers + moved)
+        return made
 
     def kind(self, item: _AccessArrays) -> tuple[Any, Any, Any]:
         """How an access moves along the innermost loop: contiguous, broadcast, strided."""

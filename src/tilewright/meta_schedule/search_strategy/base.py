@@ -14,6 +14,7 @@ from tilewright.meta_schedule.cost_model.base import median
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.feature import Evaluation, remember
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.postproc import VerifyCodeSize
 from tilewright.meta_schedule.search_strategy.design import Variant, make_variants, open_shape
 from tilewright.support.errors import ScheduleError, TilewrightError, TuneError
 from tilewright.support.registry import Registry
@@ -22,6 +23,9 @@ from tilewright.tir.schedule import Schedule
 if TYPE_CHECKING:
     from tilewright.meta_schedule.runner import RunnerResult
     from tilewright.meta_schedule.tune_context import TuneContext
+
+_SLACK = 2.0
+"""How much more code than allowed a candidate may seem to have before it is known exactly."""
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
@@ -79,6 +83,10 @@ class SearchStrategy:
         self.rng = np.random.default_rng((self.seed, context.seed))
         self.times, self._issued, self._programs = {}, {}, set()
         self.variants = make_variants(context.mod, spaces, context.target)
+        for postproc in context.space_generator.postprocs:
+            if isinstance(postproc, VerifyCodeSize):
+                for variant in self.variants:
+                    variant.limit_code(_SLACK * postproc.limit)
         logger.info(
             "task %s: %d sketches, %d variants, %.0f%% of them without symbolic replay",
             context.task_name,

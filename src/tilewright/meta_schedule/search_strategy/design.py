@@ -303,6 +303,11 @@ class Variant:
         self._limit_vectors(sch, vector_parts)
         return FeatureFunction(program, self.target)
 
+    def limit_code(self, instructions: float) -> None:
+        """Let candidates of much more code be invalid, so that none is replayed in vain."""
+        if self.function is not None:
+            self.function.max_instructions = instructions
+
     def _limit_vectors(self, sch: Schedule, parts: Mapping[Var, int]) -> None:
         """Let factors that become vector loops be whole vectors, where the extent allows."""
         multiples: dict[int, int] = {}
