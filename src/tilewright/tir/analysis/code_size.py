@@ -145,9 +145,16 @@ def _tile_loops(leaves: Sequence[_Leaf]) -> set[For]:
         limit = _TILE_BYTES // (1 if buffer.scope == "local" else 4)
         size = max(map(_product, tile)) * dtypes.bytes_of(buffer.dtype)
         unrolled = [{loop for loop in loops if loop.kind != VECTORIZED} for loops in tile]
-        if size <= limit and all(_product(loops) <= _TILE_STEPS for loops in unrolled):
+        steps = [_steps(leaf, loops) for (leaf, _), loops in zip(found, unrolled)]
+        if size <= limit and max(steps) <= _TILE_STEPS:
             chosen.update(*unrolled)
     return chosen
+
+
+def _steps(leaf: _Leaf, tile: set[For]) -> int:
+    """Copies of a statement inside a tile's loops, those that are unrolled anyway included."""
+    first = next((place for place, loop in enumerate(leaf.loops) if loop in tile), 0)
+    return _product({x for x in leaf.loops[first:] if x in tile or x.kind == UNROLLED})
 
 
 def _loads(expr: Any) -> list[BufferLoad]:
