@@ -9,7 +9,7 @@ it, so that it is still in the cache. Used by the rules for contractions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.dlight.cpu.blocks import (
     Axis,
@@ -32,6 +32,8 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 # Heights of tiles that are transposed by shuffles, and how far elements lie apart for that.
 _TRANSPOSED, _FAR = (4, 8, 16), 16
+
+_NONE: Mapping[int, int] = {}
 
 
 def dimension_of(operand: BufferLoad, axis: Axis) -> int:
@@ -85,16 +87,23 @@ def copy_operand(sch: Schedule, main: BlockRV, operand: BufferLoad) -> BlockRV:
 
 
 def lay_out_panels(
-    sch: Schedule, copy: BlockRV, dim: int, width: int, first: Sequence[int] = ()
+    sch: Schedule,
+    copy: BlockRV,
+    dim: int,
+    width: int,
+    first: Sequence[int] = (),
+    parts: Mapping[int, int] = _NONE,
 ) -> None:
     """Give the copy of an operand the layout ``[N / width][...][width]``.
 
-    Within a panel the dimensions ``first`` come before the others.
+    Within a panel the dimensions ``first`` come before the others. Of the dimensions in ``parts``
+    every so manieth element belongs to one part of the panel; parts lie one after the other.
     """
 
     def panels(*i: Expr) -> tuple[Expr, ...]:
         rest = [d for d in range(len(i)) if d != dim and d not in first]
-        return (i[dim] // width, *(i[d] for d in (*first, *rest)), i[dim] % width)
+        within = [i[d] // parts[d] if d in parts else i[d] for d in (*first, *rest)]
+        return (i[dim] // width, *(i[d] % parts[d] for d in parts), *within, i[dim] % width)
 
     sch.transform_layout(copy, ("write", 0), panels)
     sch.annotate(copy, LAYOUT_REWRITE, True)

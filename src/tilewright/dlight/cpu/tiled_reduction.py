@@ -35,6 +35,7 @@ from tilewright.dlight.cpu.blocks import (
     PARALLEL_WORK,
     Axis,
     axes_of,
+    coefficient_of,
     element_bits,
     fused_epilogue,
     sole_reduction,
@@ -65,10 +66,10 @@ from tilewright.dlight.cpu.operand_packing import (
 from tilewright.dlight.cpu.padded_taps import padded_axes, prefer_skipping, skipped
 from tilewright.dlight.cpu.register_tile import Tile, choose_tile
 from tilewright.dlight.cpu.sliding_window import window_of
-from tilewright.ir import Expr, Var, as_int, dtypes, uses_var
+from tilewright.ir import Expr, Var, as_int, dtypes, free_vars, uses_var
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import PREFETCH_DISTANCE
+from tilewright.tir import PREFETCH_DISTANCE, BufferLoad
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
@@ -81,6 +82,9 @@ _SHORT = 256
 # Share of the last cache that rows may take up which pass by each panel; more of them are cut into
 # blocks of another share.
 _ROWS_SHARE, _BLOCK_SHARE = 1 / 4, 1 / 16
+# Remainders are done image by image if a panel exceeds the second of these parts of the second-level
+# cache, and an image of a panel's columns doesn't exceed the first.
+_IMAGE_PARTS, _PANEL_PARTS = 8, 4
 # Columns of a tile that are transposed together, and vectors of a row that are written out.
 _COLUMNS, _VECTORS = 16, 4
 
@@ -178,6 +182,7 @@ class _Tiling:
         if self.skipped and not choose("tiled_reduction.skip_padding", (True, False)):
             self.skipped = []
         self.taps = [places[axis.tap.var] for axis in self.skipped]
+        self.by_images = self._writes_by_images(axes)
         self.with_panel = set()
         if plan.packed is not None:
             self.with_panel = {
@@ -197,7 +202,10 @@ class _Tiling:
         if copy is not None:
             sch.reverse_compute_at(copy, outer[-1])
             _columns_innermost(sch, copy, depth)
-        if self.phases:
+        if self.by_images:
+            # All tiles of an image are there before it is written.
+            written -= 2 * len(self.phases)
+        elif self.phases:
             # All tiles of a row, for all remainders, are there before it is written.
             written -= 2
         sch.reverse_compute_at(epilogue, outer[written - 1])
@@ -208,7 +216,12 @@ class _Tiling:
             vectorize_tile(sch, sch.get_loops(epilogue)[depth:])
         else:
             vectorize_tile(sch, sch.get_loops(copy)[depth:])
-            _transposed(sch, sch.get_loops(epilogue)[written:], self._lanes())
+            loops = sch.get_loops(epilogue)[written:]
+            if self.by_images:
+                column, *rows, pixel = loops
+                loops = [*rows, column, pixel]
+                sch.reorder(*loops)
+            _transposed(sch, loops, self._lanes())
         fused, count = _run_in_parallel(sch, outer[:written], self.target, self.work)
         place = outer.index(column_outer)
         at = fused if place < count else column_outer
@@ -252,8 +265,27 @@ class _Tiling:
             copied = copy_operand(self.sch, self.main, plan.packed)
         taps = [axis.tap for axis in self.skipped if uses_var(plan.packed, {axis.tap.var})]
         first = [dimension_of(plan.packed, tap) for tap in taps] if plan.constant else []
-        lay_out_panels(self.sch, copied, dimension_of(plan.packed, plan.vector), width, first)
+        dim = dimension_of(plan.packed, plan.vector)
+        lay_out_panels(self.sch, copied, dim, width, first, self._interleaved(plan.packed))
         return copied
+
+    def _interleaved(self, operand: BufferLoad) -> dict[int, int]:
+        """Dimensions of a panel of which a remainder of places uses every so manieth element.
+
+        Each remainder's share of a panel is laid out in one run.
+        """
+        if not self.phases or not self.plan.constant:
+            return {}
+        variables = [item.var for item in self.sch.get(self.main).iter_vars]
+        remainders = {variables[place] for place in self.phases.values()}
+        found = {}
+        for dim, index in enumerate(operand.indices):
+            steps = [v for v in free_vars(index) if v not in remainders]
+            apart = coefficient_of(index, steps[0]) if len(steps) == 1 else None
+            extent = as_int(operand.buffer.shape[dim])
+            if uses_var(index, remainders) and apart and extent and extent % apart == 0:
+                found[dim] = apart
+        return found
 
     def _skip_padding(self, reduce: Sequence[LoopRV]) -> bool:
         """Run the loops inside of those over taps only for taps that meet the image."""
@@ -317,7 +349,13 @@ class _Tiling:
             first = [axes[place].loop for place in places if place in self.with_panel]
             rest = [axes[place].loop for place in places if place not in self.with_panel]
             outer = [*first, column_outer, *rest]
-        outer += [axes[place].loop for place in phases]
+        if self.by_images:
+            # What one remainder uses of a panel stays in the cache for all rows of an image.
+            image = [axes[place].loop for place in self.phases if place != self.row]
+            outer = [loop for loop in outer if loop not in image]
+            outer += [*(axes[place].loop for place in phases), *image]
+        else:
+            outer += [axes[place].loop for place in phases]
         inner = [column_inner]
         if self.row is not None:
             blocks = self._row_blocks(axes[self.row], [axis for axis in axes if axis.is_reduce])
@@ -364,6 +402,27 @@ class _Tiling:
         # Threads share whole rows rather than tiles some of which are cut off.
         estimate = short or (not plan.padded and leaves_few_columns(plan.tile, width, self.target))
         return choose("tiled_reduction.by_rows", (estimate, not estimate))
+
+    def _writes_by_images(self, axes: Sequence[Axis]) -> bool:
+        """Whether remainders of places are done one after the other for a whole image.
+
+        A panel that the nearer caches don't hold would come from afar for each row. Each
+        remainder's share of it is smaller; what all have made must fit beside it.
+        """
+        plan, caches = self.plan, self.target.l2_bytes
+        if not self.phases or plan.packed is None or not plan.constant:
+            return False
+        if self.vector > min(self.phases):
+            return False  # the result isn't stored column by column
+        places = [*self.phases, *self.phases.values()]
+        size = dtypes.bytes_of(plan.packed.buffer.dtype) * plan.tile.columns
+        image = size * math.prod(axes[place].extent or caches for place in places)
+        panel = size * work_of([axis for axis in axes if axis.is_reduce])
+        panel *= math.prod(axes[place].extent or 1 for place in self.phases.values())
+        columns = (plan.vector.extent or 1) // plan.tile.columns
+        cores = self.target.num_cores
+        shared = cores == 1 or columns >= TASKS_PER_CORE * cores
+        return shared and _IMAGE_PARTS * image <= caches and _PANEL_PARTS * panel > caches
 
     def _row_blocks(self, row: Axis, reduce: Sequence[Axis]) -> int:
         """Into how many parts rows are cut, so that those of a part stay in the cache.
