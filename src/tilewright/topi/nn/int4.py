@@ -15,8 +15,9 @@ without zero points 8 is subtracted (symmetric quantisation).
 What it means: ``(word & (15 << 4 * i))`` is a weight times ``16 ** i``. It becomes a float as it
 is, since activations are divided by ``16 ** i`` beforehand; so decoding takes two operations. Zero
 points are multiplied by the sum of a group's activations. All of this is exact but for rounding
-sums; a row with infinite or NaN activations gives NaN. CPUs that multiply bytes compute it another
-way that is as good: ``dlight.cpu.int4_dot``.
+sums, and of activations below ``2 ** -98``, which become denormal; a row with infinite or NaN
+activations gives NaN. CPUs that multiply bytes compute it another way that is as good:
+``dlight.cpu.int4_dot``.
 """
 
 from __future__ import annotations
