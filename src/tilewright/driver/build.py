@@ -18,6 +18,7 @@ from tilewright.support.collector import few_collections
 from tilewright.support.errors import BuildError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
+from tilewright.tir.analysis import verify
 from tilewright.tir.transform import cpu_pipeline, gpu_pipeline
 
 TargetLike = Target | str | dict[str, Any] | None
@@ -58,7 +59,7 @@ def as_module(mod_or_func: IRModule | PrimFunc, name: str | None = None) -> IRMo
 
 
 def lower(mod_or_func: IRModule | PrimFunc, target: TargetLike = None) -> IRModule:
-    """Run the lowering passes of a target.
+    """Run the lowering passes of a target on a program, which must be well formed.
 
     The result has no blocks, one index per access, and vectors in place of vectorized loops; for a
     GPU each kernel is a function of its own. The interpreter runs what comes out.
@@ -70,7 +71,9 @@ def lower(mod_or_func: IRModule | PrimFunc, target: TargetLike = None) -> IRModu
             f"no lowering for target kind {target.kind!r}; there is one for: "
             f"{', '.join(_LOWERINGS)}"
         )
-    return lowering(target)(as_module(mod_or_func))
+    mod = as_module(mod_or_func)
+    verify(mod)
+    return lowering(target)(mod)
 
 
 _LOWERINGS: dict[str, Callable[[Target], Callable[[IRModule], IRModule]]] = {

@@ -4,7 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.ir import TRUE, IRModule, Range, Var, call, const
+import tilewright
+from tilewright.ir import (
+    LT,
+    TRUE,
+    Add,
+    And,
+    Broadcast,
+    IRModule,
+    Let,
+    Min,
+    Not,
+    Ramp,
+    Range,
+    Select,
+    Var,
+    call,
+    const,
+)
 from tilewright.script import parse
 from tilewright.support.errors import VerifyError
 from tilewright.tir import (
@@ -17,6 +34,7 @@ from tilewright.tir import (
     BufferStore,
     For,
     IterVar,
+    LetStmt,
     MatchBufferRegion,
     PrimFunc,
     decl_buffer,
@@ -147,3 +165,63 @@ def test_a_matched_buffer_fits_its_region():
     refused(matched(5), r"buffer V has shape \(5\), the region of A that it stands for \(4\)")
     refused(matched(1, 4), r"buffer V has shape \(1, 4\), the region of A")
     refused(matched(4, dtype="int8"), "buffer V has dtype int8, A float32")
+
+
+I, F, N = Var("i"), Var("f", "float32"), Var("n", "int32")
+WRONG_EXPRESSIONS = [
+    (Add(F, I), r"the operands of `\+` are float32 and int64"),
+    (Min(F, N), "the operands of `min` are float32 and int32"),
+    (Select(LT(I, N), F, F), "the operands of `<` are int64 and int32"),
+    (Select(And(I, TRUE), F, F), "`and` joins truth values, not int64 and bool"),
+    (Not(I), "`not` denies bool, not int64"),
+    (Select(I, F, F), "a condition must be bool, this one is int64"),
+    (Select(TRUE, F, I), "a choice is between values of one dtype, these are float32 and int64"),
+    (call("if_then_else", TRUE, F, I, dtype="float32"), "a choice is between values of one dtype"),
+    (Select(Broadcast(TRUE, 4), F, F), "a condition of 4 lanes chooses between values of float32"),
+    (Let(Var("x"), F, F), "variable 'x' is int64, its value float32"),
+]
+
+
+@pytest.mark.parametrize(("expr", "message"), WRONG_EXPRESSIONS)
+def test_dtypes_of_expressions(expr, message):
+    inner = LetStmt(F, const(1.0, "float32"), BufferStore(B, expr, (I,)))
+    body = For(I, const(0), const(8), SERIAL, LetStmt(N, const(1, "int32"), inner))
+    with pytest.raises(VerifyError, match=message) as caught:
+        verify(func(body))
+    assert "^" in str(caught.value)
+
+
+def test_what_counts_is_an_integer():
+    half, narrow = const(0.5, "float32"), const(8, "int32")
+    refused(loop(copy_block(), extent=half), "the extent of loop 'i' is float32, an integer is")
+    refused(loop(copy_block(), min=half), "the first value of loop 'i' is float32")
+    refused(loop(copy_block(), extent=narrow), "loop variable 'i' is int64, the extent int32")
+    block = copy_block()
+    refused(loop(block, values=(narrow,)), "variable 'vi' is int64, its value int32")
+    region = BufferRegion(A, (Range(const(0), half),))
+    refused(loop(copy_block(reads=(region,))), "a bound of a region of 'A' is float32")
+    axis = IterVar(Var("vi"), Range(const(0), half), SPATIAL)
+    refused(loop(copy_block(iter_vars=(axis,))), "a bound of axis 'vi' is float32")
+    refused(LetStmt(Var("x"), half, loop(block)), "variable 'x' is int64, its value float32")
+    lanes = Ramp(const(0), const(1), 8) < Broadcast(const(3), 8)
+    realize = BlockRealize((const(0),), lanes, copy_block())
+    refused(realize, "a condition must be one truth value here, not boolx8")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shape": (const(8.0, "float32"),)}, "an extent of buffer 'C' is float32, an integer is"),
+        ({"strides": (const(1.0, "float32"),)}, "a stride of buffer 'C' is float32"),
+        ({"elem_offset": const(1.0, "float32")}, "the offset of buffer 'C' is float32"),
+    ],
+)
+def test_buffers(changes, message):
+    buffer = decl_buffer((8,), name="C").replace(**changes)
+    refused(loop(copy_block(alloc_buffers=(buffer,))), message)
+
+
+def test_what_is_built_is_well_formed():
+    body = For(I, const(0), const(8), SERIAL, BufferStore(B, Add(A[I], I), (I,)))
+    with pytest.raises(VerifyError, match="the operands of"):
+        tilewright.compile(func(body), "llvm")

@@ -4,7 +4,9 @@
 - a block sees outer loops only through its iteration variables;
 - block names are unique in a function; a realize has one value per iteration variable;
 - accesses have one integer index per dimension, stored values have the buffer's dtype;
-- conditions and predicates are bool; loop kinds are known, and thread loops have a thread tag.
+- conditions and predicates are bool; loop kinds are known, and thread loops have a thread tag;
+- operands of an expression have one dtype, and a variable that of what it stands for; what counts
+  (extents, bounds of loops and ranges, strides, offsets) is a whole number.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tilewright.ir import Expr, IRModule, Let, Node, Var, dtypes, pre_order
+from tilewright.ir import Expr, IRModule, Let, Node, Var, dtypes, free_vars, pre_order
 from tilewright.script import to_text
 from tilewright.support.errors import VerifyError
 from tilewright.support.text import indent
+from tilewright.tir.analysis.verify_dtypes import bound_to, wrong_dtypes
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
@@ -69,7 +72,7 @@ class _Verifier:
         func = self.func
         for var in func.params:
             self.define(var, func)
-        for var in func.symbolic_vars():
+        for var in _sizes(func):
             self.define(var, func)
         for buffer in func.buffers:
             self.define_buffer(buffer, func)
@@ -83,10 +86,11 @@ class _Verifier:
 
     def define_buffer(self, buffer: Buffer, where: Node) -> None:
         self.define(buffer, where)
-        for extent in (*buffer.shape, *buffer.strides):
-            self.expr(extent, where)
-            if not dtypes.is_integer(extent.dtype):
-                raise self.fail(f"an extent of buffer {buffer.name!r} is {extent.dtype}", where)
+        for what, parts in (("an extent", buffer.shape), ("a stride", buffer.strides)):
+            for part in parts:
+                self.number(part, f"{what} of buffer {buffer.name!r}", where)
+        if buffer.elem_offset is not None:
+            self.number(buffer.elem_offset, f"the offset of buffer {buffer.name!r}", where)
         # Several buffers may share one pointer; the pointer counts as seen from the first on.
         self.visible.add(buffer.data)
 
@@ -107,6 +111,9 @@ class _Verifier:
                     raise self.fail(f"{item.var.name!r} is defined twice", item)
                 self.defined.add(item.var)
                 lets.add(item.var)
+            wrong = wrong_dtypes(item)
+            if wrong is not None:
+                raise self.fail(wrong, item)
 
     def unseen(self, item: Any, where: Node) -> None:
         if item in self.hidden_loops:
@@ -129,10 +136,24 @@ class _Verifier:
             if not dtypes.is_integer(dtypes.element_of(index.dtype)):
                 raise self.fail(f"index {position} of {buffer.name!r} is {index.dtype}", where)
 
-    def condition(self, expr: Expr, where: Node) -> None:
+    def condition(self, expr: Expr, where: Node, *, lanes: bool = False) -> None:
         self.expr(expr, where)
         if not dtypes.is_bool(expr.dtype):
             raise self.fail(f"a condition must be bool, this one is {expr.dtype}", where)
+        if not lanes and dtypes.lanes_of(expr.dtype) > 1:
+            raise self.fail(f"a condition must be one truth value here, not {expr.dtype}", where)
+
+    def number(self, expr: Expr, what: str, where: Node) -> None:
+        """Check something that counts: an extent, a bound, a stride."""
+        self.expr(expr, where)
+        if not dtypes.is_integer(expr.dtype) or dtypes.lanes_of(expr.dtype) > 1:
+            raise self.fail(f"{what} is {expr.dtype}, an integer is expected", where)
+
+    def binding(self, var: Var, value: Expr, where: Node) -> None:
+        self.expr(value, where)
+        wrong = bound_to(var, value)
+        if wrong is not None:
+            raise self.fail(wrong, where)
 
     # ---- statements -----------------------------------------------------------------------------
 
@@ -152,7 +173,7 @@ class _Verifier:
             self.access(stmt.buffer, stmt.indices, stmt)
             self.store_dtype(stmt)
         elif kind is IfThenElse:
-            self.condition(stmt.condition, stmt)
+            self.condition(stmt.condition, stmt, lanes=True)
             self.stmt(stmt.then_case)
             if stmt.else_case is not None:
                 self.stmt(stmt.else_case)
@@ -160,7 +181,7 @@ class _Verifier:
             self.condition(stmt.condition, stmt)
             self.stmt(stmt.body)
         elif kind is LetStmt:
-            self.expr(stmt.value, stmt)
+            self.binding(stmt.var, stmt.value, stmt)
             self.define(stmt.var, stmt)
             self.stmt(stmt.body)
             self.visible.discard(stmt.var)
@@ -189,8 +210,14 @@ class _Verifier:
             )
 
     def loop(self, loop: For) -> None:
-        self.expr(loop.min, loop)
-        self.expr(loop.extent, loop)
+        name = loop.loop_var.name
+        for what, part in (("first value", loop.min), ("extent", loop.extent)):
+            self.number(part, f"the {what} of loop {name!r}", loop)
+            if part.dtype != loop.loop_var.dtype:
+                raise self.fail(
+                    f"loop variable {name!r} is {loop.loop_var.dtype}, the {what} {part.dtype}",
+                    loop,
+                )
         if loop.kind not in FOR_KINDS:
             raise self.fail(f"unknown loop kind {loop.kind!r}; known: {', '.join(FOR_KINDS)}", loop)
         if (loop.kind == THREAD_BINDING) != (loop.thread is not None):
@@ -214,8 +241,12 @@ class _Verifier:
                     f"buffer {region.buffer.name!r} is used where it is not defined", block
                 )
             for item in region.region:
-                self.expr(item.min, block)
-                self.expr(item.extent, block)
+                for part in (item.min, item.extent):
+                    self.expr(part, block)
+                    if not dtypes.is_integer(part.dtype):
+                        raise self.fail(
+                            f"a bound of a region of {region.buffer.name!r} is {part.dtype}", block
+                        )
 
     def realize(self, realize: BlockRealize) -> None:
         block = realize.block
@@ -228,12 +259,11 @@ class _Verifier:
                 f"{len(realize.iter_values)} values",
                 realize,
             )
-        for value in realize.iter_values:
-            self.expr(value, realize)
+        for iter_var, value in zip(block.iter_vars, realize.iter_values):
+            self.binding(iter_var.var, value, realize)
+            for part in (iter_var.dom.min, iter_var.dom.extent):
+                self.number(part, f"a bound of axis {iter_var.var.name!r}", realize)
         self.condition(realize.predicate, realize)
-        for iter_var in block.iter_vars:
-            self.expr(iter_var.dom.min, realize)
-            self.expr(iter_var.dom.extent, realize)
         outer_loops, outer_hidden, outer_visible = self.loops, self.hidden_loops, self.visible
         self.hidden_loops = outer_hidden | outer_loops
         self.visible = outer_visible - outer_loops
@@ -258,3 +288,16 @@ class _Verifier:
             self.stmt(block.init)
         self.stmt(block.body)
         self.loops, self.hidden_loops, self.visible = outer_loops, outer_hidden, outer_visible
+
+
+def _sizes(func: PrimFunc) -> list[Var]:
+    """Variables that a call's arrays give values: those of shapes, strides and offsets."""
+    parts = (
+        part
+        for buffer in func.buffers
+        for part in (*buffer.shape, *buffer.strides, buffer.elem_offset)
+        if part is not None
+    )
+    scalars = {var for var in func.params if var not in func.buffer_map}
+    found = {var: None for part in parts for var in free_vars(part) if var not in scalars}
+    return list(found)
