@@ -109,6 +109,22 @@ def test_conditions_stand_around_the_channels() -> None:
     assert all(item.else_case is None for item in branches)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_transposed_on_the_smallest_images(size: int) -> None:
+    """Each result meets one tap or a few: the others aren't multiplied with zeros."""
+    a = te.placeholder((1, 20, size, size), name="A")
+    b = te.placeholder((20, 48, 4, 4), name="B")
+    func = te.create_prim_func([a, b, topi.nn.conv2d_transpose(a, b)])
+    made = scheduled(func.with_attr("layout_free_buffers", [1]), 1)
+    assert guarded_blocks(made) > 0
+    x = np.random.default_rng(0).standard_normal((1, 20, size, size)).astype("float32")
+    w = np.random.default_rng(1).standard_normal((20, 48, 4, 4)).astype("float32")
+    expected = F.conv_transpose2d(torch.from_numpy(x), torch.from_numpy(w)).numpy()
+    out = np.full(expected.shape, np.nan, "float32")
+    driver.compile(made, NATIVE.with_options(num_cores=1))(x, w, out)
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_taps_close_together_are_not_tested() -> None:
     made = scheduled(convolution((1, 16, 56, 56), (32, 16, 3, 3), 1, 1), 1)
     assert guarded_blocks(made) == 0

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tilewright.arith import conjuncts, detect_linear_equation
 from tilewright.dlight.cpu.blocks import Axis, loads_of, stores_of
 from tilewright.dlight.cpu.contraction_plan import Plan
+from tilewright.dlight.cpu.register_tile import MULTIPLY_ADDS
 from tilewright.ir import GE, LT, Call, Expr, FloatImm, IntImm, Var, as_int, free_vars
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
@@ -21,8 +22,11 @@ from tilewright.tir.schedule.handles import BlockRV
 
 # Share of the steps that may be left for skipping the others to be worth its tests.
 _WORTH = 0.96
+# Cycles that a vector of a panel takes from the second-level cache: in a low tile, where few rows
+# share it, longer than its multiply-adds.
+_VECTOR_CYCLES = 3
 # Heights of tiles to choose from: higher ones meet the image with more taps.
-_HEIGHTS = range(4, 15)
+_HEIGHTS = range(1, 15)
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def _padded_axis(index: Expr, axes: Sequence[Axis], low: int, high: int) -> Padd
     if linear is None or place.extent is None or tap.extent is None:
         return None
     stride, dilation, start = map(as_int, linear)
-    if not stride or not dilation or start is None or stride < 0 or dilation < 0:
+    if not stride or not dilation or start is None or stride < 0:
         return None
     return PaddedAxis(place, tap, stride, dilation, low - start, high - low)
 
@@ -127,10 +131,18 @@ def prefer_skipping(
         return plans
     heights = [rows for rows in _HEIGHTS if row.extent % rows == 0 and rows < plans[0].tile.rows]
     others = [plan for rows in heights for plan in ranked(rows)[:1]]
-    best = max(
-        (plans[0], *others), key=lambda plan: plan.tile.score / _share(plan, skipped(plan, padded))
-    )
+    best = max((plans[0], *others), key=lambda plan: _score(plan) / steps_left(plan, padded))
     return plans if best is plans[0] else [best, *plans]
+
+
+def _score(plan: Plan) -> float:
+    """The share of the peak that a plan's tile reaches, which low ones share with loading."""
+    return min(plan.tile.score, plan.tile.rows / (_VECTOR_CYCLES * MULTIPLY_ADDS))
+
+
+def steps_left(plan: Plan, padded: Sequence[PaddedAxis]) -> float:
+    """The share of a plan's steps that is left with taps skipped that meet only padding."""
+    return _share(plan, skipped(plan, padded))
 
 
 def _extent(plan: Plan, axis: PaddedAxis) -> int:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from tilewright.dlight.cpu.blocks import Axis
 from tilewright.target import Target
 
-# Per cycle; and how many cycles a multiply-add takes, in which each sum can take part in only one.
-_MULTIPLY_ADDS, _LOADS, _LATENCY = 2, 2, 4
+#: Per cycle; and how many cycles a multiply-add takes, in which each sum can take part in only one.
+MULTIPLY_ADDS, _LOADS, _LATENCY = 2, 2, 4
 # Cycles of a step that don't overlap with arithmetic, per scalar and per vector of a tile: vectors
 # come from the second-level cache.
 _PER_SCALAR, _PER_VECTOR = 0.03, 0.15
@@ -40,7 +40,7 @@ class Tile:
 
 def step_cycles(rows: int, vectors: int) -> float:
     """Cycles that one step of the reduction takes in a tile of so many rows and vectors."""
-    busy = max(rows * vectors / _MULTIPLY_ADDS, (rows + vectors) / _LOADS, _LATENCY)
+    busy = max(rows * vectors / MULTIPLY_ADDS, (rows + vectors) / _LOADS, _LATENCY)
     return busy + _PER_SCALAR * rows + _PER_VECTOR * vectors
 
 
@@ -160,7 +160,7 @@ def _score(
         wide = -(-more_columns // lanes) * lanes
         spent += rows * cycles(height, wide) + cycles(more_rows, wide)
     useful = (rows * height + more_rows) * (vector.extent or columns * width)
-    score = useful / (lanes * _MULTIPLY_ADDS * spent)
+    score = useful / (lanes * MULTIPLY_ADDS * spent)
     last = _MASKED_COLUMNS if masked else _LAST_COLUMNS
     return score * (_LAST_ROWS if more_rows else 1.0) * (last if more_columns else 1.0)
 

@@ -63,7 +63,7 @@ from tilewright.dlight.cpu.operand_packing import (
     pad_columns,
     schedule_packing,
 )
-from tilewright.dlight.cpu.padded_taps import padded_axes, prefer_skipping, skipped
+from tilewright.dlight.cpu.padded_taps import padded_axes, prefer_skipping, skipped, steps_left
 from tilewright.dlight.cpu.register_tile import Tile, choose_tile
 from tilewright.dlight.cpu.sliding_window import window_of
 from tilewright.ir import Expr, Var, as_int, dtypes, free_vars, uses_var
@@ -82,9 +82,11 @@ _SHORT = 256
 # Share of the last cache that rows may take up which pass by each panel; more of them are cut into
 # blocks of another share.
 _ROWS_SHARE, _BLOCK_SHARE = 1 / 4, 1 / 16
-# Remainders are done image by image if a panel exceeds the second of these parts of the second-level
-# cache, and an image of a panel's columns doesn't exceed the first.
+# Remainders are done image by image if an image of a panel's columns takes up no more than the
+# first of these parts of the second-level cache, and the panel more than the second.
 _IMAGE_PARTS, _PANEL_PARTS = 8, 4
+# With fewer steps left of those that meet an image, rows aren't joined: they'd need all of them.
+_MOST_SKIPPED = 0.5
 # Columns of a tile that are transposed together, and vectors of a row that are written out.
 _COLUMNS, _VECTORS = 16, 4
 
@@ -114,20 +116,19 @@ class TiledReduction(ScheduleRule):
         if lay_channels_close(sch, main, axes):
             axes = axes_of(sch, main) or []
         plans = rank_plans(sch.mod["main"], sch.get(main), axes, target)
-        step = 1
         if not plans:
             return NotApplicable("no operand is reused along an axis that can be vectorised")
-        rows = join_rows(sch, main, axes, plans[0].row) if plans[0].transposed else None
-        if rows is not None:
-            axes, consumers = axes_of(sch, main) or [], sch.get_consumers(main)
-            step = rows
-            plans = rank_plans(sch.mod["main"], sch.get(main), axes, target, row_step=step)
+        func, block, step = sch.mod["main"], sch.get(main), 1
         padded = padded_axes(sch, main, axes)
-        if padded and rows is None:
-            func, block = sch.mod["main"], sch.get(main)
-            plans = prefer_skipping(
-                plans, padded, lambda most: rank_plans(func, block, axes, target, most_rows=most)
-            )
+        plans = prefer_skipping(
+            plans, padded, lambda most: rank_plans(func, block, axes, target, most_rows=most)
+        )
+        if plans[0].transposed and steps_left(plans[0], padded) > _MOST_SKIPPED:
+            rows = join_rows(sch, main, axes, plans[0].row)
+            if rows is not None:
+                axes, consumers = axes_of(sch, main) or [], sch.get_consumers(main)
+                step = rows
+                plans = rank_plans(sch.mod["main"], sch.get(main), axes, target, row_step=step)
         if plans[0].row is None and window_of(sch.get(main), axes) is not None:
             return NotApplicable("only a window is reused")
         taken = {rv.name for rv in (main, *consumers)}
@@ -490,7 +491,7 @@ def _run_in_parallel(
 def _transposed(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> None:
     """Write vectors along the rows, for so many columns at once that shuffles transpose them."""
     extent = as_int(sch.get(loops[-1]).extent)
-    if extent is not None and extent > _VECTORS * lanes:
+    if len(loops) > 1 and extent is not None and extent > _VECTORS * lanes:
         chunk, row = sch.split(loops[-1], [None, lanes])
         loops = [*loops[:-2], chunk, loops[-2], row]
         sch.reorder(*loops)
