@@ -162,6 +162,26 @@ def symbolic_dilated() -> PrimFunc:
     return te.create_prim_func([a, w, c])
 
 
+def dilated_channels() -> PrimFunc:
+    """The same window over five channels, with zeros around each."""
+    a, w = te.placeholder((5, 6), name="A"), te.placeholder((5, 3), name="W")
+    b = te.compute(
+        (5, 18),
+        lambda c, i: te.if_then_else(te.all(i >= 6, i < 12), a[c, i - 6], 0.0),
+        name="B",
+    )
+    k, c = te.reduce_axis((0, 3), "k"), te.reduce_axis((0, 5), "c")
+    made = te.compute((6,), lambda i: te.sum(b[c, i + k * 6] * w[c, k], axis=[k, c]), name="C")
+    return te.create_prim_func([a, w, made])
+
+
+def _skip_below_taps(sch: Schedule) -> object:
+    block = sch.get_block("C")
+    _, k, _ = sch.get_loops(block)
+    sch.decompose_reduction(block, k)
+    return sch.unsafe_skip_padding(block, sch.get_loops(block)[-1])
+
+
 def padded_with_ones() -> PrimFunc:
     """Sums of windows over ``A`` between ones."""
     a, w = te.placeholder((6,), name="A"), te.placeholder((3,), name="W")
@@ -325,6 +345,7 @@ CASES = [
     Accept("unsafe_skip_padding", dilated, _skip(2, 2)),
     Accept("unsafe_skip_padding", dilated, _skip(2, 4)),
     Accept("unsafe_skip_padding", dilated, _skip(1)),
+    Accept("unsafe_skip_padding", dilated_channels, _skip_below_taps),
     Accept(
         "unsafe_skip_padding", symbolic_dilated, _skip(2, 4), sizes=({"n": 3}, {"n": 6}, {"n": 21})
     ),

@@ -11,7 +11,7 @@ from tilewright import dlight, driver, te, topi
 from tilewright.dlight.cpu import TiledReduction
 from tilewright.ir import IRModule, as_int, collect, is_const
 from tilewright.target import Target
-from tilewright.tir import BlockRealize, IfThenElse, PrimFunc
+from tilewright.tir import Allocate, BlockRealize, IfThenElse, PrimFunc
 from tilewright.tir.schedule import Schedule
 
 torch = pytest.importorskip("torch")
@@ -123,6 +123,13 @@ def test_transposed_on_the_smallest_images(size: int) -> None:
     out = np.full(expected.shape, np.nan, "float32")
     driver.compile(made, NATIVE.with_options(num_cores=1))(x, w, out)
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_of_padding_that_nobody_reads_are_not_made() -> None:
+    made = scheduled(convolution((1, 16, 14, 14), (32, 16, 3, 3), 1, 12, 12), 1)
+    lowered = driver.lower(IRModule({"main": made}), NATIVE.with_options(num_cores=1))["main"]
+    sizes = [as_int(item.buffer.shape[0]) or 0 for item in collect(lowered, Allocate)]
+    assert max(sizes) == 14 * 16 * 38
 
 
 def test_taps_close_together_are_not_tested() -> None:

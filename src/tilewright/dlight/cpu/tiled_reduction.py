@@ -118,10 +118,10 @@ class TiledReduction(ScheduleRule):
         plans = rank_plans(sch.mod["main"], sch.get(main), axes, target)
         if not plans:
             return NotApplicable("no operand is reused along an axis that can be vectorised")
-        func, block, step = sch.mod["main"], sch.get(main), 1
-        padded = padded_axes(sch, main, axes)
+        func, block, step, plain = sch.mod["main"], sch.get(main), 1, axes
+        padded = padded_axes(sch, main, plain)
         plans = prefer_skipping(
-            plans, padded, lambda most: rank_plans(func, block, axes, target, most_rows=most)
+            plans, padded, lambda most: rank_plans(func, block, plain, target, most_rows=most)
         )
         if plans[0].transposed and steps_left(plans[0], padded) > _MOST_SKIPPED:
             rows = join_rows(sch, main, axes, plans[0].row)

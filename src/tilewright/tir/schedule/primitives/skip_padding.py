@@ -8,6 +8,7 @@ sum only where they meet something else.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import conjuncts, int_set
@@ -34,7 +35,7 @@ from tilewright.support.errors import ScheduleError
 from tilewright.tir import BlockRealize, BufferLoad, BufferStore, For
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.primitives._scope import Scope, scope_of
+from tilewright.tir.schedule.primitives._scope import Scope, loads_of, scope_of
 from tilewright.tir.schedule.primitives.padding import padding_choice
 from tilewright.tir.schedule.state import ScheduleState
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 def unsafe_skip_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> None:
     """Run a sum of products inside of ``loop`` only where it reads more than padding.
 
+    Padding that the sum alone would have read, and never does any more, isn't written either.
     Unsafe, since zeros are skipped whatever they would be multiplied with: the result differs where
     that is infinite or no number.
 
@@ -87,11 +89,21 @@ def unsafe_skip_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> None:
             outer,
         )
     loads = list(_factors(_added(state, realize)))
+    inner = around[around.index(outer) :]
     tests: list[Expr] = []
+    unwritten: dict[BlockRealize, list[Expr]] = {}
     for load in loads:
-        inside = _inside(scope, realize, load)
-        if inside is not None:
-            tests += _tests(state, inside, outer, around[around.index(outer) :])
+        found = _padding_of(scope, realize, load)
+        if found is None:
+            continue
+        for part in conjuncts(found.inside):
+            read = found.where(part)
+            test = _test(state, read, outer, inner)
+            if test is None:
+                continue
+            tests.append(test)
+            if found.read_once and not uses_var(read, {item.loop_var for item in inner}):
+                unwritten.setdefault(found.writer, []).append(found.written(part))
     if not tests:
         raise state.error(
             f"what block {realize.block.name!r} multiplies is nowhere only padding as long as loop "
@@ -100,7 +112,36 @@ def unsafe_skip_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> None:
             outer,
             remedy="give a loop further in, which moves less of the window",
         )
-    state.replace(realize, realize.replace(predicate=and_(realize.predicate, *tests)))
+    changed: dict[Any, Any] = {
+        writer: writer.replace(predicate=and_(writer.predicate, *conditions))
+        for writer, conditions in unwritten.items()
+    }
+    changed[realize] = realize.replace(predicate=and_(realize.predicate, *tests))
+    body = state.rebuilt(scope.block.body, changed)
+    state.replace(scope.block, scope.block.replace(body=body))
+
+
+@dataclass(frozen=True)
+class _Padding:
+    """Where a load finds more than padding: ``inside``, by the axes of the block that fills."""
+
+    writer: BlockRealize
+    inside: Expr
+    places: dict[Var, Expr]
+    """What the load has in the place of the writer's axes, by loops."""
+    read_once: bool
+
+    def where(self, part: Expr) -> Expr:
+        """A condition, by the loops around the load."""
+        made: Expr = substitute(part, self.places)
+        return made
+
+    def written(self, part: Expr) -> Expr:
+        """A condition, by the loops around the writer."""
+        axes = self.writer.block.iter_vars
+        values = {item.var: v for item, v in zip(axes, self.writer.iter_values)}
+        made: Expr = substitute(part, values)
+        return made
 
 
 def _added(state: ScheduleState, realize: BlockRealize) -> Expr:
@@ -134,8 +175,8 @@ def _factors(value: Any) -> Iterator[BufferLoad]:
         yield value
 
 
-def _inside(scope: Scope, realize: BlockRealize, load: BufferLoad) -> Expr | None:
-    """Where a load finds more than padding, by the loops; ``None`` if what fills it doesn't pad."""
+def _padding_of(scope: Scope, realize: BlockRealize, load: BufferLoad) -> _Padding | None:
+    """What a load finds; ``None`` if what fills the buffer doesn't pad it with zeros."""
     writers = scope.writers(load.buffer)
     if len(writers) != 1 or scope.is_visible_outside(load.buffer):
         return None
@@ -149,32 +190,29 @@ def _inside(scope: Scope, realize: BlockRealize, load: BufferLoad) -> Expr | Non
     plain = [index for index in store.indices if isinstance(index, Var)]
     zero = isinstance(filling, (IntImm, FloatImm)) and filling.value == 0
     axes = {item.var for item in writer.block.iter_vars}
-    if (
-        not zero
-        or len(set(plain)) < len(plain)
-        or not axes.intersection(free_vars(inside)) <= set(plain)
-    ):
+    used = axes.intersection(free_vars(inside))
+    if not zero or len(set(plain)) < len(plain) or not used <= set(plain):
         return None
-    places = {v: i for v, i in zip(store.indices, load.indices) if isinstance(v, Var)}
     values = {item.var: v for item, v in zip(realize.block.iter_vars, realize.iter_values)}
-    where: Expr = substitute(substitute(inside, places), values)
-    return where
+    places: dict[Var, Expr] = {
+        v: substitute(i, values) for v, i in zip(store.indices, load.indices) if isinstance(v, Var)
+    }
+    loads = [item for item in loads_of(realize.block, load.buffer) if item is not load]
+    read_once = not loads and scope.readers(load.buffer) == [realize]
+    return _Padding(writer, inside, places, read_once)
 
 
-def _tests(state: ScheduleState, inside: Expr, outer: For, inner: list[For]) -> list[Expr]:
-    """What must hold outside of ``outer`` for the conditions to hold in any iteration inside."""
-    found = []
+def _test(state: ScheduleState, part: Expr, outer: For, inner: list[For]) -> Expr | None:
+    """What must hold outside of ``outer`` for a comparison to hold in any iteration inside."""
+    if not isinstance(part, (LT, LE, GT, GE)):
+        return None
     domain = {item.loop_var: Range(item.min, item.extent) for item in inner}
     analyzer = state.analyzer_at(outer)
-    for part in conjuncts(inside):
-        if not isinstance(part, (LT, LE, GT, GE)):
-            continue
-        low, high = (part.a, part.b) if isinstance(part, (LT, LE)) else (part.b, part.a)
-        most = int_set(high, domain, analyzer=analyzer.copy()).max
-        least = int_set(low, domain, analyzer=analyzer.copy()).min
-        if not isinstance(most, Expr) or not isinstance(least, Expr):
-            continue
-        test = analyzer.simplify(least < most if isinstance(part, (LT, GT)) else least <= most)
-        if not isinstance(test, IntImm) and not uses_var(test, domain):
-            found.append(test)
-    return found
+    low, high = (part.a, part.b) if isinstance(part, (LT, LE)) else (part.b, part.a)
+    most = int_set(high, domain, analyzer=analyzer.copy()).max
+    least = int_set(low, domain, analyzer=analyzer.copy()).min
+    if not isinstance(most, Expr) or not isinstance(least, Expr):
+        return None
+    strict = isinstance(part, (LT, GT))
+    test: Expr = analyzer.simplify(least < most if strict else least <= most)
+    return None if isinstance(test, IntImm) or uses_var(test, domain) else test
