@@ -90,130 +90,179 @@ def rank_plans(
     if len(stores) != 1 or len({load.buffer for load in loads}) < 2:
         return []
     constants = {func.buffer_map.get(func.params[p]) for p in layout_free_positions(func)}
-    lanes = target.vector_lanes(max(16, element_bits(block)))
-    spatial = [axis for axis in axes if not axis.is_reduce and axis.extent != 1]
-    reduce = [axis for axis in axes if axis.is_reduce]
+    reduction = _Reduction(
+        [axis for axis in axes if not axis.is_reduce and axis.extent != 1],
+        [axis for axis in axes if axis.is_reduce],
+        loads,
+        constants,
+        target.vector_lanes(max(16, element_bits(block))),
+        target,
+        widths,
+        row_step,
+        most_rows,
+    )
     plans = []
-    for vector in spatial:
+    for vector in reduction.spatial:
         step = stride_of(stores[0].indices, stores[0].buffer, vector.var)
-        along = step == 1
-        plans += _plans_along(
-            vector,
-            spatial,
-            loads,
-            constants,
-            along,
-            reduce,
-            lanes,
-            target,
-            widths,
-            row_step,
-            most_rows,
-        )
+        plans += _plans_along(reduction, vector, step == 1)
     # The contiguous axis, which is last, wins a tie.
     plans.reverse()
     return sorted(plans, key=lambda plan: plan.tile.score, reverse=True)
 
 
-def _plans_along(
-    vector: Axis,
-    spatial: Sequence[Axis],
-    loads: Sequence[BufferLoad],
-    constants: set[Buffer | None],
-    contiguous: bool,
-    reduce: Sequence[Axis],
-    lanes: int,
-    target: Target,
-    widths: int,
-    row_step: int,
-    most_rows: int,
-) -> list[Plan]:
-    """The ways to tile with vectors along an axis: operand as it is, packed, packed and padded."""
+@dataclass(frozen=True)
+class _Reduction:
+    """What plans along all axes share: axes, operands, the target, and which tiles are wanted."""
+
+    spatial: Sequence[Axis]
+    reduce: Sequence[Axis]
+    loads: Sequence[BufferLoad]
+    constants: set[Buffer | None]
+    lanes: int
+    target: Target
+    widths: int
+    row_step: int
+    most_rows: int
+
+
+def _plans_along(reduction: _Reduction, vector: Axis, contiguous: bool) -> list[Plan]:
+    """The ways to tile with vectors along an axis; the result may be contiguous there."""
+    loads = reduction.loads
     moving = [load for load in loads if uses_var(load, {vector.var})]
     if not moving or len(moving) == len(loads):
         return []
     rows = [
         axis
-        for axis in spatial
+        for axis in reduction.spatial
         if axis is not vector and not any(uses_var(load, {axis.var}) for load in moving)
     ]
-    moving = [load for load in moving if not _is_kept(load, vector, reduce)] or moving
-    if contiguous:
-        row = max(rows, key=lambda axis: axis.extent or 64, default=None)
-    elif rows:
-        # The tile's rows are written side by side: they are the axis that is stored that way.
-        row = rows[-1]
-    else:
+    if not (contiguous or rows):
         return []
-    others = [load for load in loads if load not in moving]
-    most_rows = min(most_rows, *(_rows_of(load, row, target) for load in others))
-    step_bytes = sum(dtypes.bytes_of(load.buffer.dtype) for load in moving) * work_of(reduce)
-    most_columns = int(_PANEL_SHARE * target.l2_bytes / step_bytes)
-    strides = [stride_of(load.indices, load.buffer, vector.var) for load in moving]
-    worth = _SCATTERED if any(_is_scattered(load, reduce) for load in others) else 1.0
-    if not contiguous:
-        worth *= work_of(reduce) / (work_of(reduce) + _TRANSPOSE_STEPS)
+    moving = [load for load in moving if not _is_kept(load, vector, reduction.reduce)] or moving
+    return _Along(reduction, vector, contiguous, moving, rows).plans()
 
-    columns = vector.extent or 0
-    size = step_bytes * columns
-    packable = len(moving) == 1 and _is_packable(moving[0], vector)
-    parts, side_by_side = _parts_of(moving, vector), all(s == 1 for s in strides)
-    constant, uses = len(moving) == 1 and moving[0].buffer in constants, work_of(rows)
 
-    def plans(
-        packed: BufferLoad | None, constant: bool, whole: bool, worth: float, gathered: bool = False
+class _Along:
+    """Tiles with vectors along one axis: operand as it is, packed, packed and padded, gathered.
+
+    ``moving`` are the operands that move along it, ``rows`` the axes that these don't depend on.
+    """
+
+    def __init__(
+        self,
+        reduction: _Reduction,
+        vector: Axis,
+        contiguous: bool,
+        moving: Sequence[BufferLoad],
+        rows: Sequence[Axis],
+    ) -> None:
+        self.reduction, self.target = reduction, reduction.target
+        self.vector, self.contiguous, self.moving = vector, contiguous, moving
+        self.columns = vector.extent or 0
+        if contiguous:
+            self.row = max(rows, key=lambda axis: axis.extent or 64, default=None)
+        else:
+            # The tile's rows are written side by side: they are the axis that is stored that way.
+            self.row = rows[-1]
+        self.others = [load for load in reduction.loads if load not in moving]
+        self.strides = [stride_of(load.indices, load.buffer, vector.var) for load in moving]
+        self.side_by_side = all(stride == 1 for stride in self.strides)
+        self.parts = _parts_of(moving, vector)
+        self.constant = len(moving) == 1 and moving[0].buffer in reduction.constants
+        self.uses = work_of(rows)
+        steps = work_of(reduction.reduce)
+        self.step_bytes = sum(dtypes.bytes_of(load.buffer.dtype) for load in moving) * steps
+
+    def plans(self) -> list[Plan]:
+        """All ways; of equal ones the last wins."""
+        moving, strides, uses = self.moving, self.strides, self.uses
+        worth = self._worth()
+        made = self._in_place(worth)
+        packable = len(moving) == 1 and _is_packable(moving[0], self.vector)
+        if packable and not self.constant:
+            worth *= uses / (uses + (_COPY_USES if strides[0] == 1 else _TRANSPOSE_USES))
+        panels = []
+        if packable and (self.constant or uses >= _ROWS_TO_PACK):
+            panels = self._tiled(moving[0], self.constant, not self.parts, worth)
+            run = run_after(moving[0], dimension_of(moving[0], self.vector))
+            if strides[0] != 1 and run % _LINE:
+                made, panels = made + panels, []
+        gathers = self.contiguous and not self.constant and uses >= _ROWS_TO_PACK
+        if gathers and _is_gathered(moving, strides, self.vector, self.target):
+            if not packable:
+                worth *= uses / (uses + _GATHER_USES)
+            made += self._tiled(moving[0], False, False, worth, gathered=True)
+        return made + panels
+
+    def _worth(self) -> float:
+        """The share of a tile's rate that is left, however the operand is read."""
+        reduce = self.reduction.reduce
+        worth = _SCATTERED if any(_is_scattered(load, reduce) for load in self.others) else 1.0
+        if not self.contiguous:
+            worth *= work_of(reduce) / (work_of(reduce) + _TRANSPOSE_STEPS)
+        return worth
+
+    def _in_place(self, worth: float) -> list[Plan]:
+        """Plans that read the operand as it lies."""
+        near = all(s is not None and abs(s) <= _SMALL_STRIDE for s in self.strides)
+        if not (self.contiguous and near):
+            return []
+        if not self.side_by_side:
+            worth *= _ELEMENT_WISE
+        elif any(_is_scattered(load, self.reduction.reduce) for load in self.moving):
+            worth *= _SCATTERED
+        # What lies beyond the end is not read under a mask.
+        return self._tiled(None, False, self.side_by_side and self.target.has("avx512f"), worth)
+
+    def _tiled(
+        self,
+        packed: BufferLoad | None,
+        constant: bool,
+        whole: bool,
+        worth: float,
+        gathered: bool = False,
     ) -> list[Plan]:
-        made = []
+        """Plans with the best tiles; padded ones too, where tiles may be ``whole`` at the end."""
+        extent, made = self.vector.extent or 1, []
         for padded in (False, True) if whole else (False,):
-            tiles = rank_tiles(
-                row,
-                vector,
-                lanes,
-                target.vector_registers,
-                most_rows=most_rows,
-                most_columns=most_columns,
-                whole=padded,
-                masked=target.has("avx512f") and (side_by_side or packed is not None),
-                row_step=row_step,
-            )
-            if packed is not None and not gathered and (parts or not (constant or padded)):
+            tiles = self._tiles(padded, packed is not None)
+            if packed is not None and not gathered and (self.parts or not (constant or padded)):
                 # No panel reaches from one part into the next, none is packed cut off in the call.
-                tiles = [tile for tile in tiles if (vector.extent or 1) % tile.columns == 0]
-            if whole and contiguous and not padded and not pass_by_rows(size, target):
-                tiles = [tile for tile in tiles if not leaves_few_columns(tile, columns, target)]
-            one_by_one = padded and packed is not None and not constant and strides[0] != 1
-            share = (uses + _TRANSPOSE_USES) / (uses + _SCATTER_USES) if one_by_one else 1.0
-            for tile in tiles[:widths]:
-                if not padded or (vector.extent or 0) % tile.columns:
-                    tile = replace(tile, score=tile.score * worth * share)
-                    plan = Plan(row, vector, tile, packed, constant, not contiguous, padded)
-                    made.append(replace(plan, gathered=gathered))
+                tiles = [tile for tile in tiles if extent % tile.columns == 0]
+            if whole and self.contiguous and not padded and self._by_columns():
+                tiles = [t for t in tiles if not leaves_few_columns(t, self.columns, self.target)]
+            share = self._padding_share(packed is not None and padded and not constant)
+            for tile in tiles[: self.reduction.widths]:
+                if not padded or self.columns % tile.columns:
+                    scored = replace(tile, score=tile.score * worth * share)
+                    plan = Plan(
+                        self.row, self.vector, scored, packed, constant, not self.contiguous
+                    )
+                    made.append(replace(plan, padded=padded, gathered=gathered))
         return made
 
-    made = []
-    if contiguous and all(s is not None and abs(s) <= _SMALL_STRIDE for s in strides):
-        in_place = worth
-        if not side_by_side:
-            in_place *= _ELEMENT_WISE
-        elif any(_is_scattered(load, reduce) for load in moving):
-            in_place *= _SCATTERED
-        # What lies beyond the end is not read under a mask.
-        made += plans(None, False, side_by_side and target.has("avx512f"), in_place)
-    if packable and not constant:
-        worth *= uses / (uses + (_COPY_USES if strides[0] == 1 else _TRANSPOSE_USES))
-    panels = []
-    if packable and (constant or uses >= _ROWS_TO_PACK):
-        panels = plans(moving[0], constant, not parts, worth)
-        if strides[0] != 1 and run_after(moving[0], dimension_of(moving[0], vector)) % _LINE:
-            made, panels = made + panels, []
-    if contiguous and not constant and _is_gathered(moving, strides, vector, target):
-        if not packable:
-            worth *= uses / (uses + _GATHER_USES)
-        if uses >= _ROWS_TO_PACK:
-            made += plans(moving[0], False, False, worth, gathered=True)
-    # The last ones win a tie.
-    made += panels
-    return made
+    def _tiles(self, padded: bool, packed: bool) -> list[Tile]:
+        reduction, target = self.reduction, self.target
+        fitting = (_rows_of(load, self.row, target) for load in self.others)
+        return rank_tiles(
+            self.row,
+            self.vector,
+            reduction.lanes,
+            target.vector_registers,
+            most_rows=min(reduction.most_rows, *fitting),
+            most_columns=int(_PANEL_SHARE * target.l2_bytes / self.step_bytes),
+            whole=padded,
+            masked=target.has("avx512f") and (self.side_by_side or packed),
+            row_step=reduction.row_step,
+        )
+
+    def _by_columns(self) -> bool:
+        return not pass_by_rows(self.step_bytes * self.columns, self.target)
+
+    def _padding_share(self, in_the_call: bool) -> float:
+        """What is left of the rate where panels are padded, one element by one, in each call."""
+        one_by_one = in_the_call and self.strides[0] != 1
+        return (self.uses + _TRANSPOSE_USES) / (self.uses + _SCATTER_USES) if one_by_one else 1.0
 
 
 def pass_by_rows(size: int, target: Target) -> bool:
