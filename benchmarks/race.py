@@ -154,7 +154,7 @@ def race(
             running[name] = Subject(threads)
             stack.callback(running[name].close)
         results = {}
-        fastest_tick = min(tick() for _ in range(_TICKS))
+        fastest_tick = min(tick(threads) for _ in range(_TICKS))
         for name, wanted in subjects.items():
             _wait_until_idle(running.values())
             info = running[name].ask({"prepare": dict(wanted)})

@@ -147,7 +147,7 @@ def run_for(call: Call, seconds: float, patience: float, fastest: float) -> dict
     count = max(1, int(min(seconds, _STRETCH) / max(each, 1e-7)))
     stretches: list[tuple[float, float]] = []
     quiet_seconds, end = 0.0, time.perf_counter() + seconds + patience
-    watch = Watch()
+    watch = Watch(threads=len(os.sched_getaffinity(0)))  # of a subject: a core for each thread
     before, watch.fastest = watch.tick(), min(fastest, watch.fastest)
     while not stretches or (quiet_seconds < seconds and time.perf_counter() < end):
         if count > 1:

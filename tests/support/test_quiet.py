@@ -1,6 +1,7 @@
 """Whether strangers use our cores, told by ticks."""
 
 import os
+import threading
 
 import pytest
 
@@ -22,6 +23,26 @@ def test_a_tick_ends_on_the_core_where_it_began() -> None:
     os.sched_setaffinity(0, cores)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_cores_that_slow_each_other_down_lengthen_the_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: dict[int, int] = {}
+
+    def least(_numbers: object) -> float:
+        """The last look of each thread is the one with the others at work."""
+        thread = threading.get_ident()
+        measured[thread] = measured.get(thread, 0) + 1
+        alone = 2 if thread == threading.main_thread().ident else 1
+        return 3e-5 if measured[thread] <= alone else 6e-5
+
+    monkeypatch.setattr(quiet, "_loop", lambda: 1e-4)
+    monkeypatch.setattr(quiet, "_least", least)
+    before = os.sched_getaffinity(0)
+    assert quiet.tick() == pytest.approx(1e-4)
+    measured.clear()
+    assert quiet.tick(threads=2) == pytest.approx(2e-4)
+    assert os.sched_getaffinity(0) == before
+
+
 def test_twice_the_fastest_tick_is_a_disturbance() -> None:
     assert quiet.is_quiet(1.1e-4, 1e-4)
     assert not quiet.is_quiet(1.9e-4, 1e-4)
@@ -29,7 +50,7 @@ def test_twice_the_fastest_tick_is_a_disturbance() -> None:
 
 def test_a_watch_judges_by_the_fastest_tick_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([2e-4, 1e-4, 2e-4, 1.1e-4])
-    monkeypatch.setattr(quiet, "tick", lambda: next(ticks))
+    monkeypatch.setattr(quiet, "tick", lambda threads: next(ticks))
     monkeypatch.setattr(quiet, "waited", lambda: 0.0)
     watch = quiet.Watch()
     assert [watch.quiet() for _ in range(4)] == [True, True, False, True]
@@ -39,6 +60,6 @@ def test_a_watch_judges_by_the_fastest_tick_so_far(monkeypatch: pytest.MonkeyPat
 def test_who_waited_for_a_core_was_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = iter([0.0, 100.0, 100.0])
     monkeypatch.setattr(quiet, "waited", lambda: next(waiting))
-    monkeypatch.setattr(quiet, "tick", lambda: 1e-4)
+    monkeypatch.setattr(quiet, "tick", lambda threads: 1e-4)
     watch = quiet.Watch()
     assert not watch.quiet()

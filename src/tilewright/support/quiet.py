@@ -12,12 +12,20 @@ machine's programs may take the core away as well: that the system counts for ea
 from __future__ import annotations
 
 import os
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 #: Turns of the loop, about a twentieth of a millisecond, and how many loops: the first may be slow
 #: since what was measured has emptied the caches.
 _TURNS, _LOOPS = 3000, 3
+
+#: Square roots that keep a real core's only divider busy for some 30 microseconds, and how often.
+_ROOTS, _TIMES = 32_768, 4
 
 #: So many cores are looked at, of those that may be used.
 _CORES = 8
@@ -35,11 +43,12 @@ _WAITING = 0.02
 _SLACK = 1.3
 
 
-def tick() -> float:
+def tick(threads: int = 1) -> float:
     """Return the loop's seconds on the slowest of the cores that this thread may use.
 
-    Of more than eight cores, eight that lie apart are looked at. The thread ends on the core where
-    it was: threads of a pool sit on the others.
+    For what runs on several threads they are longer by the factor by which the cores slow each
+    other down. Of more than eight cores, eight that lie apart are looked at. The thread ends on the
+    core where it was: threads of a pool sit on the others.
     """
     if not hasattr(os, "sched_getaffinity"):
         return _loop()
@@ -47,8 +56,10 @@ def tick() -> float:
     if len(cores) == 1:
         return _loop()
     own = _core()
+    looked_at = cores[:: -(-len(cores) // _CORES)]
     try:
-        return max(_loop_on(core) for core in cores[:: -(-len(cores) // _CORES)])
+        slowest = max(_loop_on(core) for core in looked_at)
+        return slowest if threads == 1 else slowest * _sharing(looked_at[:threads])
     finally:
         os.sched_setaffinity(0, {own} if own in cores else cores)
         os.sched_setaffinity(0, cores)
@@ -73,10 +84,11 @@ def is_quiet(seconds: float, fastest: float) -> bool:
 class Watch:
     """Tells whether what was done since it began, or was last asked, may count.
 
-    ``fastest`` is the shortest tick so far.
+    ``threads`` is how many it used; ``fastest`` is the shortest tick so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
         self.fastest = float("inf")
         self.begin()
 
@@ -88,7 +100,7 @@ class Watch:
         """Return the seconds of a tick now; infinite if this thread had to wait for a core."""
         now, waiting = time.perf_counter(), waited()
         delayed = waiting - self._waited > _WAITING * (now - self._since)
-        seconds = tick()
+        seconds = tick(self.threads)
         self.fastest = min(self.fastest, seconds)
         self.begin()
         return float("inf") if delayed else seconds
@@ -109,6 +121,45 @@ def _core() -> int:
 def _loop_on(core: int) -> float:
     os.sched_setaffinity(0, {core})
     return _loop()
+
+
+def _sharing(cores: list[int]) -> float:
+    """Return how many times as long the cores take if all work at once; this thread ends on one."""
+    ready: list[float] = []
+    least: list[float] = []
+
+    def work(core: int) -> None:
+        # A core that is taken away meanwhile: then this runs elsewhere, and the others go on.
+        with suppress(OSError):
+            os.sched_setaffinity(0, {core})
+        numbers = np.full(_ROOTS, 1.5)
+        ready.append(_least(numbers))
+        # Nobody measures before all run, and nobody stops before all have measured.
+        while len(ready) < len(cores):
+            _roots(numbers)
+        least.append(_least(numbers))
+        while len(least) < len(cores):
+            _roots(numbers)
+
+    others = [threading.Thread(target=work, args=(core,)) for core in cores[1:]]
+    alone = _least(np.full(_ROOTS, 1.5))
+    for other in others:
+        other.start()
+    work(cores[0])
+    for other in others:
+        other.join()
+    return max(1.0, max(least) / min(alone, *ready))
+
+
+def _least(numbers: NDArray[np.float64]) -> float:
+    return min(_roots(numbers) for _ in range(_TIMES))
+
+
+def _roots(numbers: NDArray[np.float64]) -> float:
+    """Return the seconds of taking the roots; other threads may run Python meanwhile."""
+    start = time.perf_counter()
+    np.sqrt(numbers, out=numbers)
+    return time.perf_counter() - start
 
 
 def _loop() -> float:

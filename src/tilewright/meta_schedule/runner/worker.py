@@ -380,7 +380,7 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_REAL, 2 * deadline + 5)
         if threads != num_threads:
             set_num_threads(threads)
-            num_threads = threads
+            _WATCH.threads = num_threads = threads
         if kind == "task":
             (reference,) = rest
             try:
