@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 
@@ -11,6 +12,7 @@ from tilewright.arith import (
     NEG_INF,
     POS_INF,
     Analyzer,
+    BoxBounds,
     IntervalSet,
     detect_clip_bound,
     detect_linear_equation,
@@ -161,3 +163,28 @@ def test_indices_from_memory_have_no_ends(dtype: str) -> None:
         assert isinstance(found, IntervalSet) and found.max is POS_INF
     (found,) = region_bound([Range(maximum(table[i], 3), one)], {i: rng(8)})
     assert isinstance(found, IntervalSet) and evaluate(found.min, {}) == 3
+
+
+def test_sums_in_constant_loops_get_the_box_of_the_general_way(monkeypatch):
+    """The short way for sums of multiples gives the very expressions of the long one."""
+    draw = random.Random(5)
+    outer, other = Var("outer"), Var("other")
+    known = Analyzer()
+    known.bind(outer, rng(12))
+    known.bind(other, 3 * outer + 1)
+    short = 0
+    for _ in range(300):
+        dom = {var: rng(draw.choice([1, 2, 7, 16]), draw.randint(-3, 4)) for var in (i, j, k)}
+        start = const(draw.randint(-5, 5))
+        for var in draw.sample([i, j, k, outer, other, i], draw.randint(1, 5)):
+            term = var * draw.choice([1, 1, 4, -2, 16]) + draw.randint(0, 3)
+            start = start + term if draw.random() < 0.7 else start - term
+        item = Range(start, const(draw.randint(1, 9)))
+        box = BoxBounds(dom, analyzer=known)
+        short += box._linear(item) is not None
+        (found,) = box.of([item])
+        with monkeypatch.context() as patch:
+            patch.setattr(BoxBounds, "_linear", lambda self, item: None)
+            (expected,) = BoxBounds(dom, analyzer=known).of([item])
+        assert repr(found) == repr(expected), (item, dom)
+    assert short > 100

@@ -10,6 +10,7 @@ variable goes to the end of its range that the sign of its coefficient asks for,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.bounds import NEG_INF, POS_INF
@@ -23,7 +24,19 @@ from tilewright.arith.intervals import (
 )
 from tilewright.arith.iter_map import detect_iter_map
 from tilewright.arith.polynomial import MAX, MIN, Poly, poly_add, poly_sub
-from tilewright.ir import TRUE, Expr, IntImm, Range, Var, uses_var
+from tilewright.ir import (
+    INDEX,
+    TRUE,
+    Add,
+    Expr,
+    IntImm,
+    Mul,
+    Range,
+    Sub,
+    Var,
+    const,
+    uses_var,
+)
 
 
 def int_set(
@@ -97,16 +110,93 @@ class BoxBounds:
         self, dom: Mapping[Var, Range], predicate: Expr = TRUE, *, analyzer: Analyzer | None = None
     ) -> None:
         self.dom = dict(dom)
-        self.relaxer, self.facts = _relaxer(dom, predicate, analyzer)
+        self.predicate = predicate
+        self.analyzer = Analyzer() if analyzer is None else analyzer
+        self._ends = _constant_ends(dom) if predicate is TRUE else {}
+        self._relaxer: tuple[Relaxer, list[Poly]] | None = None
+
+    @property
+    def relaxer(self) -> Relaxer:
+        """What knows the domain; made when it is needed."""
+        return self._known()[0]
+
+    def _known(self) -> tuple[Relaxer, list[Poly]]:
+        if self._relaxer is None:
+            self._relaxer = _relaxer(self.dom, self.predicate, self.analyzer)
+        return self._relaxer
 
     def of(self, region: Sequence[Range]) -> list[Range | IntervalSet]:
         """Return the box around a region, dimension by dimension."""
         return [
-            _bound_one(self.relaxer, item, self.facts)
+            self._around(item)
             if uses_var(item.min, self.dom) or uses_var(item.extent, self.dom)
             else item
             for item in region
         ]
+
+    def _around(self, item: Range) -> Range | IntervalSet:
+        found = self._linear(item)
+        if found is None:
+            relaxer, facts = self._known()
+            return _bound_one(relaxer, item, facts)
+        return found
+
+    def _linear(self, item: Range) -> Range | None:
+        """The box around a range of constant length that starts at a sum of multiples.
+
+        Most do, in loops from one number to another; the answer is that of ``_bound_one``.
+        """
+        if not self._ends or type(item.extent) is not IntImm or item.min.dtype != INDEX:
+            return None
+        terms: dict[Var | None, int] = {}
+        if not _add_terms(item.min, 1, terms):
+            return None
+        start, extent = terms.pop(None, 0), item.extent.value
+        low: Poly = {}
+        for var, factor in terms.items():
+            assert var is not None
+            if var in self._ends:
+                first, last = self._ends[var]
+                start += factor * (first if factor > 0 else last)
+                extent += abs(factor) * (last - first)
+            elif var in self.dom:
+                return None
+            elif factor:
+                known = self.analyzer.poly(var)
+                ((term, count),) = known.items() if len(known) == 1 else (((), 0),)
+                if len(term) != 1 or count != 1:
+                    return None  # it stands for something else
+                low[term] = factor
+        if start:
+            low[()] = start
+        return Range(self.analyzer.from_poly(low), const(extent))
+
+
+def _constant_ends(dom: Mapping[Var, Range]) -> dict[Var, tuple[int, int]]:
+    """First and last value of the variables that run from a number to a number."""
+    return {
+        var: (item.min.value, item.min.value + item.extent.value - 1)
+        for var, item in dom.items()
+        if type(item.min) is IntImm and type(item.extent) is IntImm and item.extent.value > 0
+    }
+
+
+def _add_terms(expr: Any, factor: int, terms: dict[Var | None, int]) -> bool:
+    """Add the multiples in a sum, by variable (``None``: the constant); false if it is no sum."""
+    kind = type(expr)
+    if kind is Var:
+        terms[expr] = terms.get(expr, 0) + factor
+    elif kind is IntImm:
+        terms[None] = terms.get(None, 0) + factor * expr.value
+    elif kind is Add:
+        return _add_terms(expr.a, factor, terms) and _add_terms(expr.b, factor, terms)
+    elif kind is Sub:
+        return _add_terms(expr.a, factor, terms) and _add_terms(expr.b, -factor, terms)
+    elif kind is Mul and type(expr.b) is IntImm:
+        return _add_terms(expr.a, factor * expr.b.value, terms)
+    else:
+        return False
+    return True
 
 
 def _bound_one(relaxer: Relaxer, item: Range, facts: Sequence[Poly]) -> Range | IntervalSet:
