@@ -21,7 +21,6 @@ from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
     fused_epilogue,
-    has_branch,
     loads_of,
     parallelize,
     sole_reduction,
@@ -34,6 +33,7 @@ from tilewright.dlight.cpu.register_tile import rank_tiles
 from tilewright.ir import Expr, FloorDiv, as_int, dtypes, pre_order, uses_var
 from tilewright.target import Target
 from tilewright.tir import SPATIAL, Block, BufferLoad, IterVar
+from tilewright.tir.analysis import has_branch
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT

@@ -26,6 +26,7 @@ from tilewright.ir import (
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import REDUCE, SPATIAL, Block, Buffer, BufferLoad, BufferStore
+from tilewright.tir.analysis import has_branch
 from tilewright.tir.parallel_work import PARALLEL_SCHEDULE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
@@ -147,11 +148,6 @@ def is_injective(sch: Schedule, rv: BlockRV) -> bool:
     """Whether a block computes each element by itself, without a reduction."""
     block = sch.get(rv)
     return block.init is None and all(item.kind == SPATIAL for item in block.iter_vars)
-
-
-def has_branch(block: Block) -> bool:
-    """Whether elements are computed under conditions (padding, concatenation)."""
-    return any(item.op.name == "if_then_else" for item in collect(block.body, Call))
 
 
 def is_costly(block: Block) -> bool:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
-    has_branch,
     is_injective,
     parallelize,
     work_of,
@@ -22,6 +21,7 @@ from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.ir import Expr, as_int, collect, uses_var
 from tilewright.target import Target
 from tilewright.tir import SPATIAL, Block, Buffer, BufferLoad, PrimFunc
+from tilewright.tir.analysis import has_branch
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV

@@ -15,7 +15,6 @@ from tilewright.dlight.cpu.blocks import (
     Axis,
     axes_of,
     coefficient_of,
-    has_branch,
     loads_of,
     parallelize,
     stores_of,
@@ -26,6 +25,7 @@ from tilewright.ir import Expr, as_int, dtypes, free_vars, uses_var
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import BufferLoad
+from tilewright.tir.analysis import has_branch
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV

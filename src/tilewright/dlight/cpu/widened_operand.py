@@ -19,7 +19,6 @@ from typing import Any
 from tilewright.dlight.base import NotApplicable, ScheduleRule, first_applied
 from tilewright.dlight.cpu.blocks import (
     axes_of,
-    has_branch,
     is_costly,
     is_injective,
     loads_of,
@@ -55,6 +54,7 @@ from tilewright.tir import (
     decl_buffer,
     fresh_name,
 )
+from tilewright.tir.analysis import has_branch
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
 from tilewright.tir.schedule import KERNELS, Schedule
 from tilewright.tir.schedule.handles import BlockRV

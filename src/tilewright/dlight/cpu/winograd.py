@@ -18,7 +18,6 @@ from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.choices import preferring
 from tilewright.dlight.cpu.blocks import (
     PARALLEL_WORK,
-    has_branch,
     is_injective,
     leaf_blocks,
     loads_of,
@@ -29,6 +28,7 @@ from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.ir import Expr, as_int, dtypes, structural_equal
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer
+from tilewright.tir.analysis import has_branch
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV

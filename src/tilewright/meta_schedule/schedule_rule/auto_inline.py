@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from tilewright.ir import as_int
 from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.patterns import (
-    has_branch,
     is_expensive,
     is_output,
     is_spatial,
@@ -17,7 +16,7 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import Block
-from tilewright.tir.analysis import block_dependencies
+from tilewright.tir.analysis import block_dependencies, has_branch
 from tilewright.tir.schedule import BlockRV, Schedule
 
 _CHEAP = 8

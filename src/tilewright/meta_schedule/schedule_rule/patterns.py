@@ -52,16 +52,12 @@ def is_expensive(block: Block) -> bool:
     return any(item.op.name in EXPENSIVE for item in collect(block.body, Call))
 
 
-def has_branch(block: Block) -> bool:
-    """Whether a block chooses between values by a condition (padding does)."""
-    return any(item.op.name == "if_then_else" for item in collect(block.body, Call))
-
-
 def operations(block: Block) -> int:
     """Operations on data in a block: those that compute indices aren't counted."""
-    count, stack = 0, [block.body]
+    count = 0
+    stack: list[Any] = [block.body]
     while stack:
-        node: Any = stack.pop()
+        node = stack.pop()
         if isinstance(node, BufferStore):
             stack.append(node.value)
         elif not isinstance(node, BufferLoad):

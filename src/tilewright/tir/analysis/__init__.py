@@ -13,6 +13,7 @@ from tilewright.tir.analysis.block_kind import (
     check_complete_block,
     check_dominant_block,
     check_reduction_block,
+    has_branch,
     has_division,
     is_affine_binding,
     is_complete_block,

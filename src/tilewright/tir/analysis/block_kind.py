@@ -32,6 +32,7 @@ from tilewright.ir import (
     Range,
     Var,
     as_int,
+    collect,
     expr_equal,
     is_const,
     pre_order,
@@ -456,6 +457,11 @@ def is_affine_binding(
         return True
     found = detect_iter_map(list(values), dict(loops), realize.predicate, analyzer=analyzer)
     return not found.errors
+
+
+def has_branch(block: Block) -> bool:
+    """Whether a block chooses between values by a condition (padding, concatenation)."""
+    return any(item.op.name == "if_then_else" for item in collect(block.body, Call))
 
 
 def has_division(expr: Expr) -> bool:
