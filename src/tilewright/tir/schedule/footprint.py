@@ -12,6 +12,9 @@ from typing import Any
 
 from tilewright.arith import Analyzer, conjuncts, detect_iter_map, simplify
 from tilewright.ir import (
+    GE,
+    GT,
+    LE,
     LT,
     TRUE,
     Add,
@@ -43,30 +46,53 @@ def loop_ranges(loops: Iterable[For]) -> dict[Var, Range]:
 
 def guards_domain(state: ScheduleState, realize: BlockRealize) -> bool:
     """Whether a predicate only keeps iteration values inside their domains."""
-    pairs = list(zip(realize.block.iter_vars, realize.iter_values))
-    known: Analyzer | None = None
-    for part in conjuncts(realize.predicate):
-        if not isinstance(part, LT):
-            return False
-        if any(
-            expr_equal(part.a, value)
-            and (
-                part.b is iter_var.dom.extent
-                or expr_equal(part.b, iter_var.dom.extent)
-                or as_int(part.b) == as_int(iter_var.dom.extent) is not None
-            )
-            for iter_var, value in pairs
-        ):
-            continue
-        if known is None:
-            known = state.analyzer_at(realize)
-        room = part.b - part.a
-        if not any(
-            known.can_prove_ge(room - (item.dom.min + item.dom.extent - value), 0)
-            for item, value in pairs
-        ):
-            return False
-    return True
+    return not restricting_conjuncts(realize, lambda: state.analyzer_at(realize))
+
+
+def restricting_conjuncts(realize: BlockRealize, known: Callable[[], Analyzer]) -> list[Expr]:
+    """Return the parts of a block's predicate that say more than "inside the block's domain".
+
+    Splitting with a remainder, and windows that reach over an edge, give predicates which only keep
+    the iteration variables inside their domains; these hold wherever the block is moved to.
+    ``known`` is asked for if parts can't be read.
+    """
+    return [
+        condition
+        for condition in conjuncts(realize.predicate)
+        if not _keeps_domain(condition, realize, known)
+    ]
+
+
+def _keeps_domain(condition: Expr, realize: BlockRealize, known: Callable[[], Analyzer]) -> bool:
+    """Whether a condition holds for all values inside the domain of one of a block's axes."""
+    if isinstance(condition, (LT, LE)):
+        low, high, slack = condition.a, condition.b, 0 if isinstance(condition, LT) else 1
+    elif isinstance(condition, (GT, GE)):
+        low, high, slack = condition.b, condition.a, 0 if isinstance(condition, GT) else 1
+    else:
+        return False
+    # The condition is low < high + slack.
+    axes = [
+        (value, item.dom.min, item.dom.min + item.dom.extent)
+        for item, value in zip(realize.block.iter_vars, realize.iter_values)
+    ]
+    for value, start, end in axes:
+        if expr_equal(low, value):  # value < high + slack: fine if end <= high + slack
+            limit, bound = as_int(high), as_int(end)
+            if expr_equal(end, high + slack):
+                return True
+            if limit is not None and bound is not None and bound <= limit + slack:
+                return True
+        elif expr_equal(high, value):  # low < value + slack: fine if low - slack < dom.min
+            limit, bound = as_int(low), as_int(start)
+            if limit is not None and bound is not None and limit - slack < bound:
+                return True
+    gap = high - low + slack  # must be >= 1; inside the domain start <= value <= end - 1
+    analyzer = known()
+    return any(
+        analyzer.can_prove_ge(gap, end - value) or analyzer.can_prove_ge(gap, value - start + 1)
+        for value, start, end in axes
+    )
 
 
 def covers_buffer(realize: BlockRealize, buffer: Buffer) -> bool:

@@ -44,10 +44,10 @@ from tilewright.tir import (
     seq,
 )
 from tilewright.tir.index_map import solve_indices
-from tilewright.tir.schedule.footprint import loop_ranges
+from tilewright.tir.schedule.footprint import loop_ranges, restricting_conjuncts
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import CONVERTERS
-from tilewright.tir.schedule.primitives._domain import is_whole, restricting_conjuncts
+from tilewright.tir.schedule.primitives._domain import is_whole
 from tilewright.tir.schedule.primitives._index_arithmetic import ONE
 from tilewright.tir.schedule.primitives._linear import Span
 from tilewright.tir.schedule.primitives._place import place, shares
@@ -453,7 +453,7 @@ def why_not_filled(box: Box, blocks: Sequence[BlockRealize], buffer: Buffer) -> 
     for realize in blocks:
         fixed = scope.has_fixed_domain(realize)
         if (realize.predicate is not TRUE and not fixed) or restricting_conjuncts(
-            realize, scope.state.analyzer(scope.func_name)
+            realize, lambda: scope.state.analyzer(scope.func_name)
         ):
             return "its predicate leaves elements out"
         regions = [region for region in realize.block.writes if region.buffer is buffer]

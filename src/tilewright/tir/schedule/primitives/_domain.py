@@ -8,60 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tilewright.arith import Analyzer, conjuncts, detect_iter_map
+from tilewright.arith import detect_iter_map
 from tilewright.arith.polynomial import Poly, constant_of, poly_add, poly_atoms
-from tilewright.ir import GE, GT, LE, LT, TRUE, Expr, Var, and_, as_int, const, expr_equal
+from tilewright.ir import LT, TRUE, Expr, Var, and_, as_int, const, expr_equal
 from tilewright.tir import BlockRealize
-from tilewright.tir.schedule.footprint import loop_ranges
+from tilewright.tir.schedule.footprint import loop_ranges, restricting_conjuncts
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope
-
-
-def restricting_conjuncts(realize: BlockRealize, analyzer: Analyzer | None = None) -> list[Expr]:
-    """Return the parts of a block's predicate that say more than "inside the block's domain".
-
-    Splitting with a remainder, and windows that reach over an edge, give predicates which only keep
-    the iteration variables inside their domains; these hold wherever the block is moved to.
-    """
-    return [
-        condition
-        for condition in conjuncts(realize.predicate)
-        if not _keeps_domain(condition, realize, analyzer)
-    ]
-
-
-def _keeps_domain(condition: Expr, realize: BlockRealize, analyzer: Analyzer | None) -> bool:
-    if isinstance(condition, (LT, LE)):
-        low, high, slack = condition.a, condition.b, 0 if isinstance(condition, LT) else 1
-    elif isinstance(condition, (GT, GE)):
-        low, high, slack = condition.b, condition.a, 0 if isinstance(condition, GT) else 1
-    else:
-        return False
-    # The condition is low < high + slack.
-    for value, iter_var in zip(realize.iter_values, realize.block.iter_vars):
-        dom = iter_var.dom
-        end = dom.min + dom.extent
-        if expr_equal(low, value):  # value < high + slack: fine if end <= high + slack
-            known, limit = as_int(end), as_int(high)
-            if known is not None and limit is not None:
-                if known <= limit + slack:
-                    return True
-            elif expr_equal(end, high + slack):
-                return True
-        elif expr_equal(high, value):  # low < value + slack: fine if low - slack < dom.min
-            known, limit = as_int(dom.min), as_int(low)
-            if known is not None and limit is not None and limit - slack < known:
-                return True
-    analyzer = analyzer or Analyzer()
-    gap = high - low + slack  # must be >= 1
-    for value, iter_var in zip(realize.iter_values, realize.block.iter_vars):
-        dom = iter_var.dom
-        # Inside the domain dom.min <= value <= end - 1.
-        over = as_int(analyzer.simplify(gap - (dom.min + dom.extent - value)))
-        under = as_int(analyzer.simplify(gap - (value - dom.min)))
-        if (over is not None and over >= 0) or (under is not None and under >= 1):
-            return True
-    return False
 
 
 def check_predicate_is_domain(scope: Scope, realize: BlockRealize) -> None:
@@ -84,7 +37,7 @@ def check_predicate_is_domain(scope: Scope, realize: BlockRealize) -> None:
         )
     if realize.predicate is TRUE:
         return
-    rest = restricting_conjuncts(realize, scope.state.analyzer(scope.func_name))
+    rest = restricting_conjuncts(realize, lambda: scope.state.analyzer(scope.func_name))
     if rest and not is_whole(scope, realize):
         raise scope.state.error(
             lambda: (
@@ -120,7 +73,7 @@ def _runs_whole_domain(scope: Scope, realize: BlockRealize) -> bool:
     if realize in scope.branches:
         return False
     if realize.predicate is not TRUE:
-        rest = restricting_conjuncts(realize, scope.state.analyzer(scope.func_name))
+        rest = restricting_conjuncts(realize, lambda: scope.state.analyzer(scope.func_name))
     elif _is_plain(scope, realize):
         return True
     return _covers_domain(scope, realize, rest) or _is_bijective(scope, realize)

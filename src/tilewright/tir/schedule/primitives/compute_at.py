@@ -41,6 +41,7 @@ from tilewright.tir import (
     Buffer,
     For,
 )
+from tilewright.tir.schedule.footprint import restricting_conjuncts
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import covers
@@ -48,7 +49,6 @@ from tilewright.tir.schedule.primitives import inline
 from tilewright.tir.schedule.primitives._domain import (
     check_predicate_is_domain,
     check_runs_whole,
-    restricting_conjuncts,
 )
 from tilewright.tir.schedule.primitives._index_arithmetic import ONE
 from tilewright.tir.schedule.primitives._kinds import (
@@ -376,8 +376,8 @@ def _check_finished(place: Place, producer: BlockRealize) -> None:
             producer,
         )
     counted = {item.loop_var for item in place.counted}
-    known = place.state.analyzer(place.scope.func_name)
-    for condition in restricting_conjuncts(producer, known):
+    scope = place.scope
+    for condition in restricting_conjuncts(producer, lambda: scope.state.analyzer(scope.func_name)):
         if uses_var(condition, counted):
             raise place.state.error(
                 f"block {producer.block.name!r} runs in some iterations of loop "
