@@ -132,7 +132,8 @@ def _tile_loops(leaves: Sequence[_Leaf]) -> set[For]:
     uses: dict[Buffer, list[tuple[_Leaf, set[For]]]] = {}
     for leaf in leaves:
         if isinstance(leaf.node, BufferStore):
-            for access in (leaf.node, *_loads(leaf.node.value)):
+            accesses: list[BufferStore | BufferLoad] = [leaf.node, *_loads(leaf.node.value)]
+            for access in accesses:
                 used: set[Var] = set()
                 for index in access.indices:
                     used |= _variables(index, leaf.values)
