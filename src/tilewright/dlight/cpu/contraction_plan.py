@@ -44,6 +44,9 @@ _TRANSPOSE_STEPS = 16
 _COPY_USES, _TRANSPOSE_USES, _SCATTER_USES = 12, 40, 140
 # The same for neighbours at small distances that are laid side by side, and the largest of these.
 _GATHER_USES, _MOST_APART = 40, 8
+# What is left of a tile's rate if it is loaded and stored under masks; what it is worth that the
+# other operand passes by only once, which is waited for the first time.
+_UNDER_MASKS, _ONE_PASS = 0.97, 1.015
 # Rows of a multiple of so many elements are transposed as they are packed.
 _LINE = 4
 # Share of the second-level cache that the operand along the vectors may take up if all of it passes
@@ -232,6 +235,9 @@ class _Along:
             if whole and self.contiguous and not padded and self._by_columns():
                 tiles = [t for t in tiles if not leaves_few_columns(t, self.columns, self.target)]
             share = self._padding_share(packed is not None and padded and not constant)
+            if packed is None:
+                share *= _UNDER_MASKS if padded else 1.0
+                tiles = tiles if self.constant else self._preferring_one_pass(tiles)
             for tile in tiles[: self.reduction.widths]:
                 if not padded or self.columns % tile.columns:
                     scored = replace(tile, score=tile.score * worth * share)
@@ -255,6 +261,14 @@ class _Along:
             masked=target.has("avx512f") and (self.side_by_side or packed),
             row_step=reduction.row_step,
         )
+
+    def _preferring_one_pass(self, tiles: Sequence[Tile]) -> list[Tile]:
+        """Tiles with those better that are as wide as the result: rows pass by them only once."""
+        scored = [
+            replace(tile, score=tile.score * (_ONE_PASS if tile.columns == self.columns else 1.0))
+            for tile in tiles
+        ]
+        return sorted(scored, key=lambda tile: tile.score, reverse=True)
 
     def _by_columns(self) -> bool:
         return not pass_by_rows(self.step_bytes * self.columns, self.target)
