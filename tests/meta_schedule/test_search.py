@@ -194,6 +194,21 @@ def test_code_that_is_far_too_large_is_invalid_before_it_is_replayed(target):
     assert np.quantile(sizes[True], 0.9) < 4000 and np.quantile(sizes[False], 0.1) > 250
 
 
+def test_what_was_too_large_keeps_larger_ones_of_its_variant_from_being_replayed(target):
+    context, _ = prepared(matmul(64, 64, 64), target)
+    variant = context.search_strategy.variants[0]
+    rows = np.unique(variant.draw(64, np.random.default_rng(0)), axis=0)
+    variant.limit_code(1000.0)
+    codes = variant.evaluate(rows).code
+    assert codes.min() < 700 < 1000 < codes.max()
+    variant.learn_too_large(900.0)
+    assert variant.max_code == pytest.approx(891.0)
+    variant.learn_too_large(1.0)  # one mistake doesn't rule out all others
+    assert variant.max_code == pytest.approx(0.7 * 891.0)
+    evaluation = variant.evaluate(rows)
+    assert not evaluation.valid[codes > variant.max_code].any()
+
+
 def test_times_of_failures_are_infinite(target):
     context, _ = prepared(matmul(32, 32, 32), target)
     strategy = context.search_strategy

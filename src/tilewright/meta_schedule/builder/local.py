@@ -201,9 +201,10 @@ class _Batch:
     def received(self, index: int, payload: bytes) -> BuilderResult:
         """Read a result, and say where the module's texts come from."""
         # Sent by our own child, not by a stranger.
+        result: BuilderResult
         result, kinds = pickle.loads(payload)
-        if not kinds:
-            return result  # type: ignore[no-any-return]
+        if result.module is None or not kinds:
+            return result
         texts = {kind: _Text(self.builder.f_build, self.inputs[index], kind) for kind in kinds}
         return replace(result, module=result.module.with_sources(texts))
 

@@ -78,6 +78,8 @@ class Evaluation:
     """Expected cycles of each candidate."""
     valid: Any
     """Whether register tiles fit into the registers, and the code isn't far too large."""
+    code: Any
+    """About how many instructions each candidate becomes; 0 if that isn't known."""
 
 
 class FeatureFunction:
@@ -158,7 +160,7 @@ class _Pass:
             valid &= result.fits
             code += result.instructions()
         valid &= code <= self.function.max_instructions
-        return Evaluation(out, cycles, valid)
+        return Evaluation(out, cycles, valid, code)
 
     def compact(self) -> None:
         """Shrink intermediate buffers to what is touched while they live."""

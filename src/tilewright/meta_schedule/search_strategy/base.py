@@ -167,6 +167,8 @@ class SearchStrategy:
                 return None
             if refused is not None:
                 self._reject(postproc.name, refused.reason)
+                if isinstance(postproc, VerifyCodeSize):
+                    self.variants[number].learn_too_large(float(evaluation.code[0]))
                 return None
         # Different decisions may come to the same program (8 jobs are allowed, there are only 4).
         program = structural_hash(sch.mod)
@@ -186,7 +188,9 @@ class SearchStrategy:
 def part(evaluation: Evaluation, index: int) -> Evaluation:
     """Return one candidate of an evaluated population."""
     at = slice(index, index + 1)
-    return Evaluation(evaluation.features[at], evaluation.cycles[at], evaluation.valid[at])
+    return Evaluation(
+        evaluation.features[at], evaluation.cycles[at], evaluation.valid[at], evaluation.code[at]
+    )
 
 
 SEARCH_STRATEGIES: Registry[Callable[[], SearchStrategy]] = Registry("search strategy", TuneError)

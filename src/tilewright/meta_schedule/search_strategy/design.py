@@ -57,6 +57,8 @@ MAX_LOCATIONS = 3
 """Compute locations tried for each block."""
 MAX_FORKS = 8
 """Combinations of compute locations tried for each sketch."""
+_TIGHTER = 0.7
+"""By how much at most the limit of code comes down for one candidate that was too large."""
 MAX_LOOPS = 18
 """How far inside compute locations are looked for."""
 
@@ -260,6 +262,7 @@ class Variant:
         self.shape = open_shape(trace)
         self.covered = covered_extents(mod, trace)
         self.columns = make_columns(trace, None, self.covered)
+        self.max_code = np.inf
         self.function: FeatureFunction | None = None
         self.fallback_reason: str | None = None
         try:
@@ -305,8 +308,16 @@ class Variant:
 
     def limit_code(self, instructions: float) -> None:
         """Let candidates of much more code be invalid, so that none is replayed in vain."""
+        self.max_code = instructions
         if self.function is not None:
             self.function.max_instructions = instructions
+
+    def learn_too_large(self, code: float) -> None:
+        """Take note that a candidate that seemed to have so much code had too much.
+
+        Others that seem to have as much most likely do, but one mistake isn't to rule out all.
+        """
+        self.limit_code(max(0.99 * code, _TIGHTER * self.max_code))
 
     def _limit_vectors(self, sch: Schedule, parts: Mapping[Var, int]) -> None:
         """Let factors that become vector loops be whole vectors, where the extent allows."""
@@ -367,7 +378,7 @@ class Variant:
             if item is not None:
                 features[n, : item.features.shape[1]] = item.features[0]
                 cycles[n], valid[n] = item.cycles[0], item.valid[0]
-        return Evaluation(features, cycles, valid)
+        return Evaluation(features, cycles, valid, np.zeros(len(rows)))
 
     # ---- candidates as schedules --------------------------------------------------------------
     def decisions(self, row: Sequence[int]) -> dict[int, Any]:

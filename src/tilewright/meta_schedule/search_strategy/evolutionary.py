@@ -25,6 +25,9 @@ from tilewright.meta_schedule.search_strategy.design import Variant
 
 Rows = Any
 
+_TRIES = 4
+"""Candidates of one variant that may be refused before others get their chance."""
+
 
 @dataclass
 class Group:
@@ -40,6 +43,7 @@ class Group:
             self.evaluation.features[chosen],
             self.evaluation.cycles[chosen],
             self.evaluation.valid[chosen],
+            self.evaluation.code[chosen],
         )
         return Group(self.rows[chosen], picked, self.scores[chosen])
 
@@ -236,7 +240,8 @@ class EvolutionarySearch(SearchStrategy):
             # Nothing is known yet: every variant gets a chance with its best candidate.
             by_best = sorted(groups, key=lambda n: -float(groups[n].scores.max()))
             for number in by_best[: max(1, count // 2)]:
-                self._measure(made, self._ranked({number: groups[number]}, 0.0), len(made) + 1)
+                best = self._ranked({number: groups[number]}, 0.0)
+                self._measure(made, best, len(made) + 1, tries=_TRIES)
         # A little noise keeps a batch from being variations of one candidate.
         ranked = self._ranked(groups, 0.1 if trained else 0.4)
         self._measure(made, ranked, count - random_count)
@@ -276,24 +281,30 @@ class EvolutionarySearch(SearchStrategy):
         count: int,
         *,
         alike: bool = False,
+        tries: int | None = None,
     ) -> None:
-        """Replay candidates in order until there are ``count``.
+        """Replay candidates in order until there are ``count``, or ``tries`` were refused.
 
         Candidates with the same features are mostly the same program, so unless ``alike`` only one
         of them is replayed.
         """
+        refused = 0
         for number, group, place in ranked:
-            if len(made) >= count:
+            if len(made) >= count or refused == tries:
                 return
             row = group.rows[place]
             if (number, row.tobytes()) in self.times:
                 continue
+            if group.evaluation.code[place] > self.variants[number].max_code:
+                continue  # larger than others of the variant that were too large
             look = group.evaluation.features[place].tobytes()
             if look in self._looks and not alike:
                 continue
             self._looks.add(look)
             candidate = self._finish(number, row, part(group.evaluation, place))
-            if candidate is not None:
+            if candidate is None:
+                refused += 1
+            else:
                 made.append(candidate)
 
 
@@ -307,6 +318,7 @@ def _joined(a: Group, b: Group) -> Group:
             np.concatenate([a.evaluation.features, b.evaluation.features]),
             np.concatenate([a.evaluation.cycles, b.evaluation.cycles]),
             np.concatenate([a.evaluation.valid, b.evaluation.valid]),
+            np.concatenate([a.evaluation.code, b.evaluation.code]),
         ),
         np.concatenate([a.scores, b.scores]),
     )
