@@ -144,7 +144,7 @@ def test_every_axis(axis: int) -> None:
 def test_symbolic_length() -> None:
     mod = scheduled(function((2, te.var("n")), "float32", topi.argsort))
     kernel = driver.compile(mod, NATIVE)["main"]
-    for n in (1, 100, 3000, 50_000):
+    for n in (0, 1, 100, 3000, 50_000):
         x = awkward(RNG, (2, n), "float32")
         made = np.full(x.shape, 7, "int64")
         kernel(x, made)

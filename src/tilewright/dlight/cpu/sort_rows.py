@@ -195,6 +195,13 @@ class SortRows:
         return block("sort_rows", self.sorting.axes(), self._row, alloc)
 
     def _row(self, *row: Var) -> Stmt:
+        made = self._sorted(row)
+        if as_int(self.sorting.extent) is not None:
+            return made
+        # There are no keys where rows turn out to be empty, nor place for what fills them up.
+        return IfThenElse(self.sorting.extent > 0, made)
+
+    def _sorted(self, row: Sequence[Var]) -> Stmt:
         if not self.narrows:
             return self._by_network(row)
         least, most = load(self.least, 0), load(self.most, 0)

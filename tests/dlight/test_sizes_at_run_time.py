@@ -1,0 +1,113 @@
+"""Kernels whose sizes come with the call, scheduled by rule: none, one, a few, more than a tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tests.attention_reference import attention
+from tilewright import dlight, te, topi
+from tilewright.ir import IRModule
+from tilewright.target import Target
+
+SIZES = (0, 1, 19, 130)
+TARGET = Target("native").with_options(num_cores=2)
+Sizes = Sequence["str | int"]
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    if not x.size:
+        return x
+    powers = np.exp(x - x.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
+    centred = x - x.mean(1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * w + b
+
+
+def pointwise(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return np.einsum("nchw,fc->nfhw", x, w[:, :, 0, 0])
+
+
+def attended(*operands: np.ndarray) -> np.ndarray:
+    """Of no keys the weighted mean is zero."""
+    if not operands[0].size or not operands[1].size:
+        return np.zeros_like(operands[0])
+    return attention(*operands)
+
+
+# The operator, its meaning, shapes of operands; their dtypes where these aren't float32.
+Case = tuple[Callable[..., Any], Callable[..., Any], Sequence[Sizes], tuple[str, ...]]
+ROWS = ["nm"]
+CASES: dict[str, Case] = {
+    "relu": (topi.nn.relu, lambda x: np.maximum(x, 0), ROWS, ()),
+    "transpose": (topi.transpose, np.transpose, ROWS, ()),
+    "sum of rows": (lambda x: topi.sum(x, axis=1), lambda x: x.sum(1), ROWS, ()),
+    "sum of columns": (lambda x: topi.sum(x, axis=0), lambda x: x.sum(0), ROWS, ()),
+    "sum of all": (topi.sum, np.sum, ROWS, ()),
+    "mean": (lambda x: topi.mean(x, axis=1), lambda x: x.mean(1), ROWS, ()),
+    "max": (lambda x: topi.max(x, axis=1), lambda x: x.max(1, initial=-np.inf), ROWS, ()),
+    "softmax": (topi.nn.softmax, softmax, ROWS, ()),
+    "layer_norm": (topi.nn.layer_norm, layer_norm, ["nm", "m", "m"], ()),
+    "cumsum": (lambda x: topi.cumsum(x, axis=1), lambda x: np.cumsum(x, 1), ROWS, ()),
+    "sort": (topi.sort, lambda x: np.sort(x, 1), ROWS, ()),
+    "argsort": (topi.argsort, lambda x: np.argsort(x, 1, kind="stable"), ROWS, ()),
+    "matmul": (topi.matmul, np.matmul, ["nk", "km"], ()),
+    "matmul, known columns": (topi.matmul, np.matmul, ["nk", ("k", 70)], ()),
+    "matmul of bytes": (
+        lambda a, b: topi.matmul(a, b, out_dtype="int32"),
+        np.matmul,
+        ["nk", "km"],
+        ("uint8", "int8"),
+    ),
+    "epilogue": (
+        lambda a, b, c: topi.nn.relu(topi.add(topi.matmul(a, b), c)),
+        lambda a, b, c: np.maximum(a @ b + c, 0),
+        ["nk", "km", "m"],
+        (),
+    ),
+    "convolution": (topi.nn.conv2d, pointwise, [("n", 16, 5, 7), (24, 16, 1, 1)], ()),
+    "attention": (
+        topi.nn.scaled_dot_product_attention,
+        attended,
+        [(1, 2, "n", 16), (1, 2, "m", 16), (1, 2, "m", 16)],
+        (),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+@pytest.mark.parametrize("name", CASES)
+def test_results(name: str) -> None:
+    compute, reference, shapes, dtypes = CASES[name]
+    kinds = dtypes or ("float32",) * len(shapes)
+    names = sorted({size for shape in shapes for size in shape if isinstance(size, str)})
+    symbols = {size: te.var(size) for size in names}
+    operands = [
+        te.placeholder([symbols.get(size, size) for size in shape], kind, f"x{number}")
+        for number, (shape, kind) in enumerate(zip(shapes, kinds))
+    ]
+    func = te.create_prim_func([*operands, compute(*operands)])
+    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=TARGET)(IRModule({"main": func}))
+    kernel = tilewright.compile(mod, TARGET)["main"]
+    rng = np.random.default_rng(0)
+    for values in product(SIZES, repeat=len(names)):
+        known = dict(zip(names, values))
+        arrays = []
+        for shape, kind in zip(shapes, kinds):
+            extents = [known.get(size, size) for size in shape]
+            drawn = rng.standard_normal(extents) * (30 if "int" in kind else 1)
+            arrays.append((abs(drawn) if kind == "uint8" else drawn).astype(kind))
+        wide = [x.astype("float64" if x.dtype.kind == "f" else "int64") for x in arrays]
+        with np.errstate(all="ignore"):
+            expected = np.asarray(reference(*wide))
+        found = np.full(expected.shape, 7, func.buffers[-1].dtype)
+        kernel(*arrays, found)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=str(known))
