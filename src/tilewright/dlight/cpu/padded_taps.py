@@ -22,6 +22,8 @@ from tilewright.tir.schedule.handles import BlockRV
 
 # Share of the steps that may be left for skipping the others to be worth its tests.
 _WORTH = 0.96
+# The same for lower tiles, of single places, to be worth looking at.
+_WORTH_LOWER = 0.8
 # Cycles that a vector of a panel takes from the second-level cache: in a low tile, where few rows
 # share it, longer than its multiply-adds.
 _VECTOR_CYCLES = 3
@@ -127,7 +129,8 @@ def prefer_skipping(
     ``ranked`` ranks plans of at most so many rows.
     """
     row = plans[0].row
-    if row is None or row.extent is None or not any(axis.place.var is row.var for axis in padded):
+    along = [axis for axis in padded if row is not None and axis.place.var is row.var]
+    if row is None or row.extent is None or not any(a.share(1) <= _WORTH_LOWER for a in along):
         return plans
     heights = [rows for rows in _HEIGHTS if row.extent % rows == 0 and rows < plans[0].tile.rows]
     others = [plan for rows in heights for plan in ranked(rows)[:1]]
