@@ -224,24 +224,72 @@ DYNAMIC = ctypes.CFUNCTYPE(
 )
 
 
-def test_a_slow_thread_keeps_no_other_work_waiting(code: Library) -> None:
-    """Pieces behind the one that somebody is busy with are taken over by the others."""
+@pytest.fixture
+def python_task() -> Any:
+    """Make a task of a Python function of a range."""
+    kept = []
+
+    def make(function: Any) -> Any:
+        @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        def task(_context: object, begin: int, end: int) -> int:
+            function(begin, end)
+            return 0
+
+        kept.append(task)
+        return ctypes.cast(task, ctypes.c_void_p).value
+
+    return make
+
+
+def test_a_slow_thread_keeps_no_other_work_waiting(code: Library, python_task: Any) -> None:
+    """Pieces behind the one that a thread is busy with are taken over by the others."""
     runtime.set_num_threads(2)
     others, seen, waited = threading.Event(), set(), []
 
-    @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    def task(_context: object, begin: int, end: int) -> int:
-        if begin == 0:
-            waited.append((end, others.wait(30)))
+    def task(begin: int, end: int) -> None:
+        if threading.current_thread() is not threading.main_thread() and not waited:
+            waited.append((begin, end))
+            assert others.wait(30)
         else:
+            time.sleep(0.002)  # makes it pay to wake the worker
             seen.update(range(begin, end))
             if len(seen) == 15:
                 others.set()
-        return 0
 
-    address = ctypes.cast(task, ctypes.c_void_p).value
-    assert MANY(code.addresses["many"])(address, None, 16, 0, 1) == 0
-    assert waited == [(1, True)]
+    assert MANY(code.addresses["many"])(python_task(task), None, 16, 0, 1) == 0
+    assert waited == [(8, 9)]
+    assert others.is_set()
+
+
+def test_short_work_is_not_worth_waking_a_worker(code: Library) -> None:
+    """Known to be short, and not in quick succession: then the caller does it."""
+    runtime.set_num_threads(2)
+    launch(code, "count", 2, 2)
+    _wait_until_idle()
+    before = _turns_of_workers()
+    for _ in range(20):
+        time.sleep(0.002)
+        assert (launch(code, "count", 2, 2)[1] == 1).all()
+    assert _turns_of_workers() - before < 10  # a disturbance may make it seem long now and then
+
+
+def test_work_in_quick_succession_wakes_the_workers(code: Library) -> None:
+    runtime.set_num_threads(2)
+    launch(code, "count", 4, 4)
+    _wait_until_idle()
+    before = _turns_of_workers()
+    launch(code, "count", 4, 4, times=200_000)
+    assert _turns_of_workers() > before
+
+
+def _turns_of_workers() -> int:
+    """How often the scheduler has let any other thread of this process run."""
+    total = 0
+    for thread in os.listdir("/proc/self/task"):
+        if int(thread) != threading.get_native_id():
+            with open(f"/proc/self/task/{thread}/schedstat") as file:
+                total += int(file.read().split()[2])
+    return total
 
 
 def launch_dynamic(code: Library, task: str, n: int, grain: int, *, threads: int = 0) -> Any:

@@ -24,6 +24,8 @@ launch of T pieces that loop.
   worked, at least 50 µs and at most 1 ms, then sleep on a futex: waking costs as much as 50 µs (and
   milliseconds where a virtual CPU has been halted), spinning never more than half of the work. All
   signals are blocked in them.
+- Those that sleep are woken only if it pays: what takes less time than waking (both are measured)
+  the caller does alone, until what a quick succession of such launches has lost pays for it.
 - After a fork the child has no workers; a handler empties the pool, which then starts anew.
 
 ``void @tw_set_num_threads(i32)`` sets the number of threads (0: as many as the process may use
@@ -91,6 +93,7 @@ _ARCHITECTURES = {
 _STATE = r"""
 %job = type { i64, ptr, ptr, i64 }          ; word, fn, ctx, n: one cache line
 %line = type { i64, [7 x i64] }             ; the claims of one part per cache line
+%cost = type { ptr, i64 }                   ; a task, and the ns that it takes one thread
 %dynamic = type { %line, ptr, ptr, i64, i64 }  ; next index, fn, ctx, n, grain
 
 @tw.job = internal global %job zeroinitializer, align 128
@@ -106,6 +109,10 @@ _STATE = r"""
 @tw.tids = internal global [MAXT x i32] zeroinitializer, align 4
 @tw.places = internal global [MAXT x i32] zeroinitializer, align 4
 @tw.place_count = internal global i32 0, align 4  ; 0: workers aren't bound
+@tw.costs = internal global [256 x %cost] zeroinitializer, align 128
+@tw.price = internal global i64 PRICE, align 8    ; of waking the workers, in ns
+@tw.lost = internal global i64 0, align 8         ; ns, by not waking them
+@tw.lost_at = internal global i64 0, align 8      ; when
 @tw.avoids = internal global [MAXT x i32] zeroinitializer, align 4  ; CPU + 1 that t stays off
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
@@ -178,6 +185,8 @@ def pool_ll(triple: str | None = None) -> str:
         "TIDS_BYTES": 4 * MAX_THREADS,
         "MAXT": MAX_THREADS,
         "PIECES": MAX_PIECES,
+        "PRICE": 10_000,
+        "RECENT": 1_000_000,
         "SPIN_LEAST": 50_000,
         "SPIN_MOST": 1_000_000,
         "CPUS": MAX_CPUS,

@@ -6,8 +6,8 @@ A part of what :mod:`pool` puts together; the words in capitals are filled in th
 from __future__ import annotations
 
 LAUNCHES = r"""
-; Run pieces of part t of the launch that `word` tells of, until all of them are taken.
-define internal void @tw.part(i64 %t, i64 %word) nounwind noinline {
+; Run pieces of part t of the launch that `word` tells of, until all are taken; how many it were.
+define internal i32 @tw.part(i64 %t, i64 %word) nounwind noinline {
 entry:
   %cp = getelementptr [MAXT x %line], ptr @tw.claims, i64 0, i64 %t
   %number = lshr i64 %word, 14
@@ -77,18 +77,20 @@ wakeit:
   call void @tw.wake(ptr @tw.pending)
   br label %out
 out:
-  ret void
+  ret i32 %done
 }
 
-; Run what is left of the launch that `word` tells of, part `first` before the others.
-define internal void @tw.take(i64 %first, i64 %word) nounwind noinline {
+; Run what is left of the launch that `word` tells of, part `first` first; how many pieces it were.
+define internal i32 @tw.take(i64 %first, i64 %word) nounwind noinline {
 entry:
   %T = and i64 %word, 1023
   br label %part
 part:
   %i = phi i64 [ 0, %entry ], [ %i1, %part ]
   %t = phi i64 [ %first, %entry ], [ %t2, %part ]
-  call void @tw.part(i64 %t, i64 %word)
+  %sum = phi i32 [ 0, %entry ], [ %sum1, %part ]
+  %ran = call i32 @tw.part(i64 %t, i64 %word)
+  %sum1 = add i32 %sum, %ran
   %t1 = add i64 %t, 1
   %wraps = icmp eq i64 %t1, %T
   %t2 = select i1 %wraps, i64 0, i64 %t1
@@ -96,7 +98,82 @@ part:
   %again = icmp ult i64 %i1, %T
   br i1 %again, label %part, label %out
 out:
+  ret i32 %sum1
+}
+
+; With the lock held: whether it pays to wake workers for a launch of `fn`. It does if it is not
+; known how long that takes, or if half of it, together with what the last such launches lost by
+; being left to one thread, is more than waking costs.
+define internal i1 @tw.pays(ptr %fn) nounwind noinline {
+entry:
+  %slot = call ptr @tw.slot(ptr %fn)
+  %whose = load ptr, ptr %slot
+  %same = icmp eq ptr %whose, %fn
+  %fixed = icmp ne ptr %fn, @tw.dynamic
+  %known = and i1 %same, %fixed
+  br i1 %known, label %count, label %yes
+count:
+  %now = call i64 @tw.now()
+  %before = load i64, ptr @tw.lost_at
+  store i64 %now, ptr @tw.lost_at
+  %gap = sub i64 %now, %before
+  %recent = icmp slt i64 %gap, RECENT
+  %lost0 = load i64, ptr @tw.lost
+  %lost1 = select i1 %recent, i64 %lost0, i64 0
+  %np = getelementptr %cost, ptr %slot, i64 0, i32 1
+  %ns = load i64, ptr %np
+  %half = sdiv i64 %ns, 2
+  %lost = add i64 %lost1, %half
+  store i64 %lost, ptr @tw.lost
+  %price = load i64, ptr @tw.price
+  %pays = icmp sgt i64 %lost, %price
+  br i1 %pays, label %yes, label %no
+yes:
+  store i64 0, ptr @tw.lost
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; With the lock held: wake the workers, and learn what that costs: the call, and about as much again
+; until they are there.
+define internal void @tw.rouse() nounwind noinline {
+  %t0 = call i64 @tw.now()
+  call void @tw.wake(ptr @tw.job)
+  %t1 = call i64 @tw.now()
+  %took = sub i64 %t1, %t0
+  %price0 = load i64, ptr @tw.price
+  %three = mul i64 %price0, 3
+  %twice = mul i64 %took, 2
+  %sum = add i64 %three, %twice
+  %price = sdiv i64 %sum, 4
+  store i64 %price, ptr @tw.price
   ret void
+}
+
+; With the lock held: note how long `fn` takes one thread. The launch began at `began`; the caller
+; ran so many of its pieces.
+define internal void @tw.learn(ptr %fn, i64 %began, i32 %ran, i64 %pieces) nounwind noinline {
+  %now = call i64 @tw.now()
+  %took = sub i64 %now, %began
+  %none = icmp eq i32 %ran, 0
+  %some = select i1 %none, i32 1, i32 %ran
+  %own = zext i32 %some to i64
+  %all = mul i64 %took, %pieces
+  %ns = udiv i64 %all, %own
+  %slot = call ptr @tw.slot(ptr %fn)
+  store ptr %fn, ptr %slot
+  %np = getelementptr %cost, ptr %slot, i64 0, i32 1
+  store i64 %ns, ptr %np
+  ret void
+}
+
+define internal ptr @tw.slot(ptr %fn) nounwind noinline {
+  %address = ptrtoint ptr %fn to i64
+  %line = lshr i64 %address, 4
+  %i = and i64 %line, 255
+  %slot = getelementptr [256 x %cost], ptr @tw.costs, i64 0, i64 %i
+  ret ptr %slot
 }
 
 define i32 @tw_parallel_launch(ptr %fn, ptr %ctx, i64 %n, i32 %max) nounwind {
@@ -162,11 +239,14 @@ publish:
   call void @tw.keep_apart(i64 %T)
   br i1 %asleep, label %rouse, label %own
 rouse:
-  call void @tw.wake(ptr @tw.job)
+  %pays = call i1 @tw.pays(ptr %fn)
+  br i1 %pays, label %wake, label %own
+wake:
+  call void @tw.rouse()
   br label %own
 own:
   %began = call i64 @tw.now()
-  call void @tw.take(i64 0, i64 %word)
+  %ran = call i32 @tw.take(i64 0, i64 %word)
   %p0 = load atomic i32, ptr @tw.pending acquire, align 4
   %done0 = icmp eq i32 %p0, 0
   br i1 %done0, label %finish, label %wait
@@ -200,6 +280,11 @@ sleep:
   call void @tw.sleep(ptr @tw.pending, i32 %p2)
   br label %check
 finish:
+  br i1 %asleep, label %learn, label %release
+learn:
+  call void @tw.learn(ptr %fn, i64 %began, i32 %ran, i64 %count)
+  br label %release
+release:
   %e = load atomic i32, ptr @tw.error monotonic, align 4
   store atomic i32 0, ptr @tw.lock release, align 4
   ret i32 %e

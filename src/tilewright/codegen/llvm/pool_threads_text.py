@@ -197,7 +197,7 @@ serve:
   %part = icmp ult i64 %t, %T
   br i1 %part, label %work, label %served
 work:
-  call void @tw.take(i64 %t, i64 %seen)
+  %ran = call i32 @tw.take(i64 %t, i64 %seen)
   br label %served
 served:
   br label %begin
