@@ -32,6 +32,9 @@ _WARM_UP = 0.2
 #: Seconds of calls between two looks at whether the cores are disturbed.
 _STRETCH = 0.004
 
+#: Seconds of calls before a stretch: threads may have fallen asleep during the look.
+_AWAKE = 5e-4
+
 
 def _difference(found: Any, expected: Any) -> float:
     """Return the largest difference over the largest value; infinite where shapes differ."""
@@ -151,7 +154,7 @@ def run_for(call: Call, seconds: float, patience: float, fastest: float) -> dict
     before, watch.fastest = watch.tick(), min(fastest, watch.fastest)
     while not stretches or (quiet_seconds < seconds and time.perf_counter() < end):
         if count > 1:
-            call()  # threads may have fallen asleep during the tick
+            _warmed(call, _AWAKE)
         start = time.perf_counter()
         for _ in range(count):
             call()

@@ -135,8 +135,8 @@ no:
   ret i1 false
 }
 
-; With the lock held: wake the workers, and learn what that costs: the call, and about as much again
-; until they are there.
+; With the lock held: wake the workers, and learn what that costs. Until they are there the caller
+; works, so it is the call alone.
 define internal void @tw.rouse() nounwind noinline {
   %t0 = call i64 @tw.now()
   call void @tw.wake(ptr @tw.job)
@@ -144,8 +144,7 @@ define internal void @tw.rouse() nounwind noinline {
   %took = sub i64 %t1, %t0
   %price0 = load i64, ptr @tw.price
   %three = mul i64 %price0, 3
-  %twice = mul i64 %took, 2
-  %sum = add i64 %three, %twice
+  %sum = add i64 %three, %took
   %price = sdiv i64 %sum, 4
   store i64 %price, ptr @tw.price
   ret void
