@@ -244,14 +244,17 @@ def python_task() -> Any:
 def test_a_slow_thread_keeps_no_other_work_waiting(code: Library, python_task: Any) -> None:
     """Pieces behind the one that a thread is busy with are taken over by the others."""
     runtime.set_num_threads(2)
-    others, seen, waited = threading.Event(), set(), []
+    busy, others = threading.Event(), threading.Event()
+    seen: set[int] = set()
+    waited: list[tuple[int, int]] = []
 
     def task(begin: int, end: int) -> None:
         if threading.current_thread() is not threading.main_thread() and not waited:
             waited.append((begin, end))
+            busy.set()
             assert others.wait(30)
         else:
-            time.sleep(0.002)  # makes it pay to wake the worker
+            assert busy.wait(30)
             seen.update(range(begin, end))
             if len(seen) == 15:
                 others.set()
