@@ -197,7 +197,9 @@ def start_and_signal(work_dir: Path, number: int, after: int) -> tuple[int, str,
         os.killpg(process.pid, number)  # as a terminal does
     else:
         os.kill(process.pid, number)
-    rest, _ = process.communicate(timeout=30)
+    # Not ``communicate``, which forgets the lines that came together with the last one.
+    rest = process.stdout.read()
+    process.wait(timeout=30)
     return process.returncode, text + rest, measured + rest.count("measured\n")
 
 

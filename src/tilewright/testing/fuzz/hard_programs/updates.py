@@ -3,6 +3,54 @@
 from __future__ import annotations
 
 PROGRAMS: dict[str, str] = {
+    "taps beyond an image": """
+A d0 float32; W d1 float32; Z d0 float32
+B = T.alloc_buffer((d0 + d1 * 6,), "float32")
+for i in T.serial(d0 + d1 * 6):
+    with T.block("B"):
+        vi = T.axis.spatial(d0 + d1 * 6, i)
+        B[vi] = T.if_then_else(vi >= 6 and vi < d0 + 6, A[vi - 6], T.float32(0))
+for i in T.serial(d0):
+    with T.block("Y"):
+        vi = T.axis.spatial(d0, i)
+        Z[vi] = T.float32(0)
+for k, i in T.grid(d1, d0):
+    with T.block("Z"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        Z[vi] = Z[vi] + B[vi + vk * 6] * W[vk]
+""",
+    "taps beyond an image's rows": """
+A d0,d1 float32; W d2 float32; Z d0,d1 float32
+B = T.alloc_buffer((d0 + d2 * 4, d1), "float32")
+for i, j in T.grid(d0 + d2 * 4, d1):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = T.if_then_else(vi >= 5 and vi < d0 + 5, A[vi - 5, vj], T.float32(0))
+for i, j in T.grid(d0, d1):
+    with T.block("Y"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        Z[vi, vj] = T.float32(0)
+for i, k, j in T.grid(d0, d2, d1):
+    with T.block("Z"):
+        vi, vk, vj = T.axis.remap("SRS", [i, k, j])
+        Z[vi, vj] = Z[vi, vj] + W[vk] * B[vi + vk * 4, vj]
+""",
+    "taps beyond whole numbers": """
+A d0 int8; W d1 int8; Z d0 int32
+B = T.alloc_buffer((d0 + d1 * 5,), "int8")
+for i in T.serial(d0 + d1 * 5):
+    with T.block("B"):
+        vi = T.axis.spatial(d0 + d1 * 5, i)
+        B[vi] = T.if_then_else(vi >= 7 and vi < d0 + 7, A[vi - 7], T.int8(0))
+for i in T.serial(d0):
+    with T.block("Y"):
+        vi = T.axis.spatial(d0, i)
+        Z[vi] = T.int32(0)
+for k, i in T.grid(d1, d0):
+    with T.block("Z"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        Z[vi] = Z[vi] + T.Cast("int32", B[vi + vk * 5]) * T.Cast("int32", W[vk])
+""",
     "stencil in place": """
 A d0 float32; Z d0 float32
 for i in T.serial(d0):
