@@ -281,12 +281,17 @@ def test_work_in_quick_succession_wakes_the_workers(code: Library) -> None:
     launch(code, "count", 4, 4)
     _wait_until_idle()
     before = _turns_of_workers()
-    launch(code, "count", 4, 4, times=200_000)
-    assert _turns_of_workers() > before
+    for _ in range(100):  # waking may have seemed dear
+        launch(code, "count", 4, 4, times=100_000)
+        if _turns_of_workers() > before:
+            return
+    raise AssertionError("nobody has woken the worker")
 
 
 def _turns_of_workers() -> int:
     """How often the scheduler has let any other thread of this process run."""
+    if not os.path.exists("/proc/self/schedstat"):
+        pytest.skip("the system doesn't count this")
     total = 0
     for thread in os.listdir("/proc/self/task"):
         if int(thread) != threading.get_native_id():
