@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import importlib.util
 import os
 import statistics
@@ -25,6 +26,7 @@ from benchmarks.race import ROOT
 from benchmarks.workload import Unavailable
 from benchmarks.workloads import WORKLOADS
 from tilewright import dlight, driver, te, topi
+from tilewright.codegen.llvm.jit import keep_switches
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.builder import BuilderInput
 from tilewright.meta_schedule.builder.local import default_build
@@ -251,7 +253,9 @@ def _candidates(func: PrimFunc, target: Target, count: int) -> tuple[TuneContext
 
 
 def candidate_compile_time(target: Target, count: int = 16) -> list[Figure]:
-    """Lower and compile candidates of the search, as a builder does, without the cache."""
+    """Lower and compile candidates of the search, as a builder's worker does, without the cache."""
+    gc.freeze()
+    keep_switches()
     times = []
     for name in TUNED:
         _, candidates = _candidates(WORKLOADS[name].prim_func(), target, count)

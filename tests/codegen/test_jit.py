@@ -91,9 +91,7 @@ def test_unknown_options_are_refused() -> None:
         jit.compile_ll(ADD, triple="z80-unknown-linux-gnu")
 
 
-def test_the_switch_of_the_process_is_put_back():
-    """Our short pipeline turns strength reduction off; others' compilations still have it."""
-    text = """
+SCALE = """
 define void @scale(ptr %a, i64 %n, i64 %stride) {
 entry:
   br label %loop
@@ -111,16 +109,37 @@ out:
   ret void
 }
 """
-    target = ("x86_64-unknown-linux-gnu", "x86-64", "")
+BASELINE = ("x86_64-unknown-linux-gnu", "x86-64", "")
 
-    def others() -> str:
-        """What somebody else would get from the same LLVM."""
-        module, machine = jit._prepare(text, *target, "fast")
-        return str(machine.emit_assembly(module))
 
+def ours(passes: str = "fast") -> str:
+    triple, cpu, features = BASELINE
+    return jit.assembly(SCALE, triple=triple, cpu=cpu, features=features, passes=passes)
+
+
+def others() -> str:
+    """What somebody else would get from the same LLVM."""
+    module, machine = jit._prepare(SCALE, *BASELINE, "fast")
+    return str(machine.emit_assembly(module))
+
+
+def test_the_switch_of_the_process_is_put_back() -> None:
+    """Our short pipeline turns strength reduction off; others' compilations still have it."""
     before = others()
-    ours = jit.assembly(text, triple=target[0], cpu=target[1], features=target[2])
-    assert ours.count("imul") > before.count("imul")
+    assert ours().count("imul") > before.count("imul")
+    assert others() == before
+
+
+def test_a_process_that_only_compiles_gets_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, alone = others(), {passes: ours(passes) for passes in jit.PASS_SETS}
+    with monkeypatch.context() as patch:
+        patch.setattr(jit, "_keeps_switches", False)  # put back afterwards
+        jit.keep_switches()
+        for passes in (*jit.PASS_SETS, *reversed(jit.PASS_SETS)):
+            assert ours(passes) == alone[passes]
+        ours()
+        assert others() != before  # they do stay
+    ours()
     assert others() == before
 
 

@@ -52,6 +52,8 @@ _FAST_LEVEL = 1
 
 # LLVM's bindings share one context per process: compile one module at a time.
 _lock = threading.RLock()
+_keeps_switches = False
+_switched_to = {name: usual for name, (_, usual) in {**_FAULTS, **_FAST_SWITCHES}.items()}
 _ERROR_LINE = re.compile(r"<string>:(\d+):(\d+)|line (\d+)")
 
 
@@ -82,6 +84,7 @@ def _shared() -> SharedLLVM | None:
     return load_llvm(name, tuple(_llvm().llvm_version_info)) if name else None
 
 
+@lru_cache(maxsize=1)
 def host_triple() -> str:
     """Return the triple of the running process, such as ``x86_64-unknown-linux-gnu``."""
     return str(_llvm().get_process_triple())
@@ -238,6 +241,22 @@ def _switches(passes: str) -> Mapping[str, tuple[str, str]]:
     return _FAULTS if passes in _LEVELS else {**_FAULTS, **_FAST_SWITCHES}
 
 
+def keep_switches() -> None:
+    """Don't put LLVM's switches back after each module: nobody else compiles in this process.
+
+    Setting one makes LLVM look through all that it has, which costs a tenth of a millisecond.
+    """
+    global _keeps_switches
+    _keeps_switches = True
+
+
+def _set_switches(values: Mapping[str, str]) -> None:
+    for name, value in values.items():
+        if _switched_to.get(name) != value:
+            _llvm().set_option("tilewright", f"-{name}={value}")
+            _switched_to[name] = value
+
+
 @contextmanager
 def _switched(passes: str) -> Iterator[None]:
     """Set llvmlite's LLVM for generating code.
@@ -245,14 +264,13 @@ def _switched(passes: str) -> Iterator[None]:
     Switches are of the process, so they are put back at once; whoever else compiles at this very
     moment, in another thread, gets slightly different code.
     """
-    llvm, switches = _llvm(), _switches(passes)
-    for name, (value, _) in switches.items():
-        llvm.set_option("tilewright", f"-{name}={value}")
+    usual = {name: value for name, (_, value) in {**_FAULTS, **_FAST_SWITCHES}.items()}
+    _set_switches(usual | {name: value for name, (value, _) in _switches(passes).items()})
     try:
         yield
     finally:
-        for name, (_, value) in switches.items():
-            llvm.set_option("tilewright", f"-{name}={value}")
+        if not _keeps_switches:
+            _set_switches(usual)
 
 
 def _prepare(

@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright import driver
+from tilewright.codegen.llvm.jit import keep_switches
 from tilewright.meta_schedule.builder.base import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.packing import split_packing
 from tilewright.runtime import Module
+from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.target import Target, host
 
@@ -37,9 +39,10 @@ BuildFunction = Callable[[BuilderInput], Module]
 
 def default_build(candidate: BuilderInput) -> Module:
     """Lower and compile one candidate; the packing of constant operands stays apart."""
-    mod, _ = split_packing(candidate.mod)
-    lowered = driver.lower(mod, candidate.target)
-    return driver.build(lowered, candidate.target, max_lines=candidate.max_lines)
+    with few_collections():
+        mod, _ = split_packing(candidate.mod)
+        lowered = driver.lower(mod, candidate.target)
+        return driver.build(lowered, candidate.target, max_lines=candidate.max_lines)
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,7 @@ class _Batch:
             if self.jobs_write >= 0:
                 os.close(self.jobs_write)
             gc.freeze()  # what the parent has made: collections here needn't look at it
+            keep_switches()
             while len(number := os.read(self.jobs_read, _NUMBER.size)) == _NUMBER.size:
                 (index,) = _NUMBER.unpack(number)
                 os.write(pipe, _HEADER.pack(index, _BEGUN))
