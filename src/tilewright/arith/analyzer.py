@@ -87,7 +87,6 @@ class Analyzer:
             self._bind_value(var, value.min)
         else:
             self._bind_range(number, value)
-            self._learn_at_least(value.extent, 1)
 
     def _same_binding(self, var: Var, number: int, value: Any) -> bool:
         context = self._context
@@ -108,13 +107,14 @@ class Analyzer:
         self._context.changed()
 
     def _bind_range(self, number: int, value: Range) -> None:
-        poly = self._canonical.poly
-        low, extent = poly(value.min), poly(value.extent)
-        self._context.ranges[number] = (low, poly_sub(poly_add(low, extent), {(): 1}))
+        low = self._canonical.poly(value.min)
+        least = poly_sub(self._canonical.poly(value.extent), {(): 1})
+        self._context.ranges[number] = (low, poly_add(low, least))
         self._context.changed()
-        least = poly_sub(extent, {(): 1})
-        if constant_of(least) is None and self._canonical.bounds.poly(least)[0] < 0:
-            self._simplifier.assumptions.assume_nonneg(least)
+        if constant_of(least) is None:
+            if self._canonical.bounds.poly(least)[0] < 0:
+                self._simplifier.assumptions.assume_nonneg(least)
+            self._learn_at_least(value.extent, 1)
 
     def _learn_at_least(self, expr: Expr, least: int) -> None:
         """Learn what ``expr >= least`` says about its variables, where these are not negative."""

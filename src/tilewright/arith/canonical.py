@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.arith.context import Context
 from tilewright.arith.poly_arithmetic import PolyArithmetic
-from tilewright.arith.polynomial import MAX, MIN, Poly, poly_add, poly_mul, poly_sub
+from tilewright.arith.polynomial import MAX, MIN, Poly, poly_add, poly_mul, poly_scale, poly_sub
 from tilewright.ir import (
     Add,
     Call,
@@ -97,7 +97,10 @@ class Canonical(PolyArithmetic):
         return total
 
     def _mul(self, expr: Any) -> Poly:
-        a, b = self.poly(expr.a), self.poly(expr.b)
+        a = self.poly(expr.a)
+        if type(expr.b) is IntImm:
+            return poly_scale(a, expr.b.value)
+        b = self.poly(expr.b)
         made = poly_mul(a, b)
         for mono_a in a:
             for mono_b in b:

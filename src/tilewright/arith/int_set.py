@@ -162,11 +162,13 @@ class BoxBounds:
             elif var in self.dom:
                 return None
             elif factor:
-                known = self.analyzer.poly(var)
-                ((term, count),) = known.items() if len(known) == 1 else (((), 0),)
-                if len(term) != 1 or count != 1:
-                    return None  # it stands for something else
-                low[term] = factor
+                for term, count in self.analyzer.poly(var).items():
+                    if not term:
+                        start += factor * count
+                    elif len(term) == 1 and count == 1 and term not in low:
+                        low[term] = factor
+                    else:
+                        return None  # it stands for something else
         if start:
             low[()] = start
         return Range(self.analyzer.from_poly(low), const(extent))

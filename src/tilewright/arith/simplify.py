@@ -8,6 +8,7 @@ rewritten only where the result is bit for bit the same. Calls with side effects
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,17 +76,25 @@ _LONG = 50
 """Sums with more terms are not taken apart sum by sum."""
 
 
-def cost(expr: Any) -> int:
-    """A measure of how much work an expression is; the simplifier never makes it grow."""
+def cost(expr: Any, enough: float = math.inf) -> int:
+    """A measure of how much work an expression is; the simplifier never makes it grow.
+
+    From ``enough`` on, it is not looked for more.
+    """
     total = 0
     stack = [expr]
-    while stack:
+    while stack and total < enough:
         item = stack.pop()
         weight = _WEIGHT.get(type(item), 1)
         if weight:
             total += weight
             stack.extend(item.child_nodes())
     return total
+
+
+def _dearer(made: Any, expr: Any) -> bool:
+    least = cost(made)
+    return least > cost(expr, least)
 
 
 class Simplifier:
@@ -159,7 +168,7 @@ class Simplifier:
             return self._by_operands(expr)
         if same_expr(made, expr):
             return expr  # type: ignore[no-any-return]
-        if cost(made) > cost(expr):
+        if _dearer(made, expr):
             made = self._by_operands(expr)
         return made
 
@@ -274,7 +283,7 @@ class Simplifier:
             made = self.comparisons.ordering(kind, self.canonical.merged(goal), expr.a.dtype)
         if isinstance(made, IntImm):
             return made
-        if cost(made) > cost(expr):
+        if _dearer(made, expr):
             made = expr.map_children(self.visit)
         known = self._known(made)
         return made if known is None else known

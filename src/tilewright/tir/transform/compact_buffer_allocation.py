@@ -11,7 +11,7 @@ Thread-bound loops around an allocation whose threads all see the memory count l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tilewright.arith import Analyzer, BoxBounds
@@ -21,6 +21,7 @@ from tilewright.ir import (
     Expr,
     IntImm,
     Mutator,
+    Node,
     Ramp,
     Range,
     Var,
@@ -45,7 +46,6 @@ from tilewright.tir.stmt import (
     For,
     IfThenElse,
     LetStmt,
-    Stmt,
 )
 from tilewright.tir.transform.base import (
     FunctionTransform,
@@ -53,7 +53,6 @@ from tilewright.tir.transform.base import (
     inside_loop,
     statements,
 )
-from tilewright.tir.transform.effects import PointerUses
 from tilewright.tir.transform.kernels import shared_by_threads
 
 Box = tuple[Range, ...]
@@ -69,136 +68,119 @@ class CompactBufferAllocation(FunctionTransform):
             for item in statements(func)
         ):
             return func
-        return func.map_children(_Compactor(function_analyzer(func)).visit)
+        accesses = _Accesses()
+        accesses.walk(func.body)
+        return func.map_children(_Compactor(function_analyzer(func), accesses).visit)
 
 
 _has_load = contains(BufferLoad)
+_has_access = contains(BufferLoad, BufferStore, "handle")
 _has_memory = contains(BufferLoad, BufferStore, Allocate, Block)
 
 
-class _Touched:
-    """Boxes of some buffers that a piece of program touches, relaxed over the loops inside it."""
+class _Accesses:
+    """Where a function accesses the buffers that it allocates, found in one walk."""
 
-    def __init__(
-        self,
-        buffers: set[Buffer],
-        analyzer: Analyzer,
-        threads: Mapping[Var, Range],
-        uses: PointerUses,
-    ) -> None:
-        self.analyzer = analyzer
-        self.uses = uses
-        self.of_data = {buffer.data: buffer for buffer in buffers}
-        self.boxes: dict[Buffer, Box] = {}
-        self.kept: set[Buffer] = set()
-        self.whole: set[Buffer] = set()
-        self.domain: dict[Var, Range] = dict(threads)
-        self.values: dict[Var, Expr] = {}
-        self.condition: Expr = TRUE
-        # Of the present loops and condition: bounds, and what was seen under them: accesses, and
-        # what single indices cover.
-        self.bounds: BoxBounds | None = None
-        self.seen: set[tuple[Buffer, tuple[Expr, ...]]] = set()
-        self.covered: dict[Expr, Range | None] = {}
-
-    def under_other_terms(self) -> None:
-        """The loops, the condition or the values around have changed."""
-        self.bounds = None
-        self.seen.clear()
-        self.covered.clear()
+    def __init__(self) -> None:
+        self.path: tuple[Node, ...] = ()  # loops, lets and conditions around
+        self.of_data: dict[Var, Buffer] = {}
+        self.homes: dict[Buffer, int] = {}  # length of the path where a buffer is allocated
+        self.found: dict[Buffer, dict[tuple[tuple[Node, ...], tuple[Expr, ...]], None]] = {}
+        self.kept: set[Buffer] = set()  # accessed in ways that can't be followed
 
     def walk(self, node: Any) -> None:
         kind = type(node)
-        if self.of_data.keys().isdisjoint(self.uses.of(node)):
-            return
         if kind is For:
-            self.walk(node.min)
-            self.walk(node.extent)
-            self.domain[node.loop_var] = Range(
-                substitute(node.min, self.values), substitute(node.extent, self.values)
-            )
-            self.under_other_terms()
-            self.walk(node.body)
-            del self.domain[node.loop_var]
-            self.under_other_terms()
-            return
-        if kind is Var:
+            self.walk_all((node.min, node.extent))
+            self.under(node, node.body)
+        elif kind is LetStmt:
+            self.walk_all((node.value,))
+            self.under(node, node.body)
+        elif kind is BlockRealize:
+            self.walk_all((node.predicate,))
+            self.under(node.predicate, node.block)
+        elif kind is IfThenElse:
+            self.walk_all((node.condition,))
+            self.under(node.condition, node.then_case)
+            if node.else_case is not None:
+                self.walk(node.else_case)
+        elif kind is Var:
             if node in self.of_data:  # a bare pointer: who knows what it touches
                 self.kept.add(self.of_data[node])
-            return
-        if kind is BlockRealize or kind is IfThenElse:
-            self.branch(node)
-            return
-        if kind is LetStmt:
-            self.walk(node.value)
-            self.values[node.var] = substitute(node.value, self.values)
-            self.under_other_terms()
-            self.walk(node.body)
-            return
-        if kind is Call and node.op.name == "address_of":
-            # Whoever gets the pointer may touch anything behind it.
-            place = node.args[0]
-            if type(place) is BufferLoad and place.buffer.data in self.of_data:
-                self.kept.add(self.of_data[place.buffer.data])
-        if kind is BufferLoad or kind is BufferStore:
-            self.access(node.buffer, node.indices)
-        for item in node.child_nodes():
-            if type(item) is not Buffer:
-                self.walk(item)
+        else:
+            if kind is BufferLoad or kind is BufferStore:
+                self.access(node.buffer, node.indices)
+            elif kind is Block:
+                self.allocate(node.alloc_buffers)
+            elif kind is Allocate:
+                self.allocate((node.buffer,))
+            elif kind is Call and node.op.name == "address_of":
+                # Whoever gets the pointer may touch anything behind it.
+                place = node.args[0]
+                if type(place) is BufferLoad and place.buffer.data in self.of_data:
+                    self.kept.add(self.of_data[place.buffer.data])
+            self.walk_all(node.child_nodes())
 
-    def branch(self, node: Any) -> None:
-        condition = node.predicate if type(node) is BlockRealize else node.condition
-        self.walk(condition)
-        before = self.condition
-        if condition is not TRUE:
-            self.condition = and_(before, substitute(condition, self.values))
-            self.under_other_terms()
-        self.walk(node.block if type(node) is BlockRealize else node.then_case)
-        if condition is not TRUE:
-            self.condition = before
-            self.under_other_terms()
-        if type(node) is IfThenElse and node.else_case is not None:
-            self.walk(node.else_case)
+    def walk_all(self, nodes: Iterable[Any]) -> None:
+        for node in nodes:
+            if _has_access(node):
+                self.walk(node)
+
+    def under(self, around: Node, body: Any) -> None:
+        """Walk what is inside of a loop or a let, or under a condition."""
+        before = self.path
+        if around is not TRUE:
+            self.path = (*before, around)
+        self.walk(body)
+        self.path = before
+
+    def allocate(self, buffers: tuple[Buffer, ...]) -> None:
+        for buffer in buffers:
+            self.of_data[buffer.data] = buffer
+            self.homes[buffer] = len(self.path)
+            self.found[buffer] = {}
 
     def access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
         owner = self.of_data.get(buffer.data)
-        if owner is None or owner in self.whole:
+        if owner is None or (self.path, indices) in self.found[owner]:
             return
-        if owner is not buffer:  # a view with another shape
-            self.kept.add(owner)
-            return
-        if any(dtypes.lanes_of(index.dtype) > 1 and type(index) is not Ramp for index in indices):
-            self.kept.add(owner)
-            return
-        if (buffer, indices) in self.seen:
-            return
-        self.seen.add((buffer, indices))
-        box = []
-        for index, extent in zip(indices, buffer.shape):
-            if index not in self.covered:
-                self.covered[index] = self.covering(index)
-            box.append(self.covered[index] or Range(const(0), extent))
-        known = self.boxes.get(buffer)
-        made = tuple(box)
-        joined = made if known is None else union_box(known, made, self.analyzer)
-        self.boxes[buffer] = joined
-        if all(
-            is_const(item.min, 0)
-            and as_int(item.extent) is not None
-            and as_int(item.extent) == as_int(extent)
-            for item, extent in zip(joined, buffer.shape)
+        self.found[owner][self.path, indices] = None
+        if owner is not buffer or any(  # a view with another shape, or a gather
+            dtypes.lanes_of(index.dtype) > 1 and type(index) is not Ramp for index in indices
         ):
-            self.whole.add(buffer)  # further accesses change nothing
+            self.kept.add(owner)
+
+
+class _Terms:
+    """The loops, lets and conditions between an allocation and accesses, and what these cover."""
+
+    def __init__(
+        self, path: tuple[Any, ...], threads: Mapping[Var, Range], analyzer: Analyzer
+    ) -> None:
+        self.domain: dict[Var, Range] = dict(threads)
+        self.values: dict[Var, Expr] = {}
+        condition: Expr = TRUE
+        for item in path:
+            if type(item) is For:
+                first, extent = (substitute(end, self.values) for end in (item.min, item.extent))
+                self.domain[item.loop_var] = Range(first, extent)
+            elif type(item) is LetStmt:
+                self.values[item.var] = substitute(item.value, self.values)
+            else:
+                condition = and_(condition, substitute(item, self.values))
+        self.bounds = BoxBounds(self.domain, condition, analyzer=analyzer)
+        self.covered: dict[Expr, Range | None] = {}
 
     def covering(self, index: Expr) -> Range | None:
         """What an index covers, if that can be said outside of the loops.
 
         It also can't if it depends on memory, which changes.
         """
-        if _has_load(index):
-            return None
-        if self.bounds is None:
-            self.bounds = BoxBounds(self.domain, self.condition, analyzer=self.analyzer)
+        if index not in self.covered:
+            self.covered[index] = None if _has_load(index) else self._bound(index)
+        return self.covered[index]
+
+    def _bound(self, index: Expr) -> Range | None:
         (bound,) = self.bounds.of([_range(substitute(index, self.values))])
         return bound if isinstance(bound, Range) and not uses_var(bound, self.domain) else None
 
@@ -211,14 +193,19 @@ def _range(index: Expr) -> Range:
     return Range(index, const(1))
 
 
+def _is_whole(item: Range, extent: Expr) -> bool:
+    size = as_int(item.extent)
+    return is_const(item.min, 0) and size is not None and size == as_int(extent)
+
+
 class _Compactor(Mutator):
-    def __init__(self, analyzer: Analyzer) -> None:
+    def __init__(self, analyzer: Analyzer, accesses: _Accesses) -> None:
         self.analyzer = analyzer
+        self.accesses = accesses
         self.outer: set[Var] = set()  # loops around: extents may not depend on them
         self.threads: dict[Var, tuple[str, Range]] = {}  # those of them bound to a thread tag
         self.moved: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]] = {}
         self.shifted: dict[tuple[Expr, Expr], Expr] = {}  # of the loops around
-        self.uses = PointerUses()
 
     def visit(self, node: Any) -> Any:
         """Rewrite a node that allocates or accesses memory."""
@@ -236,38 +223,52 @@ class _Compactor(Mutator):
         return made
 
     def visit_Allocate(self, node: Allocate) -> Any:
-        (buffer,) = self._compact_all((node.buffer,), node.body)
+        (buffer,) = self._compact_all((node.buffer,))
         body = self.visit(node.body)
         if buffer is node.buffer and body is node.body:
             return node
         return node.replace(buffer=buffer, body=body)
 
-    def _compact_all(self, buffers: tuple[Buffer, ...], body: Stmt) -> tuple[Buffer, ...]:
-        made: dict[Buffer, Buffer] = {}
-        for scope in dict.fromkeys(buffer.scope for buffer in buffers):
-            threads = {
-                var: domain
-                for var, (tag, domain) in self.threads.items()
-                if shared_by_threads(scope, tag)
-            }
-            group = {buffer for buffer in buffers if buffer.scope == scope}
-            touched = _Touched(group, self.analyzer, threads, self.uses)
-            touched.walk(body)
-            made.update((buffer, self._compacted(buffer, touched)) for buffer in group)
-        return tuple(made[buffer] for buffer in buffers)
+    def _compact_all(self, buffers: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+        terms: dict[Any, _Terms] = {}
+        return tuple(self._compacted(buffer, self._touched(buffer, terms)) for buffer in buffers)
+
+    def _touched(self, buffer: Buffer, known: dict[Any, _Terms]) -> Box | None:
+        """The box around all accesses; ``known`` remembers the terms of those already seen."""
+        if buffer in self.accesses.kept or buffer.strides:
+            return None
+        threads = {
+            var: domain
+            for var, (tag, domain) in self.threads.items()
+            if shared_by_threads(buffer.scope, tag)
+        }
+        home = self.accesses.homes[buffer]
+        box: Box | None = None
+        for path, indices in self.accesses.found[buffer]:
+            key = path, tuple(threads)
+            terms = known.get(key)
+            if terms is None:
+                terms = known[key] = _Terms(path[home:], threads, self.analyzer)
+            made = tuple(
+                terms.covering(index) or Range(const(0), extent)
+                for index, extent in zip(indices, buffer.shape)
+            )
+            box = made if box is None else union_box(box, made, self.analyzer)
+            if all(map(_is_whole, box, buffer.shape)):
+                return None  # further accesses change nothing
+        return box
 
     def visit_Block(self, node: Block) -> Any:
         if not node.alloc_buffers:
             return self.generic_visit(node)
-        buffers = self._compact_all(node.alloc_buffers, node.body)
+        buffers = self._compact_all(node.alloc_buffers)
         made = node.map_children(self.visit)
         if all(a is b for a, b in zip(buffers, node.alloc_buffers)):
             return made
         return made.replace(alloc_buffers=buffers)
 
-    def _compacted(self, buffer: Buffer, touched: _Touched) -> Buffer:
-        box = touched.boxes.get(buffer)
-        if box is None or buffer in touched.kept or buffer.strides:
+    def _compacted(self, buffer: Buffer, box: Box | None) -> Buffer:
+        if box is None:
             return buffer
         shape: list[Expr] = []
         starts: list[Expr] = []
