@@ -31,7 +31,6 @@ _FAST_PASSES = {
     "sroa": "function(sroa<preserve-cfg>)",
     "instruction_combine": "function(instcombine<no-verify-fixpoint>)",
     "simplify_cfg": "function(simplifycfg)",
-    "dead_code_elimination": "function(dce)",
 }
 # Where LLVM 22 computes something wrong: it may join stores of single elements of a vector into one
 # of other elements, if the vector's length is neither a power of two nor a multiple of a register's
