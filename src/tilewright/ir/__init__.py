@@ -123,6 +123,7 @@ from tilewright.ir.visitor import (
     Mutator,
     Visitor,
     collect,
+    defined_symbols,
     definition_fields,
     free_vars,
     post_order,

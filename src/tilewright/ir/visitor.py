@@ -150,10 +150,17 @@ def free_vars(expr: Node) -> list[Var]:
         if type(item) is Var:
             found.setdefault(item)
             continue
-        for name, single in definition_fields(type(item)):
-            value = getattr(item, name)
-            defined.update((value,) if single else value)
+        defined.update(defined_symbols(item))
     return [var for var in found if var not in defined]
+
+
+def defined_symbols(node: Node) -> list[Any]:
+    """Return the variables and buffers that a node brings into scope."""
+    symbols: list[Any] = []
+    for name, single in definition_fields(type(node)):
+        value = getattr(node, name)
+        symbols.extend((value,) if single else value)
+    return symbols
 
 
 def definition_fields(kind: type[Node]) -> tuple[tuple[str, bool], ...]:

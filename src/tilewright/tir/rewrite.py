@@ -18,7 +18,7 @@ from tilewright.ir.dtype import INDEX
 from tilewright.tir.buffer import Buffer
 
 
-class _Renewer(Mutator):
+class Renewer(Mutator):
     """Copies a tree, giving every variable and buffer that it defines a fresh identity."""
 
     def __init__(self, mapping: Mapping[Any, Any], root: Any) -> None:
@@ -101,7 +101,7 @@ def renew_definitions(node: Any, mapping: Mapping[Any, Any] | None = None) -> An
     """
     if not mapping and not _has_definitions(node):
         return node
-    return _Renewer(mapping or {}, node).visit(node)
+    return Renewer(mapping or {}, node).visit(node)
 
 
 def _view_vars(block: Any) -> list[Var]:

@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any
 
 from tilewright.ir import (
+    DEFINITIONS,
     EQ,
     FALSE,
     GE,
@@ -43,6 +44,7 @@ from tilewright.ir import (
     as_int,
     const,
     contains,
+    defined_symbols,
     dtypes,
     floordiv,
     floormod,
@@ -53,7 +55,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.rewrite import renew_definitions
+from tilewright.tir.rewrite import Renewer
 from tilewright.tir.stmt import (
     AUTO_STEP,
     NO_OP,
@@ -62,16 +64,14 @@ from tilewright.tir.stmt import (
     Allocate,
     AttrStmt,
     BufferStore,
-    DeclBuffer,
     Evaluate,
     For,
     IfThenElse,
-    LetStmt,
     Stmt,
     While,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, SeqMutator, StmtMutator, statements
+from tilewright.tir.transform.base import FunctionTransform, SeqMutator, StmtMutator
 from tilewright.tir.transform.effects import memory_read
 from tilewright.tir.transform.fold_conditions import Bounds, decided
 
@@ -110,22 +110,15 @@ class _TileLoops:
         self.tiles: set[Any] = set()  # data variables
         self.gathered: set[Any] = set()  # those of tiles that are read or written with a stride
         self.loops: dict[Var, For] = {}
-        self.parents: dict[For, list[For]] = {}
+        self.parents: dict[For, tuple[For, ...]] = {}
+        self.steps: dict[For, int] = {}  # of a loop's body, as ``count_steps`` says
         self.of_tile: dict[Any, set[For]] = {}
 
     def find(self, body: Stmt) -> set[For]:
-        for item in (body, *statements(body)):
-            if isinstance(item, Allocate) and self._is_tile(item.buffer):
-                self.tiles.add(item.buffer.data)
-        if not self.tiles:
-            return set()
-        self._walk(body, [])
-        steps: dict[For, int] = {}
+        self._walk(body, ())
         chosen: set[For] = set()
         for data, loops in self.of_tile.items():
-            if data not in self.gathered and all(
-                self._may_unroll(loop, loops, steps) for loop in loops
-            ):
+            if data not in self.gathered and all(self._may_unroll(loop, loops) for loop in loops):
                 chosen |= loops
         return chosen
 
@@ -139,35 +132,44 @@ class _TileLoops:
         # there only if it leaves room for others.
         return size <= self.tile_bytes // (1 if buffer.scope == "local" else 4)
 
-    def _walk(self, node: Any, path: list[For]) -> None:
+    def _walk(self, node: Any, path: tuple[For, ...]) -> int:
+        """Note what is below a node inside the loops ``path``; return its number of steps."""
         if isinstance(node, For):
             self.loops[node.loop_var] = node
-            self.parents[node] = list(path)
-            path.append(node)
-            self._walk(node.body, path)
-            path.pop()
-            return
-        if isinstance(node, (BufferLoad, BufferStore)) and node.buffer.data in self.tiles:
-            found = self.of_tile.setdefault(node.buffer.data, set())
-            for index in node.indices:
-                if type(index) is Ramp and not is_const(index.stride, 1):
-                    # Lanes from several registers would have to be put together one by one.
-                    self.gathered.add(node.buffer.data)
-                for item in pre_order(index):
-                    if type(item) is Var and item in self.loops:
-                        found.add(self.loops[item])
+            self.parents[node] = path
+            steps = self.steps[node] = self._walk(node.body, (*path, node))
+            return _copied_steps(node, steps)
+        if isinstance(node, (BufferLoad, BufferStore)):
+            if node.buffer.data in self.tiles:
+                self._note(node)
+        elif isinstance(node, Allocate) and self._is_tile(node.buffer):
+            self.tiles.add(node.buffer.data)
+        steps = 0
         for item in node.child_nodes():
-            if isinstance(item, Stmt) or _has_load(item):
-                self._walk(item, path)
+            if isinstance(item, Stmt) or (self.tiles and _has_load(item)):
+                steps += self._walk(item, path)
+        return 1 if isinstance(node, (BufferStore, Evaluate)) else steps
 
-    def _may_unroll(self, loop: For, loops: set[For], steps: dict[For, int]) -> bool:
+    def _note(self, access: BufferLoad | BufferStore) -> None:
+        """Note the loops that a tile is indexed by."""
+        data = access.buffer.data
+        found = self.of_tile.setdefault(data, set())
+        for index in access.indices:
+            if type(index) is Ramp and not is_const(index.stride, 1):
+                # Lanes from several registers would have to be put together one by one.
+                self.gathered.add(data)
+            for item in pre_order(index):
+                if type(item) is Var and item in self.loops:
+                    found.add(self.loops[item])
+
+    def _may_unroll(self, loop: For, loops: set[For]) -> bool:
         """Whether the copies made by unrolling ``loops`` stay few at this nest."""
         if loop.kind not in (SERIAL, UNROLLED) or as_int(loop.extent) is None:
             return False
         if as_int(loop.min) is None:
             return False
         most = min(self.tile_steps, _annotated_step(loop.annotations, self.tile_steps))
-        total = count_steps(loop.body)
+        total = self.steps[loop]
         for outer in (loop, *self.parents[loop]):
             if outer in loops:
                 total *= as_int(outer.extent) or 1
@@ -177,11 +179,14 @@ class _TileLoops:
 def count_steps(stmt: Any) -> int:
     """Stores and calls in a statement, loops that will stay counted once."""
     if isinstance(stmt, For):
-        inner = count_steps(stmt.body)
-        return inner * (as_int(stmt.extent) or 1) if stmt.kind == UNROLLED else inner
+        return _copied_steps(stmt, count_steps(stmt.body))
     if isinstance(stmt, (BufferStore, Evaluate)):
         return 1
     return sum(count_steps(item) for item in stmt.child_nodes() if isinstance(item, Stmt))
+
+
+def _copied_steps(loop: For, steps: int) -> int:
+    return steps * (as_int(loop.extent) or 1) if loop.kind == UNROLLED else steps
 
 
 def _trip_steps(stmt: Any) -> int | None:
@@ -261,9 +266,11 @@ class _Unroller(StmtMutator):
 
     def _wanted(self, loop: For) -> bool:
         # A start that is read from memory may have changed by the second copy.
-        if as_int(loop.extent) is None or memory_read(loop.min):
-            return False
-        return loop.kind == UNROLLED or loop in self.marked or self._automatic(loop)
+        return (
+            as_int(loop.extent) is not None
+            and (loop.kind == UNROLLED or loop in self.marked or self._automatic(loop))
+            and not memory_read(loop.min)
+        )
 
     def _automatic(self, loop: For) -> bool:
         if not self.auto_step or loop.kind != SERIAL:
@@ -280,7 +287,7 @@ def _annotated_step(annotations: Mapping[str, Any], inherited: int) -> int:
     return inherited if number is None else number
 
 
-_has_definition = contains(For, LetStmt, Allocate, DeclBuffer)
+_has_definitions = contains(DEFINITIONS)
 
 
 def unrolled(loops: Sequence[For], body: Stmt, ranges: Mapping[Var, Bounds] | None = None) -> Stmt:
@@ -288,75 +295,110 @@ def unrolled(loops: Sequence[For], body: Stmt, ranges: Mapping[Var, Bounds] | No
 
     ``ranges`` are those of loops around, which decide conditions.
     """
-    copies: list[Stmt] = []
-    renew = _has_definition(body)
-    substituter = _FoldingSubstituter([loop.loop_var for loop in loops], body, ranges or {})
-    turns = [
-        [(number, loop.min + number) for number in range(as_int(loop.extent) or 0)]
-        for loop in loops
-    ]
-    for turn in product(*turns):
-        made = substituter.copy(body, *zip(*turn))
-        copies.append(renew_definitions(made) if renew and copies else made)
-    return seq(copies)
+    copier = _Copier([loop.loop_var for loop in loops], body, ranges or {})
+    turns = product(*[enumerate(_turns(loop)) for loop in loops])
+    return seq([copier.copy(*zip(*turn)) for turn in turns])
 
 
-class _FoldingSubstituter(SeqMutator):
+def _turns(loop: For) -> list[Expr]:
+    """The values of the variable of a loop of constant length."""
+    start, extent = as_int(loop.min), as_int(loop.extent) or 0
+    if start is None:
+        return [loop.min + number for number in range(extent)]
+    return list(map(const, range(start, start + extent)))
+
+
+#: An index that is linear in some variables: what doesn't depend on them (zero, or without a number
+#: at its end), a number, and the factors of the variables.
+_Linear = tuple[Expr, int, dict[Var, int]]
+_ZERO = const(0)
+
+
+class _Copier(SeqMutator, Renewer):
     """Puts values in place of variables and folds the constants that arise.
 
-    A node is made once for all copies in which its own variables have the same values: in a tile of
-    12 x 4 most expressions depend on the row or on the column. A sum of multiples of the variables
-    and something else becomes that other thing, which all copies share, plus a number.
+    Each copy but the first has definitions of its own. A node is made once for all copies in which
+    its own variables have the same values: in a tile of 12 x 4 most expressions depend on the row
+    or on the column. A sum of multiples of the variables and something else becomes that other
+    thing, which all copies share, plus a number.
     """
 
     def __init__(self, variables: Sequence[Var], body: Stmt, ranges: Mapping[Var, Bounds]) -> None:
+        super().__init__({}, body)
         self.variables = variables
-        self.ranges = ranges
-        self.values: dict[Var, Expr] = {}
-        # For each node that uses variables, a bit for each of them.
+        self.ranges = dict(ranges)
+        self._copies = 0
+        # For each node that uses variables, a bit for each of them; one more if it depends on what
+        # the body defines, or defines it.
         self._uses: dict[Node, int] = {}
+        self._free: set[Node] = set()  # nodes without any
         # What was made of nodes: by the variables that they use and their values, and those of the
         # copy at hand.
         self._made: dict[tuple[int, tuple[int, ...]], dict[Node, Any]] = {}
         self._present: dict[int, dict[Node, Any]] = {}
-        self._note_uses(body, {var: 1 << place for place, var in enumerate(variables)}, set())
-        self._masks = set(self._uses.values())
-        self._numeric: dict[Var, int] = {}  # values that are numbers
-        self._shared: dict[Node, tuple[Expr, dict[Var, int]] | None] = {}
+        self._bits: dict[Any, int] = {var: 1 << place for place, var in enumerate(variables)}
+        self._own = 1 << len(variables)
+        if _has_definitions(body):
+            self._note_definitions(body)
+        self._note_uses(body)
+        # The bits of each set of variables, and their places.
+        self._masks = [
+            (bits, [place for place in range(len(variables) + 1) if bits >> place & 1])
+            for bits in {*self._bits.values(), *self._uses.values()}
+        ]
+        self._numeric: dict[Var, int] = {}  # values, if all of them are numbers
+        self._shared: dict[Node, _Linear | None] = {}
 
-    def _note_uses(self, node: Any, bits: Mapping[Node, int], free: set[Node]) -> int:
-        """Fill the table of uses; ``free`` are nodes without any."""
-        used = 0
-        if type(node) is Var:
-            used = bits.get(node, 0)
-        else:
-            known = self._uses
-            for item in node.child_nodes():
-                found = known.get(item)
-                if found is not None:
-                    used |= found
-                elif item not in free:
-                    used |= self._note_uses(item, bits, free)
+    def _note_definitions(self, body: Stmt) -> None:
+        for item in pre_order(body, _has_definitions):
+            for symbol in () if isinstance(item, Buffer) else defined_symbols(item):
+                self._bits[symbol] = self._bits[item] = self._own
+                if isinstance(symbol, Buffer):
+                    self._bits[symbol.data] = self._own
+
+    def _note_uses(self, node: Any) -> int:
+        """Fill the table of uses."""
+        known, free = self._uses, self._free
+        used = self._bits.get(node, 0)
+        for item in node.child_nodes():
+            found = known.get(item)
+            if found is not None:
+                used |= found
+            elif item not in free:
+                used |= self._note_uses(item)
         if used:
-            self._uses[node] = used
+            known[node] = used
         else:
             free.add(node)
         return used
 
-    def copy(self, body: Stmt, numbers: Sequence[int], values: Sequence[Expr]) -> Any:
+    def copy(self, numbers: Sequence[int], values: Sequence[Expr]) -> Any:
         """Return the copy of one iteration; ``numbers`` tells iterations apart."""
-        self.values = dict(zip(self.variables, values))
-        self._numeric = {
-            var: value.value for var, value in self.values.items() if type(value) is IntImm
-        }
-        places = range(len(numbers))
-        for bits in self._masks:
-            key = bits, tuple([numbers[place] for place in places if bits >> place & 1])
+        numeric = [value.value for value in values if isinstance(value, IntImm)]
+        whole = len(numeric) == len(values)
+        self._numeric = dict(zip(self.variables, numeric)) if whole else {}
+        numbers = *numbers, self._copies
+        for bits, places in self._masks:
+            key = bits, tuple([numbers[place] for place in places])
             made = self._made.get(key)
             if made is None:
                 made = self._made[key] = {}
             self._present[bits] = made
-        return self.visit(body)
+        for var, value in zip(self.variables, values):
+            self._present[self._bits[var]][var] = value
+        self.mapping = self._present.get(self._own, {})
+        copied = self.visit(self.root)
+        self._copies += 1
+        return copied
+
+    def define(self, symbol: Any) -> Any:
+        """Return what a copy has in place of a variable or buffer that the body defines."""
+        if not self._copies:
+            return symbol
+        made = super().define(symbol)
+        if symbol in self.ranges:
+            self.ranges[made] = self.ranges[symbol]
+        return made
 
     def visit(self, node: Any) -> Any:
         """Rewrite a node, or take what was made of it before."""
@@ -366,58 +408,65 @@ class _FoldingSubstituter(SeqMutator):
         present = self._present[used]
         made = present.get(node)
         if made is None:
-            made = present[node] = super().visit(node)
+            if used != self._own:
+                kind = type(node)
+                made = (self._table.get(kind) or self._find(kind))(self, node)
+            elif self._copies:
+                made = self.generic_visit(node)  # only the symbols change
+            else:
+                made = node
+            present[node] = made
         return made
 
     def visit_BufferStore(self, node: BufferStore) -> Any:
         visit = self.visit
-        return BufferStore(node.buffer, visit(node.value), tuple([visit(i) for i in node.indices]))
+        buffer = self.mapping.get(node.buffer, node.buffer)
+        return BufferStore(buffer, visit(node.value), tuple(map(visit, node.indices)))
 
     def visit_BufferLoad(self, node: BufferLoad) -> Any:
         visit = self.visit
-        return BufferLoad(node.buffer, tuple([visit(i) for i in node.indices]))
+        buffer = self.mapping.get(node.buffer, node.buffer)
+        return BufferLoad(buffer, tuple(map(visit, node.indices)))
 
     def visit_Ramp(self, node: Ramp) -> Any:
         return Ramp(self.visit(node.base), self.visit(node.stride), node.lanes)
 
-    def visit_Var(self, node: Var) -> Any:
-        return self.values.get(node, node)
-
     def _sum(self, node: Any) -> Any:
         """An index that is a sum: what it is without the variables, plus a number."""
-        if node.dtype != INDEX or len(self._numeric) < len(self.variables):
+        if node.dtype != INDEX or not self._numeric:
             return self.visit_BinaryExpr(node)
-        found = self._apart(node)
+        found = self._shared[node] if node in self._shared else self._apart(node)
         if found is None:
             return self.visit_BinaryExpr(node)
-        rest: Any = found[0]
-        factors = found[1]
-        numeric = self._numeric
-        number = sum([factor * numeric[var] for var, factor in factors.items()])
+        rest, number, factors = found
+        for var, factor in factors.items():
+            number += factor * self._numeric[var]
         if type(rest) is IntImm:
-            return const(rest.value + number)
-        if type(rest) is Add and type(rest.b) is IntImm:
-            rest, number = rest.a, number + rest.b.value
+            return const(number)
+        rest = self.visit(rest)
         return Add(rest, const(number)) if number else rest
 
     visit_Add = visit_Sub = visit_Mul = _sum
 
-    def _apart(self, node: Any) -> tuple[Expr, dict[Var, int]] | None:
-        """An expression with zeros for the variables, and their factors, if it is linear in them.
-
-        Constants come last in the sum.
-        """
-        if node not in self._uses:
-            return node, {}
+    def _apart(self, node: Any) -> _Linear | None:
+        """What an expression is without the variables, if it is linear in them."""
+        if self._uses.get(node, self._own) == self._own:
+            if type(node) is IntImm:
+                return _ZERO, node.value, {}
+            if type(node) is Add and type(node.b) is IntImm:
+                return node.a, node.b.value, {}
+            return node, 0, {}
         if node in self._shared:
             return self._shared[node]
         made = None
         if type(node) is Var:
-            made = const(0), {node: 1}
+            made = _ZERO, 0, {node: 1}
         elif type(node) in (Add, Sub, Mul):
             a, b = self._apart(node.a), self._apart(node.b)
             if a is not None and b is not None:
                 made = _combined(type(node), a, b)
+                if made is not None:
+                    self._note_uses(made[0])
         self._shared[node] = made
         return made
 
@@ -472,34 +521,20 @@ class _FoldingSubstituter(SeqMutator):
         return NO_OP if node.else_case is None else self.visit(node.else_case)
 
 
-def _combined(
-    kind: Any, a: tuple[Expr, dict[Var, int]], b: tuple[Expr, dict[Var, int]]
-) -> tuple[Expr, dict[Var, int]] | None:
-    """Sum, difference or product of two linear expressions, each as its rest and its factors."""
+def _combined(kind: Any, a: _Linear, b: _Linear) -> _Linear | None:
+    """Sum, difference or product of two linear expressions."""
     if kind is Mul:
-        if b[1] or type(b[0]) is not IntImm:
+        if b[2] or type(b[0]) is not IntImm:
             a, b = b, a
-        by = b[0]
-        if b[1] or type(by) is not IntImm:
+        if b[2] or type(b[0]) is not IntImm:
             return None
-        rest, number = _without_constant(a[0])
-        made = rest * by + number * by.value
-        return made, {var: factor * by.value for var, factor in a[1].items()}
+        by = b[1]
+        return a[0] * by, a[1] * by, {var: factor * by for var, factor in a[2].items()}
     sign = 1 if kind is Add else -1
-    (first, x), (second, y) = _without_constant(a[0]), _without_constant(b[0])
-    factors = dict(a[1])
-    for var, factor in b[1].items():
+    factors = dict(a[2])
+    for var, factor in b[2].items():
         factors[var] = factors.get(var, 0) + sign * factor
-    return (first + second if sign > 0 else first - second) + (x + sign * y), factors
-
-
-def _without_constant(expr: Any) -> tuple[Expr, int]:
-    """Split a sum's last constant off."""
-    if type(expr) is IntImm:
-        return const(0), expr.value
-    if type(expr) is Add and type(expr.b) is IntImm:
-        return expr.a, expr.b.value
-    return expr, 0
+    return add(a[0], b[0]) if sign > 0 else sub(a[0], b[0]), a[1] + sign * b[1], factors
 
 
 def _known_lanes(condition: Expr) -> int | None:
