@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Expr, Mutator, Var
+from tilewright.ir import Expr, Mutator, Var, contains, substitute
 from tilewright.support.errors import LowerError
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import BlockRealize
+from tilewright.tir.stmt import Block, BlockRealize
 from tilewright.tir.transform.base import FunctionTransform
 
 
@@ -21,6 +21,9 @@ class ConvertBlocksToOpaque(FunctionTransform):
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
         return func.map_children(_Substituter({}).visit)
+
+
+_has_block = contains(Block)
 
 
 class _Substituter(Mutator):
@@ -35,12 +38,16 @@ class _Substituter(Mutator):
         if block.init is not None:
             raise LowerError(f"block {block.name!r} still has an init: run LowerInitBlock first")
         # Values belong to the enclosing scope, the predicate too.
-        values = tuple(self.visit(value) for value in node.iter_values)
-        predicate = self.visit(node.predicate)
-        for iter_var, value in zip(block.iter_vars, values):
-            self.values[iter_var.var] = value
+        outer = self.values
+        values = [substitute(value, outer) for value in node.iter_values]
+        predicate = substitute(node.predicate, outer)
+        self.values = {**outer, **dict(zip((item.var for item in block.iter_vars), values))}
         made = block.replace(iter_vars=()) if block.iter_vars else block
-        made = made.map_children(self.visit)
+        if _has_block(block.body):
+            made = made.map_children(self.visit)
+        else:
+            made = substitute(made, self.values)
+        self.values = outer
         if made is block and predicate is node.predicate and not values:
             return node
         return BlockRealize((), predicate, made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import TRUE, Expr, Var, as_expr
+from tilewright.ir import TRUE, Expr, Var, as_expr, substitute
 from tilewright.support.errors import LowerError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
@@ -16,6 +16,7 @@ from tilewright.tir.stmt import (
     AttrStmt,
     Block,
     BlockRealize,
+    BufferStore,
     For,
     IfThenElse,
     LetStmt,
@@ -39,6 +40,9 @@ class _Rewriter(SeqMutator):
 
     def visit_Var(self, node: Var) -> Any:
         return self.values.get(node, node)
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        return substitute(node, self.values)
 
     def visit_For(self, node: For) -> Any:
         extent, minimum = self.visit(node.extent), self.visit(node.min)

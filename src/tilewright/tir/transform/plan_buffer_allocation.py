@@ -9,6 +9,7 @@ outside of threadIdx loops, ``global`` memory outside of kernels.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tilewright.ir import (
@@ -17,6 +18,7 @@ from tilewright.ir import (
     Mutator,
     Var,
     as_int,
+    contains,
     pre_order,
 )
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
@@ -47,6 +49,7 @@ class PlanBufferAllocation(FunctionTransform):
         finder.walk(func.body, (), 0, 0)
         sites: dict[For, list[Buffer]] = {}
         moved: set[Buffer] = set()
+        around: set[Any] = set()  # loops and blocks around the new places
         for buffer, home in finder.home.items():
             path = finder.paths.get(buffer, ())
             loops = _loops_inside_threads(path[home:], buffer, path, func)
@@ -56,9 +59,10 @@ class PlanBufferAllocation(FunctionTransform):
             if loops:
                 sites.setdefault(loops[-1], []).append(buffer)
                 moved.add(buffer)
+                around.update(path)
         if not moved:
             return func
-        return func.replace(body=_Mover(sites, moved).visit(func.body))
+        return func.replace(body=_Mover(sites, moved, around).visit(func.body))
 
 
 def _loops_of_own(path: tuple[Any, ...], scope: str) -> list[For]:
@@ -109,6 +113,9 @@ def _before_handing_on(
     return loops
 
 
+_mentions_memory = contains(Buffer, "handle")
+
+
 class _Finder:
     """For each allocated buffer, the path of loops and blocks that all its uses may share."""
 
@@ -116,16 +123,16 @@ class _Finder:
         self.home: dict[Buffer, int] = {}  # length of the path of the block that allocates
         self.paths: dict[Buffer, tuple[Any, ...]] = {}
         self.of_data: dict[Var, Buffer] = {}
-        self.written: set[Buffer] = set()  # by the block around
-        self.renewed: set[Buffer] = set()  # by the block around, surely and without reading them
+        self.block: Block | None = None  # the innermost around
+        self.conditional = False  # whether that block may not run
+        self.effects: dict[Block, tuple[set[Buffer], set[Buffer]]] = {}
         self.conditions = 0  # branches and predicates around
 
     def walk(self, node: Any, path: tuple[Any, ...], usable: int, resolved: int) -> None:
         """``path[:usable]`` may be entered; loops after ``path[:resolved]`` are undecided yet."""
         kind = type(node)
         if kind is For:
-            self.walk(node.min, path, usable, resolved)
-            self.walk(node.extent, path, usable, resolved)
+            self.walk_all((node.min, node.extent), path, usable, resolved)
             self.walk(node.body, (*path, node), usable, resolved)
         elif kind is BlockRealize:
             self.realize(node, path, usable, resolved)
@@ -135,19 +142,22 @@ class _Finder:
             if node in self.of_data:
                 self.access(self.of_data[node], path[:usable])
         elif kind is Buffer:
-            buffer = self.of_data.get(node.data, node)
-            # What a block only reads doesn't live on from one of its instances to the next.
-            only_read = buffer.scope != "global" and buffer not in self.written
-            free = only_read or buffer in self.renewed
-            self.access(buffer, path if free else path[:usable])
+            buffer = self.of_data.get(node.data)
+            if buffer is not None:
+                self.access(buffer, path[:usable] if self.lives_on(buffer) else path)
         elif kind is IfThenElse or kind is While:
             self.conditions += 1
-            for item in node.child_nodes():
-                self.walk(item, path, usable, resolved)
+            self.walk_all(node.child_nodes(), path, usable, resolved)
             self.conditions -= 1
         else:
-            for item in node.child_nodes():
-                self.walk(item, path, usable, resolved)
+            self.walk_all(node.child_nodes(), path, usable, resolved)
+
+    def walk_all(
+        self, nodes: Iterable[Any], path: tuple[Any, ...], usable: int, resolved: int
+    ) -> None:
+        for node in nodes:
+            if _mentions_memory(node):
+                self.walk(node, path, usable, resolved)
 
     def realize(
         self, node: BlockRealize, path: tuple[Any, ...], usable: int, resolved: int
@@ -158,8 +168,7 @@ class _Finder:
         if usable == len(path):
             usable += 1
         inside, resolved = (*path, block), len(path) + 1
-        for value in (*node.iter_values, node.predicate):
-            self.walk(value, inside, usable, resolved)
+        self.walk_all((*node.iter_values, node.predicate), inside, usable, resolved)
         for buffer in block.alloc_buffers:
             self.home[buffer] = resolved
             self.of_data[buffer.data] = buffer
@@ -168,21 +177,35 @@ class _Finder:
             self.of_data[match.buffer.data] = self.of_data.get(
                 match.source.buffer.data, match.source.buffer
             )
-        before, parts = (self.written, self.renewed), [p for p in (block.init, block.body) if p]
-        below = (item for part in parts for item in (part, *statements(part)))
-        stores = [item for item in below if type(item) is BufferStore]
-        self.written = {self.of_data.get(s.buffer.data, s.buffer) for s in stores}
+        before = self.block, self.conditional
         conditional = node.predicate is not TRUE
-        self.renewed = set() if self.conditions or conditional else self.surely_written(block)
         self.conditions += conditional
-        for part in parts:
-            self.walk(part, inside, usable, resolved)
+        self.block, self.conditional = block, self.conditions > 0
+        parts = (block.body,) if block.init is None else (block.init, block.body)
+        self.walk_all(parts, inside, usable, resolved)
         self.conditions -= conditional
-        self.written, self.renewed = before
+        self.block, self.conditional = before
+
+    def lives_on(self, buffer: Buffer) -> bool:
+        """Whether instances of the block around may read what earlier ones have written."""
+        block = self.block
+        if block is None:
+            return buffer.scope == "global"
+        if block not in self.effects:
+            stores = [item for item in statements(block) if type(item) is BufferStore]
+            written = {self.of_data.get(s.buffer.data, s.buffer) for s in stores}
+            self.effects[block] = written, self.surely_written(block)
+        written, renewed = self.effects[block]
+        # What a block only reads doesn't live on from one of its instances to the next.
+        return buffer not in renewed and (buffer.scope == "global" or buffer in written)
 
     def surely_written(self, block: Block) -> set[Buffer]:
         """What each instance of a block writes whatever else happens, and does not read."""
-        if any(item.kind != SPATIAL for item in block.iter_vars) or block.init is not None:
+        if (
+            self.conditional
+            or block.init is not None
+            or any(item.kind != SPATIAL for item in block.iter_vars)
+        ):
             return set()
         body: Any = block.body
         while type(body) is For:
@@ -229,9 +252,12 @@ def _enterable(loops: tuple[Any, ...], node: BlockRealize) -> int:
 class _Mover(Mutator):
     """Takes the moved buffers out of their blocks and allocates them inside the loops."""
 
-    def __init__(self, sites: dict[For, list[Buffer]], moved: set[Buffer]) -> None:
+    def __init__(
+        self, sites: dict[For, list[Buffer]], moved: set[Buffer], around: set[Any]
+    ) -> None:
         self.sites = sites
         self.moved = moved
+        self.around = around
 
     def visit_Expr(self, node: Expr) -> Expr:
         return node
@@ -243,6 +269,8 @@ class _Mover(Mutator):
         return node
 
     def visit_For(self, node: For) -> Any:
+        if node not in self.around:
+            return node
         made = self.generic_visit(node)
         buffers = self.sites.get(node)
         if not buffers:
@@ -253,6 +281,8 @@ class _Mover(Mutator):
         return made.replace(body=body)
 
     def visit_Block(self, node: Block) -> Any:
+        if node not in self.around:
+            return node
         made = self.generic_visit(node)
         if not any(buffer in self.moved for buffer in made.alloc_buffers):
             return made
