@@ -149,8 +149,8 @@ def free_vars(expr: Node) -> list[Var]:
     for item in pre_order(expr):
         if type(item) is Var:
             found.setdefault(item)
-            continue
-        defined.update(defined_symbols(item))
+        elif definition_fields(type(item)):
+            defined.update(defined_symbols(item))
     return [var for var in found if var not in defined]
 
 

@@ -18,17 +18,19 @@ from tilewright.ir import (
     Mutator,
     Ramp,
     Var,
+    add,
     const,
     contains,
     dtypes,
     is_const,
+    mul,
 )
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Allocate, BufferStore, DeclBuffer, Stmt
 from tilewright.tir.transform.base import FunctionTransform
-from tilewright.tir.transform.lower_match_buffer import buffer_strides
+from tilewright.tir.transform.lower_match_buffer import buffer_strides, row_major
 
 
 class FlattenBuffer(FunctionTransform):
@@ -53,6 +55,7 @@ _has_memory = contains(BufferLoad, BufferStore, Allocate, DeclBuffer)
 class _Flattener(Mutator):
     def __init__(self, parameters: set[Buffer], keep_separators: bool) -> None:
         self.flat: dict[Buffer, Buffer] = {}
+        self.strides: dict[Buffer, list[tuple[range, list[Expr]]]] = {}
         self.parameters = parameters
         self.keep_separators = keep_separators
         self.analyzer = Analyzer()
@@ -95,25 +98,33 @@ class _Flattener(Mutator):
 
     def indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """The position of an element in each physical axis."""
-        groups = self.groups(buffer)
-        if len(groups) > 1 and (buffer.strides or buffer.elem_offset is not None):
-            raise LowerError(
-                f"buffer {buffer.name} has axis separators as well as strides or an offset: "
-                "its physical axes are row-major and start at zero"
-            )
+        groups = self.strides.get(buffer)
+        if groups is None:
+            groups = self.strides[buffer] = self.group_strides(buffer)
         made: list[Expr] = []
-        for axes in groups:
-            inside = buffer if len(groups) == 1 else buffer.replace(shape=_part(buffer, axes))
+        for axes, strides in groups:
             here = indices[axes.start : axes.stop]
-            lanes = max((dtypes.lanes_of(index.dtype) for index in here), default=1)
+            lanes = max([dtypes.lanes_of(index.dtype) for index in here], default=1)
             total: Expr = const(0)
-            for index, stride in zip(here, buffer_strides(inside)):
+            for index, stride in zip(here, strides):
                 total = _add_scaled(total, index, stride, lanes)
             offset = buffer.elem_offset
             if offset is not None and not (buffer in self.parameters and type(offset) is Var):
                 total = _add_scaled(total, offset, const(1), lanes)
             made.append(total)
         return tuple(made)
+
+    def group_strides(self, buffer: Buffer) -> list[tuple[range, list[Expr]]]:
+        """The dimensions of each physical axis, and how far apart their elements are in it."""
+        groups = self.groups(buffer)
+        if len(groups) == 1:
+            return [(groups[0], buffer_strides(buffer))]
+        if buffer.strides or buffer.elem_offset is not None:
+            raise LowerError(
+                f"buffer {buffer.name} has axis separators as well as strides or an offset: "
+                "its physical axes are row-major and start at zero"
+            )
+        return [(axes, row_major(buffer.shape[axes.start : axes.stop])) for axes in groups]
 
     def visit_BufferLoad(self, node: BufferLoad) -> Any:
         indices = tuple(map(self.visit, node.indices))
@@ -131,14 +142,12 @@ class _Flattener(Mutator):
         return node.replace(buffer=self.flattened(node.buffer), body=self.visit(node.body))
 
 
-def _part(buffer: Buffer, axes: range) -> tuple[Expr, ...]:
-    """Extents of the dimensions of one physical axis."""
-    return buffer.shape[axes.start : axes.stop]
-
-
 def _add_scaled(total: Expr, index: Expr, stride: Expr, lanes: int) -> Expr:
     """``total + index * stride``, keeping ramps as ramps."""
-    if lanes > 1 and isinstance(index, Ramp):
+    if lanes == 1:
+        index = index if is_const(stride, 1) else mul(index, stride)
+        return index if is_const(total, 0) else add(total, index)
+    if isinstance(index, Ramp):
         index = Ramp(index.base * stride, index.stride * stride, index.lanes)
     elif isinstance(index, Broadcast):
         index = index.value * stride

@@ -6,6 +6,7 @@ get the values that follow from ``B``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir import Expr, Mutator, Ramp, Range, Var, const, contains, is_const
@@ -29,14 +30,15 @@ _has_match = contains(MatchBufferRegion)
 
 def buffer_strides(buffer: Buffer) -> list[Expr]:
     """Strides in elements, one per dimension."""
-    if buffer.strides:
-        return list(buffer.strides)
-    strides: list[Expr] = []
-    step: Expr = const(1)
-    for extent in reversed(buffer.shape):
-        strides.append(step)
-        step = step * extent
-    return strides[::-1]
+    return list(buffer.strides) or row_major(buffer.shape)
+
+
+def row_major(shape: Sequence[Expr]) -> list[Expr]:
+    """Strides of elements that lie one after the other."""
+    strides: list[Expr] = [const(1)]
+    for extent in reversed(shape[1:]):
+        strides.append(strides[-1] * extent)
+    return strides[::-1] if shape else []
 
 
 class _Rewriter(Mutator):

@@ -8,7 +8,6 @@ buffer into registers. Runs after unrolling, so that whole tiles can be promoted
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -49,20 +48,59 @@ class PromoteAccumulators(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        return func.map_children(_Promoter().visit)
+        stores = _Stores()
+        stores.walk(func.body, 0, {})
+        if not any(stores.candidates.values()):
+            return func
+        return func.map_children(_Promoter(stores).visit)
 
 
 _NO_VARIABLES: frozenset[Any] = frozenset()
 
 
-def _statements(stmt: Stmt) -> Iterator[Stmt]:
-    """All statements below one, parents first."""
-    stack: list[Any] = [stmt]
-    while stack:
-        item = stack.pop()
-        yield item
-        if type(item) is not BufferStore:
-            stack.extend(child for child in item.child_nodes() if isinstance(child, Stmt))
+class _Stores:
+    """Finds the memory whose elements each loop may keep, by its data variables.
+
+    It is stored to inside, at places that don't depend on that loop or on those inside.
+    """
+
+    def __init__(self) -> None:
+        self.tiles: set[Var] = set()  # small buffers: registers already if indexed by constants
+        self.candidates: dict[For, set[Var]] = {}
+        self._levels: dict[Var, int] = {}  # of loop variables
+
+    def walk(self, stmt: Any, level: int, depends: dict[Var, int]) -> None:
+        """Go through a statement; ``depends`` collects on which level's loops places depend."""
+        if isinstance(stmt, BufferStore):
+            data = stmt.buffer.data
+            depends[data] = max(depends.get(data, 0), self._level(stmt, level))
+            return
+        if isinstance(stmt, For):
+            self._levels[stmt.loop_var] = level + 1
+            below: dict[Var, int] = {}
+            self.walk(stmt.body, level + 1, below)
+            self.candidates[stmt] = {data for data, most in below.items() if most <= level}
+            for data, most in below.items():
+                depends[data] = max(depends.get(data, 0), most)
+            return
+        if isinstance(stmt, Allocate):
+            depends[stmt.buffer.data] = level  # another one in each iteration
+            if all(isinstance(extent, IntImm) for extent in stmt.buffer.shape):
+                self.tiles.add(stmt.buffer.data)
+        for item in stmt.child_nodes():
+            if isinstance(item, Stmt):
+                self.walk(item, level, depends)
+
+    def _level(self, store: BufferStore, level: int) -> int:
+        """The innermost level, at most ``level``, with which the place of a store may change."""
+        index = store.indices[0]
+        base = index.base if type(index) is Ramp else index
+        if type(base) is IntImm:
+            return level if store.buffer.data in self.tiles else 0
+        levels = self._levels
+        return max(
+            [levels.get(item, 0) for item in pre_order(index) if type(item) is Var], default=0
+        )
 
 
 class _Access:
@@ -79,17 +117,13 @@ class _Access:
 
 
 class _Promoter(StmtMutator):
-    def __init__(self) -> None:
+    def __init__(self, stores: _Stores) -> None:
         self.analyzer = Analyzer()
-        self.tiles: set[Var] = set()  # small buffers: registers already if indexed by constants
+        self.tiles = stores.tiles
+        self.candidates = stores.candidates
 
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
-
-    def visit_Allocate(self, node: Allocate) -> Any:
-        if all(isinstance(extent, IntImm) for extent in node.buffer.shape):
-            self.tiles.add(node.buffer.data)
-        return self.generic_visit(node)
 
     def visit_For(self, node: For) -> Any:
         if node.kind != SERIAL or (as_int(node.extent) or 0) < 2:
@@ -156,7 +190,7 @@ class _Promoter(StmtMutator):
 
     def _accesses(self, loop: For) -> dict[Var, _Access] | None:
         """All accesses below a loop by data variable; ``None`` if something unknown runs there."""
-        stored = self._candidates(loop)
+        stored = self.candidates[loop]
         if not stored:
             return None
         found: dict[Var, _Access] = {}
@@ -198,39 +232,6 @@ class _Promoter(StmtMutator):
                     for item in pre_order(index)
                 )
         return found
-
-    def _candidates(self, loop: For) -> set[Var]:
-        """Data variables that are stored to at places that may be free of the loop."""
-        inside: set[Var] = {loop.loop_var}
-        stores = []
-        item: Any
-        for item in _statements(loop.body):
-            kind = type(item)
-            if kind is For:
-                inside.add(item.loop_var)
-            elif kind is Allocate:
-                inside.add(item.buffer.data)
-            elif kind is BufferStore:
-                stores.append(item)
-        refused = set(inside)
-        wanted: set[Var] = set()
-        for store in stores:
-            data = store.buffer.data  # type: ignore[attr-defined]
-            if data in refused:
-                continue
-            index = store.indices[0]  # type: ignore[attr-defined]
-            base = index.base if type(index) is Ramp else index
-            if type(base) is IntImm and data in self.tiles:
-                refused.add(data)
-                wanted.discard(data)
-                continue
-            variables = [v for v in pre_order(index) if type(v) is Var]
-            if any(var in inside for var in variables):
-                refused.add(data)
-                wanted.discard(data)
-            else:
-                wanted.add(data)
-        return wanted
 
     def _note(self, found: dict[Var, _Access], node: Any, sure: bool) -> None:
         access = found.get(node.buffer.data)

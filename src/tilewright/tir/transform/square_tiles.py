@@ -13,6 +13,7 @@ same values. That is a quarter of the code, which takes longer to compile than t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -46,7 +47,7 @@ from tilewright.tir.transform.effects import is_pure
 _SIZES = (16, 8, 4)
 
 
-def in_square_tiles(columns: For, vector_bits: int, analyzer: Analyzer) -> Stmt | None:
+def in_square_tiles(columns: For, vector_bits: int, known: Callable[[], Analyzer]) -> Stmt | None:
     """Return loops over tiles in place of a loop over columns around one over rows.
 
     ``None`` where that is no such move, or where it is a single tile.
@@ -60,10 +61,10 @@ def in_square_tiles(columns: For, vector_bits: int, analyzer: Analyzer) -> Stmt 
     if isinstance(body, IfThenElse) and (most := _rows_below(body, rows.loop_var)) is not None:
         body, height = body.then_case, min(height, most)
     if not isinstance(body, BufferStore) or not _is_move(
-        body, rows.loop_var, columns.loop_var, analyzer
+        body, rows.loop_var, columns.loop_var, known
     ):
         return None
-    apart = _step(body.indices[0], columns.loop_var, analyzer)
+    apart = _step(body.indices[0], columns.loop_var, known())
     if apart is None or abs(apart) < height:
         return None  # columns that are written over one another must keep their order
     lanes = vector_bits // 32
@@ -88,7 +89,7 @@ def _rows_below(test: IfThenElse, row: Var) -> int | None:
     return None
 
 
-def _is_move(store: BufferStore, row: Var, column: Var, analyzer: Analyzer) -> bool:
+def _is_move(store: BufferStore, row: Var, column: Var, known: Callable[[], Analyzer]) -> bool:
     """Whether neighbours along rows come from afar, those along columns from side by side.
 
     Values must be the same if they are computed again. What is in registers has no address that a
@@ -104,6 +105,7 @@ def _is_move(store: BufferStore, row: Var, column: Var, analyzer: Analyzer) -> b
         return False
     if any(type(item) is Call and item.op.name == "if_then_else" for item in parts):
         return False  # whole rows of a tile may not be read
+    analyzer = known()
     far = [load for load in loads if _step(load.indices[0], row, analyzer) not in (0, 1)]
     return (
         bool(far)

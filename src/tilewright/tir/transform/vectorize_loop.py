@@ -10,6 +10,7 @@ foreign code) become serial loops.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -37,6 +38,7 @@ from tilewright.ir import (
     floormod,
     pre_order,
     substitute,
+    uses_var,
 )
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
@@ -61,8 +63,9 @@ from tilewright.tir.stmt import (
 from tilewright.tir.transform.base import (
     FunctionTransform,
     StmtMutator,
+    bind_loop,
     function_analyzer,
-    inside_loop,
+    statements,
 )
 from tilewright.tir.transform.effects import memory_read
 from tilewright.tir.transform.square_tiles import in_square_tiles
@@ -82,9 +85,7 @@ class VectorizeLoop(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
-        tiles = bool(func.attrs.get("tir.noalias", True))
-        rewriter = _LoopFinder(self.vector_bits, function_analyzer(func), tiles)
-        return func.map_children(rewriter.visit)
+        return func.map_children(_LoopFinder(func, self.vector_bits).visit)
 
 
 class _CannotVectorize(Exception):
@@ -92,28 +93,48 @@ class _CannotVectorize(Exception):
 
 
 class _LoopFinder(StmtMutator):
-    def __init__(self, vector_bits: int, analyzer: Analyzer, tiles: bool) -> None:
+    def __init__(self, func: PrimFunc, vector_bits: int) -> None:
+        self.func = func
         self.vector_bits = vector_bits
-        self.analyzer = analyzer
-        self.tiles = tiles  # whether moves may be cut into tiles that overlap
+        # Whether moves may be cut into tiles that overlap.
+        self.tiles = bool(func.attrs.get("tir.noalias", True))
+        self.around: list[For] = []
+        self._known: Analyzer | None = None
+
+    def known(self) -> Analyzer:
+        """What the loops around and below say; made for the few loops that ask."""
+        if self._known is None:
+            self._known = function_analyzer(self.func)
+            below = statements(self.around[-1]) if self.around else ()
+            for loop in (*self.around, *below):
+                if isinstance(loop, For) and (loop in self.around or as_int(loop.extent)):
+                    bind_loop(self._known, loop)
+        return self._known
+
+    def visit_BufferStore(self, node: BufferStore) -> BufferStore:
+        return node
 
     def visit_For(self, node: For) -> Any:
         if self.tiles and node.kind == UNROLLED:
-            tiled = in_square_tiles(node, self.vector_bits, self.analyzer)
+            tiled = in_square_tiles(node, self.vector_bits, self.known)
             if tiled is not None:
                 return self.visit(tiled)
-        with inside_loop(self.analyzer, node):
-            node = self.generic_visit(node)
-            return self._vectorize(node) if node.kind == VECTORIZED else node
+        self.around.append(node)
+        made = node = self.generic_visit(node)
+        if node.kind == VECTORIZED:
+            self.around[-1], self._known = node, None
+            made = self._vectorize(node)
+        self.around.pop()
+        self._known = None
+        return made
 
     def _vectorize(self, loop: For) -> Stmt:
-        serial = loop.replace(kind=SERIAL)
         width = max(1, self.vector_bits // _element_bits(loop.body))
         extent = as_int(loop.extent)
         if extent is not None and extent <= 0:
             return NO_OP
         if memory_read(loop.min):
-            return serial  # what is written may change where it started
+            return loop.replace(kind=SERIAL)  # what is written may change where it started
         try:
             if extent is None:
                 return self._symbolic(loop, width)
@@ -133,7 +154,7 @@ class _LoopFinder(StmtMutator):
                 done += lanes
             return seq(*pieces)
         except _CannotVectorize:
-            return serial
+            return loop.replace(kind=SERIAL)
 
     def _piece(self, loop: For, start: Expr, lanes: int, *, masked: bool = False) -> Stmt:
         """The body for iterations ``start .. start + lanes - 1``; some may be ``masked`` off."""
@@ -141,7 +162,7 @@ class _LoopFinder(StmtMutator):
         if lanes == 1:
             made: Stmt = substitute(body, {loop.loop_var: start})
         else:
-            made = _Vectorizer(loop.loop_var, start, lanes, self.analyzer, masked).visit(body)
+            made = _Vectorizer(loop.loop_var, start, lanes, self.known, masked).visit(body)
         copied: Stmt = renew_definitions(made)
         return copied
 
@@ -162,7 +183,7 @@ def _element_bits(body: Stmt) -> int:
     """Bits of the widest element that the body stores."""
     found = [
         max(8, dtypes.bits_of(item.buffer.dtype))
-        for item in pre_order(body)
+        for item in (body, *statements(body))
         if isinstance(item, BufferStore)
     ]
     return max(found, default=32)
@@ -175,11 +196,13 @@ def _lanes(expr: Expr) -> int:
 class _Vectorizer(Mutator):
     """Rewrites a loop body with the loop variable replaced by a vector."""
 
-    def __init__(self, var: Var, start: Expr, lanes: int, analyzer: Analyzer, masked: bool) -> None:
+    def __init__(
+        self, var: Var, start: Expr, lanes: int, known: Callable[[], Analyzer], masked: bool
+    ) -> None:
         self.var = var
         self.lanes = lanes
         self.masked = masked  # whether the code will run under a condition of as many lanes
-        self.analyzer = analyzer
+        self.known = known
         self.values: dict[Var, Expr] = {var: Ramp(start, const(1, var.dtype), lanes)}
 
     def widen(self, expr: Expr) -> Expr:
@@ -254,10 +277,10 @@ class _Vectorizer(Mutator):
                     return Ramp(floordiv(a.base, b), step, a.lanes)
                 return Broadcast(floormod(a.base, b), a.lanes)
             span = stride * (a.lanes - 1)
-            rest = self.analyzer.simplify(floormod(a.base, b))
-            if stride > 0 and self.analyzer.can_prove(rest + span < b):
+            rest = self.known().simplify(floormod(a.base, b))
+            if stride > 0 and self.known().can_prove(rest + span < b):
                 if quotient:
-                    return Broadcast(self.analyzer.simplify(floordiv(a.base, b)), a.lanes)
+                    return Broadcast(self.known().simplify(floordiv(a.base, b)), a.lanes)
                 return Ramp(rest, a.stride, a.lanes)
         return type(node)(*self.together(a, b))
 
@@ -299,7 +322,7 @@ class _Vectorizer(Mutator):
 
     def _keep_vector(self, node: Any) -> Any:
         """Vectors inside must be the same for all iterations: there are no vectors of vectors."""
-        if any(type(item) is Var and item in self.values for item in pre_order(node)):
+        if uses_var(node, self.values):
             raise _CannotVectorize
         return node
 
@@ -338,7 +361,7 @@ class _Vectorizer(Mutator):
         return Call(node.op, (total, *operands), total.dtype)
 
     def _neighbours(self, expr: Expr) -> Expr:
-        if not any(type(item) is Var and item in self.values for item in pre_order(expr)):
+        if not uses_var(expr, self.values):
             return expr
         index = expr.indices[0] if isinstance(expr, BufferLoad) and len(expr.indices) == 1 else None
         if not isinstance(expr, BufferLoad) or not isinstance(index, Ramp):
@@ -346,7 +369,7 @@ class _Vectorizer(Mutator):
         base = self.visit(index.base)
         if not isinstance(base, Ramp) or as_int(index.stride) != 1:
             raise _CannotVectorize
-        if as_int(self.analyzer.simplify(base.stride)) != index.lanes:
+        if as_int(self.known().simplify(base.stride)) != index.lanes:
             raise _CannotVectorize
         if self.masked:
             raise _CannotVectorize  # the mask has one lane for each result
@@ -422,9 +445,9 @@ class _Vectorizer(Mutator):
         step = substitute(store.indices[0], {loop.loop_var: const(1)}) - substitute(
             store.indices[0], {loop.loop_var: const(0)}
         )
-        if not isinstance(first, Ramp) or as_int(self.analyzer.simplify(step)) != 1:
+        if not isinstance(first, Ramp) or as_int(self.known().simplify(step)) != 1:
             return None
-        if as_int(self.analyzer.simplify(first.stride)) != count:
+        if as_int(self.known().simplify(first.stride)) != count:
             return None
         values = [
             self.widen(self.visit(substitute(store.value, {loop.loop_var: const(q)})))
