@@ -76,10 +76,11 @@ class Analyzer:
                 "use override=True to bind it anew"
             )
         if override:
-            for table in (context.substitutions, context.values):
-                table.pop(var, None)
-            for known in (context.ranges, context.limits, context.residues):
-                known.pop(number, None)  # type: ignore[attr-defined]
+            context.substitutions.pop(var, None)
+            context.values.pop(var, None)
+            context.ranges.pop(number, None)
+            context.limits.pop(number, None)
+            context.residues.pop(number, None)
         context.changed()
         if not isinstance(value, Range):
             self._bind_value(var, as_expr(value, var.dtype))

@@ -88,12 +88,14 @@ class Canonical(PolyArithmetic):
                 stack.append((item.b, sign if kind is Add else -sign))
                 stack.append((item.a, sign))
                 continue
+            if kind is Mul and type(item.b) is IntImm:
+                item, sign = item.a, sign * item.b.value
             for mono, value in self.poly(item).items():
                 value = total.get(mono, 0) + sign * value
                 if value:
                     total[mono] = value
                 else:
-                    del total[mono]
+                    total.pop(mono, None)
         return total
 
     def _mul(self, expr: Any) -> Poly:

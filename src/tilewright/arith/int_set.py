@@ -127,19 +127,16 @@ class BoxBounds:
 
     def of(self, region: Sequence[Range]) -> list[Range | IntervalSet]:
         """Return the box around a region, dimension by dimension."""
-        return [
-            self._around(item)
-            if uses_var(item.min, self.dom) or uses_var(item.extent, self.dom)
-            else item
-            for item in region
-        ]
+        return [self._around(item) for item in region]
 
     def _around(self, item: Range) -> Range | IntervalSet:
         found = self._linear(item)
-        if found is None:
-            relaxer, facts = self._known()
-            return _bound_one(relaxer, item, facts)
-        return found
+        if found is not None:
+            return found
+        if not (uses_var(item.min, self.dom) or uses_var(item.extent, self.dom)):
+            return item
+        relaxer, facts = self._known()
+        return _bound_one(relaxer, item, facts)
 
     def _linear(self, item: Range) -> Range | None:
         """The box around a range of constant length that starts at a sum of multiples.
@@ -152,6 +149,8 @@ class BoxBounds:
         if not _add_terms(item.min, 1, terms):
             return None
         start, extent = terms.pop(None, 0), item.extent.value
+        if self.dom.keys().isdisjoint(terms):
+            return item
         low: Poly = {}
         for var, factor in terms.items():
             assert var is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -69,10 +69,9 @@ def bind_loop(analyzer: Analyzer, loop: For) -> None:
     analyzer.bind(loop.loop_var, Range(loop.min, loop.extent), override=True)
 
 
-@contextmanager
 def inside_loop(
     analyzer: Analyzer, loop: For, minimum: Expr | None = None, extent: Expr | None = None
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Know a loop's range in a ``with`` block.
 
     Inside, the loop runs at least once, which says something about its extent that need not hold
@@ -80,12 +79,17 @@ def inside_loop(
     """
     minimum = loop.min if minimum is None else minimum
     extent = loop.extent if extent is None else extent
+    domain = Range(minimum, extent)
     if isinstance(extent, IntImm):
-        analyzer.bind(loop.loop_var, Range(minimum, extent), override=True)
-        yield  # nothing is learnt that doesn't hold outside
-        return
+        analyzer.bind(loop.loop_var, domain, override=True)
+        return nullcontext()  # nothing is learnt that doesn't hold outside
+    return _known_inside(analyzer, loop.loop_var, domain)
+
+
+@contextmanager
+def _known_inside(analyzer: Analyzer, var: Var, domain: Range) -> Iterator[None]:
     with analyzer.constraint(TRUE):
-        analyzer.bind(loop.loop_var, Range(minimum, extent), override=True)
+        analyzer.bind(var, domain, override=True)
         yield
 
 

@@ -45,10 +45,8 @@ _COMPARE = {LT: np.less, LE: np.less_equal, GT: np.greater, GE: np.greater_equal
 class _Access:
     """What a block below a loop reads or writes, and in which loops."""
 
-    def __init__(
-        self, box: list[Range], region: BufferRegion, realize: BlockRealize, inner: list[For]
-    ) -> None:
-        self.box, self.region, self.realize, self.inner = box, region, realize, inner
+    def __init__(self, region: BufferRegion, realize: BlockRealize, inner: list[For]) -> None:
+        self.region, self.realize, self.inner = region, realize, inner
 
     def places(self) -> list[tuple[Expr, Expr]]:
         """Start and extent per dimension in terms of the loops."""
@@ -128,36 +126,44 @@ class Handover:
     def __init__(self, loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) -> None:
         self.path, self.func = path, func
         self.known: Analyzer | None = None
-        self.writes: list[list[Range]] = []
+        self.conditions: dict[_Access, list[Expr]] = {}
+        self.boxes: dict[_Access, list[Range]] = {}
         reads: list[_Access] = []
-        writes: list[_Access] = []
+        self.writes: list[_Access] = []
         for realize, inner in _blocks_below(loop):
-            guard = realize.predicate
-            for regions, found in ((realize.block.reads, reads), (realize.block.writes, writes)):
-                for item in regions:
-                    if item.buffer is buffer:
-                        box = region_below(
-                            item.region, realize, inner, buffer, guard, self.analyzer
-                        )
-                        found.append(_Access(box, item, realize, inner))
-        self.writes = [item.box for item in writes]
-        surely: list[tuple[_Access, list[Range], list[Expr]]] = []
-        for write in writes:
-            conditions = self._conditions(write)
-            counted = write.counted_box(conditions) if conditions else None
-            surely.append((write, write.box, conditions))
-            if counted is not None:
-                surely.append((write, counted, []))
+            block = realize.block
+            for regions, found in ((block.reads, reads), (block.writes, self.writes)):
+                found += [_Access(r, realize, inner) for r in regions if r.buffer is buffer]
         self.open_reads = [
-            read.box
+            self.box(read)
             for read in reads
-            if not any(
-                write.runs_with(read, conditions)
-                if conditions
-                else inside_box(read.box, box, buffer, self.analyzer)
-                for write, box, conditions in surely
-            )
+            if not any(self._makes(write, read) for write in self.writes)
         ]
+
+    def box(self, access: _Access) -> list[Range]:
+        """What one iteration of the loop accesses there."""
+        if access not in self.boxes:
+            region, realize = access.region, access.realize
+            self.boxes[access] = region_below(
+                region.region,
+                realize,
+                access.inner,
+                region.buffer,
+                realize.predicate,
+                self.analyzer,
+            )
+        return self.boxes[access]
+
+    def _makes(self, write: _Access, read: _Access) -> bool:
+        """Whether a block surely writes all that another one reads."""
+        if write not in self.conditions:
+            self.conditions[write] = self._conditions(write)
+        conditions = self.conditions[write]
+        if conditions and write.runs_with(read, conditions):
+            return True
+        filled = write.counted_box(conditions) if conditions else self.box(write)
+        buffer = read.region.buffer
+        return filled is not None and inside_box(self.box(read), filled, buffer, self.analyzer)
 
     def _conditions(self, write: _Access) -> list[Expr]:
         """The conditions of a block that may keep it from writing elements of the buffer.
@@ -227,8 +233,8 @@ def hands_on(loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) -
     before = [
         [
             Range(substitute(r.min, {var: earlier}), substitute(r.extent, {var: earlier}))
-            for r in box
+            for r in found.box(write)
         ]
-        for box in found.writes
+        for write in found.writes
     ]
     return not all(disjoint(box, other, analyzer) for box in found.open_reads for other in before)
