@@ -90,7 +90,8 @@ class Canonical(PolyArithmetic):
                 continue
             if kind is Mul and type(item.b) is IntImm:
                 item, sign = item.a, sign * item.b.value
-            for mono, value in self.poly(item).items():
+            terms = self._var(item) if type(item) is Var else self.poly(item)
+            for mono, value in terms.items():
                 value = total.get(mono, 0) + sign * value
                 if value:
                     total[mono] = value
