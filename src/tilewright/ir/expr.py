@@ -280,10 +280,7 @@ class Ramp(Expr):
     base: Expr = child()
     stride: Expr = child()
     lanes: int = attr()
-    dtype: str = derived()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", vector_dtype(self.base.dtype, self.lanes))
+    dtype: str = derived(lambda ramp: vector_dtype(ramp.base.dtype, ramp.lanes))
 
 
 @node
@@ -292,10 +289,7 @@ class Broadcast(Expr):
 
     value: Expr = child()
     lanes: int = attr()
-    dtype: str = derived()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", vector_dtype(self.value.dtype, self.lanes))
+    dtype: str = derived(lambda vector: vector_dtype(vector.value.dtype, vector.lanes))
 
 
 @node

@@ -19,8 +19,8 @@ use, structural equality and hash, and the default representation. Each field ha
   ``==``. Traversals don't descend.
 
 A field declared with ``derived()`` is a slot which ``__post_init__`` fills, or the constructor with
-what a child has in its slot of that name (``derived("value")``); it is neither compared nor
-traversed.
+what a child has in its slot of that name (``derived("value")``) or what a function of the node says
+(``derived(function)``); it is neither compared nor traversed.
 
 Two class attributes say how symbols behave: ``symbol = True`` makes a node one that equality
 matches by position; ``own_scope = True`` makes its definitions parameters that only its own fields
@@ -51,7 +51,9 @@ class Field:
 
     __slots__ = ("default", "name", "role", "source")
 
-    def __init__(self, role: str, default: Any = _REQUIRED, source: str = "") -> None:
+    def __init__(
+        self, role: str, default: Any = _REQUIRED, source: str | Callable[[Any], Any] = ""
+    ) -> None:
         self.role = role
         self.default = default
         self.source = source
@@ -93,10 +95,11 @@ def attr(*, default: Any = _REQUIRED) -> Any:
     return Field("attr", default)
 
 
-def derived(source: str = "", *, init: Literal[False] = False) -> Any:
+def derived(source: str | Callable[[Any], Any] = "", *, init: Literal[False] = False) -> Any:
     """Declare a slot that ``__post_init__`` fills; ``init`` tells type checkers.
 
-    With ``source``, the constructor copies the slot of the same name from that child.
+    With ``source``, the constructor copies the slot of the same name from that child, or asks the
+    function for the value.
     """
     return Field("derived", None, source)
 
@@ -123,15 +126,8 @@ class Node:
         def child_nodes(self) -> list[Node]:
             """All children in declaration order (``None`` left out)."""
 
-    def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed."""
-        values = {
-            field.name: getattr(self, field.name)
-            for field in self.fields
-            if field.role != "derived"
-        }
-        values.update(changes)
-        return type(self)(**values)
+        def replace(self, **changes: Any) -> Self:
+            """Return a copy with some fields changed."""
 
     @property
     def span(self) -> Any:
@@ -179,6 +175,7 @@ def node(cls: N) -> N:
         namespace["__init__"] = _make_init(fields, "__post_init__", cls)
     namespace["map_children"] = _make_map_children(fields)
     namespace["child_nodes"] = _make_child_nodes(fields)
+    namespace["replace"] = _make_replace(fields)
     if setting("freeze_nodes"):
         namespace["__setattr__"] = _refuse_assignment
     made = type(cls)(cls.__name__, cls.__bases__, namespace)
@@ -202,7 +199,10 @@ def _make_init(fields: tuple[Field, ...], hook: str, cls: type) -> Callable[...,
 
     for field in fields:
         if field.role == "derived":
-            if field.source:
+            if callable(field.source):
+                scope[f"_derive_{field.name}"] = field.source
+                assign(field.name, f"_derive_{field.name}(self)")
+            elif field.source:
                 assign(field.name, f"{field.source}.{field.name}")
             continue
         if field.required:
@@ -223,6 +223,17 @@ def _make_init(fields: tuple[Field, ...], hook: str, cls: type) -> Callable[...,
     exec(text, scope)
     init: Callable[..., None] = scope["__init__"]
     return init
+
+
+def _make_replace(fields: tuple[Field, ...]) -> Callable[..., Any]:
+    names = [field.name for field in fields if field.role != "derived"]
+    parameters = ", ".join(f"{name}=_same" for name in names)
+    values = ", ".join(f"{name}=self.{name} if {name} is _same else {name}" for name in names)
+    star = ", *, " if names else ""
+    scope: dict[str, Any] = {"_same": _REQUIRED}
+    exec(f"def replace(self{star}{parameters}): return type(self)({values})", scope)
+    function: Callable[..., Any] = scope["replace"]
+    return function
 
 
 def _make_map_children(fields: tuple[Field, ...]) -> Callable[[Any, Callable[[Any], Any]], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, cast
 
 from tilewright.ir import (
@@ -106,11 +107,14 @@ def make_indices(buffer: Buffer, indices: Sequence[Any]) -> tuple[Expr, ...]:
 
 def access_dtype(buffer: Buffer, indices: tuple[Expr, ...]) -> str:
     """The dtype of a value read or written at ``indices``: vector if the last index is one."""
-    lanes = dtypes.lanes_of(indices[-1].dtype) if indices else 1
-    if lanes == 1:
-        return buffer.dtype
-    element, own = dtypes.split_dtype(buffer.dtype)
-    return dtypes.vector_dtype(element, own * lanes)
+    return _repeated(buffer.dtype, indices[-1].dtype) if indices else buffer.dtype
+
+
+@cache
+def _repeated(dtype: str, index: str) -> str:
+    """As many values of a dtype as an index has lanes."""
+    element, own = dtypes.split_dtype(dtype)
+    return dtypes.vector_dtype(element, own * dtypes.lanes_of(index))
 
 
 @node
@@ -119,10 +123,7 @@ class BufferLoad(Expr):
 
     buffer: Buffer = child()
     indices: tuple[Expr, ...] = children()
-    dtype: str = derived()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", access_dtype(self.buffer, self.indices))
+    dtype: str = derived(lambda load: access_dtype(load.buffer, load.indices))
 
     def __repr__(self) -> str:
         return f"{self.buffer.name}[{', '.join(map(repr, self.indices))}]"

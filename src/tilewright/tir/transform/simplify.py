@@ -43,6 +43,9 @@ class StmtSimplifier(Mutator):
     def visit_Expr(self, node: Expr) -> Any:
         return self.analyzer.simplify(node)
 
+    def visit_IntImm(self, node: IntImm) -> Any:
+        return node
+
     def visit_BufferStore(self, node: BufferStore) -> Any:
         indices = tuple(map(self.visit, node.indices))
         value = self.visit(node.value)

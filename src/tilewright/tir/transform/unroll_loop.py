@@ -134,21 +134,22 @@ class _TileLoops:
 
     def _walk(self, node: Any, path: tuple[For, ...]) -> int:
         """Note what is below a node inside the loops ``path``; return its number of steps."""
-        if isinstance(node, For):
+        kind = type(node)
+        if kind is For:
             self.loops[node.loop_var] = node
             self.parents[node] = path
             steps = self.steps[node] = self._walk(node.body, (*path, node))
             return _copied_steps(node, steps)
-        if isinstance(node, (BufferLoad, BufferStore)):
+        if kind is BufferLoad or kind is BufferStore:
             if node.buffer.data in self.tiles:
                 self._note(node)
-        elif isinstance(node, Allocate) and self._is_tile(node.buffer):
+        elif kind is Allocate and self._is_tile(node.buffer):
             self.tiles.add(node.buffer.data)
         steps = 0
         for item in node.child_nodes():
             if isinstance(item, Stmt) or (self.tiles and _has_load(item)):
                 steps += self._walk(item, path)
-        return 1 if isinstance(node, (BufferStore, Evaluate)) else steps
+        return 1 if kind is BufferStore or kind is Evaluate else steps
 
     def _note(self, access: BufferLoad | BufferStore) -> None:
         """Note the loops that a tile is indexed by."""
@@ -474,10 +475,11 @@ class _Copier(SeqMutator, Renewer):
         a, b = self.visit(node.a), self.visit(node.b)
         if a is node.a and b is node.b:
             return node
-        build = _FOLD.get(type(node)) if a.dtype == b.dtype else None
-        if is_const(b, 0) and type(node) in (FloorDiv, FloorMod):
-            build = None  # stands where it is never evaluated
-        return type(node)(a, b) if build is None else build(a, b)
+        build = kind = type(node)
+        if (is_const(a) or is_const(b) or a is b) and a.dtype == b.dtype:
+            never = kind in (FloorDiv, FloorMod) and is_const(b, 0)  # where it stands
+            build = kind if never else _FOLD.get(kind, kind)
+        return build(a, b)
 
     def visit_CompareExpr(self, node: Any) -> Any:
         a, b = self.visit(node.a), self.visit(node.b)
@@ -529,12 +531,19 @@ def _combined(kind: Any, a: _Linear, b: _Linear) -> _Linear | None:
         if b[2] or type(b[0]) is not IntImm:
             return None
         by = b[1]
-        return a[0] * by, a[1] * by, {var: factor * by for var, factor in a[2].items()}
+        rest = _ZERO if a[0] is _ZERO else a[0] * by
+        return rest, a[1] * by, {var: factor * by for var, factor in a[2].items()}
     sign = 1 if kind is Add else -1
     factors = dict(a[2])
     for var, factor in b[2].items():
         factors[var] = factors.get(var, 0) + sign * factor
-    return add(a[0], b[0]) if sign > 0 else sub(a[0], b[0]), a[1] + sign * b[1], factors
+    if a[0] is _ZERO and sign > 0:
+        rest = b[0]
+    elif b[0] is _ZERO:
+        rest = a[0]
+    else:
+        rest = add(a[0], b[0]) if sign > 0 else sub(a[0], b[0])
+    return rest, a[1] + sign * b[1], factors
 
 
 def _known_lanes(condition: Expr) -> int | None:
