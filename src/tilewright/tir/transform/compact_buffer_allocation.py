@@ -288,7 +288,7 @@ class _Compactor(Mutator):
         """New extent and start of one dimension; the old ones if nothing is gained."""
         size = self.analyzer.simplify(item.extent)
         start = self.analyzer.simplify(item.min)
-        if any(isinstance(part, BufferLoad) for part in pre_order(start)):
+        if _has_load(start):
             return extent, const(0)
         if not isinstance(size, IntImm) and any(
             type(part) is Var and part in self.outer for part in pre_order(size)
@@ -313,6 +313,8 @@ class _Compactor(Mutator):
         """An index counted from the start of the box."""
         if is_const(start, 0):
             return index
+        if index is start:
+            return const(0, index.dtype)
         made = self.shifted.get((index, start))
         if made is None:
             if isinstance(index, Ramp):

@@ -235,6 +235,8 @@ def _enterable(loops: tuple[Any, ...], node: BlockRealize) -> int:
 
     Iterations of thread-bound loops have nothing to do with each other, but for reductions.
     """
+    if not loops:
+        return 0
     spatial: set[Any] = set()
     other: set[Any] = set()
     for iter_var, value in zip(node.block.iter_vars, node.iter_values):
