@@ -485,3 +485,29 @@ def main(x: T.Buffer((64,), "float32")):
     )
     lowered = transform.CompactBufferAllocation()(IRModule({"main": func}))
     assert "space = T.alloc_buffer((4096,)" in lowered.script()
+
+
+def test_an_index_may_be_bound_within_its_expression() -> None:
+    func = parse(
+        """
+@T.prim_func
+def main(X: T.Buffer((8,), "float32"), Y: T.Buffer((8,), "float32")):
+    A = T.alloc_buffer((8,), "float32")
+    for i in range(4):
+        for j in range(2):
+            with T.block("double"):
+                v = T.axis.spatial(8, i * 2 + j)
+                A[v] = X[v] * T.float32(2)
+        for j in range(2):
+            with T.block("swap"):
+                v = T.axis.spatial(8, i * 2 + j)
+                w = T.axis.spatial(8, i * 2 + 1 - j)
+                x = T.int64()
+                Y[v] = T.Let(A[x], where={x: w})
+"""
+    )
+    lowered = transform.cpu_pipeline(Target("llvm"))(IRModule({"main": func}))
+    assert 'T.allocate((2,), "float32")' in lowered.script()
+    x, y = np.arange(8, dtype="float32"), np.zeros(8, "float32")
+    run(lowered, x, y)
+    assert y.tolist() == [2.0, 0.0, 6.0, 4.0, 10.0, 8.0, 14.0, 12.0]

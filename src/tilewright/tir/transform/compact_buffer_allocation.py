@@ -20,6 +20,7 @@ from tilewright.ir import (
     Call,
     Expr,
     IntImm,
+    Let,
     Mutator,
     Node,
     Ramp,
@@ -93,7 +94,7 @@ class _Accesses:
         if kind is For:
             self.walk_all((node.min, node.extent))
             self.under(node, node.body)
-        elif kind is LetStmt:
+        elif kind is LetStmt or kind is Let:
             self.walk_all((node.value,))
             self.under(node, node.body)
         elif kind is BlockRealize:
@@ -164,7 +165,7 @@ class _Terms:
             if type(item) is For:
                 first, extent = (substitute(end, self.values) for end in (item.min, item.extent))
                 self.domain[item.loop_var] = Range(first, extent)
-            elif type(item) is LetStmt:
+            elif type(item) is LetStmt or type(item) is Let:
                 self.values[item.var] = substitute(item.value, self.values)
             else:
                 condition = and_(condition, substitute(item, self.values))
