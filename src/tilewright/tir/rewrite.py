@@ -56,6 +56,11 @@ class Renewer(Mutator):
             node = node.replace(**changes)
         return node.map_children(self.visit)
 
+    def visit_DeclBuffer(self, node: Any) -> Any:
+        # The view is new, but it is of memory that somebody else has defined.
+        self.mapping.setdefault(node.buffer.data, node.buffer.data)
+        return self.generic_visit(node)
+
     def visit_Block(self, node: Any) -> Any:
         # What a block defines is in scope in all of it, whatever the order of the fields.
         allocations = tuple(map(self.define, node.alloc_buffers))

@@ -27,11 +27,13 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir import (
     SERIAL,
     SPATIAL,
+    Allocate,
     Block,
     BlockRealize,
     BufferLoad,
     BufferRegion,
     BufferStore,
+    DeclBuffer,
     For,
     IterVar,
     LetStmt,
@@ -225,3 +227,11 @@ def test_what_is_built_is_well_formed():
     body = For(I, const(0), const(8), SERIAL, BufferStore(B, Add(A[I], I), (I,)))
     with pytest.raises(VerifyError, match="the operands of"):
         tilewright.compile(func(body), "llvm")
+
+
+def test_a_view_is_of_memory_that_exists():
+    nowhere = decl_buffer((4,), "float32", "V")
+    refused(DeclBuffer(nowhere, loop(copy_block())), "'V' is used where it is not defined")
+    memory = decl_buffer((4,), "float32", "M")
+    view = memory.replace(name="V", shape=(const(2), const(2)))
+    verify(func(Allocate(memory, DeclBuffer(view, loop(copy_block())))))

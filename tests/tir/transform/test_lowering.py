@@ -511,3 +511,21 @@ def main(X: T.Buffer((8,), "float32"), Y: T.Buffer((8,), "float32")):
     x, y = np.arange(8, dtype="float32"), np.zeros(8, "float32")
     run(lowered, x, y)
     assert y.tolist() == [2.0, 0.0, 6.0, 4.0, 10.0, 8.0, 14.0, 12.0]
+
+
+def test_copies_of_a_view_are_of_the_same_memory() -> None:
+    mod = module(
+        """
+@T.prim_func
+def main(X: T.Buffer((4,), "float32"), Y: T.Buffer((4,), "float32")):
+    A = T.allocate((4,), "float32")
+    for i in T.unroll(4):
+        V = T.decl_buffer((4,), "float32", data=A.data)
+        V[i] = X[i] + T.float32(1)
+        Y[i] = A[i]
+"""
+    )
+    made = transform.UnrollLoop()(mod)
+    verify(made)
+    assert body(made).count("data=A.data") == 4
+    same(mod, made, np.arange(4, dtype="float32"), np.zeros(4, "float32"))

@@ -186,6 +186,8 @@ class _Verifier:
             self.stmt(stmt.body)
             self.visible.discard(stmt.var)
         elif kind is Allocate or kind is DeclBuffer:
+            if kind is DeclBuffer:
+                self.expr(stmt.buffer.data, stmt)
             self.define_buffer(stmt.buffer, stmt)
             self.stmt(stmt.body)
             self.visible.discard(stmt.buffer)
