@@ -16,6 +16,7 @@ from tilewright.ir import (
 )
 from tilewright.ir.dtype import INDEX
 from tilewright.tir.buffer import Buffer
+from tilewright.tir.stmt import DeclBuffer
 
 
 class Renewer(Mutator):
@@ -49,17 +50,15 @@ class Renewer(Mutator):
     def generic_visit(self, node: Any) -> Any:
         fields = definition_fields(type(node))
         if fields:
+            if type(node) is DeclBuffer:
+                # The view is new, but it is of memory that somebody else has defined.
+                self.mapping.setdefault(node.buffer.data, node.buffer.data)
             changes = {}
             for name, single in fields:
                 value = getattr(node, name)
                 changes[name] = self.define(value) if single else tuple(map(self.define, value))
             node = node.replace(**changes)
         return node.map_children(self.visit)
-
-    def visit_DeclBuffer(self, node: Any) -> Any:
-        # The view is new, but it is of memory that somebody else has defined.
-        self.mapping.setdefault(node.buffer.data, node.buffer.data)
-        return self.generic_visit(node)
 
     def visit_Block(self, node: Any) -> Any:
         # What a block defines is in scope in all of it, whatever the order of the fields.

@@ -513,16 +513,17 @@ def main(X: T.Buffer((8,), "float32"), Y: T.Buffer((8,), "float32")):
     assert y.tolist() == [2.0, 0.0, 6.0, 4.0, 10.0, 8.0, 14.0, 12.0]
 
 
-def test_copies_of_a_view_are_of_the_same_memory() -> None:
+@pytest.mark.parametrize("place", ["i", "0"])
+def test_copies_of_a_view_are_of_the_same_memory(place: str) -> None:
     mod = module(
-        """
+        f"""
 @T.prim_func
 def main(X: T.Buffer((4,), "float32"), Y: T.Buffer((4,), "float32")):
     A = T.allocate((4,), "float32")
     for i in T.unroll(4):
         V = T.decl_buffer((4,), "float32", data=A.data)
-        V[i] = X[i] + T.float32(1)
-        Y[i] = A[i]
+        V[{place}] = X[{place}] + T.float32(1)
+        Y[{place}] = Y[{place}] + A[{place}]
 """
     )
     made = transform.UnrollLoop()(mod)
