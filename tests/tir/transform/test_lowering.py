@@ -530,3 +530,25 @@ def main(X: T.Buffer((4,), "float32"), Y: T.Buffer((4,), "float32")):
     verify(made)
     assert body(made).count("data=A.data") == 4
     same(mod, made, np.arange(4, dtype="float32"), np.zeros(4, "float32"))
+
+
+@pytest.mark.parametrize(
+    "unused",
+    [
+        'with T.allocate((4,), "float32") as A:\n            T.evaluate(0)',
+        'with T.block("b"):\n            A = T.alloc_buffer((4,), "float32")\n'
+        "            T.evaluate(0)",
+    ],
+)
+def test_memory_that_nobody_uses(unused: str) -> None:
+    mod = module(
+        f"""
+@T.prim_func
+def main(X: T.Buffer((4,), "float32"), Y: T.Buffer((4,), "float32")):
+    for i in range(4):
+        Y[i] = X[i]
+        {unused}
+"""
+    )
+    made = transform.cpu_pipeline(Target("llvm"))(mod)
+    same(mod, made, np.arange(4, dtype="float32"), np.zeros(4, "float32"))

@@ -236,7 +236,8 @@ class _Compactor(Mutator):
 
     def _touched(self, buffer: Buffer, known: dict[Any, _Terms]) -> Box | None:
         """The box around all accesses; ``known`` remembers the terms of those already seen."""
-        if buffer in self.accesses.kept or buffer.strides:
+        found = self.accesses.found.get(buffer)
+        if not found or buffer in self.accesses.kept or buffer.strides:
             return None
         threads = {
             var: domain
@@ -245,7 +246,7 @@ class _Compactor(Mutator):
         }
         home = self.accesses.homes[buffer]
         box: Box | None = None
-        for path, indices in self.accesses.found[buffer]:
+        for path, indices in found:
             key = path, tuple(threads)
             terms = known.get(key)
             if terms is None:
