@@ -52,7 +52,8 @@ _FAST_LEVEL = 1
 # LLVM's bindings share one context per process: compile one module at a time.
 _lock = threading.RLock()
 _keeps_switches = False
-_switched_to = {name: usual for name, (_, usual) in {**_FAULTS, **_FAST_SWITCHES}.items()}
+_USUAL = {name: usual for name, (_, usual) in {**_FAULTS, **_FAST_SWITCHES}.items()}
+_switched_to = dict(_USUAL)
 _ERROR_LINE = re.compile(r"<string>:(\d+):(\d+)|line (\d+)")
 
 
@@ -263,13 +264,12 @@ def _switched(passes: str) -> Iterator[None]:
     Switches are of the process, so they are put back at once; whoever else compiles at this very
     moment, in another thread, gets slightly different code.
     """
-    usual = {name: value for name, (_, value) in {**_FAULTS, **_FAST_SWITCHES}.items()}
-    _set_switches(usual | {name: value for name, (value, _) in _switches(passes).items()})
+    _set_switches(_USUAL | {name: value for name, (value, _) in _switches(passes).items()})
     try:
         yield
     finally:
         if not _keeps_switches:
-            _set_switches(usual)
+            _set_switches(_USUAL)
 
 
 def _prepare(
