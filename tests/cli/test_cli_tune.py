@@ -176,9 +176,9 @@ def test_a_library_can_not_be_written(tilewright: Tilewright, folder: Path, tmp_
     [
         (None, "no signatures beside"),
         ("{", "is damaged"),
-        ("[]", "is not of format tilewright-executable-1"),
-        ('{"format": "tilewright-executable-1", "functions": [{}]}', "is damaged: KeyError"),
-        ('{"format": "tilewright-executable-1", "functions": []}', "can't be loaded"),
+        ("[" * 100000, "is damaged"),
+        ("[]", "is not of format tilewright-executable-2"),
+        ('{"format": "tilewright-executable-2", "functions": [{}]}', "can't be loaded"),
     ],
 )
 def test_a_broken_library(

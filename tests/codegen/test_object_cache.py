@@ -48,6 +48,18 @@ def test_a_damaged_entry_is_made_again(compiled: list[str], tmp_path: Path) -> N
     assert len(compiled) == 2
 
 
+def test_an_entry_in_the_place_of_another_is_made_again(
+    compiled: list[str], tmp_path: Path
+) -> None:
+    compile_number(1)
+    [first] = (tmp_path / "objects").iterdir()
+    code = compile_number(2)
+    [second] = set((tmp_path / "objects").iterdir()) - {first}
+    second.write_bytes(first.read_bytes())
+    assert compile_number(2) == code
+    assert len(compiled) == 3
+
+
 def test_an_unwritable_cache_only_costs_time(
     compiled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,20 @@ def test_missing_signature_file(tmp_path: Path) -> None:
         relax.load_executable(tmp_path / "bad.so")
 
 
+def test_signatures_that_are_damaged_or_of_another_library(tmp_path: Path) -> None:
+    paths = []
+    for size in (2, 3):
+        mod, _ = MLP().export({"forward": {"x": nn.spec.Tensor((size, 20))}})
+        paths.append(relax.build(mod).export_library(tmp_path / f"{size}.so"))
+    own, other = (Path(f"{path}.json") for path in paths)
+    text = own.read_text()
+    assert '"fc1.weight"' in text
+    for wrong in (text.replace('"fc1.weight"', '"fc1.weighs"'), other.read_text()):
+        own.write_text(wrong)
+        with pytest.raises(BuildError, match=r"damaged or belongs to another library than 2\.so"):
+            relax.load_executable(paths[0])
+
+
 class Net(nn.Module):
     """A little of everything."""
 

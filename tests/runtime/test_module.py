@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import ml_dtypes
@@ -291,3 +294,60 @@ define i32 @f(ptr %A, ptr %B, i64 %n) {
     )
     with pytest.raises(BuildError, match="constant 'weights' must be a compact array"):
         broken["f"]
+
+
+def damaged(data: bytes) -> Iterator[bytes]:
+    """Libraries cut off, with a flipped bit, with a part of themselves elsewhere, or grown."""
+    for place in range(0, len(data), len(data) // 12):
+        yield data[:place]
+        yield data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :]
+        yield data[place:] + data[:place] if place else data + b"\0"
+    yield data[:-1]
+    yield data[:-48]
+    yield data[:-48] + data
+
+
+def test_damaged_libraries_are_refused(module: runtime.Module, tmp_path: Path) -> None:
+    data = module.export_library(tmp_path / "twice.so").read_bytes()
+    for number, content in enumerate(damaged(data)):
+        path = tmp_path / f"damaged{number}.so"
+        path.write_bytes(content)
+        with pytest.raises(BuildError, match=r"can't be loaded: it .* copy or export it again"):
+            runtime.load_module(path)
+
+
+def test_a_library_that_changes_while_it_is_used_stays_what_it_was(
+    module: runtime.Module, tmp_path: Path
+) -> None:
+    path = module.export_library(tmp_path / "twice.so")
+    library = runtime.load_module(path)
+    with path.open("r+b") as file:  # in place: a mapped file would lose its code
+        file.truncate(0)
+    b = np.zeros(3, "float32")
+    library["twice"](np.ones(3, "float32"), b)
+    assert (b == 2).all()
+
+
+def test_a_library_without_a_seal_is_loaded_when_asked(
+    module: runtime.Module, tmp_path: Path
+) -> None:
+    path = module.export_library(tmp_path / "twice.so")
+    path.write_bytes(path.read_bytes()[:-48])
+    with pytest.raises(BuildError, match=r"load_module\(path, checked=False\)"):
+        runtime.load_module(path)
+    b = np.zeros(3, "float32")
+    runtime.load_module(path, checked=False)["twice"](np.ones(3, "float32"), b)
+    assert (b == 2).all()
+
+
+def test_libraries_load_where_files_in_memory_are_forbidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EPERM, "forbidden")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    path = build_module(scale_kernel("f", 7.0), [scale_spec("f")]).export_library(tmp_path / "f.so")
+    b = np.zeros(1, "float32")
+    runtime.load_module(path)["f"](np.ones(1, "float32"), b)
+    assert b[0] == 7

@@ -6,6 +6,7 @@ makes one call. ``VirtualMachine`` is the name under which TVM's users look for 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -27,7 +28,15 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from tilewright.runtime import BaseModule, Device, Module, cpu, empty, load_module
+from tilewright.runtime import (
+    BaseModule,
+    Device,
+    Module,
+    cpu,
+    empty,
+    load_module,
+    stored_checksum,
+)
 from tilewright.support.errors import BuildError, RunError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -162,15 +171,26 @@ class Executable:
             raise BuildError("a loaded executable can't be exported again; copy its files")
         written = self.module.export_library(path)
         data = {
-            "format": "tilewright-executable-1",
+            "format": _FORMAT,
             "target": self.target,
             "functions": [asdict(signature) for signature in self.signatures.values()],
         }
+        data["checksum"] = _checksum(data, stored_checksum(written))
         _signature_path(written).write_text(json.dumps(data, indent=1))
         return written
 
     def __repr__(self) -> str:
         return f"<Executable of {', '.join(self.signatures)} for {self.target}>"
+
+
+_FORMAT = "tilewright-executable-2"
+
+
+def _checksum(data: dict[str, Any], library: bytes) -> str:
+    """The hash of what is in the signatures' file, and of the library that they belong to."""
+    parts = {key: value for key, value in data.items() if key != "checksum"}
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode() + library).hexdigest()
 
 
 def _signature_path(path: Path) -> Path:
@@ -185,10 +205,16 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
         data = json.loads(beside.read_text())
     except OSError as error:
         raise BuildError(f"no signatures beside {path}: {beside}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BuildError(f"{beside} is damaged: {error}") from None
-    if not isinstance(data, dict) or data.get("format") != "tilewright-executable-1":
-        raise BuildError(f"{beside} is not of format tilewright-executable-1")
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise BuildError(f"{beside} is not of format {_FORMAT}; compile the model again")
+    library = load_module(path)
+    if data.get("checksum") != _checksum(data, library.checksum or b""):
+        raise BuildError(
+            f"{beside} is damaged or belongs to another library than {path.name}: "
+            "copy both files, or compile the model again"
+        )
     try:
         signatures = [
             GraphSignature(
@@ -202,7 +228,7 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise BuildError(f"{beside} is damaged: {type(error).__name__}: {error}") from None
-    return Executable(load_module(path), signatures, data.get("target", ""))
+    return Executable(library, signatures, data.get("target", ""))
 
 
 def _spec(item: dict[str, Any]) -> TensorSpec:

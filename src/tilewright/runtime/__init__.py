@@ -22,6 +22,7 @@ from tilewright.runtime.module import (
     linked_objects,
     load_module,
 )
+from tilewright.runtime.seal import stored_checksum
 from tilewright.runtime.tensor import Tensor, empty, from_dlpack, from_numpy, tensor
 from tilewright.runtime.threads import (
     num_threads,
@@ -61,6 +62,7 @@ __all__ = [
     "register_support_object",
     "set_num_threads",
     "set_thread_affinity",
+    "stored_checksum",
     "support_addresses",
     "tensor",
     "thread_affinity",

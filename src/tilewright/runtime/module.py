@@ -20,6 +20,7 @@ import numpy as np
 from tilewright.runtime.dlpack import numpy_capsule
 from tilewright.runtime.ffi import tvm_ffi
 from tilewright.runtime.loader import Library, support_objects_for
+from tilewright.runtime.seal import checked_copy, seal
 from tilewright.runtime.tensor import as_argument, numpy_tensor
 from tilewright.runtime.timing import TimingResult, measure
 from tilewright.support.errors import BuildError, RunError
@@ -287,7 +288,10 @@ class Module(BaseModule):
         return Module(replace(self.code, sources=dict(sources)))
 
     def export_library(self, path: str | os.PathLike[str]) -> Path:
-        """Write a shared library that any tvm-ffi host can load, without Tilewright."""
+        """Write a shared library that any tvm-ffi host can load, without Tilewright.
+
+        It ends in its length and checksum, which :func:`load_module` checks.
+        """
         linker = self.code.linker
         if linker is None:
             raise BuildError(f"a module for {self.target or 'this target'} can't be exported")
@@ -299,7 +303,9 @@ class Module(BaseModule):
         # Readers see the old file or the new one. A library that is in use keeps its old file.
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
-            temporary.write_bytes(data)
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.write(seal(data))
             temporary.chmod(0o755)
             temporary.replace(path)
         except OSError as err:
@@ -308,11 +314,22 @@ class Module(BaseModule):
         return path
 
 
-# The file behind each path that was loaded, as (device, inode).
+# Libraries by checksum. Their code stays in the process, with a thread pool in each: once will do.
+_checked: dict[bytes, tvm_ffi.Module] = {}
+
+# The file behind each path that was loaded as it is, as (device, inode).
 _opened: dict[str, tuple[int, int]] = {}
 
 
-def _load_library(path: Path) -> tvm_ffi.Module:
+def _load_checked(path: Path) -> tuple[tvm_ffi.Module, bytes]:
+    """Load an exported library from a checked copy, so that nobody can change it meanwhile."""
+    with checked_copy(path) as (checksum, copy):
+        if checksum not in _checked:
+            _checked[checksum] = tvm_ffi.load_module(str(copy))
+        return _checked[checksum], checksum
+
+
+def _load_as_is(path: Path) -> tvm_ffi.Module:
     """Load a library; a path that was loaded before and holds a new file now gives the new one."""
     status = path.stat()
     identity = status.st_dev, status.st_ino
@@ -328,13 +345,18 @@ def _load_library(path: Path) -> tvm_ffi.Module:
 class LibraryModule(BaseModule):
     """A shared library that was exported before, or made by any other tvm-ffi compiler."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, checked: bool = True) -> None:
         super().__init__()
         self.path = Path(path)
         if not self.path.is_file():
             raise BuildError(f"no library at {self.path}")
+        #: The checksum that the file ends in; none if it wasn't checked.
+        self.checksum: bytes | None = None
         try:
-            self._module = _load_library(self.path.absolute())
+            if checked:
+                self._module, self.checksum = _load_checked(self.path.absolute())
+            else:
+                self._module = _load_as_is(self.path.absolute())
         except (RuntimeError, OSError) as err:
             raise BuildError(f"{self.path} can't be loaded: {err}") from err
 
@@ -360,9 +382,14 @@ class LibraryModule(BaseModule):
         return CompiledFunction(call, info)
 
 
-def load_module(path: str | os.PathLike[str]) -> LibraryModule:
-    """Load a library that :meth:`Module.export_library` wrote."""
-    return LibraryModule(path)
+def load_module(path: str | os.PathLike[str], *, checked: bool = True) -> LibraryModule:
+    """Load a library that :meth:`Module.export_library` wrote.
+
+    Raises ``BuildError`` if it is damaged: if its content does not have the checksum that it ends
+    in. Libraries of other tvm-ffi compilers have none; ``checked=False`` loads them as they are.
+    Damage then ends the process, or the results are wrong.
+    """
+    return LibraryModule(path, checked=checked)
 
 
 def linked_objects(code: Sequence[bytes], build_for: str | None = None) -> list[bytes]:

@@ -5,10 +5,11 @@ a file's reading instead of LLVM's work, and so does the code that every process
 pool, workspace).
 
 An entry is a file in ``<cache_dir>/objects`` named by the hash of text, options, LLVM's version and
-our way of calling it; it starts with the hash of its content, so that a damaged file is noticed and
-made again. Reading an entry renews its time. When the folder has grown beyond the setting
-``cache_megabytes``, the entries that nobody has used for longest go. Entries come and go as whole
-files, so any number of processes may share a cache. One that can't be written only costs time.
+our way of calling it; it starts with the hash of its name and content, so that a damaged file, or
+one in another's place, is noticed and made again. Reading an entry renews its time. When the folder
+has grown beyond the setting ``cache_megabytes``, the entries that nobody has used for longest go.
+Entries come and go as whole files, so any number of processes may share a cache. One that can't be
+written only costs time.
 """
 
 from __future__ import annotations
@@ -60,13 +61,17 @@ def _entry(text: str, options: tuple[str | None, ...]) -> Path:
     return _folder() / f"{key[:40]}.o"
 
 
+def _checksum(path: Path, code: bytes) -> bytes:
+    return hashlib.sha256(path.name.encode() + b"\0" + code).digest()
+
+
 def _read(path: Path) -> bytes | None:
     try:
         data = path.read_bytes()
     except OSError:
         return None
     code = data[_HASH_BYTES:]
-    if hashlib.sha256(code).digest() != data[:_HASH_BYTES]:
+    if _checksum(path, code) != data[:_HASH_BYTES]:
         return None
     with contextlib.suppress(OSError):  # somebody else's cache: its owner decides what is old
         os.utime(path)
@@ -78,7 +83,7 @@ def _write(path: Path, code: bytes, limit: int) -> None:
     temporary = path.with_name(f"{path.name}.{own}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(hashlib.sha256(code).digest() + code)
+        temporary.write_bytes(_checksum(path, code) + code)
         temporary.replace(path)
     except OSError:
         # A full disk or a read-only home: the next process compiles again.

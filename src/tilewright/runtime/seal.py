@@ -1,0 +1,98 @@
+"""Seals: what ends an exported library and tells whether it is whole.
+
+The system's loader trusts what it maps: a library that was cut off ends the process, and one with
+a flipped bit computes something else. So exported libraries end in a *seal*, behind all that
+loaders look at: a magic number, the length and the SHA-256 of what stands before it.
+:func:`checked_copy` checks it before any of the code is mapped, on a copy in memory that nobody can
+change any more, and that copy is what gets loaded.
+
+A seal is no signature: it finds damage, not malice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import mmap
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tilewright.support.errors import BuildError
+
+_MAGIC = b"\x89TWSEAL1"
+_SEAL = struct.Struct("<8sQ32s")
+_PIECE = 1 << 20
+_UNCHANGEABLE = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+
+
+def seal(data: bytes) -> bytes:
+    """Return the seal to write behind ``data``."""
+    return _SEAL.pack(_MAGIC, len(data), hashlib.sha256(data).digest())
+
+
+def stored_checksum(path: Path) -> bytes:
+    """Return the checksum that a library ends in, without looking at the rest."""
+    with path.open("rb") as file:
+        file.seek(-_SEAL.size, os.SEEK_END)
+        return bytes(_SEAL.unpack(file.read())[2])
+
+
+def _check(file: int, path: Path) -> bytes:
+    """Return the checksum of a sealed file; raise if its content isn't what was sealed."""
+    size = os.fstat(file).st_size
+    if size < _SEAL.size:
+        raise _unsealed(path)
+    with mmap.mmap(file, size, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
+        end = size - _SEAL.size
+        magic, length, checksum = _SEAL.unpack(view[end:])
+        if magic != _MAGIC:
+            raise _unsealed(path)
+        with view[:end] as body:
+            found = hashlib.sha256(body).digest()
+    if length != end or found != checksum:
+        raise BuildError(
+            f"{path} can't be loaded: it is damaged, its content does not have the length and "
+            "checksum that it ends in; copy or export it again"
+        )
+    return bytes(checksum)
+
+
+def _unsealed(path: Path) -> BuildError:
+    return BuildError(
+        f"{path} can't be loaded: it does not end in the checksum of an exported library; if it "
+        "was exported by Tilewright it is cut off or was changed (by strip, say): copy or export "
+        "it again; if another compiler made it: load_module(path, checked=False)"
+    )
+
+
+@contextmanager
+def checked_copy(path: Path) -> Iterator[tuple[bytes, Path]]:
+    """Copy a sealed file and check the copy; yields its checksum and a path to load it from.
+
+    Raises ``BuildError`` if the file is damaged or has no seal. The path's name is the file's own,
+    in a folder that was never used before: the system's loader takes libraries of one path for the
+    same.
+    """
+    with TemporaryDirectory(prefix="tilewright-") as folder:
+        place = Path(folder, path.name)
+        with path.open("rb") as source, open(_memory(place), "w+b") as copy:
+            shutil.copyfileobj(source, copy, _PIECE)
+            copy.flush()
+            if place.is_symlink():
+                fcntl.fcntl(copy, fcntl.F_ADD_SEALS, _UNCHANGEABLE)
+            yield _check(copy.fileno(), path), place
+
+
+def _memory(place: Path) -> int:
+    """Open a new file in memory that ``place`` leads to; on the disk where there is none."""
+    try:
+        file = os.memfd_create(place.name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError:  # forbidden in some sandboxes
+        return os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o700)
+    place.symlink_to(f"/proc/self/fd/{file}")
+    return file
