@@ -1,1 +1,1 @@
-"""Helpers that prove things: the fuzzer of the schedule language."""
+"""Helpers that prove things: the fuzzer of the schedule language, and hostile input."""
