@@ -60,6 +60,14 @@ BIJECTIVE = [
     ([i * 4 + j], {i: rng(6), j: rng(4)}, i * 4 + j < 22, [22]),
     ([i * 4 + j, k], {i: rng(6), j: rng(4), k: rng(9)}, and_(i * 4 + j < 22, k < 5), [22, 5]),
     ([i, j], {i: rng(6), j: rng(4)}, and_(i < 5, j >= 1), [5, 3]),
+    ([i * 10 + j], {i: rng(13), j: rng(10)}, i * 10 + j > 5, [124]),
+    ([i * 4 + j], {i: rng(6), j: rng(4)}, i * 4 + j >= 7, [17]),
+    ([i * 4 + j + 1], {i: rng(6), j: rng(4)}, i * 8 + j * 2 > 13, [17]),
+    ([i * 4 + j, k], {i: rng(6), j: rng(4), k: rng(3)}, and_(i * 4 + j >= 7, k >= 1), [17, 2]),
+    ([i * 4 + j], {i: rng(6), j: rng(4)}, and_(i * 4 + j >= 7, i * 4 + j < 22), [15]),
+    ([i * 4 + j], {i: rng(6), j: rng(4)}, and_(i * 4 + j >= 0, i * 4 + j < 30), [24]),
+    ([i * 4 + j], {i: rng(6), j: rng(4)}, and_(i * 4 + j >= 7, i * 4 + j >= 9), [15]),
+    ([k, i * 4 + j], {i: rng(6), j: rng(4), k: rng(2)}, i * -4 - j < -9, [2, 14]),
     ([i * 4 + j], {i: rng(1), j: rng(4)}, TRUE, [4]),
 ]
 
@@ -114,6 +122,11 @@ NOT_BIJECTIVE = [
     ([i], {i: rng(8), j: rng(4)}, TRUE, "do not depend on"),
     ([i // 3, i % 3], {i: rng(8)}, TRUE, "padded"),
     ([i, j], {i: rng(8), j: rng(8)}, i + j < 5, "does not bound a fused index"),
+    ([i, j], {i: rng(8), j: rng(8)}, i * 8 + j >= 5, "no index fuses what the condition"),
+    ([(i * 4 + j) // 2, (i * 4 + j) % 2], {i: rng(6), j: rng(4)}, i * 4 + j >= 6, "no index fuses"),
+    ([i * 4 + j], {i: rng(6), j: rng(4)}, and_(i * 4 + j >= 9, i * 4 + j < 9), "does not bound"),
+    ([i * 4 + j], {i: rng(6), j: rng(4)}, i * 4 + j >= 24, "does not bound a fused index"),
+    ([i * 4 + j], {i: rng(6), j: rng(4)}, and_(i >= 3, i < 2), "does not bound a fused index"),
 ]
 
 
@@ -142,6 +155,7 @@ SYMBOLIC = [
     ([x * 4 + j], {x: rng(n), j: rng(4)}, TRUE, n * 4),
     ([x * 16 + j], {x: rng(ceildiv(n, 16)), j: rng(16)}, x * 16 + j < n, n),
     ([x * 2 * f1 + y], {x: rng(f0), y: rng(f1 * 2)}, TRUE, f0 * f1 * 2),
+    ([x * 4 + j], {x: rng(n), j: rng(4)}, x * 4 + j >= 3, n * 4 - 3),
 ]
 
 
@@ -155,7 +169,18 @@ def test_symbolic_maps(indices, domain, predicate, extent):
     images = [
         evaluate(indices[0], point) for point in points(domain, env) if evaluate(predicate, point)
     ]
-    assert sorted(images) == list(range(evaluate(extent, env)))
+    first = evaluate(found.indices[0].base, env)
+    assert sorted(images) == list(range(first, first + evaluate(extent, env)))
+
+
+@pytest.mark.parametrize("predicate", [x * 4 + j < m, x * 4 + j >= m, x * 4 + j >= 5], ids=repr)
+def test_a_bound_that_may_lie_outside_is_none(predicate):
+    # Nobody knows whether m (or 5) is in [0, n * 4).
+    domain = {x: rng(n), j: rng(4)}
+    found = detect_iter_map(
+        [x * 4 + j], domain, predicate, require_bijective=True, analyzer=positive()
+    )
+    assert any("does not bound" in error for error in found.errors)
 
 
 def test_symbolic_fused_loop():

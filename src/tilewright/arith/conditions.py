@@ -95,6 +95,8 @@ def _narrow_one(analyzer: Analyzer, ranges: dict[Var, Range], var: Var, conditio
             if not analyzer.can_prove_le(most, extent):
                 return False
             extent = most
+    if extent is not ranges[var].extent and not analyzer.can_prove_ge(extent, 0):
+        return False
     ranges[var] = Range(low, extent)
     return True
 

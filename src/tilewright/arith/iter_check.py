@@ -45,7 +45,8 @@ class PieceChecker:
             if self.bijective:
                 self.errors.append(f"the pieces of `{mark.to_expr()!r}` do not cover its extent")
         fused = mark.source
-        if self.bijective and isinstance(fused, IterSumExpr) and as_int(fused.base) != 0:
+        shifted = mark.padded and isinstance(fused, IterSumExpr) and as_int(fused.base) != 0
+        if self.bijective and shifted:
             self.errors.append(f"`{mark.to_expr()!r}` is padded at its start, by {fused.base!r}")
         if not ok or not mark.padded or self.analyzer.can_prove_equal(top, mark.extent):
             return

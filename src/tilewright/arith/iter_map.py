@@ -66,6 +66,21 @@ class IterMapResult:
 _ZERO, _ONE = const(0), const(1)
 
 
+@dataclass(eq=False)
+class _Bound:
+    """What a condition says of a chain of pieces: ``chain >= value``, or ``chain < value``."""
+
+    chain: tuple[IterSplitExpr, ...]
+    value: Expr
+    lower: bool
+    implied: bool = False  # by another one
+
+    def to_expr(self) -> Expr:
+        """The condition."""
+        total = IterSumExpr(self.chain, _ZERO).to_expr()
+        return total >= self.value if self.lower else total < self.value
+
+
 class _Detector:
     """Detects the maps of one call of ``detect_iter_map``."""
 
@@ -78,8 +93,8 @@ class _Detector:
         self.bijective = bijective
         self.marks: dict[Any, IterMark] = {}
         self.var_marks: dict[int, IterMark] = {}
-        self.constrained: list[tuple[tuple[IterSplitExpr, ...], IterMark]] = []
-        self.implied: set[IterMark] = set()  # marks whose condition another one implies
+        self.bounds: list[_Bound] = []
+        self.bounded: dict[tuple[_Bound, ...], IterMark] = {}
         self.serial = 0
         ranges, self.rest = narrowed(analyzer, inputs, predicate)
         for var, value in ranges.items():
@@ -87,8 +102,6 @@ class _Detector:
             analyzer.bind(var, value, override=True)
             source: Expr = var if as_int(value.min) == 0 else var - value.min
             self.var_marks[number] = self._mark(source, value.extent, var, value.min)
-        for condition in self.rest:
-            analyzer.assume(condition)
 
     def _mark(
         self, source: Any, extent: Expr, var: Var | None = None, offset: Expr | None = None
@@ -105,13 +118,16 @@ class _Detector:
         for condition in self.rest:
             goals = comparison_goals(self.analyzer, condition, reduce=False)
             if goals is None or len(goals) != 1:
-                left.append(f"the condition `{condition!r}` is not an upper bound of a fused index")
+                left.append(f"the condition `{condition!r}` is not a bound of a fused index")
                 continue
             pending.append((condition, goals[0]))
         pending.sort(key=lambda item: len(item[1]))  # small sums may be parts of greater ones
         for condition, goal in pending:
             if not self._constrain(goal):
                 left.append(f"the condition `{condition!r}` does not bound a fused index")
+        # Not before: that something satisfies a bound doesn't follow from the bound.
+        for condition in self.rest:
+            self.analyzer.assume(condition)
         return left
 
     def _constrain(self, goal: Poly) -> bool:
@@ -121,15 +137,23 @@ class _Detector:
         except _NotQuasiAffine:
             return False
         chain, scale, span = self._chain(total.args)
-        if len(chain) != len(total.args) or len(chain) < 2 or as_int(scale) is None:
+        unit = as_int(scale)
+        if len(chain) != len(total.args) or len(chain) < 2 or unit is None:
             return False
+        simplify, at_most = self.analyzer.simplify, self.analyzer.can_prove_le
+        if unit < 0:
+            # scale * x + base <= 0  <=>  x >= ceil(base / -scale)
+            low = simplify((total.base - unit - 1) // -unit)
+            if at_most(low, 0):
+                return True
+            bound = _Bound(self._in_units(chain, scale), low, True)
+            return at_most(0, low) and at_most(low, span - 1) and self._add_bound(bound)
         # scale * x + base <= 0  <=>  x < floor(-base / scale) + 1
-        bound = self.analyzer.simplify((_ZERO - total.base) // scale + 1)
-        if not self.analyzer.can_prove_ge(bound, 1):
-            return False
-        if not self.analyzer.can_prove_ge(bound, span):
-            self._add_constraint(self._in_units(chain, scale), bound)
-        return True
+        high = simplify((_ZERO - total.base) // scale + 1)
+        if at_most(span, high):
+            return True
+        bound = _Bound(self._in_units(chain, scale), high, False)
+        return at_most(1, high) and at_most(high, span) and self._add_bound(bound)
 
     def _in_units(self, chain: Sequence[IterSplitExpr], scale: Expr) -> tuple[IterSplitExpr, ...]:
         """A chain whose smallest scale is one."""
@@ -138,32 +162,57 @@ class _Detector:
         simplify = self.analyzer.simplify
         return tuple(arg.with_scale(simplify(arg.scale // scale)) for arg in chain)
 
-    def _add_constraint(self, chain: tuple[IterSplitExpr, ...], bound: Expr) -> None:
-        """Remember that a chain is below ``bound``; of nested conditions keep what counts.
+    def _add_bound(self, bound: _Bound) -> bool:
+        """Remember a bound; of nested ones keep what counts. ``False`` if nothing may be left.
 
         If an earlier, shorter chain ``v`` is this one without its last pieces, this one is
-        ``v*s + rest`` with ``rest < s``, so ``v < b`` means that it is below ``b*s``: one of the
-        two conditions implies the other.
+        ``v*s + rest`` with ``rest < s``, so ``v < b`` means that it is below ``b*s``, and
+        ``v >= b`` that it is not below ``b*s``: one of the two conditions implies the other.
         """
-        analyzer = self.analyzer
-        for number, (args, other) in enumerate(self.constrained):
-            if len(args) > len(chain):
+        analyzer, chain = self.analyzer, bound.chain
+        for other in list(self.bounds):
+            if len(other.chain) > len(chain):
                 continue
-            unit = chain[len(args) - 1].scale
+            unit = chain[len(other.chain) - 1].scale
             if not all(
                 same_piece(analyzer, x, y) and analyzer.can_prove_equal(x.scale, y.scale * unit)
-                for x, y in zip(chain, args)
+                for x, y in zip(chain, other.chain)
             ):
                 continue
-            limit = analyzer.simplify(other.extent * unit)
-            if analyzer.can_prove_ge(bound, limit):
-                return
-            if analyzer.can_prove_le(bound, limit):
-                self.implied.add(other)
-                if len(args) == len(chain):
-                    del self.constrained[number]
-                    break
-        self.constrained.append((chain, self._mark(IterSumExpr(chain, _ZERO), bound)))
+            limit = analyzer.simplify(other.value * unit)
+            low, high = (bound.value, limit) if bound.lower else (limit, bound.value)
+            if other.lower is not bound.lower:
+                if len(other.chain) == len(chain) and not analyzer.can_prove_lt(low, high):
+                    return False
+            elif analyzer.can_prove_le(low, high):
+                return True
+            elif analyzer.can_prove_ge(low, high):
+                other.implied = True
+                if len(other.chain) == len(chain):
+                    self.bounds.remove(other)
+        self.bounds.append(bound)
+        return True
+
+    def _bounds_of(self, chain: Sequence[IterSplitExpr]) -> list[_Bound]:
+        return [bound for bound in self.bounds if _same_chain(self.analyzer, bound.chain, chain)]
+
+    def _bounded(self, bounds: Sequence[_Bound]) -> tuple[IterMark, Expr]:
+        """Return the mark of a chain inside of bounds, the same one each time, and its start."""
+        key = tuple(bounds)
+        low: Expr = _ZERO
+        chain = bounds[0].chain
+        high: Expr = chain[0].scale * chain[0].extent
+        for bound in bounds:
+            if bound.lower:
+                low = bound.value
+            else:
+                high = bound.value
+        found = self.bounded.get(key)
+        if found is None:
+            simplify = self.analyzer.simplify
+            total = IterSumExpr(chain, simplify(_ZERO - low))
+            found = self.bounded[key] = self._mark(total, simplify(high - low))
+        return found, low
 
     # ---- normal form ------------------------------------------------------------------------
 
@@ -247,9 +296,10 @@ class _Detector:
         """Return the mark of a fused chain, the same one each time."""
         total = IterSumExpr(chain, base)
         if as_int(base) == 0:
-            for args, mark in self.constrained:
-                if _same_chain(self.analyzer, args, chain):
-                    return mark
+            # One that starts higher up can't be divided: what is below would be padding.
+            below = [bound for bound in self._bounds_of(chain) if not bound.lower]
+            if below:
+                return self._bounded(below)[0]
         key = poly_key(self.analyzer.poly(total.to_expr()))
         found = self.marks.get(key)
         if found is None:
@@ -364,7 +414,8 @@ class _Detector:
 
     def _constrained_index(self, total: IterSumExpr) -> IterSumExpr | None:
         """Replace pieces that a condition bounds together by their mark, the largest first."""
-        for args, mark in sorted(self.constrained, key=lambda item: -len(item[0])):
+        for bound in sorted(self.bounds, key=lambda item: -len(item.chain)):
+            args = bound.chain
             low = args[-1]
             for candidate in total.args:
                 if not same_piece(self.analyzer, low, candidate):
@@ -380,8 +431,10 @@ class _Detector:
                             break
                 if len(used) == len(args):
                     rest = [arg for arg in total.args if arg not in used]
+                    mark, start = self._bounded(self._bounds_of(args))
                     piece = IterSplitExpr(mark, _ONE, mark.extent, scale)
-                    return IterSumExpr((*rest, piece), total.base)
+                    base = self.analyzer.simplify(total.base + start * scale)
+                    return IterSumExpr((*rest, piece), base)
         return None
 
     def _spread(self, args: Sequence[IterSplitExpr]) -> bool:
@@ -416,12 +469,10 @@ class _Detector:
             if mark not in uses and as_int(mark.extent) != 1:
                 name = self.context.table.expr(number)
                 errors.append(f"the indices do not depend on `{name!r}`")
-        for _, mark in self.constrained:
-            if mark not in uses and mark not in self.implied:
-                errors.append(
-                    f"no index fuses what the condition `{mark.to_expr()!r} < "
-                    f"{mark.extent!r}` bounds"
-                )
+        met = {part for key, mark in self.bounded.items() if mark in uses for part in key}
+        for bound in self.bounds:
+            if bound not in met and not bound.implied:
+                errors.append(f"no index fuses what the condition `{bound.to_expr()!r}` bounds")
         return errors
 
 

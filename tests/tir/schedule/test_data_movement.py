@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_cases import arrays, check
+from schedule_cases import arrays, check, refuses
 
 import tilewright
 from tilewright import te
 from tilewright.ir import expr_equal
+from tilewright.script import parse
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter import run
@@ -248,5 +249,42 @@ def test_cached_indices(data: Any) -> None:
     reads = sch.get(sch.get_block("Y")).reads
     assert len(reads) == len(loads) + len(made)
     assert expr_equal(reads[0].region[0].min, loads[0].region[0].min)
+    check(sch, func)
+    check_compiled(sch, func)
+
+
+LATE = [
+    lambda sch: sch.reindex("B", ("write", 0)),
+    lambda sch: sch.reindex("B", ("read", 0)),
+    lambda sch: sch.reindex_cache_write("B", 0, "global", lambda v: (v,)),
+    lambda sch: sch.reindex_cache_read("B", 0, "global", lambda v: (v,)),
+]
+
+
+def starts_late(axis: str, bound: str) -> PrimFunc:
+    return parse(f"""
+@T.prim_func
+def main(A: T.Buffer((24,), "float32"), B: T.Buffer((24,), "float32")):
+    for i, j in T.grid(6, 4):
+        with T.block("B"):
+            v = T.axis.spatial({axis})
+            T.where({bound})
+            B[v] = A[v] + T.float32(1)
+""")
+
+
+@pytest.mark.parametrize("step", LATE)
+@pytest.mark.parametrize("axis", ["24, i * 4 + j", "8, i * 4 + j"])
+def test_a_block_that_starts_late_leaves_what_is_before(step: Any, axis: str) -> None:
+    sch = Schedule(starts_late(axis, "i * 4 + j >= 7"))
+    refuses(sch, lambda: step(sch), "restricts it beyond its domain")
+
+
+@pytest.mark.parametrize("step", LATE)
+@pytest.mark.parametrize("extent, bound", [(17, "v >= 7"), (14, "T.And(v >= 7, v < 21)")])
+def test_a_block_that_starts_late_may_be_whole(step: Any, extent: int, bound: str) -> None:
+    func = starts_late(f"{extent}, i * 4 + j - 7", bound.replace("v", "i * 4 + j"))
+    sch = Schedule(func)
+    step(sch)
     check(sch, func)
     check_compiled(sch, func)
