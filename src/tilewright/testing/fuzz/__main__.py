@@ -222,6 +222,8 @@ class Campaign:
         print(f"compiled {counts.compiled}, not compiled {sum(counts.not_compiled.values())}")
         for reason, number in counts.not_compiled.most_common(8):
             print(f"  {number:6}  {reason}")
+        alone = sum(counts.not_covered.values())
+        print(f"without a second oracle {alone}: {dict(counts.not_covered.most_common(4))}")
         print(f"faults {self.found}")
         for (kind, primitive), paths in self.faults.items():
             print(f"  {len(paths):6}  {kind} ({primitive}): {paths[0]}")

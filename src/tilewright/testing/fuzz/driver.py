@@ -50,6 +50,8 @@ class Counts:
     symbolic: int = 0
     compiled: int = 0
     not_compiled: Counter[str] = field(default_factory=Counter)
+    not_covered: Counter[str] = field(default_factory=Counter)
+    """Programs that only the interpreter understands, by what the oracle doesn't know."""
     interpreted: int = 0
     undone: int = 0
     replays: int = 0
@@ -57,7 +59,7 @@ class Counts:
 
     def add(self, other: Counts) -> None:
         """Add the counts of another process."""
-        for name in ("accepted", "refused", "forms", "not_compiled"):
+        for name in ("accepted", "refused", "forms", "not_compiled", "not_covered"):
             getattr(self, name).update(getattr(other, name))
         for name in (
             "programs", "symbolic", "compiled", "interpreted", "undone", "replays", "too_long",
@@ -142,6 +144,9 @@ def run_case(case: str, options: Options, chooser: Chooser, counts: Counts) -> F
     counts.symbolic += bool(program.symbolic)
     counts.forms.update(stage.form for stage in program.stages)
     try:
+        session.check_start()
+        if session.not_covered:
+            counts.not_covered[session.not_covered] += 1
         _walk(session, rng, options, chooser, counts, steps)
     except Fault as fault:
         return Finding(fault, program, steps, case, seed)

@@ -1,5 +1,6 @@
 """One program under one sequence of primitives, watched.
 
+What the program means is said twice, by NumPy from its text (``oracle``) and by the interpreter.
 After each primitive that was accepted the program verifies and computes what it did before; after
 each that was refused the module is the same object and the error says why. At the end the trace
 replays from JSON and from Python text, the program prints and parses back, and compiled code
@@ -13,6 +14,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from tilewright.driver import compile as compile_module
 from tilewright.ir import IRModule, pre_order, rewrite_bottom_up, structural_equal, substitute
 from tilewright.script import parse
 from tilewright.support.errors import BuildError, CodegenError, LowerError, ScheduleError
+from tilewright.testing.fuzz.oracle import NotCovered, numpy_function
 from tilewright.testing.fuzz.programs import Program
 from tilewright.testing.fuzz.steps import Step, Unresolved, results_of
 from tilewright.tir import For, PrimFunc
@@ -92,6 +95,8 @@ class Session:
         self.seconds = 0.0
         """How long the program took when it was last interpreted."""
         self.runs = 0
+        self.not_covered = ""
+        """What the oracle doesn't know; the interpreter says what the program means then."""
         self.last = ""
 
     # ---- steps ----------------------------------------------------------------------------------
@@ -150,17 +155,37 @@ class Session:
 
     # ---- running --------------------------------------------------------------------------------
 
+    def check_start(self) -> None:
+        """Interpreter and oracle agree on the program as it is."""
+        for which in range(len(self.sizes)):
+            expected = self.reference(which)
+            actual = self.program.arrays(self.data_seed, self.sizes[which])
+            try:
+                compile_function(self.func)(*actual)
+            except ValueError as error:  # a number that does not fit into its buffer
+                raise TooLong(f"the program itself: {error}") from None
+            self.agree("oracle", "", expected, actual, "interpreter, ")
+
     def reference(self, which: int) -> list[np.ndarray[Any, Any]]:
         """Return what the unscheduled program makes of the data."""
         found = self.expected.get(which)
         if found is None:
             found = self.program.arrays(self.data_seed, self.sizes[which])
             try:
-                compile_function(self.func)(*found)
-            except ValueError as error:  # a number that does not fit into its buffer
+                self.meaning(*found)
+            except ValueError as error:
                 raise TooLong(f"the program itself: {error}") from None
             self.expected[which] = found
         return found
+
+    @cached_property
+    def meaning(self) -> Any:
+        """The unscheduled program as a function: the oracle's if it knows what it uses."""
+        try:
+            return numpy_function(self.program.text())
+        except NotCovered as reason:
+            self.not_covered = str(reason)
+            return compile_function(self.func)
 
     def compare(self, func: PrimFunc, primitive: str, *, every: bool = False) -> None:
         """Interpret a version of the program and compare with the unscheduled one."""

@@ -32,6 +32,7 @@ def reproduce(
     except Exception as error:
         return Fault("program", "", f"{type(error).__name__}: {error}")
     try:
+        session.check_start()
         for step in steps:
             if session.apply(step) == ACCEPTED:
                 session.check_undo()

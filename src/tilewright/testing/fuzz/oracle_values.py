@@ -1,0 +1,124 @@
+"""What the oracle's text calls: memory, and functions of NumPy scalars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+_DTYPES: dict[str, np.dtype[Any]] = {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype of a name."""
+    return _DTYPES.get(name) or np.dtype(name)
+
+
+def allocate(shape: Any, dtype: str) -> Any:
+    """Return memory full of something."""
+    made = np.empty(shape, dtype_of(dtype))
+    made.view(np.uint8).fill(1 if dtype == "bool" else 0x6B) if made.size else None
+    return made
+
+
+def cast(dtype: str, value: Any) -> Any:
+    """Convert a scalar: integers wrap, floats round, NaN and infinities become 0."""
+    kind = dtype_of(dtype)
+    if kind.kind in "iu":
+        if isinstance(value, (int, np.integer, np.bool_)):
+            return wrapped(int(value), kind)
+        number = float(value)
+        return wrapped(int(number) if np.isfinite(number) else 0, kind)
+    return kind.type(value)
+
+
+def wrapped(value: int, kind: np.dtype[Any]) -> Any:
+    """Return the integer of a dtype with the last bits of a number."""
+    bits = kind.itemsize * 8
+    value &= (1 << bits) - 1
+    if kind.kind == "i" and value >> (bits - 1):
+        value -= 1 << bits
+    return kind.type(value)
+
+
+def pointed(memory: Any, shape: Any) -> Any:
+    """See memory, from where it is pointed at, as an array of a shape."""
+    if memory.shape == tuple(shape):
+        return memory
+    size = int(np.prod(shape, dtype=np.int64))
+    made = memory.reshape(-1)[:size].reshape(shape)
+    assert made.size == 0 or np.shares_memory(made, memory)
+    return made
+
+
+def matched(region: Any, shape: Any) -> Any:
+    """Return a region without the leading dimensions that are 1."""
+    made = region[(0,) * (region.ndim - len(shape)) + (...,)]
+    assert made.shape == tuple(shape), (made.shape, shape)
+    return made
+
+
+def _minimum(a: Any, b: Any) -> Any:
+    return b if b < a or b != b else a
+
+
+def _maximum(a: Any, b: Any) -> Any:
+    return b if b > a or b != b else a
+
+
+def _truncdiv(a: Any, b: Any) -> Any:
+    quotient = abs(int(a)) // abs(int(b)) if b else 0
+    return wrapped(quotient if (a < 0) == (b < 0) else -quotient, np.result_type(a, b))
+
+
+def _truncmod(a: Any, b: Any) -> Any:
+    rest = abs(int(a)) % abs(int(b)) if b else 0
+    return wrapped(rest if a >= 0 else -rest, np.result_type(a, b))
+
+
+def _limits(dtype: str) -> tuple[Any, Any]:
+    kind = dtype_of(dtype)
+    if kind.kind in "iu":
+        info = np.iinfo(kind)
+        return kind.type(info.min), kind.type(info.max)
+    if kind == np.bool_:
+        return np.False_, np.True_
+    floats = ml_dtypes.finfo(kind)
+    return kind.type(floats.min), kind.type(floats.max)
+
+
+def _shift_right(a: Any, b: Any) -> Any:
+    return a >> b
+
+
+def _shift_left(a: Any, b: Any) -> Any:
+    return a << b
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "min": _minimum,
+    "max": _maximum,
+    "truncdiv": _truncdiv,
+    "truncmod": _truncmod,
+    "shift_right": _shift_right,
+    "shift_left": _shift_left,
+    "bitwise_not": lambda a: ~a,
+    "min_value": lambda dtype: _limits(dtype)[0],
+    "max_value": lambda dtype: _limits(dtype)[1],
+    "infinity": lambda dtype: dtype_of(dtype).type(np.inf),
+    "abs": abs,
+    "fabs": abs,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: type(x)(1) / np.sqrt(x),
+    "tanh": np.tanh,
+    "sigmoid": lambda x: type(x)(1) / (type(x)(1) + np.exp(-x)),
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "pow": lambda a, b: a**b,
+}
+"""Functions of the dialect by name; arguments and results are NumPy scalars."""
