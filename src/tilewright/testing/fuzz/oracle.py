@@ -80,7 +80,9 @@ class _Function:
         params = self.parameters()
         self.extents()
         self.statements(self.node.body)
-        text = f"def program({', '.join([*params, '*extents'])}):\n" + "\n".join(self.lines or ["    pass"])
+        text = f"def program({', '.join([*params, '*extents'])}):\n" + "\n".join(
+            self.lines or ["    pass"]
+        )
         scope: dict[str, Any] = {
             **FUNCTIONS, **self.constants, "np": np, "cast": cast, "allocate": allocate,
             "matched": matched, "pointed": pointed, "functions": functions,
