@@ -30,6 +30,8 @@ for _name, _kind in (
     # Error that the choice of a faster algorithm may add to a convolution, relative to its largest
     # result.
     ("relax.conv_max_error", float),
+    # Whether chains of operators on 16-bit and smaller floats may stay in float32 in between.
+    ("relax.excess_precision", bool),
     # Whether convolutions get channels in blocks: auto, NCHW or NCHWc.
     ("relax.conv_layout", str),
 ):

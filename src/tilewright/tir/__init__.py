@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype, decl_buffer
-from tilewright.tir.function import IS_SCHEDULED, PrimFunc
+from tilewright.tir.function import EXCESS_PRECISION, IS_SCHEDULED, PrimFunc
 from tilewright.tir.index_map_text import AXIS_SEPARATOR
 from tilewright.tir.reducer import REDUCERS, CommReducer, make_reducer, register_reducer
 from tilewright.tir.rewrite import fresh_name, renew_definitions, replace_buffers

@@ -17,6 +17,18 @@ def map_elements(x: Tensor, function: Callable[[Expr], Any], name: str) -> Tenso
     return made
 
 
+def in_single(function: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
+    """A formula of several operations, which narrow floats go through in float32.
+
+    Each operation would round otherwise; so the operator rounds once.
+    """
+
+    def formula(value: Expr) -> Expr:
+        return cast_expr(function(cast_expr(value, fast_dtype(value.dtype))), value.dtype)
+
+    return formula
+
+
 def _intrinsic(name: str) -> Callable[[Tensor], Tensor]:
     def build(x: Tensor) -> Tensor:
         return map_elements(x, lambda value: call(name, value), name)

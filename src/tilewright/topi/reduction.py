@@ -48,22 +48,16 @@ def reduce_over(
 
 def sum(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Sum over axes; narrow floats are added in float32 and rounded at the end."""
-    wide = fast_dtype(x.dtype)
-    total = reduce_over(x, axis, keepdims, te.sum, "sum", lambda v: cast_expr(v, wide))
-    return (
-        total
-        if wide == x.dtype
-        else map_elements(total, lambda v: cast_expr(v, x.dtype), "sum_cast")
-    )
+    return _in_single(x, axis, keepdims, te.sum, "sum")
 
 
 def prod(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Multiply over axes."""
-    return reduce_over(x, axis, keepdims, te.prod, "prod")
+    """Multiply over axes; narrow floats in float32, rounded at the end."""
+    return _in_single(x, axis, keepdims, te.prod, "prod")
 
 
-def _extremum(x: Tensor, axis: Any, keepdims: bool, reducer: Any, name: str) -> Tensor:
-    """Narrow floats are compared in float32, which is exact and what processors have."""
+def _in_single(x: Tensor, axis: Any, keepdims: bool, reducer: Any, name: str) -> Tensor:
+    """Reduce narrow floats in float32, which is what processors have; comparing them is exact."""
     wide = fast_dtype(x.dtype)
     found = reduce_over(x, axis, keepdims, reducer, name, lambda v: cast_expr(v, wide))
     if wide == x.dtype:
@@ -73,12 +67,12 @@ def _extremum(x: Tensor, axis: Any, keepdims: bool, reducer: Any, name: str) -> 
 
 def max(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Return the greatest element over axes."""
-    return _extremum(x, axis, keepdims, te.max, "max")
+    return _in_single(x, axis, keepdims, te.max, "max")
 
 
 def min(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Return the least element over axes."""
-    return _extremum(x, axis, keepdims, te.min, "min")
+    return _in_single(x, axis, keepdims, te.min, "min")
 
 
 def all(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -101,25 +95,38 @@ def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 def variance(x: Tensor, axis: Any = None, keepdims: bool = False, correction: int = 0) -> Tensor:
     """Return the variance over axes in two passes; divides by ``n - correction``."""
+    return _spread(x, axis, keepdims, correction, lambda v: v, "variance")
+
+
+def _spread(
+    x: Tensor,
+    axis: Any,
+    keepdims: bool,
+    correction: int,
+    finish: Callable[[Expr], Expr],
+    name: str,
+) -> Tensor:
+    """A function of the variance, which narrow floats have in float32."""
     axes = normal_axes(axis, x.ndim)
-    count = product([x.shape[a] for a in axes]) - correction
-    center = mean(x, axes, keepdims=True)
+    extent = product([x.shape[a] for a in axes])
     wide = fast_dtype(x.dtype)
+    total = reduce_over(x, axes, True, te.sum, "mean_sum", lambda v: cast_expr(v, wide))
+    center = map_elements(total, lambda v: v / cast_expr(extent, wide), "mean")
     centered = compute(
         x.shape,
-        lambda *i: cast_expr(
-            x(*i) - center(*(0 if a in axes else i[a] for a in range(x.ndim))), wide
+        lambda *i: (
+            cast_expr(x(*i), wide) - center(*(0 if a in axes else i[a] for a in range(x.ndim)))
         ),
         name="centered",
     )
-    total = reduce_over(centered, axes, keepdims, te.sum, "variance_sum", lambda v: v * v)
-    return map_elements(total, lambda v: cast_expr(v / cast_expr(count, wide), x.dtype), "variance")
+    squares = reduce_over(centered, axes, keepdims, te.sum, "variance_sum", lambda v: v * v)
+    count = cast_expr(extent - correction, wide)
+    return map_elements(squares, lambda v: cast_expr(finish(v / count), x.dtype), name)
 
 
 def std(x: Tensor, axis: Any = None, keepdims: bool = False, correction: int = 0) -> Tensor:
     """Return the standard deviation over axes."""
-    from_variance = variance(x, axis, keepdims, correction)
-    return map_elements(from_variance, te.sqrt, "std")
+    return _spread(x, axis, keepdims, correction, te.sqrt, "std")
 
 
 def _arg(

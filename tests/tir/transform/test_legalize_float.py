@@ -120,6 +120,35 @@ def test_arithmetic_is_in_float32(dtype):
     assert dtype not in rest
 
 
+CHAIN = """
+@T.prim_func
+def main(A: T.Buffer((64,), "DT"), C: T.Buffer((64,), "DT"), D: T.Buffer((64,), "bool")):
+    for i in range(64):
+        C[i] = T.max(A[i] * T.DT(3), T.DT(-300)) / T.DT(3) * T.DT(0.7) + A[i]
+        D[i] = A[i] + T.DT(0.01) == A[i]
+"""
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_each_operation_rounds(dtype):
+    rng = np.random.default_rng(0)
+    kind = NUMPY[dtype]
+    with np.errstate(all="ignore"):
+        a = (rng.standard_normal(64) * 10 ** rng.uniform(-2, 5, 64)).astype(kind)
+        three, lowest, part, little = (kind(x) for x in (3, -300, 0.7, 0.01))
+        expected = (np.maximum(a * three, lowest) / three * part + a).astype(kind)
+        same = a + little == a
+    for compiled in (False, True):
+        c, d = np.zeros(64, kind), np.zeros(64, bool)
+        mod = lowered(CHAIN.replace("DT", dtype))
+        if compiled:
+            driver.build(BOTH(mod), Target("native"))["main"](a, c, d)
+        else:
+            interpret(mod, a, c, d)
+        assert_same_floats(c, expected)
+        np.testing.assert_array_equal(d, same)
+
+
 def test_vectors():
     text = """
 @T.prim_func

@@ -23,7 +23,7 @@ from tilewright.codegen.llvm.types import c_string
 from tilewright.ir import INDEX, Expr, IRModule, Var, as_int, free_vars
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
-from tilewright.tir import For, PrimFunc
+from tilewright.tir import EXCESS_PRECISION, For, PrimFunc
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,7 @@ class ModuleEmitter:
         signature = self.signatures[name]
         emitter = FunctionEmitter(self, name)
         emitter.noalias = set(signature.noalias)
+        emitter.rounds_narrow = not func.attrs.get(EXCESS_PRECISION, False)
         params = []
         checks = []
         for index, (expr, (_, kind)) in enumerate(

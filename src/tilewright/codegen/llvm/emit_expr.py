@@ -17,6 +17,7 @@ from tilewright.codegen.llvm.saturate import is_clipped
 from tilewright.codegen.llvm.types import (
     constant_text,
     intrinsic_suffix,
+    is_narrow,
     register_type,
 )
 from tilewright.codegen.llvm.writer import Scope
@@ -32,6 +33,8 @@ from tilewright.ir import (
     FloorMod,
     IntImm,
     Let,
+    Max,
+    Min,
     Mul,
     Ramp,
     Select,
@@ -48,6 +51,8 @@ from tilewright.support.errors import CodegenError
 from tilewright.tir import BufferLoad
 
 _FLOAT_OPS = {"Add": "fadd", "Sub": "fsub", "Mul": "fmul", "Div": "fdiv"}
+#: Intrinsics with code of their own whose results may need rounding; others choose or move values.
+_ROUNDED_CALLS = ("sqrt", "fma", "vector_reduce_add")
 _INT_OPS = {"Add": "add", "Sub": "sub", "Mul": "mul"}
 _FLOAT_COMPARE = {"EQ": "oeq", "NE": "une", "LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge"}
 _SIGNED = {"EQ": "eq", "NE": "ne", "LT": "slt", "LE": "sle", "GT": "sgt", "GE": "sge"}
@@ -101,6 +106,17 @@ def loads_scalars(expr: Expr) -> bool:
     )
 
 
+def _is_rounded(node: Any) -> bool:
+    """Whether nothing in a choice of values is the result of arithmetic."""
+    if not is_narrow(node.dtype):
+        return True
+    if type(node) is Min or type(node) is Max:
+        return _is_rounded(node.a) and _is_rounded(node.b)
+    if type(node) is Select:
+        return _is_rounded(node.true_value) and _is_rounded(node.false_value)
+    return type(node).__name__ not in _FLOAT_OPS
+
+
 _COMPARE = {"EQ": eq, "NE": ne, "LT": lt, "LE": le, "GT": gt, "GE": ge}
 
 
@@ -127,6 +143,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         super().__init__()
         self.module = module  # of ModuleEmitter: declarations, math requests, target
         self.has_fma: bool = module.has_fma
+        self.rounds_narrow = True  # 16-bit floats after each operation, see `settled`
         self.values: dict[Any, str] = {}
         self.mask: tuple[str, int] | None = None  # operand and lanes
         self.prefetching = 0  # bytes ahead that the innermost loop asks for
@@ -185,23 +202,60 @@ class ExprEmitter(ValueEmitter, Visitor):
         dtype = node.dtype
         if dtype == INDEX and name in _INT_OPS:
             return self.linear(node)
+        if dtypes.is_float(dtype):
+            return self.settled(self._float_arithmetic(node), dtype)
         a, b = self.visit(node.a), self.visit(node.b)
-        kind = dtypes.kind_of(dtype)
-        if kind == "float":
-            return self.guarded(f"{_FLOAT_OPS[name]} {register_type(dtype)} {a}, {b}", a, b)
         if name not in _INT_OPS:
             raise CodegenError(f"{name} on {dtype} has no code: {node!r}")
         return self.pure(f"{_INT_OPS[name]} {register_type(dtype)} {a}, {b}", a, b)
 
+    def _float_arithmetic(self, node: Any) -> str:
+        """Emit an operation in the precision of registers."""
+        dtype = node.dtype
+        a, b = self.visit(node.a), self.visit(node.b)
+        operation = _FLOAT_OPS[type(node).__name__]
+        return self.guarded(f"{operation} {register_type(dtype)} {a}, {b}", a, b)
+
+    def settled(self, value: str, dtype: str) -> str:
+        """Round what an operation gave to its dtype, if registers are wider.
+
+        So an operator has one result, whether it is stored or taken up by the next one.
+        """
+        if self.rounds_narrow and is_narrow(dtype):
+            return self.round_half(value, dtype)
+        return value
+
+    def _loose(self, node: Expr) -> str:
+        """Emit an operand of an operation that may be done before the operand is rounded.
+
+        Rounding keeps order, so the greater of two is the same before and after it.
+        """
+        if self.rounds_narrow and is_narrow(node.dtype):
+            if type(node).__name__ in _FLOAT_OPS:
+                return self._float_arithmetic(node)
+            if type(node) is Min or type(node) is Max:
+                return self._extremum(node)
+            if type(node) is Select:
+                return self._selected(node)
+        return str(self.visit(node))
+
+    def _settled_late(self, node: Expr, value: str) -> str:
+        """Round what was made of loose operands, unless each of them is rounded already."""
+        return value if _is_rounded(node) else self.settled(value, node.dtype)
+
+    def _contracts(self, dtype: str) -> bool:
+        """Whether a product and a sum may be one operation, rounded once."""
+        return self.has_fma and not (self.rounds_narrow and is_narrow(dtype))
+
     def visit_Add(self, node: Any) -> str:
-        if dtypes.is_float(node.dtype) and self.has_fma:
+        if dtypes.is_float(node.dtype) and self._contracts(node.dtype):
             for product, other in ((node.a, node.b), (node.b, node.a)):
                 if type(product) is Mul:
                     return self._fma(product, self.visit(other), node.dtype)
         return self.visit_BinaryExpr(node)
 
     def visit_Sub(self, node: Any) -> str:
-        if dtypes.is_float(node.dtype) and self.has_fma:
+        if dtypes.is_float(node.dtype) and self._contracts(node.dtype):
             if type(node.a) is Mul:
                 return self._fma(node.a, self.negate(self.visit(node.b), node.dtype), node.dtype)
             if type(node.b) is Mul:
@@ -383,29 +437,33 @@ class ExprEmitter(ValueEmitter, Visitor):
         a = self.visit(node.a)
         return self.pure(f"xor {register_type(node.dtype)} {a}, {constant_text(1, node.dtype)}", a)
 
-    def _extremum(self, node: Any, float_test: str, name: str) -> str:
-        a, b = self.visit(node.a), self.visit(node.b)
-        dtype = node.dtype
+    def _extremum(self, node: Any) -> str:
+        a, b = self._loose(node.a), self._loose(node.b)
+        dtype, name = node.dtype, type(node).__name__.lower()
         kind = register_type(dtype)
         if dtypes.kind_of(dtype) == "float":
             if _is_number(node.b):
                 a, b = b, a
-            return self.float_extremum(float_test, dtype, a, b, _is_number(node.a, node.b))
+            test = "olt" if name == "min" else "ogt"
+            return self.float_extremum(test, dtype, a, b, _is_number(node.a, node.b))
         sign = "s" if dtypes.kind_of(dtype) == "int" else "u"
         suffix = intrinsic_suffix(dtype)
         return self.pure(f"call {kind} @llvm.{sign}{name}.{suffix}({kind} {a}, {kind} {b})", a, b)
 
     def visit_Min(self, node: Any) -> str:
-        return self._extremum(node, "olt", "min")
+        return self._settled_late(node, self._extremum(node))
 
     def visit_Max(self, node: Any) -> str:
-        return self._extremum(node, "ogt", "max")
+        return self._settled_late(node, self._extremum(node))
 
     # ---- conditional values
 
     def visit_Select(self, node: Select) -> str:
+        return self._settled_late(node, self._selected(node))
+
+    def _selected(self, node: Select) -> str:
         condition = self.visit(node.condition)
-        a, b = self.visit(node.true_value), self.visit(node.false_value)
+        a, b = self._loose(node.true_value), self._loose(node.false_value)
         return self.select(condition, node.condition.dtype, a, b, node.dtype)
 
     def choose(
@@ -504,12 +562,13 @@ class ExprEmitter(ValueEmitter, Visitor):
         handler = INTRINSICS.get(node.op.name)
         if handler is None:
             if node.op.name in MATH_FUNCTIONS:
-                return self._math(node)
+                return self.settled(self._math(node), node.dtype)
             raise CodegenError(
                 f"the LLVM code generator has no code for {node.op.name!r}; it knows "
                 f"{', '.join(sorted({*INTRINSICS, *MATH_FUNCTIONS}))}"
             )
-        return handler(self, node)
+        made = handler(self, node)
+        return self.settled(made, node.dtype) if node.op.name in _ROUNDED_CALLS else made
 
     def _math(self, node: Call) -> str:
         """Call our own vector math."""

@@ -2,7 +2,7 @@
 
 A value's register type may differ from its memory type: truth values are ``i1`` in registers and a
 byte in memory; 16-bit floats are computed in single precision and rounded when they are stored or
-cast. The emitters convert at loads and stores.
+cast, and after each operation. The emitters convert at loads and stores.
 """
 
 from __future__ import annotations
@@ -55,6 +55,12 @@ def memory_type(dtype: str) -> str:
     element, lanes = dtypes.split_dtype(dtype)
     made = _element(_MEMORY, element)
     return made if lanes == 1 else f"<{lanes} x {made}>"
+
+
+@cache
+def is_narrow(dtype: str) -> bool:
+    """Whether registers are wider than the floats they hold."""
+    return dtypes.element_of(dtype) in ("float16", "bfloat16")
 
 
 @cache

@@ -349,8 +349,10 @@ class Emitter(Visitor):
         return f"convert({self.expr(node.value)}, {node.value.dtype!r}, {node.dtype!r})"
 
     def wrapped(self, text: str, dtype: str) -> str:
-        """Wrap integers narrower than 64 bits, and unsigned ones."""
+        """Wrap integers narrower than 64 bits, and unsigned ones; round floats below 32 bits."""
         kind, bits = dtypes.kind_of(dtype), dtypes.bits_of(dtype)
+        if kind == "float" and bits < 32:
+            return f"convert({text}, 'float64', {dtype!r})"
         if kind == "uint" or (kind == "int" and bits < 64):
             return f"wrap({text}, {bits}, {kind == 'int'})"
         return text
@@ -361,7 +363,7 @@ class Emitter(Visitor):
         if name in _ARITHMETIC:
             return self.wrapped(f"({a} {_ARITHMETIC[name]} {b})", node.dtype)
         if name == "Div":
-            return f"divide({a}, {b})"
+            return self.wrapped(f"divide({a}, {b})", node.dtype)
         if name == "FloorDiv":
             return f"floor_divide({a}, {b})"
         if name == "FloorMod":
@@ -429,7 +431,7 @@ class Emitter(Visitor):
         if name.startswith("vector_reduce_"):
             # Kept in the type's own meaning: sums are of Python numbers.
             function = {"add": "sum", "max": "max", "min": "min"}[name.rpartition("_")[2]]
-            return f"{function}({args[0]}.tolist())"
+            return self.wrapped(f"{function}({args[0]}.tolist())", node.dtype)
         if dtypes.is_integer(node.dtype):
             if name == "truncmod":
                 return f"({args[0]} - trunc_divide({args[0]}, {args[1]}) * {args[1]})"
@@ -449,7 +451,7 @@ class Emitter(Visitor):
             and (dtypes.is_float(node.dtype) or node.op.result == "bool")
         ):
             self.intrinsics[name] = None
-            return f"intrinsic_{name}({', '.join(args)})"
+            return self.wrapped(f"intrinsic_{name}({', '.join(args)})", node.dtype)
         raise VerifyError(f"the interpreter doesn't know the intrinsic {name} on {node.dtype}")
 
 

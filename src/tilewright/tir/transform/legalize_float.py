@@ -1,11 +1,13 @@
 """Let programs with small floating-point types run on hardware that lacks them.
 
 ``FloatComputeLegalize`` computes in ``float32``: an operation on a type that isn't native takes
-operands widened to ``float32`` and gives a ``float32``, which is rounded where it is stored, or
-where the program casts. ``FloatStorageLegalize``, to be run after it, then takes the types away
-altogether: buffers of them become buffers of ``uint8``/``uint16``, and conversions become integer
-arithmetic on bits. Rounding is to nearest, ties to even; what is too large becomes an infinity, or
-NaN in ``float8_e4m3fn``, which has none.
+operands widened to ``float32`` and gives a ``float32``, which is rounded to the type as hardware
+that has it would do. With ``excess`` it is rounded only where it is stored, or where the program
+casts; code generators, which round what is native on paper only, are told by an attribute.
+``FloatStorageLegalize``, to be run after it, then takes the types away altogether: buffers of them
+become buffers of ``uint8``/``uint16``, and conversions become integer arithmetic on bits. Rounding
+is to nearest, ties to even; what is too large becomes an infinity, or NaN in ``float8_e4m3fn``,
+which has none.
 
 ``native`` names the types that the hardware computes with (for the storage pass: that it can load,
 store and convert). Parameters keep their dtypes, since they say what a caller passes; the body sees
@@ -22,11 +24,16 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.ir import (
+    Broadcast,
     Call,
     Cast,
     Expr,
     FloatImm,
     Let,
+    Max,
+    Min,
+    Select,
+    Shuffle,
     Var,
     call,
     cast,
@@ -41,7 +48,7 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.function import PrimFunc
+from tilewright.tir.function import EXCESS_PRECISION, PrimFunc
 from tilewright.tir.stmt import BufferStore, DeclBuffer, LetStmt
 from tilewright.tir.transform.base import FunctionTransform
 from tilewright.tir.transform.effects import BufferMutator
@@ -117,23 +124,60 @@ def _like(element: str, dtype: str) -> str:
 class FloatComputeLegalize(_FloatPass):
     """Do arithmetic on types other than ``native`` in ``float32``."""
 
+    def __init__(self, native: Sequence[str] = ("float16",), *, excess: bool = False) -> None:
+        super().__init__(native)
+        self.excess = excess
+
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""
+        if self.excess:
+            func = func.replace(attrs={**func.attrs, EXCESS_PRECISION: True})
         return func.map_children(_Widener(self).visit) if self.concerns(func) else func
 
 
-class _Widener(BufferMutator):
-    """Gives each expression of a foreign type as a ``float32``; ``narrow`` brings it back."""
+_EXACT_CALLS = frozenset(
+    "floor ceil trunc round nearbyint abs fabs copysign likely reinterpret min_value max_value "
+    "infinity vector_low vector_high vector_combine vector_reduce_max vector_reduce_min".split()
+)
+"""Calls whose results have a form in the type of their operands."""
 
-    def __init__(self, owner: _FloatPass) -> None:
+
+class _Widener(BufferMutator):
+    """Gives each expression of a foreign type as a ``float32``.
+
+    ``visit`` gives what operations compute; ``wide`` the number of the type that it stands for.
+    """
+
+    def __init__(self, owner: FloatComputeLegalize) -> None:
         super().__init__()
         self.foreign = owner.is_foreign
+        self.excess = owner.excess
         self.variables: dict[Var, Var] = {}
 
-    def wide(self, expr: Expr) -> Expr:
-        """An operand, as ``float32`` if its type is foreign."""
+    def loose(self, expr: Expr) -> Expr:
+        """An operand, as ``float32`` if its type is foreign; it may be rounded later."""
         made: Expr = self.visit(expr)
         return cast(made, _like(WIDE, made.dtype)) if self.foreign(made.dtype) else made
+
+    def wide(self, expr: Expr) -> Expr:
+        """An operand, as ``float32`` if its type is foreign, rounded to that."""
+        if not self.foreign(expr.dtype) or self.excess or _is_rounded(expr):
+            return self.loose(expr)
+        if _chooses(expr):
+            # Rounding keeps order: of two the same one is greater before and after it.
+            return self._choice(expr, self.wide)
+        made = self.visit(expr)
+        return Cast(Cast(made, expr.dtype), made.dtype)
+
+    def _choice(self, node: Any, operand: Any) -> Expr:
+        """A choice of values with the values as ``operand`` gives them."""
+        test = node.condition if type(node) is Select else None
+        if isinstance(node, Call):
+            test, *values = node.args
+            args = (self.visit(test), *map(operand, values))
+            return Call(node.op, args, _like(WIDE, node.dtype))
+        made: Expr = node.map_children(lambda c: self.visit(c) if c is test else operand(c))
+        return made
 
     def exact(self, expr: Expr) -> Expr:
         """An operand in its own dtype, rounded if it was computed."""
@@ -147,7 +191,7 @@ class _Widener(BufferMutator):
         return Cast(made, expr.dtype)
 
     def visit_Expr(self, node: Expr) -> Any:
-        return node.map_children(self.wide)
+        return self._choice(node, self.loose) if _chooses(node) else node.map_children(self.wide)
 
     def visit_Var(self, node: Var) -> Any:
         made = self.variables.get(node)
@@ -168,14 +212,21 @@ class _Widener(BufferMutator):
         return Cast(Cast(value, node.dtype), _like(WIDE, node.dtype))
 
     def visit_Call(self, node: Call) -> Any:
+        if _chooses(node) and self.foreign(node.dtype):
+            return self._choice(node, self.loose)
         name = node.op.name
         # Others see bits (reinterpret, calls of foreign code): they get the type they ask for.
-        computes = node.op.result in ("same", "bool", "last") or name.startswith("vector_")
+        computes = (
+            node.op.result in ("same", "bool", "last")
+            or name.startswith("vector_")
+            or name == "infinity"
+        )
+        computes = computes and node.op.effect == "pure" and name != "dot_accumulate"
         args = tuple(map(self.wide if computes else self.exact, node.args))
         if not self.foreign(node.dtype):
             same = all(a is b for a, b in zip(args, node.args))
             return node if same else Call(node.op, args, node.dtype)
-        if name in ("reinterpret", "min_value", "max_value") or name.startswith("call_"):
+        if not computes:
             return Cast(Call(node.op, args, node.dtype), _like(WIDE, node.dtype))
         return Call(node.op, args, _like(WIDE, node.dtype))
 
@@ -198,7 +249,22 @@ class _Widener(BufferMutator):
             return node.map_children(self.visit)
         value = self.wide(node.value)
         var = self.variables[node.var] = Var(node.var.name, value.dtype)
-        return node.replace(var=var, value=value, body=self.visit(node.body))
+        body = self.wide(node.body) if isinstance(node, Let) else self.visit(node.body)
+        return node.replace(var=var, value=value, body=body)
+
+
+def _chooses(node: Expr) -> bool:
+    """Whether an expression is one of its operands."""
+    if isinstance(node, Call):
+        return node.op.name == "if_then_else"
+    return isinstance(node, (Min, Max, Select, Broadcast, Shuffle))
+
+
+def _is_rounded(node: Expr) -> bool:
+    """Whether an expression is a number of its type without more ado."""
+    if isinstance(node, Call):
+        return node.op.name in _EXACT_CALLS or node.op.effect != "pure"
+    return isinstance(node, (FloatImm, BufferLoad, Var, Cast, Let))
 
 
 # ---- storing ------------------------------------------------------------------------------------

@@ -70,7 +70,9 @@ def cpu_pipeline(target: Target) -> Sequential:
         [
             *block_passes(),
             FlattenBuffer(keep_separators=False),
-            FloatComputeLegalize(CPU_FLOATS),
+            FloatComputeLegalize(
+                CPU_FLOATS, excess=PassContext.current().option("relax.excess_precision", False)
+            ),
             FloatStorageLegalize(CPU_FLOATS),
             Simplify(),
             InjectPrefetch(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir import Expr, call, const, if_then_else, maximum, minimum, select
 from tilewright.te import Tensor
-from tilewright.topi.elementwise import map_elements
+from tilewright.topi.elementwise import in_single, map_elements
 
 
 def relu(x: Tensor) -> Tensor:
@@ -49,17 +49,17 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
         soft = call("log1p", call("exp", scaled)) / const(beta, v.dtype)
         return if_then_else(scaled > const(threshold, v.dtype), v, soft)
 
-    return map_elements(x, one, "softplus")
+    return map_elements(x, in_single(one), "softplus")
 
 
 def hard_sigmoid(x: Tensor) -> Tensor:
     """``clip(x + 3, 0, 6) / 6``."""
-    return map_elements(x, _hard_gate, "hard_sigmoid")
+    return map_elements(x, in_single(_hard_gate), "hard_sigmoid")
 
 
 def hard_swish(x: Tensor) -> Tensor:
     """``x * hard_sigmoid(x)``."""
-    return map_elements(x, lambda v: v * _hard_gate(v), "hard_swish")
+    return map_elements(x, in_single(lambda v: v * _hard_gate(v)), "hard_swish")
 
 
 def _hard_gate(v: Expr) -> Expr:

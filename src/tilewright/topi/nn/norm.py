@@ -101,15 +101,19 @@ def batch_norm(
 ) -> Tensor:
     """Inference form: ``(x - mean) / sqrt(var + epsilon) * gamma + beta`` per channel."""
     axis = normal_axis(axis, x.ndim)
+    wide = fast_dtype(x.dtype)
 
     def formula(*i: Expr) -> Expr:
-        c = i[axis]
-        value = (x(*i) - moving_mean(c)) * te.rsqrt(moving_var(c) + const(epsilon, x.dtype))
+        def channel(tensor: Tensor) -> Expr:
+            return cast_expr(tensor(i[axis]), wide)
+
+        scale = te.rsqrt(channel(moving_var) + const(epsilon, wide))
+        value = (cast_expr(x(*i), wide) - channel(moving_mean)) * scale
         if gamma is not None:
-            value = value * gamma(c)
+            value = value * channel(gamma)
         if beta is not None:
-            value = value + beta(c)
-        return value
+            value = value + channel(beta)
+        return cast_expr(value, x.dtype)
 
     made: Tensor = compute(x.shape, formula, name="batch_norm", tag="broadcast")
     return made
