@@ -209,7 +209,7 @@ class PolyArithmetic:
     def _divide(self, a: Poly, b: Poly, dtype: str) -> tuple[Poly, Poly, tuple[Poly, Poly] | None]:
         """Return ``(q, r, inner)``: ``a = q*b + r``; ``inner`` is ``(r // b, r % b)`` if known."""
         if not b:
-            return {}, a, None  # division by zero: leave it as it is
+            return {}, {}, ({}, {})  # division by zero gives zero
         if self._has_mod(a):
             a = self.merged(a)
         if len(b) > 1:

@@ -6,6 +6,7 @@ Statements and buffers live in ``tilewright.tir``, graph functions in ``tilewrig
 from __future__ import annotations
 
 from tilewright.ir import dtype as dtypes
+from tilewright.ir import integers
 from tilewright.ir.contents import (
     DEFINITIONS,
     EFFECTS,

@@ -166,7 +166,10 @@ class StringImm(Expr):
 
 @node
 class Cast(Expr):
-    """A conversion: floats to integers truncate, integers wrap, floats round to nearest even."""
+    """A conversion: integers wrap, floats round to nearest even, floats to integers truncate.
+
+    A float outside the integer dtype becomes its nearest number, NaN becomes 0.
+    """
 
     value: Expr = child()
     dtype: str = attr()
@@ -241,8 +244,10 @@ Add = _binary("Add", "+", "``a + b``.")
 Sub = _binary("Sub", "-", "``a - b``.")
 Mul = _binary("Mul", "*", "``a * b``.")
 Div = _binary("Div", "/", "``a / b`` on floats.")
-FloorDiv = _binary("FloorDiv", "//", "Integer division rounded towards minus infinity.")
-FloorMod = _binary("FloorMod", "%", "``a - b * (a // b)``: has the sign of ``b``.")
+FloorDiv = _binary(
+    "FloorDiv", "//", "Integer division rounded towards minus infinity; 0 if ``b`` is."
+)
+FloorMod = _binary("FloorMod", "%", "The rest of ``a // b``: has the sign of ``b``; 0 if ``b`` is.")
 Min = _binary("Min", "min", "The lesser operand; NaN if either is NaN, ``a`` of equals.")
 Max = _binary("Max", "max", "The greater operand; NaN if either is NaN, ``a`` of equals.")
 EQ = _binary("EQ", "==", "``a == b``.", _EqualBase, True)

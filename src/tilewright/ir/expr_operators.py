@@ -1,8 +1,9 @@
 """The functions that build expressions: arithmetic, comparison, logic, intrinsic calls.
 
 Each brings its operands to one dtype (``expr_convert.match_types``) and folds constants, so that no
-one builds ``x + 0``. Folding never changes a value: what would leave the range of an integer dtype,
-or round a float, stays an operation. Python's operators on expressions are these functions.
+one builds ``x + 0``. Folding never changes a value: integers wrap as they do when the program runs
+(``ir.integers``), and what would round a float stays an operation. Python's operators on
+expressions are these functions.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from tilewright.ir.expr_convert import (
     rounded,
     small_index,
 )
+from tilewright.ir.integers import floor_quotient, floor_remainder, wrap_integer
 from tilewright.ir.op import OPS, Op
 from tilewright.support.errors import VerifyError
 
@@ -54,17 +56,15 @@ _LEAST_INDEX = integer_limits(INDEX)[0]
 
 
 def _fold(kind: Any, a: Expr, b: Expr, result: int | float) -> Expr:
-    """Make a folded constant unless the result leaves the type's range or would round."""
+    """Make a folded constant, wrapped to the type's range, unless the result would round."""
     if a.dtype == INDEX and _LEAST_INDEX <= result <= -_LEAST_INDEX - 1:
         return small_index(result)  # type: ignore[arg-type]
     if is_float(a.dtype):
         exact = all(rounded(v, a.dtype) == v for v in (const_value(a), const_value(b), result))
         if a.dtype in ("float32", "float64") and exact:
             return FloatImm(float(result), a.dtype)
-    else:
-        low, high = integer_limits(a.dtype)
-        if low <= result <= high:
-            return const(int(result), a.dtype)
+    elif is_integer(a.dtype) or 0 <= result <= 1:
+        return const(wrap_integer(int(result), a.dtype), a.dtype)
     made: Expr = kind(a, b)
     return made
 
@@ -137,46 +137,46 @@ def _check_integer(a: Expr, symbol: str) -> None:
 
 
 def floordiv(a: ExprLike, b: ExprLike) -> Expr:
-    """``a // b``, rounded towards minus infinity."""
+    """``a // b``, rounded towards minus infinity; 0 if ``b`` is (see ``ir.integers``)."""
     a, b = match_types(a, b)
     _check_integer(a, "//")
     if isinstance(b, IntImm):
         if b.value == 0:
-            raise VerifyError(f"division by zero in `{a!r} // 0`")
+            return b
         if b.value == 1:
             return a
         if isinstance(a, IntImm):
-            return _fold(FloorDiv, a, b, a.value // b.value)
+            return _fold(FloorDiv, a, b, floor_quotient(a.value, b.value))
     if isinstance(a, IntImm) and a.value == 0:
         return a
     return FloorDiv(a, b)  # type: ignore[no-any-return]
 
 
 def floormod(a: ExprLike, b: ExprLike) -> Expr:
-    """``a % b`` with the sign of ``b``."""
+    """``a % b`` with the sign of ``b``; 0 if ``b`` is."""
     a, b = match_types(a, b)
     _check_integer(a, "%")
     if isinstance(b, IntImm):
         if b.value == 0:
-            raise VerifyError(f"division by zero in `{a!r} % 0`")
+            return b
         if b.value == 1:
             return const(0, a.dtype)
         if isinstance(a, IntImm):
-            return const(a.value % b.value, a.dtype)
+            return const(floor_remainder(a.value, b.value), a.dtype)
     if isinstance(a, IntImm) and a.value == 0:
         return a
     return FloorMod(a, b)  # type: ignore[no-any-return]
 
 
 def truncdiv(a: ExprLike, b: ExprLike) -> Expr:
-    """Integer division rounded towards zero."""
+    """Integer division rounded towards zero; 0 if ``b`` is."""
     a, b = match_types(a, b)
     _check_integer(a, "truncdiv")
     return call("truncdiv", a, b)
 
 
 def truncmod(a: ExprLike, b: ExprLike) -> Expr:
-    """Remainder of ``truncdiv``: has the sign of ``a``."""
+    """Remainder of ``truncdiv``: has the sign of ``a``; 0 if ``b`` is."""
     a, b = match_types(a, b)
     _check_integer(a, "truncmod")
     return call("truncmod", a, b)

@@ -55,16 +55,14 @@ for _name in ("pow", "atan2", "fmod", "hypot", "copysign", "nextafter"):
     register_op(_name, 2)
 for _name in ("isnan", "isinf", "isfinite"):
     register_op(_name, 1, "bool")
-for _name in (
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "shift_left",
-    "shift_right",
-    "truncdiv",
-    "truncmod",
-):
+for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
     register_op(_name, 2)
+register_op("shift_left", 2, doc="zeros come in; all bits go out for b outside [0, width)")
+register_op("shift_right", 2, doc="copies of the sign come in; a negative b counts as too large")
+register_op("truncdiv", 2, doc="quotient rounded towards zero; 0 if b is")
+register_op("truncmod", 2, doc="rest of truncdiv, with the sign of a; 0 if b is")
+register_op("indexdiv", 2, doc="a // b where a >= 0 and b >= 1 are known: `LowerIntDiv` makes it")
+register_op("indexmod", 2, doc="a % b where a >= 0 and b >= 1 are known")
 register_op("bitwise_not", 1)
 register_op("fma", 3, doc="a * b + c, rounded once")
 register_op(

@@ -58,7 +58,8 @@ WORK_PER_TAKE = 1 << 11
 _VECTOR_BITS = 512
 _DIVISION, _FUNCTION = 4, 16
 _INDEX_CALLS = frozenset(
-    "truncdiv truncmod shift_left shift_right bitwise_and bitwise_or likely".split()
+    "truncdiv truncmod indexdiv indexmod shift_left shift_right bitwise_and bitwise_or "
+    "likely".split()
 )
 _CHEAP_CALLS = frozenset(
     "fma dot_accumulate if_then_else likely reinterpret fabs abs sqrt floor ceil trunc round "

@@ -15,6 +15,7 @@ from tilewright.codegen.llvm.types import (
     memory_type,
     register_type,
 )
+from tilewright.codegen.llvm.whole import constant_operand, shifted, truncated
 from tilewright.ir import (
     Broadcast,
     Call,
@@ -33,7 +34,7 @@ from tilewright.support.errors import CodegenError
 from tilewright.tir import BufferLoad
 
 _DIRECT_FLOAT = {name: name for name in ("sqrt", "floor", "ceil", "trunc", "round", "nearbyint")}
-_BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "shift_left": "shl"}
+_BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
 
 
 @intrinsic(*_DIRECT_FLOAT)
@@ -86,11 +87,10 @@ def _bitwise(emitter: Any, call: Call) -> str:
     return str(emitter.pure(f"{_BITWISE[call.op.name]} {register_type(call.dtype)} {a}, {b}", a, b))
 
 
-@intrinsic("shift_right")
-def _shift_right(emitter: Any, call: Call) -> str:
+@intrinsic("shift_left", "shift_right")
+def _shift(emitter: Any, call: Call) -> str:
     a, b = (emitter.visit(arg) for arg in call.args)
-    op = "ashr" if dtypes.kind_of(call.dtype) == "int" else "lshr"
-    return str(emitter.pure(f"{op} {register_type(call.dtype)} {a}, {b}", a, b))
+    return shifted(emitter, call.op.name, call.dtype, a, b, constant_operand(call.args[1], b))
 
 
 @intrinsic("bitwise_not")
@@ -100,17 +100,13 @@ def _bitwise_not(emitter: Any, call: Call) -> str:
     return str(emitter.pure(f"xor {register_type(call.dtype)} {a}, {ones}", a))
 
 
-@intrinsic("truncdiv", "truncmod")
+@intrinsic("truncdiv", "truncmod", "indexdiv", "indexmod")
 def _truncated(emitter: Any, call: Call) -> str:
     a, b = (emitter.visit(arg) for arg in call.args)
-    sign = "u" if dtypes.kind_of(call.dtype) == "uint" else "s"
-    op = sign + ("div" if call.op.name == "truncdiv" else "rem")
-    divisor = call.args[1]
-    number = getattr(divisor, "value", None)
-    if isinstance(number, Expr):
-        number = getattr(number, "value", None)
-    known = number if isinstance(number, int) else None
-    return str(emitter._int_division(op, call.dtype, a, b, known))
+    op = "div" if call.op.name.endswith("div") else "rem"
+    divisor = constant_operand(call.args[1], b)
+    known = call.op.name.startswith("index")
+    return truncated(emitter, op, call.dtype, a, b, divisor, known)
 
 
 @intrinsic("likely")

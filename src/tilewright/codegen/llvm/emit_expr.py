@@ -20,6 +20,7 @@ from tilewright.codegen.llvm.types import (
     is_narrow,
     register_type,
 )
+from tilewright.codegen.llvm.whole import constant_operand, floor_divide, floor_modulo
 from tilewright.codegen.llvm.writer import Scope
 from tilewright.ir import (
     INDEX,
@@ -84,7 +85,10 @@ def _is_number(*exprs: Expr) -> bool:
 
 
 def needs_guard(expr: Expr) -> bool:
-    """Whether evaluating an expression where it isn't wanted could fault, or costs much."""
+    """Whether evaluating an expression where it isn't wanted could fault, or costs much.
+
+    Divisions don't fault, but take as long as a mispredicted branch.
+    """
     cost = 0
     for item in pre_order(expr):
         if isinstance(item, (BufferLoad, Call)):
@@ -326,69 +330,13 @@ class ExprEmitter(ValueEmitter, Visitor):
 
     # ---- division, comparison, logic
 
-    def _divisor(self, node: Any) -> int | None:
-        b = node.b.value if isinstance(node.b, Broadcast) else node.b
-        return b.value if isinstance(b, IntImm) else None
-
-    def _int_division(self, op: str, dtype: str, a: str, b: str, divisor: int | None) -> str:
-        text = f"{op} {register_type(dtype)} {a}, {b}"
-        if divisor:
-            return self.pure(text, a, b)
-        if self.mask is not None and dtypes.lanes_of(dtype) == self.mask[1]:
-            # Lanes that are off may hold a zero divisor.
-            kind = register_type(dtype)
-            mask_kind = f"<{self.mask[1]} x i1>"
-            one = constant_text(1, dtype)
-            b = self.here(f"select {mask_kind} {self.mask[0]}, {kind} {b}, {kind} {one}")
-            text = f"{op} {kind} {a}, {b}"
-        return self.guarded(text, a, b)
-
     def visit_FloorDiv(self, node: Any) -> str:
-        dtype, divisor = node.dtype, self._divisor(node)
-        a = self.visit(node.a)
-        kind = register_type(dtype)
-        if dtypes.kind_of(dtype) == "uint":
-            return self._int_division("udiv", dtype, a, self.visit(node.b), divisor)
-        if divisor and divisor > 0 and divisor & (divisor - 1) == 0:
-            shift = constant_text(divisor.bit_length() - 1, dtype)
-            return self.pure(f"ashr {kind} {a}, {shift}", a)
-        b = self.visit(node.b)
-        quotient = self._int_division("sdiv", dtype, a, b, divisor)
-        adjust = self._floor_adjusts(kind, a, b, self._remainder(kind, a, b, quotient))
-        extended = self.pure(f"sext {self.mask_type(dtype)} {adjust} to {kind}", adjust)
-        return self.pure(f"add {kind} {quotient}, {extended}", quotient, extended)
+        a, b = self.visit(node.a), self.visit(node.b)
+        return floor_divide(self, node.dtype, a, b, constant_operand(node.b, b))
 
     def visit_FloorMod(self, node: Any) -> str:
-        dtype, divisor = node.dtype, self._divisor(node)
-        a = self.visit(node.a)
-        kind = register_type(dtype)
-        if dtypes.kind_of(dtype) == "uint":
-            return self._int_division("urem", dtype, a, self.visit(node.b), divisor)
-        if divisor and divisor > 0 and divisor & (divisor - 1) == 0:
-            low = constant_text(divisor - 1, dtype)
-            return self.pure(f"and {kind} {a}, {low}", a)
-        b = self.visit(node.b)
-        quotient = self._int_division("sdiv", dtype, a, b, divisor)
-        rest = self._remainder(kind, a, b, quotient)
-        adjust = self._floor_adjusts(kind, a, b, rest)
-        zero = constant_text(0, dtype)
-        shift = self.pure(
-            f"select {self.mask_type(dtype)} {adjust}, {kind} {b}, {kind} {zero}", adjust, b
-        )
-        return self.pure(f"add {kind} {rest}, {shift}", rest, shift)
-
-    def _remainder(self, kind: str, a: str, b: str, quotient: str) -> str:
-        product = self.pure(f"mul {kind} {quotient}, {b}", quotient, b)
-        return self.pure(f"sub {kind} {a}, {product}", a, product)
-
-    def _floor_adjusts(self, kind: str, a: str, b: str, rest: str) -> str:
-        """Whether truncation rounded the wrong way: a remainder of the other sign than ``b``."""
-        zero = "0" if not kind.startswith("<") else "zeroinitializer"
-        some = self.pure(f"icmp ne {kind} {rest}, {zero}", rest)
-        mixed = self.pure(f"xor {kind} {rest}, {b}", rest, b)
-        other = self.pure(f"icmp slt {kind} {mixed}, {zero}", mixed)
-        mask = kind.replace(kind.rstrip(">").split(" ")[-1], "i1")
-        return self.pure(f"and {mask} {some}, {other}", some, other)
+        a, b = self.visit(node.a), self.visit(node.b)
+        return floor_modulo(self, node.dtype, a, b, constant_operand(node.b, b))
 
     def visit_CompareExpr(self, node: Any) -> str:
         if dtypes.lanes_of(node.dtype) == 1:

@@ -19,14 +19,16 @@ from tilewright.tir.stmt import Stmt
 _NEST_LIMIT = 12
 
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*"}
+_DIVISIONS = {"FloorDiv": ("//", "floor_divide"), "FloorMod": ("%", "floor_modulo")}
 _INTEGER_CALLS = {
     "bitwise_and": "({} & {})",
     "bitwise_or": "({} | {})",
     "bitwise_xor": "({} ^ {})",
     "bitwise_not": "(~{})",
-    "shift_left": "({} << {})",
-    "shift_right": "({} >> {})",
     "truncdiv": "trunc_divide({}, {})",
+    "truncmod": "trunc_modulo({}, {})",
+    "indexdiv": "({} // {})",
+    "indexmod": "({} % {})",
     "abs": "abs({})",
     "fabs": "abs({})",
 }
@@ -348,12 +350,15 @@ class Emitter(Visitor):
     def visit_Cast(self, node: Any) -> str:
         return f"convert({self.expr(node.value)}, {node.value.dtype!r}, {node.dtype!r})"
 
-    def wrapped(self, text: str, dtype: str) -> str:
-        """Wrap integers narrower than 64 bits, and unsigned ones; round floats below 32 bits."""
+    def wrapped(self, text: str, dtype: str, *, always: bool = False) -> str:
+        """Wrap integers narrower than 64 bits, and unsigned ones; others if asked.
+
+        Floats below 32 bits are rounded.
+        """
         kind, bits = dtypes.kind_of(dtype), dtypes.bits_of(dtype)
         if kind == "float" and bits < 32:
             return f"convert({text}, 'float64', {dtype!r})"
-        if kind == "uint" or (kind == "int" and bits < 64):
+        if kind == "uint" or (kind == "int" and (bits < 64 or always)):
             return f"wrap({text}, {bits}, {kind == 'int'})"
         return text
 
@@ -364,10 +369,11 @@ class Emitter(Visitor):
             return self.wrapped(f"({a} {_ARITHMETIC[name]} {b})", node.dtype)
         if name == "Div":
             return self.wrapped(f"divide({a}, {b})", node.dtype)
-        if name == "FloorDiv":
-            return f"floor_divide({a}, {b})"
-        if name == "FloorMod":
-            return f"({a} % {b})"
+        if name in _DIVISIONS:
+            symbol, function = _DIVISIONS[name]
+            if as_int(node.b) and as_int(node.b) != -1:
+                return f"({a} {symbol} {b})"
+            return self.wrapped(f"{function}({a}, {b})", node.dtype, always=True)
         return f"{'minimum' if name == 'Min' else 'maximum'}({a}, {b})"
 
     def visit_CompareExpr(self, node: CompareExpr) -> str:
@@ -433,8 +439,9 @@ class Emitter(Visitor):
             function = {"add": "sum", "max": "max", "min": "min"}[name.rpartition("_")[2]]
             return self.wrapped(f"{function}({args[0]}.tolist())", node.dtype)
         if dtypes.is_integer(node.dtype):
-            if name == "truncmod":
-                return f"({args[0]} - trunc_divide({args[0]}, {args[1]}) * {args[1]})"
+            if name in ("shift_left", "shift_right"):
+                made = f"shift({name!r}, {args[0]}, {args[1]}, {dtypes.element_of(node.dtype)!r})"
+                return self.wrapped(made, node.dtype, always=True)
             if name == "popcount":  # of the bits: a negative number has leading ones
                 bits = dtypes.bits_of(node.args[0].dtype)
                 return f"wrap({args[0]}, {bits}, False).bit_count()"
@@ -444,7 +451,8 @@ class Emitter(Visitor):
             if name == "pow":
                 return self.wrapped(f"({args[0]} ** {args[1]})", node.dtype)
             if name in _INTEGER_CALLS:
-                return self.wrapped(_INTEGER_CALLS[name].format(*args), node.dtype)
+                made = _INTEGER_CALLS[name].format(*args)
+                return self.wrapped(made, node.dtype, always=not name.startswith("index"))
         elif (
             node.op.effect == "pure"
             and node.op.arity is not None

@@ -81,8 +81,9 @@ class _Linker:
             name: getattr(values, name)
             for name in (
                 "allocate", "check_vector", "convert", "divide", "dot_accumulate", "fetch_add",
-                "floor_divide", "maximum", "minimum", "misalignment", "out_of_bounds", "recast",
-                "reinterpret", "select", "trunc_divide", "view", "wrap",
+                "floor_divide", "floor_modulo", "maximum", "minimum", "misalignment",
+                "out_of_bounds", "recast", "reinterpret", "select", "shift", "trunc_divide",
+                "trunc_modulo", "view", "wrap",
             )
         }  # fmt: skip
         scope.update(np=np, nan=math.nan, inf=math.inf, fail=_fail, Races=Races)

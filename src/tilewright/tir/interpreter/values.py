@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.ir import dtypes
+from tilewright.ir import dtypes, integers
 from tilewright.support.errors import RunError
 
 _EXTENSION = {
@@ -125,7 +125,7 @@ def wrap(value: Any, bits: int, signed: bool) -> Any:
 
 
 def convert(value: Any, source: str, dtype: str) -> Any:
-    """Cast between dtypes as C does, with saturation nowhere and NaN to integer giving zero."""
+    """Cast between dtypes: see ``ir.Cast``."""
     kind = dtypes.kind_of(dtype)
     if kind == "float":
         with np.errstate(over="ignore", invalid="ignore"):
@@ -136,19 +136,40 @@ def convert(value: Any, source: str, dtype: str) -> Any:
     if kind not in ("int", "uint"):
         raise RunError(f"cannot convert {source} to {dtype}")
     if isinstance(value, np.ndarray):
-        value = (
-            np.trunc(value).astype(np.int64) if value.dtype.kind == "f" else value.astype(np.int64)
-        )
-    else:
-        value = int(value) if not (isinstance(value, float) and not math.isfinite(value)) else 0
-    return wrap(value, dtypes.bits_of(dtype), kind == "int")
+        if value.dtype.kind == "f":
+            element = dtypes.element_of(dtype)
+            limit = np.int64 if kind == "int" else np.uint64
+            return np.array([integers.whole_number(v, element) for v in value.tolist()], limit)
+        value = value.astype(np.int64) if value.dtype.kind == "b" else value
+    elif isinstance(value, float):
+        return integers.whole_number(value, dtype)
+    return wrap(
+        int(value) if isinstance(value, bool) else value, dtypes.bits_of(dtype), kind == "int"
+    )
 
 
-def floor_divide(a: Any, b: Any) -> Any:
-    """Integer ``a // b``; zero divisors are an error."""
-    if np.any(np.equal(b, 0)):
-        raise RunError("integer division by zero")
-    return a // b
+def whole(function: Callable[[int, int], int]) -> Callable[[Any, Any], Any]:
+    """A function of two integers, for vectors too."""
+    lanes = np.frompyfunc(function, 2, 1)
+
+    def compute(a: Any, b: Any) -> Any:
+        if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+            return lanes(np.asarray(a).astype(object), np.asarray(b).astype(object))
+        return function(a, b)
+
+    return compute
+
+
+floor_divide = whole(integers.floor_quotient)
+floor_modulo = whole(integers.floor_remainder)
+trunc_divide = whole(integers.trunc_quotient)
+trunc_modulo = whole(integers.trunc_remainder)
+
+
+def shift(name: str, a: Any, by: Any, dtype: str) -> Any:
+    """``shift_left`` or ``shift_right``."""
+    function = integers.INTEGER_CALLS[name]
+    return whole(lambda value, amount: function(value, amount, dtype))(a, by)
 
 
 def divide(a: Any, b: Any) -> Any:
@@ -156,16 +177,6 @@ def divide(a: Any, b: Any) -> Any:
     with np.errstate(all="ignore"):
         result = np.divide(a, b)
     return result if isinstance(result, np.ndarray) else float(result)
-
-
-def trunc_divide(a: Any, b: Any) -> Any:
-    """Integer division towards zero."""
-    quotient = abs(a) // abs(b)
-    return (
-        np.where((a < 0) != (b < 0), -quotient, quotient)
-        if isinstance(quotient, np.ndarray)
-        else (-quotient if (a < 0) != (b < 0) else quotient)
-    )
 
 
 def select(condition: Any, a: Any, b: Any) -> Any:

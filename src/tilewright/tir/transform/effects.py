@@ -48,7 +48,7 @@ from tilewright.tir.stmt import (
 _EFFECTS = ("update", "opaque")
 #: Calls marked opaque that neither write nor order memory.
 _HARMLESS = ("prefetch", "assume")
-_DIVISIONS = ("truncdiv", "truncmod")
+_DIVISIONS = ("truncdiv", "truncmod", "indexdiv", "indexmod")
 
 
 def is_pure(expr: Any) -> bool:
@@ -147,9 +147,10 @@ class EffectTable:
 
 
 def may_trap(expr: Expr, analyzer: Analyzer) -> bool:
-    """Whether evaluating could stop the program: a zero divisor, an index out of bounds, a call.
+    """Whether evaluating could stop the program: an index out of bounds, a call.
 
-    ``False`` means that it is proven harmless, with what the analyzer knows.
+    ``False`` means that it is proven harmless, with what the analyzer knows. Divisions by what may
+    be zero count too: they have a result, but where nobody wants it they only take time.
     """
     kind = type(expr)
     if kind is FloorDiv or kind is FloorMod:

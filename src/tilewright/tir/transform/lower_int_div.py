@@ -1,7 +1,9 @@
 """Replace floor division by the cheaper truncating one where both give the same.
 
 They agree where the dividend is not negative and the divisor positive, which the ranges of loops
-tell. Divisions by powers of two stay: they become shifts and masks, which round down anyway.
+tell. Divisions by powers of two stay: they become shifts and masks, which round down anyway. Where
+the divisor isn't a constant the result says what was proven (``indexdiv``), so that nobody looks
+for a zero again when the program runs.
 """
 
 from __future__ import annotations
@@ -10,14 +12,17 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
+    Broadcast,
     Expr,
     FloorDiv,
     FloorMod,
     IntImm,
     Mutator,
+    Ramp,
     call,
     contains,
     dtypes,
+    is_const,
     pre_order,
 )
 from tilewright.tir.function import PrimFunc
@@ -45,9 +50,9 @@ def _may_truncate(node: Any) -> bool:
     """Whether a node is a division that truncating makes cheaper if its operands permit."""
     if type(node) not in (FloorDiv, FloorMod):
         return False
-    if dtypes.lanes_of(node.dtype) > 1 or dtypes.kind_of(node.dtype) != "int":
+    if dtypes.kind_of(node.dtype) != "int":
         return False
-    b = node.b
+    b = node.b.value if isinstance(node.b, Broadcast) else node.b
     return not (isinstance(b, IntImm) and (b.value <= 0 or b.value & (b.value - 1) == 0))
 
 
@@ -64,20 +69,29 @@ class _Rewriter(Mutator):
             return self.generic_visit(node)
 
     def visit_FloorDiv(self, node: Any) -> Any:
-        return self._divide(node, "truncdiv")
+        return self._divide(node, "div")
 
     def visit_FloorMod(self, node: Any) -> Any:
-        return self._divide(node, "truncmod")
+        return self._divide(node, "mod")
 
     def _divide(self, node: Any, name: str) -> Expr:
         # Bounds are asked of the operands as they were: rewritten ones are opaque to the analyzer.
         cheap = self._agree(node)
         made: Expr = self.generic_visit(node)
-        return call(name, made.a, made.b) if cheap else made  # type: ignore[attr-defined]
+        if not cheap:
+            return made
+        b: Any = made.b  # type: ignore[attr-defined]
+        proven = "trunc" if is_const(b.value if isinstance(b, Broadcast) else b) else "index"
+        return call(proven + name, made.a, b)  # type: ignore[attr-defined]
 
     def _agree(self, node: Any) -> bool:
-        return bool(
-            _may_truncate(node)
-            and self.analyzer.const_int_bound(node.a).min >= 0
-            and self.analyzer.const_int_bound(node.b).min >= 1
-        )
+        return bool(_may_truncate(node) and self._least(node.a) >= 0 and self._least(node.b) >= 1)
+
+    def _least(self, expr: Any) -> float:
+        """A bound of an expression from below, in all its lanes."""
+        if isinstance(expr, Broadcast):
+            return self._least(expr.value)
+        if isinstance(expr, Ramp):
+            steps = (expr.lanes - 1) * min(self._least(expr.stride), 0)
+            return self._least(expr.base) + steps
+        return self.analyzer.const_int_bound(expr).min

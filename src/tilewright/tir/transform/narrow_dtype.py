@@ -50,7 +50,9 @@ from tilewright.tir.transform.effects import BufferMutator, lane_bound
 
 NARROW = "int32"
 _ARITHMETIC = (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)
-_CALLS = ("truncdiv", "truncmod", "bitwise_and", "bitwise_or", "bitwise_xor", "if_then_else")
+_CALLS = frozenset(
+    "truncdiv truncmod indexdiv indexmod bitwise_and bitwise_or bitwise_xor if_then_else".split()
+)
 
 
 class NarrowDataType(FunctionTransform):

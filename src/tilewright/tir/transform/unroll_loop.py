@@ -475,10 +475,9 @@ class _Copier(SeqMutator, Renewer):
         a, b = self.visit(node.a), self.visit(node.b)
         if a is node.a and b is node.b:
             return node
-        build = kind = type(node)
+        build = type(node)
         if (is_const(a) or is_const(b) or a is b) and a.dtype == b.dtype:
-            never = kind in (FloorDiv, FloorMod) and is_const(b, 0)  # where it stands
-            build = kind if never else _FOLD.get(kind, kind)
+            build = _FOLD.get(build, build)
         return build(a, b)
 
     def visit_CompareExpr(self, node: Any) -> Any:
