@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from cli_helpers import Tilewright
 
+from tilewright import script
+from tilewright.ir import structural_hash
+
 RECORDS, WORKLOADS = "database_tuning_record.json", "database_workload.json"
 
 
@@ -99,7 +102,7 @@ def test_a_changed_decision_is_found(tilewright: Tilewright, records: Path) -> N
     write(records / RECORDS, values)
     done = tilewright("db", "verify", records, "--all")
     assert done.code == 1
-    assert f"{len(values) - 1} right, 1 wrong, 0 skipped" in done.out
+    assert f"{len(values) - 1} right, 1 wrong, 0 refused, 0 skipped" in done.out
     assert "Traceback" not in done.err
 
 
@@ -122,3 +125,36 @@ def test_records_for_another_cpu_are_skipped(tilewright: Tilewright, records: Pa
     assert done.code == 0
     assert "0 right, 0 wrong, " in done.out
     assert "it is for neoverse-v2" in done.out
+
+
+CALLER = """from tilewright.script import ir as I
+from tilewright.script import tir as T
+
+
+@I.ir_module
+class Module:
+    @T.prim_func
+    def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.block("b"):
+                vi = T.axis.spatial(4, i)
+                T.reads(A[vi])
+                T.writes(B[vi])
+                B[vi] = T.call_pure_extern("sqrtf", A[vi] * A[vi], dtype="float32")
+"""
+
+
+def test_functions_outside_are_called_only_if_allowed(
+    tilewright: Tilewright, records: Path
+) -> None:
+    digest = structural_hash(script.parse(CALLER))
+    write(records / WORKLOADS, [[digest, CALLER]])
+    record = lines(records / RECORDS)[0]
+    infos = [["TENSOR", "float32", [4]]] * 2
+    write(records / RECORDS, [[0, [[], [1e-3], record[1][2], infos, {}]]])
+    done = tilewright("db", "verify", records)
+    assert done.code == 1
+    assert "refused: " in done.out and "'sqrtf' (call_pure_extern)" in done.out
+    assert "0 right, 0 wrong, 1 refused, 0 skipped" in done.out
+    assert tilewright("db", "verify", records, "--allow-extern", "sqrt").code == 1
+    assert tilewright("db", "verify", records, "--allow-extern", "sqrtf").code == 0

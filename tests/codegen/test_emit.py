@@ -213,6 +213,38 @@ class Module:
         compile(parse(text))
 
 
+INJECTED = """\\"()\\nret i32 0\\n}\\nmodule asm \\"nop\\"\\ndefine i32 @\\"x"""
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        ('T.call_extern("{}", A[0], dtype="void")', "nothing defines"),
+        ('T.call_llvm_intrin("{}", A[0], dtype="void")', "is not the name of an LLVM intrinsic"),
+        ('T.call_llvm_intrin("puts", A[0], dtype="void")', "is not the name of an LLVM intrinsic"),
+        ('T.call_extern("", A[0], dtype="void")', "can't be the name of a symbol"),
+    ],
+)
+def test_names_stay_names(call, message):
+    text = f"""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32")):
+    T.evaluate({call.format(INJECTED)})
+"""
+    with pytest.raises(TilewrightError, match=message):
+        compile(parse(text))["main"]
+
+
+def test_names_of_functions_are_words():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "float32")):
+    A[0] = T.float32(1)
+"""
+    with pytest.raises(CodegenError, match="can't be the name of a function"):
+        compile(parse(text), name='x"() nounwind')
+
+
 def test_thread_bound_loop_says_what_to_do():
     text = """
 @T.prim_func

@@ -12,21 +12,14 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from tilewright import driver
 from tilewright.cli.logs import log_options
 from tilewright.cli.output import json_option, make_console, print_json
-from tilewright.ir import structural_hash
-from tilewright.meta_schedule.arg_info import arg_infos
 from tilewright.meta_schedule.database import JSONDatabase, TuningRecord
-from tilewright.meta_schedule.runner import LocalRunner, Reference, Runner, RunnerInput
-from tilewright.support.errors import TilewrightError
+from tilewright.meta_schedule.record_check import REFUSED, VERDICTS, WRONG, RecordChecker
 from tilewright.support.text import human_time
 from tilewright.target import Target
 
 _BLOCK = re.compile(r'T\.block\("([^"]+)"')
-
-# What `verify` says of a record.
-RIGHT, WRONG, SKIPPED = "right", "wrong", "skipped"
 
 
 def _open(work_dir: str) -> JSONDatabase:
@@ -101,25 +94,45 @@ def _best(database: JSONDatabase) -> list[TuningRecord]:
 @db_group.command("verify", short_help="Check records against the unscheduled programs.")
 @click.argument("work_dir")
 @click.option("--all", "every", is_flag=True, help="Every record, not only the best ones.")
+@click.option(
+    "--allow-extern", "allowed", multiple=True, metavar="NAME",
+    help="A function outside that programs may call. May be given several times.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
+    help="Seconds that a record may take.",
+)  # fmt: skip
+@click.option(
+    "--memory", type=click.FloatRange(min=0, min_open=True), default=16.0, show_default=True,
+    help="GiB of memory that the checking process may use.",
+)  # fmt: skip
 @json_option
 @log_options
-def verify_command(work_dir: str, every: bool, as_json: bool) -> None:
+def verify_command(
+    work_dir: str,
+    every: bool,
+    allowed: tuple[str, ...],
+    timeout: float,
+    memory: float,
+    as_json: bool,
+) -> None:
     """Replay the records in WORK_DIR, run them and compare with the unscheduled programs.
 
     The best record of each workload, or all. Records for CPU features that this machine doesn't
-    have are skipped. The exit code is 1 if a record is wrong.
+    have are skipped. Programs are run in a process of their own, and those that may do more than
+    compute on their arrays are refused: that call functions which aren't allowed by name, make
+    pointers, or write where they shouldn't. The exit code is 1 if a record is wrong or refused.
     """
     database = _open(work_dir)
     records = database.get_all_tuning_records() if every else _best(database)
-    here, runner = Target("native"), LocalRunner()
     rows = []
-    try:
+    with RecordChecker(
+        allow_extern=allowed, timeout_sec=timeout, memory_bytes=int(memory * 2**30)
+    ) as checker:
         for record in records:
-            verdict, problem = _verdict(record, here, runner)
-            rows.append({**_row(record), "verdict": verdict, "problem": problem})
-    finally:
-        runner.close()
-    count = {key: sum(row["verdict"] == key for row in rows) for key in (RIGHT, WRONG, SKIPPED)}
+            found = checker.check(record)
+            rows.append({**_row(record), "verdict": found.verdict, "problem": found.problem})
+    count = {key: sum(row["verdict"] == key for row in rows) for key in VERDICTS}
     if as_json:
         print_json({"records": rows, **count})
     else:
@@ -128,28 +141,8 @@ def verify_command(work_dir: str, every: bool, as_json: bool) -> None:
                 line = f"{row['verdict']}: {row['workload']} {row['function']}: {row['problem']}"
                 click.echo(line)
         click.echo(", ".join(f"{number} {key}" for key, number in count.items()))
-    if count[WRONG]:
+    if count[WRONG] or count[REFUSED]:
         raise click.exceptions.Exit(1)
-
-
-def _verdict(record: TuningRecord, here: Target, runner: Runner) -> tuple[str, str | None]:
-    target = record.target or here
-    lacking = sorted(target.features - here.features)
-    if target.kind != here.kind or target.triple not in ("", here.triple) or lacking:
-        return SKIPPED, f"it is for {target.mcpu or target.kind}" + (
-            f", this machine lacks {' '.join(lacking)}" if lacking else ""
-        )
-    try:
-        mod = record.workload.mod
-        if structural_hash(mod) != record.workload.hash:
-            return WRONG, "the workload's program does not have the hash it is kept under"
-        infos = record.args_info or arg_infos(mod["main"])
-        reference = Reference(record.workload.hash, driver.compile(mod, target), infos)
-        candidate = driver.compile(record.schedule().mod, target)
-        (result,) = runner.run([RunnerInput(candidate, reference)])
-    except TilewrightError as error:
-        return WRONG, str(error)
-    return (RIGHT, None) if result.error is None else (WRONG, result.error)
 
 
 _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {

@@ -84,6 +84,12 @@ def test_calls_of_unknown_code() -> None:
             "    A[0] = T.float32(0)\n",
             "an argument's offset may be zero or a variable",
         ),
+        (
+            "def main(a: T.handle):\n"
+            '    A = T.match_buffer(a, (4,), "float32", elem_offset=100)\n'
+            "    A[0] = T.float32(0)\n",
+            "an argument's offset may be zero or a variable",
+        ),
     ],
 )
 def test_what_can_not_be_checked(code: str, message: str) -> None:

@@ -19,7 +19,7 @@ from tilewright.codegen.llvm.near_gather import near_gather_function
 from tilewright.codegen.llvm.parallel import emit_parallel
 from tilewright.codegen.llvm.signature import Signature, kernel_symbol, make_signature
 from tilewright.codegen.llvm.streaming import NONTEMPORAL, streaming_function
-from tilewright.codegen.llvm.types import c_string
+from tilewright.codegen.llvm.types import c_string, global_name
 from tilewright.ir import INDEX, Expr, IRModule, Var, as_int, free_vars
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
@@ -120,17 +120,18 @@ class ModuleEmitter:
                 f"call_extern({name!r}) passes ({', '.join(kinds)}), but the kernel takes "
                 f"({', '.join(f'{k} {n}' for n, k in signature.spec.parameters())})"
             )
-        return f'@"{kernel_symbol(name)}"'
+        return global_name(kernel_symbol(name))
 
     def extern(self, name: str, result: str, kinds: Sequence[str]) -> str:
         """Declare a function from elsewhere and return its symbol."""
-        text = f'declare {result} @"{name}"({", ".join(kinds)})'
+        symbol = global_name(name)
+        text = f"declare {result} {symbol}({', '.join(kinds)})"
         if self._externs.setdefault(name, text) != text:
             raise CodegenError(
                 f"{name!r} is called with two signatures: {text} and {self._externs[name]}"
             )
         self.declare(text)
-        return f'@"{name}"'
+        return symbol
 
     def emit_parallel(self, emitter: FunctionEmitter, loop: For) -> None:
         """Outline and launch a parallel loop."""

@@ -5,12 +5,14 @@ Elementary functions that aren't here come from :mod:`codegen.llvm.math`.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tilewright.codegen.llvm.emit_expr import intrinsic, needs_guard
 from tilewright.codegen.llvm.emit_masked import load_or
 from tilewright.codegen.llvm.types import (
     constant_text,
+    global_name,
     intrinsic_suffix,
     memory_type,
     register_type,
@@ -34,6 +36,7 @@ from tilewright.support.errors import CodegenError
 from tilewright.tir import BufferLoad
 
 _DIRECT_FLOAT = {name: name for name in ("sqrt", "floor", "ceil", "trunc", "round", "nearbyint")}
+_INTRINSIC = re.compile(r"llvm\.[A-Za-z0-9_.]+")
 _BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
 
 
@@ -314,8 +317,9 @@ def _constant_data(emitter: Any, call: Call) -> str:
     symbol, size = call.args
     if not isinstance(symbol, StringImm) or not isinstance(size, IntImm):
         raise CodegenError("constant_data(symbol, bytes) takes a text and a number")
-    emitter.module.declare(f'@"{symbol.value}" = external constant [{size.value} x i8]')
-    return f'@"{symbol.value}"'
+    name = global_name(symbol.value)
+    emitter.module.declare(f"{name} = external constant [{size.value} x i8]")
+    return name
 
 
 @intrinsic("prefetch")
@@ -335,6 +339,8 @@ def _llvm_intrinsic(emitter: Any, call: Call) -> str:
     name, *args = call.args
     if not isinstance(name, StringImm):
         raise CodegenError(f"{call.op.name} takes the intrinsic's name first, got {name!r}")
+    if not _INTRINSIC.fullmatch(name.value):
+        raise CodegenError(f"{call.op.name}: {name.value!r} is not the name of an LLVM intrinsic")
     values = [emitter.visit(arg) for arg in args]
     text = ", ".join(f"{register_type(a.dtype)} {v}" for a, v in zip(args, values))
     full = f"call {register_type(call.dtype)} @{name.value}({text})"

@@ -7,6 +7,7 @@ one workload share theirs, and need no optimisation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -26,6 +27,8 @@ from tilewright.support.errors import CodegenError
 #: What modules may refer to without defining it. Each of the three support objects makes itself
 #: known to the loader when it is imported.
 SUPPORT_SYMBOLS = frozenset((*BINDER_SYMBOLS, *POOL_SYMBOLS, *WORKSPACE_SYMBOLS))
+
+_NAME = re.compile(r"[\w.$]+")
 
 
 def link_library(
@@ -93,6 +96,8 @@ def build_module(
     if len(set(names)) != len(names):
         raise CodegenError(f"function names of a module must differ, got {names}")
     for spec in specs:
+        if not _NAME.fullmatch(spec.name):
+            raise CodegenError(f"{spec.name!r} can't be the name of a function: letters, digits, _")
         if spec.kernel in SUPPORT_SYMBOLS:
             raise CodegenError(f"{spec.kernel!r} is the name of a support function; choose another")
     wrappers, declared = _wrappers(tuple(specs))

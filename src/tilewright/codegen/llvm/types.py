@@ -129,10 +129,20 @@ def constant_text(value: float | int, dtype: str) -> str:
     return text if lanes == 1 else f"splat ({register_type(element)} {text})"
 
 
+def _escaped(data: bytes) -> str:
+    return "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}" for byte in data
+    )
+
+
+def global_name(name: str) -> str:
+    """Return a name as that of an LLVM global; whatever it holds, it stays a name."""
+    if not name or "\0" in name:
+        raise CodegenError(f"{name!r} can't be the name of a symbol")
+    return f'@"{_escaped(name.encode())}"'
+
+
 def c_string(text: str) -> str:
     """Return the LLVM type and value of a constant that holds ``text`` and a zero byte."""
     data = text.encode() + b"\0"
-    body = "".join(
-        chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}" for byte in data
-    )
-    return f'[{len(data)} x i8] c"{body}"'
+    return f'[{len(data)} x i8] c"{_escaped(data)}"'

@@ -207,7 +207,9 @@ class TuningRecord:
 
     def as_json(self, workload_index: int) -> list[Any]:
         """Return plain data; the workload stands as its index in the database."""
-        infos = self.args_info or arg_infos(self.workload.mod["main"])
+        infos = self.args_info
+        if infos is None:
+            infos = arg_infos(self.workload.mod["main"])
         return [
             workload_index,
             [

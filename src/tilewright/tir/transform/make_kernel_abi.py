@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import EFFECTS, Call, Expr, IntImm, Var, contains, dtypes, pre_order
+from tilewright.ir import EFFECTS, Call, Expr, IntImm, Var, as_int, contains, dtypes, pre_order
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
@@ -98,7 +98,7 @@ def kernel_abi(func: PrimFunc) -> dict[str, Any]:
 
 def _check_offset(buffer: Buffer) -> None:
     offset = buffer.elem_offset
-    if offset is not None and not (isinstance(offset, (IntImm, Var))):
+    if not (offset is None or isinstance(offset, Var) or as_int(offset) == 0):
         raise LowerError(
             f"buffer {buffer.name} has offset {offset!r}; an argument's offset may be zero or a "
             "variable, since the pointer passed is that of its first element"
