@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread pool per process is enough: tests run in several processes.
 PYTEST_WORKERS ?= 2
 
-.PHONY: demo test fuzz docs lint format bench clean install install-dev
+.PHONY: demo test fuzz graphs docs lint format bench clean install install-dev
 
 demo: $(VENV)/.installed
 	$(BIN)/tilewright demo
@@ -18,6 +18,11 @@ SECONDS ?= 60
 SEED ?= 0
 fuzz: $(VENV)/.installed
 	$(BIN)/python -m tilewright.testing.fuzz --seconds $(SECONDS) --seed $(SEED)
+
+# Random graphs of operators by rule, on one thread and on two, against NumPy.
+COUNT ?= 200
+graphs: $(VENV)/.installed
+	$(BIN)/python -m tilewright.testing.graphs --count $(COUNT) --seed $(SEED)
 
 docs: $(VENV)/.installed
 	$(BIN)/python tools/reference_pages.py

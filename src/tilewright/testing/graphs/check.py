@@ -1,0 +1,142 @@
+"""Builds a graph by rule, runs it, and compares what it gives with what it means."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright import relax, runtime
+from tilewright.ir import Var
+from tilewright.support.errors import TilewrightError
+from tilewright.testing.graphs.compare import Noise, difference
+from tilewright.testing.graphs.data import draw_array
+from tilewright.testing.graphs.draw import Case
+from tilewright.testing.graphs.graph import (
+    Sizes,
+    Step,
+    Value,
+    evaluate,
+    module_of,
+    numpy_dtype,
+)
+from tilewright.testing.graphs.guarded import guarded
+
+_MOVED = 5
+_MOVED_AGAIN = 60
+"""Evaluations with noise: at first, and before a difference is believed."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a graph: ``kind`` is ``wrong``, ``not built``, ``not run`` or ``died``."""
+
+    kind: str
+    text: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Problems with one key are alike: the text's first words, numbers left out."""
+        words = re.sub(r"[\d().,\[\]]+", "#", self.text.split("\n")[0]).split()
+        return self.kind, " ".join(words[:8])
+
+
+@dataclass
+class Part:
+    """Some steps of a case, and the arrays with which they begin (one set for each size)."""
+
+    case: Case
+    inputs: list[Value]
+    constants: list[Value]
+    steps: list[Step]
+    outputs: list[Value]
+    given: list[dict[Value, Any]]
+
+    @property
+    def extent(self) -> Var | None:
+        """The symbolic extent, if there is one."""
+        return self.case.extent
+
+
+def whole(case: Case) -> Part:
+    """All of a case, with data for its inputs."""
+    given = []
+    for number in case.sizes:
+        size = Sizes(case.extent, number)
+        rng = random.Random(case.seed + number)
+        arrays = {
+            value: draw_array(rng.getrandbits(32), size.shape(value), value.dtype, value.likes)
+            for value in case.inputs
+        }
+        arrays.update({value: value.data for value in case.constants})
+        given.append(arrays)
+    return Part(case, case.inputs, case.constants, case.steps, case.outputs, given)
+
+
+def check(part: Part, threads: Sequence[int] = (1, 2)) -> Problem | None:
+    """What is wrong with a graph; ``None`` if nothing is."""
+    try:
+        mod = module_of(part.inputs, part.constants, part.steps, part.outputs)
+        function = relax.build(mod)["main"]
+    except TilewrightError as error:
+        return Problem("not built", f"{type(error).__name__}: {error}")
+    except Exception as error:  # what this looks for
+        return Problem("not built", f"crash, {type(error).__name__}: {error}")
+    before = runtime.num_threads()
+    try:
+        for number, arrays in zip(part.case.sizes, part.given):
+            for count in threads:
+                runtime.set_num_threads(count)
+                problem = _run(part, function, number, arrays)
+                if problem is not None:
+                    size = f" at n = {number}" if part.extent is not None else ""
+                    return Problem(problem.kind, f"{problem.text} ({count} threads{size})")
+    finally:
+        runtime.set_num_threads(before)
+    return None
+
+
+def _run(part: Part, function: Any, number: int, arrays: dict[Value, Any]) -> Problem | None:
+    size = Sizes(part.extent, number)
+    inputs = [guarded(np.asarray(arrays[value])) for value in part.inputs]
+    try:
+        right = evaluate(part.steps, arrays, size)
+    except (ValueError, IndexError) as error:  # NumPy finds that the sizes don't fit
+        return _refuses(function, inputs, str(error))
+    try:
+        found = function(*inputs)
+    except Exception as error:  # what this looks for
+        return Problem("not run", f"{type(error).__name__}: {error}")
+    results = [found] if len(part.outputs) == 1 else list(found)
+    for value, array in zip(part.inputs, inputs):
+        if array.tobytes() != np.ascontiguousarray(arrays[value]).tobytes():
+            return Problem("wrong", f"the input {value.var.name} was written")
+    moved = _moved(part, arrays, size, range(_MOVED))
+    for index, value in enumerate(part.outputs):
+        made = np.asarray(results[index].numpy()).astype(numpy_dtype(value.dtype), copy=False)
+        text = difference(made, right[value], [item[value] for item in moved])
+        if text:
+            moved += _moved(part, arrays, size, range(_MOVED, _MOVED_AGAIN))
+            text = difference(made, right[value], [item[value] for item in moved])
+        if text:
+            return Problem("wrong", f"result {index}: {text}")
+    return None
+
+
+def _refuses(function: Any, inputs: Sequence[Any], reason: str) -> Problem | None:
+    """Sizes that don't fit must be refused when they are known."""
+    try:
+        function(*inputs)
+    except TilewrightError:
+        return None
+    return Problem("wrong", f"accepts sizes that don't fit: {reason}")
+
+
+def _moved(part: Part, arrays: dict[Value, Any], size: Sizes, seeds: range) -> list[Any]:
+    if not any(step.noise for step in part.steps):
+        return []
+    return [evaluate(part.steps, arrays, size, Noise(part.case.seed + seed)) for seed in seeds]
