@@ -35,7 +35,7 @@ def check_target(target: TargetLike) -> Target:
     """Return a target if code can be generated for it; an error says why it can't."""
     target = resolve_target(target)
     _check_kind(target)
-    target_machine(target.triple or None, target.mcpu or None, _features(target))
+    target_machine(target.triple or None, target.mcpu or None, target.feature_string or None)
     return target
 
 
@@ -113,17 +113,12 @@ def build(
         emitted.specs,
         triple=target.triple or None,
         cpu=target.mcpu or None,
-        features=_features(target),
+        features=target.feature_string or None,
         target=str(target),
         sources={"tir": _ScriptText(lowered)},
         constants={name: data.array for name, data in lowered.attrs.get("constants", {}).items()},
         entry_name=entry_name,
     )
-
-
-def _features(target: Target) -> str | None:
-    own = not target.triple
-    return target.feature_string if own or "mattr" in target.options else None
 
 
 class _ScriptText:

@@ -3,43 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform
 from functools import lru_cache
 from pathlib import Path
-
-# What LLVM's CPU names imply, for targets that are not this machine. Only features that the
-# code generator asks about need to be here.
-_X86_V2 = frozenset("sse4.2 popcnt".split())
-_X86_V3 = _X86_V2 | frozenset("avx avx2 fma f16c bmi bmi2".split())
-_X86_V4 = _X86_V3 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())
-_VNNI = _X86_V4 | {"avx512vnni"}
-_CPU_FEATURES = {
-    "x86-64": frozenset({"sse2"}),
-    "x86-64-v2": _X86_V2,
-    "x86-64-v3": _X86_V3,
-    "x86-64-v4": _X86_V4,
-    "haswell": _X86_V3,
-    "broadwell": _X86_V3,
-    "skylake": _X86_V3,
-    "znver1": _X86_V3,
-    "znver2": _X86_V3,
-    "znver3": _X86_V3,
-    "alderlake": _X86_V3 | {"avxvnni"},
-    "skylake-avx512": _X86_V4,
-    "cascadelake": _VNNI,
-    "icelake-server": _VNNI,
-    "sapphirerapids": _VNNI | {"avx512bf16", "amx-tile", "amx-int8", "amx-bf16"},
-    "znver4": _VNNI | {"avx512bf16"},
-    "znver5": _VNNI | {"avx512bf16", "avxvnni"},
-    "apple-m1": frozenset({"neon", "fullfp16", "dotprod"}),
-    "neoverse-n1": frozenset({"neon", "fullfp16", "dotprod"}),
-    "neoverse-v1": frozenset({"neon", "sve", "fullfp16", "dotprod", "bf16", "i8mm"}),
-    "a64fx": frozenset({"neon", "sve", "fullfp16"}),
-    "neoverse-v2": frozenset({"neon", "sve", "sve2", "fullfp16", "dotprod", "bf16", "i8mm"}),
-}
-
-# Lengths of SVE registers that are not the least, 128 bits. Code for one length runs on no other.
-_SVE_BITS = {"neoverse-v1": 256, "neoverse-512tvb": 256, "a64fx": 512}
 
 # Names that /proc/cpuinfo uses differ from LLVM's.
 _PROC_TO_LLVM = {
@@ -66,9 +31,9 @@ _PROC_TO_LLVM = {
     "i8mm": "i8mm",
     "bf16": "bf16",
 }
-_KEEP = frozenset(
-    "sse2 sse3 ssse3 popcnt avx avx2 fma f16c bmi2 avx512f avx512bw avx512cd avx512dq avx512vl "
-    "sve sve2 movbe gfni vaes".split()
+_TOLD_BY_KERNEL = frozenset(_PROC_TO_LLVM.values()) | frozenset(
+    "sse2 ssse3 popcnt avx avx2 fma f16c bmi2 avx512f avx512bw avx512cd avx512dq avx512vl "
+    "sve movbe gfni vaes".split()
 )
 
 
@@ -81,39 +46,28 @@ def cpu_name() -> str:
 
 
 @lru_cache(maxsize=1)
-def cpu_features() -> frozenset[str]:
-    """Return the features of this CPU that code may use, by LLVM's names."""
-    flags: set[str] = set()
+def cpu_features() -> tuple[frozenset[str], frozenset[str]]:
+    """Return the features that this CPU has and those it lacks, by LLVM's names.
+
+    Older LLVMs don't ask for all, so the kernel is asked too. What it doesn't tell may still be
+    there: only what LLVM looked for and didn't find is lacking, such as what a hypervisor hides.
+    """
+    import llvmlite.binding as llvm
+
+    told = {_PROC_TO_LLVM.get(flag, flag) for flag in _flags()} & _TOLD_BY_KERNEL
+    asked = llvm.get_host_cpu_features()
+    has = told | {name for name, on in asked.items() if on}
+    return frozenset(has), frozenset(name for name in asked if name not in has)
+
+
+def _flags() -> set[str]:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():
             key, _, value = line.partition(":")
             if key.strip() in ("flags", "Features"):
-                flags = set(value.split())
-                break
-    named = {
-        _PROC_TO_LLVM.get(flag, flag) for flag in flags if flag in _PROC_TO_LLVM or flag in _KEEP
-    }
-    if named:
-        return frozenset(named)
-    import llvmlite.binding as llvm  # only where the kernel doesn't tell
-
-    return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
-
-
-def features_of_cpu(name: str, triple: str = "") -> frozenset[str]:
-    """Return the features that an LLVM CPU name implies, as far as we know it."""
-    known = _CPU_FEATURES.get(name)
-    if known is not None:
-        return known
-    if triple.startswith(("aarch64", "arm64")) or platform.machine() in ("aarch64", "arm64"):
-        return frozenset({"neon"})
-    return frozenset({"sse2"})
-
-
-def sve_vector_bits(name: str) -> int:
-    """Return the length of a CPU's SVE registers, 128 bits where it isn't known."""
-    return _SVE_BITS.get(name, 128)
+                return set(value.split())
+    return set()
 
 
 @lru_cache(maxsize=1)

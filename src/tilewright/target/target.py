@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright.support.errors import TargetError
 from tilewright.support.registry import near_matches
-from tilewright.target import host
+from tilewright.target import cpus, host
 
 # Options of each kind with the type of their value. ``None`` options are left out of the text.
 _COMMON_CPU: dict[str, type] = {
@@ -47,7 +47,8 @@ class Target:
     ``Target("native")`` is this machine's CPU: name, features and cores are detected.
     ``Target("llvm -mcpu=znver4 -num-cores=2")`` says it; what is left out is filled in from this
     machine when the named CPU is this machine's (or none is named), else from the CPU's name.
-    Raises ``TargetError`` for an unknown kind or option.
+    CPUs and features are LLVM's: ``-mattr=+avx2`` brings what it needs, ``-mattr=-avx512f`` takes
+    what needs it along. Raises ``TargetError`` for an unknown kind, option, CPU or feature.
     """
 
     _local = threading.local()
@@ -82,7 +83,7 @@ class Target:
 
     def _fill_in_cpu(self) -> None:
         options = self.options
-        here = options.get("mcpu") in (None, host.cpu_name()) and "mtriple" not in options
+        here = "mtriple" not in options and options.get("mcpu") in (None, host.cpu_name())
         if here:
             options.setdefault("mcpu", host.cpu_name())
         if "num-cores" not in options:
@@ -90,16 +91,30 @@ class Target:
         caches = host.cache_sizes() if here else {}
         for level, fallback in (("l1", 32 << 10), ("l2", 1 << 20), ("l3", 32 << 20)):
             options.setdefault(level, caches.get(level, fallback))
-        names = host.cpu_features() if here and "mattr" not in options else frozenset()
-        if not names:
-            names = host.features_of_cpu(options.get("mcpu", ""), options.get("mtriple", ""))
-        for item in options.get("mattr", "").split(","):
-            if item.startswith("-"):
-                names = names - {item[1:]}
-            elif item:
-                names = names | {item.lstrip("+")}
-        self._features = frozenset(names)
+        self._features, self._lacking = self._cpu_features(here)
         self._check_vector_length()
+
+    def _cpu_features(self, here: bool) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the features that may be used, and those that LLVM must be told not to use."""
+        changes = self.options.get("mattr", "")
+        table = cpus.table_of(self.triple)
+        if table is None:  # LLVM itself knows which there are, and says so when it compiles
+            return cpus.named(changes, "+"), cpus.named(changes, "-")
+        if not here:
+            self.options.setdefault("mcpu", table.baseline)
+        own = frozenset() if here and self.mcpu not in table.cpus else table.features_of(self.mcpu)
+        features = own
+        if here:  # a hypervisor may hide some that the CPU's name stands for
+            has, lacking = host.cpu_features()
+            features = table.without(own | table.closed(has), lacking)
+        features = table.changed(features, changes)
+        missing = sorted(table.needed - features)
+        if missing:
+            raise TargetError(
+                f"code for {table.name} needs {missing[0]}, which -mcpu={self.mcpu} "
+                + (f"with -mattr={changes} lacks" if changes else "lacks")
+            )
+        return features, (own | cpus.named(changes, "-")) - features
 
     def _check_vector_length(self) -> None:
         bits = self.options.get("sve-vector-bits")
@@ -166,8 +181,13 @@ class Target:
 
     @property
     def feature_string(self) -> str:
-        """Features in the form LLVM takes: ``+avx2,+fma``, sorted."""
-        return ",".join(f"+{name}" for name in sorted(self.features))
+        """Features in the form LLVM takes: ``+avx2,+fma,-avx512f``, sorted.
+
+        Named with a minus is what the CPU would have by its name alone.
+        """
+        lacking = self._lacking if self.kind == "llvm" else ()
+        signed = [f"+{name}" for name in sorted(self.features)]
+        return ",".join(signed + [f"-{name}" for name in sorted(lacking)])
 
     @property
     def num_cores(self) -> int:
@@ -183,7 +203,7 @@ class Target:
         if self.has("avx512f"):
             return 512
         if self.has("sve"):
-            return int(self.options.get("sve-vector-bits", host.sve_vector_bits(self.mcpu)))
+            return int(self.options.get("sve-vector-bits", cpus.sve_vector_bits(self.mcpu)))
         return 256 if self.has("avx") else 128
 
     @property
