@@ -16,6 +16,7 @@ from tilewright.ir import (
     dtypes,
     floordiv,
     floormod,
+    match_types,
     select,
 )
 from tilewright.ir import (
@@ -26,6 +27,7 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
+from tilewright.topi.division import float_floor_divide, float_floor_mod, float_mod
 from tilewright.topi.utils import is_one
 
 
@@ -94,21 +96,37 @@ def _divide(a: Any, b: Any) -> Expr:
     return quotient
 
 
+def _of_kind(
+    integers: Callable[[Expr, Expr], Expr], floats: Callable[[Expr, Expr], Expr]
+) -> Callable[[Any, Any], Expr]:
+    """One of two formulas, by what the operands are once they have one dtype."""
+
+    def formula(a: Any, b: Any) -> Expr:
+        x, y = match_types(a, b)
+        return (floats if dtypes.is_float(x.dtype) else integers)(x, y)
+
+    return formula
+
+
 add = _binary("add", lambda a, b: a + b, "Add.")
 subtract = _binary("subtract", lambda a, b: a - b, "Subtract.")
 multiply = _binary("multiply", lambda a, b: a * b, "Multiply.")
 divide = _binary("divide", _divide, "Divide; integers round towards zero.")
 floor_divide = _binary(
     "floor_divide",
-    lambda a, b: (
-        call("floor", as_expr(a, getattr(b, "dtype", None)) / b)
-        if dtypes.is_float(getattr(a, "dtype", getattr(b, "dtype", "int64")))
-        else floordiv(a, b)
-    ),
-    "Divide, rounding down.",
+    _of_kind(floordiv, float_floor_divide),
+    "Divide, rounding down (as ``numpy.floor_divide``).",
 )
-floor_mod = _binary("floor_mod", floormod, "Remainder with the divisor's sign, of integers.")
-mod = _binary("mod", lambda a, b: call("truncmod", a, b), "Remainder with the dividend's sign.")
+floor_mod = _binary(
+    "floor_mod",
+    _of_kind(floormod, float_floor_mod),
+    "Remainder with the divisor's sign (as ``numpy.mod``).",
+)
+mod = _binary(
+    "mod",
+    _of_kind(lambda a, b: call("truncmod", a, b), float_mod),
+    "Remainder with the dividend's sign (as ``numpy.fmod`` and C).",
+)
 power = _binary("power", lambda a, b: call("pow", a, b), "Raise to a power.")
 maximum = _binary("maximum", max_expr, "The greater of two.")
 minimum = _binary("minimum", min_expr, "The lesser of two.")

@@ -87,10 +87,14 @@ def logical_not(x: Tensor) -> Tensor:
 
 
 def sign(x: Tensor) -> Tensor:
-    """Return -1, 0 or 1 by the sign of every element."""
+    """Return -1, 0 or 1 by the sign of every element; 0 for NaN, which has none."""
 
     def one(value: Expr) -> Expr:
+        if dtypes.is_bool(value.dtype):
+            return value
         zero, plus = const(0, value.dtype), const(1, value.dtype)
+        if dtypes.kind_of(value.dtype) == "uint":
+            return select(value > zero, plus, zero)
         return select(value > zero, plus, select(value < zero, const(-1, value.dtype), zero))
 
     return map_elements(x, one, "sign")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Expr, Range, Var, and_, as_expr, as_int, const, if_then_else
+from tilewright.ir import Expr, Range, Var, and_, as_expr, as_int, const, dtypes, if_then_else
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
@@ -210,12 +211,24 @@ def flip(x: Tensor, axis: int = 0) -> Tensor:
 def tile(x: Tensor, reps: Sequence[int]) -> Tensor:
     """Repeat the whole tensor ``reps`` times per axis."""
     reps = tuple(reps)
+    if any(count < 0 for count in reps):
+        raise VerifyError(f"tile: repetitions {list(reps)} must not be negative")
     ndim = max(len(reps), x.ndim)
     repeat = (1,) * (ndim - len(reps)) + reps
     own = (const(1),) * (ndim - x.ndim) + tuple(x.shape)
+
+    def element(*i: Expr) -> Expr:
+        # Where nothing repeats, or nothing is there to repeat, places are what they were.
+        return x(
+            *(
+                index if count <= 1 or as_int(extent) == 0 else index % extent
+                for index, extent, count in list(zip(i, own, repeat))[ndim - x.ndim :]
+            )
+        )
+
     made: Tensor = compute(
         tuple(extent * count for extent, count in zip(own, repeat)),
-        lambda *i: x(*(index % extent for index, extent in list(zip(i, own))[ndim - x.ndim :])),
+        element,
         name="tile",
         tag="injective",
     )
@@ -224,12 +237,14 @@ def tile(x: Tensor, reps: Sequence[int]) -> Tensor:
 
 def repeat(x: Tensor, repeats: int, axis: int) -> Tensor:
     """Repeat each element ``repeats`` times along an axis."""
+    if repeats < 0:
+        raise VerifyError(f"repeat: {repeats} is negative")
     axis = normal_axis(axis, x.ndim)
     shape = list(x.shape)
     shape[axis] = shape[axis] * repeats
     made: Tensor = compute(
         tuple(shape),
-        lambda *i: x(*(i[a] // repeats if a == axis else i[a] for a in range(x.ndim))),
+        lambda *i: x(*(i[a] // max(repeats, 1) if a == axis else i[a] for a in range(x.ndim))),
         name="repeat",
         tag="injective",
     )
@@ -300,20 +315,45 @@ def ones(shape: Sequence[Any], dtype: str = "float32") -> Tensor:
     return full(shape, dtype, 1)
 
 
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str = "int64") -> Tensor:
-    """Return ``start, start + step, …`` below ``stop``."""
+def arange_count(start: Any, stop: Any, step: Any) -> Any:
+    """The length of ``arange``: a number or, of symbolic integers, an expression."""
+    if isinstance(step, Expr):
+        raise VerifyError("arange: the step must be a number")
+    if step == 0:
+        raise VerifyError("arange: the step is zero")
+    bounds = (start, stop)
+    if not any(isinstance(bound, Expr) for bound in bounds):
+        if all(isinstance(number, int) for number in (*bounds, step)):
+            return max(0, -((start - stop) // step))
+        count = (stop - start) / step  # in double precision, as NumPy counts
+        if not math.isfinite(count):
+            raise VerifyError(f"arange: from {start} to {stop} by {step} is no finite number")
+        return max(0, math.ceil(count))
+    dtype_of = [getattr(number, "dtype", "int64") for number in bounds]
+    if isinstance(step, float) or not all(
+        isinstance(bound, int) or dtypes.is_integer(dtype) for bound, dtype in zip(bounds, dtype_of)
+    ):
+        raise VerifyError("arange: symbolic bounds must be integers")
+    return (as_expr(stop) - start + (step - 1 if step > 0 else step + 1)) // step
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str | None = None) -> Tensor:
+    """Return ``start, start + step, …`` below ``stop``.
+
+    Without ``dtype`` the result is int64, or float32 if a bound or the step is a float. Elements
+    are computed in int64 or float64 and converted once.
+    """
     if stop is None:
         start, stop = 0, start
-    if isinstance(step, float) or isinstance(start, float) or isinstance(stop, float):
-        count: Any = max(0, -int(-((stop - start) / step) // 1))
-    else:
-        count = (as_expr(stop) - start + (step - 1 if step > 0 else step + 1)) // step
-    made: Tensor = compute(
-        (count,),
-        lambda i: cast_expr(i, dtype) * const(step, dtype) + cast_expr(as_expr(start), dtype),
-        name="arange",
-        tag="injective",
-    )
+    count = arange_count(start, stop, step)
+    floats = any(isinstance(number, float) for number in (start, stop, step))
+    exact, made_as = ("float64", dtype or "float32") if floats else ("int64", dtype or "int64")
+
+    def element(i: Expr) -> Expr:
+        first = cast_expr(as_expr(start, exact), exact)
+        return cast_expr(cast_expr(i, exact) * const(step, exact) + first, made_as)
+
+    made: Tensor = compute((count,), element, name="arange", tag="injective")
     return made
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from tilewright import topi
 from tilewright.arith import simplify
-from tilewright.ir import ceildiv, dtypes
-from tilewright.relax.expr import RelaxExpr, numpy_dtype
+from tilewright.ir import as_expr, const, dtypes
+from tilewright.relax.expr import PrimValue, RelaxExpr, numpy_dtype
 from tilewright.relax.registry import InferenceError, Prim, Shape, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.support.errors import VerifyError
+from tilewright.topi.transform import arange_count
 
 
 @operator(
@@ -70,19 +71,31 @@ def _arange(start: Prim, stop: Prim, step: Prim, dtype: str = "int64") -> Struct
     high: Any = stop
     by: Any = step
     values: list[Any] = [getattr(value, "value", None) for value in (low, high, by)]
-    if all(value is not None for value in values):
-        if values[2] == 0:
-            raise InferenceError("step is zero")
-        return TensorStructInfo((max(0, math.ceil((values[1] - values[0]) / values[2])),), dtype)
-    if values[2] is None:
-        raise InferenceError("the step must be a number")
-    if any(dtypes.is_float(value.dtype) for value in (low, high, by)):
-        raise InferenceError("symbolic bounds must be integers")
-    return TensorStructInfo((simplify(ceildiv(high - low, by)),), dtype)
+    bounds = [item if value is None else value for item, value in zip((low, high, by), values)]
+    try:
+        return TensorStructInfo((simplify(as_expr(arange_count(*bounds))),), dtype)
+    except VerifyError as error:
+        raise InferenceError(str(error)) from None
 
 
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str = "int64") -> Any:
-    """``start, start + step, …`` below ``stop``; with one bound, from zero."""
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str | None = None) -> Any:
+    """``start, start + step, …`` below ``stop``; with one bound, from zero.
+
+    There are as many as NumPy counts, in double precision. Without ``dtype`` the result is int64,
+    or float32 if a bound or the step is a float.
+    """
     if stop is None:
         start, stop = 0, start
-    return _arange(start, stop, step, dtype)
+    bounds = [_exact(value) for value in (start, stop, step)]
+    if dtype is None:
+        kinds = [getattr(value, "value", value) for value in bounds]
+        floats = [dtypes.is_float(getattr(kind, "dtype", "int64")) for kind in kinds]
+        dtype = "float32" if any(floats) else "int64"
+    return _arange(*bounds, dtype)
+
+
+def _exact(bound: Any) -> Any:
+    """Python's floats with all their digits."""
+    if isinstance(bound, (float, np.floating)):
+        return PrimValue(const(float(bound), "float64"))
+    return bound

@@ -290,6 +290,8 @@ def repeat(x: Tensor, repeats: int, axis: int) -> StructInfo:
     info: Any = x
     shape = list(known(info))
     position = normal_axis(axis, len(shape))
+    if repeats < 0:
+        raise InferenceError(f"repeats must not be negative, got {repeats}")
     shape[position] = simplify(shape[position] * repeats)
     return TensorStructInfo(shape, info.dtype)
 
@@ -302,6 +304,8 @@ def repeat(x: Tensor, repeats: int, axis: int) -> StructInfo:
 def tile(x: Tensor, repeats: tuple[int, ...]) -> StructInfo:
     """Repeat the whole tensor."""
     info: Any = x
+    if any(count < 0 for count in repeats):
+        raise InferenceError(f"repeats must not be negative, got {list(repeats)}")
     shape = known(info)
     ndim = max(len(shape), len(repeats))
     padded = (*([const(1)] * (ndim - len(shape))), *shape)

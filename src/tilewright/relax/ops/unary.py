@@ -78,7 +78,11 @@ reciprocal = _float_only("reciprocal", lambda x: _like(x, 1 / x), "1 / x.")
 abs = _any_number("abs", np.abs, "Absolute value.")
 negative = _any_number("negative", np.negative, "-x.")
 square = _any_number("square", np.square, "x * x.")
-sign = _any_number("sign", np.sign, "-1, 0 or 1.")
+sign = _any_number(
+    "sign",
+    lambda x: x if x.dtype == bool else np.sign(np.where(x == x, x, _like(x, 0))),
+    "-1, 0 or 1.",
+)
 logical_not = _test("logical_not", np.logical_not, "Truth value turned round.")
 isnan = _test("isnan", np.isnan, "Whether an element is NaN.")
 

@@ -15,7 +15,7 @@ from tilewright.relax.struct_info import ShapeStructInfo
 LegalizeRule = Callable[[BlockBuilder, RelaxCall], RelaxExpr]
 
 _BINARY = (
-    "add subtract multiply divide floor_divide floor_mod power maximum minimum equal not_equal "
+    "add subtract multiply divide floor_divide floor_mod mod power maximum minimum equal not_equal "
     "less less_equal greater greater_equal"
 ).split()
 IMMEDIATE_OPERANDS = {**dict.fromkeys(_BINARY, ("a", "b")), "where": ("x", "y")}

@@ -131,33 +131,13 @@ def _div_mode(ctx: Context, a: Any, b: Any, rounding_mode: str | None) -> Any:
 @converts("aten.floor_divide.default", "aten.floor_divide.Scalar")
 def _floor_divide(ctx: Context, a: Any, b: Any) -> Any:
     left, right = ctx.tensor(a, ctx.dtype), ctx.tensor(b, ctx.dtype)
-    if dtypes.is_float(ctx.dtype):
-        return op.floor(op.divide(left, right))
     return op.floor_divide(left, right)
 
 
-def _remainder_by(rounding: Callable[..., Any]) -> Callable[..., Any]:
-    """``a - b * round(a / b)`` for floats."""
-
-    def compute(ctx: Context, a: Any, b: Any) -> Any:
-        left = ctx.emit(ctx.tensor(a, ctx.dtype))
-        right = ctx.tensor(b, ctx.dtype)
-        return op.subtract(left, op.multiply(right, rounding(op.divide(left, right))))
-
-    return compute
-
-
-@converts("aten.remainder.Tensor", "aten.remainder.Scalar")
-def _remainder(ctx: Context, a: Any, b: Any) -> Any:
-    if dtypes.is_float(ctx.dtype):
-        return _remainder_by(op.floor)(ctx, a, b)
-    return op.floor_mod(ctx.tensor(a, ctx.dtype), ctx.tensor(b, ctx.dtype))
-
-
-@converts("aten.fmod.Tensor", "aten.fmod.Scalar")
-def _fmod(ctx: Context, a: Any, b: Any) -> Any:
-    rounding = op.trunc if dtypes.is_float(ctx.dtype) else (lambda quotient: quotient)
-    return _remainder_by(rounding)(ctx, a, b)
+CONVERTERS.register("aten.remainder.Tensor", _binary(op.floor_mod))
+CONVERTERS.register("aten.remainder.Scalar", _binary(op.floor_mod))
+CONVERTERS.register("aten.fmod.Tensor", _binary(op.mod))
+CONVERTERS.register("aten.fmod.Scalar", _binary(op.mod))
 
 
 @converts("aten.pow.Tensor_Tensor", "aten.pow.Scalar")

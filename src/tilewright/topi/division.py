@@ -1,0 +1,68 @@
+"""Quotients and remainders of floats, as NumPy, PyTorch and C define them.
+
+Everything follows from ``fmod``, which is exact: ``a - b * floor(a / b)`` is not, and is NaN or of
+the wrong sign where the quotient is too large, or ``b`` infinite. Narrow floats go through float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir import EQ, NE, Expr, Let, Var, and_, call, compare, const, select
+from tilewright.ir import cast as cast_expr
+from tilewright.topi.elementwise import fast_dtype
+
+Formula = Callable[[Expr, Expr], Expr]
+
+
+def _in_single(formula: Formula) -> Formula:
+    def made(a: Expr, b: Expr) -> Expr:
+        wide = fast_dtype(a.dtype)
+        return cast_expr(formula(cast_expr(a, wide), cast_expr(b, wide)), a.dtype)
+
+    return made
+
+
+def _with_rest(a: Expr, b: Expr, body: Callable[[Expr, Expr], Expr]) -> Expr:
+    """What ``body`` makes of the remainder with the sign of ``a``, and of whether ``b``'s differs.
+
+    Zero has no sign here, and neither has NaN.
+    """
+    rest = Var("rest", a.dtype)
+    zero = const(0, a.dtype)
+    differs = and_(compare(NE, rest, zero), compare(NE, b < zero, rest < zero))
+    return Let(rest, call("fmod", a, b), body(rest, differs))  # type: ignore[no-any-return]
+
+
+@_in_single
+def float_mod(a: Expr, b: Expr) -> Expr:
+    """The remainder with the sign of ``a``: C's ``fmod``."""
+    return call("fmod", a, b)
+
+
+@_in_single
+def float_floor_mod(a: Expr, b: Expr) -> Expr:
+    """The remainder with the sign of ``b``, also if it is zero."""
+    zero = const(0, a.dtype)
+
+    def body(rest: Expr, differs: Expr) -> Expr:
+        moved = select(differs, rest + b, rest)
+        return select(compare(EQ, rest, zero), call("copysign", zero, b), moved)
+
+    return _with_rest(a, b, body)
+
+
+@_in_single
+def float_floor_divide(a: Expr, b: Expr) -> Expr:
+    """The quotient that belongs to ``float_floor_mod``; of zero divisors that of ``a / b``."""
+    zero, one = const(0, a.dtype), const(1, a.dtype)
+    quotient, whole = Var("quotient", a.dtype), Var("whole", a.dtype)
+
+    def body(rest: Expr, differs: Expr) -> Expr:
+        exact = (a - rest) / b  # but for rounding
+        near = select(quotient - whole > const(0.5, a.dtype), whole + one, whole)
+        signed = select(compare(EQ, quotient, zero), call("copysign", zero, a / b), near)
+        found = Let(whole, call("floor", quotient), signed)
+        return Let(quotient, select(differs, exact - one, exact), found)  # type: ignore[no-any-return]
+
+    return select(compare(EQ, b, zero), a / b, _with_rest(a, b, body))
