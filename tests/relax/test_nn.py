@@ -133,7 +133,7 @@ class Net(nn.Module):
 
 class Block(nn.Module):
     def __init__(self) -> None:
-        self.norm = nn.RMSNorm(8)
+        self.norm = nn.RMSNorm(8, -1, bias=False)
         self.up = nn.Linear(8, 16)
         self.down = nn.Linear(16, 8)
         self.qkv = nn.Linear(8, 24, bias=False)

@@ -14,7 +14,8 @@ from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, extern
 from tilewright.tir import SERIAL, Buffer, For, Stmt, decl_buffer, seq
 from tilewright.tir.building import Axis, block, load, store
-from tilewright.topi.utils import normal_axis, sum_dtype
+from tilewright.topi.transform import reshape
+from tilewright.topi.utils import normal_axis, product, sum_dtype
 
 SCAN = "scan"
 """Block annotation of the definition: the axis."""
@@ -24,20 +25,22 @@ _GROUP = 4
 Combine = Callable[[Expr, Expr], Expr]
 
 
-def cumsum(x: Tensor, axis: int = -1, dtype: str | None = None) -> Tensor:
+def cumsum(x: Tensor, axis: int | None = None, dtype: str | None = None) -> Tensor:
     """Sum of each element and those before it along an axis."""
     return _scan(x, axis, dtype, "cumsum", lambda a, b: a + b, 0)
 
 
-def cumprod(x: Tensor, axis: int = -1, dtype: str | None = None) -> Tensor:
+def cumprod(x: Tensor, axis: int | None = None, dtype: str | None = None) -> Tensor:
     """Product of each element and those before it along an axis."""
     return _scan(x, axis, dtype, "cumprod", lambda a, b: a * b, 1)
 
 
 def _scan(
-    x: Tensor, axis: int, dtype: str | None, name: str, combine: Combine, neutral: int
+    x: Tensor, axis: int | None, dtype: str | None, name: str, combine: Combine, neutral: int
 ) -> Tensor:
-    """16-bit floats are combined in single precision."""
+    """16-bit floats are combined in single precision; without an axis the tensor is flat."""
+    if axis is None:
+        x, axis = reshape(x, (product(x.shape),)), 0
     axis, made_as = normal_axis(axis, x.ndim), dtype or x.dtype
     inner = sum_dtype(made_as)
 

@@ -235,10 +235,12 @@ def tile(x: Tensor, reps: Sequence[int]) -> Tensor:
     return made
 
 
-def repeat(x: Tensor, repeats: int, axis: int) -> Tensor:
-    """Repeat each element ``repeats`` times along an axis."""
+def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
+    """Repeat each element ``repeats`` times along an axis (of the flat tensor without one)."""
     if repeats < 0:
         raise VerifyError(f"repeat: {repeats} is negative")
+    if axis is None:
+        x, axis = reshape(x, (product(x.shape),)), 0
     axis = normal_axis(axis, x.ndim)
     shape = list(x.shape)
     shape[axis] = shape[axis] * repeats

@@ -133,24 +133,29 @@ def _as_scaled_dot_product(call: RelaxCall) -> RelaxExpr:
     made: RelaxExpr = scaled_dot_product_attention(
         *call.args,
         scale=call.attrs["scale"],
-        causal_mask="TopLeft" if call.attrs["causal_mask"] else None,
+        causal_mask=call.attrs["causal_mask"],
         layout="BSHD",
     )
     return made
 
 
-@operator("nn.attention", decompose=_as_scaled_dot_product)
+def _causal_name(causal_mask: Any, **_: Any) -> dict[str, Any]:
+    """``True`` stands for ``TopLeft``, as there was no other."""
+    return {"causal_mask": {True: "TopLeft", False: None}.get(causal_mask, causal_mask)}
+
+
+@operator("nn.attention", decompose=_as_scaled_dot_product, prepare=_causal_name)
 def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     bias: Tensor | None = None,
     scale: float | None = None,
-    causal_mask: bool = False,
+    causal_mask: str | bool | None = None,
 ) -> StructInfo:
     """Scaled dot-product attention over ``[batch, sequence, heads, depth]``.
 
     ``bias`` is added to the scores ``[batch, heads, query, key]``. ``scale`` is 1 / sqrt(depth)
-    if left out.
+    if left out. ``causal_mask`` is ``None``, ``TopLeft`` or ``BottomRight``.
     """
-    return _infer(query, key, value, bias, scale, "TopLeft" if causal_mask else None, "BSHD")
+    return _infer(query, key, value, bias, scale, causal_mask, "BSHD")

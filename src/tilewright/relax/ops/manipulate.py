@@ -285,10 +285,12 @@ def flip(x: Tensor, axis: int) -> StructInfo:
     legalize=lambda x, repeats, axis: topi.repeat(x, repeats, axis),
     numpy=lambda x, repeats, axis: np.repeat(x, repeats, axis),
 )
-def repeat(x: Tensor, repeats: int, axis: int) -> StructInfo:
-    """Repeat each element along an axis."""
+def repeat(x: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
+    """Repeat each element along an axis (of the flat tensor without one)."""
     info: Any = x
     shape = list(known(info))
+    if axis is None:
+        shape, axis = [simplify(product(shape))], 0
     position = normal_axis(axis, len(shape))
     if repeats < 0:
         raise InferenceError(f"repeats must not be negative, got {repeats}")

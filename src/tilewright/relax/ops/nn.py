@@ -234,6 +234,8 @@ def _pad_topi(data: Any, pad_width: Any, pad_value: float) -> Any:
 def pad(data: Tensor, pad_width: tuple[int, ...], pad_value: float = 0.0) -> StructInfo:
     """Add elements around: ``pad_width`` is before and after of each axis in turn."""
     info: Any = data
+    if not isinstance(pad_value, (int, float)):
+        raise InferenceError(f"pad_value must be a number, got {pad_value!r}")
     shape = known(info, "data")
     if len(pad_width) != 2 * len(shape):
         raise InferenceError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.relax import ops
@@ -150,18 +151,27 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Divide by the root mean square of the last dimension, then scale."""
+    """Divide by the root mean square over ``axes``, then scale by a weight, and shift by a bias."""
 
     def __init__(
-        self, hidden_size: int, eps: float = 1e-5, bias: bool = False, dtype: str = "float32"
+        self,
+        hidden_size: int,
+        axes: int | Sequence[int],
+        epsilon: float = 1e-5,
+        bias: bool = True,
+        dtype: str = "float32",
     ) -> None:
-        self.eps = eps
+        chosen = tuple(axes) if isinstance(axes, (list, tuple)) else (axes,)
+        if not all(isinstance(axis, int) for axis in chosen):
+            raise TypeError(f"RMSNorm(hidden_size, axes, epsilon, bias): axes are ints, got {axes}")
+        self.axes = chosen
+        self.epsilon = epsilon
         self.weight = Parameter((hidden_size,), dtype)
         self.bias = Parameter((hidden_size,), dtype) if bias else None
 
     def forward(self, x: Tensor) -> Any:
         """Apply."""
-        made = emit(ops.nn.rms_norm(x, self.weight, -1, self.eps))
+        made = emit(ops.nn.rms_norm(x, self.weight, self.axes, self.epsilon))
         return made if self.bias is None else emit(ops.add(made, self.bias))
 
 

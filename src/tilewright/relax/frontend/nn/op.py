@@ -1,16 +1,17 @@
 """Operators on ``nn.Tensor``: those of ``relax.op``, emitted as they are called.
 
 Every operator is here under its name (``nn.op.matmul``, ``nn.op.softmax``, …); names of networks'
-operators need no ``nn.``.
+operators need no ``nn.``. Those that TVM's ``nn.op`` gives other arguments, defaults or layouts
+than its ``relax.op`` are written out here, with TVM's signatures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.relax import ops
-from tilewright.relax.frontend.nn.core import emit
+from tilewright.relax.frontend.nn.core import Tensor, emit
 
 _CACHE: dict[str, Callable[..., Any]] = {}
 
@@ -51,4 +52,178 @@ def _unwrapped(value: Any) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*ops.__all__, *ops.nn.__all__})
+    return sorted({*ops.__all__, *ops.nn.__all__, *_WRITTEN})
+
+
+# ---- networks --------------------------------------------------------------------------------
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Any:
+    """Attention over ``[batch, sequence, heads, depth]``, of the operands and of the result.
+
+    ``attn_mask`` broadcasts against ``[batch, heads, queries, keys]``: a bool one says which keys
+    a query sees, another one is added to the scores.
+    """
+    made = ops.nn.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask,
+        scale=scale,
+        causal_mask="TopLeft" if is_causal else None,
+        layout="BSHD",
+    )
+    return emit(made, "scaled_dot_product_attention")
+
+
+def layer_norm(
+    x: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalise the last dimensions, which have ``normalized_shape``, then scale and shift."""
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    gamma = emit(ops.ones(shape, x.dtype)) if weight is None else weight
+    axes = tuple(range(-len(shape), 0))
+    return emit(ops.nn.layer_norm(x, gamma, bias, axes, eps), "layer_norm")
+
+
+def rms_norm(x: Tensor, weight: Tensor, axes: int | Sequence[int], epsilon: float = 1e-5) -> Any:
+    """Divide by the root mean square over ``axes``, then scale by ``weight``."""
+    chosen = axes if isinstance(axes, int) else tuple(axes)
+    return emit(ops.nn.rms_norm(x, weight, chosen, epsilon), "rms_norm")
+
+
+def _with_bias(made: Any, bias: Tensor | None, spatial: int) -> Any:
+    if bias is None:
+        return made
+    return emit(ops.add(made, emit(ops.reshape(bias._expr, (1, -1, *(1,) * spatial)))), "add")
+
+
+def conv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int = 1,
+    padding: Any = 0,
+    dilation: int = 1,
+    groups: int = 1,
+) -> Any:
+    """Convolution of ``x [N, C, W]`` and ``weight [O, C / groups, K]``, plus ``bias [O]``."""
+    made = emit(ops.nn.conv1d(x, weight, stride, padding, dilation, groups), "conv1d")
+    return _with_bias(made, bias, 1)
+
+
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """Convolution of ``x [N, C, H, W]`` and ``weight [O, C / groups, K, L]``, plus ``bias [O]``."""
+    made = emit(ops.nn.conv2d(x, weight, stride, padding, dilation, groups), "conv2d")
+    return _with_bias(made, bias, 2)
+
+
+def conv3d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """Convolution of ``x [N, C, D, H, W]`` and ``weight [O, C / groups, …]``, plus ``bias [O]``."""
+    made = emit(ops.nn.conv3d(x, weight, stride, padding, dilation, groups), "conv3d")
+    return _with_bias(made, bias, 3)
+
+
+def conv1d_transpose(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """Transposed convolution of ``x [N, C, W]`` and ``weight [C, O / groups, K]``, plus bias."""
+    made = emit(
+        ops.nn.conv1d_transpose(x, weight, stride, padding, output_padding, dilation, groups),
+        "conv1d_transpose",
+    )
+    return _with_bias(made, bias, 1)
+
+
+def gelu(x: Tensor, approximate: str | None = None) -> Any:
+    """X * Phi(x); ``approximate="tanh"`` for the tanh form."""
+    if approximate not in (None, "none", "tanh"):
+        raise ValueError(f"approximate must be None, 'none' or 'tanh', got {approximate!r}")
+    return emit(ops.nn.gelu_tanh(x) if approximate == "tanh" else ops.nn.gelu(x), "gelu")
+
+
+def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Any:
+    """Add elements around: ``pad`` is before and after of each axis in turn."""
+    if mode != "constant":
+        raise ValueError(f"pad: mode must be 'constant', got {mode!r}")
+    return emit(ops.nn.pad(x, tuple(pad), value), "pad")
+
+
+# ---- shapes and numbers ----------------------------------------------------------------------
+
+
+def squeeze(x: Tensor, axis: int | Sequence[int] | None = -1) -> Any:
+    """Remove unit axes: the last one if none is named, all with ``None``."""
+    chosen = tuple(axis) if isinstance(axis, (list, tuple)) else axis
+    return emit(ops.squeeze(x, chosen), "squeeze")
+
+
+def unsqueeze(x: Tensor, dim: int) -> Any:
+    """Insert a unit axis."""
+    return emit(ops.expand_dims(x, dim), "unsqueeze")
+
+
+def concat(x: Sequence[Tensor], dim: int) -> Any:
+    """Join tensors along an axis."""
+    return emit(ops.concat(_unwrapped(x), dim), "concat")
+
+
+def chunk(x: Tensor, chunks: int, dim: int = 0) -> Any:
+    """Cut an axis into equal parts."""
+    return emit(ops.split(x, chunks, dim), "chunk")
+
+
+def arange(start: Any, end: Any = None, step: Any = 1, dtype: str = "float32") -> Any:
+    """``start, start + step, …`` below ``end``, as floats if nothing else is said."""
+    return emit(ops.arange(start, end, step, dtype), "arange")
+
+
+def tril(x: Tensor, diagonal: int = 0) -> Any:
+    """Keep the lower triangle of the last two axes, zero elsewhere."""
+    return emit(ops.tril(x, diagonal), "tril")
+
+
+def triu(x: Tensor, diagonal: int = 0) -> Any:
+    """Keep the upper triangle of the last two axes, zero elsewhere."""
+    return emit(ops.triu(x, diagonal), "triu")
+
+
+_WRITTEN = (
+    "arange", "chunk", "concat", "conv1d", "conv1d_transpose", "conv2d", "conv3d", "gelu",
+    "layer_norm", "pad", "rms_norm", "scaled_dot_product_attention", "squeeze", "tril", "triu",
+    "unsqueeze",
+)  # fmt: skip
