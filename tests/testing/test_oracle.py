@@ -114,7 +114,7 @@ class Module:
 
     @T.prim_func
     def main(B: T.Buffer((4,), "float32")):
-        T.evaluate(T.call_extern("int32", "double", B.data, 4))
+        T.evaluate(T.call_extern("double", B.data, T.int64(4), dtype="int32"))
 """
 
 

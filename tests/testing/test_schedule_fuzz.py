@@ -46,12 +46,25 @@ def fuzz(cases: list[str], **options: object) -> tuple[Counts, list[Finding]]:
 
 @pytest.mark.parametrize("part", range(4))
 def test_random_primitives_keep_the_meaning(part: int) -> None:
-    counts, found = fuzz([f"suite-{part}-{n}" for n in range(15)], compile_every=6)
+    counts, found = fuzz([f"suite-{part}-{n}@stages" for n in range(15)], compile_every=4)
     assert not found, reproduction(shrink(found[0], seconds=5))
     assert counts.programs == 15
     assert counts.applications > 80
     assert counts.refusals > 40
     assert counts.compiled > 0
+
+
+FAMILIES_IN_SUITE = [
+    "aliases", "control", "data-driven", "halves", "indirect", "modules", "updates",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES_IN_SUITE)
+def test_hard_programs_keep_their_meaning(family: str) -> None:
+    counts, found = fuzz([f"suite-{n}@{family}" for n in range(6)], compile_every=3)
+    assert not found, reproduction(shrink(found[0], seconds=5))
+    assert counts.programs == 6
+    assert counts.applications > 15
 
 
 def test_every_primitive_has_a_drawer_or_a_reason() -> None:
@@ -62,11 +75,11 @@ def test_every_primitive_has_a_drawer_or_a_reason() -> None:
 
 def test_every_primitive_is_accepted_at_times() -> None:
     """A drawer whose arguments never fit proves nothing."""
-    counts, _ = fuzz([f"accept-{n}" for n in range(60)], compile_every=0, accepted=30)
+    counts, _ = fuzz([f"accept-{n}@stages" for n in range(60)], compile_every=0, accepted=30)
     for name in [name for name in DRAWERS if not counts.accepted[name]]:
         rare = Counts()
         run_cases(
-            (f"accept-{name}-{n}" for n in range(400)),
+            (f"accept-{name}-{n}@{('stages', 'updates')[n % 2]}" for n in range(400)),
             Options(only=(name,), compile_every=0),
             counts=rare,
             enough=lambda name=name, rare=rare: bool(rare.accepted[name]),
@@ -298,7 +311,18 @@ def test_the_command_counts_and_returns_zero(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = command.main(
-        ["--applications", "150", "--jobs", "1", "--seed", "5", "--folder", str(tmp_path)]
+        [
+            "--applications",
+            "150",
+            "--jobs",
+            "1",
+            "--seed",
+            "5",
+            "--family",
+            "stages",
+            "--folder",
+            str(tmp_path),
+        ]
     )
     text = capsys.readouterr().out
     assert code == 0, text
@@ -324,7 +348,7 @@ def test_the_command_returns_one_and_writes_what_it_found(
 
 def test_a_case_runs_alone() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tilewright.testing.fuzz", "--case", "0-3", "--quiet"],
+        [sys.executable, "-m", "tilewright.testing.fuzz", "--case", "0-3@stages", "--quiet"],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

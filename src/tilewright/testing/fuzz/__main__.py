@@ -24,9 +24,10 @@ from tilewright.testing.fuzz.driver import (
     counts_as_application,
     run_cases,
 )
+from tilewright.testing.fuzz.hard_programs import FAMILIES
 from tilewright.testing.fuzz.session import Fault
 from tilewright.testing.fuzz.shrink import shrink, write
-from tilewright.testing.fuzz.stages import generate
+from tilewright.testing.fuzz.stages_hard import STAGES, program_of_case
 from tilewright.tir.schedule import PRIMITIVES
 
 _REPORT_EVERY = 0.5
@@ -38,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = Options(
         seed=args.seed,
         only=tuple(name for text in args.only for name in text.split(",") if name),
+        families=tuple(name for text in args.family for name in text.split(",") if name),
         compile_every=args.compile_every,
         compile_each=args.compile_each,
     )
@@ -63,6 +65,8 @@ def _arguments() -> argparse.ArgumentParser:
     add("--jobs", type=int, default=2, help="processes")
     add("--only", action="append", default=[], metavar="PRIMITIVE,..",
         help="try these primitives above all")  # fmt: skip
+    add("--family", action="append", default=[], metavar="FAMILY,..",
+        help="draw programs of these families: " + ", ".join([STAGES, *FAMILIES]))  # fmt: skip
     add("--compile-every", type=int, default=4, metavar="N",
         help="compile at the end of every N sequences; 0: never")  # fmt: skip
     add("--compile-each", action="store_true", help="compile after every accepted step")
@@ -153,9 +157,9 @@ class Campaign:
 
     def _crashed(self, worker: _Worker) -> None:
         code = worker.process.exitcode
-        case = f"{self.options.seed}-{worker.case}"
+        case = self.options.case(worker.case)
         fault = Fault("process died", "", f"exit code {code} in case {case!r}")
-        finding = Finding(fault, generate(case), [], case)
+        finding = Finding(fault, program_of_case(case), [], case)
         self.note(finding, write(finding, self.folder))
 
     # ---- here -----------------------------------------------------------------------------------
@@ -255,7 +259,7 @@ def _work(connection: Any, options: Options, first: int, stride: int, folder: Pa
             connection.send(("case", number))
             if time.perf_counter() - last > _REPORT_EVERY:
                 flush()
-            yield f"{options.seed}-{number}"
+            yield options.case(number)
 
     seen: dict[tuple[str, str], int] = {}
 

@@ -12,8 +12,7 @@ from tilewright.testing.fuzz.draw import Draw
 from tilewright.testing.fuzz.drawers import DRAWERS, EXCLUDED, drawer
 from tilewright.testing.fuzz.programs import Program
 from tilewright.testing.fuzz.session import ACCEPTED, REFUSED, Fault, Session, TooLong
-from tilewright.testing.fuzz.stages import generate
-from tilewright.testing.fuzz.stages_hard import hard_program_at_times
+from tilewright.testing.fuzz.stages_hard import program_of_case
 from tilewright.testing.fuzz.steps import Step
 from tilewright.tir.schedule import PRIMITIVES
 
@@ -27,6 +26,8 @@ class Options:
 
     seed: int = 0
     only: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    """Families of programs to draw from; all and random stages if none is named."""
     attempts: int = 36
     accepted: int = 18
     compile_every: int = 4
@@ -37,6 +38,11 @@ class Options:
     """Share of refusals whose message is rendered."""
     limit: float = 20.0
     """Seconds that one step may take."""
+
+    def case(self, number: int) -> str:
+        """Name a case."""
+        name = f"{self.seed}-{number}"
+        return f"{name}@{self.families[number % len(self.families)]}" if self.families else name
 
 
 @dataclass
@@ -131,8 +137,8 @@ class Chooser:
 
 def run_case(case: str, options: Options, chooser: Chooser, counts: Counts) -> Finding | None:
     """Run one program with one random sequence; returns the fault that it shows."""
-    rng = random.Random(f"steps {case}")
-    program: Program = hard_program_at_times(case) or generate(case)
+    rng = random.Random(f"steps {case.removesuffix('@stages')}")
+    program = program_of_case(case)
     steps: list[Step] = []
     seed = rng.getrandbits(32)
     try:
@@ -142,7 +148,7 @@ def run_case(case: str, options: Options, chooser: Chooser, counts: Counts) -> F
         return Finding(fault, program, steps, case, seed)
     counts.programs += 1
     counts.symbolic += bool(program.symbolic)
-    counts.forms.update(stage.form for stage in program.stages)
+    counts.forms.update(program.forms)
     try:
         session.check_start()
         if session.not_covered:

@@ -220,8 +220,8 @@ class _Function:
         if _dialect(arg) == "address_of":
             load = _address(arg)
             whole = self.expr(load.value)
-            index = self.expr(load.slice)
-            return f"{whole}.reshape(-1)[np.ravel_multi_index(({index},), {whole}.shape):]"
+            indices = "".join(f"{self.expr(item)}, " for item in _items(load.slice))
+            return f"{whole}.reshape(-1)[np.ravel_multi_index(({indices}), {whole}.shape):]"
         return self.expr(arg)
 
     # ---- memory ---------------------------------------------------------------------------------

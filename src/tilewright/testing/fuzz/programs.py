@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir import IRModule
 from tilewright.script import parse
+from tilewright.testing.fuzz.oracle_values import dtype_of
 from tilewright.tir import PrimFunc
 
 _DIM = re.compile(r"\bd(\d+)\b")
@@ -39,6 +41,8 @@ class Tensor:
     bound: int
     index_of: str = ""
     """Set where the values are indices into a dimension of this extent."""
+    wide: bool = False
+    """Whether values are from all of the dtype's range."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,15 @@ class Program:
         func: PrimFunc = parse(self.text())
         return func
 
+    def module(self) -> IRModule:
+        """Return the program as a module."""
+        return IRModule.from_expr(self.build())
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """Kinds of its stages, to be counted."""
+        return tuple(stage.form for stage in self.stages)
+
     def sizes(self) -> list[dict[str, int]]:
         """Return values of the dimensions to run with: two sets if some are symbolic."""
         first = dict(self.dims)
@@ -151,6 +164,8 @@ class Program:
         self, rng: np.random.Generator, tensor: Tensor, dims: Mapping[str, int]
     ) -> np.ndarray[Any, Any]:
         shape = [number(extent, dims) for extent in tensor.dims]
+        if tensor.wide:
+            return wide_array(rng, shape, tensor.dtype)
         if tensor.index_of:
             low, high = 0, number(tensor.index_of, dims)
         elif tensor.dtype == "bool":
@@ -158,7 +173,7 @@ class Program:
         else:
             bound = min(tensor.bound, 4)
             low, high = (0 if tensor.dtype == "uint8" else -bound), bound + 1
-        return rng.integers(low, high, shape).astype(tensor.dtype)
+        return rng.integers(low, high, shape).astype(dtype_of(tensor.dtype))
 
     def is_valid(self) -> bool:
         """Whether all extents are positive and every buffer is made before it is read."""
@@ -178,6 +193,26 @@ class Program:
         # Symbolic extents must be the extent of a parameter by themselves.
         shapes = {extent for tensor in self.params for extent in tensor.dims}
         return self.symbolic <= shapes and bool(self.stages) and bool(self.results)
+
+
+_WIDE_FLOATS = [65504, 3e38, 2049, 257, 1000, 3, 1, 0.1, 1 / 3, 6e-5, 1e-7, 0]
+
+
+def wide_array(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.ndarray[Any, Any]:
+    """Return numbers from all of a dtype's range, those at its ends above all."""
+    kind = dtype_of(dtype)
+    if kind.kind not in "iu":
+        with np.errstate(over="ignore"):
+            chosen = rng.choice(_WIDE_FLOATS, shape) * rng.choice([1, -1], shape)
+            floats: np.ndarray[Any, Any] = chosen.astype(kind)
+            return floats
+    low, high = int(np.iinfo(kind).min), int(np.iinfo(kind).max)
+    ends = [low, low + 1, high, high - 1, high // 2 + 1, low // 2 - 1 if low else 2, 0, 1, 2, 3]
+    ends += [-1, -2, 5] if low else [5, 6, 7]
+    special = np.array(ends, kind)[rng.integers(0, len(ends), shape)]
+    anything = rng.integers(low, high, shape, kind, endpoint=True)
+    made: np.ndarray[Any, Any] = np.where(rng.random(shape) < 0.6, special, anything)
+    return made
 
 
 def dims_in(text: str) -> set[str]:

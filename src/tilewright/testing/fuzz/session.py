@@ -82,8 +82,12 @@ class Session:
 
     def __init__(self, program: Program, *, seed: int = 0, limit: float = 20.0) -> None:
         self.program = program
-        self.func = program.build()
-        self.sch = Schedule(self.func, seed=seed)
+        self.mod = program.module()
+        self.func = self.mod["main"]
+        names = sorted(self.mod.functions)
+        self.scheduled = names[seed % len(names)]
+        """The function that steps are about."""
+        self.sch = self.fresh(self.mod, seed)
         self.made: dict[int, Any] = {}
         self.steps: list[Step] = []
         """Steps that were accepted."""
@@ -98,6 +102,12 @@ class Session:
         self.not_covered = ""
         """What the oracle doesn't know; the interpreter says what the program means then."""
         self.last = ""
+
+    def fresh(self, mod: IRModule, seed: int | None = None) -> Schedule:
+        """Return a schedule of a module on which nothing was done yet."""
+        sch = Schedule(mod, seed=seed)
+        sch.work_on(self.scheduled)
+        return sch
 
     # ---- steps ----------------------------------------------------------------------------------
 
@@ -149,9 +159,7 @@ class Session:
             verify(self.sch.mod)
         except Exception as error:
             raise Fault("not well formed", step.primitive, f"after {step}: {error}") from error
-        func = self.sch.mod[self.sch.working_func]
-        assert isinstance(func, PrimFunc)
-        self.compare(func, step.primitive)
+        self.compare(self.sch.mod, step.primitive)
 
     # ---- running --------------------------------------------------------------------------------
 
@@ -161,9 +169,10 @@ class Session:
             expected = self.reference(which)
             actual = self.program.arrays(self.data_seed, self.sizes[which])
             try:
-                compile_function(self.func)(*actual)
-            except ValueError as error:  # a number that does not fit into its buffer
-                raise TooLong(f"the program itself: {error}") from None
+                compile_function(self.func, self.mod)(*actual)
+            except Exception as error:
+                detail = f"interpreter, {type(error).__name__}: {error}"
+                raise Fault("oracle", "", detail) from error
             self.agree("oracle", "", expected, actual, "interpreter, ")
 
     def reference(self, which: int) -> list[np.ndarray[Any, Any]]:
@@ -173,8 +182,8 @@ class Session:
             found = self.program.arrays(self.data_seed, self.sizes[which])
             try:
                 self.meaning(*found)
-            except ValueError as error:
-                raise TooLong(f"the program itself: {error}") from None
+            except Exception as error:
+                raise Fault("oracle", "", f"{type(error).__name__}: {error}") from error
             self.expected[which] = found
         return found
 
@@ -185,19 +194,24 @@ class Session:
             return numpy_function(self.program.text())
         except NotCovered as reason:
             self.not_covered = str(reason)
-            return compile_function(self.func)
+            return compile_function(self.func, self.mod)
 
-    def compare(self, func: PrimFunc, primitive: str, *, every: bool = False) -> None:
+    def compare(self, mod: IRModule, primitive: str, *, every: bool = False) -> None:
         """Interpret a version of the program and compare with the unscheduled one."""
         try:
-            text, _ = python_source(func)
+            text = "".join(
+                python_source(func, functions=mod)[0]
+                for _, func in sorted(mod.functions.items())
+                if isinstance(func, PrimFunc)
+            )
         except Exception as error:
             raise Fault("interpreter", primitive, f"{type(error).__name__}: {error}") from error
         if text != self.seen or every:
-            self.run(compile_function(func), primitive, every)
+            self.run(compile_function(mod["main"], mod), primitive, every)
             self.seen = text
-        if kinds_of_loops(func) & {"parallel", "vectorized"}:
-            self.run(compile_function(backwards(func)), f"{primitive}", every, "backwards, ")
+        if kinds_of_loops(mod[self.scheduled]) & {"parallel", "vectorized"}:
+            turned = mod.map_functions(lambda _, func: backwards(func), PrimFunc)
+            self.run(compile_function(turned["main"], turned), primitive, every, "backwards, ")
 
     def run(self, program: Any, primitive: str, every: bool, how: str = "") -> None:
         """Run on one set of extents, or on all, and compare."""
@@ -247,9 +261,7 @@ class Session:
         self.check_replay()
         self.check_script()
         if self.program.symbolic:
-            func = self.sch.mod[self.sch.working_func]
-            assert isinstance(func, PrimFunc)
-            self.compare(func, self.last, every=True)
+            self.compare(self.sch.mod, self.last, every=True)
 
     def check_replay(self) -> None:
         """The trace gives the same program from JSON, from Python, and without its dead code."""
@@ -273,9 +285,9 @@ class Session:
         def pruned(sch: Schedule) -> None:
             trace.simplified().apply_to_schedule(sch, remove_postproc=False)
 
-        func = self.program.build()  # equal in structure, but not the same objects
+        again_mod = self.program.module()  # equal in structure, but not the same objects
         for how, replay in (("JSON", from_json), ("Python", from_python), ("pruned", pruned)):
-            again = Schedule(func)
+            again = self.fresh(again_mod)
             try:
                 replay(again)
             except Exception as error:
@@ -335,7 +347,7 @@ class Session:
         for which in range(len(self.sizes)):
             actual = self.program.arrays(self.data_seed, self.sizes[which])
             try:
-                module[self.sch.working_func](*actual)
+                module["main"](*actual)
             except Exception as error:
                 raise Fault(
                     "compiled code fails", self.last, f"{type(error).__name__}: {error}"

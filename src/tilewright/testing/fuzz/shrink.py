@@ -198,6 +198,7 @@ from tilewright.tir.schedule import Schedule
 
 if __name__ == "__main__":
     sch = Schedule(parse(PROGRAM))
+    sch.work_on({session.scheduled!r})
     apply_trace(sch)
     verify(sch.mod)
     sch.mod.show()

@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Any
 
-from tilewright.testing.fuzz.hard_programs import PROGRAMS
+from tilewright.ir import IRModule
+from tilewright.script import parse
+from tilewright.testing.fuzz.hard_programs import FAMILIES, PROGRAMS
 from tilewright.testing.fuzz.programs import Program, Tensor, dims_in
+from tilewright.testing.fuzz.stages import generate
+
+STAGES = "stages"
+_SHARE = 0.25
+"""How often a case is one of these programs, where no family is asked for."""
 
 
 @dataclass(frozen=True)
@@ -19,10 +27,28 @@ class HardProgram(Program):
 
     source: str = ""
     label: str = ""
+    others: str = ""
+    """Further functions of the module."""
 
     def text(self) -> str:
         """Return the program in the dialect ``T``."""
-        return super().text() + self.render(self.source).strip("\n") + "\n"
+        text = super().text() + self.render(self.source).strip("\n") + "\n"
+        if not self.others:
+            return text
+        text += "\n" + self.render(self.others).strip("\n") + "\n"
+        return "@I.ir_module\nclass Module:\n" + indent(text, "    ")
+
+    def module(self) -> IRModule:
+        """Return the program as a module, with its other functions if it has some."""
+        if not self.others:
+            return super().module()
+        made: IRModule = parse(self.text())
+        return made
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """What to count it as."""
+        return (self.label,)
 
     def is_valid(self) -> bool:
         """Whether it may take the place of another one when faults are made smaller."""
@@ -32,23 +58,48 @@ class HardProgram(Program):
 def hard_program(rng: random.Random, seed: Any, label: str = "") -> HardProgram:
     """Draw one of the programs of ``PROGRAMS``, with random extents."""
     label = label or rng.choice(sorted(PROGRAMS))
-    signature, source = PROGRAMS[label].strip().split("\n", 1)
+    signature, source, others = _drawn(PROGRAMS[label], rng)
     source = "\n".join("    " + line if line else line for line in source.split("\n"))
     inputs = []
     for item in signature.split(";"):
         name, shape, dtype, *more = item.split()
-        index_of = more[0] if more else ""
-        inputs.append(Tensor(name, tuple(shape.split(",")), dtype, 4, index_of))
+        note = more[0] if more else ""
+        wide = note == "wide"
+        dims = tuple(shape.split(","))
+        inputs.append(Tensor(name, dims, dtype, 4, "" if wide else note, wide))
     used = set().union(*(dims_in(" ".join(t.dims)) for t in inputs), dims_in(source))
-    dims = {dim: rng.choice([3, 4, 5, 6, 7, 8, 9, 12]) for dim in sorted(used)}
-    alone = {dim for tensor in inputs for dim in tensor.dims if dim in dims}
-    symbolic = {dim for dim in alone if rng.random() < 0.15}
+    sizes = {dim: rng.choice([3, 4, 5, 6, 7, 8, 9, 12]) for dim in sorted(used)}
+    alone = {dim for tensor in inputs for dim in tensor.dims if dim in sizes}
+    # Functions that call others pass no extents.
+    symbolic = {dim for dim in sorted(alone) if rng.random() < 0.15} if not others else set()
     return HardProgram(
-        seed, dims, frozenset(symbolic), tuple(inputs), (), frozenset(), source, label
+        seed, sizes, frozenset(symbolic), tuple(inputs), (), frozenset(), source, label, others
     )
 
 
-def hard_program_at_times(case: str) -> HardProgram | None:
-    """Return such a program for one case in ten, and nothing for the others."""
+def _drawn(text: str, rng: random.Random) -> tuple[str, str, str]:
+    """Draw what a text leaves open; returns the parameters, the body and other functions."""
+    text = text.strip()
+    while text.startswith("?"):
+        line, text = text.split("\n", 1)
+        _, name, options = line.split(" ", 2)
+        text = text.replace("{" + name + "}", rng.choice(options.split("|")))
+    signature, source = text.split("\n", 1)
+    source, _, others = source.partition("\n---\n")
+    return signature, source, others
+
+
+def program_of_case(case: str) -> Program:
+    """Return the program of a case: ``name@family`` is one of the family.
+
+    The family ``stages`` are random stages; cases without a family are of any.
+    """
     rng = random.Random(f"hard {case}")
-    return hard_program(rng, case) if rng.random() < 0.1 else None
+    name, _, family = case.partition("@")
+    if family == STAGES:
+        return generate(name)
+    if family:
+        return hard_program(rng, case, rng.choice(sorted(FAMILIES[family])))
+    if rng.random() < _SHARE:
+        return hard_program(rng, case, rng.choice(sorted(FAMILIES[rng.choice(sorted(FAMILIES))])))
+    return generate(case)

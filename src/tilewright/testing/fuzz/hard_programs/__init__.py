@@ -1,16 +1,43 @@
 """The texts of whole programs that schedules rarely meet, by what makes them hard.
 
-Each has a label. Its first line gives the parameters (name, shape, dtype and, for indices, into
-what extent), the rest is the body in the dialect ``T``; ``d0``, ``d1``, ... are extents to draw.
+Each has a label. Lines that start with ``?`` name something to draw, with what it may be, one for a
+program: ``? T int8|int16`` puts either in the place of ``{T}``. The next line gives the parameters
+(name, shape, dtype and, for indices, into what extent; ``wide``: numbers from all of the dtype's
+range), the rest is the body in the dialect ``T``; ``d0``, ``d1``, ... are extents to draw. Other
+functions of the module follow after a line ``---``.
 """
 
-from tilewright.testing.fuzz.hard_programs import aliases, control, data_driven, updates
+from tilewright.testing.fuzz.hard_programs import (
+    aliases,
+    control,
+    data_driven,
+    halves,
+    indirect,
+    integers,
+    modules,
+    orders,
+    quotients,
+    sizes,
+    updates,
+)
 
-__all__ = ["PROGRAMS"]
+__all__ = ["FAMILIES", "PROGRAMS"]
+
+FAMILIES: dict[str, dict[str, str]] = {
+    "aliases": aliases.PROGRAMS,
+    "control": control.PROGRAMS,
+    "data-driven": data_driven.PROGRAMS,
+    "updates": updates.PROGRAMS,
+    "integers": integers.PROGRAMS,
+    "quotients": quotients.PROGRAMS,
+    "orders": orders.PROGRAMS,
+    "sizes": sizes.PROGRAMS,
+    "halves": halves.PROGRAMS,
+    "indirect": indirect.PROGRAMS,
+    "modules": modules.PROGRAMS,
+}
+"""Programs by family, then by label."""
 
 PROGRAMS: dict[str, str] = {
-    **aliases.PROGRAMS,
-    **control.PROGRAMS,
-    **data_driven.PROGRAMS,
-    **updates.PROGRAMS,
+    label: text for family in FAMILIES.values() for label, text in family.items()
 }
