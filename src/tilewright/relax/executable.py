@@ -20,13 +20,16 @@ from tilewright.driver import compile as compile_module
 from tilewright.driver import resolve_target
 from tilewright.ir import Expr, IRModule, Pass, Var, as_int, free_vars
 from tilewright.relax.analysis import has_operators, verify_graph
-from tilewright.relax.expr import Function, RelaxExpr, Tuple
+from tilewright.relax.assertion import assertion_parts
+from tilewright.relax.expr import Function, MatchCast, RelaxCall, RelaxExpr, Tuple
 from tilewright.relax.pipeline import default_schedule, run_pipeline
+from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
     PrimStructInfo,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    extents_of,
 )
 from tilewright.runtime import (
     BaseModule,
@@ -54,11 +57,21 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class SizeCheck:
+    """A condition on the inputs' extents; ``values`` fill the places in the message."""
+
+    condition: str
+    message: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class GraphSignature:
     """What a compiled graph function takes and gives.
 
     ``outputs`` are flat; ``structure`` says how they are nested (``None`` is a tensor). ``symbols``
-    tells where each symbolic extent is read: argument and axis (-1: the scalar itself).
+    tells where each symbolic extent is read: argument and axis (-1: the scalar itself). ``checks``
+    are what the native function checks too, for callers that can't get as far as calling it.
     """
 
     name: str
@@ -66,6 +79,7 @@ class GraphSignature:
     outputs: tuple[TensorSpec, ...]
     structure: Any
     symbols: tuple[tuple[str, int, int], ...]
+    checks: tuple[SizeCheck, ...] = ()
 
 
 class GraphFunction:
@@ -87,12 +101,24 @@ class GraphFunction:
                 f"{signature.name} takes {len(signature.inputs)} arguments ({names}), "
                 f"got {len(inputs)}"
             )
-        shapes = self._fixed if self._fixed is not None else self._shapes(inputs)
-        outputs = [empty(shape, spec.dtype) for shape, spec in zip(shapes, signature.outputs)]
+        try:
+            shapes = self._fixed if self._fixed is not None else self._shapes(inputs)
+            outputs = [empty(shape, spec.dtype) for shape, spec in zip(shapes, signature.outputs)]
+        except (RunError, ZeroDivisionError):
+            # There is no such result: say which operator does not allow these sizes.
+            self._check_sizes(inputs)
+            raise
         self._call(*inputs, *outputs)
         if self._single:
             return outputs[0]
         return _nest(signature.structure, iter(outputs))
+
+    def _check_sizes(self, inputs: Sequence[Any]) -> None:
+        for check in self.signature.checks:
+            formulas = (check.condition, *check.values)
+            held, *values = _function_of_sizes(self.signature, ", ".join(formulas))(inputs)
+            if not held:
+                raise RunError(f"{self.signature.name}: {check.message.format(*values)}")
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Run the graph into tensors that exist already."""
@@ -111,17 +137,24 @@ def _nest(structure: Any, outputs: Any) -> Any:
 
 def _shape_function(signature: GraphSignature) -> Callable[[Sequence[Any]], list[tuple[int, ...]]]:
     """Compile the formulas of the results' extents to one Python function of the inputs."""
-    lines = ["def shapes(inputs):"]
-    for name, argument, axis in signature.symbols:
-        source = f"inputs[{argument}]" + (f".shape[{axis}]" if axis >= 0 else "")
-        lines.append(f"    {name} = {source}")
     parts = [
         "(" + "".join(f"{extent}, " for extent in spec.shape) + ")" for spec in signature.outputs
     ]
-    lines.append(f"    return [{', '.join(parts)}]")
-    scope: dict[str, Any] = {"min": min, "max": max}
+    return _function_of_sizes(signature, ", ".join(parts))
+
+
+def _function_of_sizes(
+    signature: GraphSignature, formulas: str
+) -> Callable[[Sequence[Any]], list[Any]]:
+    """Compile formulas over symbolic extents to a function of the inputs that lists the values."""
+    lines = ["def sizes(inputs):"]
+    for name, argument, axis in signature.symbols:
+        source = f"inputs[{argument}]" + (f".shape[{axis}]" if axis >= 0 else "")
+        lines.append(f"    {name} = {source}")
+    lines.append(f"    return [{formulas}]")
+    scope: dict[str, Any] = {"min": min, "max": max, "__builtins__": {}}
     exec("\n".join(lines), scope)
-    found: Callable[[Sequence[Any]], list[tuple[int, ...]]] = scope["shapes"]
+    found: Callable[[Sequence[Any]], list[Any]] = scope["sizes"]
     return found
 
 
@@ -222,7 +255,8 @@ def load_executable(path: str | os.PathLike[str]) -> Executable:
                 tuple(_spec(spec) for spec in item["inputs"]),
                 tuple(_spec(spec) for spec in item["outputs"]),
                 _structure(item["structure"]),
-                tuple((name, argument, axis) for name, argument, axis in item["symbols"]),
+                tuple(_symbol(*symbol) for symbol in item["symbols"]),
+                tuple(map(_check, item.get("checks", ()))),
             )
             for item in data["functions"]
         ]
@@ -238,7 +272,20 @@ def _spec(item: dict[str, Any]) -> TensorSpec:
     return TensorSpec(item["name"], tuple(item["shape"]), item["dtype"])
 
 
-_FORMULA = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-*/%(), ")
+def _symbol(name: str, argument: int, axis: int) -> tuple[str, int, int]:
+    if not name.isidentifier() or not isinstance(argument, int) or not isinstance(axis, int):
+        raise ValueError(f"{name!r} is no name of an extent")
+    return name, argument, axis
+
+
+def _check(item: dict[str, Any]) -> SizeCheck:
+    formulas = item["condition"], *item["values"]
+    if not all(map(_is_formula, formulas)):
+        raise ValueError(f"{formulas} are no formulas")
+    return SizeCheck(item["condition"], str(item["message"]), tuple(item["values"]))
+
+
+_FORMULA = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-*/%(), <>=!")
 
 
 def _is_formula(text: Any) -> bool:
@@ -360,10 +407,31 @@ def graph_signature(name: str, function: Function) -> GraphSignature:
             for axis, extent in enumerate(info.shape):
                 if type(extent) is Var:
                     define(extent, position, axis)
+    for binding in function.bindings:
+        have, want = binding.value.struct_info, binding.var.struct_info
+        if isinstance(binding, MatchCast) and isinstance(have, TensorStructInfo):
+            for actual, extent in zip(have.shape, extents_of(want)):
+                if type(extent) is Var and set(names).issuperset(free_vars(actual)):
+                    names.setdefault(extent, str(_formula(actual, names)))
     inputs = [_describe(param.name, param.struct_info, names) for param in function.params]
     outputs: list[TensorSpec] = []
     structure = _describe_result(function.body.body, outputs, names)
-    return GraphSignature(name, tuple(inputs), tuple(outputs), structure, tuple(symbols))
+    checks = _size_checks(function, names)
+    return GraphSignature(name, tuple(inputs), tuple(outputs), structure, tuple(symbols), checks)
+
+
+def _size_checks(function: Function, names: dict[Var, str]) -> tuple[SizeCheck, ...]:
+    """What the function asserts of its parameters' extents."""
+    made = []
+    for binding in function.bindings:
+        if not is_call_to(binding.value, "assert_op"):
+            continue
+        assert isinstance(binding.value, RelaxCall)
+        condition, values, message = assertion_parts(binding.value)
+        if set(names).issuperset(free_vars(condition)):
+            shown = tuple(str(_formula(value, names)) for value in values)
+            made.append(SizeCheck(str(_formula(condition, names)), message, shown))
+    return tuple(made)
 
 
 def _describe(name: str, info: StructInfo, names: dict[Var, str]) -> TensorSpec:
@@ -394,6 +462,15 @@ _OPERATORS = {
     "FloorMod": "({} % {})",
     "Min": "min({}, {})",
     "Max": "max({}, {})",
+    "EQ": "({} == {})",
+    "NE": "({} != {})",
+    "LT": "({} < {})",
+    "LE": "({} <= {})",
+    "GT": "({} > {})",
+    "GE": "({} >= {})",
+    "And": "({} and {})",
+    "Or": "({} or {})",
+    "Not": "(not {})",
 }
 
 
@@ -410,8 +487,8 @@ def _formula(extent: Expr, names: dict[Var, str]) -> int | str:
     if form is None:
         used = ", ".join(var.name for var in free_vars(extent))
         raise BuildError(f"an extent computed from {used} is not plain arithmetic: {extent!r}")
-    a, b = extent.child_nodes()
-    return form.format(_formula(a, names), _formula(b, names))  # type: ignore[arg-type]
+    operands = extent.child_nodes()
+    return form.format(*(_formula(item, names) for item in operands))  # type: ignore[arg-type]
 
 
 def as_numpy(value: Any) -> Any:

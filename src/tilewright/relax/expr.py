@@ -36,6 +36,7 @@ from tilewright.ir import (
     dtypes,
     node,
 )
+from tilewright.relax.conditions import Condition, collect_conditions
 from tilewright.relax.struct_info import (
     ObjectStructInfo,
     PrimStructInfo,
@@ -304,7 +305,8 @@ class RelaxCall(RelaxExpr):
     """A call of an operator (``relax.registry.RelaxOp``) or of a graph function (``GlobalVar``).
 
     ``attrs`` are the operator's plain attributes. ``sinfo_args`` say the result where it can't be
-    inferred (``call_tir``, calls of functions).
+    inferred (``call_tir``, calls of functions). ``conditions`` are what inference needs of sizes
+    that aren't known yet.
     """
 
     op: Any = attr()
@@ -312,6 +314,7 @@ class RelaxCall(RelaxExpr):
     attrs: Mapping[str, Any] = attr(default=None)
     sinfo_args: tuple[StructInfo, ...] = children(default=())
     struct_info: StructInfo = derived()
+    conditions: tuple[Condition, ...] = derived()
 
     def __post_init__(self) -> None:
         if self.attrs is None:
@@ -321,6 +324,7 @@ class RelaxCall(RelaxExpr):
                 raise VerifyError(
                     f"argument {arg!r} of {self.op_name} is no graph value but {type(arg).__name__}"
                 )
+        found: tuple[Condition, ...] = ()
         if isinstance(self.op, GlobalVar):
             if len(self.sinfo_args) != 1:
                 raise VerifyError(
@@ -329,8 +333,9 @@ class RelaxCall(RelaxExpr):
                 )
             info = self.sinfo_args[0]
         else:
-            info = self.op.infer(self)
+            info, found = collect_conditions(lambda: self.op.infer(self))
         object.__setattr__(self, "struct_info", info)
+        object.__setattr__(self, "conditions", tuple(item.of(self.op_name) for item in found))
 
     @property
     def op_name(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.arith import simplify
 from tilewright.ir import GlobalVar, IRModule, Var, as_int, const, substitute
+from tilewright.relax.assertion import assertion_parts
 from tilewright.relax.call_tir import call_tir_parts, is_call_tir, output_infos
 from tilewright.relax.expr import (
     Constant,
@@ -24,6 +25,7 @@ from tilewright.relax.expr import (
     TupleGetItem,
     numpy_dtype,
 )
+from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
 from tilewright.relax.transform import LegalizeOps
 from tilewright.support.errors import RunError
@@ -81,6 +83,12 @@ def _numbers(shape: Any, extents: dict[Var, Any]) -> list[int]:
     return made  # type: ignore[return-value]
 
 
+def _assert(condition: Any, shown: Any, message: str, extents: dict[Var, Any]) -> None:
+    held = as_int(simplify(substitute(condition, extents)))
+    if not held:
+        raise RunError(message.format(*_numbers(shown, extents)))
+
+
 def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, Any]) -> Any:
     if isinstance(value, RelaxVar):
         return values[value]
@@ -92,6 +100,9 @@ def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, A
         return tuple(_evaluate(mod, item, values, extents) for item in value.items)
     if isinstance(value, TupleGetItem):
         return _evaluate(mod, value.tuple_value, values, extents)[value.index]
+    if is_call_to(value, "assert_op"):
+        _assert(*assertion_parts(value), extents)  # type: ignore[arg-type]
+        return ()
     if is_call_tir(value):
         assert isinstance(value, RelaxCall)
         ref, args, extra = call_tir_parts(value)

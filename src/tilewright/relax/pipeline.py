@@ -17,6 +17,7 @@ from tilewright.relax.transform import (
     AttachAttrLayoutFreeBuffers,
     CallTIRRewrite,
     CanonicalizeBindings,
+    CheckShapes,
     DeadCodeElimination,
     DecomposeOpsForInference,
     FoldConstant,
@@ -44,6 +45,7 @@ def simplify(target: Target | None) -> Pass:
     """The part of ``zero`` after which it is decided how convolutions are computed."""
     return Sequential(
         [
+            CheckShapes(),
             CanonicalizeBindings(),
             DecomposeOpsForInference(),
             FoldConstant(),

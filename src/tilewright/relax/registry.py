@@ -22,7 +22,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.ir import Expr
+from tilewright.ir import Expr, as_int
+from tilewright.relax.conditions import InferenceError as InferenceError
 from tilewright.relax.expr import (
     Constant,
     PrimValue,
@@ -40,7 +41,7 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from tilewright.support.errors import TilewrightError, VerifyError
+from tilewright.support.errors import VerifyError
 from tilewright.support.registry import Registry
 
 
@@ -58,10 +59,6 @@ class Shape:
 
 class Prim:
     """Annotation of an operand that is a scalar expression."""
-
-
-class InferenceError(TilewrightError):
-    """Says inside an inference rule what is wrong; users see a ``VerifyError`` with the call."""
 
 
 _KINDS = {"Tensor": Tensor, "TensorTuple": TensorTuple, "Shape": Shape, "Prim": Prim}
@@ -152,9 +149,11 @@ class RelaxOp:
 
     def _operand(self, name: str, kind: type, value: Any, like: Any) -> RelaxExpr:
         if kind is Shape:
-            if isinstance(value, RelaxExpr):
-                return value
-            return ShapeExpr(shape_values(value))
+            made = value if isinstance(value, RelaxExpr) else ShapeExpr(shape_values(value))
+            extents = made.values if isinstance(made, ShapeExpr) else ()
+            if any((as_int(extent) or 0) < 0 for extent in extents):
+                raise VerifyError(f"{self.name}: extents must not be negative: {made!r}")
+            return made
         made = as_relax(value, like)
         expected: dict[type, type[StructInfo]] = {
             Tensor: TensorStructInfo,

@@ -157,9 +157,11 @@ def prove_equal(a: Expr, b: Expr) -> bool:
 
 
 def prove_different(a: Expr, b: Expr) -> bool:
-    """Whether two extents can never be equal (known of constants; a variable may be anything)."""
+    """Whether two extents can never be equal, as 3 and 4, or ``k`` and ``k + 1``."""
     x, y = as_int(a), as_int(b)
-    return x is not None and y is not None and x != y
+    if x is not None and y is not None:
+        return x != y
+    return a is not b and as_int(simplify(a == b)) == 0
 
 
 def same_shape(a: Sequence[Expr], b: Sequence[Expr]) -> bool:

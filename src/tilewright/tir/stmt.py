@@ -23,8 +23,10 @@ from tilewright.ir import (
     const,
     definition,
     definitions,
+    dtypes,
     node,
 )
+from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferRegion
 
 SERIAL = "serial"
@@ -98,10 +100,21 @@ class LetStmt(Stmt):
 
 @node
 class AssertStmt(Stmt):
-    """Stops the program with ``message`` if ``condition`` does not hold."""
+    """Stops the program with ``message`` if ``condition`` does not hold.
+
+    Each ``{}`` in the message stands for one of the integers ``values``, as they are then.
+    """
 
     condition: Expr = child()
     message: str = attr()
+    values: tuple[Expr, ...] = children(default=())
+
+    def __post_init__(self) -> None:
+        if self.values and self.message.count("{}") != len(self.values):
+            raise VerifyError(f"{self.message!r} has no place for {len(self.values)} values")
+        for value in self.values:
+            if not dtypes.is_integer(value.dtype) or dtypes.lanes_of(value.dtype) > 1:
+                raise VerifyError(f"a message shows integers, got {value!r} of {value.dtype}")
 
 
 @node

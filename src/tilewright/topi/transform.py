@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -253,6 +253,21 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     return made
 
 
+def _place(what: str, mode: str, extent: Expr) -> Callable[[Expr], Expr]:
+    """Return what brings an index into an axis."""
+    if mode not in ("clip", "wrap", "fast"):
+        raise VerifyError(f"{what}: unknown mode {mode!r}; known: clip, wrap, fast")
+
+    def place(index: Expr) -> Expr:
+        index = cast_expr(index, "int64")
+        if mode == "clip":
+            zero, last = const(0), extent - 1
+            return if_then_else(index < zero, zero, if_then_else(index > last, last, index))
+        return index % extent if mode == "wrap" else index
+
+    return place
+
+
 def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip") -> Tensor:
     """Gather slices of ``x`` along ``axis`` (of the flat tensor if ``None``).
 
@@ -262,20 +277,8 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
     if axis is None:
         x, axis = reshape(x, (product(x.shape),)), 0
     axis = normal_axis(axis, x.ndim)
-    extent = x.shape[axis]
+    place = _place("take", mode, x.shape[axis])
     count = indices.ndim
-
-    def place(index: Expr) -> Expr:
-        index = cast_expr(index, "int64")
-        if mode == "clip":
-            zero, last = const(0), extent - 1
-            index = if_then_else(index < zero, zero, if_then_else(index > last, last, index))
-        elif mode == "wrap":
-            index = index % extent
-        elif mode != "fast":
-            raise VerifyError(f"take: unknown mode {mode!r}; known: clip, wrap, fast")
-        return index
-
     made: Tensor = compute(
         (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]),
         lambda *i: x(*i[:axis], place(indices(*i[axis : axis + count])), *i[axis + count :]),
@@ -285,14 +288,16 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
     return made
 
 
-def gather(x: Tensor, axis: int, indices: Tensor) -> Tensor:
-    """Return ``x[i0, …, indices[i0, …], …]`` with the index along ``axis`` looked up."""
+def gather(x: Tensor, axis: int, indices: Tensor, mode: str = "clip") -> Tensor:
+    """Return ``x[i0, …, indices[i0, …], …]`` with the index along ``axis`` looked up.
+
+    ``mode`` says what happens to indices outside, as of :func:`take`.
+    """
     axis = normal_axis(axis, x.ndim)
+    place = _place("gather", mode, x.shape[axis])
     made: Tensor = compute(
         indices.shape,
-        lambda *i: x(
-            *(cast_expr(indices(*i), "int64") if a == axis else i[a] for a in range(x.ndim))
-        ),
+        lambda *i: x(*(place(indices(*i)) if a == axis else i[a] for a in range(x.ndim))),
         name="gather",
         tag="injective",
     )

@@ -15,7 +15,18 @@ from tilewright.codegen.llvm.emit_memory import MemoryEmitter
 from tilewright.codegen.llvm.moves import moved_as_bits
 from tilewright.codegen.llvm.types import memory_bytes, memory_type
 from tilewright.codegen.llvm.writer import Scope
-from tilewright.ir import EFFECTS, Call, Expr, Var, as_int, contains, dtypes, pre_order
+from tilewright.ir import (
+    EFFECTS,
+    INDEX,
+    Call,
+    Expr,
+    Var,
+    as_int,
+    cast,
+    contains,
+    dtypes,
+    pre_order,
+)
 from tilewright.support.errors import CodegenError
 from tilewright.tir import (
     PARALLEL,
@@ -43,6 +54,9 @@ from tilewright.tir import (
 #: Buffers of constant size up to this many bytes live on the stack.
 STACK_BYTES = {"local": 1 << 18, "global": 1 << 14}
 _STACK_TOTAL = 1 << 19
+
+_MESSAGE_BYTES = 512
+"""Room for the message of an assertion that shows values; what is longer is cut."""
 
 Effects = tuple[frozenset[Any], bool]
 _IMPURE = ("update", "opaque")
@@ -141,12 +155,26 @@ class FunctionEmitter(MemoryEmitter):
         failed, passed = self.label("failed"), self.label("passed")
         self.branch_if(condition, passed, failed)
         self.start_block(failed)
-        message = self.module.string(node.message)
+        message = self._message(node)
         kind = self.module.string("RuntimeError")
         self.module.declare("declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)")
         self.effect(f"call void @TVMFFIErrorSetRaisedFromCStr(ptr {kind}, ptr {message})")
         self._return("-1")
         self.start_block(passed)
+
+    def _message(self, node: AssertStmt) -> str:
+        """A pointer to the message of an assertion, its values filled in."""
+        if not node.values:
+            return self.module.string(node.message)
+        form = node.message.replace("%", "%%").replace("{}", "%lld")
+        operands = "".join(f", i64 {self.visit(cast(value, INDEX))}" for value in node.values)
+        text: str = self.here(f"alloca [{_MESSAGE_BYTES} x i8]")
+        self.module.declare("declare i32 @snprintf(ptr, i64, ptr, ...)")
+        self.effect(
+            f"call i32 (ptr, i64, ptr, ...) @snprintf(ptr {text}, i64 {_MESSAGE_BYTES}, "
+            f"ptr {self.module.string(form)}{operands})"
+        )
+        return text
 
     def _return(self, code: str) -> None:
         for pointer in reversed(self._live_workspaces):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.relax.assertion import assert_op
 from tilewright.relax.call_tir import call_dps, call_tir
 from tilewright.relax.ops import image, nn
 from tilewright.relax.ops.binary import (
@@ -99,12 +100,13 @@ from tilewright.relax.registry import OPERATORS, RelaxOp, get_op, operator
 
 __all__ = [
     "OPERATORS", "RelaxOp", "abs", "acos", "add", "all", "any", "arange", "argmax", "argmin",
-    "argsort", "asin", "astype", "atan", "broadcast_to", "call_dps", "call_tir", "ceil", "clip",
-    "concat", "cos", "cosh", "cumprod", "cumsum", "divide", "equal", "erf", "exp", "exp2",
-    "expand_dims", "flatten", "flip", "floor", "floor_divide", "floor_mod", "full", "full_like",
-    "gather_elements", "get_op", "greater", "greater_equal", "image", "isnan", "layout_transform",
-    "less", "less_equal", "linear", "log", "log1p", "log2", "logical_and", "logical_not",
-    "logical_or", "matmul", "max", "maximum", "mean", "min", "minimum", "mod", "multiply",
+    "argsort", "asin", "assert_op", "astype", "atan", "broadcast_to", "call_dps", "call_tir",
+    "ceil", "clip", "concat", "cos", "cosh", "cumprod", "cumsum", "divide", "equal", "erf", "exp",
+    "exp2", "expand_dims", "flatten", "flip", "floor", "floor_divide", "floor_mod", "full",
+    "full_like", "gather_elements", "get_op", "greater", "greater_equal", "image", "isnan",
+    "layout_transform", "less", "less_equal", "linear", "log", "log1p", "log2", "logical_and",
+    "logical_not", "logical_or", "matmul", "max", "maximum", "mean", "min", "minimum", "mod",
+    "multiply",
     "negative", "nn", "not_equal", "ones", "ones_like", "operator", "permute_dims", "power", "prod",
     "reciprocal", "repeat", "reshape", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sort",
     "split", "sqrt", "square", "squeeze", "stack", "std", "strided_slice", "subtract", "sum",

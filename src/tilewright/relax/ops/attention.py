@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import as_int
+from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import RelaxCall, RelaxExpr
 from tilewright.relax.ops.common import (
     broadcast,
     known,
-    require_equal,
     require_ndim,
     same_dtype,
     topi_rule,
@@ -21,7 +21,6 @@ from tilewright.relax.registry import InferenceError, Tensor, operator
 from tilewright.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
-    prove_different,
     prove_equal,
 )
 from tilewright.support.errors import VerifyError
@@ -97,8 +96,7 @@ def _infer(
         if len(shape) > 4:
             raise InferenceError(f"mask must have up to 4 dimensions, it has {len(shape)}")
         for made, extent in zip(broadcast(shape, scores), scores):
-            if prove_different(made, extent):
-                raise InferenceError(f"mask {list(shape)} does not broadcast to {list(scores)}")
+            require_equal(f"mask {list(shape)} does not broadcast to the scores", made, extent)
     return TensorStructInfo(
         in_layout(layouts[3], q["B"], q["H"], q["S"], v["D"]), same_dtype(query, key, value)
     )

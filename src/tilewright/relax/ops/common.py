@@ -9,14 +9,9 @@ from typing import Any
 
 from tilewright import topi
 from tilewright.arith import simplify
-from tilewright.ir import Expr, as_expr, as_int, const
-from tilewright.relax.registry import InferenceError
-from tilewright.relax.struct_info import (
-    StructInfo,
-    TensorStructInfo,
-    prove_different,
-    prove_equal,
-)
+from tilewright.ir import Expr, as_expr, as_int, const, minimum
+from tilewright.relax.conditions import InferenceError, require, require_equal
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.layout import Layout
 
@@ -89,7 +84,10 @@ def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def broadcast(*shapes: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Broadcast shapes as NumPy does; a symbolic extent next to another is taken to be equal."""
+    """Broadcast shapes as NumPy does, but that an extent that isn't known is not taken for 1.
+
+    So a symbolic extent next to another must be equal to it.
+    """
     ndim = max(len(shape) for shape in shapes)
     made: list[Expr] = []
     for axis in range(ndim):
@@ -101,9 +99,9 @@ def broadcast(*shapes: Sequence[Expr]) -> tuple[Expr, ...]:
             extent = shape[position]
             if as_int(best) == 1:
                 best = extent
-            elif prove_different(best, extent):
-                raise InferenceError(f"extents {best!r} and {extent!r} do not broadcast")
-            elif as_int(extent) is not None:
+                continue
+            require_equal("extents do not broadcast", best, extent)
+            if as_int(extent) is not None:
                 best = extent
         made.append(best)
     return tuple(made)
@@ -123,12 +121,6 @@ def same_dtype(*infos: TensorStructInfo) -> str:
 def product(extents: Sequence[Expr]) -> Expr:
     """Product of extents."""
     return simplify(fold(lambda a, b: a * b, extents, as_expr(1)))
-
-
-def require_equal(what: str, a: Expr, b: Expr) -> None:
-    """Refuse extents that are known to differ (symbolic ones are checked when run, if at all)."""
-    if not prove_equal(a, b) and prove_different(a, b):
-        raise InferenceError(f"{what}: {a!r} against {b!r}")
 
 
 def require_ndim(info: TensorStructInfo, ndim: int, name: str = "x") -> None:
@@ -164,13 +156,22 @@ def window(
     *, ceil_mode: bool = False,
 ) -> Expr:  # fmt: skip
     """Extent of a sliding window's result."""
-    reach = (as_expr(size) - 1) * dilation + 1
-    free = extent + (before + after) - reach
-    value = as_int(simplify(free))
-    if value is not None and value < 0:
+    if stride < 1 or dilation < 1 or before < 0 or after < 0:
         raise InferenceError(
-            f"the window of {size!r} does not fit extent {extent!r} padded by {before} and {after}"
+            "strides and dilation must be positive and padding not negative, got "
+            f"{stride}, {dilation} and {(before, after)}"
         )
-    if ceil_mode:
-        free = free + (stride - 1)
-    return simplify(free // stride + 1)
+    taps = as_expr(size)
+    require(taps >= 1, "the window is empty: ", taps)
+    free = simplify(extent + (before + after) - ((taps - 1) * dilation + 1))
+    require(
+        free >= 0,
+        "the window of ", taps, " does not fit extent ", extent,
+        f" padded by {before} and {after}",
+    )  # fmt: skip
+    if not ceil_mode:
+        return simplify(free // stride + 1)
+    if as_int(free) is None:
+        raise InferenceError(f"ceil_mode needs constant extents, got {extent!r}")
+    # The last window starts inside of the image or in the padding before it.
+    return simplify(minimum((free + (stride - 1)) // stride, (extent + (before - 1)) // stride) + 1)

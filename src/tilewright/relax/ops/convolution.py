@@ -6,7 +6,8 @@ from typing import Any
 
 from tilewright import topi
 from tilewright.arith import simplify
-from tilewright.ir import as_int
+from tilewright.ir import Expr
+from tilewright.relax.conditions import require, require_equal
 from tilewright.relax.ops.common import (
     known,
     laid_out,
@@ -14,7 +15,6 @@ from tilewright.relax.ops.common import (
     padding_pairs,
     pair,
     plain_info,
-    require_equal,
     require_ndim,
     same_dtype,
     window,
@@ -22,6 +22,12 @@ from tilewright.relax.ops.common import (
 from tilewright.relax.registry import InferenceError, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.topi.layout import image_layout
+
+
+def _check_groups(what: str, channels: Expr, groups: int) -> None:
+    if groups < 1:
+        raise InferenceError(f"groups must be positive, got {groups}")
+    require(channels % groups == 0, channels, f" {what} do not divide into {groups} groups")
 
 
 def _conv_shape(
@@ -32,10 +38,8 @@ def _conv_shape(
     x, w = known(data, "data"), known(weight, "weight")
     strides, dilation = pair(strides, spatial), pair(dilation, spatial)
     before, after = padding_pairs(padding, spatial)
+    _check_groups("output channels", w[0], groups)
     require_equal("input channels differ (data, weight * groups)", x[1], simplify(w[1] * groups))
-    outputs = as_int(w[0])
-    if outputs is not None and outputs % groups:
-        raise InferenceError(f"{outputs} output channels do not divide into {groups} groups")
     extents = [
         window(x[2 + i], w[2 + i], strides[i], before[i], after[i], dilation[i])
         for i in range(spatial)
@@ -60,10 +64,11 @@ def _transpose_shape(
     reach = pair(dilation, spatial)
     before, after = padding_pairs(padding, spatial)
     require_equal("input channels differ", x[1], w[0])
-    inputs = as_int(x[1])
-    if inputs is not None and inputs % groups:
-        raise InferenceError(f"{inputs} input channels do not divide into {groups} groups")
+    _check_groups("input channels", x[1], groups)
     for i in range(spatial):
+        if steps[i] < 1 or reach[i] < 1 or min(before[i], after[i], extra[i]) < 0:
+            raise InferenceError("strides and dilation must be positive, padding not negative")
+        require(w[2 + i] >= 1, "the window is empty: ", w[2 + i])
         if extra[i] >= max(steps[i], reach[i]):
             raise InferenceError(
                 f"output_padding {extra[i]} must be below stride {steps[i]} or dilation {reach[i]}"
@@ -76,6 +81,8 @@ def _transpose_shape(
         )
         for i in range(spatial)
     ]
+    for made in extents:
+        require(made >= 0, "the padding takes more than there is: an extent of ", made)
     return TensorStructInfo((x[0], simplify(w[1] * groups), *extents), same_dtype(data, weight))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright import topi
 from tilewright.ir import const
+from tilewright.relax.conditions import require
 from tilewright.relax.ops.common import known, pair, require_ndim
 from tilewright.relax.registry import InferenceError, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
@@ -82,5 +83,10 @@ def resize2d(
         raise InferenceError(str(error)) from None
     shape = list(known(info, "data"))
     at = layout.index("H")
-    shape[at : at + 2] = map(const, pair(size, 2))
+    height, width = pair(size, 2)
+    if height < 0 or width < 0:
+        raise InferenceError(f"size must not be negative, got {[height, width]}")
+    for extent in shape[at : at + 2]:
+        require(extent >= 1, "the image is empty: an extent of ", extent)
+    shape[at : at + 2] = const(height), const(width)
     return TensorStructInfo(shape, info.dtype)

@@ -8,8 +8,9 @@ import numpy as np
 
 from tilewright import topi
 from tilewright.ir import Expr, const, dtypes
+from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import OPERATOR_SUGAR, RelaxExpr
-from tilewright.relax.ops.common import broadcast, known, require_equal, same_dtype
+from tilewright.relax.ops.common import broadcast, known, same_dtype
 from tilewright.relax.ops.manipulate import permute_dims
 from tilewright.relax.registry import InferenceError, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo

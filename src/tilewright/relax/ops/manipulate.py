@@ -8,7 +8,18 @@ import numpy as np
 
 from tilewright import topi
 from tilewright.arith import simplify
-from tilewright.ir import Expr, as_expr, as_int, const, dtypes
+from tilewright.ir import (
+    Expr,
+    and_,
+    as_expr,
+    as_int,
+    const,
+    dtypes,
+    maximum,
+    minimum,
+    or_,
+)
+from tilewright.relax.conditions import require, require_equal
 from tilewright.relax.expr import RelaxExpr, ShapeExpr, shape_values
 from tilewright.relax.ops.common import (
     broadcast,
@@ -16,7 +27,6 @@ from tilewright.relax.ops.common import (
     normal_axes,
     normal_axis,
     product,
-    require_equal,
     same_dtype,
     tensor_like,
 )
@@ -60,12 +70,27 @@ def reshape(x: RelaxExpr, shape: Any) -> Any:
     if len(unknown) > 1:
         raise VerifyError(f"reshape: only one extent may be -1, got {extents}")
     if unknown:
-        rest = product([extent for axis, extent in enumerate(extents) if axis != unknown[0]])
-        total = product(x.shape)
-        if prove_different(simplify(total % rest), const(0)):
-            raise VerifyError(f"reshape: {total!r} elements do not divide by {rest!r}")
-        extents[unknown[0]] = simplify(total // rest)
+        rest = extents[: unknown[0]] + extents[unknown[0] + 1 :]
+        extents[unknown[0]] = _left_over(list(x.shape), rest)
     return _reshape(x, ShapeExpr(tuple(extents)))
+
+
+def _left_over(have: list[Expr], wanted: list[Expr]) -> Expr:
+    """What is left of a number of elements for the one extent that isn't given."""
+    rest = []
+    for extent in wanted:
+        # Extents that stay are left out: if one is zero, the others still say how many.
+        same = next((n for n, other in enumerate(have) if prove_equal(extent, other)), None)
+        if same is None:
+            rest.append(extent)
+        else:
+            have.pop(same)
+    total, known_part = product(have), product(rest)
+    if as_int(known_part) == 0:
+        raise VerifyError("reshape: next to an extent of 0 nothing says what -1 is")
+    if prove_different(simplify(total % known_part), const(0)):
+        raise VerifyError(f"reshape: {total!r} elements do not divide by {known_part!r}")
+    return simplify(total // known_part)
 
 
 @operator(
@@ -96,7 +121,12 @@ def flatten(x: RelaxExpr, start_dim: int = 0, end_dim: int = -1) -> Any:
     shape = x.shape
     if not shape:
         return reshape(x, (1,))
-    start, end = start_dim % len(shape), end_dim % len(shape)
+    try:
+        start, end = normal_axis(start_dim, len(shape)), normal_axis(end_dim, len(shape))
+    except InferenceError as error:
+        raise VerifyError(f"flatten: {error}") from None
+    if start > end:
+        raise VerifyError(f"flatten: axis {start_dim} comes after axis {end_dim}")
     return reshape(x, (*shape[:start], product(shape[start : end + 1]), *shape[end + 1 :]))
 
 
@@ -195,56 +225,74 @@ def split(x: Tensor, indices_or_sections: int | tuple[int, ...], axis: int = 0) 
     extent = shape[position]
     if isinstance(indices_or_sections, int):
         sections = indices_or_sections
-        if sections < 1 or prove_different(simplify(extent % sections), const(0)):
-            raise InferenceError(f"extent {extent!r} does not divide into {sections} sections")
+        if sections < 1:
+            raise InferenceError(f"the number of sections must be positive, got {sections}")
+        require(
+            extent % sections == 0,
+            "extent ", extent, f" does not divide into {sections} sections",
+        )  # fmt: skip
         sizes = [simplify(extent // sections)] * sections
     else:
         starts = [as_expr(0), *map(as_expr, indices_or_sections)]
         sizes = [simplify(b - a) for a, b in zip(starts, [*starts[1:], extent])]
-        if any((as_int(size) or 0) < 0 for size in sizes):
-            raise InferenceError(f"places {list(indices_or_sections)} do not ascend in {extent!r}")
+        for size in sizes:
+            require(size >= 0, f"places {list(indices_or_sections)} do not ascend in ", extent)
     parts = [(*shape[:position], size, *shape[position + 1 :]) for size in sizes]
     return TupleStructInfo(tuple(TensorStructInfo(part, info.dtype) for part in parts))
 
 
-def _slice_numpy(x: Any, axes: Any, begin: Any, end: Any, strides: Any) -> Any:
+def _slice_numpy(x: Any, axes: Any, begin: Any, end: Any, strides: Any, assume_inbound: Any) -> Any:
     index: list[Any] = [slice(None)] * x.ndim
     for axis, b, e, s in zip(axes, begin, end, strides):
         index[axis] = slice(b, e, s)
     return np.ascontiguousarray(x[tuple(index)])
 
 
-def _slice_topi(x: Any, axes: Any, begin: Any, end: Any, strides: Any) -> Any:
-    full_begin: list[Any] = [0] * x.ndim
-    full_end: list[Any] = list(x.shape)
-    full_strides = [1] * x.ndim
-    for axis, b, e, s in zip(axes, begin, end, strides):
-        extent = x.shape[axis]
-        full_begin[axis], full_end[axis] = _slice_bounds(b, e, extent)
-        full_strides[axis] = s
-    return topi.strided_slice(x, full_begin, full_end, full_strides)
+def _slice_topi(x: Any, axes: Any, begin: Any, end: Any, strides: Any, assume_inbound: bool) -> Any:
+    bounds = [
+        _slice_bounds(b, e, x.shape[axis], assume_inbound) for axis, b, e in zip(axes, begin, end)
+    ]
+    return topi.strided_slice(
+        x, [low for low, _ in bounds], [high for _, high in bounds], strides, axes
+    )
 
 
-def _slice_bounds(begin: int, end: int, extent: Expr) -> tuple[Expr, Expr]:
-    """Clamp a Python slice into ``[0, extent]``."""
+def _slice_bounds(begin: int, end: int, extent: Expr, assume_inbound: bool) -> tuple[Expr, Expr]:
+    """Where a Python slice begins and ends, ``0 <= begin <= end <= extent``."""
     size = as_int(extent)
-    if size is not None:
+    if size is not None and not assume_inbound:
         start, stop, _ = slice(begin, end).indices(size)
         return as_expr(start), as_expr(max(start, stop))
-    start_expr = simplify(extent + begin) if begin < 0 else as_expr(begin)
-    if end >= 2**31 - 1:
-        return start_expr, extent
-    return start_expr, simplify(extent + end) if end < 0 else as_expr(end)
+    low, high = (as_expr(item) if item >= 0 else extent + item for item in (begin, end))
+    if end >= _NO_END:
+        high = extent
+    if assume_inbound:
+        return simplify(low), simplify(high)
+    low = minimum(low, extent) if begin >= 0 else maximum(low, 0)
+    high = minimum(high, extent) if end >= 0 else maximum(high, 0)
+    if not (begin <= end and (begin >= 0) == (end >= 0)):
+        high = maximum(low, high)
+    return simplify(low), simplify(high)
+
+
+_NO_END = 2**31 - 1
+"""Ends from here on mean that of the axis."""
+
+
+def _slice_attributes(
+    x: Any, axes: Any, begin: Any, end: Any, strides: Any, assume_inbound: bool
+) -> dict[str, Any]:
+    ndim = x.struct_info.ndim
+    made = tuple(normal_axis(axis, ndim) for axis in axes)
+    normal_axes(made, ndim)  # refuses an axis that is named twice
+    return {"axes": made, "strides": tuple(strides) if strides else (1,) * len(made)}
 
 
 @operator(
     "strided_slice",
     legalize=_slice_topi,
     numpy=_slice_numpy,
-    prepare=lambda x, axes, begin, end, strides: {
-        "axes": tuple(axis % x.struct_info.ndim for axis in axes),
-        "strides": tuple(strides) if strides else (1,) * len(axes),
-    },
+    prepare=_slice_attributes,
 )
 def strided_slice(
     x: Tensor,
@@ -252,18 +300,28 @@ def strided_slice(
     begin: tuple[int, ...],
     end: tuple[int, ...],
     strides: tuple[int, ...] | None = None,
+    assume_inbound: bool = False,
 ) -> StructInfo:
-    """Cut ``begin:end:stride`` out of the given axes, as Python slices do (strides positive)."""
+    """Cut ``begin:end:stride`` out of the given axes, as Python slices do (strides positive).
+
+    What lies outside of a symbolic axis is cut off too, so that extents become ``min(4, n)``;
+    ``assume_inbound`` says that nothing does, which is checked when the graph is called.
+    """
     info: Any = x
     shape = list(known(info))
     steps = strides or (1,) * len(axes)
     if not len(axes) == len(begin) == len(end) == len(steps):
         raise InferenceError("axes, begin, end and strides must have one length")
+    normal_axes(axes, len(shape))
     for axis, b, e, step in zip(axes, begin, end, steps):
         if step < 1:
             raise InferenceError(f"strides must be positive, got {step}; use flip to reverse")
         position = normal_axis(axis, len(shape))
-        start, stop = _slice_bounds(b, e, shape[position])
+        extent = shape[position]
+        start, stop = _slice_bounds(b, e, extent, assume_inbound)
+        if assume_inbound:
+            inside = and_(start >= 0, start <= stop, stop <= extent)
+            require(inside, f"the slice {b}:{e} is not in axis {position} of extent ", extent)
         shape[position] = simplify((stop - start + (step - 1)) // step)
     return TensorStructInfo(shape, info.dtype)
 
@@ -319,6 +377,16 @@ def _take_numpy(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
     return np.take(x, indices, axis, mode="wrap" if mode == "wrap" else "clip")
 
 
+def _check_lookup(indices: Any, mode: str, extent: Expr) -> None:
+    """Check what is looked up along an axis of the given extent."""
+    if not dtypes.is_integer(indices.dtype):
+        raise InferenceError(f"indices must be integers, got {indices.dtype}")
+    if mode not in ("clip", "wrap", "fast"):
+        raise InferenceError(f"mode must be clip, wrap or fast, got {mode!r}")
+    count = product(known(indices, "indices"))
+    require(or_(extent >= 1, count <= 0), "there is nothing to look up along an axis of ", extent)
+
+
 @operator(
     "take",
     legalize=lambda x, indices, axis, mode: topi.take(x, indices, axis, mode),
@@ -332,33 +400,47 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
     """
     info: Any = x
     where_: Any = indices
-    if not dtypes.is_integer(where_.dtype):
-        raise InferenceError(f"indices must be integers, got {where_.dtype}")
-    if mode not in ("clip", "wrap", "fast"):
-        raise InferenceError(f"mode must be clip, wrap or fast, got {mode!r}")
     shape = known(info)
     if axis is None:
-        return TensorStructInfo(known(where_, "indices"), info.dtype)
+        _check_lookup(where_, mode, product(shape))
+        return TensorStructInfo(where_.shape, info.dtype)
     position = normal_axis(axis, len(shape))
+    _check_lookup(where_, mode, shape[position])
     made = (*shape[:position], *known(where_, "indices"), *shape[position + 1 :])
     return TensorStructInfo(made, info.dtype)
 
 
+def _gather_numpy(data: Any, indices: Any, axis: int, mode: str) -> Any:
+    axis %= data.ndim
+    part = data[tuple(slice(None if a == axis else n) for a, n in enumerate(indices.shape))]
+    extent = max(1, data.shape[axis])
+    inside = indices % extent if mode == "wrap" else np.clip(indices, 0, extent - 1)
+    return np.take_along_axis(part, inside.astype("int64"), axis)
+
+
 @operator(
     "gather_elements",
-    legalize=lambda data, indices, axis: topi.gather(data, axis, indices),
-    numpy=lambda data, indices, axis: np.take_along_axis(data, indices, axis),
+    legalize=lambda data, indices, axis, mode: topi.gather(data, axis, indices, mode),
+    numpy=_gather_numpy,
 )
-def gather_elements(data: Tensor, indices: Tensor, axis: int = 0) -> StructInfo:
-    """Look up one element for each index, which gives the place along ``axis``."""
+def gather_elements(data: Tensor, indices: Tensor, axis: int = 0, mode: str = "clip") -> StructInfo:
+    """Look up one element for each index, which gives the place along ``axis``.
+
+    ``mode`` says what becomes of indices outside, as for ``take``. Along other axes there may be
+    fewer indices than elements.
+    """
     info: Any = data
     where_: Any = indices
-    if not dtypes.is_integer(where_.dtype):
-        raise InferenceError(f"indices must be integers, got {where_.dtype}")
-    normal_axis(axis, info.ndim)
+    position = normal_axis(axis, info.ndim)
     if where_.ndim != info.ndim:
         raise InferenceError(f"data has {info.ndim} dimensions, indices have {where_.ndim}")
-    return TensorStructInfo(known(where_, "indices"), info.dtype)
+    shape = known(info, "data")
+    _check_lookup(where_, mode, shape[position])
+    for other, (wanted, there) in enumerate(zip(where_.shape, shape)):
+        if other != position:
+            require(wanted <= there, f"more indices than elements along axis {other}: ", wanted,
+                    " against ", there)  # fmt: skip
+    return TensorStructInfo(where_.shape, info.dtype)
 
 
 @operator(

@@ -8,7 +8,8 @@ import numpy as np
 
 from tilewright import topi
 from tilewright.arith import simplify
-from tilewright.ir import Expr, as_int
+from tilewright.ir import Expr, as_int, dtypes
+from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import RelaxCall, RelaxExpr
 from tilewright.relax.ops.attention import attention, scaled_dot_product_attention
 from tilewright.relax.ops.binary import add, multiply
@@ -16,7 +17,6 @@ from tilewright.relax.ops.common import (
     known,
     normal_axes,
     normal_axis,
-    require_equal,
     tensor_like,
     topi_rule,
 )
@@ -92,9 +92,13 @@ def log_softmax(x: Tensor, axis: int = -1) -> StructInfo:
 
 
 def _check_scales(info: Any, axes: tuple[int, ...], *scales: tuple[str, Any]) -> None:
+    if not dtypes.is_float(info.dtype):
+        raise InferenceError(f"normalises floating-point numbers, got {info.dtype}")
     for name, scale in scales:
         if scale is None:
             continue
+        if not dtypes.is_float(scale.dtype):
+            raise InferenceError(f"{name} must be of a floating-point dtype, got {scale.dtype}")
         shape = known(scale, name)
         if len(shape) != len(axes):
             raise InferenceError(f"{name} must have {len(axes)} dimensions, it has {len(shape)}")

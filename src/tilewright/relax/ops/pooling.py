@@ -6,6 +6,7 @@ from typing import Any
 
 from tilewright import topi
 from tilewright.ir import as_int
+from tilewright.relax.conditions import require
 from tilewright.relax.ops.common import (
     known,
     laid_out,
@@ -63,7 +64,23 @@ def _adaptive_shape(data: Any, output_size: Any, spatial: int, layout: str = "")
     size = pair(output_size, spatial)
     if set(size) != {1} and any(as_int(extent) is None for extent in extents):
         raise InferenceError(f"an output size of {list(size)} needs constant extents")
+    if min(size) < 0:
+        raise InferenceError(f"output_size must not be negative, got {list(size)}")
+    for extent in extents:
+        require(extent >= 1, "the image is empty: an extent of ", extent)
     return TensorStructInfo((n, c, *size), data.dtype)
+
+
+def _whole_size(data: Any, output_size: Any, layout: str = "") -> dict[str, Any]:
+    """Put the image's own extents where ``output_size`` says nothing."""
+    if isinstance(output_size, int) or (output_size is not None and None not in output_size):
+        return {}
+    extents = data.shape[2 : data.ndim - layout.count("c")]
+    sizes = [None] * len(extents) if output_size is None else pair(output_size, len(extents))
+    made = [as_int(e) if size is None else size for size, e in zip(sizes, extents)]
+    if None in made:
+        raise InferenceError(f"output_size must be given for extents {list(extents)}")
+    return {"output_size": tuple(made)}
 
 
 @operator(
@@ -200,43 +217,54 @@ def avg_pool3d(
 
 @operator(
     "nn.adaptive_avg_pool1d",
+    prepare=_whole_size,
     legalize=lambda data, output_size: topi.nn.adaptive_avg_pool1d(data, output_size),
 )
-def adaptive_avg_pool1d(data: Tensor, output_size: int | tuple[int, ...] = 1) -> StructInfo:
-    """Mean over windows chosen so that the result has ``output_size``."""
+def adaptive_avg_pool1d(
+    data: Tensor, output_size: int | tuple[int | None, ...] | None = None
+) -> StructInfo:
+    """Mean over windows chosen so that the result has ``output_size``; ``None``: the image's."""
     return _adaptive_shape(data, output_size, 1)
 
 
 @operator(
     "nn.adaptive_avg_pool2d",
+    prepare=_whole_size,
     legalize=lambda data, output_size, layout: topi.nn.adaptive_avg_pool2d(
         data, output_size, layout
     ),
 )
 def adaptive_avg_pool2d(
-    data: Tensor, output_size: int | tuple[int, ...] = 1, layout: str = "NCHW"
+    data: Tensor, output_size: int | tuple[int | None, ...] | None = None, layout: str = "NCHW"
 ) -> StructInfo:
-    """Mean over windows chosen so that the result has ``output_size``."""
+    """Mean over windows chosen so that the result has ``output_size``; ``None``: the image's."""
     return _adaptive_shape(data, output_size, 2, layout)
 
 
 @operator(
     "nn.adaptive_avg_pool3d",
+    prepare=_whole_size,
     legalize=lambda data, output_size: topi.nn.adaptive_avg_pool3d(data, output_size),
 )
-def adaptive_avg_pool3d(data: Tensor, output_size: int | tuple[int, ...] = 1) -> StructInfo:
-    """Mean over windows chosen so that the result has ``output_size``."""
+def adaptive_avg_pool3d(
+    data: Tensor, output_size: int | tuple[int | None, ...] | None = None
+) -> StructInfo:
+    """Mean over windows chosen so that the result has ``output_size``; ``None``: the image's."""
     return _adaptive_shape(data, output_size, 3)
 
 
 @operator(
     "nn.adaptive_max_pool2d",
+    prepare=_whole_size,
     legalize=lambda data, output_size, layout: topi.nn.adaptive_max_pool2d(
         data, output_size, layout
     ),
 )
 def adaptive_max_pool2d(
-    data: Tensor, output_size: int | tuple[int, ...] = 1, layout: str = "NCHW"
+    data: Tensor, output_size: int | tuple[int | None, ...] | None = None, layout: str = "NCHW"
 ) -> StructInfo:
-    """Greatest element of windows chosen so that the result has ``output_size``."""
+    """Greatest element of windows chosen so that the result has ``output_size``.
+
+    ``None`` is the image's size.
+    """
     return _adaptive_shape(data, output_size, 2, layout)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import Expr, const, dtypes
+from tilewright.relax.conditions import require
 from tilewright.relax.ops.common import known, normal_axes, topi_rule
 from tilewright.relax.registry import Builder, InferenceError, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
@@ -22,7 +23,11 @@ def reduced_shape(shape: tuple[Expr, ...], axis: Any, keepdims: bool) -> tuple[E
     )
 
 
-def _reduction(name: str, numpy: Any, doc: str, kind: str = "") -> Builder:
+def _reduction(
+    name: str, numpy: Any, doc: str, kind: str = "", *, of_nothing: bool = True
+) -> Builder:
+    """Declare one; ``kind`` is what it takes, ``of_nothing`` whether an axis may be empty."""
+
     def evaluate(x: Any, axis: Any, keepdims: bool) -> Any:
         # NumPy sums float16 in float16; a wider accumulator is what kernels have.
         wide = x.astype("float32") if x.dtype.itemsize < 4 and x.dtype.kind == "f" else x
@@ -33,10 +38,19 @@ def _reduction(name: str, numpy: Any, doc: str, kind: str = "") -> Builder:
         info: Any = x
         if kind and dtypes.kind_of(info.dtype) not in kind.split():
             raise InferenceError(f"takes {kind.replace(' ', ' or ')} elements, got {info.dtype}")
+        if not of_nothing:
+            _require_elements(known(info), axis)
         return TensorStructInfo(reduced_shape(known(info), axis, keepdims), info.dtype)
 
     rule.__doc__ = doc
     return rule
+
+
+def _require_elements(shape: tuple[Expr, ...], axis: Any) -> None:
+    """Refuse to choose one of no elements."""
+    for position in normal_axes(axis, len(shape)):
+        extent = shape[position]
+        require(extent >= 1, f"there is no element along axis {position}: its extent is ", extent)
 
 
 def _arg_reduction(name: str, numpy: Any, doc: str) -> Builder:
@@ -53,6 +67,7 @@ def _arg_reduction(name: str, numpy: Any, doc: str) -> Builder:
         info: Any = x
         if not dtypes.is_integer(dtype):
             raise InferenceError(f"the dtype of indices must be an integer, got {dtype}")
+        _require_elements(known(info), axis)
         return TensorStructInfo(reduced_shape(known(info), axis, keepdims), dtype)
 
     rule.__doc__ = doc
@@ -61,8 +76,8 @@ def _arg_reduction(name: str, numpy: Any, doc: str) -> Builder:
 
 sum = _reduction("sum", np.sum, "Sum of elements.")
 mean = _reduction("mean", np.mean, "Mean of elements.", "float")
-max = _reduction("max", np.max, "Greatest element.")
-min = _reduction("min", np.min, "Least element.")
+max = _reduction("max", np.max, "Greatest element.", of_nothing=False)
+min = _reduction("min", np.min, "Least element.", of_nothing=False)
 prod = _reduction("prod", np.prod, "Product of elements.")
 variance = _reduction("variance", np.var, "Mean squared distance from the mean.", "float")
 std = _reduction("std", np.std, "Square root of the variance.", "float")

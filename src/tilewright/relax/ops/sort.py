@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tilewright import topi
-from tilewright.ir import as_int, const, dtypes
+from tilewright.ir import const, dtypes
+from tilewright.relax.conditions import require
 from tilewright.relax.ops.common import known, normal_axis, tensor_like
 from tilewright.relax.registry import InferenceError, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
@@ -87,10 +88,11 @@ def topk(
     info: Any = x
     shape = list(known(info))
     position = normal_axis(axis, len(shape))
-    extent = as_int(shape[position])
-    if k < -1 or (extent is not None and k > extent):
-        raise InferenceError(f"k must be between 0 and {extent}, or -1 for all; got {k}")
+    extent = shape[position]
+    if k < -1:
+        raise InferenceError(f"k must be at least 0, or -1 for all; got {k}")
     if k != -1:
+        require(k <= extent, f"k is {k}, but the axis has ", extent, " elements")
         shape[position] = const(k)
     results = {
         "values": TensorStructInfo(shape, info.dtype),

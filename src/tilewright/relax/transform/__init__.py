@@ -13,6 +13,7 @@ from tilewright.relax.transform.annotate_pattern import (
 from tilewright.relax.transform.bind_params import BindParams
 from tilewright.relax.transform.call_tir_rewrite import CallTIRRewrite
 from tilewright.relax.transform.canonicalize import CanonicalizeBindings
+from tilewright.relax.transform.check_shapes import CheckShapes
 from tilewright.relax.transform.convert_layout import ConvertLayout
 from tilewright.relax.transform.dead_code import DeadCodeElimination
 from tilewright.relax.transform.decompose_ops import DecomposeOpsForInference
@@ -56,6 +57,7 @@ __all__ = [
     "BindParams",
     "CallTIRRewrite",
     "CanonicalizeBindings",
+    "CheckShapes",
     "ConvertLayout",
     "DeadCodeElimination",
     "DecomposeOpsForInference",

@@ -25,7 +25,7 @@ from tilewright.relax.expr import (
     TupleGetItem,
 )
 from tilewright.relax.memory import empty, view
-from tilewright.relax.registry import RelaxOp
+from tilewright.relax.registry import RelaxOp, is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import TensorStructInfo, TupleStructInfo
 from tilewright.support.errors import LowerError
@@ -68,6 +68,8 @@ class _Allocator(FunctionRewriter):
             self.mapping[binding.var] = value.tuple_value.items[value.index]
         elif isinstance(value, (RelaxVar, Constant, Tuple)):
             self.mapping[binding.var] = value
+        elif is_call_to(value, "assert_op"):
+            self.builder.emit_binding(binding)
         elif isinstance(value, RelaxCall) and isinstance(value.op, RelaxOp):
             raise LowerError(
                 f"{value.op_name} is not a tensor function yet: it has no legalisation, or "

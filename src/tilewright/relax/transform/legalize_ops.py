@@ -11,6 +11,7 @@ from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar, ShapeExpr
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import ShapeStructInfo
+from tilewright.relax.transform.check_shapes import CheckShapes
 
 LegalizeRule = Callable[[BlockBuilder, RelaxCall], RelaxExpr]
 
@@ -39,6 +40,10 @@ class LegalizeOps(GraphPass):
             name.removeprefix("relax."): rule for name, rule in (customize or {}).items()
         }
         self.skip = tuple(name.removeprefix("relax.") for name in skip)
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Legalise all functions, once what their operators need of sizes is asserted."""
+        return super().transform(CheckShapes().transform(mod))
 
     def rewriter(self, mod: IRModule) -> FunctionRewriter:
         """Make the rewriter."""

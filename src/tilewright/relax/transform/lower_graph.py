@@ -25,6 +25,7 @@ from tilewright.ir import (
     structural_hash,
     substitute,
 )
+from tilewright.relax.assertion import assertion_parts
 from tilewright.relax.call_tir import CALL_DPS
 from tilewright.relax.expr import (
     Constant,
@@ -185,6 +186,10 @@ class _GraphLowerer:
                     )
             elif isinstance(value, RelaxCall) and value.op is CALL_DPS:
                 stmts.append(self.call(value))
+            elif is_call_to(value, "assert_op"):
+                condition, values, message = assertion_parts(value)
+                shown = tuple(substitute(item, self.extents) for item in values)
+                stmts.append(AssertStmt(substitute(condition, self.extents), message, shown))
             else:
                 raise LowerError(
                     f"{self.name} binds {binding.var.name} to {value!r}: run CallTIRRewrite first"

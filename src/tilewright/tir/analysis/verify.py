@@ -193,6 +193,8 @@ class _Verifier:
             self.visible.discard(stmt.buffer)
         elif kind is AssertStmt:
             self.condition(stmt.condition, stmt)
+            for value in stmt.values:
+                self.expr(value, stmt)
         else:
             for item in stmt.child_nodes():
                 if isinstance(item, Expr):

@@ -224,7 +224,8 @@ class Emitter(Visitor):
             self.visit(node.body)
 
     def visit_AssertStmt(self, node: Any) -> None:
-        self.line(f"if not ({self.expr(node.condition)}): fail({node.message!r})")
+        values = "".join(f", {self.expr(value)}" for value in node.values)
+        self.line(f"if not ({self.expr(node.condition)}): fail({node.message!r}{values})")
 
     def visit_Evaluate(self, node: Any) -> None:
         value = node.value

@@ -122,8 +122,8 @@ class _Linker:
         return 0
 
 
-def _fail(message: str) -> None:
-    raise RunError(message)
+def _fail(message: str, *values: Any) -> None:
+    raise RunError(message.format(*values) if values else message)
 
 
 def _bind(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tilewright.ir import (
+    INDEX,
     TRUE,
     Expr,
     Range,
@@ -160,13 +161,20 @@ class TirParser(AssignmentParser):
     def _assert(self, node: ast.Assert) -> Any:
         condition = to_value(self.eval(node.test))
         message = self.eval(node.msg) if node.msg is not None else ast.unparse(node.test)
+        values: tuple[Any, ...] = ()
+        if isinstance(message, tuple) and message:
+            message, *rest = message
+            values = tuple(as_expr(value, INDEX) for value in map(to_value, rest))
         if not isinstance(message, str):
-            self.fail(node.msg or node, "the message of an assert is text")
+            self.fail(node.msg or node, "the message of an assert is text, or text and values")
         if isinstance(condition, bool):
             if not condition:
                 self.fail(node, f"this does not hold: {message}")
             return None
-        return AssertStmt(self.check_condition(node.test, condition), message)
+        made: Any = self.guard(
+            node, AssertStmt, self.check_condition(node.test, condition), message, values
+        )
+        return made
 
     # ---- with ----------------------------------------------------------------------------
 

@@ -161,7 +161,10 @@ def _evaluate(p: Printer, node: Evaluate) -> None:
 
 @register_lines(AssertStmt)
 def _assert(p: Printer, node: AssertStmt) -> None:
-    p.line(f"assert {p.expr(node.condition)}, {quote(node.message)}")
+    condition, message = p.expr(node.condition), quote(node.message)
+    if node.values:
+        message = p.tuple([message, *map(p.expr, node.values)])
+    p.line(f"assert {condition}, {message}")
 
 
 @register_lines(While)

@@ -121,7 +121,7 @@ class StmtSimplifier(Mutator):
         condition = self.visit(node.condition)
         if isinstance(condition, IntImm) and condition.value:
             return NO_OP
-        return node if condition is node.condition else AssertStmt(condition, node.message)
+        return node if condition is node.condition else node.replace(condition=condition)
 
     def visit_Allocate(self, node: Allocate) -> Stmt:
         body = self.visit(node.body)

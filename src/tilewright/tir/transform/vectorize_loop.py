@@ -470,7 +470,7 @@ class _Vectorizer(Mutator):
         condition = self.visit(node.condition)
         if _lanes(condition) > 1:
             raise _CannotVectorize
-        return node if condition is node.condition else AssertStmt(condition, node.message)
+        return node if condition is node.condition else node.replace(condition=condition)
 
     def visit_Allocate(self, node: Allocate) -> Any:
         # Each iteration has memory of its own: all lanes would need a copy.

@@ -72,8 +72,7 @@ def _windows(
                 raise VerifyError(f"{what}: ceil_mode needs constant extents")
             number = -(-int(as_int(span) or 0) // stride[a]) + 1
             # The last window must start inside the input or its leading padding.
-            if (number - 1) * stride[a] >= size + before[a]:
-                number -= 1
+            number = min(number, (size + before[a] - 1) // stride[a] + 1)
             after[a] += max(0, (number - 1) * stride[a] - int(as_int(span) or 0))
             count = const(number)
         out.append(count)

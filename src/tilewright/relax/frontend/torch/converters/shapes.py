@@ -15,6 +15,7 @@ from tilewright.relax.frontend.torch.converters.base import (
     same_tensor,
 )
 from tilewright.relax.ops.common import product
+from tilewright.relax.struct_info import prove_equal
 
 # All that gives a tensor another shape; which one, PyTorch has recorded.
 _RESHAPES = (
@@ -148,7 +149,13 @@ def _cut(ctx: Context, x: RelaxExpr, axis: int, start: Any, stop: Any, step: int
     """``x[start:stop:step]`` along an axis; with symbolic bounds a look-up."""
     low, high = as_int(as_expr(start)), as_int(as_expr(stop))
     if low is not None and high is not None:
-        return op.strided_slice(x, (axis,), (low,), (high,), (step,))
+        places = (axis,), (low,), (high,), (step,)
+        if as_int(x.shape[axis]) is None:
+            # Where PyTorch has proven that nothing is cut off, extents need no `min`.
+            whole = op.strided_slice(x, *places, assume_inbound=True)
+            if len(ctx.shape) != x.ndim or prove_equal(whole.shape[axis], ctx.shape[axis]):
+                return whole
+        return op.strided_slice(x, *places)
     extent = x.shape[axis]
     if low is not None and low < 0:
         start = extent + low

@@ -1,0 +1,36 @@
+"""``assert_op``: a condition on sizes as a binding of a graph function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.relax.conditions import Condition
+from tilewright.relax.expr import PrimValue, RelaxCall, ShapeExpr
+from tilewright.relax.registry import InferenceError, Prim, Shape, operator
+from tilewright.relax.struct_info import StructInfo, TupleStructInfo
+
+
+@operator("assert_op", pure=False)
+def assert_op(condition: Prim, format_args: Shape | None = None, format: str = "") -> StructInfo:
+    """Stop the graph unless the condition holds.
+
+    The message is ``format``, in which each ``{}`` stands for one of ``format_args``.
+    """
+    values: Any = format_args
+    if format.count("{}") != len(values or ()):
+        raise InferenceError(f"{format!r} has no place for {len(values or ())} values")
+    return TupleStructInfo(())
+
+
+def assertion(condition: Condition) -> RelaxCall:
+    """Make the call that checks a condition."""
+    values = ShapeExpr(condition.values)
+    return assert_op(PrimValue(condition.expr), values, condition.message)
+
+
+def assertion_parts(call: RelaxCall) -> tuple[Any, tuple[Any, ...], str]:
+    """Condition, values and message of a call of ``assert_op``."""
+    condition, *rest = call.args
+    assert isinstance(condition, PrimValue)
+    values = rest[0].values if rest and isinstance(rest[0], ShapeExpr) else ()
+    return condition.value, values, str(call.attrs["format"])

@@ -1,0 +1,128 @@
+"""``CheckShapes``: what inference couldn't prove of sizes becomes assertions.
+
+Assertions about the parameters' extents stand before everything else, those about extents that a
+``match_cast`` defines before the operator that needs them. What follows from earlier ones is left
+out, so running the pass again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.arith import Analyzer
+from tilewright.ir import Expr, IRModule, Pass, as_int, expr_equal, free_vars, pre_order
+from tilewright.relax.assertion import assertion
+from tilewright.relax.conditions import Condition
+from tilewright.relax.expr import (
+    Binding,
+    BindingBlock,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    MatchCast,
+    PrimValue,
+    RelaxCall,
+    RelaxVar,
+    SeqExpr,
+    VarBinding,
+)
+from tilewright.relax.registry import is_call_to
+from tilewright.relax.struct_info import (
+    PrimStructInfo,
+    StructInfo,
+    defined_vars,
+    extents_of,
+)
+
+
+class CheckShapes(Pass):
+    """Assert the conditions of all calls, and that no extent is negative."""
+
+    def transform(self, mod: IRModule) -> IRModule:
+        """Complete the assertions of every graph function that is no fusion group."""
+        return mod.map_functions(
+            lambda _, function: function if function.is_primitive else _Checker(function).run(),
+            Function,
+        )
+
+
+class _Checker:
+    """Goes through one function, knowing what has been asserted."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.analyzer = Analyzer()
+        self.asserted: list[Expr] = []
+        self.sizes: set[Expr] = set()
+        self.names = {binding.var.name for binding in function.bindings}
+        infos = [param.struct_info for param in function.params]
+        self.early = set(defined_vars(infos))
+        self.learn(infos)
+
+    def learn(self, infos: list[StructInfo]) -> None:
+        """Extents of what exists are not negative; scalars may be."""
+        for info in infos:
+            if not isinstance(info, PrimStructInfo):
+                for var in defined_vars([info]):
+                    self.analyzer.update(var, 0)
+                    self.sizes.add(var)
+
+    def run(self) -> Function:
+        front: list[Binding] = []
+        blocks: list[BindingBlock] = []
+        for block in self.function.body.blocks:
+            made: list[Binding] = []
+            for binding in block.bindings:
+                self.note(binding)
+                for condition in self.missing(binding):
+                    early = self.early.issuperset(free_vars(condition.expr))
+                    kind = DataflowVar if isinstance(block, DataflowBlock) else RelaxVar
+                    call = assertion(condition)
+                    var = (RelaxVar if early else kind)("_", call.struct_info)
+                    (front if early else made).append(VarBinding(call, var))
+                made.append(binding)
+            same = len(made) == len(block.bindings)
+            blocks.append(block if same else block.replace(bindings=tuple(made)))
+        if front:
+            blocks.insert(0, BindingBlock(tuple(front)))
+        if all(new is old for new, old in zip(blocks, self.function.body.blocks)):
+            return self.function
+        body = SeqExpr(tuple(blocks), self.function.body.body)
+        return self.function.replace(body=body)
+
+    def note(self, binding: Binding) -> None:
+        """Learn from a binding that is there already."""
+        value = binding.value
+        if is_call_to(value, "assert_op"):
+            assert isinstance(value, RelaxCall) and isinstance(value.args[0], PrimValue)
+            self.know(value.args[0].value)
+        if isinstance(binding, MatchCast):
+            self.learn([binding.struct_info])
+
+    def know(self, condition: Expr) -> None:
+        self.asserted.append(condition)
+        self.analyzer.assume(condition)
+
+    def missing(self, binding: Binding) -> Iterator[Condition]:
+        """What a binding needs and nothing has said yet."""
+        for item in pre_order(binding.value):
+            if isinstance(item, RelaxCall):
+                yield from filter(self.is_new, item.conditions)
+        info = binding.var.struct_info
+        for extent in () if isinstance(info, PrimStructInfo) else extents_of(info):
+            if as_int(extent) is not None or extent in self.sizes:
+                continue
+            self.sizes.add(extent)
+            name = binding.var.name
+            condition = Condition(extent >= 0, (f"{name} has a negative extent: ", extent))
+            if self.is_new(condition):
+                yield condition
+
+    def is_new(self, condition: Condition) -> bool:
+        expr = condition.expr
+        if any(expr_equal(expr, known) for known in self.asserted):
+            return False
+        if self.analyzer.can_prove(expr):
+            return False
+        self.know(expr)
+        return True

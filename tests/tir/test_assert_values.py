@@ -1,0 +1,52 @@
+"""Assertions whose message shows values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright import script
+from tilewright.ir import Var
+from tilewright.script import tir as T
+from tilewright.support.errors import ParseError, RunError, VerifyError
+from tilewright.tir import AssertStmt, PrimFunc
+from tilewright.tir.interpreter import run
+
+
+@T.prim_func
+def halves(a: T.handle, b: T.handle) -> None:
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    assert n % 2 == 0, ("100% of {} in pairs, {} over", n, n % 2)
+    for i in range(n):
+        B[i] = A[i] * 2.0
+
+
+def test_the_message_shows_values() -> None:
+    a = np.ones(5, "float32")
+    with pytest.raises(RunError, match="^100% of 5 in pairs, 1 over$"):
+        run(halves, a, a.copy())
+    compiled = tilewright.compile(halves)
+    with pytest.raises(RuntimeError, match="100% of 5 in pairs, 1 over"):
+        compiled["halves"](a, a.copy())
+    compiled["halves"](a[:4], out := np.zeros(4, "float32"))
+    assert out.tolist() == [2.0] * 4
+
+
+def test_it_prints_and_parses() -> None:
+    text = halves.script()
+    assert 'assert n % 2 == 0, ("100% of {} in pairs, {} over", n, n % 2)' in text
+    parsed = script.parse(text)
+    assert isinstance(parsed, PrimFunc) and parsed.script() == text
+
+
+def test_each_value_has_a_place_in_the_message() -> None:
+    n = Var("n")
+    with pytest.raises(VerifyError, match="has no place for 1 values"):
+        AssertStmt(n > 0, "no place", (n,))
+    with pytest.raises(VerifyError, match="shows integers"):
+        AssertStmt(n > 0, "{}", (Var("x", "float32"),))
+    with pytest.raises(ParseError, match="is text"):
+        script.parse(halves.script().replace('("100% of {} in pairs, {} over", n, n % 2)', "3"))
