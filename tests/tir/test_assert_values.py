@@ -26,12 +26,12 @@ def halves(a: T.handle, b: T.handle) -> None:
 
 def test_the_message_shows_values() -> None:
     a = np.ones(5, "float32")
-    with pytest.raises(RunError, match="^100% of 5 in pairs, 1 over$"):
+    with pytest.raises(RunError, match=r"^100% of 5 in pairs, 1 over$"):
         run(halves, a, a.copy())
     compiled = tilewright.compile(halves)
     with pytest.raises(RuntimeError, match="100% of 5 in pairs, 1 over"):
-        compiled["halves"](a, a.copy())
-    compiled["halves"](a[:4], out := np.zeros(4, "float32"))
+        compiled(a, a.copy())
+    compiled(a[:4], out := np.zeros(4, "float32"))
     assert out.tolist() == [2.0] * 4
 
 
