@@ -21,10 +21,12 @@ from tilewright.meta_schedule.database import (
     ScheduleFnDatabase,
     TuningRecord,
     UnionDatabase,
+    schema,
 )
+from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.support.errors import ScheduleError, TuneError
 from tilewright.target import Target
-from tilewright.tir import PrimFunc
+from tilewright.tir import IS_SCHEDULED, PrimFunc
 from tilewright.tir.schedule import Schedule
 
 TARGET = Target("llvm -mcpu=znver4 -num-cores=2")
@@ -353,6 +355,27 @@ def test_a_workload_whose_text_is_no_program_is_set_aside_when_it_is_needed(
         '[0,[[],null,null,[["VECTOR"]],{}]]',
         "\x00\x00",
         "[" * 100_000,
+        "[" * 900 + "]" * 900,
+        "[true,[[],null,null,[],{}]]",
+        "[0.0,[[],null,null,[],{}]]",
+        "[0,[[],[NaN],null,[],{}]]",
+        "[0,[[],[1e400],null,[],{}]]",
+        "[0,[[],[true],null,[],{}]]",
+        "[0,[[],[1" + "0" * 400 + "],null,[],{}]]",
+        '[0,[[],{"1":2},null,[],{}]]',
+        "[0,[[],null,{},[],{}]]",
+        '[0,[[],null,{"kind":["llvm"]},[],{}]]',
+        '[0,[[],null,{"kind":"llvm","num-cores":1e400},[],{}]]',
+        '[0,[[],null,{"kind":"llvm","mcpu":{}},[],{}]]',
+        '[0,[[],null,null,[["TENSOR","float32x\u00b2",[1]]],{}]]',
+        '[0,[[],null,null,[["TENSOR",[],[1]]],{}]]',
+        '[0,[[],null,null,[["TENSOR","float32",[-1]]],{}]]',
+        '[0,[[],null,null,[["TENSOR","float32",[1.5]]],{}]]',
+        '[0,[[],null,null,[["SCALAR","float32","1"]],{}]]',
+        "[0,[[],null,null,[],[]]]",
+        '[0,[[],null,null,[],{"time":1e300}]]',
+        '[0,[[],null,null,[],{"time":NaN}]]',
+        '[0,[[],null,null,[],{"version":"\\ud800"}]]',
     ],
 )
 def test_a_corrupt_record_line_is_set_aside(
@@ -366,6 +389,125 @@ def test_a_corrupt_record_line_is_set_aside(
     assert "database_tuning_record.json.corrupt" in caplog.text
     assert lines_of(three / "database_tuning_record.json.corrupt") == [damage]
     assert times(database) == [1e-5, 2e-5, 3e-5]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '["get_block",["C"],["b0"],0]',
+        '["get_block",["C"],"b0"]',
+        '["get_block",["C"],[["b0"]]]',
+        '["get_block",["C"],["b0","b0"]]',
+        '["get_block",["C"],["x0"]]',
+        '["get_block",["C"],[""]]',
+        '["get_block",[7],["b0"]]',
+        '["get_block",[["C"]],["b0"]]',
+        '["get_loops",["$b7"],["l1"]]',
+        '["get_loops",["C"],["l1"]]',
+        '["get_loops",[[[]]],["l1"]]',
+        '["get_loops",[{"$dict":5}],["l1"]]',
+        '["get_loops",[{"$none":5}],["l1"]]',
+        '["get_loops",[{}],["l1"]]',
+        '["cache_read",["$b",0,null],["b1"]]',
+        '["cache_read",["$b",null,"local"],["b1"]]',
+        '["cache_read",["$b",0,"local",7],["b1"]]',
+        '["fuse",[7],["l1"]]',
+        '["fuse",[["$b"]],["l1"]]',
+        '["sample_categorical",[[1,2],[0.5,"0.5"]],["v1"],0]',
+        '["sample_categorical",[[1,2],[0.5,NaN]],["v1"],0]',
+        '["sample_categorical",[[1,2],[0.5,0.5]],["v1"],0.5]',
+        '["sample_categorical",[[1,2],[0.5,0.5]],["v1"],true]',
+        '["sample_categorical",["12",[0.5,0.5]],["v1"],0]',
+        '["annotate",["$b","key",' + "[" * 200 + "]" * 200 + "],[]]",
+        '["annotate",["$b","key",1e400],[]]',
+        '["unsafe_set_dtype",["$b",0,"float16"],[]]',
+        '["transform_layout",["$b",["write",0],"lambda i, j: (i, j)",null,true],[]]',
+        '["get_block",["C"],["b0"]],7',
+        '["get_block",["C"],["b0"]],[]',
+        '{"get_block":["C"]}',
+    ],
+)
+def test_an_instruction_of_wrong_types_is_set_aside(three: Path, entry: str) -> None:
+    path = three / "database_tuning_record.json"
+    first = '["get_block",["C"],["b"]]'
+    damage = f"[0,[[{first},{entry}],[1e-9],null,[],{{}}]]"
+    lines = lines_of(path)
+    path.write_text("\n".join([lines[0], damage, *lines[1:]]) + "\n")
+    database = JSONDatabase(work_dir=three)
+    assert lines_of(three / "database_tuning_record.json.corrupt") == [damage]
+    assert times(database) == [1e-5, 2e-5, 3e-5]
+
+
+@pytest.mark.parametrize(
+    "insts",
+    [
+        '["get_block",["D"],["b0"]]',
+        '["get_block",["C"],["b0","b1"]]',
+        '["get_block",["C"],["l0"]],["split",["$l0",[2,8]],["l1","l2"]]',
+        '["get_block",["C"],["b0"]],["cache_read",["$b0",7,"local"],["b1"]]',
+        '["get_block",["C"],["b0"]],["reindex",["$b0",["read",null]],["b1"]]',
+        '["get_block",["C"],["b0"]],["reindex",["$b0",[[],1]],["b1"]]',
+        '["get_block",["C"],["b0"]],["transform_block_layout",["$b0",7],[]]',
+        '["get_block",["C"],["b0"]],["transform_block_layout",["$b0",'
+        '{"$dict":[["map",1],["inverse",2]]}],[]]',
+        '["get_block",["C"],["b0"]],["transform_block_layout",["$b0","lambda i, j, k: (i // 0, j,'
+        'k)"],[]]',
+        '["get_block",["C"],["b0"]],["transform_block_layout",["$b0","lambda i, j, k: ('
+        + "-" * 3000
+        + 'i, j, k)"],[]]',
+        '["get_block",["C"],["b0"]],["get_loops",["$b0"],["l1","l2","l3"]],'
+        '["sample_perfect_tile",["$l1",1000000000000],["v1"]]',
+    ],
+)
+def test_a_record_that_does_not_replay_gives_way_to_the_next(
+    three: Path, insts: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = three / "database_tuning_record.json"
+    target = json.loads(lines_of(path)[0])[1][2]
+    with path.open("a") as file:
+        file.write(f"[0,[[{insts}],[1e-9],{json.dumps(target)},[],{{}}]]\n")
+    database = JSONDatabase(work_dir=three)
+    assert not (three / "database_tuning_record.json.corrupt").exists()
+    with caplog.at_level(logging.WARNING):
+        mod = MetaScheduleApplyDatabase(database=database, target=TARGET)(
+            IRModule({"f": matmul(16)})
+        )
+    assert "does not replay, it is not used" in caplog.text
+    assert mod["f"].attrs[IS_SCHEDULED]
+
+
+def test_a_record_that_could_not_be_read_again_is_refused(tmp_path: Path) -> None:
+    database = JSONDatabase(work_dir=tmp_path)
+    workload = database.commit_workload(matmul(16))
+    record = TuningRecord(Schedule(workload.mod).trace, workload, (float("inf"),), TARGET)
+    with pytest.raises(TuneError, match=r"can't be kept in a database: .*a time is inf"):
+        database.commit_tuning_record(record)
+    assert len(JSONDatabase(work_dir=tmp_path)) == 0
+
+
+def test_databases_that_were_joined_keep_their_records(tmp_path: Path) -> None:
+    parts = []
+    for number, seconds in enumerate((2e-5, 1e-5)):
+        add(JSONDatabase(work_dir=tmp_path / str(number)), matmul(16), seconds)
+        parts.append(tmp_path / str(number))
+    both = tmp_path / "both"
+    both.mkdir()
+    for name in ("database_workload.json", "database_tuning_record.json"):
+        (both / name).write_text("".join((part / name).read_text() for part in parts))
+    path = both / "database_tuning_record.json"
+    first, second = lines_of(path)
+    path.write_text(f"{first}\n[1{second[2:]}\n")
+    record = JSONDatabase(work_dir=both).query_tuning_record(matmul(16), TARGET)
+    assert record is not None and record.best_seconds == 1e-5
+
+
+def test_a_line_that_is_too_long_is_set_aside(three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = three / "database_workload.json"
+    monkeypatch.setattr(schema, "LONGEST_LINE", 100_000)
+    with path.open("a") as file:
+        file.write(f'["{"0" * 200_000}","text"]\n')
+    assert times(JSONDatabase(work_dir=three)) == [1e-5, 2e-5, 3e-5]
+    assert len(lines_of(three / "database_workload.json.corrupt")) == 1
 
 
 def test_any_damage_costs_the_damaged_line_only(three: Path) -> None:

@@ -40,7 +40,7 @@ def _row(record: TuningRecord) -> dict[str, Any]:
         "seconds": record.best_seconds if record.is_valid() else None,
         "decided": record.decided,
         "target": None if record.target is None else str(record.target),
-        "time": record.provenance.get("time"),
+        "time": record.time,
         "version": record.provenance.get("version"),
     }
 

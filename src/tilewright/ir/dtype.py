@@ -10,6 +10,7 @@ program says otherwise, so that index arithmetic never mixes widths.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,6 +18,8 @@ from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
 
 INDEX = "int64"
+
+_LANES = re.compile("[0-9]{1,6}")
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def split_dtype(dtype: str) -> tuple[str, int]:
     if dtype in ELEMENT_TYPES:
         return dtype, 1
     element, _, count = dtype.rpartition("x")
-    if element in ELEMENT_TYPES and count.isdigit() and int(count) > 1:
+    if element in ELEMENT_TYPES and _LANES.fullmatch(count) and int(count) > 1:
         return element, int(count)
     raise VerifyError(f"unknown dtype {dtype!r}; {near_matches(dtype, list(ELEMENT_TYPES))}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import Var, as_int, dtypes
-from tilewright.support.errors import TuneError
+from tilewright.support.errors import TuneError, VerifyError
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter.values import numpy_dtype
 
@@ -41,14 +42,30 @@ class ScalarInfo:
 ArgInfo = TensorInfo | ScalarInfo
 
 
-def arg_info_from_json(data: Sequence[Any]) -> ArgInfo:
+_MOST_AXES = 64
+
+
+def arg_info_from_json(data: Any) -> ArgInfo:
     """Inverse of ``as_json``; ``TuneError`` for anything else."""
-    if len(data) == 3 and data[0] == "TENSOR" and isinstance(data[2], list):
-        dtypes.split_dtype(data[1])
-        return TensorInfo(data[1], tuple(int(extent) for extent in data[2]))
-    if len(data) == 3 and data[0] == "SCALAR":
-        return ScalarInfo(data[1], data[2])
-    raise TuneError(f"not an argument description: {data!r}")
+    if not (isinstance(data, list) and len(data) == 3 and type(data[1]) is str):
+        raise TuneError(f"not an argument description: {repr(data)[:200]}")
+    kind, dtype, content = data
+    try:
+        dtypes.split_dtype(dtype)
+    except VerifyError as error:
+        raise TuneError(f"not an argument description: {error}") from None
+    if kind == "TENSOR" and isinstance(content, list) and len(content) <= _MOST_AXES:
+        if all(type(extent) is int and 0 <= extent < 2**62 for extent in content):
+            return TensorInfo(dtype, tuple(content))
+    elif kind == "SCALAR" and _is_scalar(content):
+        return ScalarInfo(dtype, content)
+    raise TuneError(f"not an argument description: {repr(data)[:200]}")
+
+
+def _is_scalar(value: Any) -> bool:
+    if type(value) is int:
+        return -(2**63) <= value < 2**64
+    return type(value) is bool or (type(value) is float and math.isfinite(value))
 
 
 def arg_infos(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> tuple[ArgInfo, ...]:

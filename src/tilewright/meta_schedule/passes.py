@@ -11,7 +11,7 @@ from tilewright.ir import IRModule, Pass
 from tilewright.meta_schedule.database import Database, JSONDatabase
 from tilewright.meta_schedule.extracted_task import contexts_of, extract_tasks
 from tilewright.meta_schedule.tune import tune_tasks
-from tilewright.support.errors import ScheduleError, TuneError
+from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, PrimFunc
 
@@ -137,11 +137,7 @@ class MetaScheduleApplyDatabase(Pass):
         def apply(name: str, func: PrimFunc) -> PrimFunc:
             if func.attrs.get(IS_SCHEDULED):
                 return func
-            try:
-                sch = database.query_schedule(func, target)
-            except ScheduleError as error:
-                logger.warning("%s: a record does not replay, it is not used: %s", name, error)
-                return func
+            sch = database.query_schedule(func, target)
             if sch is None:
                 if self.enable_warning:
                     logger.warning("%s: the database has no record", name)

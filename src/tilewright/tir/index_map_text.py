@@ -27,12 +27,15 @@ from tilewright.ir import (
     maximum,
     minimum,
 )
-from tilewright.support.errors import ScheduleError
+from tilewright.support.errors import ScheduleError, VerifyError
 
 AXIS_SEPARATOR = "axis_separator"
 """Between the results of a map's function: here a new physical axis starts."""
 
 SEPARATOR_NAME = "AXIS_SEPARATOR"
+
+# Nobody writes longer ones, and the parser's time and stack have their bounds.
+_LONGEST = 20_000
 
 SYMBOLS: dict[type, tuple[str, int]] = {
     Add: ("+", 1),
@@ -111,9 +114,11 @@ def parse_map(
     def fail(reason: str) -> ScheduleError:
         return ScheduleError(f"{text!r} is not an index map: {reason}")
 
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        raise ScheduleError(f"an index map is text of up to {_LONGEST} characters")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise fail(f"syntax error, {getattr(error, 'msg', error)}") from error
     if not isinstance(tree, ast.Lambda):
         raise fail("expected `lambda i, j: (…)`")
@@ -151,6 +156,11 @@ def parse_map(
     for item in body:
         if isinstance(item, ast.Name) and item.id == SEPARATOR_NAME:
             separators.append(len(results))
-        else:
+            continue
+        try:
             results.append(read(item))
+        except RecursionError:
+            raise fail("it is nested too deeply") from None
+        except (ArithmeticError, VerifyError) as error:  # division by zero, a number too large
+            raise fail(str(error)) from error
     return tuple(parameters.values()), tuple(results), tuple(separators)

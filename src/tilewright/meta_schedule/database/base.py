@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, equality, normalized
-from tilewright.support.errors import TuneError
+from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
+
+logger = logging.getLogger("tilewright.meta_schedule.database")
 
 
 class Database:
@@ -70,9 +73,31 @@ class Database:
     def query_schedule(
         self, mod: IRModule | PrimFunc, target: Target | None = None
     ) -> Schedule | None:
-        """Return the best schedule replayed on a module, or ``None``."""
-        record = self.query_tuning_record(mod, target)
-        return None if record is None else record.schedule(normalized(mod))
+        """Return the best schedule that replays on a module, or ``None``.
+
+        Records that don't replay are passed over with a warning.
+        """
+        mod = normalized(mod)
+        for record in self._best_first(mod, target):
+            try:
+                return record.schedule(mod)
+            except TilewrightError as error:
+                logger.warning(
+                    "a record of workload %s does not replay, it is not used: %s",
+                    record.workload.hash[:12],
+                    error,
+                )
+        return None
+
+    def _best_first(self, mod: IRModule, target: Target | None) -> Iterator[TuningRecord]:
+        """The records of a module, best first."""
+        best = self.query_tuning_record(mod, target)
+        if best is None:
+            return
+        yield best
+        if self.has_workload(mod):
+            known = self.get_top_k(self.commit_workload(mod), 2**31, target)
+            yield from (record for record in known if record is not best)
 
     def query_ir_module(
         self, mod: IRModule | PrimFunc, target: Target | None = None

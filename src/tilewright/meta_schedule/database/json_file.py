@@ -13,6 +13,7 @@ databases of any ``module_equality`` can read it.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -26,6 +27,7 @@ from tilewright.ir import IRModule, structural_equal
 from tilewright.meta_schedule.database.base import DATABASE_KINDS
 from tilewright.meta_schedule.database.memory import MemoryDatabase
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
+from tilewright.meta_schedule.database.schema import read_line, read_record
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.tir import PrimFunc
 
@@ -33,6 +35,10 @@ logger = logging.getLogger("tilewright.meta_schedule.database")
 
 WORKLOAD_FILE = "database_workload.json"
 RECORD_FILE = "database_tuning_record.json"
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.sha256(line).digest()
 
 
 class JSONDatabase(MemoryDatabase):
@@ -67,6 +73,7 @@ class JSONDatabase(MemoryDatabase):
         self._index: dict[Workload, int] = {}
         self._offsets = {self.path_workload: 0, self.path_tuning_record: 0}
         self._torn: set[Path] = set()
+        self._aside: dict[Path, set[bytes]] = {}  # what was set aside before, by its hash
         for path in self._offsets:
             if not allow_missing and not path.exists():
                 raise TuneError(f"there is no database file {path}")
@@ -110,11 +117,15 @@ class JSONDatabase(MemoryDatabase):
 
     def _load_workload(self, line: bytes) -> None:
         try:
-            workload = Workload.from_json(json.loads(line))
+            workload = Workload.from_json(read_line(line))
             key = self._key(workload)
-        except (ValueError, RecursionError, TilewrightError) as error:
+        except TilewrightError as error:
             self._set_aside(self.path_workload, line, error)
             self._workloads.append(None)  # the index counts lines, readable or not
+            return
+        same = next((w for w in self._buckets.get(key, ()) if w.text == workload.text), None)
+        if same is not None:  # files that were joined: its records are those of the first
+            self._workloads.append(same)
             return
         self._index[workload] = len(self._workloads)
         self._workloads.append(workload)
@@ -124,15 +135,16 @@ class JSONDatabase(MemoryDatabase):
         """Set a workload aside whose text turns out, when it is needed, to be no program."""
         line = json.dumps(workload.as_json(), separators=(",", ":")).encode()
         self._set_aside(self.path_workload, line, error)
-        self._workloads[self._index.pop(workload)] = None
+        del self._index[workload]
+        self._workloads = [None if known is workload else known for known in self._workloads]
         super()._forget_workload(workload, error)
 
     def _load_record(self, line: bytes) -> None:
         if not line.strip():
             return
         try:
-            record = TuningRecord.from_json(json.loads(line), self._workloads)
-        except (ValueError, RecursionError, TilewrightError) as error:
+            record = TuningRecord.from_json(read_line(line), self._workloads)
+        except TilewrightError as error:
             self._set_aside(self.path_tuning_record, line, error)
             return
         super().commit_tuning_record(record)
@@ -148,10 +160,14 @@ class JSONDatabase(MemoryDatabase):
             corrupt.name,
         )
         try:
-            known = corrupt.read_bytes().split(b"\n") if corrupt.exists() else []
-            if line not in known:
+            known = self._aside.get(path)
+            if known is None:
+                lines = corrupt.read_bytes().split(b"\n") if corrupt.exists() else []
+                known = self._aside[path] = {_digest(item) for item in lines}
+            if _digest(line) not in known:
                 with corrupt.open("ab") as file:
                     file.write(line + b"\n")
+                known.add(_digest(line))
         except OSError as problem:
             logger.warning("%s can't be written: %s", corrupt, problem)
 
@@ -229,7 +245,12 @@ class JSONDatabase(MemoryDatabase):
         workload = record.workload
         if workload not in self._index:
             workload = self.commit_workload(workload.mod)
-        self._append(self.path_tuning_record, record.as_json(self._index[workload]))
+        data = record.as_json(self._index[workload])
+        try:
+            read_record(json.loads(json.dumps(data)))
+        except TilewrightError as error:
+            raise TuneError(f"the record can't be kept in a database: {error}") from error
+        self._append(self.path_tuning_record, data)
         self.reload()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.database.base import DATABASE_KINDS, Database, suits
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
-from tilewright.support.errors import ParseError
+from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 
@@ -27,10 +27,11 @@ class MemoryDatabase(Database):
         for workload in tuple(self._buckets.get(self._hash(mod), ())):
             try:
                 known = workload.mod
-            except ParseError as error:
+                same = known is mod or self._equal(known, mod)
+            except (TilewrightError, RecursionError) as error:
                 self._forget_workload(workload, error)
                 continue
-            if known is mod or self._equal(known, mod):
+            if same:
                 return workload
         return None
 

@@ -12,8 +12,9 @@ from typing import Any
 import tilewright
 from tilewright import script
 from tilewright.ir import IRModule, Mutator, structural_equal, structural_hash
-from tilewright.meta_schedule.arg_info import ArgInfo, arg_info_from_json, arg_infos
-from tilewright.support.errors import ParseError, TuneError
+from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
+from tilewright.meta_schedule.database.schema import LATEST, read_record, read_workload
+from tilewright.support.errors import ParseError, ScheduleError, TilewrightError, TuneError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
 from tilewright.tir import Block, PrimFunc
@@ -128,9 +129,7 @@ class Workload:
     @staticmethod
     def from_json(data: Any) -> Workload:
         """Inverse of ``as_json``; the script is parsed when it is needed."""
-        if not (isinstance(data, list) and len(data) == 2 and all(type(x) is str for x in data)):
-            raise TuneError("a workload is a list of a hash and a script")
-        return Workload(None, data[0], data[1])
+        return Workload(None, *read_workload(data))
 
     def __repr__(self) -> str:
         return f"Workload({self.hash[:12]})"
@@ -187,9 +186,16 @@ class TuningRecord:
         time, so that a lucky one may be lower.
         """
         if self.decided:
-            time_ = self.provenance.get("time")
-            return 0, -float(time_) if isinstance(time_, (int, float)) else 0.0
+            return 0, -(self.time or 0.0)
         return 1, self.best_seconds
+
+    @property
+    def time(self) -> float | None:
+        """When it was measured, in seconds since 1970, if it says so."""
+        said = self.provenance.get("time")
+        if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 <= said <= LATEST:
+            return None
+        return float(said)
 
     def is_valid(self) -> bool:
         """Whether the record holds a real measurement."""
@@ -200,9 +206,20 @@ class TuningRecord:
         return self.schedule().mod
 
     def schedule(self, mod: IRModule | None = None) -> Schedule:
-        """Replay the trace on the workload's module (or an equal one)."""
+        """Replay the trace on the workload's module (or an equal one).
+
+        Raises ``ScheduleError`` if it doesn't fit.
+        """
         sch = Schedule(self.workload.mod if mod is None else normalized(mod))
-        self.trace.apply_to_schedule(sch)
+        try:
+            self.trace.apply_to_schedule(sch)
+        except TilewrightError:
+            raise
+        except Exception as error:
+            # A record may be a stranger's: whatever comes of it, the build goes on without it.
+            raise ScheduleError(
+                f"the record can't be replayed: {type(error).__name__}: {error}"
+            ) from error
         return sch
 
     def as_json(self, workload_index: int) -> list[Any]:
@@ -225,17 +242,12 @@ class TuningRecord:
     def from_json(data: Any, workloads: Sequence[Workload | None]) -> TuningRecord:
         """Inverse of ``as_json``; ``TuneError`` if the data are not a record."""
         try:
-            index, (trace, run_secs, target, infos, origin) = data
-            workload = workloads[index] if 0 <= index < len(workloads) else None
-            if workload is None:
-                raise TuneError(f"the record belongs to workload {index}, which is missing")
-            return TuningRecord(
-                Trace.from_json(trace),
-                workload,
-                None if run_secs is None else tuple(float(t) for t in run_secs),
-                None if target is None else Target(target),
-                tuple(arg_info_from_json(info) for info in infos),
-                dict(origin),
-            )
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+            found = read_record(data)
+        except TilewrightError as error:
             raise TuneError(f"not a tuning record: {error}") from error
+        workload = workloads[found.workload] if found.workload < len(workloads) else None
+        if workload is None:
+            raise TuneError(f"the record belongs to workload {found.workload}, which is missing")
+        return TuningRecord(
+            found.trace, workload, found.run_secs, found.target, found.args_info, found.provenance
+        )

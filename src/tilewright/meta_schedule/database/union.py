@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.database.base import DATABASE_KINDS, Database
 from tilewright.meta_schedule.database.record import TuningRecord, Workload
@@ -60,6 +62,10 @@ class UnionDatabase(Database):
             default=None,
         )
 
+    def _best_first(self, mod: IRModule, target: Target | None) -> Iterator[TuningRecord]:
+        found = [r for database in self.databases for r in database._best_first(mod, target)]
+        return iter(sorted(found, key=lambda record: record.rank))
+
 
 class OrderedUnionDatabase(UnionDatabase):
     """Answers with the record of the first database that has one."""
@@ -85,6 +91,10 @@ class OrderedUnionDatabase(UnionDatabase):
             if record is not None:
                 return record
         return None
+
+    def _best_first(self, mod: IRModule, target: Target | None) -> Iterator[TuningRecord]:
+        for database in self.databases:
+            yield from database._best_first(mod, target)
 
 
 DATABASE_KINDS["union"] = UnionDatabase

@@ -18,7 +18,6 @@ from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.tune_context import TuneContext
-from tilewright.support.errors import ScheduleError
 from tilewright.tir.schedule import Schedule
 
 # By how much of its time a candidate must beat the rules' schedule to be used in its place.
@@ -76,10 +75,7 @@ def contenders(
 
 def _known(context: TuneContext, database: Database) -> Schedule | None:
     """The best schedule that the database holds for a task, if it replays."""
-    try:
-        return database.query_schedule(context.mod, context.target)
-    except ScheduleError:
-        return None
+    return database.query_schedule(context.mod, context.target)
 
 
 def winner(

@@ -18,7 +18,8 @@ The method form is a transaction: if the function raises, the schedule is as it 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tilewright.ir import Expr
@@ -124,6 +125,8 @@ class Primitive:
             for n, item in enumerate(own)
             if (convert := _converter(str(item.annotation), n == self.variadic)) is not None
         ]
+        chosen = next((item for item in parameters if item.name == "decision"), None)
+        self._decision = None if chosen is None else _converter(str(chosen.annotation), False)
         self.bind, self.invoke = self._generate(parameters, own)
 
     def _generate(self, parameters: list[Any], own: list[Any]) -> tuple[Any, Any]:
@@ -164,6 +167,7 @@ class Primitive:
         except TypeError as error:
             # Python's own text says which argument is missing or unknown.
             raise ScheduleError(f"{error}; the signature is {self.name}{self.signature}") from None
+        decision = self.checked_decision(decision)
         if not any(type(value) is str for value in values):
             return self.run(sch, self._converted(sch, values), decision)
         # Names of blocks are looked up, which is recorded; not so if the primitive then refuses.
@@ -178,19 +182,38 @@ class Primitive:
 
     def _converted(self, sch: Schedule, values: tuple[Any, ...]) -> tuple[Any, ...]:
         made = list(values)
+        for position, _, convert in self.converters:
+            value = made[position]
+            if type(value) is str and (convert is _block or convert is _block_or_loop):
+                made[position] = sch.get_block(value)
+            elif convert is _blocks and isinstance(value, (list, tuple)):
+                made[position] = [
+                    sch.get_block(item) if type(item) is str else item for item in value
+                ]
+        return self.checked_args(made)
+
+    def checked_args(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Check and convert arguments in order of the parameters; handles are there already."""
+        made = list(values)
         for position, name, convert in self.converters:
             value = made[position]
-            if value is None and self.defaults[position] is None:
-                continue
-            if type(value) is str and (convert is _block or convert is _block_or_loop):
-                value = sch.get_block(value)
-            elif convert is _blocks and isinstance(value, (list, tuple)):
-                value = [sch.get_block(item) if type(item) is str else item for item in value]
-            try:
-                made[position] = convert(value)
-            except TypeError as error:
-                raise ScheduleError(f"{self.name}: argument {name!r}: {error}") from None
+            if value is not None or self.defaults[position] is not None:
+                made[position] = self._checked(name, convert, value)
         return tuple(made)
+
+    def checked_decision(self, decision: Any) -> Any:
+        """Check and convert a decision."""
+        if decision is None:
+            return None
+        if not self.samples:
+            raise ScheduleError(f"{self.name} makes no decision")
+        return self._checked("decision", self._decision, decision) if self._decision else decision
+
+    def _checked(self, name: str, convert: Callable[[Any], Any], value: Any) -> Any:
+        try:
+            return convert(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ScheduleError(f"{self.name}: argument {name!r}: {error}") from None
 
     def run(self, sch: Schedule, args: tuple[Any, ...], decision: Any) -> Any:
         """Run with arguments in order of the parameters, and record; undo everything on error."""
@@ -320,6 +343,21 @@ def _int(value: Any) -> Any:
     return value.__index__()
 
 
+def _float(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+        raise TypeError(f"expected a finite number, got {_named(value)}")
+    return float(value)
+
+
+def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def converted(value: Any) -> Any:
+        if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
+            raise TypeError(f"expected a list, got {_named(value)}")
+        return [convert(item) for item in value]
+
+    return converted
+
+
 def _bool(value: Any) -> Any:
     if not isinstance(value, bool):
         raise TypeError(f"expected True or False, got {_named(value)}")
@@ -374,8 +412,8 @@ CONVERTERS.update(
         "int | str": lambda value: value if isinstance(value, str) else _int(value),
         "Sequence[Factor]": _factors,
         "Annotation": plain,
-        "Sequence[int]": lambda value: [_int(item) for item in value],
-        "Sequence[float]": lambda value: [float(item) for item in value],
+        "Sequence[int]": _list_of(_int),
+        "Sequence[float]": _list_of(_float),
     }
 )
 

@@ -12,6 +12,7 @@ other text that starts with ``$`` has it doubled.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,11 @@ class Trace:
                         "the trace belongs to another program"
                     )
                 for old, new in zip(outputs, made):
+                    if type(old) is not type(new):
+                        raise ScheduleError(
+                            f"replay failed at instruction {number} ({primitive.name}): it gives "
+                            f"a {type(new).__name__}, a {type(old).__name__} was recorded"
+                        )
                     handles[old] = new
         return handles
 
@@ -201,20 +207,49 @@ class Trace:
         return result
 
     @staticmethod
-    def from_json(data: Any) -> Trace:
-        """Rebuild a trace; ``ScheduleError`` says which entry is not an instruction."""
+    def from_json(data: Any, *, trusted: bool = True) -> Trace:
+        """Rebuild a trace; ``ScheduleError`` says which entry is not an instruction.
+
+        Arguments are checked and converted as the primitives' methods do it. From a source that is
+        not ``trusted`` nothing is taken that asks for trust: no primitive that keeps the program's
+        meaning by its user's word alone.
+        """
         if not isinstance(data, list):
             raise ScheduleError(f"a trace is a list of instructions, got {type(data).__name__}")
         handles: dict[str, Any] = {}
         insts = []
         for number, entry in enumerate(data):
             try:
-                insts.append(_from_entry(entry, handles))
-            except (TypeError, ValueError, KeyError, IndexError) as error:
+                inst = _from_entry(entry, handles)
+                if not trusted:
+                    _check_safe(inst)
+            except RecursionError:
+                raise ScheduleError(f"entry {number} of the trace is nested too deeply") from None
+            except (ScheduleError, TypeError, ValueError, KeyError, IndexError) as error:
+                text = repr(entry)
                 raise ScheduleError(
-                    f"entry {number} of the trace is not an instruction: {entry!r} ({error})"
+                    f"entry {number} of the trace is not an instruction: "
+                    f"{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'} ({error})"
                 ) from None
+            insts.append(inst)
         return Trace(insts)
+
+
+_SHOWN = 500
+
+# Primitives and arguments that take something on trust. Rules skip padding on their own account:
+# what that changes, products of zero and infinity, is no harm that a record could add.
+_UNSAFE = "unsafe_"
+_HARMLESS = frozenset({"unsafe_skip_padding"})
+_UNSAFE_ARGUMENTS = frozenset({"assume_injective_transform"})
+
+
+def _check_safe(inst: Instruction) -> None:
+    if inst.name.startswith(_UNSAFE) and inst.name not in _HARMLESS:
+        raise ScheduleError(f"{inst.name} takes its caller's word, which a record can't give")
+    for name, value in inst.attrs.items():
+        if name in _UNSAFE_ARGUMENTS and value:
+            raise ScheduleError(f"{inst.name}: {name} takes its caller's word")
 
 
 def _gives_list(inst: Instruction) -> bool:
@@ -289,19 +324,40 @@ def _to_json(value: Any, names: dict[Any, str]) -> Any:
     return {"$" + name: entry[1](value)}
 
 
-def _from_json(value: Any, handles: dict[str, Any]) -> Any:
+_DEPTH = 32
+
+
+def _from_json(value: Any, handles: dict[str, Any], depth: int = 0) -> Any:
+    if depth > _DEPTH:
+        raise ValueError("an argument is nested too deeply")
     if isinstance(value, str):
         if value.startswith("$$"):
             return value[1:]
-        return handles[value[1:]] if value.startswith("$") else value
+        if not value.startswith("$"):
+            return value
+        if value[1:] not in handles:
+            raise ValueError(f"no instruction before gives {value!r}")
+        return handles[value[1:]]
     if isinstance(value, list):
-        return [_from_json(item, handles) for item in value]
+        return [_from_json(item, handles, depth + 1) for item in value]
     if isinstance(value, dict):
+        if len(value) != 1:
+            raise ValueError("expected a dict of one kind")
         ((key, inner),) = value.items()
         if key == "$dict":
-            return {name: _from_json(item, handles) for name, item in inner}
+            return dict(_pair(item, handles, depth) for item in inner)
+        if key[1:] not in CODECS:
+            raise ValueError(f"no kind of arguments is called {key!r}")
         return CODECS[key[1:]][2](inner)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no number that a trace may hold")
     return value
+
+
+def _pair(item: Any, handles: dict[str, Any], depth: int) -> tuple[str, Any]:
+    if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)):
+        raise ValueError("a dict is a list of pairs of a name and a value")
+    return item[0], _from_json(item[1], handles, depth + 1)
 
 
 _BLANK: dict[str, Callable[[], Any]] = {
@@ -312,20 +368,29 @@ _BLANK: dict[str, Callable[[], Any]] = {
 
 
 def _from_entry(entry: Any, handles: dict[str, Any]) -> Instruction:
+    if not (isinstance(entry, list) and 3 <= len(entry) <= 4):
+        raise TypeError("expected [name, [arguments], [outputs], decision]")
     name, arguments, outputs = entry[:3]
+    if not (isinstance(name, str) and isinstance(arguments, list) and isinstance(outputs, list)):
+        raise TypeError("expected [name, [arguments], [outputs], decision]")
     primitive = PRIMITIVES.get(name)
     args = [_from_json(value, handles) for value in arguments]
     args.extend(primitive.defaults[len(args) :])
+    if primitive.variadic is not None and len(args) > primitive.variadic:
+        if not isinstance(args[primitive.variadic], list):
+            raise TypeError(f"expected a list of {primitive.parameters[primitive.variadic]}")
+        args[primitive.variadic] = tuple(args[primitive.variadic])
     if len(args) != len(primitive.parameters) or any(
         value is primitive.signature.empty for value in args
     ):
         raise TypeError(f"{name} takes {primitive.signature}")
-    if primitive.variadic is not None:
-        args[primitive.variadic] = tuple(args[primitive.variadic])
+    converted = primitive.checked_args(args)
+    decision = _from_json(entry[3], handles) if len(entry) > 3 else None
     made = []
     for output in outputs:
+        if not isinstance(output, str) or output[:1] not in _BLANK or output in handles:
+            raise ValueError(f"{output!r} is no name for a new handle")
         handle: Any = _BLANK[output[0]]()
         handles[output] = handle
         made.append(handle)
-    decision = _from_json(entry[3], handles) if len(entry) > 3 else None
-    return Instruction(primitive, tuple(args), decision, tuple(made))
+    return Instruction(primitive, converted, primitive.checked_decision(decision), tuple(made))

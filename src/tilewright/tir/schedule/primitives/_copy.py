@@ -107,8 +107,10 @@ def _position(state: ScheduleState, realize: BlockRealize, index: Any, is_read: 
         for position, region in enumerate(regions):
             if region.buffer.name == index:
                 return position
-    elif 0 <= int(index) < len(regions):
-        return int(index)
+    elif isinstance(index, bool) or not hasattr(index, "__index__"):
+        raise state.error(f"a buffer is given by its name or position, got {index!r}", realize)
+    elif 0 <= index.__index__() < len(regions):
+        return int(index.__index__())
     names = ", ".join(f"{n}: {region.buffer.name}" for n, region in enumerate(regions))
     raise state.error(
         f"block {realize.block.name!r} {'reads' if is_read else 'writes'} {len(regions)} buffers "

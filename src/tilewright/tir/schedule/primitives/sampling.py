@@ -22,6 +22,9 @@ from tilewright.tir.schedule.state import SymbolicTile
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
 
+# More than any extent has prime factors.
+_MOST_FACTORS = 64
+
 
 def _constant_extent(sch: Schedule, loop: For) -> int:
     extent = as_int(loop.extent)
@@ -39,6 +42,8 @@ def _constant_extent(sch: Schedule, loop: For) -> int:
 def _check_parts(sch: Schedule, loop: For, n: int) -> None:
     if n < 1:
         raise sch.error(f"the number of factors must be positive, got {n}", loop)
+    if n > _MOST_FACTORS:
+        raise sch.error(f"a tile has up to {_MOST_FACTORS} factors, got {n}", loop)
 
 
 def _checked_tile(
@@ -78,7 +83,7 @@ def sample_perfect_tile(
 
     Preconditions:
         - the loop's extent is constant and positive, unless the schedule is symbolic
-        - ``n`` is positive
+        - ``n`` is positive, and at most 64
         - a decision, if given, is ``n`` positive factors whose product is the extent
     """
     target = sch.state.get_loop(loop)
@@ -113,7 +118,7 @@ def sample_tile(
 
     Preconditions:
         - the loop's extent is constant and positive, unless the schedule is symbolic
-        - ``n`` is positive
+        - ``n`` is positive, and at most 64
         - a decision, if given, is ``n`` positive factors whose product covers the extent
     """
     target = sch.state.get_loop(loop)
@@ -155,6 +160,7 @@ def sample_partitioned_tile(
         - a decision, if given, is ``n`` positive factors whose product is the extent
     """
     target = sch.state.get_loop(loop)
+    _check_parts(sch, target, n)
     if not 0 <= partition_pos < n:
         raise sch.error(f"partition_pos must be within 0 .. {n - 1}, got {partition_pos}", target)
     if innerpart_factor < 1:

@@ -1,0 +1,137 @@
+"""What a database's lines may hold: plain data in, parts of workloads and records out.
+
+The one place that reads what may come from anywhere. Every value is checked by type and range
+before it is used; what a line says beyond that (a schedule that doesn't fit, a time nobody could
+reach) is for those to find who use it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.meta_schedule.arg_info import ArgInfo, arg_info_from_json
+from tilewright.support.errors import TuneError
+from tilewright.target import Target
+from tilewright.tir.schedule import Trace
+
+LONGEST_LINE = 32 << 20
+"""Bytes of a line; programs with large constants take some."""
+
+_MOST_INSTRUCTIONS = 100_000
+_MOST_TIMES = 10_000
+LATEST = 1e11
+"""Seconds since 1970 that a record may say; about where dates end."""
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def read_line(line: bytes) -> Any:
+    """Return the JSON value of a line."""
+    if len(line) > LONGEST_LINE:
+        raise TuneError(f"the line has {len(line)} bytes, more than {LONGEST_LINE}")
+    try:
+        value = json.loads(line)
+        if _SURROGATE.search(line):
+            json.dumps(value, ensure_ascii=False).encode()  # halves of characters are no text
+    except RecursionError:
+        raise TuneError("the line is nested too deeply") from None
+    except (ValueError, MemoryError) as error:
+        raise TuneError(f"not JSON: {error}") from None
+    return value
+
+
+def read_workload(data: Any) -> tuple[str, str]:
+    """Return the hash and the script of a workload."""
+    if not (isinstance(data, list) and len(data) == 2 and all(type(x) is str for x in data)):
+        raise TuneError("a workload is a list of a hash and a script")
+    return data[0], data[1]
+
+
+@dataclass(frozen=True)
+class RecordData:
+    """What a record's line says; the workload stands as its number."""
+
+    workload: int
+    trace: Trace
+    run_secs: tuple[float, ...] | None
+    target: Target | None
+    args_info: tuple[ArgInfo, ...]
+    provenance: dict[str, Any]
+
+
+def read_record(data: Any) -> RecordData:
+    """Read ``TuningRecord.as_json``'s data."""
+    index, parts = _list(data, 2, "a record")
+    trace, seconds, target, infos, origin = _list(parts, 5, "a record's second part")
+    if type(index) is not int or index < 0:
+        raise TuneError(f"the workload's number is {_short(index)}")
+    if isinstance(trace, list) and len(trace) > _MOST_INSTRUCTIONS:
+        raise TuneError(f"the trace has {len(trace)} instructions, more than {_MOST_INSTRUCTIONS}")
+    return RecordData(
+        index,
+        Trace.from_json(trace, trusted=False),
+        None if seconds is None else _seconds(seconds),
+        None if target is None else _target(target),
+        tuple(arg_info_from_json(info) for info in _list(infos, None, "the arguments")),
+        _provenance(origin),
+    )
+
+
+def _list(value: Any, length: int | None, what: str) -> list[Any]:
+    if not isinstance(value, list) or (length is not None and len(value) != length):
+        size = "" if length is None else f" of {length}"
+        raise TuneError(f"{what} is a list{size}, got {_short(value)}")
+    return value
+
+
+def _short(value: Any) -> str:
+    return (
+        f"{type(value).__name__} {str(value)[:80]}" if _is_scalar(value) else type(value).__name__
+    )
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _number(value: Any, what: str, low: float = -math.inf, high: float = math.inf) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TuneError(f"{what} is a number, got {_short(value)}")
+    if not (abs(value) <= 1e300 and low <= value <= high):
+        raise TuneError(f"{what} is {str(value)[:80]}")
+    return float(value)
+
+
+def _seconds(value: Any) -> tuple[float, ...]:
+    times = _list(value, None, "the times")
+    if not 0 < len(times) <= _MOST_TIMES:
+        raise TuneError(f"a record has 1 to {_MOST_TIMES} times, this one {len(times)}")
+    return tuple(_number(item, "a time", low=0.0) for item in times)
+
+
+def _target(value: Any) -> Target:
+    if not isinstance(value, dict):
+        raise TuneError(f"a target is a dict, got {_short(value)}")
+    for key, item in value.items():
+        if type(item) is int:
+            _number(item, f"option {key!r} of the target", high=2**53)
+        elif type(item) is not str:
+            raise TuneError(f"option {key!r} of the target is {_short(item)}")
+    return Target(value)
+
+
+def _provenance(value: Any) -> dict[str, Any]:
+    """Where a record comes from may be told in any words; its time orders records."""
+    if not isinstance(value, dict):
+        raise TuneError(f"a record's origin is a dict, got {_short(value)}")
+    time = value.get("time")
+    if type(time) in (int, float):
+        _number(time, "the time of a record", 0.0, LATEST)
+    return dict(value)
+
+
+__all__ = ["LATEST", "LONGEST_LINE", "RecordData", "read_line", "read_record", "read_workload"]
