@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tilewright.tir.analysis.accesses import Access, detect_accesses
 from tilewright.tir.analysis.block_kind import (
     COMPLETE,
@@ -64,3 +67,18 @@ from tilewright.tir.analysis.regions import (
 )
 from tilewright.tir.analysis.traffic import Traffic, estimate_block_traffic, estimate_traffic
 from tilewright.tir.analysis.verify import verify
+
+if TYPE_CHECKING:
+    from tilewright.tir.analysis.update_order import check_updates_commute, updates_commute
+
+# Parts that stand on the interpreter, which stands on this package.
+_LATER = {
+    "check_updates_commute": "tilewright.tir.analysis.update_order",
+    "updates_commute": "tilewright.tir.analysis.update_order",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'tilewright.tir.analysis' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)

@@ -72,7 +72,12 @@ def match_reduction(block: Block) -> Reduction | None:
 
 def match_update(block: Block) -> Reduction | None:
     """Recognise a registered reducer in a block's update, whether or not it has an init."""
-    updates = simultaneous_stores(block.body)
+    return match_stores(block.body)
+
+
+def match_stores(stmt: Stmt) -> Reduction | None:
+    """Recognise a registered reducer in stores that all see the state before the first."""
+    updates = simultaneous_stores(stmt)
     if not updates:
         return None
     indices = updates[0].indices

@@ -3,7 +3,8 @@
 The reasoning is by block, from what blocks declare (see ``analysis.block_kind``):
 
 - Instances of a complete block may run in any order and even twice: an element has one value.
-- Instances of a reduction may be reordered if they are all different (the bindings are injective).
+- Instances of a reduction may be reordered if they are all different (the bindings are injective),
+  and their updates commute or those of each element keep their order (``instance_order``).
 - A block that uses what another block below the same loop makes must find all of it made in the
   same iteration of the loop (its reads are covered). Otherwise the iterations depend on each other.
 - Running at the same time also needs that no two iterations update the same element: the loop must
@@ -67,6 +68,7 @@ from tilewright.tir.analysis.dependency import (
     DependencyGraph,
     shared_memory,
 )
+from tilewright.tir.analysis.update_order import updates_commute
 from tilewright.tir.schedule.footprint import (
     apart,
     covers,
@@ -74,6 +76,7 @@ from tilewright.tir.schedule.footprint import (
     loop_ranges,
     rewrites_all,
 )
+from tilewright.tir.schedule.instance_order import check_order_kept
 from tilewright.tir.schedule.state import child_blocks, statements, trivially_true
 
 if TYPE_CHECKING:
@@ -196,6 +199,7 @@ def check_reorder(sch: Schedule, chain: list[For], made: list[For]) -> None:
                 "injective, so the order of its instances matters",
                 realize,
             )
+        check_order_kept(sch, realize, moved, made[first:], what)
         if block_facts(realize.block).kind == REDUCTION:
             _check_init_first(sch, realize, made)
             used = {var for value in realize.iter_values for var in free_vars(value)}
@@ -399,7 +403,7 @@ def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = 
                         f"that runs init; {what} would combine all of it",
                         realize,
                     )
-                if match_reduction(block) is not None:
+                if match_reduction(block) is not None and updates_commute(block):
                     continue
                 raise sch.error(
                     f"block {block.name!r} is no reduction by a registered reducer, so threads "

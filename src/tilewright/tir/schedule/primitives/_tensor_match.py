@@ -37,6 +37,7 @@ from tilewright.tir import (
     SeqStmt,
 )
 from tilewright.tir.analysis import block_facts
+from tilewright.tir.analysis.update_order import check_updates_commute
 
 _COMMUTATIVE = ("Add", "Mul", "Min", "Max", "And", "Or", "EQ", "NE")
 
@@ -102,13 +103,14 @@ def read_nest(body: Any, analyzer: Analyzer) -> Nest:
         block = realizes[0].block
         facts = block_facts(block)
         axes = tuple(Axis(item.var, item.dom.extent, item.kind) for item in block.iter_vars)
-        if facts.kind != OPAQUE:
+        reason = facts.reason if facts.kind == OPAQUE else check_updates_commute(block)
+        if not reason:
             return _without_units(axes, body, False)
         if all(
             type(value) is Var and value is loop.loop_var
             for value, loop in zip(realizes[0].iter_values, loops)
         ):
-            return _without_units(axes, body, True, facts.reason)
+            return _without_units(axes, body, True, reason)
     axes = tuple(Axis(loop.loop_var, loop.extent, "", loop) for loop in loops)
     return _without_units(axes, substitute(body, mapping), True, "its bindings are not one to one")
 

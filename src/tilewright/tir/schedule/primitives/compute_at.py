@@ -41,8 +41,10 @@ from tilewright.tir import (
     Buffer,
     For,
 )
+from tilewright.tir.analysis.update_order import check_updates_commute
 from tilewright.tir.schedule.footprint import restricting_conjuncts
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.schedule.instance_order import check_axes_in_order
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import covers
 from tilewright.tir.schedule.primitives import inline
@@ -86,6 +88,7 @@ def compute_at(
     Preconditions:
         - the block is complete or a reduction, and the only writer of what it writes
         - what the block writes is allocated in its scope
+        - updates of a reduction commute, or its loops run its axes in their order
         - nothing that the block reads is changed after it, nor by other iterations of a loop that
           it shares with the writer
         - the predicate of the block does no more than keep its axes inside their ranges, which
@@ -160,6 +163,7 @@ def compute_at(
                 touched = regions.touched(region, env, inner)
                 required[region.buffer] = regions.unite(required.get(region.buffer), touched)
     spans = axes_of_outputs(regions, realize.block, required)
+    check_axes_in_order(state, realize, scope.loops(realize), "computing it elsewhere")
     nest = new_nest(regions, realize, spans, preserve_unit_loops)
     place.move(nest, position)
 
@@ -192,6 +196,8 @@ def reverse_compute_at(
         - what one iteration makes has no holes, and tells the range of each axis of the block; all
           inputs ask for the same range
         - all iterations together run the whole block, and each part of a reduction once
+        - updates of a reduction commute, or its loops run its axes in their order, and one
+          iteration runs all of them
         - there is a place under the loop after the producers and ahead of the consumers, and
           ``index`` is such a place
         - the block is inside another block
@@ -254,6 +260,7 @@ def reverse_compute_at(
     _check_others_made(place, realize, producers, spans)
     _check_all_run(place, realize, spans)
     _check_no_race(place, realize, spans)
+    _check_same_order(place, realize, spans)
     nest = new_nest(regions, realize, spans, preserve_unit_loops, strict=True)
     place.move(nest, position)
 
@@ -464,6 +471,29 @@ def _check_no_race(place: Place, realize: BlockRealize, spans: dict[Var, Span | 
                     loop,
                     remedy="move the block first, and mark the loop afterwards if that is allowed",
                 )
+
+
+def _check_same_order(place: Place, realize: BlockRealize, spans: dict[Var, Span | None]) -> None:
+    """Refuse if a reduction whose updates don't commute would run in another order."""
+    what = "computing it elsewhere"
+    check_axes_in_order(place.state, realize, place.scope.loops(realize), what)
+    cut = [
+        item
+        for item in realize.block.iter_vars
+        if item.kind == REDUCE
+        and (span := spans.get(item.var)) is not None
+        and not place.regions.is_outer_free(span.min)
+    ]
+    why = check_updates_commute(realize.block) if cut else ""
+    if why:
+        raise place.state.error(
+            f"the updates of reduction block {realize.block.name!r} don't commute: {why}; the "
+            f"iterations of loop {place.loop.loop_var.name} and those around it would each do a "
+            f"part of its axis {cut[0].var.name}",
+            realize,
+            place.loop,
+            remedy="choose a loop that makes all that the reduction reads",
+        )
 
 
 def _covers_by_division(regions: Regions, span: Span, extent: Poly) -> bool:

@@ -45,6 +45,7 @@ from tilewright.tir import (
 from tilewright.tir.analysis import block_access_regions, block_facts
 from tilewright.tir.index_map import IndexMap, as_index_map
 from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.schedule.instance_order import check_axes_mapped_in_order
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._layout_padding import (
     Filling,
@@ -333,6 +334,7 @@ def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
 
     Preconditions:
         - the block's instances can run in another order
+        - updates of a reduction commute, or the new axes keep the order of those of each element
         - each axis of the block is bound to a serial loop of its own over its whole domain
         - these loops hold nothing else and carry no annotations
         - the index map takes one index per axis of the block
@@ -376,6 +378,8 @@ def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
     for iter_var in iter_vars:
         analyzer.bind(iter_var.var, iter_var.dom)
     values = inverse.map_indices(new_vars, analyzer)
+    loops_now = state.loops_above(realize)
+    check_axes_mapped_in_order(state, realize, loops_now, values, iter_vars, analyzer)
     replaced = {iter_var.var: value for iter_var, value in zip(old.iter_vars, values)}
     body = substitute(old.body, replaced)
     init = None if old.init is None else substitute(old.init, replaced)

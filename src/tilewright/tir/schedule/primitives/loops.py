@@ -349,6 +349,8 @@ def reorder(sch: Schedule, *loops: LoopRV) -> None:
         - only blocks are below the loops
         - blocks below are complete, reductions or updates in place
         - instances of a reduction over the loops all differ
+        - updates of a reduction commute, by a known reducer or evidently, or those of each element
+          keep their order
         - a reduction with init still starts with the instance that has it
         - no other block below shares a buffer with a reduction over the loops
         - no iteration uses or overwrites what another one makes
