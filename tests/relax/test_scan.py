@@ -46,7 +46,7 @@ def test_dtypes(dtype: str) -> None:
 def test_special_values() -> None:
     x = random(4, 21)
     x[0, 5], x[1, 7], x[2, 3], x[2, 9] = np.nan, np.inf, np.inf, -np.inf
-    found = relax.build(graph_of(lambda x: op.cumsum(x), x))(x)
+    found = relax.build(graph_of(lambda x: op.cumsum(x, -1), x))(x)
     with np.errstate(invalid="ignore"):
         np.testing.assert_allclose(np.asarray(found), np.cumsum(x, -1), rtol=1e-5, atol=1e-5)
 
@@ -54,7 +54,7 @@ def test_special_values() -> None:
 def test_symbolic_extents_and_threads() -> None:
     n, m = Var("n"), Var("m")
     x = te.placeholder((n, m), "float32", "x")
-    func = te.create_prim_func([x, topi.cumsum(x)])
+    func = te.create_prim_func([x, topi.cumsum(x, -1)])
     target = Target("native").with_options(num_cores=2)
     mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
     assert "T.parallel" not in mod["main"].script()  # so little is known to be there
@@ -68,7 +68,7 @@ def test_symbolic_extents_and_threads() -> None:
 
 def test_rows_are_shared_among_threads() -> None:
     x = te.placeholder((64, 1000), "float32", "x")
-    func = te.create_prim_func([x, topi.cumsum(x)])
+    func = te.create_prim_func([x, topi.cumsum(x, -1)])
     target = Target("native").with_options(num_cores=2)
     mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
     assert "T.parallel" in mod["main"].script()
@@ -97,3 +97,10 @@ def test_torch_models() -> None:
     for found, expected in zip(interpreter.run(mod, x.numpy(), i.numpy()), Scans()(x, i)):
         assert found.dtype == expected.numpy().dtype
         np.testing.assert_allclose(np.asarray(found), expected.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_without_an_axis_the_tensor_is_flat() -> None:
+    x = random(2, 3, 4)
+    found = relax.build(graph_of(lambda x: op.cumsum(x), x))(x)
+    np.testing.assert_allclose(np.asarray(found), np.cumsum(x), rtol=1e-5, atol=1e-5)
+    assert [extent.value for extent in topi.cumprod(te.placeholder((2, 3))).shape] == [6]
