@@ -184,6 +184,7 @@ BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], float]] = {
     "maximum": (op.maximum, np.maximum, 0),
     "minimum": (op.minimum, np.minimum, 0),
     "floor_mod": (op.floor_mod, np.mod, 0),
+    "mod": (op.mod, np.fmod, 0),
 }
 COMPARE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "equal": (op.equal, np.equal),
@@ -223,7 +224,8 @@ def draw_binary(g: Graph) -> Any:
     if g.rng.random() < 0.3:
         x, y = y, x
     is_float = x.dtype in FLOATS
-    names = [n for n in BINARY if not (is_float and n == "floor_mod")]
+    # Remainders of floats jump by the divisor where an operand was rounded otherwise.
+    names = [n for n in BINARY if not (is_float and n in ("floor_mod", "mod"))]
     if not is_float:
         names.remove("power")
     if g.rng.random() < 0.2:
