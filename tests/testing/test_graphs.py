@@ -115,7 +115,8 @@ def test_every_operator_of_graphs_is_drawn() -> None:
         name for name, _ in relax.op.OPERATORS.items() if name.startswith("memory.")
     }
     reasons = {
-        "nn.dropout": "the identity", "arange": "takes no tensor", "full": "full_like is drawn",
+        "nn.dropout": "the identity", "assert_op": "gives nothing",
+        "arange": "takes no tensor", "full": "full_like is drawn",
         "nn.attention": "another signature of scaled_dot_product_attention",
         "nn.conv3d_transpose": "as conv2d_transpose", "nn.avg_pool3d": "as avg_pool2d",
         "nn.max_pool3d": "as max_pool2d", "nn.adaptive_avg_pool1d": "as 2d",
