@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith import Analyzer, conjuncts, detect_linear_equation
-from tilewright.arith.polynomial import poly_atoms
 from tilewright.ir import (
     LT,
     Call,
@@ -320,15 +319,12 @@ class _Relaxer(StmtMutator):
         value = _Loads(self, node.buffer.data).visit(node.value)
         return BufferStore(node.buffer, value, node.indices)
 
-    def atoms(self, expr: Expr) -> set[int]:
-        """What an index depends on: variables, and quotients and remainders of them."""
-        return set(poly_atoms(self.analyzer.poly(expr)))
-
     def safe(self, load: BufferLoad) -> Expr:
         """A load that touches no address outside its buffer though the conditions may fail."""
         (index,) = load.indices
-        atoms = self.atoms(index)
-        related = [c for c in self.conditions if atoms & (self.atoms(c.a) | self.atoms(c.b))]  # type: ignore[attr-defined]
+        # A guard on an extent tells that there is an element at all.
+        digits = [*_digits(index), *_digits(load.buffer.shape[0])]
+        related = [c for c in self.conditions if _overlap(digits, _digits(c))]
         if not related:
             return load
         condition = and_(*related)
@@ -344,6 +340,42 @@ class _Relaxer(StmtMutator):
             offset = self.analyzer.simplify(index - start)
             return BufferLoad(load.buffer, (start + Select(condition, offset, zero),))
         return BufferLoad(load.buffer, (Select(condition, index, zero),))
+
+
+_INFINITE = float("inf")
+_Digits = tuple[Var, float, float]
+"""The part of a variable between two places of value: ``v // low % (high / low)``."""
+
+
+def _digits(expr: Any) -> list[_Digits]:
+    """What an expression depends on: variables, or quotients and remainders of them."""
+    own = _digits_of(expr)
+    if own is not None:
+        return [own]
+    return [item for child in expr.child_nodes() for item in _digits(child)]
+
+
+def _digits_of(expr: Any) -> _Digits | None:
+    if type(expr) is Var:
+        return expr, 1, _INFINITE
+    if type(expr) not in _DIVISIONS:
+        return None
+    inner, by = _digits_of(expr.a), as_int(expr.b)
+    if inner is None or by is None or by <= 0:
+        return None
+    var, low, high = inner
+    if high != _INFINITE and high % (low * by):
+        return inner
+    return (var, low * by, high) if type(expr) is FloorDiv else (var, low, low * by)
+
+
+def _overlap(some: list[_Digits], others: list[_Digits]) -> bool:
+    """Whether one depends on what the other depends on: ``v // 12`` and ``v % 12`` don't."""
+    return any(
+        a is b and low < other_high and other_low < high
+        for a, low, high in some
+        for b, other_low, other_high in others
+    )
 
 
 class _Loads(Mutator):
