@@ -13,11 +13,13 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 
-# Random programs under random schedules: as long as one likes, from a seed.
+# Random programs under random schedules, and through rules: as long as one likes, from a seed.
 SECONDS ?= 60
 SEED ?= 0
+FUZZ ?=
 fuzz: $(VENV)/.installed
-	$(BIN)/python -m tilewright.testing.fuzz --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tilewright.testing.fuzz --seconds $(SECONDS) --seed $(SEED) $(FUZZ)
+	$(BIN)/python -m tilewright.testing.fuzz --rules --seconds $(SECONDS) --seed $(SEED) $(FUZZ)
 
 # Random graphs of operators by rule, on one thread and on two, against NumPy.
 COUNT ?= 200

@@ -1,5 +1,7 @@
 """``python -m tilewright.testing.fuzz``: look for primitives that change what programs mean.
 
+With ``--rules`` it looks for rules that do.
+
 Runs for some seconds or until so many primitives were applied, in several processes. A process that
 crashes (compiled code may) is a fault as well; another one takes over behind the case that it ran.
 """
@@ -8,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import logging
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,13 @@ from tilewright.testing.fuzz.driver import (
     run_cases,
 )
 from tilewright.testing.fuzz.hard_programs import FAMILIES
+from tilewright.testing.fuzz.programs import Program
+from tilewright.testing.fuzz.ruled import (
+    program_for_rules,
+    rule_sets,
+    run_rule_cases,
+    smaller_program,
+)
 from tilewright.testing.fuzz.session import Fault
 from tilewright.testing.fuzz.shrink import shrink, write
 from tilewright.testing.fuzz.stages_hard import STAGES, program_of_case
@@ -43,7 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         compile_every=args.compile_every,
         compile_each=args.compile_each,
     )
-    campaign = Campaign(options, args.seconds, args.applications, Path(args.folder), args.quiet)
+    mode = RULES_MODE if args.rules else PRIMITIVES_MODE
+    if args.rules:
+        logging.getLogger("tilewright.dlight").setLevel(logging.ERROR)
+    campaign = Campaign(
+        options, args.seconds, args.applications, Path(args.folder), args.quiet, mode
+    )
     if args.case is not None:
         campaign.run_here([args.case])
     else:
@@ -67,6 +83,8 @@ def _arguments() -> argparse.ArgumentParser:
         help="try these primitives above all")  # fmt: skip
     add("--family", action="append", default=[], metavar="FAMILY,..",
         help="draw programs of these families: " + ", ".join([STAGES, *FAMILIES]))  # fmt: skip
+    add("--rules", action="store_true",
+        help="programs through each rule of dlight, instead of random primitives")  # fmt: skip
     add("--compile-every", type=int, default=4, metavar="N",
         help="compile at the end of every N sequences; 0: never")  # fmt: skip
     add("--compile-each", action="store_true", help="compile after every accepted step")
@@ -74,6 +92,19 @@ def _arguments() -> argparse.ArgumentParser:
     add("--folder", default="fuzz-faults", help="where reproductions are written")
     add("--quiet", action="store_true", help="no progress")
     return parser
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What is fuzzed."""
+
+    run_cases: Callable[..., None]
+    program: Callable[[str], Program]
+    smaller: Callable[[Finding], Finding]
+
+
+PRIMITIVES_MODE = Mode(run_cases, program_of_case, shrink)
+RULES_MODE = Mode(run_rule_cases, program_for_rules, smaller_program)
 
 
 class Campaign:
@@ -86,7 +117,9 @@ class Campaign:
         applications: int | None,
         folder: Path,
         quiet: bool = False,
+        mode: Mode = PRIMITIVES_MODE,
     ) -> None:
+        self.mode = mode
         if seconds is None and applications is None:
             seconds = 60.0
         self.options = options
@@ -116,7 +149,9 @@ class Campaign:
     def _start(self, first: int, stride: int) -> _Worker:
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("fork").Process(
-            target=_work, args=(theirs, self.options, first, stride, self.folder), daemon=True
+            target=_work,
+            args=(theirs, self.mode, self.options, first, stride, self.folder),
+            daemon=True,
         )
         process.start()
         theirs.close()
@@ -159,7 +194,7 @@ class Campaign:
         code = worker.process.exitcode
         case = self.options.case(worker.case)
         fault = Fault("process died", "", f"exit code {code} in case {case!r}")
-        finding = Finding(fault, program_of_case(case), [], case)
+        finding = Finding(fault, self.mode.program(case), [], case)
         self.note(finding, write(finding, self.folder))
 
     # ---- here -----------------------------------------------------------------------------------
@@ -168,16 +203,25 @@ class Campaign:
         """Run cases in this process."""
 
         def found(finding: Finding) -> None:
-            small = shrink(finding)
+            small = self.mode.smaller(finding)
             self.note(small, write(small, self.folder))
 
-        run_cases(cases, self.options, counts=self.counts, enough=lambda: False, found=found)
+        self.mode.run_cases(
+            cases, self.options, counts=self.counts, enough=lambda: False, found=found
+        )
 
     def is_enough(self) -> bool:
         """Whether the time is over or the applications are reached."""
         if self.seconds is not None and time.perf_counter() - self.start > self.seconds:
             return True
-        return self.applications is not None and self.counts.applications >= self.applications
+        return self.applications is not None and self.applied >= self.applications
+
+    @property
+    def applied(self) -> int:
+        """How many primitives or rules were accepted."""
+        if self.mode is RULES_MODE:
+            return sum(self.counts.accepted.values())
+        return self.counts.applications
 
     # ---- output ---------------------------------------------------------------------------------
 
@@ -196,14 +240,48 @@ class Campaign:
             return
         self.shown = now
         print(
-            f"{now - self.start:6.0f} s  {self.counts.applications} applied, "
-            f"{self.counts.refusals} refused, {self.counts.programs} programs, "
+            f"{now - self.start:6.0f} s  {self.applied} applied, "
+            f"{sum(self.counts.refused.values())} refused, {self.counts.programs} programs, "
             f"{self.found} faults",
             flush=True,
         )
 
     def report(self) -> None:
         """Print the table at the end."""
+        if self.mode is RULES_MODE:
+            self.report_rules()
+        else:
+            self.report_primitives()
+        counts = self.counts
+        forms = ", ".join(f"{name} {n}" for name, n in counts.forms.most_common())
+        print(f"stages: {forms}")
+        print(f"compiled {counts.compiled}, not compiled {sum(counts.not_compiled.values())}")
+        for reason, number in counts.not_compiled.most_common(8):
+            print(f"  {number:6}  {reason}")
+        alone = sum(counts.not_covered.values())
+        print(f"without a second oracle {alone}: {dict(counts.not_covered.most_common(4))}")
+        print(f"faults {self.found}")
+        for (kind, primitive), paths in self.faults.items():
+            print(f"  {len(paths):6}  {kind} ({primitive}): {paths[0]}")
+
+    def report_rules(self) -> None:
+        """Print how often rules applied, and why they didn't."""
+        counts, seconds = self.counts, time.perf_counter() - self.start
+        print(f"\n{'rule':28}{'applied':>10}{'refused':>10}")
+        for name in rule_sets():
+            print(f"{name:28}{counts.accepted[name]:10}{counts.refused[name]:10}")
+        print("\nrefused by reason:")
+        for reason, number in counts.reasons.most_common(40):
+            print(f"  {number:6}  {reason}")
+        applied = sum(counts.accepted.values())
+        print(
+            f"\napplied {applied}, refused {sum(counts.refused.values())}, in {seconds:.0f} s "
+            f"({applied / max(seconds, 1e-9):.1f} applied per second); programs "
+            f"{counts.programs} ({counts.symbolic} with symbolic shapes)"
+        )
+
+    def report_primitives(self) -> None:
+        """Print how often primitives were accepted."""
         counts, seconds = self.counts, time.perf_counter() - self.start
         print(f"\n{'primitive':28}{'accepted':>10}{'refused':>10}")
         for name in sorted({*counts.accepted, *counts.refused, *DRAWERS}):
@@ -221,16 +299,6 @@ class Campaign:
             f"{counts.interpreted} times, replayed {counts.replays}, undone {counts.undone}, "
             f"given up since they ran too long {counts.too_long}"
         )
-        forms = ", ".join(f"{name} {n}" for name, n in counts.forms.most_common())
-        print(f"stages: {forms}")
-        print(f"compiled {counts.compiled}, not compiled {sum(counts.not_compiled.values())}")
-        for reason, number in counts.not_compiled.most_common(8):
-            print(f"  {number:6}  {reason}")
-        alone = sum(counts.not_covered.values())
-        print(f"without a second oracle {alone}: {dict(counts.not_covered.most_common(4))}")
-        print(f"faults {self.found}")
-        for (kind, primitive), paths in self.faults.items():
-            print(f"  {len(paths):6}  {kind} ({primitive}): {paths[0]}")
 
 
 class _Worker:
@@ -243,7 +311,9 @@ class _Worker:
         self.finished = False
 
 
-def _work(connection: Any, options: Options, first: int, stride: int, folder: Path) -> None:
+def _work(
+    connection: Any, mode: Mode, options: Options, first: int, stride: int, folder: Path
+) -> None:
     """Run cases in a process of its own, telling which one before it starts."""
     counts = Counts()
     last = time.perf_counter()
@@ -265,11 +335,11 @@ def _work(connection: Any, options: Options, first: int, stride: int, folder: Pa
 
     def found(finding: Finding) -> None:
         times = seen[finding.key] = seen.get(finding.key, 0) + 1
-        small = shrink(finding) if times <= 3 else finding
+        small = mode.smaller(finding) if times <= 3 else finding
         connection.send(("fault", small, write(small, folder)))
 
     try:
-        run_cases(cases(), options, counts=counts, enough=connection.poll, found=found)
+        mode.run_cases(cases(), options, counts=counts, enough=connection.poll, found=found)
         flush()
         connection.send(("end",))
     except (BrokenPipeError, KeyboardInterrupt):

@@ -52,6 +52,8 @@ class Counts:
     accepted: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     forms: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why rules don't apply."""
     programs: int = 0
     symbolic: int = 0
     compiled: int = 0
@@ -65,7 +67,7 @@ class Counts:
 
     def add(self, other: Counts) -> None:
         """Add the counts of another process."""
-        for name in ("accepted", "refused", "forms", "not_compiled", "not_covered"):
+        for name in ("accepted", "refused", "forms", "not_compiled", "not_covered", "reasons"):
             getattr(self, name).update(getattr(other, name))
         for name in (
             "programs", "symbolic", "compiled", "interpreted", "undone", "replays", "too_long",

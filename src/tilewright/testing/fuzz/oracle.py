@@ -27,6 +27,8 @@ _DTYPES = {
 }  # fmt: skip
 _OPERATORS = {"floordiv": "//", "floormod": "%", "bitwise_and": "&", "bitwise_or": "|",
               "bitwise_xor": "^"}  # fmt: skip
+_PREFIX = "T_"
+"""In front of functions: buffers may be called ``max`` as well."""
 
 Function = Callable[..., None]
 
@@ -83,10 +85,9 @@ class _Function:
         text = f"def program({', '.join([*params, '*extents'])}):\n" + "\n".join(
             self.lines or ["    pass"]
         )
-        scope: dict[str, Any] = {
-            **FUNCTIONS, **self.constants, "np": np, "cast": cast, "allocate": allocate,
-            "matched": matched, "pointed": pointed, "functions": functions,
-        }  # fmt: skip
+        scope: dict[str, Any] = {_PREFIX + name: item for name, item in FUNCTIONS.items()}
+        scope.update(self.constants, np=np, cast=cast, allocate=allocate, functions=functions)
+        scope.update(matched=matched, pointed=pointed)
         exec(compile(text, f"<oracle of {self.node.name}>", "exec"), scope)
         program: Function = scope["program"]
 
@@ -418,7 +419,8 @@ class _Expressions(ast.NodeTransformer):
             return ast.parse(f"{left} {_OPERATORS[name]} {right}", mode="eval").body
         if name not in FUNCTIONS:
             raise NotCovered(ast.unparse(node.func))
-        return ast.Call(func=ast.Name(id=name, ctx=ast.Load()), args=args, keywords=[])
+        func = ast.Name(id=f"{_PREFIX}{name}", ctx=ast.Load())
+        return ast.Call(func=func, args=args, keywords=[])
 
     def cast(self, dtype: str, value: ast.expr) -> ast.expr:
         """A constant is made once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
 def allocate(shape: Any, dtype: str) -> Any:
     """Return memory full of something."""
     made = np.empty(shape, dtype_of(dtype))
-    made.view(np.uint8).fill(1 if dtype == "bool" else 0x6B) if made.size else None
+    made.reshape(-1).view(np.uint8).fill(1 if dtype == "bool" else 0x6B)
     return made
 
 
@@ -116,6 +117,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "rsqrt": lambda x: type(x)(1) / np.sqrt(x),
     "tanh": np.tanh,
     "sigmoid": lambda x: type(x)(1) / (type(x)(1) + np.exp(-x)),
+    "isnan": lambda x: x != x,
+    "isinf": np.isinf,
+    "erf": lambda x: type(x)(math.erf(x)),
     "floor": np.floor,
     "ceil": np.ceil,
     "trunc": np.trunc,

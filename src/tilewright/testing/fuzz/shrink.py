@@ -102,7 +102,7 @@ def _simpler_program(
     better = False
     while changed and time.perf_counter() < end:
         changed = False
-        for candidate in _simpler(program):
+        for candidate in simpler(program):
             if time.perf_counter() > end:
                 break
             found = shows(candidate, steps)
@@ -112,7 +112,7 @@ def _simpler_program(
     return program, steps, fault, better
 
 
-def _simpler(program: Program) -> Iterator[Program]:
+def simpler(program: Program) -> Iterator[Program]:
     """Yield programs that are a little simpler, the simplest first."""
     for at in range(len(program.stages)):
         yield from _without(program, at)
@@ -125,7 +125,7 @@ def _simpler(program: Program) -> Iterator[Program]:
                 yield replace(program, dims={**program.dims, name: smaller})
     used = {name for stage in program.stages for name in stage.reads}
     kept = tuple(tensor for tensor in program.inputs if tensor.name in used)
-    if len(kept) < len(program.inputs):
+    if program.stages and len(kept) < len(program.inputs):
         yield replace(program, inputs=kept)
 
 

@@ -6,7 +6,9 @@ Their texts lie in ``hard_programs``, by what makes them hard; they use dimensio
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from textwrap import indent
 from typing import Any
 
@@ -55,8 +57,18 @@ class HardProgram(Program):
         return all(size > 0 for size in self.dims.values())
 
 
-def hard_program(rng: random.Random, seed: Any, label: str = "") -> HardProgram:
-    """Draw one of the programs of ``PROGRAMS``, with random extents."""
+def hard_program(
+    rng: random.Random,
+    seed: Any,
+    label: str = "",
+    *,
+    extents: Sequence[int] = (3, 4, 5, 6, 7, 8, 9, 12),
+    iterations: int = 3000,
+) -> HardProgram:
+    """Draw one of the programs of ``PROGRAMS``, with random extents.
+
+    Their product stays below ``iterations``.
+    """
     label = label or rng.choice(sorted(PROGRAMS))
     signature, source, others = _drawn(PROGRAMS[label], rng)
     source = "\n".join("    " + line if line else line for line in source.split("\n"))
@@ -68,7 +80,10 @@ def hard_program(rng: random.Random, seed: Any, label: str = "") -> HardProgram:
         dims = tuple(shape.split(","))
         inputs.append(Tensor(name, dims, dtype, 4, "" if wide else note, wide))
     used = set().union(*(dims_in(" ".join(t.dims)) for t in inputs), dims_in(source))
-    sizes = {dim: rng.choice([3, 4, 5, 6, 7, 8, 9, 12]) for dim in sorted(used)}
+    sizes = {dim: rng.choice(extents) for dim in sorted(used)}
+    while prod(sizes.values()) > iterations:
+        largest = max(sorted(sizes), key=lambda dim: sizes[dim])
+        sizes[largest] = max(extents[0], sizes[largest] // 2)
     alone = {dim for tensor in inputs for dim in tensor.dims if dim in sizes}
     # Functions that call others pass no extents.
     symbolic = {dim for dim in sorted(alone) if rng.random() < 0.15} if not others else set()

@@ -14,6 +14,7 @@ from tilewright.testing.fuzz.hard_programs import (
     halves,
     indirect,
     integers,
+    kernels,
     modules,
     orders,
     quotients,
@@ -35,6 +36,7 @@ FAMILIES: dict[str, dict[str, str]] = {
     "halves": halves.PROGRAMS,
     "indirect": indirect.PROGRAMS,
     "modules": modules.PROGRAMS,
+    "kernels": kernels.PROGRAMS,
 }
 """Programs by family, then by label."""
 

@@ -1,0 +1,194 @@
+"""Programs from ``topi`` that rules recognise, with random extents and small whole numbers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import te, topi
+from tilewright.ir import IRModule, as_int
+from tilewright.testing.fuzz.programs import Program, Tensor
+from tilewright.tir import PrimFunc
+
+_SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 33]
+
+
+@dataclass(frozen=True)
+class Operator(Program):
+    """A program that is a tensor function, as ``te`` makes it."""
+
+    func: Any = None
+    label: str = ""
+    rounds: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """Whether results can be compared bit for bit."""
+        return not self.rounds
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """What to count it as."""
+        return (self.label,)
+
+    def text(self) -> str:
+        """Return the function in the dialect ``T``."""
+        text: str = self.func.script()
+        return text
+
+    def build(self) -> PrimFunc:
+        """Return the function."""
+        made: PrimFunc = self.func
+        return made
+
+    def module(self) -> IRModule:
+        """Return the function as a module."""
+        return IRModule({"main": self.func})
+
+    def is_valid(self) -> bool:
+        """There is nothing to make simpler."""
+        return True
+
+
+class _Draw:
+    """What rows of the table draw."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.inputs: list[te.Tensor] = []
+
+    def size(self, most: int = 33) -> int:
+        return self.rng.choice([size for size in _SIZES if size <= most])
+
+    def input(self, *shape: int, dtype: str = "float32") -> te.Tensor:
+        made = te.placeholder(shape, dtype, name=f"x{len(self.inputs)}")
+        self.inputs.append(made)
+        return made
+
+    def dtype(self) -> str:
+        return self.rng.choice(["float32", "float32", "float64", "float16", "int32", "int8"])
+
+
+def _matmul(d: _Draw) -> Any:
+    m, n, k = d.size(), d.size(), d.size()
+    ta, tb = d.rng.random() < 0.5, d.rng.random() < 0.5
+    dtype = d.rng.choice(["float32", "float16", "int8", "bfloat16", "float64"])
+    a = d.input(*((k, m) if ta else (m, k)), dtype=dtype)
+    b = d.input(*((n, k) if tb else (k, n)), dtype=dtype)
+    made = topi.nn.matmul(a, b, ta, tb, "int32" if dtype == "int8" else "float32")
+    return topi.nn.relu(made) if d.rng.random() < 0.4 else made
+
+
+def _conv2d(d: _Draw) -> Any:
+    groups = d.rng.choice([1, 1, 2])
+    c, f = groups * d.size(8), groups * d.size(9)
+    taps, pad = d.rng.choice([1, 3, 3]), d.rng.choice([0, 1, 1, 2])
+    data = d.input(1, c, d.size(9) + 4, d.size(12) + 4)
+    weight = d.input(f, c // groups, taps, taps)
+    strides, dilation = d.rng.choice([1, 1, 2]), d.rng.choice([1, 1, 2])
+    return topi.nn.conv2d(data, weight, strides, pad, dilation, groups)
+
+
+def _depthwise(d: _Draw) -> Any:
+    c = d.size(9)
+    data, weight = d.input(1, c, d.size(12) + 2, d.size(17) + 2), d.input(c, 1, 3, 3)
+    return topi.nn.depthwise_conv2d(data, weight, d.rng.choice([1, 2]), d.rng.choice([0, 1]))
+
+
+def _transposed(d: _Draw) -> Any:
+    c, f = d.size(5), d.size(5)
+    data, weight = d.input(1, c, d.size(7), d.size(7)), d.input(c, f, 3, 3)
+    return topi.nn.conv2d_transpose(data, weight, d.rng.choice([1, 2]), d.rng.choice([0, 1]))
+
+
+def _pool(d: _Draw) -> Any:
+    data = d.input(1, d.size(9), d.size(12) + 3, d.size(17) + 3, dtype=d.dtype())
+    return topi.nn.max_pool2d(
+        data, d.rng.choice([2, 3]), d.rng.choice([1, 2]), d.rng.choice([0, 1])
+    )
+
+
+def _reduce(d: _Draw) -> Any:
+    function = d.rng.choice([topi.sum, topi.max, topi.min])
+    axis = d.rng.choice([0, 1, 2, (0, 2), (1, 2), None])
+    data = d.input(d.size(12), d.size(17), d.size(), dtype=d.rng.choice(["float32", "int32"]))
+    return function(data, axis, d.rng.random() < 0.5)
+
+
+def _place(d: _Draw) -> Any:
+    function = d.rng.choice([topi.argmax, topi.argmin])
+    data = d.input(d.size(12), d.size(), dtype=d.dtype())
+    return function(data, d.rng.choice([0, 1, -1, None]), False, "int64", d.rng.random() < 0.5)
+
+
+def _scan(d: _Draw) -> Any:
+    data = d.input(d.size(12), d.size(), dtype=d.rng.choice(["float32", "int32", "int64"]))
+    return topi.cumsum(data, d.rng.choice([0, 1, None]))
+
+
+def _sort(d: _Draw) -> Any:
+    data = d.input(d.size(9), d.size(), dtype=d.dtype())
+    function = d.rng.choice([topi.sort, topi.argsort])
+    return function(data, d.rng.choice([0, -1]), d.rng.random() < 0.5)
+
+
+def _topk(d: _Draw) -> Any:
+    data = d.input(d.size(9), 33, dtype=d.dtype())
+    return topi.topk(data, d.size(9), -1, "both", d.rng.random() < 0.5)
+
+
+def _softmax(d: _Draw) -> Any:
+    return topi.nn.softmax(d.input(d.size(), d.size()), d.rng.choice([0, -1]))
+
+
+def _norm(d: _Draw) -> Any:
+    n = d.size()
+    data, gamma, beta = d.input(d.size(), n), d.input(n), d.input(n)
+    if d.rng.random() < 0.5:
+        return topi.nn.rms_norm(data, gamma)
+    return topi.nn.layer_norm(data, gamma, beta)
+
+
+def _attention(d: _Draw) -> Any:
+    heads, head, m, n = d.size(3), d.size(16), d.size(17), d.size(17)
+    q = d.input(1, heads, m, head)
+    k, v = d.input(1, heads, n, head), d.input(1, heads, n, head)
+    return topi.nn.scaled_dot_product_attention(q, k, v)
+
+
+OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
+    "matmul": (_matmul, False),
+    "conv2d": (_conv2d, False),
+    "depthwise conv2d": (_depthwise, False),
+    "transposed conv2d": (_transposed, False),
+    "max pool": (_pool, False),
+    "reduction": (_reduce, False),
+    "place of extremum": (_place, False),
+    "scan": (_scan, False),
+    "sort": (_sort, False),
+    "top k": (_topk, False),
+    "softmax": (_softmax, True),
+    "norm": (_norm, True),
+    "attention": (_attention, True),
+}
+"""What makes an operator, and whether its results are rounded in an order that is free."""
+
+
+def operator(rng: random.Random, seed: Any, label: str = "") -> Operator:
+    """Draw an operator and its extents."""
+    label = label or rng.choice(sorted(OPERATORS))
+    make, rounds = OPERATORS[label]
+    draw = _Draw(rng)
+    made = make(draw)
+    outputs = list(made) if isinstance(made, (list, tuple)) else [made]
+    func = te.create_prim_func([*draw.inputs, *outputs])
+    buffers = [func.buffer_map[var] for var in func.params]
+    params = tuple(
+        Tensor(buffer.name, tuple(str(as_int(extent)) for extent in buffer.shape), buffer.dtype, 4)
+        for buffer in buffers
+    )
+    return Operator(
+        seed, {}, frozenset(), params, (), frozenset(), func=func, label=label, rounds=rounds
+    )
