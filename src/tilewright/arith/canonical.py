@@ -32,6 +32,9 @@ ARITHMETIC_DTYPES = frozenset(("int64", "int32"))
 """Types whose values are taken as whole numbers without overflow."""
 
 
+_MOST_TERMS = 2000
+
+
 class OpaqueOperand(Exception):
     """Internal: a subexpression has side effects, so it must not be merged, moved or dropped."""
 
@@ -104,11 +107,14 @@ class Canonical(PolyArithmetic):
         if type(expr.b) is IntImm:
             return poly_scale(a, expr.b.value)
         b = self.poly(expr.b)
+        table = self.context.table
+        if len(a) * len(b) > _MOST_TERMS or (table.products and table.holds_product(a, b)):
+            return {(table.product(a, b, expr),): 1}
         made = poly_mul(a, b)
         for mono_a in a:
             for mono_b in b:
                 if mono_a and mono_b:
-                    self.context.table.note_order(mono_a, mono_b)
+                    table.note_order(mono_a, mono_b)
         return self.reduced(made) if self.context.rules else made
 
     def _other(self, expr: Expr) -> Poly:

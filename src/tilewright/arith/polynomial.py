@@ -212,6 +212,7 @@ class AtomTable:
         self.parts: list[tuple[Poly, Poly] | None] = []
         self.dtypes: list[str] = []
         self.orders: dict[Monomial, Monomial] = {}
+        self.products: set[int] = set()
 
     def note_order(self, a: Monomial, b: Monomial) -> None:
         """Remember how a product was first written, so that ``x*f`` doesn't become ``f*x``."""
@@ -248,6 +249,20 @@ class AtomTable:
         """Return the number of an expression identified by ``key``."""
         number = self.numbers.get(key)
         return self._new(key, OTHER, expr, None, expr.dtype) if number is None else number
+
+    def product(self, a: Poly, b: Poly, expr: Expr) -> int:
+        """Return the number of a product that isn't multiplied out: it has too many terms.
+
+        What is multiplied by it isn't multiplied out either, else the terms would grow all the
+        same: each would be as large as the product.
+        """
+        number = self.other(("product", frozenset((poly_key(a), poly_key(b)))), expr)
+        self.products.add(number)
+        return number
+
+    def holds_product(self, *polys: Poly) -> bool:
+        """Whether a product that isn't multiplied out stands in one of the polynomials."""
+        return any(not self.products.isdisjoint(mono) for poly in polys for mono in poly)
 
     def expr(self, number: int) -> Expr:
         """Return the expression of an atom, built on first use."""

@@ -13,7 +13,7 @@ Class names carry a ``Relax`` where ``tilewright.ir`` has a class of the same na
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,11 @@ class RelaxExpr(Node):
 
     def __matmul__(self, other: Any) -> Any:
         return OPERATOR_SUGAR["matmul"](self, other)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not isinstance(self.struct_info, TupleStructInfo):
+            raise VerifyError(f"{self!r} is no tuple, so it can't be taken apart")
+        return iter([self[index] for index in range(len(self.struct_info.fields_))])
 
     def __getitem__(self, index: int) -> Any:
         if isinstance(self.struct_info, TupleStructInfo):

@@ -7,11 +7,24 @@ so that an error in a decorated function names the line of the file that the use
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from typing import NoReturn
 
 from tilewright.support.errors import Message, ParseError
 from tilewright.support.text import caret_excerpt
+
+# What `ast.parse` raises: for text that is no Python, nested too deeply, or holds odd characters.
+_UNREADABLE = (SyntaxError, RecursionError, MemoryError, ValueError, OverflowError)
+_LONG_LINE = 2000
+
+
+def _why_unreadable(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f"not valid Python: {error.msg}"
+    if isinstance(error, (RecursionError, MemoryError)):
+        return "the text is nested too deeply"
+    return f"not valid Python: {error}"
 
 
 @dataclass(frozen=True)
@@ -62,19 +75,32 @@ class Source:
             text = "\n" * max(0, blank - 1) + "if 1:\n" + stripped
         try:
             body = ast.parse(text).body
-        except SyntaxError as error:
-            line, column = error.lineno or 1, max(0, (error.offset or 1) - 1)
-            raise self.error_at(line, column, None, f"not valid Python: {error.msg}") from None
+        except _UNREADABLE as error:
+            line, column = 1, 0
+            if isinstance(error, SyntaxError):
+                line, column = error.lineno or 1, max(0, (error.offset or 1) - 1)
+            raise self.error_at(line, column, None, _why_unreadable(error)) from None
         if indented:
             assert isinstance(body[0], ast.If)
             return body[0].body
         return body
 
+    def parse_expression(self, node: ast.AST, text: str) -> ast.expr:
+        """Return the expression that a string holds; its place is that of the string."""
+        try:
+            parsed = ast.parse(text.strip(), mode="eval").body
+        except _UNREADABLE as error:
+            self.fail(node, f"{text[:60]!r} is no expression: {_why_unreadable(error)}")
+        for part in ast.walk(parsed):
+            if isinstance(part, (ast.expr, ast.keyword)):
+                ast.copy_location(part, node)
+        return parsed
+
     @property
     def lines(self) -> list[str]:
         """The lines of the text."""
         if self._lines is None:
-            self._lines = self.text.split("\n")
+            self._lines = re.split("\r\n|\r|\n", self.text)  # as Python reads them
         return self._lines
 
     def column(self, line: int, offset: int) -> int:
@@ -98,12 +124,16 @@ class Source:
 
     def error_at(self, line: int, column: int, end: int | None, message: str) -> ScriptError:
         """Make an error that shows the line with a caret below ``column``."""
-        text = self.text
-        return ScriptError(
-            lambda: f"{message}\n{caret_excerpt(text, line, column, end, name=self.name)}",
-            line,
-            column,
-        )
+        shown = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+        place = f"{self.name}:{line}:{column + 1}"
+
+        def render() -> str:
+            if len(shown) > _LONG_LINE:  # nothing to read for anybody
+                return f"{message}\n  --> {place}"
+            blank = "\n" * (line - 1)
+            return f"{message}\n{caret_excerpt(blank + shown, line, column, end, name=self.name)}"
+
+        return ScriptError(render, line, column)
 
     def fail(self, node: ast.AST, message: str, cause: BaseException | None = None) -> NoReturn:
         """Raise an error that points at ``node``."""

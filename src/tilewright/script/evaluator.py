@@ -7,17 +7,17 @@ error points at its line and column. Python values that a function captures fold
 with ``N = 0`` outside, ``x + N`` is ``x``.
 
 A dialect says what subscripting its own symbols means with :func:`register_subscript`.
+
+Text that isn't the user's own source has a scope with a budget: then ``allowance`` says which
+names, attributes and values it may use, and each step is paid for.
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
-import importlib
 import inspect
 import operator
-import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tilewright.ir import (
@@ -36,6 +36,7 @@ from tilewright.ir import (
     FloorDiv,
     FloorMod,
     Mul,
+    Node,
     Not,
     Or,
     Sub,
@@ -52,29 +53,17 @@ from tilewright.ir import (
     mul,
     sub,
 )
+from tilewright.script.allowance import (
+    Decorator,
+    may_be_named,
+    may_name,
+    register_values,
+)
+from tilewright.script.bounded import apply_operator, compare_values, format_value, item_of
 from tilewright.script.diagnostics import ScriptError, Source
+from tilewright.script.scope import Scope
 from tilewright.support.errors import TilewrightError
 from tilewright.support.registry import near_matches
-
-DIALECTS = {
-    "ir": ("I", "tilewright.script.ir"),
-    "tir": ("T", "tilewright.tir.script"),
-    "relax": ("R", "tilewright.relax.script"),
-}
-"""Dialects by name: the usual alias, and the module that holds the vocabulary."""
-
-_ALIASES = dict(DIALECTS.values())
-
-SAFE_BUILTINS: dict[str, Any] = {
-    name: getattr(builtins, name)
-    for name in (
-        "abs all any bool dict divmod enumerate float int len list max min pow range reversed "
-        "round set sorted str sum tuple zip"
-    ).split()
-}
-"""What text from elsewhere may call besides the dialects: nothing that reaches the machine."""
-
-_MISSING = object()
 
 Subscript = Callable[[Any, tuple[Any, ...]], Any]
 _SUBSCRIPTS: dict[type, Subscript] = {}
@@ -91,63 +80,6 @@ def register_subscript(cls: type) -> Callable[[Subscript], Subscript]:
         return function
 
     return decorate
-
-
-def load_dialect(name: str) -> types.ModuleType:
-    """Import the vocabulary of a dialect."""
-    return importlib.import_module(DIALECTS[name][1])
-
-
-class Scope:
-    """Names in sight: a stack of frames over captured variables over builtins.
-
-    ``trusted`` is true for decorated Python functions. Text is not trusted: it sees only
-    ``SAFE_BUILTINS``, and no private attributes.
-    """
-
-    def __init__(self, captured: Mapping[str, Any], *, trusted: bool) -> None:
-        self.frames: list[dict[str, Any]] = [{}]
-        self.captured = captured
-        self.trusted = trusted
-
-    def push(self) -> None:
-        """Open a frame."""
-        self.frames.append({})
-
-    def pop(self) -> None:
-        """Close the innermost frame; its names go out of sight."""
-        self.frames.pop()
-
-    def define(self, name: str, value: Any) -> None:
-        """Bind a name in the innermost frame."""
-        self.frames[-1][name] = value
-
-    def lookup(self, name: str) -> Any:
-        """Return the value of a name; raise ``KeyError`` if there is none."""
-        for frame in reversed(self.frames):
-            if name in frame:
-                return frame[name]
-        if name in self.captured:
-            return self.captured[name]
-        if name in _ALIASES:
-            return importlib.import_module(_ALIASES[name])
-        if self.trusted and hasattr(builtins, name):
-            return getattr(builtins, name)
-        return SAFE_BUILTINS[name]
-
-    def names(self) -> list[str]:
-        """All names that the program itself and its captures bind."""
-        found = set(self.captured)
-        for frame in self.frames:
-            found.update(frame)
-        return sorted(name for name in found if not name.startswith("__"))
-
-    def flatten(self) -> dict[str, Any]:
-        """Return everything that the program binds or captures as one dict."""
-        merged: dict[str, Any] = dict(self.captured)
-        for frame in self.frames:
-            merged.update(frame)
-        return merged
 
 
 _ARITHMETIC: dict[type, tuple[Any, Callable[[Any, Any], Expr]]] = {
@@ -249,11 +181,13 @@ class Evaluator:
         """Raise a ``ParseError`` that points at ``node``."""
         self.source.fail(node, message, cause)
 
-    def guard(self, node: ast.AST, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def guard(
+        self, node: ast.AST, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
         """Call a function; what it raises becomes a ``ParseError`` that points at ``node``."""
         try:
             return function(*args, **kwargs)
-        except ScriptError:
+        except (ScriptError, RecursionError):
             raise
         except TilewrightError as error:
             self.fail(node, error.message, error)
@@ -261,10 +195,40 @@ class Evaluator:
             # User code may raise anything; the cause is chained.
             self.fail(node, f"{type(error).__name__}: {error}", error)
 
+    def guarded_statement(self, node: ast.AST, read: Callable[..., Any], *before: Any) -> Any:
+        """Let ``read(*before, node)`` read a statement; whatever it raises points at that."""
+        try:
+            if self.scope.budget is not None:
+                self.scope.budget.spend()
+            return read(*before, node)
+        except ScriptError:
+            raise
+        except RecursionError as error:
+            self.fail(node, "the program is nested too deeply", error)
+        except TilewrightError as error:
+            self.fail(node, error.message, error)
+        except Exception as error:
+            # What a dialect's functions make of odd values is known only when they meet them.
+            self.fail(node, f"{type(error).__name__}: {error}", error)
+
     def eval(self, node: ast.expr) -> Any:
         """Return the value of an expression: an IR node, a declaration or a Python value."""
-        method = _DISPATCH.get(type(node))
-        return method(self, node) if method is not None else self._unsupported(node)
+        method = _DISPATCH.get(type(node), _UNSUPPORTED)
+        budget = self.scope.budget
+        try:
+            if budget is None:
+                return method(self, node)
+            budget.spend()
+            value = method(self, node)
+            budget.admit(value)
+            return value
+        except ScriptError:
+            raise
+        except RecursionError as error:
+            # The innermost frame with enough room left makes the error.
+            self.fail(node, "the expression is nested too deeply", error)
+        except TilewrightError as error:
+            self.fail(node, error.message, error)
 
     def eval_expr(self, node: ast.expr) -> Expr:
         """Return the value as an IR expression."""
@@ -282,7 +246,7 @@ class Evaluator:
         if isinstance(target, ast.Name):
             self.scope.define(target.id, value)
         elif isinstance(target, (ast.Tuple, ast.List)):
-            values = self.guard(target, list, value)
+            values = list(self.iterate(target, value))
             if len(values) != len(target.elts):
                 self.fail(target, f"{len(target.elts)} names for {len(values)} values")
             for item, part in zip(target.elts, values):
@@ -290,13 +254,20 @@ class Evaluator:
         else:
             self.fail(target, "expected a name")
 
+    def iterate(self, node: ast.AST, value: Any) -> Iterable[Any]:
+        """Return the items of a value that a program iterates over."""
+        if self.scope.budget is not None:
+            value = self.guard(node, self.scope.budget.parts_of, value)
+        made: Iterable[Any] = self.guard(node, iter, value)
+        return made
+
     def _generate(self, generators: list[ast.comprehension], give: Callable[[], None]) -> None:
         """Run the loops of a comprehension, calling ``give`` for each element."""
         if not generators:
             give()
             return
         first, *others = generators
-        for value in self.guard(first.iter, iter, self.eval(first.iter)):
+        for value in self.iterate(first.iter, self.eval(first.iter)):
             self.scope.push()
             self.bind_plain(first.target, value)
             if all(self.eval(condition) for condition in first.ifs):
@@ -306,51 +277,58 @@ class Evaluator:
     def _list_comprehension(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> Any:
         made: list[Any] = []
         self._generate(node.generators, lambda: made.append(self.eval(node.elt)))
-        return set(made) if isinstance(node, ast.SetComp) else made
+        if not isinstance(node, ast.SetComp):
+            return made
+        for item in made:
+            self._check_key(node, item)
+        if self.scope.budget is not None:
+            self.scope.budget.spend_keys(made)
+        return self.guard(node, set, made)
 
     def _dict_comprehension(self, node: ast.DictComp) -> Any:
         made: dict[Any, Any] = {}
 
         def give() -> None:
-            made[self.eval(node.key)] = self.eval(node.value)
+            key = self._key(node.key)
+            made[key] = self.eval(node.value)
+            if self.scope.budget is not None and type(key) is not str:
+                self.scope.budget.spend(len(made) >> 6)
 
         self._generate(node.generators, give)
         return made
 
+    def _key(self, node: ast.expr) -> Any:
+        key = self.eval(node)
+        self._check_key(node, key)
+        return key
+
+    def _check_key(self, node: ast.AST, key: Any) -> None:
+        if self.scope.budget is not None:
+            self.guard(node, self.scope.budget.admit_key, key)
+        self.guard(node, hash, key)
+
     def _lambda(self, node: ast.Lambda) -> Any:
-        names = [item.arg for item in node.args.args]
-        if node.args.vararg or node.args.kwarg or node.args.kwonlyargs or node.args.defaults:
+        given = node.args
+        if given.vararg or given.kwarg or given.kwonlyargs or given.defaults or given.posonlyargs:
             self.fail(node, "a lambda in script takes plain parameters")
-        scope = Scope(self.scope.captured, trusted=self.scope.trusted)
+        scope = self.scope.inner()
         scope.frames = list(self.scope.frames)
-        evaluator = Evaluator(self.source, scope)
-
-        def function(*values: Any) -> Any:
-            if len(values) != len(names):
-                raise TypeError(f"the lambda takes {len(names)} arguments, got {len(values)}")
-            scope.push()
-            scope.frames[-1].update(zip(names, values))
-            try:
-                return evaluator.eval(node.body)
-            finally:
-                scope.pop()
-
-        parameter = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter(name, parameter) for name in names]
-        )
-        return function
+        return Lambda(Evaluator(self.source, scope), node)
 
     def _format(self, node: ast.JoinedStr) -> str:
         return "".join(str(self.eval(part)) for part in node.values)
 
     def _formatted(self, node: ast.FormattedValue) -> str:
         value = self.eval(node.value)
-        if node.conversion != -1:
-            value = _CONVERSIONS[chr(node.conversion)](value)
         specification = "" if node.format_spec is None else self.eval(node.format_spec)
-        made: str = self.guard(node, format, value, specification)
-        return made
+        budget = self.scope.budget
+        if node.conversion != -1:
+            if budget is not None:
+                budget.spend(budget.size(value))
+            value = self.guard(node, _CONVERSIONS[chr(node.conversion)], value)
+        if budget is not None:
+            return self.guard(node, format_value, budget, value, specification)  # type: ignore[no-any-return]
+        return self.guard(node, format, value, specification)  # type: ignore[no-any-return]
 
     def _constant(self, node: ast.Constant) -> Any:
         return node.value
@@ -366,26 +344,62 @@ class Evaluator:
         return self.fail(node, f"undefined variable {node.id!r}; {near}")
 
     def _attribute(self, node: ast.Attribute) -> Any:
-        value = self.eval(node.value)
+        value = self.named(node.value)
         name = node.attr
-        if not self.scope.trusted and (name.startswith("_") or _is_internal(value, name)):
+        listed = self.scope.budget is None or may_name(value, name)
+        if not listed:
             self.unknown_attribute(node, value)
         try:
-            return getattr(value, name)
+            found = getattr(value, name)
         except AttributeError:
             self.unknown_attribute(node, value)
+        except ImportError as error:
+            self.fail(node, f"{ast.unparse(node)} is not available: {error}", error)
         except TilewrightError as error:
             self.fail(node, error.message, error)
+        if self.scope.budget is not None and not may_be_named(found):
+            self.fail(node, f"{ast.unparse(node)} can't be used in text from elsewhere")
+        return found
+
+    def named(self, node: ast.expr) -> Any:
+        """Evaluate what stands before ``(`` or ``.``: there text may name functions and modules."""
+        if isinstance(node, ast.Name):
+            return self._name(node)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node)
+        return self.eval(node)
+
+    def decorator(self, node: ast.expr) -> Any:
+        """Evaluate what stands after ``@``."""
+        if self.scope.budget is None:
+            return self.eval(node)
+        target = node.func if isinstance(node, ast.Call) else node
+        if isinstance(target, ast.Attribute):
+            owner = self.named(target.value)
+            found = getattr(owner, target.attr, None) if may_name(owner, target.attr) else None
+        else:
+            found = self.named(target)
+        if not isinstance(found, Decorator):
+            return self.fail(node, f"`{ast.unparse(target)}` is no decorator such as T.prim_func")
+        if not isinstance(node, ast.Call):
+            return found
+        if node.args:
+            self.fail(node.args[0], "a decorator in text takes options by name")
+        configure: Callable[..., Any] = found  # type: ignore[assignment]  # all of them take options
+        return self.guard(node, configure, **self._options(node.keywords))
 
     def unknown_attribute(self, node: ast.Attribute, value: Any) -> None:
         """Raise the error for an attribute that is not there, with near matches."""
         names = [name for name in dir(value) if not name.startswith("_")]
+        if self.scope.budget is not None:
+            names = [name for name in names if may_name(value, name)]
         owner = ast.unparse(node.value)
         at = ast.Name(node.attr)
         at.lineno = at.end_lineno = node.end_lineno or node.lineno  # type: ignore[attr-defined]
         at.end_col_offset = node.end_col_offset  # type: ignore[attr-defined]
         at.col_offset = (node.end_col_offset or 0) - len(node.attr.encode())  # type: ignore[attr-defined]
-        self.fail(at, f"{owner} has no {node.attr!r}; {near_matches(node.attr, names)}")
+        near = f"; {near_matches(node.attr, names)}" if names else ""
+        self.fail(at, f"{owner} has no {node.attr!r}{near}")
 
     def _tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
         return tuple(self._items(node.elts))
@@ -397,7 +411,7 @@ class Evaluator:
         made: list[Any] = []
         for item in nodes:
             if isinstance(item, ast.Starred):
-                made.extend(self.eval(item.value))
+                made.extend(self.iterate(item, self.eval(item.value)))
             else:
                 made.append(self.eval(item))
         return made
@@ -406,9 +420,32 @@ class Evaluator:
         made: dict[Any, Any] = {}
         for key, value in zip(node.keys, node.values):
             if key is None:
-                made.update(self.eval(value))
+                made.update(self._mapping(value))
             else:
-                made[self.eval(key)] = self.eval(value)
+                made[self._key(key)] = self.eval(value)
+        return made
+
+    def _mapping(self, node: ast.expr) -> dict[Any, Any]:
+        """Evaluate what stands after ``**``."""
+        value = self.eval(node)
+        if self.scope.budget is not None and type(value) is not dict:
+            self.fail(node, "expected a dictionary")
+        made: dict[Any, Any] = self.guard(node, dict, value)
+        return made
+
+    def _options(self, keywords: Sequence[ast.keyword]) -> dict[str, Any]:
+        """Evaluate the arguments that are given by name."""
+        made: dict[str, Any] = {}
+        for keyword in keywords:
+            found = (
+                {keyword.arg: self.eval(keyword.value)}
+                if keyword.arg is not None
+                else self._mapping(keyword.value)
+            )
+            for name, value in found.items():
+                if name in made:
+                    self.fail(keyword.value, f"the argument {name!r} is given twice")
+                made[name] = value
         return made
 
     def _slice(self, node: ast.Slice) -> slice:
@@ -423,21 +460,16 @@ class Evaluator:
         index = self.eval(node.slice)
         function = _SUBSCRIPTS.get(type(value))
         if function is None:
-            return self.guard(node, operator.getitem, value, index)
+            if self.scope.budget is None:
+                return self.guard(node, operator.getitem, value, index)
+            return self.guard(node, item_of, self.scope.budget, value, index)
         return self.guard(node, function, value, index if isinstance(index, tuple) else (index,))
 
     def _call(self, node: ast.Call) -> Any:
-        function = self.eval(node.func)
+        function = self.named(node.func)
         if not callable(function):
             self.fail(node.func, f"{ast.unparse(node.func)} can't be called")
-        args = self._items(node.args)
-        kwargs: dict[str, Any] = {}
-        for keyword in node.keywords:
-            if keyword.arg is None:
-                kwargs.update(self.eval(keyword.value))
-            else:
-                kwargs[keyword.arg] = self.eval(keyword.value)
-        return self.call(node, function, args, kwargs)
+        return self.call(node, function, self._items(node.args), self._options(node.keywords))
 
     def call(self, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function that the text names; dialects may override this."""
@@ -467,6 +499,10 @@ class Evaluator:
                 return build_arithmetic(op, a, b, literal=stands)
             except TilewrightError as error:
                 self.fail(node, error.message, error)
+        if self.scope.budget is not None:
+            return self.guard(
+                node, apply_operator, self.scope.budget, op.__name__, _PYTHON_BINARY[op], a, b
+            )
         return self.guard(node, _PYTHON_BINARY[op], a, b)
 
     def _unary(self, node: ast.UnaryOp) -> Any:
@@ -525,6 +561,10 @@ class Evaluator:
     def _compare_one(self, node: ast.Compare, op: type, a: Any, b: Any) -> Any:
         if op in _COMPARE and (isinstance(a, Expr) or isinstance(b, Expr)):
             return self.guard(node, build_compare, op, a, b)
+        if self.scope.budget is not None:
+            return self.guard(
+                node, compare_values, self.scope.budget, op.__name__, _PYTHON_COMPARE[op], a, b
+            )
         return self.guard(node, _PYTHON_COMPARE[op], a, b)
 
     def _conditional(self, node: ast.IfExp) -> Any:
@@ -537,13 +577,38 @@ class Evaluator:
         )
 
 
-def _is_internal(value: Any, name: str) -> bool:
-    """Whether a name of a module is not part of the vocabulary that it exports."""
-    if not isinstance(value, types.ModuleType):
-        return False
-    return name in vars(value) and name not in getattr(value, "__all__", ())
+class Lambda:
+    """A lambda of the text."""
+
+    def __init__(self, evaluator: Evaluator, node: ast.Lambda) -> None:
+        self._evaluator = evaluator
+        self._node = node
+        self._names = [item.arg for item in node.args.args]
+        parameter = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        self.__signature__ = inspect.Signature(
+            [inspect.Parameter(name, parameter) for name in self._names]
+        )
+        self.__name__ = "<lambda>"
+
+    def __call__(self, *values: Any) -> Any:
+        """Evaluate the body with these values for the parameters."""
+        if len(values) != len(self._names):
+            raise TypeError(f"the lambda takes {len(self._names)} arguments, got {len(values)}")
+        scope = self._evaluator.scope
+        scope.push()
+        scope.frames[-1].update(zip(self._names, values))
+        try:
+            return self._evaluator.eval(self._node.body)
+        finally:
+            scope.pop()
 
 
+register_values(Lambda)
+register_values(Node)
+register_values(Expr, attributes="dtype astype")
+
+
+_UNSUPPORTED: Callable[[Evaluator, Any], Any] = Evaluator._unsupported
 _DISPATCH: dict[type, Callable[[Evaluator, Any], Any]] = {
     ast.Constant: Evaluator._constant,
     ast.Name: Evaluator._name,

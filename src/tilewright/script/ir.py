@@ -20,9 +20,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.ir import BaseFunc, GlobalVar, IRModule
-from tilewright.script.evaluator import Evaluator, Scope
+from tilewright.script.allowance import (
+    Decorator,
+    register_constructors,
+    register_namespace,
+    register_values,
+)
+from tilewright.script.evaluator import Evaluator
 from tilewright.script.parser import captured_by, class_source, decorator_of
 from tilewright.script.printer import Printer, quote, register, register_lines
+from tilewright.script.scope import Scope
 from tilewright.support.errors import ParseError
 from tilewright.support.registry import near_matches
 
@@ -63,15 +70,15 @@ class ModuleReference:
         return self._variables[name]
 
 
-class _ModuleDecorator:
+class _ModuleDecorator(Decorator):
     """``@I.ir_module``."""
 
-    def __call__(self, cls: Any = None) -> Any:
+    def __call__(self, cls: Any = None, /) -> Any:
         """Turn a class of decorated functions into an ``IRModule``."""
         if cls is None:
             return self
         source, node = class_source(cls, 2)
-        return self.parse_class(Evaluator(source, Scope(captured_by(cls, 2), trusted=True)), node)
+        return self.parse_class(Evaluator(source, Scope(captured_by(cls, 2))), node)
 
     def parse_class(self, evaluator: Evaluator, node: ast.ClassDef) -> IRModule:
         """Parse a class definition."""
@@ -107,7 +114,7 @@ def _parse_functions(
     reference = ModuleReference(module, [name for name, _, _ in definitions])
     captured = {**evaluator.scope.flatten(), module: reference, "cls": reference}
     for name, item, found in sorted(definitions, key=lambda entry: entry[2].decorator.priority):
-        scope = Scope(captured, trusted=evaluator.scope.trusted)
+        scope = evaluator.scope.inner(captured)
         reference.functions[name] = found.decorator.parse_function(
             evaluator.source, item, scope, found.options
         )
@@ -115,6 +122,9 @@ def _parse_functions(
 
 
 ir_module = _ModuleDecorator()
+register_values(ModuleAttrs)
+register_namespace(ModuleReference, lambda reference: reference._variables)
+register_constructors(GlobalVar)
 
 
 @register_lines(IRModule)

@@ -18,12 +18,14 @@ from functools import lru_cache
 from typing import Any
 
 from tilewright.ir import BaseFunc, IRModule
+from tilewright.script.allowance import Budget, Decorator
 from tilewright.script.diagnostics import Source
-from tilewright.script.evaluator import DIALECTS, Evaluator, Scope, load_dialect
+from tilewright.script.evaluator import Evaluator
+from tilewright.script.scope import DIALECTS, Scope, load_dialect
 from tilewright.support.errors import ParseError
 
 
-class FunctionDecorator:
+class FunctionDecorator(Decorator):
     """A decorator of a dialect that turns the source of a function into IR.
 
     ``priority`` orders the functions of a module: those of lower priority are parsed first, so that
@@ -38,7 +40,7 @@ class FunctionDecorator:
         """Return the function that ``node`` stands for; ``options`` are the decorator's."""
         raise NotImplementedError(f"{type(self).__name__} must define parse_function")
 
-    def __call__(self, function: Any = None, **options: Any) -> Any:
+    def __call__(self, function: Any = None, /, **options: Any) -> Any:
         """Decorate a Python function, or keep options for it."""
         configured = Configured(self, options)
         if function is None:
@@ -62,7 +64,7 @@ class Configured:
         if is_inside_class(function):
             return function
         source, node = function_source(function)
-        scope = Scope(captured_by(function, depth + 1), trusted=True)
+        scope = Scope(captured_by(function, depth + 1))
         return self.decorator.parse_function(source, node, scope, self.options)
 
 
@@ -130,7 +132,7 @@ def class_source(cls: type, depth: int) -> tuple[Source, ast.ClassDef]:
 def decorator_of(evaluator: Evaluator, node: ast.FunctionDef) -> Configured | None:
     """Return the dialect's decorator on a function definition, if there is one."""
     for item in node.decorator_list:
-        value = evaluator.eval(item)
+        value = evaluator.decorator(item)
         if isinstance(value, FunctionDecorator):
             return Configured(value, {})
         if isinstance(value, Configured):
@@ -144,7 +146,7 @@ def parse_function(evaluator: Evaluator, node: ast.FunctionDef) -> BaseFunc:
     if found is None:
         evaluator.fail(node, f"function {node.name!r} needs a decorator such as @T.prim_func")
         raise AssertionError
-    scope = Scope(evaluator.scope.flatten(), trusted=evaluator.scope.trusted)
+    scope = evaluator.scope.inner(evaluator.scope.flatten())
     return found.decorator.parse_function(evaluator.source, node, scope, found.options)
 
 
@@ -152,11 +154,11 @@ def parse(text: str, extra_vars: Mapping[str, Any] | None = None, *, name: str =
     """Parse script text: a module class, a function, statements or an expression.
 
     ``extra_vars`` are names that the text may use besides the dialects ``T``, ``I`` and ``R``.
-    Text can't reach the machine: it sees no builtins with effects and can't import, so that
-    programs from elsewhere can be parsed safely.
+    Text can't reach the machine, so that programs from elsewhere can be parsed safely: it sees
+    the dialects and bounded builtins only (``script.allowance``), and may not compute for long.
     """
     source = Source(text, name)
-    evaluator = Evaluator(source, Scope(dict(extra_vars or {}), trusted=False))
+    evaluator = Evaluator(source, Scope(dict(extra_vars or {}), Budget(len(text))))
     body = source.parse()
     if body and all(isinstance(node, ast.Expr) and _is_text(node.value) for node in body):
         raise source.error_at(1, 0, None, "the text holds no program")
@@ -166,7 +168,7 @@ def parse(text: str, extra_vars: Mapping[str, Any] | None = None, *, name: str =
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             _import(evaluator, node)
         elif isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            made = _definition(evaluator, node)
+            made = evaluator.guarded_statement(node, _definition, evaluator)
             if made is None:
                 continue
             if result is not None:
@@ -185,7 +187,10 @@ def parse(text: str, extra_vars: Mapping[str, Any] | None = None, *, name: str =
         return result
     if not rest:
         raise source.error_at(1, 0, None, "the text holds no program")
-    return load_dialect("tir").parse_fragment(source, rest, evaluator.scope)
+    parse_fragment = load_dialect("tir").parse_fragment
+    return evaluator.guarded_statement(
+        rest[-1], lambda _: parse_fragment(source, rest, evaluator.scope)
+    )
 
 
 def _is_text(node: ast.expr) -> bool:
@@ -215,14 +220,14 @@ def _import(evaluator: Evaluator, node: ast.Import | ast.ImportFrom) -> None:
 def _definition(evaluator: Evaluator, node: ast.ClassDef | ast.FunctionDef) -> Any:
     if isinstance(node, ast.FunctionDef):
         for item in node.decorator_list:
-            value = evaluator.eval(item)
+            value = evaluator.decorator(item)
             define = getattr(value, "define_from_ast", None)
             if define is not None:  # macros: they bind a name and are no program themselves
                 evaluator.scope.define(node.name, define(evaluator.source, node, evaluator.scope))
                 return None
         return parse_function(evaluator, node)
     for item in node.decorator_list:
-        parse_class = getattr(evaluator.eval(item), "parse_class", None)
+        parse_class = getattr(evaluator.decorator(item), "parse_class", None)
         if parse_class is not None:
             return parse_class(evaluator, node)
     return evaluator.fail(node, f"class {node.name!r} needs the decorator @I.ir_module")
@@ -237,14 +242,14 @@ def from_source(
     if isinstance(program, type):
         source, _ = _plain_class_source(program)
         captured = {**captured_by(program, 2), **(extra_vars or {})}
-        evaluator = Evaluator(source, Scope(captured, trusted=True))
+        evaluator = Evaluator(source, Scope(captured))
         return load_dialect("ir").ir_module.parse_class(evaluator, _)
     if isinstance(program, (BaseFunc, IRModule)):
         return program
     source, node = function_source(program)
     captured = {**captured_by(program, 2), **(extra_vars or {})}
     decorator = load_dialect("tir").prim_func
-    return decorator.parse_function(source, node, Scope(captured, trusted=True), {})
+    return decorator.parse_function(source, node, Scope(captured), {})
 
 
 def _plain_class_source(cls: type) -> tuple[Source, ast.ClassDef]:

@@ -33,7 +33,7 @@ from tilewright.ir import (
     node_at,
     structural_hash,
 )
-from tilewright.script.evaluator import DIALECTS, load_dialect
+from tilewright.script.scope import DIALECTS, load_dialect
 from tilewright.support.errors import TilewrightError
 
 LOWEST = 0

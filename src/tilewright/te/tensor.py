@@ -108,6 +108,8 @@ class Tensor:
     def __getitem__(self, indices: Any) -> ProducerLoad:
         return self(*(indices if isinstance(indices, tuple) else (indices,)))
 
+    __iter__ = None  # else Python would iterate by A[0], A[1], ... without an end
+
     def __call__(self, *indices: Any) -> ProducerLoad:
         if len(indices) != self.ndim:
             raise VerifyError(

@@ -73,6 +73,8 @@ class Buffer(Node):
         indices = indices if isinstance(indices, tuple) else (indices,)
         return BufferLoad(self, make_indices(self, indices))
 
+    __iter__ = None  # else Python would iterate by A[0], A[1], ... without an end
+
     def region(self) -> BufferRegion:
         """The whole buffer as a region."""
         return BufferRegion(self, tuple(Range(as_expr(0), extent) for extent in self.shape))

@@ -51,6 +51,9 @@ def _ints(shape: Any) -> tuple[int, ...]:
     return tuple(int(extent) for extent in shape)
 
 
+_MOST_SECTIONS = 10_000  # each is a value of its own
+
+
 @operator(
     "reshape",
     legalize=lambda x, shape: topi.reshape(x, shape),
@@ -225,8 +228,8 @@ def split(x: Tensor, indices_or_sections: int | tuple[int, ...], axis: int = 0) 
     extent = shape[position]
     if isinstance(indices_or_sections, int):
         sections = indices_or_sections
-        if sections < 1:
-            raise InferenceError(f"the number of sections must be positive, got {sections}")
+        if not 1 <= sections <= _MOST_SECTIONS:
+            raise InferenceError(f"sections must be 1 to {_MOST_SECTIONS}, got {sections}")
         require(
             extent % sections == 0,
             "extent ", extent, f" does not divide into {sections} sections",

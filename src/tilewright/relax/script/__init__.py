@@ -50,8 +50,14 @@ from tilewright.relax.script.declarations import (
 )
 from tilewright.relax.script.declarations import Var_ as Var
 from tilewright.relax.script.parser import function
+from tilewright.script.allowance import register_namespace, register_values, register_vocabulary
 
 nn = ops.nn
+register_values(ConstantData)
+register_namespace(SimpleNamespace, vars)
+register_vocabulary(ops.nn)
+register_vocabulary(ops.image)
+_NOT_SCRIPT = {"OPERATORS", "RelaxOp", "get_op", "operator"}
 
 
 def metadata_of(node: Node) -> dict[str, Any]:
@@ -72,7 +78,7 @@ def metadata_of(node: Node) -> dict[str, Any]:
 def __getattr__(name: str) -> Any:
     """Return an operator, or a namespace of operators."""
     if not name.startswith("_"):
-        if name in ops.__all__:
+        if name in ops.__all__ and name not in _NOT_SCRIPT:
             return getattr(ops, name)
         if name in OPERATORS:
             return OPERATORS.get(name).build
@@ -87,7 +93,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *ops.__all__})
+    return sorted({*__all__, *ops.__all__} - _NOT_SCRIPT)
 
 
 __all__ = [

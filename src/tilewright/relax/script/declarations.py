@@ -15,6 +15,7 @@ from tilewright.relax.expr import (
     FunctionRef,
     PrimValue,
     RelaxCall,
+    RelaxExpr,
     RelaxVar,
     ShapeExpr,
     StringValue,
@@ -30,6 +31,7 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from tilewright.script.allowance import register_values
 from tilewright.support.errors import ParseError
 
 Lookup = Callable[[str], Any]
@@ -230,3 +232,7 @@ def DataflowVar(name: str, info: Any) -> RelaxVar:
 def is_symbol_declaration(value: Any) -> bool:
     """Whether a value is what ``T.int64()`` gives: a fresh variable."""
     return type(value) is Var
+
+
+register_values(Info, Dataflow, Output, FunctionAttrs, MatchCastDecl)
+register_values(RelaxExpr, StructInfo, attributes="shape dtype ndim struct_info")

@@ -38,9 +38,10 @@ from tilewright.relax.script.declarations import (
 )
 from tilewright.relax.struct_info import StructInfo
 from tilewright.script.diagnostics import Source
-from tilewright.script.evaluator import Evaluator, Scope
+from tilewright.script.evaluator import Evaluator
 from tilewright.script.ir import ModuleReference
 from tilewright.script.parser import FunctionDecorator
+from tilewright.script.scope import Scope
 
 
 class GraphParser(Evaluator):
@@ -105,14 +106,7 @@ class GraphParser(Evaluator):
         return made
 
     def extent(self, node: ast.expr, text: str) -> Expr:
-        try:
-            tree = ast.parse(text, mode="eval").body
-        except SyntaxError:
-            return self.fail(node, f"the extent {text!r} is no expression")  # type: ignore[no-any-return]
-        for item in ast.walk(tree):
-            if isinstance(item, ast.expr):
-                ast.copy_location(item, node)
-        return self.eval_expr(tree)
+        return self.eval_expr(self.source.parse_expression(node, text))
 
     # ---- body -------------------------------------------------------------------------------
 
@@ -158,6 +152,9 @@ class GraphParser(Evaluator):
         self.close(DataflowBlock)
 
     def statement(self, node: ast.stmt) -> None:
+        self.guarded_statement(node, self._statement)
+
+    def _statement(self, node: ast.stmt) -> None:
         if isinstance(node, ast.Pass):
             return
         if isinstance(node, ast.Expr):

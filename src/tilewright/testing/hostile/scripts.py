@@ -44,7 +44,7 @@ def check(text: str) -> str:
 def prepare() -> None:
     """Load the dialects, whose modules are imported on first use."""
     for name in script.DIALECTS:
-        script.evaluator.load_dialect(name)
+        script.scope.load_dialect(name)
     script.parse(_MATMUL)
 
 

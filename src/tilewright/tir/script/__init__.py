@@ -25,10 +25,13 @@ from typing import Any
 
 from tilewright.ir import OPS, ceildiv, dtypes, floordiv, floormod
 from tilewright.ir import IntImm as IntImm
+from tilewright.ir import Op as Operator
 from tilewright.ir import StringImm as StringImm
 from tilewright.ir import and_ as all
 from tilewright.ir import or_ as any
+from tilewright.script.allowance import register_constructors, register_values
 from tilewright.support.errors import VerifyError
+from tilewright.target import Target
 from tilewright.tir.index_map import AXIS_SEPARATOR
 from tilewright.tir.script import printer as _printer
 from tilewright.tir.script.buffer_declarations import (
@@ -122,6 +125,9 @@ from tilewright.tir.script.scalars import index_range as Range
 from tilewright.tir.script.scalars import least as min_value
 from tilewright.tir.script.scalars import operator as Op
 from tilewright.tir.script.scalars import symbol as Var
+
+register_constructors(IntImm, StringImm)
+register_values(Operator, Target)
 
 _MADE: dict[str, Any] = {}
 

@@ -16,7 +16,8 @@ from tilewright.ir import (
     dtypes,
 )
 from tilewright.script.diagnostics import Source
-from tilewright.script.evaluator import Evaluator, Scope, build_arithmetic, to_value
+from tilewright.script.evaluator import Evaluator, build_arithmetic, to_value
+from tilewright.script.scope import Scope
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype
 from tilewright.tir.script import buffer_declarations as buffers
 from tilewright.tir.script import declarations as decl
@@ -100,7 +101,7 @@ class AssignmentParser(Evaluator):
     def _iterate(self, node: ast.stmt, value: Any) -> list[Any]:
         if isinstance(value, (Expr, Buffer)) or not isinstance(value, Iterable):
             self.fail(node, "a single value can't be unpacked into several names")
-        return list(value)
+        return list(self.iterate(node, value))
 
     def _bind(self, target: ast.expr, value: Any) -> None:
         """Bind names to a value while parsing; new symbols take the name."""
@@ -292,13 +293,8 @@ class AssignmentParser(Evaluator):
         return made
 
     def _symbolic_extent(self, node: ast.AST, text: str) -> Any:
-        try:
-            parsed = ast.parse(text.strip(), mode="eval").body
-        except SyntaxError:
-            return self.fail(node, f"the extent {text!r} is not an expression")
+        parsed = self.source.parse_expression(node, text)
         for part in ast.walk(parsed):
-            if isinstance(part, ast.expr):
-                ast.copy_location(part, node)
             if isinstance(part, ast.Name):
                 try:
                     self.scope.lookup(part.id)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import Expr, Ramp, Range, as_expr, as_int, const, dtypes
+from tilewright.script.allowance import register_values
 from tilewright.script.evaluator import register_subscript
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
@@ -292,3 +293,8 @@ def match_buffer(
             axis_separators,
         ),
     )  # fmt: skip
+
+
+register_values(Buffer, attributes="data shape strides elem_offset dtype scope ndim")
+register_values(BufferSlice, attributes="astype")
+register_values(DeferredBuffer, AllocBuffer, AllocateDecl, BufferDecl, MatchBuffer)

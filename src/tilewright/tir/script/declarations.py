@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.ir import INDEX, Expr, Range, as_expr, dtypes
+from tilewright.script.allowance import register_values
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import BufferRegion
 from tilewright.tir.script.buffer_declarations import as_region
@@ -342,3 +343,8 @@ def meta_var(value: Any) -> Any:
 def evaluate(value: Any) -> Any:
     """Evaluate an expression for its effect."""
     return Evaluate(as_expr(value))
+
+
+register_values(Axis, attributes="spatial reduce opaque remap S R")
+register_values(Loops, BlockDecl, AxisDecl, RemapDecl, Where, Accesses, Attributes, InitDecl)
+register_values(LetDecl, AttrDecl, SeqDecl, MetaVar)

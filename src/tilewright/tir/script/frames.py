@@ -11,9 +11,10 @@ from tilewright.ir import (
     Expr,
     Var,
 )
+from tilewright.script.allowance import Budget, Decorator
 from tilewright.script.diagnostics import Source
-from tilewright.script.evaluator import Scope
 from tilewright.script.parser import captured_by, function_source
+from tilewright.script.scope import Scope
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.script import declarations as decl
@@ -51,27 +52,41 @@ class BlockFrame:
 
 @dataclass
 class FunctionFrame:
-    """What belongs to the function: parameters, attributes, names of blocks."""
+    """What belongs to the function: parameters, attributes, lines of blocks by their names.
+
+    ``copies_of`` says how many names have been made of one, for blocks that are copied.
+    """
 
     params: list[Var] = field(default_factory=list)
     buffer_map: dict[Var, Buffer] = field(default_factory=dict)
     attrs: dict[str, Any] = field(default_factory=dict)
     blocks: dict[str, int] = field(default_factory=dict)
+    copies_of: dict[str, int] = field(default_factory=dict)
 
 
 class Macro:
     """A piece of program that is parsed where it is called: ``@T.macro``.
 
-    Its names are its own; with ``hygienic=False`` it also sees those of its caller.
+    Its names are its own; with ``hygienic=False`` it also sees those of its caller. ``budget`` is
+    that of the text which defines it: the body may do what this text may, whoever calls it.
     """
 
     def __init__(
-        self, source: Source, node: ast.FunctionDef, captured: Mapping[str, Any], hygienic: bool
+        self,
+        source: Source,
+        node: ast.FunctionDef,
+        captured: Mapping[str, Any],
+        hygienic: bool,
+        budget: Budget | None = None,
     ) -> None:
+        given = node.args
+        if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
+            source.fail(node, "a macro takes plain parameters")
         self.source = source
         self.node = node
         self.captured = captured
         self.hygienic = hygienic
+        self.budget = budget
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise VerifyError(
@@ -80,13 +95,13 @@ class Macro:
         )
 
 
-class MacroDecorator:
+class MacroDecorator(Decorator):
     """``@T.macro``."""
 
     def __init__(self, hygienic: bool = True) -> None:
         self.hygienic = hygienic
 
-    def __call__(self, function: Any = None, *, hygienic: bool = True) -> Any:
+    def __call__(self, function: Any = None, /, *, hygienic: bool = True) -> Any:
         """Decorate a Python function."""
         if function is None:
             return MacroDecorator(hygienic)
@@ -95,7 +110,7 @@ class MacroDecorator:
 
     def define_from_ast(self, source: Source, node: ast.FunctionDef, scope: Scope) -> Macro:
         """Make a macro of a definition in script text."""
-        return Macro(source, node, scope.flatten(), self.hygienic)
+        return Macro(source, node, scope.flatten(), self.hygienic, scope.budget)
 
 
 macro = MacroDecorator()

@@ -24,8 +24,9 @@ from tilewright.ir import (
     set_span,
 )
 from tilewright.script.diagnostics import Source
-from tilewright.script.evaluator import Scope, to_value
+from tilewright.script.evaluator import to_value
 from tilewright.script.parser import FunctionDecorator
+from tilewright.script.scope import Scope
 from tilewright.support.errors import ParseError
 from tilewright.tir.analysis.regions import block_access_regions
 from tilewright.tir.buffer import Buffer
@@ -90,8 +91,10 @@ class TirParser(AssignmentParser):
         method = _STATEMENTS.get(type(node))
         if method is None:
             kind = type(node).__name__
-            self.fail(node, f"{kind} is not part of the dialect; use for, while, if, with, assert")
-        return method(self, node)  # type: ignore[misc]
+            return self.fail(
+                node, f"{kind} is not part of the dialect; use for, while, if, with, assert"
+            )
+        return self.guarded_statement(node, method, self)
 
     # ---- loops and branches --------------------------------------------------------------
 
@@ -122,7 +125,7 @@ class TirParser(AssignmentParser):
         return body
 
     def _loops_of(self, node: ast.expr) -> Any:
-        if isinstance(node, ast.Call) and self.eval(node.func) is builtins.range:
+        if isinstance(node, ast.Call) and self.named(node.func) is builtins.range:
             arguments = self._items(node.args)
             if len(arguments) == 3 and arguments[2] != 1:
                 self.fail(node, "a loop's step is 1; multiply the variable instead")
@@ -136,7 +139,7 @@ class TirParser(AssignmentParser):
             self.fail(node.iter, f"`{found}` is no loop; use T.serial, T.grid, range or a list")
         made: list[Stmt] = []
         self.copies += 1
-        for value in values:
+        for value in self.iterate(node.iter, values):
             self.scope.push()
             self._bind(node.target, value)
             made.append(self.suite(node.body))
@@ -238,11 +241,12 @@ class TirParser(AssignmentParser):
         known = self.function.blocks
         line = getattr(node, "lineno", 0)
         if not name or (self.copies and name in known):
-            base, number = name or "block", 0
-            name = base
+            base, name = name or "block", name or "block"
+            number = self.function.copies_of.get(base, 0)
             while name in known:
                 number += 1
                 name = f"{base}_{number}"
+            self.function.copies_of[base] = number
         elif name in known:
             self.fail(
                 node, f"the function has two blocks named {name!r}; the other is on line "
@@ -290,7 +294,7 @@ class TirParser(AssignmentParser):
 
     def _expression(self, node: ast.Expr) -> Any:
         if isinstance(node.value, ast.Call):
-            function = self.eval(node.value.func)
+            function = self.named(node.value.func)
             if isinstance(function, Macro):
                 return self._expand(node.value, function)
         value = self.eval(node.value)
@@ -349,7 +353,7 @@ class TirParser(AssignmentParser):
         seen = dict(function.captured)
         if not function.hygienic:
             seen.update(self.scope.flatten())
-        self.source, self.scope = function.source, Scope(seen, trusted=self.scope.trusted)
+        self.source, self.scope = function.source, Scope(seen, function.budget)
         defaults = dict(zip(names[len(names) - len(signature.defaults) :], signature.defaults))
         for name in names:
             if name in values:
@@ -418,10 +422,7 @@ class TirParser(AssignmentParser):
             return
         annotation = item.annotation
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-            parsed = ast.parse(annotation.value.strip(), mode="eval").body
-            for part in ast.walk(parsed):
-                ast.copy_location(part, item.annotation)
-            annotation = parsed
+            annotation = self.source.parse_expression(annotation, annotation.value)
         value = self.eval(annotation)
         if isinstance(value, buffers.DeferredBuffer):
             value = self._resolve(annotation, value)
@@ -507,9 +508,9 @@ def parse_fragment(source: Source, nodes: list[ast.stmt], scope: Scope) -> Any:
             if not isinstance(value, (str, Stmt)) and type(value) not in DECLARATIONS:
                 value = to_value(value)
                 return as_expr(value) if isinstance(value, (int, float)) else value
-            parser = TirParser(source, Scope(scope.captured, trusted=scope.trusted))
+            parser = TirParser(source, scope.inner())
             parser.scope.frames = [dict(scope.frames[0])]
-        parser = TirParser(source, Scope(scope.captured, trusted=scope.trusted))
+        parser = TirParser(source, scope.inner())
     made = parser.suite(nodes)
     if parser.block.allocations:
         raise source.error_at(1, 0, None, "T.alloc_buffer stands inside a block or function")

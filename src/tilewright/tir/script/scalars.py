@@ -35,6 +35,7 @@ from tilewright.ir import (
     structural_equal,
 )
 from tilewright.ir import expr as _expr
+from tilewright.script.allowance import register_values
 from tilewright.script.evaluator import to_value
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
@@ -79,6 +80,9 @@ class ScalarType:
 class LetMarker:
     """``x: T.let = value``: a variable of the value's dtype."""
 
+
+register_values(ScalarType, attributes="dtype")
+register_values(LetMarker)
 
 let = LetMarker()
 bool = ScalarType("bool")

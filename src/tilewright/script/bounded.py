@@ -1,0 +1,180 @@
+"""Python's builtins and operators as text from elsewhere may use them: with a price first.
+
+A single call can take any time and memory (``pow(3, 10**8)``, ``"a" * 10**10``), so what it will
+cost is looked at before it runs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import Node
+from tilewright.script.allowance import CONTAINERS, MAX_BITS, SCALARS, Budget
+from tilewright.support.errors import ParseError
+
+_NUMBERS = (bool, int, float)
+_SEQUENCES = (str, list, tuple)
+_MAX_WIDTH = 400
+_MAX_SPECIFICATION = 32
+
+
+class BoundedBuiltins:
+    """What text may call besides the dialects: nothing that reaches the machine."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.by_name: dict[str, Any] = {
+            "range": range,
+            "pow": self.power,
+            "round": self.round,
+            "str": self.text,
+            "sum": self.sum,
+            "len": self._of_parts(len),
+        }
+        for name in ("abs", "bool", "divmod", "float", "int"):
+            self.by_name[name] = self._of_scalars(getattr(builtins, name))
+        for name in ("all", "any", "list", "set", "sorted", "tuple", "dict"):
+            self.by_name[name] = self._of_parts(getattr(builtins, name))
+        for name in ("enumerate", "reversed", "zip"):
+            self.by_name[name] = self._of_parts(getattr(builtins, name), list)
+        for name in ("max", "min"):
+            self.by_name[name] = self._extremum(getattr(builtins, name))
+
+    def _of_scalars(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*values: Any) -> Any:
+            for value in values:
+                if type(value) not in SCALARS and not isinstance(value, Node):
+                    raise ParseError(f"{function.__name__} takes numbers")
+            return function(*values)
+
+        return call
+
+    def _of_parts(
+        self, function: Callable[..., Any], collect: Callable[[Any], Any] = lambda made: made
+    ) -> Callable[..., Any]:
+        def call(*values: Any, **options: Any) -> Any:
+            for value in values:
+                if type(value) is not int:  # the start of enumerate
+                    parts = self.budget.parts_of(value)
+                    if function in (dict, set):
+                        self.budget.spend_keys(parts)
+            return collect(function(*values, **options))
+
+        return call
+
+    def _extremum(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        of_parts = self._of_parts(function)
+
+        def call(*values: Any, **options: Any) -> Any:
+            if len(values) == 1:
+                return of_parts(*values, **options)
+            for value in values:
+                self.budget.spend(self.budget.size(value) >> 3)
+            return function(*values, **options)
+
+        return call
+
+    def sum(self, values: Any, start: Any = 0) -> Any:
+        """Numbers and expressions only: joining lists one by one takes quadratic time."""
+        if type(start) not in _NUMBERS and not isinstance(start, Node):
+            raise ParseError("sum starts with a number")
+        total = start
+        for value in self.budget.parts_of(values):
+            total = apply_operator(self.budget, "Add", lambda a, b: a + b, total, value)
+        return total
+
+    def power(self, base: Any, exponent: Any, modulus: Any = None) -> Any:
+        """``pow`` of numbers whose result is short."""
+        if modulus is not None:
+            return pow(base, exponent, modulus)
+        return apply_operator(self.budget, "Pow", pow, base, exponent)
+
+    def round(self, value: Any, digits: Any = None) -> Any:
+        """``round`` to a number of digits that a float can have."""
+        if isinstance(digits, int) and abs(digits) > _MAX_WIDTH:
+            raise ParseError(f"round takes at most {_MAX_WIDTH} digits")
+        return round(value, digits)
+
+    def text(self, value: Any = "") -> str:
+        """``str`` of a value, which may be as long as the value is large."""
+        self.budget.spend(self.budget.size(value))
+        return str(value)
+
+
+def apply_operator(
+    budget: Budget, name: str, function: Callable[[Any, Any], Any], a: Any, b: Any
+) -> Any:
+    """Apply a Python operator (``name`` is its ``ast`` class) to two values of text."""
+    kinds = type(a), type(b)
+    if isinstance(a, Node) or isinstance(b, Node):
+        return function(a, b)
+    if all(kind in _NUMBERS for kind in kinds):
+        _check_bits(name, a, b)
+        return function(a, b)
+    if name == "Mult" and int in kinds and any(kind in _SEQUENCES for kind in kinds):
+        sequence, count = (a, b) if kinds[1] is int else (b, a)
+        budget.spend(budget.size(sequence) * max(0, count))
+        if type(sequence) is str:
+            budget.spend(len(sequence) * max(0, count) >> 3)
+        return function(a, b)
+    joins = name == "Add" and kinds[0] in _SEQUENCES
+    merges = name in ("BitOr", "BitAnd", "BitXor", "Sub") and kinds[0] in (set, dict)
+    if kinds[0] is kinds[1] and (joins or merges):
+        budget.spend(len(a) + len(b) if kinds[0] is not str else len(a) + len(b) >> 4)
+        return function(a, b)
+    raise ParseError(
+        f"the operator takes two numbers or expressions, got {kinds[0].__name__} and "
+        f"{kinds[1].__name__}"
+    )
+
+
+def _check_bits(name: str, a: Any, b: Any) -> None:
+    if not isinstance(a, int) or not isinstance(b, int):
+        return
+    bits = 0
+    if name == "Pow" and b > 0:
+        bits = a.bit_length() * b if abs(a) > 1 else 1
+    elif name == "LShift":
+        bits = a.bit_length() + b
+    if bits > MAX_BITS:
+        raise ParseError(f"text may not compute integers of more than {MAX_BITS} bits")
+
+
+def compare_values(
+    budget: Budget, name: str, function: Callable[[Any, Any], Any], a: Any, b: Any
+) -> Any:
+    """Compare two values of text."""
+    for value in (a, b):
+        if type(value) in CONTAINERS:
+            budget.spend(budget.size(value) >> 2)
+        elif type(value) is str:
+            budget.spend(len(value) >> 4)
+    if name in ("In", "NotIn"):
+        if type(b) not in (*CONTAINERS, str, range):
+            raise ParseError(f"a {type(b).__name__} holds nothing that `in` could find")
+        if type(b) in (dict, set):
+            budget.admit_key(a)
+        if type(b) is range and type(a) is not int:
+            raise ParseError("a range holds integers")
+    return function(a, b)
+
+
+def format_value(budget: Budget, value: Any, specification: str) -> str:
+    """Render a part of an f-string; the widths that it asks for are bounded."""
+    widths = [int(digits) for digits in re.findall(r"[0-9]+", specification[:_MAX_SPECIFICATION])]
+    if len(specification) > _MAX_SPECIFICATION or any(width > _MAX_WIDTH for width in widths):
+        raise ParseError(f"a format takes widths of at most {_MAX_WIDTH}")
+    budget.spend(budget.size(value))
+    return format(value, specification)
+
+
+def item_of(budget: Budget, value: Any, index: Any) -> Any:
+    """Take an item of a plain container, or of a node that has items."""
+    if type(value) is dict:
+        budget.admit_key(index)
+    elif type(value) not in (list, tuple, str, range) and not isinstance(value, Node):
+        raise ParseError(f"a {type(value).__name__} has no items")
+    return value[index]
