@@ -31,6 +31,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
     extents_of,
 )
+from tilewright.relax.transform import InlineFunctions
 from tilewright.runtime import (
     BaseModule,
     Device,
@@ -355,6 +356,7 @@ def build(
     if isinstance(mod, Function):
         mod = IRModule.from_expr(mod)
     verify_graph(mod)
+    mod = InlineFunctions()(mod)
     if pipeline == "default":
         # A graph of tensor functions stays as it is: fusing again would undo what was tuned.
         pipeline = "zero" if any(map(has_operators, mod.functions.values())) else None
@@ -445,12 +447,14 @@ def _describe(name: str, info: StructInfo, names: dict[Var, str]) -> TensorSpec:
 def _describe_result(result: RelaxExpr, outputs: list[TensorSpec], names: dict[Var, str]) -> Any:
     if isinstance(result, Tuple):
         return tuple(_describe_result(item, outputs, names) for item in result.items)
-    if isinstance(result.struct_info, TupleStructInfo):
+    return _describe_leaves(result.struct_info, outputs, names)
+
+
+def _describe_leaves(info: StructInfo, outputs: list[TensorSpec], names: dict[Var, str]) -> Any:
+    if isinstance(info, TupleStructInfo):
         # A tuple in one variable: its items are results one by one.
-        for field in result.struct_info.fields_:
-            outputs.append(_describe(f"out{len(outputs)}", field, names))
-        return (None,) * len(result.struct_info.fields_)
-    outputs.append(_describe(f"out{len(outputs)}", result.struct_info, names))
+        return tuple(_describe_leaves(field, outputs, names) for field in info.fields_)
+    outputs.append(_describe(f"out{len(outputs)}", info, names))
     return None
 
 

@@ -26,6 +26,7 @@ from tilewright.relax.transform import (
     FuseTIR,
     FuseTransposeAttention,
     FuseTransposeMatmul,
+    InlineFunctions,
     LegalizeOps,
     LowerGraph,
     SelectConvAlgorithm,
@@ -45,6 +46,7 @@ def simplify(target: Target | None) -> Pass:
     """The part of ``zero`` after which it is decided how convolutions are computed."""
     return Sequential(
         [
+            InlineFunctions(),
             CheckShapes(),
             CanonicalizeBindings(),
             DecomposeOpsForInference(),

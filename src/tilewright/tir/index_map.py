@@ -247,8 +247,14 @@ class IndexMap(Node):
     ) -> tuple[Expr, ...]:
         """Return the least shape that holds the images of all indices inside ``shape``."""
         self._check_ndim(shape)
-        if any(as_int(as_expr(extent)) == 0 for extent in shape):
-            return tuple(const(0) for _ in self.final_indices)  # there is nothing to hold
+        empty = {var for var, e in zip(self.initial_indices, shape) if as_int(as_expr(e)) == 0}
+        if empty:
+            # There is nothing to hold along axes that are made of empty ones.
+            one = [const(1) if var in empty else e for var, e in zip(self.initial_indices, shape)]
+            return tuple(
+                const(0) if empty.intersection(free_vars(expr)) else extent
+                for expr, extent in zip(self.final_indices, self.map_shape(one, analyzer))
+            )
         if all(type(expr) is Var for expr in self.final_indices):
             sizes = dict(zip(self.initial_indices, map(as_expr, shape)))
             if all(expr in sizes for expr in self.final_indices):

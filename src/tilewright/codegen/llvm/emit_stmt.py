@@ -165,7 +165,8 @@ class FunctionEmitter(MemoryEmitter):
     def _message(self, node: AssertStmt) -> str:
         """A pointer to the message of an assertion, its values filled in."""
         if not node.values:
-            return self.module.string(node.message)
+            plain: str = self.module.string(node.message)
+            return plain
         form = node.message.replace("%", "%%").replace("{}", "%lld")
         operands = "".join(f", i64 {self.visit(cast(value, INDEX))}" for value in node.values)
         text: str = self.here(f"alloca [{_MESSAGE_BYTES} x i8]")

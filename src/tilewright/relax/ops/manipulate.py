@@ -462,6 +462,11 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> StructInfo:
     return TensorStructInfo(shape, same_dtype(a, b))
 
 
+def _require_matrix(info: Any) -> None:
+    if info.ndim in (0, 1):
+        raise InferenceError(f"needs at least two dimensions, got {info.ndim}")
+
+
 @operator(
     "tril",
     legalize=lambda x, k: topi.tril(x, k),
@@ -469,6 +474,7 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> StructInfo:
 )
 def tril(x: Tensor, k: int = 0) -> StructInfo:
     """Keep the lower triangle of the last two axes, zero elsewhere."""
+    _require_matrix(x)
     return tensor_like(x)  # type: ignore[arg-type]
 
 
@@ -479,6 +485,7 @@ def tril(x: Tensor, k: int = 0) -> StructInfo:
 )
 def triu(x: Tensor, k: int = 0) -> StructInfo:
     """Keep the upper triangle of the last two axes, zero elsewhere."""
+    _require_matrix(x)
     return tensor_like(x)  # type: ignore[arg-type]
 
 

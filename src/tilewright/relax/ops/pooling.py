@@ -64,8 +64,8 @@ def _adaptive_shape(data: Any, output_size: Any, spatial: int, layout: str = "")
     size = pair(output_size, spatial)
     if set(size) != {1} and any(as_int(extent) is None for extent in extents):
         raise InferenceError(f"an output size of {list(size)} needs constant extents")
-    if min(size) < 0:
-        raise InferenceError(f"output_size must not be negative, got {list(size)}")
+    if min(size) < 1:
+        raise InferenceError(f"output_size must be positive, got {list(size)}")
     for extent in extents:
         require(extent >= 1, "the image is empty: an extent of ", extent)
     return TensorStructInfo((n, c, *size), data.dtype)

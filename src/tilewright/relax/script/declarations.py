@@ -96,14 +96,20 @@ def as_struct_info(value: Any) -> StructInfo:
     return _as_info(value).resolve()
 
 
-def Tensor(shape: Any = None, dtype: str = "float32", *, ndim: int | None = None) -> Info:
-    """Declare a tensor: ``R.Tensor((n, 4), "float32")``; without shape maybe ``ndim``."""
-    extents = None if shape is None else tuple(shape.values if hasattr(shape, "values") else shape)
-    return Info("tensor", extents, dtype, ndim)
+def Tensor(shape: Any = None, dtype: str | None = None, *, ndim: int | None = None) -> Info:
+    """Declare a tensor: ``R.Tensor((n, 4), "float32")``, ``R.Tensor("float32", ndim=2)``."""
+    if isinstance(shape, str) and dtype is None:
+        shape, dtype = None, shape
+    extents = getattr(shape, "values", shape)
+    if extents is not None and not isinstance(extents, (tuple, list)):
+        raise ParseError(f"the shape of a tensor is a tuple of extents, got {shape!r}")
+    return Info("tensor", None if extents is None else tuple(extents), dtype or "float32", ndim)
 
 
 def Shape(values: Sequence[Any] | None = None, *, ndim: int | None = None) -> Info:
     """Declare a shape."""
+    if values is not None and not isinstance(values, (tuple, list)):
+        raise ParseError(f"a shape is a list of extents, got {values!r}")
     return Info("shape", None if values is None else tuple(values), ndim=ndim)
 
 

@@ -23,6 +23,7 @@ from tilewright.relax.transform.fuse_ops import FuseOps
 from tilewright.relax.transform.fuse_tir import FuseTIR
 from tilewright.relax.transform.fuse_transpose_attention import FuseTransposeAttention
 from tilewright.relax.transform.fuse_transpose_matmul import FuseTransposeMatmul
+from tilewright.relax.transform.inline_functions import InlineFunctions
 from tilewright.relax.transform.layout_free import (
     AttachAttrLayoutFreeBuffers,
     SplitLayoutRewritePreproc,
@@ -67,6 +68,7 @@ __all__ = [
     "FuseTIR",
     "FuseTransposeAttention",
     "FuseTransposeMatmul",
+    "InlineFunctions",
     "LegalizeOps",
     "LowerGraph",
     "MetaScheduleApplyDatabase",

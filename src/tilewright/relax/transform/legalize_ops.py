@@ -7,10 +7,10 @@ from typing import Any
 
 from tilewright.ir import IRModule, const
 from tilewright.relax.block_builder import BlockBuilder, scalar_value
-from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar, ShapeExpr
+from tilewright.relax.expr import RelaxCall, RelaxExpr, RelaxVar, ShapeExpr, Tuple
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
-from tilewright.relax.struct_info import ShapeStructInfo
+from tilewright.relax.struct_info import ShapeStructInfo, TupleStructInfo
 from tilewright.relax.transform.check_shapes import CheckShapes
 
 LegalizeRule = Callable[[BlockBuilder, RelaxCall], RelaxExpr]
@@ -107,7 +107,7 @@ class _Legalizer(FunctionRewriter):
                 arguments[name] = const(numbers[name], arg.dtype)
             elif arg is not None and isinstance(arg.struct_info, ShapeStructInfo):
                 arguments[name] = ShapeExpr(arg.shape)
-        return self.builder.call_te(
+        made = self.builder.call_te(
             op.legalize,
             primfunc_name_hint=op.name.rpartition(".")[2],
             primfunc_attrs={"relax.reshape": True} if op.name in VIEW_OPERATORS else None,
@@ -115,6 +115,11 @@ class _Legalizer(FunctionRewriter):
             **arguments,
             **call.attrs,
         )
+        if isinstance(call.struct_info, TupleStructInfo) and not isinstance(
+            made.struct_info, TupleStructInfo
+        ):
+            return Tuple((self.builder.emit(made),))  # a tuple of one
+        return made
 
 
 def legalize_call(builder: BlockBuilder, call: RelaxCall) -> RelaxExpr:

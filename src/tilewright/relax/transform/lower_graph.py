@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.codegen.llvm.signature import make_signature
+from tilewright.codegen.llvm.ffi_abi import TensorArg
+from tilewright.codegen.llvm.signature import Signature, make_signature
 from tilewright.ir import (
     Expr,
     GlobalVar,
@@ -19,7 +20,6 @@ from tilewright.ir import (
     StringImm,
     Var,
     as_expr,
-    as_int,
     call,
     free_vars,
     structural_hash,
@@ -27,6 +27,7 @@ from tilewright.ir import (
 )
 from tilewright.relax.assertion import assertion_parts
 from tilewright.relax.call_tir import CALL_DPS
+from tilewright.relax.conditions import Condition
 from tilewright.relax.expr import (
     Constant,
     ConstantData,
@@ -40,7 +41,12 @@ from tilewright.relax.expr import (
     Tuple,
 )
 from tilewright.relax.registry import is_call_to
-from tilewright.relax.struct_info import PrimStructInfo, TensorStructInfo, prove_equal
+from tilewright.relax.struct_info import (
+    PrimStructInfo,
+    TensorStructInfo,
+    prove_different,
+    prove_equal,
+)
 from tilewright.support.errors import LowerError
 from tilewright.tir import (
     Allocate,
@@ -56,6 +62,7 @@ from tilewright.tir import (
     renew_definitions,
     seq,
 )
+from tilewright.tir.transform import READ_ONLY
 
 
 class LowerGraph(Pass):
@@ -90,7 +97,7 @@ class _GraphLowerer:
         self.names: set[str] = set()
         self.pointers: dict[RelaxVar, Expr] = {}
         self.extents: dict[Any, Any] = {}
-        self.prologue: list[tuple[Var, Expr]] = []
+        self.written: set[Expr] = set()
 
     def lower(self) -> PrimFunc:
         params: list[Var] = []
@@ -118,7 +125,13 @@ class _GraphLowerer:
             pointer = self.add_buffer(leaf, info, name, params, buffer_map)
             self.pointers[root] = pointer
         body = self.lower_bindings(0, self.function.bindings)
-        func = PrimFunc(tuple(params), buffer_map, body, "void", self.kept_attrs())
+        attrs = self.kept_attrs()
+        attrs[READ_ONLY] = tuple(
+            position
+            for position, var in enumerate(params)
+            if var in buffer_map and buffer_map[var].data not in self.written
+        )
+        func = PrimFunc(tuple(params), buffer_map, body, "void", attrs)
         renewed: PrimFunc = renew_definitions(func)
         return renewed
 
@@ -238,21 +251,29 @@ class _GraphLowerer:
         assert isinstance(args, Tuple) and isinstance(outputs, Tuple)
         tensors = [*args.items, *outputs.items]
         pointers = [self.pointer(item) for item in tensors]
+        self.written.update(pointers[len(args.items) :])
         scalars: list[Expr] = []
         if len(value.args) > 3:
             extra = value.args[3]
             assert isinstance(extra, ShapeExpr)
             scalars = [substitute(extent, self.extents) for extent in extra.values]
         symbols: list[Expr] = []
+        checks: list[Stmt] = []
         if isinstance(ref.callee, GlobalVar):
+            func = self.mod[ref.callee]
+            signature = make_signature(ref.name, func)
+            described = [arg for arg in signature.spec.args if isinstance(arg, TensorArg)]
+            self.written.update(p for p, arg in zip(pointers, described) if arg.written)
             shapes = [
                 tuple(substitute(extent, self.extents) for extent in item.shape) for item in tensors
             ]
-            symbols = symbolic_arguments(self.mod[ref.callee], ref.name, shapes, scalars)
+            values = _extent_values(func, ref.name, shapes, scalars)
+            checks = _extent_checks(func, ref.name, shapes, values)
+            symbols = _symbolic_arguments(func, signature, values)
         target = call(
             "call_extern", StringImm(ref.name), *pointers, *scalars, *symbols, dtype="int32"
         )
-        return Evaluate(target)
+        return seq(*checks, Evaluate(target))
 
     def pointer(self, expr: RelaxExpr) -> Expr:
         if isinstance(expr, Constant):
@@ -272,10 +293,10 @@ class _GraphLowerer:
         return call("constant_data", StringImm(symbol), nbytes, dtype="handle")
 
 
-def symbolic_arguments(
+def _extent_values(
     func: PrimFunc, name: str, shapes: list[tuple[Expr, ...]], scalars: list[Expr]
-) -> list[Expr]:
-    """Values of a kernel's symbolic extents, in the order in which the kernel takes them."""
+) -> dict[Var, Expr]:
+    """What a kernel's symbolic extents are, by the shapes that the graph passes."""
     if len(func.buffers) != len(shapes):
         raise LowerError(
             f"{name} takes {len(func.buffers)} tensors, the graph passes {len(shapes)}"
@@ -290,13 +311,38 @@ def symbolic_arguments(
         for extent, value in zip(buffer.shape, shape):
             if type(extent) is Var:
                 values.setdefault(extent, value)
-            elif as_int(extent) is not None and as_int(value) not in (None, as_int(extent)):
-                raise LowerError(f"{name}: extent of {buffer.name} is {extent!r}, not {value!r}")
+    return values
+
+
+def _extent_checks(
+    func: PrimFunc, name: str, shapes: list[tuple[Expr, ...]], values: dict[Var, Expr]
+) -> list[Stmt]:
+    """Assertions that the shapes which the graph passes are those that a kernel takes."""
+    made: list[Stmt] = []
+    for buffer, shape in zip(func.buffers, shapes):
+        for axis, (extent, value) in enumerate(zip(buffer.shape, shape)):
+            wanted = substitute(extent, values)
+            if prove_equal(wanted, value):
+                continue
+            if prove_different(wanted, value):
+                raise LowerError(f"{name}: extent of {buffer.name} is {wanted!r}, not {value!r}")
+            what = Condition(
+                wanted == value,
+                (f"{name}: extent {axis} of {buffer.name} must be ", wanted, ", not ", value),
+            )
+            made.append(AssertStmt(what.expr, what.message, what.values))
+    return made
+
+
+def _symbolic_arguments(
+    func: PrimFunc, signature: Signature, values: dict[Var, Expr]
+) -> list[Expr]:
+    """Values of a kernel's symbolic extents, in the order in which the kernel takes them."""
     made = []
-    for expr in make_signature(name, func).parameters[len(func.params) :]:
+    for expr in signature.parameters[len(func.params) :]:
         missing = [var for var in free_vars(expr) if var not in values]
         if missing:
-            raise LowerError(f"{name}: nothing says what {missing[0].name} is")
+            raise LowerError(f"{signature.spec.name}: nothing says what {missing[0].name} is")
         made.append(substitute(expr, values))
     return made
 

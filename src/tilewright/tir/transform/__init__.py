@@ -28,7 +28,12 @@ from tilewright.tir.transform.lower_int_div import LowerIntDiv
 from tilewright.tir.transform.lower_match_buffer import LowerMatchBuffer
 from tilewright.tir.transform.lower_opaque_block import LowerOpaqueBlock
 from tilewright.tir.transform.lower_thread_allreduce import LowerThreadAllreduce
-from tilewright.tir.transform.make_kernel_abi import KERNEL_ABI, MakeKernelABI, kernel_abi
+from tilewright.tir.transform.make_kernel_abi import (
+    KERNEL_ABI,
+    READ_ONLY,
+    MakeKernelABI,
+    kernel_abi,
+)
 from tilewright.tir.transform.merge_shared_allocations import MergeSharedAllocations
 from tilewright.tir.transform.narrow_dtype import NarrowDataType
 from tilewright.tir.transform.pipeline import block_passes, cpu_pipeline
@@ -52,6 +57,7 @@ from tilewright.tir.transform.vectorize_loop import VectorizeLoop
 
 __all__ = [
     "KERNEL_ABI",
+    "READ_ONLY",
     "MakeKernelABI",
     "kernel_abi",
     "LowerAutoCopy",

@@ -15,11 +15,14 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import fresh_name
-from tilewright.tir.stmt import BufferStore, Stmt
+from tilewright.tir.stmt import Block, BufferStore, Stmt
 from tilewright.tir.transform.base import FunctionTransform
 
 KERNEL_ABI = "tir.kernel_abi"
 """Function attribute: what ``kernel_abi`` says."""
+
+READ_ONLY = "tir.read_only"
+"""Function attribute: positions of parameters that code which the body calls only reads."""
 
 
 class MakeKernelABI(FunctionTransform):
@@ -47,6 +50,8 @@ def kernel_abi(func: PrimFunc) -> dict[str, Any]:
     names: dict[Var, str] = {}
     symbols: dict[str, Expr] = {}
     written = _written(func)
+    for position in func.attrs.get(READ_ONLY, ()):
+        written.discard(func.buffer_map[func.params[position]].data)
     # Arguments get their names first: symbols give way.
     arg_names = [
         fresh_name(func.buffer_map[var].name if var in func.buffer_map else var.name, taken)
@@ -111,6 +116,7 @@ _has_effects = contains(EFFECTS)
 def _written(func: PrimFunc) -> set[Var]:
     """Data variables that the body writes, or hands to code that may."""
     found: set[Var] = set()
+    views: list[tuple[Var, Var]] = []
     # Only statements and what calls code are looked at: in most kernels that is the stores.
     stack: list[Any] = [func.body]
     while stack:
@@ -127,7 +133,11 @@ def _written(func: PrimFunc) -> set[Var]:
                 elif type(inner) is Var and inner.dtype == "handle":
                     found.add(inner)
             continue
+        elif type(item) is Block:
+            views += [(m.buffer.data, m.source.buffer.data) for m in item.match_buffers]
         stack += [
             below for below in item.child_nodes() if isinstance(below, Stmt) or _has_effects(below)
         ]
+    # Views inside of views come later: what is written goes outwards.
+    found.update(source for view, source in reversed(views) if view in found)
     return found

@@ -1,0 +1,132 @@
+"""Every graph operator prints as script text that parses back to the same graph."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.relax.helpers import graph, symbol, tensor
+from tilewright import relax, script
+from tilewright.ir import structural_equal
+from tilewright.relax import op
+from tilewright.script import relax as R
+from tilewright.support.errors import ParseError
+
+N = symbol("n")
+MATRIX, IMAGE, FLAGS = tensor((N, 4)), tensor((1, 4, 8, 8)), tensor((2, 4), "bool")
+VECTOR, LINE, VOLUME = tensor((4,)), tensor((1, 4, 8)), tensor((1, 4, 8, 8, 8))
+KERNEL, INDEX = tensor((4, 4, 3, 3)), tensor((2, 3), "int64")
+HEADS = tensor((1, 2, 4, 8))
+
+# What isn't called on tensors alone, or has attributes to print.
+CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
+    "arange": (lambda x: op.arange(1, 9, 2, "int32") + x, [tensor((4,), "int32")]),
+    "assert_op": (lambda x: op.assert_op(N > 3, (N,), "{} > 3"), [MATRIX]),
+    "astype": (lambda x: op.astype(x, "int32"), [MATRIX]),
+    "broadcast_to": (lambda x: op.broadcast_to(x, (3, N, 4)), [MATRIX]),
+    "clip": (lambda x: op.clip(x, -math.inf, 2.5), [MATRIX]),
+    "concat": (lambda x, y: op.concat([x, y], 1), [MATRIX, MATRIX]),
+    "expand_dims": (lambda x: op.expand_dims(x, (0, -1)), [MATRIX]),
+    "flip": (lambda x: op.flip(x, 1), [MATRIX]),
+    "full": (lambda x: op.full((N, 4), -math.inf) + x, [MATRIX]),
+    "gather_elements": (lambda x, i: op.gather_elements(x, i, 1, "wrap"), [INDEX, INDEX]),
+    "image.resize2d": (lambda x: op.image.resize2d(x, (4, 6), method="nearest_neighbor"), [IMAGE]),
+    "layout_transform": (lambda x: op.layout_transform(x, lambda i, j: (j, i)), [FLAGS]),
+    "matmul": (lambda x, y: op.matmul(x, y, "float32", True), [MATRIX, MATRIX]),
+    "memory.empty": (lambda x: relax.memory.empty((N, 4), "int8"), [MATRIX]),
+    "memory.piece": (
+        lambda x, y: relax.memory.piece(x, 8, (N, 4), "int8"),
+        [tensor((N * 4 + 8,), "uint8"), MATRIX],
+    ),
+    "memory.view": (lambda x: relax.memory.view(x, (4, N)), [MATRIX]),
+    "memory.workspace": (lambda x: relax.memory.workspace(N * 4), [MATRIX]),
+    "nn.attention": (
+        lambda q, b: op.nn.attention(q, q, q, b, 0.5), [HEADS, tensor((2, 2))]
+    ),
+    "nn.batch_norm": (lambda x, y: op.nn.batch_norm(x, y, y, y, y, 1, 1e-3), [IMAGE, VECTOR]),
+    "nn.layer_norm": (lambda x, y: op.nn.layer_norm(x, y, y, -1, 1e-3), [MATRIX, VECTOR]),
+    "nn.pad": (lambda x: op.nn.pad(x, (0, 1, 2, 3), -math.inf), [MATRIX]),
+    "nn.rms_norm": (lambda x, y: op.nn.rms_norm(x, y, 1, 1e-3), [MATRIX, VECTOR]),
+    "nn.scaled_dot_product_attention": (
+        lambda q: op.nn.scaled_dot_product_attention(
+            q, q, q, scale=0.5, causal_mask="TopLeft", layout=("BHSD", "BHSD", "BHSD", "BSHD")
+        ), [HEADS]
+    ),
+    "nn.conv1d": (lambda x, w: op.nn.conv1d(x, w, 2, 1), [LINE, tensor((4, 4, 3))]),
+    "nn.conv2d": (lambda x, w: op.nn.conv2d(x, w, (2, 1), (1, 0, 1, 0)), [IMAGE, KERNEL]),
+    "nn.conv3d": (lambda x, w: op.nn.conv3d(x, w, groups=2), [VOLUME, tensor((4, 2, 3, 3, 3))]),
+    "nn.conv1d_transpose": (
+        lambda x, w: op.nn.conv1d_transpose(x, w, 2, 1, 1), [LINE, tensor((4, 4, 3))]
+    ),
+    "nn.conv2d_transpose": (lambda x, w: op.nn.conv2d_transpose(x, w, 2), [IMAGE, KERNEL]),
+    "nn.conv3d_transpose": (
+        lambda x, w: op.nn.conv3d_transpose(x, w), [VOLUME, tensor((4, 4, 3, 3, 3))]
+    ),
+    "permute_dims": (lambda x: op.permute_dims(x, (1, 0)), [MATRIX]),
+    "repeat": (lambda x: op.repeat(x, 2, 1), [MATRIX]),
+    "reshape": (lambda x: op.reshape(x, (2, -1, 2)), [MATRIX]),
+    "split": (lambda x: op.split(x, (1, 3), 1), [MATRIX]),
+    "squeeze": (lambda x: op.squeeze(x, (0, -1)), [tensor((1, N, 1))]),
+    "strided_slice": (lambda x: op.strided_slice(x, [0, -1], [1, 0], [-1, 4], [1, 2]), [MATRIX]),
+    "take": (lambda x, i: op.take(x, i, 1, "wrap"), [MATRIX, INDEX]),
+    "tile": (lambda x: op.tile(x, (2, 3)), [MATRIX]),
+    "topk": (lambda x: op.topk(x, 3, 1, "both", False, "int64"), [MATRIX]),
+    "where": (op.where, [FLAGS, tensor((2, 4)), tensor((2, 4))]),
+}  # fmt: skip
+
+_INTEGERS = {"floor_mod"}
+_BOOLS = {"all", "any", "logical_and", "logical_not", "logical_or"}
+_POOLS = {"1d": LINE, "2d": IMAGE, "3d": VOLUME}
+_BUILT_BY_FUNCTIONS = {"call_tir", "call_dps"}
+
+
+def case(name: str) -> tuple[Callable[..., Any], list[Any]]:
+    """A call of an operator: from the table, or on tensors alone with attributes as they are."""
+    if name in CASES:
+        return CASES[name]
+    found = op.get_op(name)
+    info = FLAGS if name in _BOOLS else INDEX if name in _INTEGERS else MATRIX
+    info = _POOLS[name[-2:]] if "pool" in name else info
+    required = [
+        parameter
+        for parameter in inspect.signature(found.rule).parameters.values()
+        if parameter.default is inspect.Parameter.empty
+    ]
+    return found.build, [info] * len(required)
+
+
+@pytest.mark.parametrize("name", [n for n in op.OPERATORS if n not in _BUILT_BY_FUNCTIONS])
+def test_calls_print_and_parse(name: str) -> None:
+    body, infos = case(name)
+    mod = graph(body, *infos)
+    used = {getattr(binding.value, "op_name", "") for binding in mod["main"].bindings}
+    assert name in used
+    text = mod.script()
+    parsed = script.parse(text, {"metadata": R.metadata_of(mod)})
+    assert parsed.script() == text
+    assert structural_equal(parsed, mod)
+
+
+def test_tensors_of_known_rank_only() -> None:
+    text = 'def main(x: R.Tensor("int8", ndim=2), y: R.Tensor("float16"), z: R.Tensor(ndim=1)):'
+    header = f"from tilewright.script import relax as R\n@R.function\n{text}\n    return x\n"
+    parsed = script.parse(header)
+    infos = [param.struct_info for param in parsed.params]
+    assert [(i.dtype, i.ndim, i.has_shape) for i in infos] == [
+        ("int8", 2, False), ("float16", -1, False), ("float32", 1, False)
+    ]  # fmt: skip
+    for wrong in ('R.Tensor("n", "float32")', "R.Tensor(4)", 'R.Shape("n")'):
+        with pytest.raises(ParseError, match="extents"):
+            script.parse(header.replace('R.Tensor("int8", ndim=2)', wrong))
+
+
+def test_constants_print_and_parse() -> None:
+    data = np.arange(6, dtype="float32").reshape(2, 3)
+    mod = graph(lambda x: x + relax.const(data), tensor((2, 3)))
+    parsed = script.parse(mod.script(), {"metadata": R.metadata_of(mod)})
+    assert structural_equal(parsed, mod)
