@@ -35,6 +35,9 @@ class Noise:
         with np.errstate(all="ignore"):
             reach = np.maximum(eps * units * np.abs(wide), eps * absolute)
             moved = wide + np.where(np.isinf(wide), 0, reach * self.rng.uniform(-1, 1, wide.shape))
+            # What may as well be zero is, at times: powers and quotients tell that apart.
+            nothing = (np.abs(wide) <= eps * absolute) & (self.rng.random(wide.shape) < 0.4)
+            moved = np.where(nothing, 0.0, moved)
             return moved.astype(array.dtype)
 
 
