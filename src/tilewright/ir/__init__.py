@@ -85,6 +85,7 @@ from tilewright.ir.expr_operators import (
     sub,
     truncdiv,
     truncmod,
+    wrong_operand,
 )
 from tilewright.ir.module import BaseFunc, GlobalVar, IRModule
 from tilewright.ir.node import (

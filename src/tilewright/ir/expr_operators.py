@@ -8,6 +8,7 @@ expressions are these functions.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.ir.dtype import (
@@ -288,16 +289,46 @@ def if_then_else(condition: ExprLike, true_value: ExprLike, false_value: ExprLik
     return Call(OPS.get("if_then_else"), (condition, true_value, false_value), true_value.dtype)
 
 
+_TAKES: dict[str, tuple[Callable[[str], bool], str, str]] = {
+    "float": (is_float, "floating-point numbers", "; cast it to a float first"),
+    "integer": (is_integer, "integers", ""),
+    "number": (lambda dtype: is_float(dtype) or is_integer(dtype), "numbers", ""),
+}
+
+
+def wrong_operand(op: Op, args: Sequence[Expr]) -> str | None:
+    """Say what is wrong if an operator doesn't take operands of these dtypes."""
+    if op.operands == "any":
+        return None
+    takes, kind, hint = _TAKES[op.operands]
+    for arg in args:
+        if not takes(element_of(arg.dtype)):
+            return f"{op.name} takes {kind}, got {arg.dtype} in `{arg!r}`{hint}"
+    return None
+
+
+def _real(value: ExprLike) -> ExprLike:
+    """A Python integer as the float that it stands for where only floats can stand."""
+    return float(value) if type(value) is int else value
+
+
 def call(op: str | Op, *args: ExprLike, dtype: str | None = None) -> Expr:
     """Call an intrinsic by name, with the result dtype by the operator's rule."""
     if isinstance(op, str):
         op = OPS.get(op)
     if op.arity is not None and len(args) != op.arity:
         raise VerifyError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
+    if op.operands == "float":
+        args = tuple(_real(arg) for arg in args)
     if op.arity == 2 and op.result == "same":
         made: tuple[Expr, ...] = match_types(args[0], args[1])
     else:
         made = tuple(as_expr(arg) for arg in args)
+    wrong = wrong_operand(op, made)
+    if wrong is not None:
+        raise VerifyError(wrong)
+    if op.result == "bool" and not is_float(made[0].dtype):
+        return const(op.name == "isfinite", vector_dtype("bool", lanes_of(made[0].dtype)))
     if dtype is None:
         if op.result == "given":
             raise VerifyError(f"{op.name} needs dtype=")

@@ -19,6 +19,8 @@ class Op:
     argument), ``"bool"`` (truth value with the first argument's lanes), ``"last"`` (dtype of the
     last argument) or ``"given"`` (the call says). ``effect`` is ``"pure"``, ``"read"``
     (reads memory), ``"update"`` (writes memory) or ``"opaque"`` (anything, ordering matters).
+    ``operands`` says which kinds of numbers it takes: those of ``"float"``, ``"integer"`` or
+    ``"number"`` (both), or ``"any"`` dtypes.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Op:
     result: str = "same"
     effect: str = "pure"
     doc: str = ""
+    operands: str = "any"
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
@@ -38,33 +41,63 @@ OPS: Registry[Op] = Registry("operator")
 
 
 def register_op(
-    name: str, arity: int | None, result: str = "same", effect: str = "pure", doc: str = ""
+    name: str,
+    arity: int | None,
+    result: str = "same",
+    effect: str = "pure",
+    doc: str = "",
+    operands: str = "any",
 ) -> Op:
     """Add an operator to the table and return it."""
-    return OPS.register(name, Op(name, arity, result, effect, doc))
+    return OPS.register(name, Op(name, arity, result, effect, doc, operands))
 
 
-UNARY_MATH = (
+UNARY_FLOAT = (
     "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid silu erf gelu gelu_tanh sin "
-    "cos tan sinh cosh asin acos atan asinh acosh atanh floor ceil trunc round nearbyint fabs abs "
-    "popcount clz"
+    "cos tan sinh cosh asin acos atan asinh acosh atanh"
 ).split()
-for _name in UNARY_MATH:
-    register_op(_name, 1)
+# Whole numbers are what rounding gives already.
+UNARY_NUMBER = "floor ceil trunc round nearbyint fabs abs".split()
+UNARY_INTEGER = "popcount clz".split()
+UNARY_MATH = [*UNARY_FLOAT, *UNARY_NUMBER, *UNARY_INTEGER]
+for _kind, _names in (
+    ("float", UNARY_FLOAT),
+    ("number", UNARY_NUMBER),
+    ("integer", UNARY_INTEGER),
+):
+    for _name in _names:
+        register_op(_name, 1, operands=_kind)
 for _name in ("pow", "atan2", "fmod", "hypot", "copysign", "nextafter"):
-    register_op(_name, 2)
+    register_op(_name, 2, operands="float")
 for _name in ("isnan", "isinf", "isfinite"):
-    register_op(_name, 1, "bool")
+    register_op(_name, 1, "bool", doc="integers are finite")
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
     register_op(_name, 2)
-register_op("shift_left", 2, doc="zeros come in; all bits go out for b outside [0, width)")
-register_op("shift_right", 2, doc="copies of the sign come in; a negative b counts as too large")
-register_op("truncdiv", 2, doc="quotient rounded towards zero; 0 if b is")
-register_op("truncmod", 2, doc="rest of truncdiv, with the sign of a; 0 if b is")
-register_op("indexdiv", 2, doc="a // b where a >= 0 and b >= 1 are known: `LowerIntDiv` makes it")
-register_op("indexmod", 2, doc="a % b where a >= 0 and b >= 1 are known")
+register_op(
+    "shift_left",
+    2,
+    doc="zeros come in; all bits go out for b outside [0, width)",
+    operands="integer",
+)
+register_op(
+    "shift_right",
+    2,
+    doc="copies of the sign come in; a negative b counts as too large",
+    operands="integer",
+)
+register_op("truncdiv", 2, doc="quotient rounded towards zero; 0 if b is", operands="integer")
+register_op(
+    "truncmod", 2, doc="rest of truncdiv, with the sign of a; 0 if b is", operands="integer"
+)
+register_op(
+    "indexdiv",
+    2,
+    doc="a // b where a >= 0 and b >= 1 are known: `LowerIntDiv` makes it",
+    operands="integer",
+)
+register_op("indexmod", 2, doc="a % b where a >= 0 and b >= 1 are known", operands="integer")
 register_op("bitwise_not", 1)
-register_op("fma", 3, doc="a * b + c, rounded once")
+register_op("fma", 3, doc="a * b + c, rounded once", operands="float")
 register_op(
     "dot_accumulate", 3,
     doc="(total, a, b): total plus the dot products of neighbours. Each lane of the 32-bit total "

@@ -1,8 +1,9 @@
 """Functions that build intrinsic calls: ``tir.exp(x)``, ``tir.all(a, b)``, …
 
 The names are those of the operator table in ``ir.op``. Of the functions that give whole numbers
-``round`` takes halves away from zero, ``nearbyint`` to the even neighbour; ``floor``, ``ceil`` and
-``trunc`` round down, up and towards zero.
+``round`` and ``nearbyint`` take halves to the even neighbour, as NumPy does; ``floor``, ``ceil``
+and ``trunc`` round down, up and towards zero. Those leave integers as they are; functions of floats
+such as ``sqrt`` refuse integers, which are to be cast first.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.ir import Expr, ExprLike, and_, as_expr, call, or_
-from tilewright.ir.op import UNARY_MATH
+from tilewright.ir.op import UNARY_FLOAT, UNARY_NUMBER
 
 
 def _unary(name: str) -> Callable[[ExprLike], Expr]:
@@ -66,8 +67,8 @@ ceil = _unary("ceil")
 trunc = _unary("trunc")
 round = _unary("round")
 round.__doc__ = (
-    "``round(x)``: to the nearest integer, halves away from zero (``round(2.5)`` is 3, "
-    "``round(-2.5)`` is -3); ``nearbyint`` takes halves to the even neighbour. The dtype stays."
+    "``round(x)``: to the nearest integer, halves to the even neighbour (``round(2.5)`` is 2, "
+    "``round(3.5)`` is 4), as ``nearbyint`` does. The dtype stays."
 )
 nearbyint = _unary("nearbyint")
 fabs = _unary("fabs")
@@ -88,8 +89,8 @@ bitwise_xor = _binary("bitwise_xor")
 shift_left = _binary("shift_left")
 shift_right = _binary("shift_right")
 
-# The element-wise functions of one floating-point argument, by name.
-ELEMENTWISE = tuple(name for name in UNARY_MATH if name not in ("popcount", "clz"))
+# The element-wise functions of one argument that may be a floating-point number, by name.
+ELEMENTWISE = (*UNARY_FLOAT, *UNARY_NUMBER)
 
 
 def abs(x: ExprLike) -> Expr:

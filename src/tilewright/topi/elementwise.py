@@ -61,8 +61,7 @@ atan = UNARY["atan"]
 floor = UNARY["floor"]
 ceil = UNARY["ceil"]
 trunc = UNARY["trunc"]
-round = UNARY["nearbyint"]
-"""Round half to even, as NumPy and PyTorch do."""
+round = UNARY["round"]
 abs = UNARY["abs"]
 
 

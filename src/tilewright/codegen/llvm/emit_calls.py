@@ -35,7 +35,10 @@ from tilewright.ir import (
 from tilewright.support.errors import CodegenError
 from tilewright.tir import BufferLoad
 
-_DIRECT_FLOAT = {name: name for name in ("sqrt", "floor", "ceil", "trunc", "round", "nearbyint")}
+_DIRECT_FLOAT = {
+    **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "nearbyint")},
+    "round": "nearbyint",
+}
 _INTRINSIC = re.compile(r"llvm\.[A-Za-z0-9_.]+")
 _BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
 
@@ -43,7 +46,7 @@ _BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
 @intrinsic(*_DIRECT_FLOAT)
 def _direct(emitter: Any, call: Call) -> str:
     value = emitter.visit(call.args[0])
-    if not dtypes.is_float(call.dtype):
+    if call.op.operands == "number" and not dtypes.is_float(call.dtype):
         return str(value)  # rounding an integer
     return str(emitter.call_float(_DIRECT_FLOAT[call.op.name], call.dtype, value))
 

@@ -36,7 +36,10 @@ def _binary(
 
 def _divide(a: Any, b: Any) -> Any:
     if np.issubdtype(a.dtype, np.integer):
-        return np.trunc(a / b).astype(a.dtype)
+        # By whole numbers: quotients of large ones aren't floats.
+        with np.errstate(all="ignore"):
+            down, rest = np.floor_divide(a, b), np.fmod(a, b)
+        return down + ((rest != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
     return a / b
 
 
@@ -47,7 +50,7 @@ divide = _binary("divide", _divide, "a / b; integers round towards zero.")
 floor_divide = _binary("floor_divide", np.floor_divide, "a / b rounded down, as NumPy does.")
 floor_mod = _binary("floor_mod", np.mod, "Remainder with the sign of b, as ``numpy.mod``.")
 mod = _binary("mod", np.fmod, "Remainder with the sign of a, as ``numpy.fmod``.")
-power = _binary("power", np.power, "a to the power of b.")
+power = _binary("power", np.power, "a to the power of b.", kind="float")
 maximum = _binary("maximum", np.maximum, "The greater of a and b.")
 minimum = _binary("minimum", np.minimum, "The lesser of a and b.")
 equal = _binary("equal", np.equal, "a == b.", result="bool")

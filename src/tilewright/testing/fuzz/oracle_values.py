@@ -25,13 +25,15 @@ def allocate(shape: Any, dtype: str) -> Any:
 
 
 def cast(dtype: str, value: Any) -> Any:
-    """Convert a scalar: integers wrap, floats round, NaN and infinities become 0."""
+    """Convert a scalar: integers wrap, floats round, or become the nearest integer, NaN 0."""
     kind = dtype_of(dtype)
     if kind.kind in "iu":
         if isinstance(value, (int, np.integer, np.bool_)):
             return wrapped(int(value), kind)
-        number = float(value)
-        return wrapped(int(number) if np.isfinite(number) else 0, kind)
+        number, limits = float(value), np.iinfo(kind)
+        if not np.isfinite(number):
+            number = 0.0 if number != number else np.copysign(2.0**100, number)
+        return kind.type(min(max(int(number), int(limits.min)), int(limits.max)))
     return kind.type(value)
 
 
@@ -90,21 +92,13 @@ def _limits(dtype: str) -> tuple[Any, Any]:
     return kind.type(floats.min), kind.type(floats.max)
 
 
-def _shift_right(a: Any, b: Any) -> Any:
-    return a >> b
-
-
-def _shift_left(a: Any, b: Any) -> Any:
-    return a << b
-
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": _minimum,
     "max": _maximum,
     "truncdiv": _truncdiv,
     "truncmod": _truncmod,
-    "shift_right": _shift_right,
-    "shift_left": _shift_left,
+    "shift_right": np.right_shift,
+    "shift_left": np.left_shift,
     "bitwise_not": lambda a: ~a,
     "min_value": lambda dtype: _limits(dtype)[0],
     "max_value": lambda dtype: _limits(dtype)[1],

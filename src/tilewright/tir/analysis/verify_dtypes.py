@@ -32,6 +32,7 @@ from tilewright.ir import (
     Select,
     Sub,
     dtypes,
+    wrong_operand,
 )
 
 
@@ -73,7 +74,9 @@ def _selection(expr: Any) -> str | None:
 
 
 def _call(expr: Any) -> str | None:
-    return _choice(*expr.args) if expr.op.name == "if_then_else" else None
+    if expr.op.name == "if_then_else":
+        return _choice(*expr.args)
+    return wrong_operand(expr.op, expr.args)
 
 
 def _let(expr: Any) -> str | None:

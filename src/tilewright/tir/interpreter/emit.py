@@ -6,6 +6,7 @@ from collections.abc import Container
 from typing import Any
 
 from tilewright.ir import Call, CompareExpr, Expr, StringImm, Var, Visitor, as_int, dtypes, is_const
+from tilewright.ir.op import UNARY_NUMBER
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.empty_reduction import initial_values, may_be_empty
@@ -449,8 +450,8 @@ class Emitter(Visitor):
             if name == "clz":
                 bits = dtypes.bits_of(node.args[0].dtype)
                 return f"({bits} - wrap({args[0]}, {bits}, False).bit_length())"
-            if name == "pow":
-                return self.wrapped(f"({args[0]} ** {args[1]})", node.dtype)
+            if name in UNARY_NUMBER and name not in _INTEGER_CALLS:  # whole numbers as they are
+                return args[0]
             if name in _INTEGER_CALLS:
                 made = _INTEGER_CALLS[name].format(*args)
                 return self.wrapped(made, node.dtype, always=not name.startswith("index"))

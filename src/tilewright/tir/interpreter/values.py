@@ -220,11 +220,6 @@ def _gelu_tanh(x: Any) -> Any:
     return np.where(x == -np.inf, -0.0, x * _sigmoid(2 * inner))
 
 
-def _round_half_away(x: Any) -> Any:
-    whole = np.trunc(x)
-    return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1.0, x), whole)
-
-
 _NUMPY: dict[str, Callable[..., Any]] = {
     "exp10": lambda x: np.power(10.0, x),
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
@@ -233,7 +228,7 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "erf": _erf,
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
-    "round": _round_half_away,
+    "round": np.rint,
     "nearbyint": np.rint,
     "asin": np.arcsin,
     "acos": np.arccos,

@@ -42,6 +42,7 @@ from tilewright.ir import (
     Sub,
     Var,
     dtypes,
+    wrong_operand,
 )
 from tilewright.script.printer import (
     AND,
@@ -296,12 +297,13 @@ def _call(p: Printer, node: Call, precedence: int) -> str:
     p.use("tir")
     op, args = node.op, node.args
     texts = [quote(arg.value) if type(arg) is StringImm else p.expr(arg) for arg in args]
-    usual = op.arity is None or op.arity == len(args)
+    usual = (op.arity is None or op.arity == len(args)) and wrong_operand(op, args) is None
     derived: str | None = None
     if usual and op.result != "given" and args:
         derived = args[-1].dtype if op.result == "last" else args[0].dtype
         if op.result == "bool":
             derived = dtypes.vector_dtype("bool", dtypes.lanes_of(derived))
+            usual = dtypes.is_float(args[0].dtype)  # known without a call
         elif op.name == "if_then_else":
             usual = args[1].dtype == args[2].dtype
         elif op.arity == 2:

@@ -40,9 +40,9 @@ def trunc(b: Builder, x: Value) -> Value:
     return b.call("trunc", x)
 
 
-@math_function(ulp=_EXACT, name="round", domain="all reals; halves go away from zero, as in C")
-def round_away(b: Builder, x: Value) -> Value:
-    return b.call("round", x)
+@math_function(ulp=_EXACT, name="round", domain="all reals; halves go to even")
+def round_even(b: Builder, x: Value) -> Value:
+    return b.call("nearbyint", x)
 
 
 @math_function(ulp=_EXACT, domain="all reals; halves go to even")
