@@ -14,6 +14,7 @@ from tilewright.dlight.cpu.blocks import (
     is_injective,
     leaf_blocks,
     parallelize,
+    stores_of,
     work_of,
 )
 from tilewright.dlight.cpu.elementwise import schedule_injective
@@ -25,6 +26,7 @@ from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 _NOT_AXES = "its loops are not its axes: each spatial or reduction axis needs one loop of its own"
+_NO_STORES = "it stores nothing itself: what a function that it calls does isn't known"
 
 
 class BlockByBlock(ScheduleRule):
@@ -43,6 +45,9 @@ class BlockByBlock(ScheduleRule):
             rv = attempt.get_block(name)
             if attempt.get_loops(rv) and axes_of(attempt, rv) is None:
                 plain[name] = _NOT_AXES
+                continue
+            if not stores_of(attempt.get(rv)):
+                plain[name] = _NO_STORES
                 continue
             try:
                 if is_injective(attempt, rv):
