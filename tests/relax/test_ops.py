@@ -231,7 +231,7 @@ def test_compiled(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_folded(name: str) -> None:
-    """An operator's NumPy rule agrees: everything constant, nothing left to call."""
+    """Everything constant, nothing left to call."""
     body, arrays, expected = CASES[name]
     mod = graph(lambda: body(*map(relax.const, arrays)))
     for item in (

@@ -11,9 +11,10 @@ Parameters annotated ``Tensor``, ``TensorTuple``, ``Shape`` or ``Prim`` are oper
 function sees their struct info (a shape: its extents; a tuple: a list); all others are attributes.
 What the decorator returns builds the call: ``matmul(x, w)`` with graph values as operands.
 
-``legalize`` has the same signature over ``te`` tensors and gives the ``te`` result; ``numpy`` the
-same over arrays, for constant folding and as an oracle; ``decompose(call)`` may give an expression
-of other operators instead.
+``legalize`` has the same signature over ``te`` tensors and gives the ``te`` result: what the
+operator means. ``numpy`` is the same over arrays, for operators that only move elements, which
+saves constant folding a compilation; what computes has no second formula. ``decompose(call)`` may
+give an expression of other operators instead.
 """
 
 from __future__ import annotations

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-import numpy as np
 
 from tilewright.ir import as_int
 from tilewright.relax.conditions import require_equal
@@ -25,40 +22,6 @@ from tilewright.relax.struct_info import (
 )
 from tilewright.support.errors import VerifyError
 from tilewright.topi.nn.attention import CAUSAL_MASKS, dims_of, in_layout, parse_layouts
-
-
-def _in_order(array: Any, layout: str, order: str) -> Any:
-    return array.transpose([layout.index(letter) for letter in order])
-
-
-def _attention_numpy(
-    query: Any, key: Any, value: Any, mask: Any, scale: Any, causal_mask: Any, layout: Any
-) -> Any:
-    layouts = parse_layouts(layout)
-    wide = "float64" if query.dtype == "float64" else "float32"
-    q, k, v = (
-        _in_order(x.astype(wide), item, "BHSD") for x, item in zip((query, key, value), layouts)
-    )
-    group = q.shape[1] // k.shape[1]
-    k, v = np.repeat(k, group, 1), np.repeat(v, group, 1)
-    with np.errstate(invalid="ignore"):
-        scores = q @ k.swapaxes(-1, -2)
-        scores *= 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-        if mask is not None:
-            scores = (
-                np.where(mask, scores, -np.inf)
-                if mask.dtype == bool
-                else scores + mask.astype(wide)
-            )
-        if causal_mask is not None:
-            rows, columns = scores.shape[-2:]
-            offset = 0 if causal_mask == "TopLeft" else columns - rows
-            scores = np.where(np.tril(np.ones((rows, columns), bool), offset), scores, -np.inf)
-        top = scores.max(-1, keepdims=True, initial=-np.inf)
-        powers = np.exp(scores - np.where(top == -np.inf, 0, top))
-    total = powers.sum(-1, keepdims=True)
-    made = powers / np.where(total == 0, 1, total) @ v
-    return _in_order(made, "BHSD", layouts[3]).astype(query.dtype)
 
 
 def _infer(
@@ -105,7 +68,6 @@ def _infer(
 @operator(
     "nn.scaled_dot_product_attention",
     legalize=topi_rule("nn.scaled_dot_product_attention"),
-    numpy=_attention_numpy,
 )
 def scaled_dot_product_attention(
     query: Tensor,

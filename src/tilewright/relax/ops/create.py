@@ -9,7 +9,7 @@ import numpy as np
 from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import as_expr, const, dtypes
-from tilewright.relax.expr import PrimValue, RelaxExpr, numpy_dtype
+from tilewright.relax.expr import PrimValue, RelaxExpr
 from tilewright.relax.registry import InferenceError, Prim, Shape, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
@@ -19,9 +19,6 @@ from tilewright.topi.transform import arange_count
 @operator(
     "full",
     legalize=lambda shape, fill_value, dtype: topi.full(shape, dtype, fill_value),
-    numpy=lambda shape, fill_value, dtype: np.full(
-        tuple(map(int, shape)), fill_value, numpy_dtype(dtype)
-    ),
 )
 def full(shape: Shape, fill_value: float, dtype: str = "float32") -> StructInfo:
     """A tensor that holds one value."""
@@ -63,7 +60,6 @@ def _number(bound: Any) -> Any:
     legalize=lambda start, stop, step, dtype: topi.arange(
         _number(start), _number(stop), _number(step), dtype
     ),
-    numpy=lambda start, stop, step, dtype: np.arange(start, stop, step).astype(numpy_dtype(dtype)),
 )
 def _arange(start: Prim, stop: Prim, step: Prim, dtype: str = "int64") -> StructInfo:
     """``start, start + step, …`` below ``stop``."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tilewright import topi
 from tilewright.ir import Expr, const, dtypes
 from tilewright.relax.conditions import require_equal
@@ -20,16 +18,7 @@ def _matmul_topi(x1: Any, x2: Any, out_dtype: str | None, transpose_b: bool) -> 
     return topi.matmul(x1, x2, transpose_b=transpose_b, out_dtype=out_dtype)
 
 
-def _matmul_numpy(x1: Any, x2: Any, out_dtype: str | None, transpose_b: bool) -> Any:
-    dtype = out_dtype or x1.dtype.name
-    if transpose_b:
-        x2 = np.swapaxes(x2, -1, -2)
-    if x1.dtype.name in ("float16", "bfloat16"):
-        x1, x2 = x1.astype("float32"), x2.astype("float32")
-    return np.matmul(x1, x2, dtype=None).astype(dtype)
-
-
-@operator("matmul", legalize=_matmul_topi, numpy=_matmul_numpy)
+@operator("matmul", legalize=_matmul_topi)
 def matmul(
     x1: Tensor, x2: Tensor, out_dtype: str | None = None, transpose_b: bool = False
 ) -> StructInfo:

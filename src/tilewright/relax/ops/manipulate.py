@@ -376,10 +376,6 @@ def tile(x: Tensor, repeats: tuple[int, ...]) -> StructInfo:
     return TensorStructInfo([simplify(e * r) for e, r in zip(padded, reps)], info.dtype)
 
 
-def _take_numpy(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
-    return np.take(x, indices, axis, mode="wrap" if mode == "wrap" else "clip")
-
-
 def _check_lookup(indices: Any, mode: str, extent: Expr) -> None:
     """Check what is looked up along an axis of the given extent."""
     if not dtypes.is_integer(indices.dtype):
@@ -393,7 +389,6 @@ def _check_lookup(indices: Any, mode: str, extent: Expr) -> None:
 @operator(
     "take",
     legalize=lambda x, indices, axis, mode: topi.take(x, indices, axis, mode),
-    numpy=_take_numpy,
 )
 def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip") -> StructInfo:
     """Gather slices along an axis (of the flat tensor without one).
@@ -413,18 +408,9 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
     return TensorStructInfo(made, info.dtype)
 
 
-def _gather_numpy(data: Any, indices: Any, axis: int, mode: str) -> Any:
-    axis %= data.ndim
-    part = data[tuple(slice(None if a == axis else n) for a, n in enumerate(indices.shape))]
-    extent = max(1, data.shape[axis])
-    inside = indices % extent if mode == "wrap" else np.clip(indices, 0, extent - 1)
-    return np.take_along_axis(part, inside.astype("int64"), axis)
-
-
 @operator(
     "gather_elements",
     legalize=lambda data, indices, axis, mode: topi.gather(data, axis, indices, mode),
-    numpy=_gather_numpy,
 )
 def gather_elements(data: Tensor, indices: Tensor, axis: int = 0, mode: str = "clip") -> StructInfo:
     """Look up one element for each index, which gives the place along ``axis``.
@@ -470,7 +456,6 @@ def _require_matrix(info: Any) -> None:
 @operator(
     "tril",
     legalize=lambda x, k: topi.tril(x, k),
-    numpy=np.tril,
 )
 def tril(x: Tensor, k: int = 0) -> StructInfo:
     """Keep the lower triangle of the last two axes, zero elsewhere."""
@@ -481,7 +466,6 @@ def tril(x: Tensor, k: int = 0) -> StructInfo:
 @operator(
     "triu",
     legalize=lambda x, k: topi.triu(x, k),
-    numpy=np.triu,
 )
 def triu(x: Tensor, k: int = 0) -> StructInfo:
     """Keep the upper triangle of the last two axes, zero elsewhere."""

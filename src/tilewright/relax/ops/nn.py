@@ -61,16 +61,9 @@ from tilewright.support.errors import VerifyError
 # ---- softmax and normalisation ---------------------------------------------------------------
 
 
-def _softmax_numpy(x: Any, axis: int) -> Any:
-    wide = x.astype("float32") if x.dtype.itemsize < 4 else x
-    shifted = np.exp(wide - wide.max(axis=axis, keepdims=True))
-    return (shifted / shifted.sum(axis=axis, keepdims=True)).astype(x.dtype)
-
-
 @operator(
     "nn.softmax",
     legalize=topi_rule("nn.softmax"),
-    numpy=_softmax_numpy,
 )
 def softmax(x: Tensor, axis: int = -1) -> StructInfo:
     """Exponentials that sum to one along an axis."""
@@ -82,7 +75,6 @@ def softmax(x: Tensor, axis: int = -1) -> StructInfo:
 @operator(
     "nn.log_softmax",
     legalize=topi_rule("nn.log_softmax"),
-    numpy=lambda x, axis: np.log(_softmax_numpy(x.astype("float64"), axis)).astype(x.dtype),
 )
 def log_softmax(x: Tensor, axis: int = -1) -> StructInfo:
     """Logarithm of softmax."""
@@ -106,20 +98,11 @@ def _check_scales(info: Any, axes: tuple[int, ...], *scales: tuple[str, Any]) ->
             require_equal(f"extent of {name} for axis {axis}", extent, known(info)[axis])
 
 
-def _layer_norm_numpy(data: Any, gamma: Any, beta: Any, axes: Any, epsilon: float) -> Any:
-    wide = data.astype("float32") if data.dtype.itemsize < 4 else data
-    mean = wide.mean(axis=axes, keepdims=True)
-    var = wide.var(axis=axes, keepdims=True)
-    made = (wide - mean) / np.sqrt(var + epsilon) * gamma
-    return (made if beta is None else made + beta).astype(data.dtype)
-
-
 @operator(
     "nn.layer_norm",
     legalize=lambda data, gamma, beta, axes, epsilon: topi.nn.layer_norm(
         data, gamma, beta, axes, epsilon
     ),
-    numpy=_layer_norm_numpy,
     prepare=lambda data, gamma, beta, axes, epsilon: {
         "axes": normal_axes(axes, data.struct_info.ndim)
     },
@@ -137,16 +120,9 @@ def layer_norm(
     return tensor_like(info)
 
 
-def _rms_norm_numpy(data: Any, weight: Any, axes: Any, epsilon: float) -> Any:
-    wide = data.astype("float32") if data.dtype.itemsize < 4 else data
-    mean = np.mean(np.square(wide), axis=axes, keepdims=True)
-    return (wide / np.sqrt(mean + epsilon) * weight).astype(data.dtype)
-
-
 @operator(
     "nn.rms_norm",
     legalize=lambda data, weight, axes, epsilon: topi.nn.rms_norm(data, weight, axes, epsilon),
-    numpy=_rms_norm_numpy,
     prepare=lambda data, weight, axes, epsilon: {"axes": normal_axes(axes, data.struct_info.ndim)},
 )
 def rms_norm(
@@ -231,9 +207,6 @@ def _pad_topi(data: Any, pad_width: Any, pad_value: float) -> Any:
 @operator(
     "nn.pad",
     legalize=_pad_topi,
-    numpy=lambda data, pad_width, pad_value: np.pad(
-        data, _pad_pairs(pad_width), constant_values=pad_value
-    ),
 )
 def pad(data: Tensor, pad_width: tuple[int, ...], pad_value: float = 0.0) -> StructInfo:
     """Add elements around: ``pad_width`` is before and after of each axis in turn."""

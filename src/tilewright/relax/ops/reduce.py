@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tilewright.ir import Expr, const, dtypes
 from tilewright.relax.conditions import require
 from tilewright.relax.ops.common import known, normal_axes, topi_rule
@@ -23,17 +21,10 @@ def reduced_shape(shape: tuple[Expr, ...], axis: Any, keepdims: bool) -> tuple[E
     )
 
 
-def _reduction(
-    name: str, numpy: Any, doc: str, kind: str = "", *, of_nothing: bool = True
-) -> Builder:
+def _reduction(name: str, doc: str, kind: str = "", *, of_nothing: bool = True) -> Builder:
     """Declare one; ``kind`` is what it takes, ``of_nothing`` whether an axis may be empty."""
 
-    def evaluate(x: Any, axis: Any, keepdims: bool) -> Any:
-        # NumPy sums float16 in float16; a wider accumulator is what kernels have.
-        wide = x.astype("float32") if x.dtype.itemsize < 4 and x.dtype.kind == "f" else x
-        return np.asarray(numpy(wide, axis=axis, keepdims=keepdims)).astype(x.dtype)
-
-    @operator(name, legalize=topi_rule(name), numpy=evaluate)
+    @operator(name, legalize=topi_rule(name))
     def rule(x: Tensor, axis: Any = None, keepdims: bool = False) -> StructInfo:
         info: Any = x
         if kind and dtypes.kind_of(info.dtype) not in kind.split():
@@ -53,14 +44,8 @@ def _require_elements(shape: tuple[Expr, ...], axis: Any) -> None:
         require(extent >= 1, f"there is no element along axis {position}: its extent is ", extent)
 
 
-def _arg_reduction(name: str, numpy: Any, doc: str) -> Builder:
-    @operator(
-        name,
-        legalize=topi_rule(name),
-        numpy=lambda x, axis, keepdims, dtype: np.asarray(
-            numpy(x, axis=axis, keepdims=keepdims)
-        ).astype(dtype),
-    )
+def _arg_reduction(name: str, doc: str) -> Builder:
+    @operator(name, legalize=topi_rule(name))
     def rule(
         x: Tensor, axis: int | None = None, keepdims: bool = False, dtype: str = "int64"
     ) -> StructInfo:
@@ -74,14 +59,14 @@ def _arg_reduction(name: str, numpy: Any, doc: str) -> Builder:
     return rule
 
 
-sum = _reduction("sum", np.sum, "Sum of elements.")
-mean = _reduction("mean", np.mean, "Mean of elements.", "float")
-max = _reduction("max", np.max, "Greatest element.", of_nothing=False)
-min = _reduction("min", np.min, "Least element.", of_nothing=False)
-prod = _reduction("prod", np.prod, "Product of elements.")
-variance = _reduction("variance", np.var, "Mean squared distance from the mean.", "float")
-std = _reduction("std", np.std, "Square root of the variance.", "float")
-all = _reduction("all", np.all, "Whether all elements hold.", "bool")
-any = _reduction("any", np.any, "Whether any element holds.", "bool")
-argmax = _arg_reduction("argmax", np.argmax, "Index of the greatest element, the first of equals.")
-argmin = _arg_reduction("argmin", np.argmin, "Index of the least element, the first of equals.")
+sum = _reduction("sum", "Sum of elements.")
+mean = _reduction("mean", "Mean of elements.", "float")
+max = _reduction("max", "Greatest element.", of_nothing=False)
+min = _reduction("min", "Least element.", of_nothing=False)
+prod = _reduction("prod", "Product of elements.")
+variance = _reduction("variance", "Mean squared distance from the mean.", "float")
+std = _reduction("std", "Square root of the variance.", "float")
+all = _reduction("all", "Whether all elements hold.", "bool")
+any = _reduction("any", "Whether any element holds.", "bool")
+argmax = _arg_reduction("argmax", "Index of the greatest element, the first of equals.")
+argmin = _arg_reduction("argmin", "Index of the least element, the first of equals.")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.relax.expr import RelaxCall, RelaxExpr
@@ -34,15 +32,6 @@ def _along_rows(call: RelaxCall) -> RelaxExpr | None:
     return made
 
 
-def _numpy(function: Any) -> Any:
-    def rule(x: Any, axis: int | None, dtype: str | None) -> Any:
-        wide = np.float32 if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else None
-        made = function(x.astype(dtype or x.dtype), axis, dtype=wide)
-        return made.astype(dtype or x.dtype)
-
-    return rule
-
-
 def _scanned(x: Any, axis: int | None, dtype: str | None) -> StructInfo:
     made = dtype or x.dtype
     if axis is None:
@@ -51,13 +40,13 @@ def _scanned(x: Any, axis: int | None, dtype: str | None) -> StructInfo:
     return tensor_like(x, dtype=made)
 
 
-@operator("cumsum", legalize=topi.cumsum, numpy=_numpy(np.cumsum), decompose=_along_rows)
+@operator("cumsum", legalize=topi.cumsum, decompose=_along_rows)
 def cumsum(x: Tensor, axis: int | None = None, dtype: str | None = None) -> StructInfo:
     """Sum of each element and those before it along an axis (of the flat tensor without one)."""
     return _scanned(x, axis, dtype)
 
 
-@operator("cumprod", legalize=topi.cumprod, numpy=_numpy(np.cumprod), decompose=_along_rows)
+@operator("cumprod", legalize=topi.cumprod, decompose=_along_rows)
 def cumprod(x: Tensor, axis: int | None = None, dtype: str | None = None) -> StructInfo:
     """Product of each element and those before it along an axis (of the flat one without)."""
     return _scanned(x, axis, dtype)

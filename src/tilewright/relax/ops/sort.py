@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tilewright import topi
 from tilewright.ir import const, dtypes
 from tilewright.relax.conditions import require
@@ -14,23 +12,9 @@ from tilewright.relax.registry import InferenceError, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 
 
-def _order(x: Any, axis: int, descending: bool) -> Any:
-    """Places in stable order."""
-    keys = x if x.dtype.kind in "biu" else x.astype(np.float64)
-    if not descending:
-        return np.argsort(keys, axis, kind="stable")
-    backwards = np.argsort(np.flip(keys, axis), axis, kind="stable")
-    return x.shape[axis] - 1 - np.flip(backwards, axis)
-
-
-def _sort_numpy(x: Any, axis: int, descending: bool) -> Any:
-    return np.take_along_axis(x, _order(x, axis, descending), axis)
-
-
 @operator(
     "sort",
     legalize=lambda x, axis, descending: topi.sort(x, axis, not descending),
-    numpy=_sort_numpy,
 )
 def sort(x: Tensor, axis: int = -1, descending: bool = False) -> StructInfo:
     """Sort the elements along an axis."""
@@ -42,7 +26,6 @@ def sort(x: Tensor, axis: int = -1, descending: bool = False) -> StructInfo:
 @operator(
     "argsort",
     legalize=lambda x, axis, descending, dtype: topi.argsort(x, axis, not descending, dtype),
-    numpy=lambda x, axis, descending, dtype: _order(x, axis, descending).astype(dtype),
 )
 def argsort(
     x: Tensor, axis: int = -1, descending: bool = False, dtype: str = "int32"
@@ -59,19 +42,11 @@ def _index_dtype(dtype: str) -> str:
     return dtype
 
 
-def _topk_numpy(x: Any, k: int, axis: int, ret_type: str, largest: bool, dtype: str) -> Any:
-    order = _order(x, axis, largest)
-    order = np.take(order, range(x.shape[axis] if k == -1 else k), axis)
-    values, indices = np.take_along_axis(x, order, axis), order.astype(dtype)
-    return {"both": [values, indices], "values": values, "indices": indices}[ret_type]
-
-
 @operator(
     "topk",
     legalize=lambda x, k, axis, ret_type, largest, dtype: topi.topk(
         x, k, axis, ret_type, not largest, dtype
     ),
-    numpy=_topk_numpy,
 )
 def topk(
     x: Tensor,

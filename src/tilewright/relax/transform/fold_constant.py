@@ -1,20 +1,25 @@
 """``FoldConstant``: operators on constants are computed when the graph is compiled.
 
-Operators with a ``numpy`` rule are computed by it; others, and ``call_tir``, are compiled and run
-on this machine. Results that would be much larger than their
-operands (``full``, ``broadcast_to``) stay calls: storing them costs more than making them.
+They are compiled and run on this machine, as their tensor functions, so that a result is the same
+whether it was folded or not; operators that only move elements need no compilation. Results that
+would be much larger than their operands (``full``, ``broadcast_to``) stay calls: storing them costs
+more than making them.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from tilewright.dlight import ApplyDefaultSchedule
+from tilewright.dlight import cpu as dlight_cpu
 from tilewright.driver import compile as compile_module
+from tilewright.driver import resolve_target
 from tilewright.ir import GlobalVar, IRModule, as_int
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.call_tir import call_tir_parts, is_call_tir
+from tilewright.relax.call_tir import call_tir_parts, is_call_tir, output_infos
 from tilewright.relax.expr import (
     Constant,
     PrimValue,
@@ -29,11 +34,15 @@ from tilewright.relax.expr import (
 from tilewright.relax.expr import Tuple as RelaxTuple
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
-from tilewright.relax.struct_info import TensorStructInfo
+from tilewright.relax.struct_info import TensorStructInfo, TupleStructInfo
 from tilewright.relax.transform.legalize_ops import legalize_call
+from tilewright.tir import PrimFunc
 
 GROWTH_LIMIT = 1 << 16
 """A result may be this many elements larger than all operands together."""
+
+MANY_ELEMENTS = 1 << 18
+"""From so many on scheduling a tensor function may save more time than it takes."""
 
 
 class FoldConstant(GraphPass):
@@ -48,7 +57,7 @@ class _Folder(FunctionRewriter):
     def rewrite_value(self, value: RelaxExpr, var: RelaxVar) -> RelaxExpr:
         if isinstance(value, TupleGetItem) and isinstance(value.tuple_value, RelaxTuple):
             value = value.tuple_value.items[value.index]
-        folded = fold_call(value) or self.run(value)
+        folded = self.run(value) if is_call_tir(value) else fold_call(value)
         if folded is None:
             return value
         # Uses see the constant itself; the binding, now unused, goes with DeadCodeElimination.
@@ -56,57 +65,71 @@ class _Folder(FunctionRewriter):
         return folded
 
     def run(self, value: RelaxExpr) -> RelaxExpr | None:
-        """Compile and run a tensor function, or an operator without a NumPy rule, on constants."""
-        if not isinstance(value, RelaxCall) or not isinstance(value.struct_info, TensorStructInfo):
-            return None
-        if not is_call_tir(value):
-            if not isinstance(value.op, RelaxOp) or value.op.legalize is None or value.op.numpy:
-                return None
-            if not value.args or not all(isinstance(arg, Constant) for arg in value.args):
-                return None
-            own = BlockBuilder()
-            made = legalize_call(own, value)
-            return _run_tensor_function(own.get(), made) if is_call_tir(made) else None
+        """Compile and run a tensor function of the module on constants."""
         return _run_tensor_function(self.builder.get(), value)
 
 
-def _run_tensor_function(mod: IRModule, call: RelaxExpr) -> RelaxExpr | None:
-    assert isinstance(call, RelaxCall) and isinstance(call.struct_info, TensorStructInfo)
-    ref, args, extra = call_tir_parts(call)
-    if extra is not None or not args or not isinstance(ref.callee, GlobalVar):
-        return None
-    shape = [as_int(extent) for extent in call.struct_info.shape]
-    if None in shape or not all(isinstance(arg, Constant) for arg in args):
-        return None
-    inputs = [arg.data for arg in args if isinstance(arg, Constant)]
-    if _result_size(call) > sum(map(_size, inputs)) + GROWTH_LIMIT:
-        return None
-    result = np.zeros(shape, numpy_dtype(call.struct_info.dtype))  # type: ignore[arg-type]
-    compile_module(mod[ref.callee], "native", name="folded")["folded"](*inputs, result)
-    return const(result)
-
-
 def fold_call(value: RelaxExpr) -> RelaxExpr | None:
-    """Compute a call on constants; ``None`` if it isn't one or has no rule for that."""
+    """Compute a call of an operator on constants; ``None`` if it isn't one."""
     if not isinstance(value, RelaxCall) or not isinstance(value.op, RelaxOp):
         return None
     op = value.op
-    if op.numpy is None or not op.pure:
+    if not op.pure or (op.numpy is None and op.legalize is None):
         return None
     operands = [_number(arg) for arg in value.args]
     if any(operand is None for operand in operands):
         return None
     if not any(isinstance(operand, (np.ndarray, list)) for operand in operands):
         return None
-    size_in = sum(_size(operand) for operand in operands)
-    if _result_size(value) > size_in + GROWTH_LIMIT:
+    if _grows(value, sum(map(_size, operands))):
         return None
-    made = op.evaluate(operands, value.attrs)
-    if isinstance(made, (list, tuple)):
-        return RelaxTuple(tuple(const(np.asarray(item)) for item in made))
+    if op.numpy is not None:
+        return _moved(value, op.evaluate(operands, value.attrs))
+    own = BlockBuilder()
+    made = legalize_call(own, value)
+    return _run_tensor_function(own.get(), made) if is_call_tir(made) else None
+
+
+def _moved(value: RelaxCall, made: Any) -> RelaxExpr:
+    """What an operator that only moves elements gave."""
     info = value.struct_info
-    assert isinstance(info, TensorStructInfo)
-    return const(np.asarray(made), info.dtype)
+    infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
+    arrays = made if isinstance(made, (list, tuple)) else [made]
+    for array, expected in zip(arrays, infos):
+        assert isinstance(expected, TensorStructInfo)
+        assert list(array.shape) == list(map(as_int, expected.shape)), value
+        assert array.dtype == numpy_dtype(expected.dtype), value
+    return _as_constants([np.ascontiguousarray(a).reshape(a.shape) for a in arrays], info)
+
+
+def _run_tensor_function(mod: IRModule, call: RelaxExpr) -> RelaxExpr | None:
+    assert isinstance(call, RelaxCall)
+    ref, args, extra = call_tir_parts(call)
+    if extra is not None or not args or not isinstance(ref.callee, GlobalVar):
+        return None
+    infos = output_infos(call)
+    shapes = [[as_int(extent) for extent in info.shape] for info in infos]
+    if any(None in shape for shape in shapes) or not all(isinstance(a, Constant) for a in args):
+        return None
+    inputs = [arg.data for arg in args if isinstance(arg, Constant)]
+    if _grows(call, sum(map(_size, inputs))):
+        return None
+    results = [
+        np.zeros(shape, numpy_dtype(info.dtype))  # type: ignore[arg-type]
+        for shape, info in zip(shapes, infos)
+    ]
+    func = mod[ref.callee]
+    assert isinstance(func, PrimFunc)
+    made = IRModule({"folded": func})
+    if sum(map(_size, [*inputs, *results])) >= MANY_ELEMENTS:
+        made = ApplyDefaultSchedule(*dlight_cpu.rules(), target=resolve_target("native"))(made)
+    compile_module(made, "native")["folded"](*inputs, *results)
+    return _as_constants(results, call.struct_info)
+
+
+def _as_constants(arrays: list[Any], info: Any) -> RelaxExpr:
+    made = tuple(map(const, arrays))
+    return RelaxTuple(made) if isinstance(info, TupleStructInfo) else made[0]
 
 
 def _number(arg: RelaxExpr) -> Any:
@@ -131,11 +154,12 @@ def _size(operand: Any) -> int:
     return 0
 
 
-def _result_size(value: RelaxCall) -> int:
-    info = value.struct_info
-    if not isinstance(info, TensorStructInfo):
-        return 0
-    total = 1
-    for extent in info.shape:
-        total *= as_int(extent) or 1
-    return total
+def _grows(call: RelaxCall, operands: int) -> bool:
+    """Whether results have many more elements than operands."""
+    info = call.struct_info
+    infos = info.fields_ if isinstance(info, TupleStructInfo) else (info,)
+    total = 0
+    for item in infos:
+        if isinstance(item, TensorStructInfo):
+            total += math.prod(as_int(extent) or 1 for extent in item.shape)
+    return total > operands + GROWTH_LIMIT

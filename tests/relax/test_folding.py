@@ -1,0 +1,157 @@
+"""What is computed when a graph is compiled is what it would compute when run, bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.relax.helpers import graph, graph_of, random
+from tests.relax.test_ops import CASES
+from tilewright import relax
+from tilewright.relax import op
+
+SPECIAL = [0.0, -0.0, 1.5, -2.5, 1e9, -1e9, 3e38, np.inf, -np.inf, np.nan, 1e-40, 0.3]
+
+
+def values(dtype: str, *shape: int) -> np.ndarray:
+    kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    size = int(np.prod(shape))
+    rng = np.random.default_rng(0)
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        some = rng.integers(limits.min, limits.max, size, dtype=kind, endpoint=True)
+        edges = np.array([limits.min, limits.max, 0, 1], kind)[: max(size, 0)]
+        some[: len(edges)] = edges
+        return some.reshape(shape)
+    with np.errstate(all="ignore"):
+        numbers = np.resize([*SPECIAL, *rng.standard_normal(7) * 3], size)
+        return numbers.reshape(shape).astype(kind)
+
+
+def folded(body: Callable[..., Any], *arrays: np.ndarray) -> Any:
+    mod = graph(lambda: body(*map(relax.const, arrays)))
+    mod = relax.transform.DecomposeOpsForInference(("nn.batch_norm", "nn.dropout", "nn.attention"))(
+        mod
+    )
+    made = relax.transform.CanonicalizeBindings()(relax.transform.FoldConstant()(mod))
+    result = made["main"].body.body
+    items = result.items if isinstance(result, relax.Tuple) else [result]
+    assert all(isinstance(item, relax.Constant) for item in items), made
+    return [item.data for item in items]
+
+
+def agree(body: Callable[..., Any], *arrays: np.ndarray) -> None:
+    made = relax.build(graph_of(body, *arrays), schedule=None)(*arrays)
+    expected = [np.asarray(item) for item in (made if isinstance(made, tuple) else [made])]
+    for got, want in zip(folded(body, *arrays), expected, strict=True):
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        if got.dtype.kind not in "biu":
+            got, want = got.astype("float64"), want.astype("float64")
+            numbers = ~np.isnan(want)
+            np.testing.assert_array_equal(np.signbit(got[numbers]), np.signbit(want[numbers]))
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("arange", "zeros_like")])
+def test_every_operator_folds_to_what_it_computes(name):
+    body, arrays, _ = CASES[name]
+    agree(body, *arrays)
+
+
+FLOATS = ["float16", "bfloat16", "float32", "float64"]
+UNARY = """
+exp log log1p sqrt rsqrt tanh sigmoid erf floor ceil trunc round reciprocal abs negative square sign
+isnan nn.relu nn.gelu nn.gelu_tanh nn.relu6 nn.softplus nn.hard_sigmoid nn.hard_swish nn.silu
+nn.leaky_relu nn.softmax nn.log_softmax sum mean max min prod variance std argmax argmin cumsum
+sort argsort
+""".split()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", UNARY)
+def test_special_values_and_narrow_floats(name, dtype):
+    agree(_named(name), values(dtype, 3, 19))
+
+
+def _named(name: str) -> Any:
+    found: Any = op
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_two_operands_of_special_values(dtype):
+    a, b = values(dtype, 19), values(dtype, 19, 1)
+    for name in ("divide", "floor_divide", "floor_mod", "mod", "power", "maximum", "minimum"):
+        agree(getattr(op, name), a, b)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])
+def test_integers_wrap_and_divide(dtype):
+    a, b = values(dtype, 9), values(dtype, 9, 1)
+    for name in ("add", "multiply", "divide", "floor_divide", "floor_mod", "mod", "less"):
+        agree(getattr(op, name), a, b)
+    agree(op.sum, a)
+    agree(op.prod, a)
+
+
+@pytest.mark.parametrize("target", ["int8", "uint8", "int32", "int64", "uint64", "bool", "float16"])
+@pytest.mark.parametrize("source", ["float32", "float64", "bfloat16", "int64", "bool"])
+def test_conversions(source, target):
+    agree(lambda x: op.astype(x, target), values(source, 19))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("axes", [(0,), (0, 1), (1, 2), (0, 2)])
+def test_norms_over_any_axes(axes, dtype):
+    x = random(4, 4, 4).astype(values(dtype, 1).dtype)
+    scale = random(*[4] * len(axes), seed=1).astype(x.dtype)
+    agree(lambda v, g: op.nn.rms_norm(v, g, axes), x, scale)
+    agree(lambda v, g: op.nn.layer_norm(v, g, g, axes), x, scale)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1,)])
+def test_scalars_and_nothing(shape):
+    x = values("float32", *shape)
+    for body in (
+        op.exp,
+        lambda v: op.add(v, v),
+        lambda v: op.astype(v, "int32"),
+        op.sum,
+        op.nn.relu,
+    ):
+        agree(body, x)
+    agree(lambda v: op.reshape(v, (-1,)) if shape == () else op.sum(v, 0), x)
+    agree(lambda v: op.expand_dims(v, 0), x)
+    agree(lambda v: op.where(op.greater(v, v), v, v), x)
+
+
+def test_looking_up():
+    data, places = random(3, 5, 4), np.array([[[2, 0, 1, 1]]])
+    agree(lambda x, i: op.gather_elements(x, i, 0), data, places)
+    agree(lambda x, i: op.take(x, i, 1), data, np.array([0, 7, -2, 4]))
+    agree(lambda x: op.topk(x, 2, 1), data)
+    agree(lambda x: op.split(x, (1, 3), 1), data)
+    agree(lambda x: op.layout_transform(x, lambda a, b, c: (c, a, b)), data)
+
+
+def test_only_moves_of_elements_have_a_second_formula():
+    moves = (
+        "broadcast_to concat expand_dims flip layout_transform permute_dims repeat reshape split "
+    )
+    moves += "squeeze strided_slice tile where"
+    have = [name for name, operator in op.OPERATORS.items() if operator.numpy is not None]
+    assert sorted(have) == sorted(moves.split())
+
+
+def test_much_work_is_scheduled():
+    a, b = random(600, 300), random(300, 500, seed=1)
+    (made,) = folded(op.matmul, a, b)
+    np.testing.assert_allclose(made, a @ b, rtol=1e-4, atol=1e-4)
