@@ -164,8 +164,9 @@ def window(
     taps = as_expr(size)
     require(taps >= 1, "the window is empty: ", taps)
     free = simplify(extent + (before + after) - ((taps - 1) * dilation + 1))
+    # With `ceil_mode` the last window may reach beyond the padding, by less than a stride.
     require(
-        free >= 0,
+        free + (stride - 1 if ceil_mode else 0) >= 0,
         "the window of ", taps, " does not fit extent ", extent,
         f" padded by {before} and {after}",
     )  # fmt: skip

@@ -41,6 +41,8 @@ def _pool_shape(
     x = known(data, "data")
     size, steps, reach = pair(pool_size, spatial), pair(strides, spatial), pair(dilation, spatial)
     before, after = padding_pairs(padding, spatial)
+    for extent in x[2:]:
+        require(extent >= 1, "the image is empty: an extent of ", extent)
     extents = [
         window(x[2 + i], size[i], steps[i], before[i], after[i], reach[i], ceil_mode=ceil_mode)
         for i in range(spatial)
