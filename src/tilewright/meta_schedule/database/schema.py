@@ -34,7 +34,7 @@ def read_line(line: bytes) -> Any:
     if len(line) > LONGEST_LINE:
         raise TuneError(f"the line has {len(line)} bytes, more than {LONGEST_LINE}")
     try:
-        value = json.loads(line)
+        value = json.loads(line.decode())  # else it may be taken for UTF-16
         if _SURROGATE.search(line):
             json.dumps(value, ensure_ascii=False).encode()  # halves of characters are no text
     except RecursionError:
