@@ -78,3 +78,11 @@ def test_the_command_reports_and_counts(capsys):
     assert main(["scripts", "--count", "5", "--quiet"]) == 0
     text = capsys.readouterr().out
     assert "5 cases" in text and "no fault" in text
+
+
+@pytest.mark.parametrize(
+    "name, seed, count", [("databases", 7, 15), ("libraries", 7, 60), ("kills", 8, 3)]
+)
+def test_hostile_files_are_read(name, seed, count):
+    for result in run_cases(load_kind(name), seed, range(count)):
+        assert not result.fault, f"--seed {seed} --only {result.number}: {result.fault}"

@@ -85,6 +85,16 @@ def contains(*kinds: Kind) -> Callable[[Node], bool]:
     return test
 
 
+def make_collectors() -> None:
+    """Generate now the code for all classes of nodes that there are, not when it is needed."""
+    pending: list[type] = [Node]
+    while pending:
+        kind = pending.pop()
+        pending += kind.__subclasses__()
+        if kind not in _COLLECTORS and "fields" in vars(kind):
+            _COLLECTORS[kind] = _make_collector(kind)
+
+
 def _collect(node: Node) -> int:
     collector = _COLLECTORS.get(type(node))
     if collector is None:

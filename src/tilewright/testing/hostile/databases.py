@@ -18,9 +18,12 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
+from rich.cells import cell_len
+
 from tilewright import te, topi
 from tilewright.cli import main as command
 from tilewright.ir import IRModule
+from tilewright.ir.contents import make_collectors
 from tilewright.meta_schedule.database import JSONDatabase, TuningRecord
 from tilewright.meta_schedule.database.json_file import RECORD_FILE, WORKLOAD_FILE
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
@@ -142,7 +145,7 @@ class Files:
 @lru_cache(maxsize=1)
 def good_files() -> Files:
     """Make the good database."""
-    owners = []
+    owners: list[tuple[int, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         database = JSONDatabase(work_dir=folder)
         for number, func in enumerate(functions()):
@@ -374,6 +377,8 @@ def prepare() -> None:
     logging.getLogger("tilewright").setLevel(logging.CRITICAL)
     with contextlib.suppress(TilewrightError):
         PRIMITIVES.get("looks for plug-ins")
+    make_collectors()
+    cell_len("\u4e00")  # tables of wide characters
     files = good_files()
     check(Spoilt(_joined(list(files.workloads)), _joined(list(files.records)), files.owners))
 
