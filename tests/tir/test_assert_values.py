@@ -24,6 +24,16 @@ def halves(a: T.handle, b: T.handle) -> None:
         B[i] = A[i] * 2.0
 
 
+@T.prim_func
+def shown_and_used(a: T.handle, b: T.handle) -> None:
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "int64")
+    B = T.match_buffer(b, (n,), "int64")
+    assert n > 2, ("{} and {}", n - 2, n * 3)
+    for i in range(n - 2):
+        B[i] = A[i] + n * 3
+
+
 def test_the_message_shows_values() -> None:
     a = np.ones(5, "float32")
     with pytest.raises(RunError, match=r"^100% of 5 in pairs, 1 over$"):
@@ -50,3 +60,12 @@ def test_each_value_has_a_place_in_the_message() -> None:
         AssertStmt(n > 0, "{}", (Var("x", "float32"),))
     with pytest.raises(ParseError, match="is text"):
         script.parse(halves.script().replace('("100% of {} in pairs, {} over", n, n % 2)', "3"))
+
+
+def test_values_that_are_shown_can_be_used_after() -> None:
+    compiled = tilewright.compile(shown_and_used)
+    a, b = np.arange(4), np.zeros(4, "int64")
+    compiled(a, b)
+    assert b.tolist() == [12, 13, 0, 0]
+    with pytest.raises(RuntimeError, match="-1 and 3"):
+        compiled(a[:1], b[:1])

@@ -153,6 +153,8 @@ class FunctionEmitter(MemoryEmitter):
     def visit_AssertStmt(self, node: AssertStmt) -> None:
         condition = self.visit(node.condition)
         failed, passed = self.label("failed"), self.label("passed")
+        # What the message shows is of this branch only, but for what was known before it.
+        self.enter(Scope("if"))
         self.branch_if(condition, passed, failed)
         self.start_block(failed)
         message = self._message(node)
@@ -160,6 +162,7 @@ class FunctionEmitter(MemoryEmitter):
         self.module.declare("declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)")
         self.effect(f"call void @TVMFFIErrorSetRaisedFromCStr(ptr {kind}, ptr {message})")
         self._return("-1")
+        self.leave()
         self.start_block(passed)
 
     def _message(self, node: AssertStmt) -> str:
