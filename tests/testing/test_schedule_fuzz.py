@@ -55,7 +55,8 @@ def test_random_primitives_keep_the_meaning(part: int) -> None:
 
 
 FAMILIES_IN_SUITE = [
-    "aliases", "control", "data-driven", "halves", "indirect", "modules", "updates",
+    "aliases", "control", "data-driven", "halves", "indirect", "kernels", "modules", "orders",
+    "updates",
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import pytest
 import tilewright
 from tilewright import te, topi
 from tilewright.ir import IRModule, as_int
+from tilewright.script import parse
 from tilewright.script import tir as T
 from tilewright.tir import PrimFunc, Schedule, analysis
 from tilewright.tir.interpreter import run
@@ -203,3 +204,25 @@ def test_reductions_are_numpys(name: str, shape: tuple[int, int], axis: Any) -> 
         expected = theirs(array, axis=axis)
     for found in results(te.create_prim_func([x, ours(x, axis=axis)]), array):
         np.testing.assert_array_equal(found, expected)
+
+
+def test_threads_inside_of_a_reduction_over_nothing_start_it_too() -> None:
+    func = parse("""
+@T.prim_func
+def main(z: T.handle, a: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (3, n), "float32")
+    Z = T.match_buffer(z, (3,), "float32")
+    for k, i in T.grid(n, 3):
+        with T.block("Z"):
+            vk, vi = T.axis.remap("RS", [k, i])
+            with T.init():
+                Z[vi] = T.float32(5)
+            Z[vi] = Z[vi] + A[vi, vk]
+""")
+    sch = Schedule(func)
+    sch.bind(sch.get_loops("Z")[1], "threadIdx.x")
+    for n in (0, 2):
+        z = np.full(3, 9, "float32")
+        run(sch.mod, z, np.ones((3, n), "float32"))
+        assert z.tolist() == [5 + n] * 3

@@ -90,7 +90,7 @@ class _Initial:
         if only_reduces(loop):
             start = substitute(loop.min, first)
             return self.visit(loop.body, root, {**first, loop.loop_var: start})
-        if loop.thread is not None or any(uses_var(e, first) for e in (loop.min, loop.extent)):
+        if any(uses_var(e, first) for e in (loop.min, loop.extent)):
             return None
         body = self.visit(loop.body, root, first)
         return None if body is None else loop.replace(body=body)

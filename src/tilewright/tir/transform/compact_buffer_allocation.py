@@ -160,11 +160,15 @@ class _Terms:
     ) -> None:
         self.domain: dict[Var, Range] = dict(threads)
         self.values: dict[Var, Expr] = {}
+        # Loops that are as long as memory says: all that is known of them is a dtype's range.
+        self.open: set[Var] = set()
         condition: Expr = TRUE
         for item in path:
             if type(item) is For:
                 first, extent = (substitute(end, self.values) for end in (item.min, item.extent))
                 self.domain[item.loop_var] = Range(first, extent)
+                if _has_load(first) or _has_load(extent):
+                    self.open.add(item.loop_var)
             elif type(item) is LetStmt or type(item) is Let:
                 self.values[item.var] = substitute(item.value, self.values)
             else:
@@ -182,7 +186,10 @@ class _Terms:
         return self.covered[index]
 
     def _bound(self, index: Expr) -> Range | None:
-        (bound,) = self.bounds.of([_range(substitute(index, self.values))])
+        index = substitute(index, self.values)
+        if self.open and uses_var(index, self.open):
+            return None
+        (bound,) = self.bounds.of([_range(index)])
         return bound if isinstance(bound, Range) and not uses_var(bound, self.domain) else None
 
 
