@@ -322,12 +322,17 @@ def test_a_corrupt_workload_line_is_set_aside(
     assert lines_of(three / "database_workload.json.corrupt") == [damage]
 
 
+@pytest.mark.parametrize(
+    "right, wrong", [("T.grid", "T.gird"), ("C[v_i, v_j])", "C[v_i, j])"), ('"SSR"', '"SS"')]
+)
 def test_a_workload_whose_text_is_no_program_is_set_aside_when_it_is_needed(
-    three: Path, caplog: pytest.LogCaptureFixture
+    three: Path, caplog: pytest.LogCaptureFixture, right: str, wrong: str
 ) -> None:
     path = three / "database_workload.json"
     lines = lines_of(path)
-    lines[1] = lines[1].replace("T.grid", "T.gird")
+    assert right in json.loads(lines[1])[1]
+    digest, text = json.loads(lines[1])
+    lines[1] = json.dumps([digest, text.replace(right, wrong)], separators=(",", ":"))
     path.write_text("\n".join(lines) + "\n")
     database = JSONDatabase(work_dir=three)
     with caplog.at_level(logging.WARNING):
@@ -365,6 +370,7 @@ def test_a_workload_whose_text_is_no_program_is_set_aside_when_it_is_needed(
         '[0,[[],{"1":2},null,[],{}]]',
         "[0,[[],null,{},[],{}]]",
         '[0,[[],null,{"kind":["llvm"]},[],{}]]',
+        '[0,[[],null,{"kind":7},[],{}]]',
         '[0,[[],null,{"kind":"llvm","num-cores":1e400},[],{}]]',
         '[0,[[],null,{"kind":"llvm","mcpu":{}},[],{}]]',
         '[0,[[],null,null,[["TENSOR","float32x\u00b2",[1]]],{}]]',

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 def near_matches(name: str, known: list[str]) -> str:
     """Render ``known`` names for an error message, those close to ``name`` first."""
-    close = difflib.get_close_matches(name[:200], known, n=3)  # its time grows with the square
+    close = difflib.get_close_matches(str(name)[:200], known, n=3)  # it takes quadratic time
     if close:
         return "did you mean " + " or ".join(repr(entry) for entry in close) + "?"
     shown = ", ".join(sorted(known)[:40])

@@ -18,6 +18,7 @@ from tilewright.support.errors import ParseError, ScheduleError, TilewrightError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
 from tilewright.tir import Block, PrimFunc
+from tilewright.tir.analysis import verify
 from tilewright.tir.schedule import Schedule, Trace
 
 Equality = tuple[Callable[[IRModule], str], Callable[[IRModule, IRModule], bool]]
@@ -106,12 +107,13 @@ class Workload:
 
     @property
     def mod(self) -> IRModule:
-        """The module; parsed from its script when first asked for."""
+        """The module; parsed from its script, and verified, when first asked for."""
         if self._mod is None:
             assert self._text is not None
             mod = script.parse(self._text)
             if not isinstance(mod, IRModule):
                 raise ParseError(f"workload {self.hash}: its script is no module")
+            verify(mod)
             self._mod = mod
         return self._mod
 

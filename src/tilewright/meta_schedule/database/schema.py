@@ -121,6 +121,8 @@ def _target(value: Any) -> Target:
             _number(item, f"option {key!r} of the target", high=2**53)
         elif type(item) is not str:
             raise TuneError(f"option {key!r} of the target is {_short(item)}")
+    if type(value.get("kind")) is not str:
+        raise TuneError(f"the kind of the target is {_short(value.get('kind'))}")
     return Target(value)
 
 
