@@ -277,3 +277,21 @@ def test_a_wrong_number_of_indices_in_full():
         "4 |         B[i, j] = A[i] + 1.0",
         "  |                   ^^^^",
     ]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ('T.func_attr({"a": 1, "a": 2})', "the key 'a' is given twice"),
+        ('T.func_attr({"a": 1})\nT.func_attr({"a": 1})', "the attribute 'a' is given twice"),
+        ('T.func_attr({"a": T.float32})', "the attribute 'a' can't hold T.float32"),
+        ('T.func_attr({"a": [{"b": lambda: 1}]})', "the attribute 'a' can't hold"),
+        (
+            'with T.block("b"):\n    T.block_attr({"a": 1})\n    T.block_attr({"a": 2})',
+            "the attribute 'a' is given twice",
+        ),
+    ],
+)
+def test_attributes_are_stated_once_and_can_be_printed(body, message):
+    text, _ = failing(body)
+    assert message in text

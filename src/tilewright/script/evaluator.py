@@ -17,7 +17,7 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import (
@@ -61,6 +61,7 @@ from tilewright.script.allowance import (
 )
 from tilewright.script.bounded import apply_operator, compare_values, format_value, item_of
 from tilewright.script.diagnostics import ScriptError, Source
+from tilewright.script.printer import is_printable
 from tilewright.script.scope import Scope
 from tilewright.support.errors import TilewrightError
 from tilewright.support.registry import near_matches
@@ -422,8 +423,24 @@ class Evaluator:
             if key is None:
                 made.update(self._mapping(value))
             else:
-                made[self._key(key)] = self.eval(value)
+                name = self._key(key)
+                if name in made:
+                    self.fail(key, f"the key {name!r} is given twice")
+                made[name] = self.eval(value)
         return made
+
+    def add_attributes(
+        self, node: ast.AST, attrs: dict[str, Any], added: Mapping[str, Any]
+    ) -> None:
+        """Add attributes that a statement states; each may be stated once."""
+        for name, value in added.items():
+            if not isinstance(name, str):
+                self.fail(node, f"the name of an attribute is text, got {name!r}")
+            if name in attrs:
+                self.fail(node, f"the attribute {name!r} is given twice")
+            if not is_printable(value):
+                self.fail(node, f"the attribute {name!r} can't hold {value!r}")
+            attrs[name] = value
 
     def _mapping(self, node: ast.expr) -> dict[Any, Any]:
         """Evaluate what stands after ``**``."""

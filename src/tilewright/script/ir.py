@@ -99,7 +99,7 @@ class _ModuleDecorator(Decorator):
             elif isinstance(item, ast.Expr):
                 value = evaluator.eval(item.value)
                 if isinstance(value, ModuleAttrs):
-                    attrs.update(value.attrs)
+                    evaluator.add_attributes(item, attrs, value.attrs)
                 elif not isinstance(value, (str, type(...))):
                     evaluator.fail(item, "a module holds functions and I.module_attrs only")
             else:

@@ -89,6 +89,21 @@ def _find(table: Mapping[type, Any], cls: type) -> Any:
     return None
 
 
+def is_printable(value: Any) -> bool:
+    """Whether an attribute may hold a value: whether script has a text for it."""
+    if value is None or isinstance(value, (bool, int, float, str, bytes)):
+        return True
+    if isinstance(value, Mapping):
+        return all(is_printable(item) for pair in value.items() for item in pair)
+    if isinstance(value, (list, tuple)):
+        return all(map(is_printable, value))
+    if not isinstance(value, Node) and hasattr(value, "item"):
+        return True  # NumPy scalars
+    if _find(_EXPRS, type(value)) is None:
+        load_dialect("tir")
+    return any(_find(table, type(value)) is not None for table in (_EXPRS, _LINES))
+
+
 class Printer:
     """Collects the lines of one text.
 

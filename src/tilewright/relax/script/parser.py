@@ -176,7 +176,7 @@ class GraphParser(Evaluator):
     def expression(self, node: ast.Expr) -> None:
         value = self.eval(node.value)
         if isinstance(value, FunctionAttrs):
-            self.attrs.update(value.attrs)
+            self.add_attributes(node, self.attrs, value.attrs)
         elif isinstance(value, Output):
             if self.outputs is None:
                 self.fail(node, "R.output belongs at the end of a dataflow block")
@@ -195,7 +195,7 @@ class GraphParser(Evaluator):
         if is_symbol_declaration(value):
             # `n = T.int64()`: the header has defined it already, or it is new.
             if target.id not in self.names:
-                self.scope.define(target.id, Var(target.id))
+                self.scope.define(target.id, Var(target.id, value.dtype))
                 self.names.add(target.id)
             return
         if isinstance(value, MatchCastDecl):

@@ -23,7 +23,7 @@ from typing import Any
 
 from tilewright.testing.hostile.kind import EVENTS, Case, Fault, Kind, Limits
 
-_CLOCK = 20.0  # seconds of the clock for one of the processor, before a child counts as hanging
+_CLOCK = 6.0  # seconds of the clock for one of the processor, before a child counts as hanging
 
 
 @dataclass(frozen=True)

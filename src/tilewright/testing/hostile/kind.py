@@ -25,7 +25,7 @@ class Limits:
     """What the check of one case may use before that is a fault."""
 
     seconds: float = 10.0
-    """Time of the processor, and (twenty times over) of the clock."""
+    """Time of the processor, and (six times over) of the clock."""
     memory: int = 1 << 30
     """Bytes of address space above what the child starts with; 0 for no limit."""
     watch: bool = True
@@ -55,7 +55,8 @@ EVENTS = (
     "sys.addaudithook",
     "sys.setprofile",
     "sys.settrace",
-    "builtins.",
+    "builtins.input",
+    "builtins.breakpoint",
     "cpython.",
     "gc.",
     "glob.",

@@ -333,9 +333,10 @@ class TirParser(AssignmentParser):
         if value.kind == "func_attr":
             if self.block.declaration is not None:
                 self.fail(node, "T.func_attr stands outside of blocks")
-            self.function.attrs.update(value.attrs)
+            self.add_attributes(node, self.function.attrs, value.attrs)
         else:
-            self._in_block(node, "T.block_attr").annotations.update(value.attrs)
+            frame = self._in_block(node, "T.block_attr")
+            self.add_attributes(node, frame.annotations, value.attrs)
 
     def _expand(self, node: ast.Call, function: Macro) -> list[Stmt]:
         """Parse a macro's body in place."""
