@@ -235,6 +235,20 @@ def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8, 8), "float32")):
 """
 )
 
+_sums_of_triangles = script(
+    """
+@T.prim_func
+def main(A: T.Buffer((8, 8), "float32"), C: T.Buffer((8,), "float32")):
+    for i in range(8):
+        for k in range(i):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    C[vi] = T.float32(0)
+                C[vi] = C[vi] + A[vi, vk]
+"""
+)
+
 _in_a_block = script(
     """
 @T.prim_func
@@ -332,6 +346,13 @@ CASES = [
         _unknown_reducer,
         lambda s: s.bind(loop(s, 1), "threadIdx.x"),
         "no reduction by a registered reducer",
+    ),
+    Refuse(
+        "bind",
+        "has an iteration",
+        _sums_of_triangles,
+        lambda s: s.bind(loop(s, 1), "threadIdx.x"),
+        "may have no iterations",
     ),
     Refuse(
         "bind",
