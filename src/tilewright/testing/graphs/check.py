@@ -137,6 +137,6 @@ def _refuses(function: Any, inputs: Sequence[Any], reason: str) -> Problem | Non
 
 
 def _moved(part: Part, arrays: dict[Value, Any], size: Sizes, seeds: range) -> list[Any]:
-    if not any(step.noise for step in part.steps):
+    if not any(step.noise or step.either_zero for step in part.steps):
         return []
     return [evaluate(part.steps, arrays, size, Noise(part.case.seed + seed)) for seed in seeds]

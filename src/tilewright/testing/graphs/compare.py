@@ -40,6 +40,13 @@ class Noise:
             moved = np.where(nothing, 0.0, moved)
             return moved.astype(array.dtype)
 
+    def with_zeros_of_either_sign(self, array: Any) -> Any:
+        """The array, its zeros positive or negative at random."""
+        if array.dtype.kind not in "fV" or not array.size:
+            return array
+        signs = self.rng.choice([-0.0, 0.0], array.shape).astype(array.dtype)
+        return np.where(array == 0, signs, array)
+
 
 def difference(found: Any, right: Any, moved: Sequence[Any]) -> str:
     """What is wrong with a result; empty if nothing is."""

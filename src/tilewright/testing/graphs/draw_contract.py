@@ -235,7 +235,7 @@ def draw_pool(g: Graph) -> Any:
         f"{'max' if largest else 'avg'}_pool{spatial}d", [x],
         lambda a: build(a, pool_size=tuple(window), strides=tuple(steps), padding=tuple(pads),
                         ceil_mode=ceil, **options),
-        meaning, noise=0 if largest else 16, reduces=not largest,
+        meaning, noise=0 if largest else 16, reduces=not largest, either_zero=largest,
     )  # fmt: skip
 
 
@@ -269,7 +269,7 @@ def draw_adaptive_pool(g: Graph) -> Any:
     build = op.nn.adaptive_max_pool2d if largest else op.nn.adaptive_avg_pool2d
     return g.emit(
         "adaptive_pool2d", [x], lambda a: build(a, out), meaning, noise=0 if largest else 16,
-        reduces=not largest,
+        reduces=not largest, either_zero=largest,
     )  # fmt: skip
 
 

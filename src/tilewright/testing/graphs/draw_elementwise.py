@@ -100,7 +100,7 @@ def draw_unary(g: Graph) -> Any:
     ill = name in ("log", "log2", "sin", "cos", "tan", "asin", "acos", "gelu", "gelu_tanh")
     return g.emit(
         name, [x], build, lambda size, a: meaning(wide(a)), noise=units, reduces=ill and units > 0,
-        absolute=4 if name in _CANCEL else 0,
+        absolute=4 if name in _CANCEL else 0, either_zero=name in ("relu", "relu6"),
     )  # fmt: skip
 
 
@@ -246,7 +246,7 @@ def draw_binary(g: Graph) -> Any:
         )  # fmt: skip
     return g.emit(
         name, [x, y], build, lambda size, a, b: meaning(wide(a), wide(b)), noise=units,
-        reduces=name == "power" and is_float,
+        reduces=name == "power" and is_float, either_zero=name in ("maximum", "minimum"),
     )  # fmt: skip
 
 

@@ -60,7 +60,8 @@ def draw_reduction(g: Graph) -> Any:
 
     return g.emit(
         name, [x], lambda a: build(a, axes, keep), meaning, noise=0.0 if exact else 32,
-        reduces=not exact,
+        reduces=not exact, absolute=8 if name in ("variance", "std") else 0,
+        either_zero=name in _EXTREMA,
     )  # fmt: skip
 
 

@@ -67,6 +67,8 @@ class Step:
     """Whether rounding errors are relative to the operands rather than to the result."""
     absolute: float = 0.0
     """Rounding errors that stay when the result is near zero, in units of the dtype's epsilon."""
+    either_zero: bool = False
+    """Whether zeros of the result may have either sign: the greater of 0 and -0 is one of them."""
     several: bool = False
 
 
@@ -119,12 +121,16 @@ class Graph:
         noise: float = 0.0,
         reduces: bool = False,
         absolute: float = 0.0,
+        either_zero: bool = False,
     ) -> list[Value]:
         """Add a step; returns what it makes."""
         call = make(*(value.var for value in operands))
         info = call.struct_info
         several = isinstance(info, TupleStructInfo)
-        step = Step(name, list(operands), make, meaning, [], noise, reduces, absolute, several)
+        step = Step(
+            name, list(operands), make, meaning, noise=noise, reduces=reduces, absolute=absolute,
+            either_zero=either_zero, several=several,
+        )  # fmt: skip
         for part in info.fields_ if several else [info]:
             number = len(self.values)
             step.results.append(Value(relax.Var(f"v{number}", part), tuple(part.shape), part.dtype))
@@ -203,5 +209,7 @@ def evaluate(
                 rounded = np.asarray(array).astype(numpy_dtype(value.dtype))
             if noise is not None and step.noise:
                 rounded = noise(rounded, step.noise, step.absolute)
+            if noise is not None and step.either_zero:
+                rounded = noise.with_zeros_of_either_sign(rounded)
             made[value] = rounded
     return made
