@@ -234,6 +234,21 @@ def _merge_gapped(sch: Schedule) -> None:
     sch.merge(loop(sch, "D", 1), loop(sch, "B", 1))
 
 
+_longer = script(
+    """
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    C = T.match_buffer(b, (n + 2,), "float32")
+    for i in range(n + 2):
+        with T.block("C"):
+            v = T.axis.spatial(n + 2, i)
+            C[v] = T.if_then_else(v < n, A[v], T.float32(1))
+"""
+)
+
+
 SPLIT = [
     Accept("split", matmul, lambda s: s.split(loop(s), [None, 5])),
     Accept("split", matmul, lambda s: s.split(loop(s), [None, 5], tail="peel")),
@@ -456,11 +471,18 @@ PARTITION = [
     Accept("loop_partition", matmul, lambda s: s.loop_partition(loop(s, "C", 2), [2, None])),
     Accept(
         "loop_partition",
-        symbolic_matmul,
+        _longer,
         lambda s: s.loop_partition(loop(s), [1], preserve_unit_iters=False),
         SIZES,
     ),
-    Accept("loop_partition", symbolic_chain, lambda s: s.loop_partition(loop(s), [1]), SIZES),
+    Accept("loop_partition", _longer, lambda s: s.loop_partition(loop(s), [2]), SIZES),
+    Refuse(
+        "loop_partition",
+        "provably add up",
+        symbolic_chain,
+        lambda s: s.loop_partition(loop(s), [1]),
+        "not known to be no more than the extent n",
+    ),
     Example(
         "loop_partition",
         lambda s: s.loop_partition(loop(s, "B"), [1, None]),

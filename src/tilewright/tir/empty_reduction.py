@@ -48,6 +48,16 @@ def initial_values(loop: For, taken: set[str]) -> Stmt | None:
     return None if made is None else renew_definitions(made)
 
 
+def begun_by_nothing(loop: For) -> frozenset[str]:
+    """Return the names of the blocks whose ``init`` a loop runs if it has no iterations."""
+    if not any(block.init is not None for block in map(_block_of, _realizes(loop.body))):
+        return frozenset()
+    first = {loop.loop_var: loop.min}
+    made = _Initial(set())
+    made.visit(loop.body, frozenset(first), first)
+    return frozenset(made.begun)
+
+
 def _realizes(stmt: Stmt) -> list[BlockRealize]:
     found, stack = [], [stmt]
     while stack:
@@ -72,6 +82,7 @@ class _Initial:
 
     def __init__(self, taken: set[str]) -> None:
         self.taken = taken
+        self.begun: set[str] = set()  # names of the blocks whose init was kept
 
     def visit(self, stmt: Any, root: frozenset[Var], first: Mapping[Var, Expr]) -> Stmt | None:
         if isinstance(stmt, SeqStmt):
@@ -124,7 +135,10 @@ class _Initial:
             return None
         starts = {item: substitute(x, first) for item, x in pairs if item.kind == REDUCE}
         begins = and_(*(simplify(start == item.dom.min) for item, start in starts.items()))
-        return self.kept(realize, block.init, {item.var for item in starts}, first, begins)
+        found = self.kept(realize, block.init, {item.var for item in starts}, first, begins)
+        if found is not None:
+            self.begun.add(block.name)
+        return found
 
     def kept(
         self,

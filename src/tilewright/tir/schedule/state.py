@@ -302,12 +302,15 @@ class ScheduleState:
 
     # ---- facts for proofs ---------------------------------------------------------------------
 
-    def analyzer(self, func_name: str) -> Analyzer:
-        """Return an analyzer that knows the function's symbolic extents and tile variables."""
+    def analyzer(self, func_name: str, *, least_size: int = 1) -> Analyzer:
+        """Return an analyzer that knows the function's symbolic extents and tile variables.
+
+        Where a loop over a size may be the first, that is at least 0, not 1.
+        """
         made = Analyzer()
         func = self.func(func_name)
         for var in func.symbolic_vars():
-            made.bind_positive(var)
+            made.update(var, least_size)
         self.know_symbolic(made)
         return made
 
@@ -317,9 +320,9 @@ class ScheduleState:
             for var in tile.variables:
                 analyzer.bind_positive(var)
 
-    def analyzer_at(self, stmt: Node) -> Analyzer:
+    def analyzer_at(self, stmt: Node, *, least_size: int = 1) -> Analyzer:
         """Return an analyzer that knows all loops, iteration variables around ``stmt``."""
-        made = self.analyzer(self.func_name_of(stmt))
+        made = self.analyzer(self.func_name_of(stmt), least_size=least_size)
         around = list(self.parents(stmt))
         for item in reversed(around):
             if type(item) is For:

@@ -317,5 +317,7 @@ class Division:
             if item.kind == REDUCE
         }
         made = [substitute(condition, zeros) for condition in self.conditions]
-        # The ranges of the axes prove nothing here: the conditions are what keeps them inside.
-        return and_(*(item for item in made if not Analyzer().can_prove(item)))
+        # The ranges of the axes prove nothing here: the conditions are what keeps them inside. The
+        # sizes are positive: where the reduction is over nothing, it has to be initialised too.
+        sizes = self.sch.state.analyzer(self.sch.state.func_name_of(self.realize))
+        return and_(*(item for item in made if not sizes.can_prove(item)))

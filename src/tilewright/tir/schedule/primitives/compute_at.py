@@ -66,6 +66,7 @@ from tilewright.tir.schedule.primitives._scope import regions_buffers
 from tilewright.tir.schedule.primitives._settle import check_inputs_settled, keeps_values
 from tilewright.tir.schedule.primitives._solve import axes_of_inputs, axes_of_outputs
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.zero_trips import check_init_finds
 
 
 @primitive
@@ -95,6 +96,8 @@ def compute_at(
           depend on no loop
         - the loop is in the scope of the block, and not around the block already
         - the block has consumers, and all are under the loop
+        - the loop, and those around it, surely run, or no consumer has an init that may run for
+          nothing and reads what the block writes
         - there is a place under the loop after what the block needs and ahead of its consumers, and
           ``index`` is such a place
         - the block is inside another block, in which it is not the only statement
@@ -152,6 +155,7 @@ def compute_at(
             )
     producers = [item for item in scope.producers(realize) if item in place.paths]
     position = place.position(producers, consumers, index)
+    check_init_finds(state, consumers, regions_buffers(realize.block.writes), target)
 
     regions = place.regions
     required: dict[Buffer, list[Span | None] | None] = {}

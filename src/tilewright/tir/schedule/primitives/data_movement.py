@@ -37,6 +37,7 @@ from tilewright.tir.schedule.primitives._settle import finishes_inside
 from tilewright.tir.schedule.primitives.cache import check_filled
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.zero_trips import check_init_finds
 
 AUTO_COPY = "auto_copy"
 
@@ -56,6 +57,8 @@ def read_at(
         - the block is under the loop, in the same block as the loop
         - no block under the loop writes the buffer, or uses it through its pointer
         - the loops on which the tile depends have known bounds
+        - the loop, and those around it, surely run, or no init that may run for nothing reads the
+          buffer
         - the block is inside another block
     Before:
         for i0, i1 in T.grid(8, 16):
@@ -92,6 +95,7 @@ def read_at(
                 target,
             )
         check_not_by_pointer(scope, item, buffer)
+    check_init_finds(state, readers, [buffer], target)
     outer = [*scope.loops(realize)[: scope.loops(realize).index(target)], target]
     box = Box(scope, outer, storage_scope)
     for item in readers:

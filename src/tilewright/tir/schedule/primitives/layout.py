@@ -25,6 +25,7 @@ from tilewright.ir import (
     and_,
     const,
     free_vars,
+    is_const,
     not_,
     substitute,
     uses_var,
@@ -57,6 +58,7 @@ from tilewright.tir.schedule.primitives._scope import scope_of
 from tilewright.tir.schedule.primitives.cache import resolve_buffer
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.zero_trips import check_means_nothing
 
 LAYOUT_FREE = "layout_free_buffers"
 
@@ -339,6 +341,7 @@ def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
         - these loops hold nothing else and carry no annotations
         - the index map takes one index per axis of the block
         - the index map is injective, with an inverse that can be derived
+        - no axis is empty that stands for an init then
         - no new axis mixes spatial and reduction axes
         - the new reduction axes of a block with ``init`` are not padded
     Before:
@@ -379,6 +382,9 @@ def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
         analyzer.bind(iter_var.var, iter_var.dom)
     values = inverse.map_indices(new_vars, analyzer)
     loops_now = state.loops_above(realize)
+    for loop in loops_now:
+        if is_const(loop.extent, 0):
+            check_means_nothing(sch, loop, "the map")
     check_axes_mapped_in_order(state, realize, loops_now, values, iter_vars, analyzer)
     replaced = {iter_var.var: value for iter_var, value in zip(old.iter_vars, values)}
     body = substitute(old.body, replaced)

@@ -21,6 +21,7 @@ from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_simultaneous
 from tilewright.tir.schedule.primitives._cooperation import check_cooperative
 from tilewright.tir.schedule.state import child_blocks
+from tilewright.tir.schedule.zero_trips import check_means_nothing
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -151,6 +152,7 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: str) -> None:
         - a loop that feeds a reduce iteration variable of a block with ``init`` has an iteration
         - iterations update different elements, unless only they use the buffer
         - no iteration uses or overwrites what another one makes
+        - a loop that may be empty is none that stands for an init
         - blocks with a barrier run in all iterations or in none
     Before:
         for i in range(32):
@@ -173,6 +175,7 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: str) -> None:
     check_simultaneous(
         sch, target, f"binding it to {thread_axis}", cooperative=thread_axis.startswith("threadIdx")
     )
+    check_means_nothing(sch, target, "a thread for each")
     _check_barriers(sch, target)
     _check_begins(sch, target)
     if not thread_axis.startswith("vthread"):

@@ -46,6 +46,11 @@ from tilewright.tir.schedule.primitives._tails import (
     peel,
 )
 from tilewright.tir.schedule.state import statements
+from tilewright.tir.schedule.zero_trips import (
+    check_fused_alike,
+    check_means_nothing,
+    surely_at_least,
+)
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -136,7 +141,10 @@ def split(
         - ``tail`` is one of the four, and disable_predication goes with none but "predicate"
         - without predication, the factors divide the extent or the blocks have predicates that
           keep them inside the loop
+        - a loop that may be empty, and then stands for an init, leaves one that is empty as well
+        - to infer a factor, the others are at least 1
         - to peel, there is a full tile
+        - to peel, the extent is not negative
         - to pad, each block below has the loop itself as a spatial iteration variable
         - to pad, each block writes buffers of its scope, plainly along that variable, and nothing
           relies on their layout
@@ -168,6 +176,8 @@ def split(
         raise sch.error(f"disable_predication makes no sense with tail={tail!r}", target)
     given = [None if factor is None else resolve_factor(sch, factor, target) for factor in factors]
     extents, perfect = _covering(sch, target, given)
+    if None not in given and not perfect:
+        check_means_nothing(sch, target, "tiles that are there all the same")
     name = target.loop_var.name
     variables = [Var(f"{name}_{n}", target.loop_var.dtype) for n in range(len(extents))]
     if perfect or tail == TAILS[0]:
@@ -204,6 +214,12 @@ def _covering(sch: Schedule, loop: For, given: Sequence[Expr | None]) -> tuple[l
             inferred: Expr = const(-(-size // number), dtype)
             perfect = size % number == 0
         else:
+            if not surely_at_least(sch.state, loop, total, 1):
+                raise sch.error(
+                    f"tiles of {total!r} iterations may be empty",
+                    loop,
+                    remedy="choose factors that are at least 1",
+                )
             analyzer = sch.state.analyzer_at(loop)
             perfect = analyzer.can_prove_equal(floormod(extent, total), 0)
             inferred = analyzer.simplify(
@@ -245,6 +261,8 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> Loo
         - the loops are serial, start at 0 and carry no annotations
         - each loop is the only statement directly inside the one before it
         - no extent depends on a loop to be fused, and none but the first is known to be 0
+        - loops that may be empty mean the same then as the fused one: the same inits, or nothing
+        - no more than one extent may be negative
     Before:
         for i, j in T.grid(64, 16):
             with T.block("B"):
@@ -299,8 +317,9 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> Loo
     body = rewrite_outside_blocks(
         chain[-1].body, lambda expr: simplify(expr, substitute_index(expr, mapping))
     )
-    zero = const(0, fused.dtype)
-    sch.state.replace(chain[0], For(fused, zero, extent, SERIAL, body))
+    made = For(fused, const(0, fused.dtype), extent, SERIAL, body)
+    check_fused_alike(sch, chain, made)
+    sch.state.replace(chain[0], made)
     return LoopRV(loops[0].func, fused)
 
 

@@ -100,7 +100,7 @@ def _adding_up(sch: Schedule, loop: For, given: Sequence[Expr | None]) -> list[E
     for item in given:
         if item is not None:
             total = add(total, item)
-    known = sch.state.analyzer_at(loop)
+    known = sch.state.analyzer_at(loop, least_size=0)
     total = known.simplify(total)
     left = known.simplify(extent - total)
     least = 1 if None in given else 0

@@ -1,0 +1,124 @@
+"""Loops that may have no iterations: what primitives must not change about them.
+
+A loop over reduction axes stands for the ``init`` of its blocks if it has no iterations
+(``tir.empty_reduction``). So a loop that takes the place of others must be empty where they were,
+and mean the same then; and what an ``init`` reads can't be made in a loop that may be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.ir import Expr, as_int, pre_order
+from tilewright.tir import BlockRealize, Buffer, BufferLoad, For, Stmt
+from tilewright.tir.empty_reduction import begun_by_nothing
+from tilewright.tir.schedule.state import ScheduleState
+
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
+
+def surely_at_least(state: ScheduleState, loop: For, value: Expr, least: int) -> bool:
+    """Whether an expression around ``loop`` is known to be at least a number, for sizes from 0."""
+    number = as_int(value)
+    if number is not None:
+        return number >= least
+    return state.analyzer_at(loop, least_size=0).can_prove_ge(value, least)
+
+
+def surely_runs(state: ScheduleState, loop: For) -> bool:
+    """Whether a loop is known to have an iteration wherever it is reached."""
+    return surely_at_least(state, loop, loop.extent, 1)
+
+
+def check_not_negative(sch: Schedule, loop: For) -> None:
+    """Refuse a loop whose extent may be negative: it runs as little as an empty one."""
+    if not surely_at_least(sch.state, loop, loop.extent, 0):
+        raise sch.error(
+            f"the extent {loop.extent!r} of loop {loop.loop_var.name!r} may be negative",
+            loop,
+            remedy="declare it as the size of a buffer, or take its maximum with 0",
+        )
+
+
+def check_means_nothing(sch: Schedule, loop: For, what: str) -> None:
+    """Refuse unless a loop has an iteration, or means nothing without: ``what`` loses that."""
+    if surely_runs(sch.state, loop):
+        return
+    begun = begun_by_nothing(loop)
+    if begun:
+        raise sch.error(
+            f"loop {loop.loop_var.name!r} may have no iterations, and stands for the init of "
+            f"{_named(begun)} then; {what} would lose that",
+            loop,
+            remedy="decompose_reduction first, or choose other factors",
+        )
+
+
+def check_fused_alike(sch: Schedule, chain: Sequence[For], fused: For) -> None:
+    """Refuse to fuse loops if the fused one would mean something else where one of them is empty.
+
+    Without iterations, a loop over reduction axes runs inits; one that drives other axes too, or
+    none, does nothing.
+    """
+    idle = [loop for loop in chain if not surely_runs(sch.state, loop)]
+    if not idle:
+        return
+    negative = [x for x in idle if not surely_at_least(sch.state, x, x.extent, 0)]
+    if len(negative) > 1:
+        check_not_negative(sch, negative[0])
+    together = begun_by_nothing(fused)
+    for loop in idle:
+        alone = begun_by_nothing(loop)
+        if alone != together:
+            raise sch.error(
+                f"loop {loop.loop_var.name!r} may have no iterations, and "
+                f"{'stands for the init of ' + _named(alone) if alone else 'does nothing'} then; "
+                "the fused loop would "
+                + (f"run the init of {_named(together)}" if together else "lose that"),
+                loop,
+                remedy="fuse reduction loops with each other only",
+            )
+
+
+def check_init_finds(
+    state: ScheduleState, readers: Iterable[BlockRealize], made: Collection[Buffer], loop: For
+) -> None:
+    """Refuse to make buffers inside of a loop if an ``init`` that stands for nothing reads them.
+
+    ``readers`` are below ``loop``; it and the loops around it may be empty.
+    """
+    reading = [item for item in readers if _init_reads(item, made)]
+    if not reading:
+        return
+    for around in (loop, *state.loops_above(loop)):
+        begun = frozenset() if surely_runs(state, around) else begun_by_nothing(around)
+        for item in reading:
+            if item.block.name in begun:
+                raise state.error(
+                    f"loop {around.loop_var.name!r} may have no iterations: the init of block "
+                    f"{item.block.name!r} would run without what it reads",
+                    item,
+                    around,
+                    remedy="choose a loop that is outside of the reduction, or "
+                    "decompose_reduction first",
+                )
+
+
+def _init_reads(realize: BlockRealize, made: Collection[Buffer]) -> bool:
+    """Whether an ``init`` of a block, or of one inside of it, reads one of some buffers."""
+    return any(
+        type(item) is BufferLoad and item.buffer in made
+        for init in _inits(realize)
+        for item in pre_order(init)
+    )
+
+
+def _inits(realize: BlockRealize) -> list[Stmt]:
+    blocks = (item.block for item in pre_order(realize) if type(item) is BlockRealize)
+    return [block.init for block in blocks if block.init is not None]
+
+
+def _named(blocks: Collection[str]) -> str:
+    return "block " + " and ".join(repr(name) for name in sorted(blocks))
