@@ -34,6 +34,13 @@ CASES = [
         lambda s: s.annotate(s.get_block("C"), "hint", {"depth": 2}),
         sizes=({"n": 5},),
     ),
+    Refuse(
+        "annotate",
+        "is not ``trusted_regions``",
+        chain,
+        lambda s: s.annotate(s.get_block("B"), "trusted_regions", True),
+        "taken on trust",
+    ),
     Example(
         "annotate",
         lambda s: s.annotate(_first_loop(s), "unroll_hint", 4),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from tilewright import te, tir
+from tilewright import driver, script, te, tir
 from tilewright.script import tir as T
 from tilewright.support.errors import RunError, VerifyError
 from tilewright.tir import PrimFunc
@@ -164,3 +165,55 @@ def test_unknown_intrinsics_are_named() -> None:
     func = unary(lambda v: tir.op.call("call_pure_extern", "sinf", v, dtype="float32"), "float32")
     with pytest.raises(VerifyError, match="doesn't know the intrinsic call_pure_extern"):
         run(func, np.zeros(4, "float32"), np.zeros(4, "float32"))
+
+
+STRIDED = """
+from tilewright.script import tir as T
+
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    s = T.int64()
+    r = T.int64()
+    A = T.match_buffer(a, (4, 3), "float32", strides=(s, r))
+    B = T.match_buffer(b, (4, 3), "float32")
+    for i, j in T.grid(4, 3):
+        with T.block("B"):
+            v, w = T.axis.remap("SS", [i, j])
+            TO = FROM + 1.0
+"""
+
+
+@pytest.mark.parametrize("lowered", [False, True])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[3::-1, 2::-1],
+        lambda x: x[6::-2, :3],
+        lambda x: x[:3, :4].T[::-1],
+        lambda x: x[:4, ::2],
+        lambda x: x[7:3:-1, 1:4],
+    ],
+)
+def test_arrays_of_negative_strides(view: Any, lowered: bool) -> None:
+    memory = np.arange(48, dtype="float32").reshape(8, 6)
+    for to, value in (("B[v, w]", "A[v, w]"), ("A[v, w]", "B[v, w]")):
+        func = script.parse(STRIDED.replace("TO", to).replace("FROM", value))
+        program = driver.lower(func, "llvm -num-cores=1") if lowered else func
+        strided, plain = memory.copy(), np.full((4, 3), 7, "float32")
+        expected = memory.copy()
+        run(program, view(strided), plain)
+        if to.startswith("B"):
+            np.testing.assert_array_equal(plain, view(memory) + 1)
+        else:
+            view(expected)[...] = 8
+        np.testing.assert_array_equal(strided, expected)
+
+
+def test_an_empty_array_has_no_last_element() -> None:
+    func = script.parse(
+        STRIDED.replace("(4, 3)", "(0, 3)")
+        .replace("grid(4,", "grid(0,")
+        .replace("TO", "B[v, w]")
+        .replace("FROM", "A[v, w]")
+    )
+    run(func, np.zeros((0, 3), "float32")[::-1], np.zeros((0, 3), "float32"))

@@ -43,7 +43,7 @@ from tilewright.tir import (
     make_root_block,
     seq,
 )
-from tilewright.tir.analysis import verify
+from tilewright.tir.analysis import block_access_regions, verify
 
 A = decl_buffer((8,), name="A")
 B = decl_buffer((8,), name="B")
@@ -63,7 +63,9 @@ def copy_block(name="B", var=None, **changes) -> Block:
         "name": name,
         "body": BufferStore(B, A[var], (var,)),
     }
-    return Block(**{**fields, **changes})
+    made = Block(**{**fields, **changes})
+    reads, writes = block_access_regions(made)
+    return made.replace(**{"reads": reads, "writes": writes, **changes})
 
 
 def loop(block, var=None, values=None, **changes) -> For:
@@ -120,7 +122,7 @@ def test_blocks_see_loops_only_through_bindings():
 def test_accesses():
     v = Var("vi")
     refused(
-        loop(copy_block(var=v, body=BufferStore(B, BufferLoad(A, (v, v)), (v,)))),
+        loop(copy_block(var=v, reads=(), body=BufferStore(B, BufferLoad(A, (v, v)), (v,)))),
         "'A' has 1 dimensions but 2 indices",
     )
     refused(
@@ -128,7 +130,7 @@ def test_accesses():
         "holds float32 here, the value is int64",
     )
     refused(
-        loop(copy_block(var=v, body=BufferStore(B, A[v], (const(0.5),)))),
+        loop(copy_block(var=v, writes=(), body=BufferStore(B, A[v], (const(0.5),)))),
         "index 0 of 'B' is float32",
     )
     stray = decl_buffer((8,), name="Z")

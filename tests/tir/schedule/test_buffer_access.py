@@ -39,7 +39,7 @@ def _same(func: PrimFunc, sch: Schedule) -> None:
 def test_a_known_window_is_computed_where_it_is_used() -> None:
     func = parse(WINDOWS)
     sch = Schedule(func)
-    sch.annotate_buffer_access("C", 0, "read", lambda i: ((i * 4, i * 4 + 4),))
+    sch.unsafe_annotate_buffer_access("C", 0, "read", lambda i: ((i * 4, i * 4 + 4),))
     sch.compute_at("B", sch.get_loops("C")[0])
     assert loop_extents(sch, "B") == [16, 4]
     _same(func, sch)
@@ -49,7 +49,7 @@ def test_a_copy_follows_the_region() -> None:
     func = parse(WINDOWS)
     sch = Schedule(func)
     outer, _ = sch.split(sch.get_loops("C")[0], [4, 4])
-    sch.annotate_buffer_access("C", 0, "read", lambda i: ((i * 4, i * 4 + 4),))
+    sch.unsafe_annotate_buffer_access("C", 0, "read", lambda i: ((i * 4, i * 4 + 4),))
     copied = sch.cache_read("C", 0, "local")
     sch.compute_at(copied, outer)
     assert loop_extents(sch, copied) == [4, 16]

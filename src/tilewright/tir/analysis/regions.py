@@ -7,7 +7,7 @@ iteration variables. Script, ``te`` and primitives that build blocks fill these 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.arith import Analyzer, conjuncts, region_bound
 from tilewright.ir import (
@@ -48,9 +48,10 @@ from tilewright.tir.stmt import (
 )
 
 _ONE = const(1)
+T = TypeVar("T", bound="Accesses")
 
 
-class _Accesses:
+class Accesses:
     """Collects the boxes that a piece of program accesses, relaxed over the loops inside it."""
 
     def __init__(self, analyzer: Analyzer | None = None) -> None:
@@ -122,7 +123,7 @@ class _Accesses:
             if type(item) is not Buffer:
                 self.walk(item)
 
-    def under(self, condition: Expr, body: Stmt) -> None:
+    def under(self, condition: Expr, body: Stmt | Expr) -> None:
         """Walk a branch: its condition narrows loops inside this region."""
         before = self.condition
         self.condition = and_(before, condition)
@@ -331,7 +332,7 @@ def union_box(a: tuple[Range, ...], b: tuple[Range, ...], analyzer: Analyzer) ->
 
 
 def _merged(
-    table: dict[Buffer, list[tuple[Range, ...]]], accesses: _Accesses
+    table: dict[Buffer, list[tuple[Range, ...]]], accesses: Accesses
 ) -> tuple[BufferRegion, ...]:
     found = []
     for buffer, boxes in table.items():
@@ -350,7 +351,7 @@ def block_access_regions(
     Buffers that the block allocates are left out; matched ones are named by their source. What a
     reduction block reads of its own result is no read: ``init`` defines it. Other elements are.
     """
-    accesses = _block_accesses(block, analyzer, (), None)
+    accesses = block_accesses(block, Accesses, analyzer, (), None)
     return _merged(accesses.reads, accesses), _merged(accesses.writes, accesses)
 
 
@@ -363,7 +364,7 @@ def get_block_access_region(
     written. ``buffers`` are those whose pointer (``buffer.data``) may be passed on.
     """
     opaque: dict[Buffer, list[tuple[Range, ...]]] = {}
-    accesses = _block_accesses(block, analyzer, buffers, opaque)
+    accesses = block_accesses(block, Accesses, analyzer, buffers, opaque)
     return (
         _merged(accesses.reads, accesses),
         _merged(accesses.writes, accesses),
@@ -378,17 +379,19 @@ def get_block_read_write_region(
 
     ``access_ptr`` says by its mask which it is.
     """
-    accesses = _block_accesses(block, analyzer, buffers, None)
+    accesses = block_accesses(block, Accesses, analyzer, buffers, None)
     return _merged(accesses.reads, accesses), _merged(accesses.writes, accesses)
 
 
-def _block_accesses(
+def block_accesses(
     block: Block,
+    kind: type[T],
     analyzer: Analyzer | None,
     buffers: Iterable[Buffer],
     opaque: dict[Buffer, list[tuple[Range, ...]]] | None,
-) -> _Accesses:
-    accesses = _Accesses(analyzer)
+) -> T:
+    """Collect what one instance of a block accesses, before boxes of one buffer are joined."""
+    accesses = kind(analyzer)
     accesses.iter_vars = block.iter_vars
     accesses.opaque = opaque
     accesses.of_data = {buffer.data: buffer for buffer in buffers}
@@ -399,7 +402,7 @@ def _block_accesses(
             accesses.of_data[match.buffer.data] = match.buffer
     accesses.walk(block.body)
     if block.init is not None:
-        initial = _Accesses(analyzer)
+        initial = kind(analyzer)
         initial.matched = accesses.matched
         initial.hidden = accesses.hidden
         initial.opaque = opaque
@@ -431,6 +434,6 @@ def infer_regions(
     stmt: Stmt, *, analyzer: Analyzer | None = None
 ) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """Infer what a statement reads and writes, relaxed over the loops inside it."""
-    accesses = _Accesses(analyzer)
+    accesses = Accesses(analyzer)
     accesses.walk(stmt)
     return _merged(accesses.reads, accesses), _merged(accesses.writes, accesses)

@@ -6,7 +6,8 @@
 - accesses have one integer index per dimension, stored values have the buffer's dtype;
 - conditions and predicates are bool; loop kinds are known, and thread loops have a thread tag;
 - operands of an expression have one dtype, and a variable that of what it stands for; what counts
-  (extents, bounds of loops and ranges, strides, offsets) is a whole number.
+  (extents, bounds of loops and ranges, strides, offsets) is a whole number;
+- what a block says that it reads and writes leaves nothing out (``verify_regions``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tilewright.script import to_text
 from tilewright.support.errors import VerifyError
 from tilewright.support.text import indent
 from tilewright.tir.analysis.verify_dtypes import bound_to, wrong_dtypes
+from tilewright.tir.analysis.verify_regions import left_out
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
@@ -32,6 +34,7 @@ from tilewright.tir.stmt import (
     DeclBuffer,
     For,
     IfThenElse,
+    IterVar,
     LetStmt,
     SeqStmt,
     While,
@@ -57,6 +60,7 @@ class _Verifier:
         self.loops: set[Var] = set()
         self.hidden_loops: set[Var] = set()
         self.block_names: set[str] = set()
+        self.axes: list[IterVar] = []  # of the blocks around
 
     def fail(self, message: str, culprit: Node) -> VerifyError:
         def render() -> str:
@@ -288,10 +292,16 @@ class _Verifier:
             self.define_buffer(match.buffer, realize)
         self.regions(block.reads, block)
         self.regions(block.writes, block)
+        self.axes += block.iter_vars
         if block.init is not None:
             self.stmt(block.init)
         self.stmt(block.body)
         self.loops, self.hidden_loops, self.visible = outer_loops, outer_hidden, outer_visible
+        del self.axes[len(self.axes) - len(block.iter_vars) :]
+        # The root block declares nothing. Regions are made of expressions that have been checked.
+        wrong = None if realize is self.func.body else left_out(block, self.axes)
+        if wrong is not None:
+            raise self.fail(wrong, block)
 
 
 def _sizes(func: PrimFunc) -> list[Var]:

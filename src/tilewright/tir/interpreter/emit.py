@@ -59,6 +59,8 @@ class Emitter(Visitor):
         self.names: dict[Any, str] = {}
         self.taken: set[str] = set()
         self.layouts: dict[Buffer, tuple[str, list[str], str]] = {}
+        # Where the pointers of parameters with strides point to, in elements of their own.
+        self.bases: dict[Var, str] = {}
         self.owners: dict[Var, str] = {}  # dtype of the memory behind a pointer
         self.intrinsics: dict[str, None] = {}
         self.threads = ThreadEmitter(self, check_races)
@@ -96,6 +98,10 @@ class Emitter(Visitor):
             if buffer is not None:
                 memory = self.name(buffer.data)
                 self.line(f"{memory}, {memory}_np = memory[{number}]")
+                if buffer.strides:
+                    # With negative strides, its pointer points into the middle of memory.
+                    self.bases[buffer.data] = f"{memory}_base"
+                    self.line(f"{memory}_base = symbols[{id(buffer)}]")
                 self.declare(buffer)
         self.visit(func.body)
         self.depth -= 1
@@ -125,13 +131,20 @@ class Emitter(Visitor):
                 strides = [f"({stride})" if "*" in stride else stride for stride in strides]
         if offset is None:
             offset = "0" if buffer.elem_offset is None else self.expr(buffer.elem_offset)
+            base = self.bases.get(buffer.data)
+            if base is not None:
+                own, other = dtypes.bits_of(self.owners[buffer.data]), dtypes.bits_of(element)
+                base = base if own == other else f"{base} * {own} // {other}"
+                offset = base if offset == "0" else f"{base} + {offset}"
         self.layouts[buffer] = (memory, strides, offset)
 
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
         """Flat place of an element; every index is checked against its dimension."""
         if buffer not in self.layouts:
             raise VerifyError(f"buffer {buffer.name} is used but never defined")
-        _, strides, offset = self.layouts[buffer]
+        memory, strides, offset = self.layouts[buffer]
+        if buffer.data in self.bases and not buffer.strides and buffer.ndim == 1:
+            return self.flat_address(buffer, indices, f"len({memory}_np)", offset)
         terms = [] if offset == "0" else [offset]
         for axis, (index, extent, stride) in enumerate(zip(indices, buffer.shape, strides)):
             text = self.expr(index)
@@ -152,6 +165,14 @@ class Emitter(Visitor):
                     )
             terms.append(text if stride == "1" else f"{text} * {stride}")
         return " + ".join(terms) or "0"
+
+    def flat_address(
+        self, buffer: Buffer, indices: tuple[Expr, ...], size: str, offset: str
+    ) -> str:
+        """Place in the memory of a parameter with strides, of which the shape says nothing."""
+        (index,) = indices
+        check = "check_vector" if dtypes.lanes_of(index.dtype) > 1 else "check_index"
+        return f"{check}({buffer.name!r}, 0, {self.expr(index)} + {offset}, {size})"
 
     def memory(self, buffer: Buffer) -> str:
         """Name of the flat memory that a buffer is a view of."""

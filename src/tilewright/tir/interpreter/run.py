@@ -80,8 +80,8 @@ class _Linker:
         scope: dict[str, Any] = {
             name: getattr(values, name)
             for name in (
-                "allocate", "check_vector", "convert", "divide", "dot_accumulate", "fetch_add",
-                "floor_divide", "floor_modulo", "maximum", "minimum", "misalignment",
+                "allocate", "check_index", "check_vector", "convert", "divide", "dot_accumulate",
+                "fetch_add", "floor_divide", "floor_modulo", "maximum", "minimum", "misalignment",
                 "out_of_bounds", "recast", "reinterpret", "select", "shift", "trunc_divide",
                 "trunc_modulo", "view", "wrap",
             )
@@ -166,7 +166,8 @@ def _bind(
                 )
         if buffer.strides:
             # Strided parameters see their elements where the strides say.
-            arg = _strided_memory(buffer, arg, symbols, written_back)
+            arg, base = _strided_memory(buffer, arg, symbols, written_back)
+            symbols[id(buffer)] = base
         flat = arg
         if not (arg.flags.c_contiguous and arg.flags.writeable):
             flat = np.ascontiguousarray(arg).copy()
@@ -178,7 +179,8 @@ def _bind(
 
 def _strided_memory(
     buffer: Any, arg: Any, symbols: dict[int, Any], written_back: list[tuple[Any, Any]]
-) -> Any:
+) -> tuple[Any, int]:
+    """Memory in which the elements lie as the strides say, and the place of the first one."""
     strides = []
     for stride, actual in zip(buffer.strides, arg.strides):
         elements = actual // arg.itemsize
@@ -189,12 +191,16 @@ def _strided_memory(
         symbols.setdefault(id(buffer.elem_offset), 0)
     if any(stride is None for stride in strides):
         raise RunError(f"argument {buffer.name!r}: strides must be numbers or variables")
-    size = sum((n - 1) * s for n, s in zip(arg.shape, strides)) + 1
-    memory = np.zeros(size, arg.dtype)
+    if 0 in arg.shape:
+        return np.zeros(1, arg.dtype), 0
+    # Elements may lie before the first one: the pointer then points into the middle of memory.
+    ends = [(extent - 1) * stride for extent, stride in zip(arg.shape, strides)]
+    base = -sum(min(end, 0) for end in ends)
+    memory = np.zeros(base + sum(max(end, 0) for end in ends) + 1, arg.dtype)
     window = np.lib.stride_tricks.as_strided(
-        memory, arg.shape, [stride * arg.itemsize for stride in strides]
+        memory[base:], arg.shape, [stride * arg.itemsize for stride in strides]
     )
     window[...] = arg
     if arg.flags.writeable:
         written_back.append((arg, window))
-    return memory
+    return memory, base

@@ -100,6 +100,11 @@ def out_of_bounds(name: str, axis: int, index: Any, extent: Any) -> int:
     raise RunError(f"index {index} is outside dimension {axis} of {name} (extent {extent})")
 
 
+def check_index(name: str, axis: int, index: int, extent: int) -> int:
+    """Return an index after checking it."""
+    return index if 0 <= index < extent else out_of_bounds(name, axis, index, extent)
+
+
 def check_vector(name: str, axis: int, index: Any, extent: int) -> Any:
     """Return a vector index after checking all lanes."""
     index = np.asarray(index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Union
 
 from tilewright.ir import FloatImm, IntImm, StringImm
+from tilewright.tir.analysis import TRUSTED_REGIONS
 from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.trace import POSTPROC
@@ -36,7 +37,8 @@ def annotate(
 
     Values are numbers, text, ``None``, handles of sampled values, and lists and dicts of those.
 
-    Preconditions: none
+    Preconditions:
+        - the key is not ``trusted_regions``, which other primitives leave
     Before:
         for i in range(16):
             with T.block("B"):
@@ -48,6 +50,11 @@ def annotate(
                 vi = T.axis.spatial(16, i)
                 B[vi] = A[vi] + 1.0
     """
+    if ann_key == TRUSTED_REGIONS:
+        raise sch.error(
+            f"{ann_key!r} says that a block's regions are taken on trust",
+            remedy="unsafe_annotate_buffer_access and unsafe_hide_buffer_access say so",
+        )
     value = _resolved(ann_val)
     if isinstance(ann_val, (IntImm, FloatImm, StringImm)):
         sch.note(ann_val=value)

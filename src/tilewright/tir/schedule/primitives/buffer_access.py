@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
-    Call,
-    Cast,
-    Expr,
     Range,
     Var,
     free_vars,
     maximum,
     minimum,
-    pre_order,
 )
 from tilewright.support.errors import ScheduleError
-from tilewright.tir import Block, BlockRealize, BufferLoad, BufferRegion, BufferStore
-from tilewright.tir.analysis import block_access_regions
+from tilewright.tir import BlockRealize, BufferRegion
+from tilewright.tir.analysis import TRUSTED_REGIONS, block_access_regions
 from tilewright.tir.index_map import IndexMap, as_index_map
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
@@ -39,14 +35,13 @@ def annotate_buffer_access(
     ``buffer_index`` counts the buffers that the block reads (``buf_type`` ``"read"``) or writes
     (``"write"``). ``gen_new_ranges`` is a function of the block's axes that gives for each
     dimension an index or a pair ``(begin, end)``; or an ``IndexMap``, or a lambda's text, with two
-    results per dimension. What an index takes from memory or from a call can't be checked and is
-    taken on trust. Primitives that rewrite the block's body infer its regions anew.
+    results per dimension. Primitives that rewrite the block's body infer its regions anew.
 
     Preconditions:
         - ``buf_type`` is "read" or "write"
         - the block accesses a buffer of that number
         - there is one range per dimension, made of the block's axes and symbolic extents
-        - what a block reads lies inside the ranges, as far as its indices are arithmetic
+        - what a block reads lies inside the ranges, whatever data its indices are made of
         - what a block writes is what the ranges say, no more and no less
     Before:
         for i in range(15):
@@ -61,6 +56,48 @@ def annotate_buffer_access(
                 T.writes(B[vi])
                 B[vi] = A[vi] + A[vi + 1]
     """
+    realize, made, analyzer = _given(sch, block, buffer_index, buf_type, gen_new_ranges)
+    _check_covers(sch, realize, made, buf_type, analyzer)
+    _declare(sch, realize, made, buf_type, buffer_index, realize.block.annotations)
+
+
+@primitive
+def unsafe_annotate_buffer_access(
+    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: str, gen_new_ranges: Any
+) -> None:
+    """Say which region of a buffer a block accesses, where that can't be proven.
+
+    Arguments are those of ``annotate_buffer_access``. Unsafe: if the block accesses more, what is
+    moved or made smaller by the region gives wrong results or reads beyond it. The block is marked,
+    and taken at its word from then on.
+
+    Preconditions:
+        - ``buf_type`` is "read" or "write"
+        - the block accesses a buffer of that number
+        - there is one range per dimension, made of the block's axes and symbolic extents
+    Before:
+        for i in range(16):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = A[P[vi] % 16]
+    After ``unsafe_annotate_buffer_access(B, 0, "read", lambda vi: ((0, 4),))``:
+        for i in range(16):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                T.reads(A[0:4], P[vi])
+                T.writes(B[vi])
+                T.block_attr({"trusted_regions": True})
+                B[vi] = A[P[vi] % 16]
+    """
+    realize, made, _ = _given(sch, block, buffer_index, buf_type, gen_new_ranges)
+    marked = {**realize.block.annotations, TRUSTED_REGIONS: True}
+    _declare(sch, realize, made, buf_type, buffer_index, marked)
+
+
+def _given(
+    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: str, gen_new_ranges: Any
+) -> tuple[BlockRealize, BufferRegion, Analyzer]:
+    """The block, the region as its user gives it, and what is known at that place."""
     state = sch.state
     realize = state.get_block(block)
     regions = _regions_of(sch, realize, buf_type)
@@ -77,11 +114,21 @@ def annotate_buffer_access(
     ranges = tuple(
         Range(begin, analyzer.simplify(end - begin)) for begin, end in zip(ends[::2], ends[1::2])
     )
-    made = BufferRegion(old.buffer, ranges)
-    _check_covers(sch, realize, made, buf_type, analyzer)
-    changed = tuple(made if item is old else item for item in regions)
-    fields: dict[str, Any] = {"reads" if buf_type == READ else "writes": changed}
-    state.replace(realize.block, realize.block.replace(**fields))
+    return realize, BufferRegion(old.buffer, ranges), analyzer
+
+
+def _declare(
+    sch: Schedule,
+    realize: BlockRealize,
+    made: BufferRegion,
+    buf_type: str,
+    number: int,
+    annotations: Mapping[str, Any],
+) -> None:
+    regions = list(_regions_of(sch, realize, buf_type))
+    regions[number] = made
+    fields: dict[str, Any] = {"reads" if buf_type == READ else "writes": tuple(regions)}
+    sch.state.replace(realize.block, realize.block.replace(**fields, annotations=dict(annotations)))
 
 
 @primitive
@@ -90,7 +137,8 @@ def unsafe_hide_buffer_access(
 ) -> None:
     """Let a block say nothing of some of its accesses.
 
-    Unsafe: primitives no longer see the dependences that go through them.
+    Unsafe: primitives no longer see the dependences that go through them. The block is marked, and
+    taken at its word from then on.
 
     Preconditions:
         - ``buf_type`` is "read" or "write"
@@ -106,6 +154,7 @@ def unsafe_hide_buffer_access(
                 vi = T.axis.spatial(16, i)
                 T.reads()
                 T.writes(B[vi])
+                T.block_attr({"trusted_regions": True})
                 B[vi] = A[vi] + 1.0
     """
     realize = sch.state.get_block(block)
@@ -115,6 +164,7 @@ def unsafe_hide_buffer_access(
     kept = tuple(item for number, item in enumerate(regions) if number not in buf_index_array)
     fields: dict[str, Any] = {"reads" if buf_type == READ else "writes": kept}
     if len(kept) < len(regions):
+        fields["annotations"] = {**realize.block.annotations, TRUSTED_REGIONS: True}
         sch.state.replace(realize.block, realize.block.replace(**fields))
 
 
@@ -193,10 +243,7 @@ def _check_covers(
     # What an intrinsic accesses in its own way is known from the block's signature alone.
     declared = block.reads if buf_type == READ else block.writes
     found = next(item for item in (*inferred, *declared) if item.buffer is given.buffer)
-    trusted = _data_dependent(block, found)
     for axis, (said, real) in enumerate(zip(given.region, found.region)):
-        if axis in trusted:
-            continue
         low, high = said.min, said.min + said.extent
         real_low, real_high = real.min, real.min + real.extent
         if buf_type == WRITE:
@@ -217,17 +264,3 @@ def _check_covers(
                 f"what block {block.name!r} {buf_type}s: [{real_low!r}, {real_high!r})",
                 realize,
             )
-
-
-def _data_dependent(block: Block, region: BufferRegion) -> set[int]:
-    """Dimensions that the block indexes by what memory, calls or conversions give."""
-    found: set[int] = set()
-    for root in (block.init, block.body):
-        for item in pre_order(root) if root is not None else ():
-            if isinstance(item, (BufferLoad, BufferStore)) and item.buffer is region.buffer:
-                found.update(axis for axis, index in enumerate(item.indices) if _is_opaque(index))
-    return found
-
-
-def _is_opaque(index: Expr) -> bool:
-    return any(isinstance(item, (BufferLoad, Call, Cast)) for item in pre_order(index))

@@ -49,6 +49,7 @@ from tilewright.tir import (
     fresh_name,
     seq,
 )
+from tilewright.tir.analysis import TRUSTED_REGIONS
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._copy import anchor_of, element, insert
@@ -90,6 +91,7 @@ def cache_index(sch: Any, block: BlockRV, storage_scope: str, cse_thresh: int = 
                 vi, vj = T.axis.remap("SS", [i, j])
                 T.reads(A[vi // 2, (vj * 3 + 1) % 16], index_var_0[vi], index_var_1[vj])
                 T.writes(B[vi, vj])
+                T.block_attr({"trusted_regions": True})
                 B[vi, vj] = A[index_var_0[vi], index_var_1[vj]] * T.float32(2)
     """
     state: ScheduleState = sch.state
@@ -264,7 +266,7 @@ class _Replacer(Mutator):
     def visit_Block(self, node: Block) -> Block:
         init = None if node.init is None else self.visit(node.init)
         made: Block = node.replace(body=self.visit(node.body), init=init)
-        # It reads the same elements as before, and the tables.
+        # It reads the same elements as before, and the tables. What these hold shows in no index.
         loads = {
             item.buffer: item
             for root in (made.body, made.init)
@@ -274,7 +276,12 @@ class _Replacer(Mutator):
         tables = tuple(
             element(load.buffer, load.indices) for _, load in self.table if load.buffer in loads
         )
-        return made.replace(reads=(*made.reads, *tables))
+        if not tables:
+            return made
+        return made.replace(
+            reads=(*made.reads, *tables),
+            annotations={**made.annotations, TRUSTED_REGIONS: True},
+        )
 
 
 __all__ = ["cache_index"]
