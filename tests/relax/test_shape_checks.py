@@ -209,3 +209,10 @@ def test_scalars_make_no_negative_extents() -> None:
     for run in (compiled, lambda *args: interpreter.run(mod, *args)):
         with pytest.raises((RuntimeError, RunError), match="negative"):
             run(x, -3)
+
+
+def test_errors_name_the_extent_of_an_argument_that_does_not_follow() -> None:
+    compiled = relax.build(graph(op.matmul, tensor((3, K)), tensor((K, K * 2 + 1))))
+    assert np.asarray(compiled(random(3, 2), random(2, 5))).shape == (3, 5)
+    with pytest.raises(ValueError, match=r"main: extent 1 of argument 'y' must be .* is 5; got 4"):
+        compiled(random(3, 2), random(2, 4))

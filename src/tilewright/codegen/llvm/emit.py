@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tilewright.arith import detect_linear_equation
 from tilewright.codegen.llvm import workspace as _workspace  # noqa: F401 - the loader knows it
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
-from tilewright.codegen.llvm.ffi_abi import FunctionSpec
+from tilewright.codegen.llvm.ffi_abi import FunctionSpec, TensorArg
 from tilewright.codegen.llvm.math import collect, emit_math, instruction_set
 from tilewright.codegen.llvm.near_gather import near_gather_function
 from tilewright.codegen.llvm.parallel import emit_parallel
@@ -147,7 +147,8 @@ class ModuleEmitter:
         emitter.rounds_narrow = not func.attrs.get(EXCESS_PRECISION, False)
         params = []
         checks = []
-        for index, (expr, (_, kind)) in enumerate(
+        places = []
+        for index, (expr, (label, kind)) in enumerate(
             zip(signature.parameters, signature.spec.parameters())
         ):
             operand = f"%a{index}"
@@ -156,6 +157,7 @@ class ModuleEmitter:
             params.append(f"{kind}{attributes} {operand}")
             if not isinstance(expr, Var):
                 checks.append((expr, operand))
+                places.append(_place_of(signature, label))
                 continue
             if kind == "i64" and expr.dtype != INDEX and expr not in func.params:
                 operand = emitter.convert(operand, INDEX, expr.dtype)
@@ -167,8 +169,8 @@ class ModuleEmitter:
             if isinstance(buffer.elem_offset, Var):
                 emitter.define(buffer.elem_offset, "0")
         _solve_extents(emitter, name, checks)
-        for expr, operand in checks:
-            _check_extent(self, emitter, name, expr, operand)
+        for (expr, operand), place in zip(checks, places):
+            _check_extent(emitter, f"{name}: {place}", expr, operand)
         emitter.visit(func.body)
         emitter.finish_streaming()
         emitter.effect("ret i32 0")
@@ -242,19 +244,25 @@ def _solve_extents(
         left = unsolved
 
 
-def _check_extent(
-    module: ModuleEmitter, emitter: FunctionEmitter, name: str, expr: object, operand: str
-) -> None:
+def _place_of(signature: Signature, label: str) -> str:
+    """Say which extent or stride of which argument has a name."""
+    for arg in signature.spec.args:
+        if isinstance(arg, TensorArg):
+            for what, items in (("extent", arg.shape), ("stride", arg.strides or ())):
+                if label in items:
+                    return f"{what} {items.index(label)} of argument {arg.name!r}"
+    return f"argument {label!r}"
+
+
+def _check_extent(emitter: FunctionEmitter, place: str, expr: object, operand: str) -> None:
     """Raise at run time if an extent that is a formula has another value."""
     wanted = emitter.visit(expr)
     same = emitter.here(f"icmp eq i64 {wanted}, {operand}")
     passed, failed = emitter.label("extent"), emitter.label("mismatch")
     emitter.branch_if(same, passed, failed)
     emitter.start_block(failed)
-    kind = module.string("ValueError")
-    message = module.string(f"{name}: an extent of an argument must be {expr!r}")
-    module.declare("declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)")
-    emitter.effect(f"call void @TVMFFIErrorSetRaisedFromCStr(ptr {kind}, ptr {message})")
+    message = f"{place} must be {expr!r}, which is {{}}; got {{}}"
+    emitter.raise_error("ValueError", message, (wanted, operand))
     emitter.effect("ret i32 -1")
     emitter.start_block(passed)
 

@@ -6,7 +6,7 @@ parallel loop becomes a function of its own (:mod:`parallel`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.codegen.llvm import emit_calls as _calls  # noqa: F401 - registers the intrinsics
@@ -115,6 +115,7 @@ class FunctionEmitter(MemoryEmitter):
         self.noalias: set[Var] = set()
         self._live_workspaces: list[str] = []
         self._stack_bytes = 0
+        self._message_room = ""
 
     # ---- simple statements
 
@@ -157,28 +158,31 @@ class FunctionEmitter(MemoryEmitter):
         self.enter(Scope("if"))
         self.branch_if(condition, passed, failed)
         self.start_block(failed)
-        message = self._message(node)
-        kind = self.module.string("RuntimeError")
-        self.module.declare("declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)")
-        self.effect(f"call void @TVMFFIErrorSetRaisedFromCStr(ptr {kind}, ptr {message})")
+        values = [str(self.visit(cast(value, INDEX))) for value in node.values]
+        self.raise_error("RuntimeError", node.message, values)
         self._return("-1")
         self.leave()
         self.start_block(passed)
 
-    def _message(self, node: AssertStmt) -> str:
-        """A pointer to the message of an assertion, its values filled in."""
-        if not node.values:
-            plain: str = self.module.string(node.message)
-            return plain
-        form = node.message.replace("%", "%%").replace("{}", "%lld")
-        operands = "".join(f", i64 {self.visit(cast(value, INDEX))}" for value in node.values)
-        text: str = self.here(f"alloca [{_MESSAGE_BYTES} x i8]")
-        self.module.declare("declare i32 @snprintf(ptr, i64, ptr, ...)")
-        self.effect(
-            f"call i32 (ptr, i64, ptr, ...) @snprintf(ptr {text}, i64 {_MESSAGE_BYTES}, "
-            f"ptr {self.module.string(form)}{operands})"
-        )
-        return text
+    def raise_error(self, kind: str, message: str, values: Sequence[str] = ()) -> None:
+        """Set the error that the caller gets; each ``{}`` shows one of the ``i64`` values."""
+        text = self.module.string(message)
+        if values:
+            form = self.module.string(message.replace("%", "%%").replace("{}", "%lld"))
+            operands = "".join(f", i64 {value}" for value in values)
+            # In the first block: an allocation elsewhere would cost the whole function a register.
+            if not self._message_room:
+                self._message_room = self.fresh()
+                self.entry.append(f"  {self._message_room} = alloca [{_MESSAGE_BYTES} x i8]")
+            text = self._message_room
+            self.module.declare("declare i32 @snprintf(ptr, i64, ptr, ...)")
+            self.effect(
+                f"call i32 (ptr, i64, ptr, ...) @snprintf(ptr {text}, i64 {_MESSAGE_BYTES}, "
+                f"ptr {form}{operands})"
+            )
+        self.module.declare("declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)")
+        name = self.module.string(kind)
+        self.effect(f"call void @TVMFFIErrorSetRaisedFromCStr(ptr {name}, ptr {text})")
 
     def _return(self, code: str) -> None:
         for pointer in reversed(self._live_workspaces):
