@@ -50,6 +50,17 @@ def has_effects(expr: Any) -> bool:
     return False
 
 
+def reads_memory(expr: Any) -> bool:
+    """Whether evaluating an expression reads elements of buffers."""
+    stack = [expr]
+    while stack:
+        item = stack.pop()
+        if getattr(item, "reads_memory", False):
+            return True
+        stack.extend(item.child_nodes())
+    return False
+
+
 class Canonical(PolyArithmetic):
     """Expressions to polynomials, in a context."""
 

@@ -14,7 +14,13 @@ from typing import Any
 
 from tilewright.arith import rules_call, rules_float, rules_logic, rules_vector
 from tilewright.arith.assumptions import Assumptions
-from tilewright.arith.canonical import ARITHMETIC_DTYPES, Canonical, OpaqueOperand, has_effects
+from tilewright.arith.canonical import (
+    ARITHMETIC_DTYPES,
+    Canonical,
+    OpaqueOperand,
+    has_effects,
+    reads_memory,
+)
 from tilewright.arith.comparisons import NEGATED, Comparisons
 from tilewright.arith.context import Context
 from tilewright.arith.polynomial import (
@@ -389,8 +395,14 @@ class Simplifier:
             # A Select evaluates both sides, so effects on the dropped one must stay.
             if type(expr) is Call or not has_effects(dropped):
                 return self.visit(chosen)  # type: ignore[no-any-return]
-        first = self._visit_under(parts[1], (condition,), True)
-        second = self._visit_under(parts[2], (condition,), False)
+        # It reads memory on both sides too, where the condition does not keep indices inside.
+        given = (condition,)
+        first, second = (
+            self.visit(part)
+            if type(expr) is Select and reads_memory(part)
+            else self._visit_under(part, given, holds)
+            for part, holds in ((parts[1], True), (parts[2], False))
+        )
         made = expr
         if condition is not parts[0] or first is not parts[1] or second is not parts[2]:
             if type(expr) is Select:

@@ -27,6 +27,7 @@ class Expr(Node):
 
     __slots__ = ()
     dtype: str
+    reads_memory = False  # whether evaluating such a node touches memory, by its class
 
     def __add__(self, other: ExprLike) -> Expr:
         return add(self, other)

@@ -123,6 +123,7 @@ def _repeated(dtype: str, index: str) -> str:
 class BufferLoad(Expr):
     """An element of a buffer, or a vector of them if the last index is a vector."""
 
+    reads_memory = True
     buffer: Buffer = child()
     indices: tuple[Expr, ...] = children()
     dtype: str = derived(lambda load: access_dtype(load.buffer, load.indices))

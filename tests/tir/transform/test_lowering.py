@@ -552,3 +552,21 @@ def main(X: T.Buffer((4,), "float32"), Y: T.Buffer((4,), "float32")):
     )
     made = transform.cpu_pipeline(Target("llvm"))(mod)
     same(mod, made, np.arange(4, dtype="float32"), np.zeros(4, "float32"))
+
+
+def test_both_sides_of_a_select_read_inside() -> None:
+    """Its condition says nothing of the places that are read where it doesn't hold."""
+    text = """
+@T.prim_func
+def main(a: T.handle, C: T.Buffer((8,), "float32")):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    for i in range(8):
+        C[i] = T.Select(i < n, A[T.min(i, n - 1)], T.float32(0))
+"""
+    passes = [transform.LowerOpaqueBlock(), transform.FlattenBuffer(), transform.Simplify()]
+    mod = module(text)
+    for item in passes:
+        mod = item(mod)
+    made = body(mod)
+    assert "T.min" in made[made.index("for i") :]

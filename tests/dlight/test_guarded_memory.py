@@ -1,0 +1,43 @@
+"""Kernels by rule read nothing behind the end of their operands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright import dlight, driver, te, topi
+from tilewright.ir import IRModule, Var
+from tilewright.target import Target
+from tilewright.testing.graphs.guarded import guarded
+
+
+def scheduled(*tensors):
+    target = Target("native").with_options(num_cores=1)
+    mod = IRModule({"main": te.create_prim_func(list(tensors))})
+    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(mod)
+    return driver.compile(mod, target)["main"]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float32"])
+def test_masks_of_attention_over_any_number_of_keys(dtype):
+    n, m = Var("n"), Var("m")
+    q, k, v = (te.placeholder((1, 2, x, 16), "float32", "qkv") for x in (n, m, m))
+    mask = te.placeholder((1, 1, 1, m), dtype, "mask")
+    out = topi.nn.scaled_dot_product_attention(q, k, v, mask, scale=0.3)
+    run = scheduled(q, k, v, mask, out)
+    rng = np.random.default_rng(0)
+    for queries, keys in ((5, 7), (40, 70), (3, 1)):
+        a, b, c = (
+            guarded(rng.standard_normal((1, 2, size, 16)).astype("float32"))
+            for size in (queries, keys, keys)
+        )
+        some = rng.integers(0, 2, (1, 1, 1, keys))
+        some[..., 0] = 1
+        seen = guarded(some.astype(dtype))
+        found = guarded(np.zeros((1, 2, queries, 16), "float32"))
+        run(a, b, c, seen, found)
+        scores = a @ b.swapaxes(-1, -2) * 0.3
+        scores = np.where(seen, scores, -np.inf) if dtype == "bool" else scores + seen
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        expected = powers / powers.sum(-1, keepdims=True) @ c
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
