@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.arith.analyzer import Analyzer, simplify
 from tilewright.arith.bounds import NEG_INF, POS_INF, ConstIntBound
 from tilewright.arith.conditions import conjuncts
+from tilewright.arith.data import holds_data
 from tilewright.arith.inequalities import LinearSolution, solve_linear_inequalities
 from tilewright.arith.int_set import BoxBounds, IntervalSet, int_set, region_bound
 from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr
@@ -42,6 +43,7 @@ __all__ = [
     "detect_clip_bound",
     "detect_iter_map",
     "detect_linear_equation",
+    "holds_data",
     "int_set",
     "inverse_affine_iter_map",
     "iter_map_simplify",

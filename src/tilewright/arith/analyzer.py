@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.arith.bounds import EVERYTHING, ConstIntBound, dtype_interval
 from tilewright.arith.canonical import ARITHMETIC_DTYPES, OpaqueOperand
 from tilewright.arith.context import Context
+from tilewright.arith.data import holds_data
 from tilewright.arith.intervals import IntervalSet, Relaxer, bind_domain, interval_of
 from tilewright.arith.modular import ModularSet
 from tilewright.arith.polynomial import Poly, Polynomial, constant_of, poly_add, poly_sub
@@ -38,7 +39,8 @@ from tilewright.support.errors import VerifyError
 class Analyzer:
     """Simplifies and proves, knowing the variables bound and the conditions entered.
 
-    Integer index arithmetic (``int32``, ``int64``) is taken to be free of overflow.
+    Index arithmetic (``int32``, ``int64``) is taken to be free of overflow; integers of data wrap
+    (see ``arith.data``).
 
     >>> analyzer = Analyzer()
     >>> analyzer.bind(i, Range(0, 16))
@@ -136,6 +138,16 @@ class Analyzer:
 
     def _least(self, expr: Expr) -> Any:
         return self._bound_of(expr)[0]
+
+    def mark_data(self, var: Var) -> None:
+        """Learn that a variable stands for data, whose integers wrap."""
+        self._context.table.mark_data(var)
+        self._context.changed()
+
+    def note_let(self, var: Var, value: Expr) -> None:
+        """Learn whether a variable stands for data, by its value."""
+        if holds_data(value, self._context.table.data_vars):
+            self.mark_data(var)
 
     def bind_ranges(self, ranges: Mapping[Var, Range]) -> None:
         """Bind several variables to ranges, overriding."""

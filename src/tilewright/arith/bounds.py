@@ -1,7 +1,7 @@
 """Constant bounds of integer expressions: interval arithmetic over polynomials and their atoms.
 
 Bounds are Python ints or the float infinities ``NEG_INF`` and ``POS_INF``. Index arithmetic is
-taken to be free of overflow, so an unknown ``int64`` value is unbounded.
+taken to be free of overflow, so an unknown ``int64`` value is unbounded unless it is data.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith.context import Context
+from tilewright.arith.data import holds_data
 from tilewright.arith.polynomial import DIV, MAX, MIN, VAR, Poly
 from tilewright.ir import INDEX, Call, Cast, Expr, IntImm, Select, dtypes
 
@@ -144,6 +145,8 @@ class BoundAnalyzer:
         if found is None:
             cache[number] = EVERYTHING  # guards against ranges that refer to each other
             found = self._atom(number)
+            if number in self.context.table.data:
+                found = meet(found, dtypes.integer_limits(self.context.table.dtypes[number]))
             known = self.context.limits.get(number)
             if known is not None:
                 found = meet(found, known)
@@ -227,8 +230,11 @@ class BoundAnalyzer:
         elif name in ("abs", "fabs"):
             a = self._quick(args[0])
             ends = abs(a[0]), abs(a[1])
-            if max(ends) > limits[1] and dtypes.bits_of(expr.dtype) < 32:
-                return limits  # abs(int8(-128)) wraps; wider types are taken not to overflow
+            narrow = dtypes.bits_of(expr.dtype) < 32
+            if max(ends) > dtypes.integer_limits(expr.dtype)[1] and (
+                narrow or holds_data(args[0], self.context.table.data_vars)
+            ):
+                return limits  # abs(int8(-128)) wraps; indices are taken not to overflow
             return (0 if a[0] <= 0 <= a[1] else min(ends)), max(ends)
         elif name in ("popcount", "clz"):
             return 0, dtypes.bits_of(args[0].dtype)

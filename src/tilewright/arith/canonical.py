@@ -11,7 +11,17 @@ from typing import Any
 
 from tilewright.arith.context import Context
 from tilewright.arith.poly_arithmetic import PolyArithmetic
-from tilewright.arith.polynomial import MAX, MIN, Poly, poly_add, poly_mul, poly_scale, poly_sub
+from tilewright.arith.polynomial import (
+    MAX,
+    MIN,
+    ConstantTooLarge,
+    Poly,
+    poly_add,
+    poly_key,
+    poly_mul,
+    poly_scale,
+    poly_sub,
+)
 from tilewright.ir import (
     Add,
     Call,
@@ -27,9 +37,12 @@ from tilewright.ir import (
     Sub,
     Var,
 )
+from tilewright.ir.integers import wrap_integer
 
 ARITHMETIC_DTYPES = frozenset(("int64", "int32"))
-"""Types whose values are taken as whole numbers without overflow."""
+"""Types whose values are taken as whole numbers; those of data where they fit (``arith.data``)."""
+
+_RING = frozenset((Add, Sub, Mul))
 
 
 _MOST_TERMS = 2000
@@ -72,8 +85,30 @@ class Canonical(PolyArithmetic):
         """Normalise an integer expression."""
         handler = _HANDLERS.get(type(expr))
         if handler is not None and expr.dtype in ARITHMETIC_DTYPES:
-            return handler(self, expr)
+            made = handler(self, expr)
+            return self.whole(made, expr) if self.context.table.data else made
         return self._other(expr)
+
+    def ring(self, expr: Expr) -> Poly:
+        """An operand of a sum or product: what wraps in between makes no difference."""
+        if type(expr) in _RING and expr.dtype in ARITHMETIC_DTYPES:
+            return _HANDLERS[type(expr)](self, expr)
+        return self.poly(expr)
+
+    def whole(self, made: Poly, expr: Expr) -> Poly:
+        """A polynomial of data if its values fit the dtype, else an atom for what is left of it."""
+        table = self.context.table
+        if not table.has_data(made) or self.fits(made, expr.dtype):
+            return made
+        reduced = {mono: wrap_integer(value, expr.dtype) for mono, value in made.items()}
+        reduced = {mono: value for mono, value in reduced.items() if value}
+        if reduced != made:
+            return self.whole(reduced, expr)
+        try:
+            rest = table.to_expr(made, expr.dtype)
+        except ConstantTooLarge:
+            rest = expr
+        return {(table.other(("wrapped", expr.dtype, poly_key(made)), rest),): 1}
 
     def _int_imm(self, expr: Any) -> Poly:
         return {(): expr.value} if expr.value else {}
@@ -91,7 +126,7 @@ class Canonical(PolyArithmetic):
     def _sum(self, expr: Any) -> Poly:
         a, b = expr.a, expr.b
         if type(a) not in (Add, Sub) and type(b) not in (Add, Sub):
-            return (poly_add if type(expr) is Add else poly_sub)(self.poly(a), self.poly(b))
+            return (poly_add if type(expr) is Add else poly_sub)(self.ring(a), self.ring(b))
         # Sums may have thousands of terms: no recursion, and one dictionary for all.
         total: Poly = {}
         stack = [(expr, 1)]
@@ -104,7 +139,7 @@ class Canonical(PolyArithmetic):
                 continue
             if kind is Mul and type(item.b) is IntImm:
                 item, sign = item.a, sign * item.b.value
-            terms = self._var(item) if type(item) is Var else self.poly(item)
+            terms = self._var(item) if type(item) is Var else self.ring(item)
             for mono, value in terms.items():
                 value = total.get(mono, 0) + sign * value
                 if value:
@@ -114,10 +149,10 @@ class Canonical(PolyArithmetic):
         return total
 
     def _mul(self, expr: Any) -> Poly:
-        a = self.poly(expr.a)
+        a = self.ring(expr.a)
         if type(expr.b) is IntImm:
             return poly_scale(a, expr.b.value)
-        b = self.poly(expr.b)
+        b = self.ring(expr.b)
         table = self.context.table
         if len(a) * len(b) > _MOST_TERMS or (table.products and table.holds_product(a, b)):
             return {(table.product(a, b, expr),): 1}
@@ -137,7 +172,7 @@ class Canonical(PolyArithmetic):
             raise OpaqueOperand
         made = self.simplify_operand(expr)
         if type(made) in _HANDLERS and made.dtype in ARITHMETIC_DTYPES:
-            return _HANDLERS[type(made)](self, made)
+            return self.poly(made)
         if has_effects(made):
             raise OpaqueOperand
         return self.reduced({(self.context.table.other(self.key(made), made),): 1})

@@ -30,6 +30,7 @@ from tilewright.arith.polynomial import (
     poly_sub,
 )
 from tilewright.arith.prove import Prover
+from tilewright.ir.dtype import integer_limits
 
 
 class PolyArithmetic:
@@ -40,6 +41,36 @@ class PolyArithmetic:
         self.bounds = BoundAnalyzer(context)
         self.modular = ModularAnalyzer(context)
         self.prover = Prover(context, self.bounds)
+
+    # ---- data -------------------------------------------------------------------------------
+
+    def fits(self, a: Poly, dtype: str) -> bool:
+        """Whether all values of a polynomial are numbers of a dtype."""
+        low, high = self.bounds.poly(a)
+        least, most = integer_limits(dtype)
+        return bool(least <= low and high <= most)
+
+    def _sound(self, a: Poly, seen: set[int]) -> bool:
+        """Whether what quotients and minima of data are taken of fits their dtypes.
+
+        Rules may move terms in and out of these, which is right for whole numbers only.
+        """
+        table = self.context.table
+        for number in {number for mono in a for number in mono} & table.data - seen:
+            seen.add(number)
+            parts, dtype = table.parts[number], table.dtypes[number]
+            if parts is not None and not all(
+                not table.has_data(part) or (self.fits(part, dtype) and self._sound(part, seen))
+                for part in parts
+            ):
+                return False
+        return True
+
+    def _may_vanish(self, divisor: Poly) -> bool:
+        """Whether a divisor is data that may be zero; indices are no divisors then."""
+        return self.context.table.has_data(divisor) and not (
+            self._nonzero(divisor) or self.positive(divisor)
+        )
 
     # ---- known equalities -------------------------------------------------------------------
 
@@ -111,6 +142,8 @@ class PolyArithmetic:
         parts = self.context.table.parts[number]
         assert parts is not None
         numerator, divisor = parts
+        if self._may_vanish(divisor):
+            return None
         rest = mono_divide(mono, (number,))
         assert rest is not None
         factor: Poly = {rest: value}
@@ -172,7 +205,10 @@ class PolyArithmetic:
         for mono in a:
             for number in mono:
                 if kinds[number] == MOD or (kinds[number] == DIV and self._loose(number)):
-                    return number
+                    parts = self.context.table.parts[number]
+                    assert parts is not None
+                    if not self._may_vanish(parts[1]):
+                        return number
         return None
 
     def _loose(self, number: int) -> bool:
@@ -194,6 +230,14 @@ class PolyArithmetic:
 
     def floordiv(self, a: Poly, b: Poly, dtype: str = "int64") -> Poly:
         """``a // b``."""
+        if not self.context.table.has_data(a, b):
+            return self._floordiv(a, b, dtype)
+        made = None if self._may_vanish(b) else self._floordiv(a, b, dtype)
+        if made is not None and self._sound(made, set()):
+            return made
+        return {(self.context.table.compound(DIV, a, b, dtype),): 1}
+
+    def _floordiv(self, a: Poly, b: Poly, dtype: str) -> Poly:
         quotient, remainder, inner = self._divide(a, b, dtype)
         if inner is not None:
             return poly_add(quotient, inner[0]) if quotient else inner[0]
@@ -201,6 +245,14 @@ class PolyArithmetic:
 
     def floormod(self, a: Poly, b: Poly, dtype: str = "int64") -> Poly:
         """``a % b``."""
+        if not self.context.table.has_data(a, b):
+            return self._floormod(a, b, dtype)
+        made = None if self._may_vanish(b) else self._floormod(a, b, dtype)
+        if made is not None and self._sound(made, set()):
+            return made
+        return {(self.context.table.compound(MOD, a, b, dtype),): 1}
+
+    def _floormod(self, a: Poly, b: Poly, dtype: str) -> Poly:
         _, remainder, inner = self._divide(a, b, dtype)
         if inner is not None:
             return inner[1]
@@ -421,6 +473,12 @@ class PolyArithmetic:
 
     def minmax(self, kind: int, a: Poly, b: Poly, dtype: str = "int64") -> Poly:
         """``min(a, b)`` or ``max(a, b)``."""
+        made = self._minmax(kind, a, b, dtype)
+        if self.context.table.has_data(made) and not self._sound(made, set()):
+            return {(self.context.table.compound(kind, a, b, dtype),): 1}
+        return made
+
+    def _minmax(self, kind: int, a: Poly, b: Poly, dtype: str) -> Poly:
         difference = self.merged(poly_sub(b, a))
         if not difference:
             return a

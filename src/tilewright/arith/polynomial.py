@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from tilewright.arith.data import holds_data
 from tilewright.ir import (
     INDEX,
     Add,
@@ -202,7 +203,8 @@ def _constant(value: int, dtype: str) -> Expr:
 class AtomTable:
     """Numbers atoms: the same number for structurally equal ones.
 
-    Compound atoms get greater numbers than the atoms inside them, because they are made later.
+    ``data`` are those whose integers wrap (see ``arith.data``). Compound atoms get greater numbers
+    than the atoms inside them, because they are made later.
     """
 
     def __init__(self) -> None:
@@ -212,6 +214,8 @@ class AtomTable:
         self.parts: list[tuple[Poly, Poly] | None] = []
         self.dtypes: list[str] = []
         self.orders: dict[Monomial, Monomial] = {}
+        self.data: set[int] = set()
+        self.data_vars: set[Var] = set()
         self.products: set[int] = set()
 
     def note_order(self, a: Monomial, b: Monomial) -> None:
@@ -231,6 +235,16 @@ class AtomTable:
         self.dtypes.append(dtype)
         return number
 
+    def mark_data(self, var: Var) -> None:
+        """Know that a variable stands for data."""
+        self.data_vars.add(var)
+        self.data.add(self.var(var))
+
+    def has_data(self, *polys: Poly) -> bool:
+        """Whether data is in any of some polynomials."""
+        data = self.data
+        return bool(data) and any(n in data for poly in polys for mono in poly for n in mono)
+
     def var(self, var: Var) -> int:
         """Return the number of a variable."""
         number = self.numbers.get(var)
@@ -243,12 +257,20 @@ class AtomTable:
         if kind >= MIN:
             key = (kind, frozenset((key_a, key_b)))
         number = self.numbers.get(key)
-        return self._new(key, kind, None, (a, b), dtype) if number is None else number
+        if number is None:
+            number = self._new(key, kind, None, (a, b), dtype)
+            if self.has_data(a, b):
+                self.data.add(number)
+        return number
 
     def other(self, key: Hashable, expr: Expr) -> int:
         """Return the number of an expression identified by ``key``."""
         number = self.numbers.get(key)
-        return self._new(key, OTHER, expr, None, expr.dtype) if number is None else number
+        if number is None:
+            number = self._new(key, OTHER, expr, None, expr.dtype)
+            if holds_data(expr, self.data_vars):
+                self.data.add(number)
+        return number
 
     def product(self, a: Poly, b: Poly, expr: Expr) -> int:
         """Return the number of a product that isn't multiplied out: it has too many terms.

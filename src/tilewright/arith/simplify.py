@@ -23,6 +23,7 @@ from tilewright.arith.canonical import (
 )
 from tilewright.arith.comparisons import NEGATED, Comparisons
 from tilewright.arith.context import Context
+from tilewright.arith.data import holds_data
 from tilewright.arith.polynomial import (
     MAX,
     MIN,
@@ -226,6 +227,8 @@ class Simplifier:
     def _absorb(self, a: Poly, number: int) -> Poly | None:
         """``min(x + y, z) - x`` becomes ``min(y, z - x)`` if that makes it smaller."""
         value = a.get((number,))
+        if self.context.table.has_data(a):
+            return None  # what moves in there might wrap
         if value not in (1, -1) or any(number in mono and len(mono) > 1 for mono in a):
             return None
         table = self.context.table
@@ -289,10 +292,15 @@ class Simplifier:
             made = self.comparisons.ordering(kind, self.canonical.merged(goal), expr.a.dtype)
         if isinstance(made, IntImm):
             return made
-        if _dearer(made, expr):
+        if _dearer(made, expr) or (self.context.table.has_data(a, b) and self._wraps(made)):
             made = expr.map_children(self.visit)
         known = self._known(made)
         return made if known is None else known
+
+    def _wraps(self, comparison: Any) -> bool:
+        """Whether a side of a comparison that was turned round may leave its dtype."""
+        sides = (self.canonical.ring(side) for side in (comparison.a, comparison.b))
+        return not all(self.canonical.fits(side, comparison.a.dtype) for side in sides)
 
     # ---- truth values -----------------------------------------------------------------------
 
@@ -425,6 +433,13 @@ class Simplifier:
             return expr if inner is expr.args[0] else Call(expr.op, (inner,), expr.dtype)  # type: ignore[no-any-return]
         return self._generic(expr)  # type: ignore[no-any-return]
 
+    def _note_data(self, var: Var, value: Expr) -> None:
+        """Know that a variable stands for data if its value does."""
+        table = self.context.table
+        if holds_data(value, table.data_vars):
+            table.mark_data(var)
+            self.context.changed()
+
     def _let(self, expr: Any) -> Expr:
         value = self.visit(expr.value)
         if isinstance(value, (IntImm, FloatImm, Var)):
@@ -434,6 +449,7 @@ class Simplifier:
             if expr.var.dtype in ARITHMETIC_DTYPES and not has_effects(value):
                 low, high = self.canonical.bounds.poly(self.canonical.poly(value))
                 self.context.limits[self.context.table.var(expr.var)] = (low, high)
+                self._note_data(expr.var, value)
             body = self.visit(expr.body)
         finally:
             self.context.restore(saved)

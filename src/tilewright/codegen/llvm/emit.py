@@ -45,6 +45,7 @@ class ModuleEmitter:
         self.attributes = function_attributes(target)
         self.functions: list[str] = []
         self.element_of_data: dict[Var, str] = {}
+        self.data_vars: set[Var] = set()
         self.signatures: dict[str, Signature] = {}
         for name, func in mod.functions.items():
             if isinstance(func, PrimFunc):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
+from tilewright.arith import holds_data
 from tilewright.codegen.llvm.emit_masked import compare_ramp, joined_masks
 from tilewright.codegen.llvm.emit_value import ValueEmitter, lane_vector
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS
@@ -61,6 +62,7 @@ _UNSIGNED = {"EQ": "eq", "NE": "ne", "LT": "ult", "LE": "ule", "GT": "ugt", "GE"
 
 #: An expression with one of these may have another value later, or another operand stand for it.
 may_change = contains(BufferLoad, Call, Let)
+_may_hold_data = contains(BufferLoad, Call, Cast, Let)
 
 CallHandler = Callable[[Any, Call], str]
 INTRINSICS: dict[str, CallHandler] = {}
@@ -173,6 +175,20 @@ class ExprEmitter(ValueEmitter, Visitor):
                 scope.known.clear()
         self.values[symbol] = operand
 
+    def bind(self, node: Any) -> None:
+        """Give the variable of a let its value."""
+        if holds_data(node.value, self.module.data_vars):
+            self.module.data_vars.add(node.var)
+        self.define(node.var, self.visit(node.value))
+
+    def no_wrap(self, expr: Expr) -> str:
+        """What LLVM is told of sums and products in an index: that they don't overflow, or nothing.
+
+        Integers of data wrap, also where they make an index.
+        """
+        known = self.module.data_vars
+        return "" if (known or _may_hold_data(expr)) and holds_data(expr, known) else " nsw"
+
     def lookup(self, symbol: Any) -> str | None:
         """Return the operand that a variable stands for; outlined functions capture here."""
         return self.values.get(symbol)
@@ -277,17 +293,18 @@ class ExprEmitter(ValueEmitter, Visitor):
     def linear(self, expr: Expr) -> str:
         """Emit an index sum with what is known in outer scopes added first."""
         terms, constant = self.linear_terms(expr)
+        flag = self.no_wrap(expr)
         total: str | None = None
         for operand, factor in terms:
             if factor != 1:
-                operand = self.pure(f"mul nsw i64 {operand}, {factor}", operand)
+                operand = self.pure(f"mul{flag} i64 {operand}, {factor}", operand)
             if total is None:
                 total = operand
             else:
-                total = self.pure(f"add nsw i64 {total}, {operand}", total, operand)
+                total = self.pure(f"add{flag} i64 {total}, {operand}", total, operand)
         if total is None:
             return str(constant)
-        return self.pure(f"add nsw i64 {total}, {constant}", total) if constant else total
+        return self.pure(f"add{flag} i64 {total}, {constant}", total) if constant else total
 
     def linear_terms(self, expr: Expr) -> tuple[list[tuple[str, int]], int]:
         """Return (operand, factor) terms, outermost level first, and the constant."""
@@ -316,7 +333,7 @@ class ExprEmitter(ValueEmitter, Visitor):
                     stack.append((item.b, factor * item.a.value))
                     continue
                 a, b = self.visit(item.a), self.visit(item.b)
-                operand = self.pure(f"mul nsw i64 {a}, {b}", a, b)
+                operand = self.pure(f"mul{self.no_wrap(item)} i64 {a}, {b}", a, b)
             else:
                 operand = self.visit(item)
             try:  # unrolled loops put numbers in place of variables
@@ -503,7 +520,7 @@ class ExprEmitter(ValueEmitter, Visitor):
     # ---- calls and lets
 
     def visit_Let(self, node: Let) -> str:
-        self.define(node.var, self.visit(node.value))
+        self.bind(node)
         return str(self.visit(node.body))
 
     def visit_Call(self, node: Call) -> str:

@@ -80,14 +80,15 @@ class MemoryEmitter(ExprEmitter):
             terms, constant = self.linear_terms(index)
         else:
             terms, constant = [(self.convert(self.visit(index), index.dtype, INDEX), 1)], 0
+        flag = self.no_wrap(index)
         level, total = -1, ""
         groups: list[str] = []
         for operand, factor in terms:
             if factor != 1:
-                operand = self.pure(f"mul nsw i64 {operand}, {factor}", operand)
+                operand = self.pure(f"mul{flag} i64 {operand}, {factor}", operand)
             own = self.levels.get(operand, 0)
             if own == level:
-                total = self.pure(f"add nsw i64 {total}, {operand}", total, operand)
+                total = self.pure(f"add{flag} i64 {total}, {operand}", total, operand)
                 groups[-1] = total
             else:
                 level, total = own, operand

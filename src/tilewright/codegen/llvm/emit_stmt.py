@@ -133,7 +133,7 @@ class FunctionEmitter(MemoryEmitter):
         self.store(node.buffer, node.indices, value, node.value.dtype)
 
     def visit_LetStmt(self, node: LetStmt) -> None:
-        self.define(node.var, self.visit(node.value))
+        self.bind(node)
         self.visit(node.body)
 
     def visit_AttrStmt(self, node: AttrStmt) -> None:

@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from tilewright.ir import Call, CompareExpr, Expr, StringImm, Var, Visitor, as_int, dtypes, is_const
+from tilewright.arith import holds_data
+from tilewright.ir import (
+    INDEX,
+    Call,
+    Cast,
+    CompareExpr,
+    Expr,
+    Let,
+    StringImm,
+    Var,
+    Visitor,
+    as_int,
+    contains,
+    dtypes,
+    is_const,
+)
 from tilewright.ir.op import UNARY_NUMBER
 from tilewright.support.errors import VerifyError
-from tilewright.tir.buffer import Buffer
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.empty_reduction import initial_values, may_be_empty
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
@@ -20,6 +35,7 @@ from tilewright.tir.stmt import Stmt
 _NEST_LIMIT = 12
 
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*"}
+_may_hold_data = contains(BufferLoad, Call, Cast, Let)
 _DIVISIONS = {"FloorDiv": ("//", "floor_divide"), "FloorMod": ("%", "floor_modulo")}
 _INTEGER_CALLS = {
     "bitwise_and": "({} & {})",
@@ -63,6 +79,7 @@ class Emitter(Visitor):
         self.bases: dict[Var, str] = {}
         self.owners: dict[Var, str] = {}  # dtype of the memory behind a pointer
         self.intrinsics: dict[str, None] = {}
+        self.data_vars: set[Var] = set()
         self.threads = ThreadEmitter(self, check_races)
 
     # ---- text ---------------------------------------------------------------------------
@@ -238,7 +255,7 @@ class Emitter(Visitor):
             self.nested(node.else_case)
 
     def visit_LetStmt(self, node: Any) -> None:
-        self.line(f"{self.name(node.var)} = {self.expr(node.value)}")
+        self.line(f"{self.name(node.var)} = {self.bound(node)}")
         self.visit(node.body)
 
     def visit_AttrStmt(self, node: Any) -> None:
@@ -373,6 +390,18 @@ class Emitter(Visitor):
     def visit_Cast(self, node: Any) -> str:
         return f"convert({self.expr(node.value)}, {node.value.dtype!r}, {node.dtype!r})"
 
+    def is_data(self, expr: Expr) -> bool:
+        """Whether integers wrap at 64 bits; indices don't get there, and it would take time."""
+        if expr.dtype != INDEX or not (self.data_vars or _may_hold_data(expr)):
+            return False
+        return holds_data(expr, self.data_vars)
+
+    def bound(self, node: Any) -> str:
+        """Text of a let's value."""
+        if holds_data(node.value, self.data_vars):
+            self.data_vars.add(node.var)
+        return self.expr(node.value)
+
     def wrapped(self, text: str, dtype: str, *, always: bool = False) -> str:
         """Wrap integers narrower than 64 bits, and unsigned ones; others if asked.
 
@@ -389,7 +418,8 @@ class Emitter(Visitor):
         a, b = self.expr(node.a), self.expr(node.b)
         name = type(node).__name__
         if name in _ARITHMETIC:
-            return self.wrapped(f"({a} {_ARITHMETIC[name]} {b})", node.dtype)
+            text = f"({a} {_ARITHMETIC[name]} {b})"
+            return self.wrapped(text, node.dtype, always=self.is_data(node))
         if name == "Div":
             return self.wrapped(f"divide({a}, {b})", node.dtype)
         if name in _DIVISIONS:
@@ -427,7 +457,7 @@ class Emitter(Visitor):
         return picked if len(node.indices) > 1 else f"{picked}[0].item()"
 
     def visit_Let(self, node: Any) -> str:
-        return f"(({self.name(node.var)} := {self.expr(node.value)}), {self.expr(node.body)})[1]"
+        return f"(({self.name(node.var)} := {self.bound(node)}), {self.expr(node.body)})[1]"
 
     def visit_BufferLoad(self, node: Any) -> str:
         place = self.address(node.buffer, node.indices)
@@ -460,7 +490,7 @@ class Emitter(Visitor):
         if name.startswith("vector_reduce_"):
             # Kept in the type's own meaning: sums are of Python numbers.
             function = {"add": "sum", "max": "max", "min": "min"}[name.rpartition("_")[2]]
-            return self.wrapped(f"{function}({args[0]}.tolist())", node.dtype)
+            return self.wrapped(f"{function}({args[0]}.tolist())", node.dtype, always=True)
         if dtypes.is_integer(node.dtype):
             if name in ("shift_left", "shift_right"):
                 made = f"shift({name!r}, {args[0]}, {args[1]}, {dtypes.element_of(node.dtype)!r})"

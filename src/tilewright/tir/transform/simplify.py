@@ -67,6 +67,7 @@ class StmtSimplifier(Mutator):
             if extent.value == 1 and node.kind != THREAD_BINDING:
                 if memory_read(minimum):
                     # The body may change what the start was read from.
+                    self.analyzer.note_let(node.loop_var, minimum)
                     return LetStmt(node.loop_var, minimum, self.visit(node.body))
                 self.analyzer.bind(node.loop_var, minimum, override=True)
                 return self.visit(node.body)
@@ -110,6 +111,7 @@ class StmtSimplifier(Mutator):
         if isinstance(value, IntImm):
             self.analyzer.bind(node.var, value, override=True)
             return self.visit(node.body)
+        self.analyzer.note_let(node.var, value)
         body = self.visit(node.body)
         return (
             node

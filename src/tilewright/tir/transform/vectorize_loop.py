@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, holds_data
 from tilewright.ir import (
     Add,
     Broadcast,
@@ -268,7 +268,8 @@ class _Vectorizer(Mutator):
             return node
         divisor = as_int(b) if isinstance(b, IntImm) else None
         quotient = type(node) is FloorDiv
-        if isinstance(a, Ramp) and divisor and divisor > 0 and as_int(a.stride) is not None:
+        whole = isinstance(a, Ramp) and not holds_data(a.base)  # lanes of data may wrap
+        if whole and divisor and divisor > 0 and as_int(a.stride) is not None:
             stride = as_int(a.stride)
             assert stride is not None
             if stride % divisor == 0:
