@@ -127,6 +127,21 @@ def test_records_for_another_cpu_are_skipped(tilewright: Tilewright, records: Pa
     assert "it is for neoverse-v2" in done.out
 
 
+def test_names_of_strangers_do_not_steer_the_terminal(
+    tilewright: Tilewright, records: Path
+) -> None:
+    values = lines(records / WORKLOADS)
+    for value in values:
+        value[0] = "\x1b[2J" + value[0]
+        value[1] = value[1].replace('T.block("', 'T.block("\x1b]0;')
+    write(records / WORKLOADS, values)
+    write(records / RECORDS, [*lines(records / RECORDS), ["\x1b[2J"]])
+    for command in ("list", "best", "verify"):
+        done = tilewright("db", command, records)
+        assert "\x1b" not in done.out and "\x1b" not in done.err
+        assert "\\x1b[2J" in done.out
+
+
 CALLER = """from tilewright.script import ir as I
 from tilewright.script import tir as T
 

@@ -16,7 +16,7 @@ from tilewright.cli.logs import log_options
 from tilewright.cli.output import json_option, make_console, print_json
 from tilewright.meta_schedule.database import JSONDatabase, TuningRecord
 from tilewright.meta_schedule.record_check import REFUSED, VERDICTS, WRONG, RecordChecker
-from tilewright.support.text import human_time
+from tilewright.support.text import human_time, printable
 from tilewright.target import Target
 
 _BLOCK = re.compile(r'T\.block\("([^"]+)"')
@@ -139,7 +139,7 @@ def verify_command(
         for row in rows:
             if row["problem"] is not None:
                 line = f"{row['verdict']}: {row['workload']} {row['function']}: {row['problem']}"
-                click.echo(line)
+                click.echo(printable(line))
         click.echo(", ".join(f"{number} {key}" for key, number in count.items()))
     if count[WRONG] or count[REFUSED]:
         raise click.exceptions.Exit(1)
@@ -168,8 +168,9 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     for column in _COLUMNS:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(escape(cell(row)) for cell in _COLUMNS.values()))
+        table.add_row(*(escape(printable(cell(row))) for cell in _COLUMNS.values()))
     console.print(table)
     for row in rows:
         if "trace" in row:
-            console.print(f"# {row['function']}\n{row['trace']}", markup=False, highlight=False)
+            text = printable(f"# {row['function']}\n{row['trace']}")
+            console.print(text, markup=False, highlight=False)

@@ -8,6 +8,7 @@ import sys
 import click
 
 from tilewright.cli.output import Command
+from tilewright.support.text import printable
 
 
 class StderrHandler(logging.Handler):
@@ -15,7 +16,7 @@ class StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record."""
-        print(self.format(record), file=sys.stderr)
+        print(printable(self.format(record)), file=sys.stderr)
 
 
 def _start(ctx: click.Context, handler: logging.Handler, form: str, level: int) -> None:

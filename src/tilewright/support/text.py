@@ -35,3 +35,16 @@ def human_time(seconds: float) -> str:
         if seconds * scale >= 1.0:
             return f"{seconds * scale:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns"
+
+
+def printable(text: str) -> str:
+    """Return a stranger's text so that a terminal shows it and does nothing else.
+
+    Characters that steer a terminal, or turn the order of what is shown, become their escapes.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
+        for char in text
+    )
