@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = [args.case] if args.case else [
         f"{args.seed}-{number}" for number in range(args.first, args.first + args.count)
     ]  # fmt: skip
-    campaign = Campaign(Path(args.folder), args.quiet)
+    campaign = Campaign(Path(args.folder), args.target, args.quiet)
     campaign.run(names, args.jobs, args.seconds)
     return campaign.finish()
 
@@ -46,6 +46,9 @@ def _arguments() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="of the random graphs")
     add("--first", type=int, default=0, help="number of the first graph")
     add("--jobs", type=int, default=2, help="processes")
+    add(
+        "--target", help="what to build for, such as 'llvm -mcpu=haswell'; this machine if left out"
+    )
     add("--case", help="one graph, as a report names it")
     add("--folder", default="graph-faults", help="where reproductions are written")
     add("--quiet", action="store_true", help="no progress")
@@ -55,8 +58,9 @@ def _arguments() -> argparse.ArgumentParser:
 class Campaign:
     """A run: its processes, and what they report."""
 
-    def __init__(self, folder: Path, quiet: bool) -> None:
+    def __init__(self, folder: Path, target: str | None, quiet: bool) -> None:
         self.folder = folder
+        self.target = target
         self.quiet = quiet
         self.done = 0
         self.symbolic = 0
@@ -73,7 +77,7 @@ class Campaign:
             while True:
                 over = time.perf_counter() - self.start > seconds
                 while waiting and not over and len(workers) < jobs:
-                    workers.append(_Worker(waiting.pop()))
+                    workers.append(_Worker(waiting.pop(), self.target))
                 if not workers:
                     return
                 wait([worker.connection for worker in workers], timeout=1.0)
@@ -105,7 +109,7 @@ class Campaign:
         if known is not None and len(known) > 2:
             known.append(name)
             return
-        small, path = report(name, self.folder)
+        small, path = report(name, self.folder, self.target)
         self.faults.setdefault(problem.key, []).append(name)
         print(f"\nFAULT {small.kind}: {small.text}\n  case {name}: {path}", flush=True)
 
@@ -137,10 +141,10 @@ class Campaign:
 class _Worker:
     """A process that checks one graph after the other."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, target: str | None) -> None:
         self.connection, theirs = multiprocessing.Pipe()
         self.process = multiprocessing.get_context("fork").Process(
-            target=_work, args=(theirs,), daemon=True
+            target=_work, args=(theirs, target), daemon=True
         )
         self.process.start()
         theirs.close()
@@ -173,14 +177,14 @@ class _Worker:
         self.process.kill()
 
 
-def _work(connection: Connection) -> None:
+def _work(connection: Connection, target: str | None) -> None:
     while True:
         try:
             name = connection.recv()
         except EOFError:
             return
         case = draw_case(name)
-        problem = check(whole(case))
+        problem = check(whole(case), target)
         steps = Counter(step.name for step in case.steps)
         connection.send((problem, steps, int(case.extent is not None), case.refused))
 

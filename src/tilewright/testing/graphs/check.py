@@ -77,11 +77,11 @@ def whole(case: Case) -> Part:
     return Part(case, case.inputs, case.constants, case.steps, case.outputs, given)
 
 
-def check(part: Part, threads: Sequence[int] = (1, 2)) -> Problem | None:
-    """What is wrong with a graph; ``None`` if nothing is."""
+def check(part: Part, target: str | None = None, threads: Sequence[int] = (1, 2)) -> Problem | None:
+    """What is wrong with a graph built for a target (this machine); ``None`` if nothing is."""
     try:
         mod = module_of(part.inputs, part.constants, part.steps, part.outputs)
-        function = relax.build(mod)["main"]
+        function = relax.build(mod, target)["main"]
     except TilewrightError as error:
         return Problem("not built", f"{type(error).__name__}: {error}")
     except Exception as error:  # what this looks for

@@ -17,12 +17,12 @@ from tilewright.testing.graphs.graph import Sizes, Step, Value, evaluate, module
 _SECONDS = 60.0
 
 
-def checked_apart(part: Part) -> Problem | None:
+def checked_apart(part: Part, target: str | None = None) -> Problem | None:
     """``check`` in a process of its own, which may die."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
 
     def run() -> None:
-        theirs.send(check(part))
+        theirs.send(check(part, target))
 
     process = multiprocessing.get_context("fork").Process(target=run, daemon=True)
     process.start()
@@ -40,15 +40,15 @@ def checked_apart(part: Part) -> Problem | None:
         process.kill()
 
 
-def shrink(name: str) -> tuple[Part, Problem | None]:
+def shrink(name: str, target: str | None = None) -> tuple[Part, Problem | None]:
     """Leave out steps, or take what they make as inputs, as long as the kind of problem stays."""
     part = whole(draw_case(name))
-    problem = checked_apart(part)
+    problem = checked_apart(part, target)
     if problem is None:
         return part, None
     for value in part.outputs if len(part.outputs) > 1 else []:
         smaller = _with_outputs(part, [value])
-        found = checked_apart(smaller)
+        found = checked_apart(smaller, target)
         if found is not None and found.kind == problem.kind:
             part, problem = smaller, found
             break
@@ -59,13 +59,13 @@ def shrink(name: str) -> tuple[Part, Problem | None]:
             smaller = _without(part, step)
         except (ValueError, IndexError):  # sizes that don't fit: there is nothing to take instead
             break
-        found = checked_apart(smaller)
+        found = checked_apart(smaller, target)
         if found is not None and found.kind == problem.kind:
             part, problem = smaller, found
     # From the end: what comes after the fault isn't needed either.
     for step in part.steps[:-1][::-1]:
         smaller = _with_outputs(part, step.results)
-        found = checked_apart(smaller)
+        found = checked_apart(smaller, target)
         if found is not None and found.kind == problem.kind:
             part, problem = smaller, found
     return part, problem
@@ -98,9 +98,9 @@ def _tidy(part: Part, inputs: Any, given: Any, steps: list[Step], outputs: list[
     )  # fmt: skip
 
 
-def report(name: str, folder: Path) -> tuple[Problem, Path]:
+def report(name: str, folder: Path, target: str | None = None) -> tuple[Problem, Path]:
     """Shrink the case of a name and write what is left, with its data."""
-    part, problem = shrink(name)
+    part, problem = shrink(name, target)
     problem = problem or Problem("flaky", "not seen again in a process of its own")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.txt"
