@@ -132,6 +132,26 @@ def test_rows_of_padding_that_nobody_reads_are_not_made() -> None:
     assert max(sizes) == 14 * 16 * 38
 
 
+@pytest.mark.parametrize("target", ["llvm -mcpu=haswell", "llvm -mcpu=skylake-avx512"])
+def test_an_axis_of_which_only_padding_is_read(target: str) -> None:
+    """Steps of 3 with a dilation of 2 pass by the only column of the image."""
+    a = te.placeholder((2, 3, 1, 8, 1), name="A")
+    b = te.placeholder((5, 3, 1, 3, 5), name="B")
+    out = topi.nn.conv3d(a, b, (1, 2, 3), (1, 1, 7, 2, 2, 1), (2, 1, 2))
+    func = te.create_prim_func([a, b, out])
+    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=Target(target))(
+        IRModule({"main": func})
+    )
+    assert mod["main"].attrs["tir.is_scheduled"]
+    x = np.ones((2, 3, 1, 8, 1), "float32")
+    w = np.ones((5, 3, 1, 3, 5), "float32")
+    made = np.full([as_int(extent) for extent in out.shape], np.nan, "float32")
+    driver.compile(mod, Target("native"))(x, w, made)
+    padded = F.pad(torch.from_numpy(x), (7, 1, 1, 2, 1, 2))
+    expected = F.conv3d(padded, torch.from_numpy(w), None, (1, 2, 3), 0, (2, 1, 2))
+    np.testing.assert_array_equal(made, expected.numpy())
+
+
 def test_taps_close_together_are_not_tested() -> None:
     made = scheduled(convolution((1, 16, 56, 56), (32, 16, 3, 3), 1, 1), 1)
     assert guarded_blocks(made) == 0

@@ -132,6 +132,8 @@ def prefer_skipping(
     along = [axis for axis in padded if row is not None and axis.place.var is row.var]
     if row is None or row.extent is None or not any(a.share(1) <= _WORTH_LOWER for a in along):
         return plans
+    if any(axis.share(1) == 0 for axis in padded):
+        return plans  # all that is read is padding: no step is left for any plan
     heights = [rows for rows in _HEIGHTS if row.extent % rows == 0 and rows < plans[0].tile.rows]
     others = [plan for rows in heights for plan in ranked(rows)[:1]]
     best = max((plans[0], *others), key=lambda plan: _score(plan) / steps_left(plan, padded))
