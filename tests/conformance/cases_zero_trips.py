@@ -81,7 +81,7 @@ CASES = [
     ),
     Refuse(
         "bind",
-        "stands for an init",
+        "has an iteration",
         STARTED,
         lambda s: s.bind(s.get_loops("C")[1], "threadIdx.x"),
         "a thread for each would lose that",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tilewright.ir import Call, is_const, pre_order, uses_var
 from tilewright.tir import (
     PARALLEL,
-    REDUCE,
     SERIAL,
     THREAD_BINDING,
     UNROLLED,
@@ -152,7 +151,6 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: str) -> None:
         - a loop that feeds a reduce iteration variable of a block with ``init`` has an iteration
         - iterations update different elements, unless only they use the buffer
         - no iteration uses or overwrites what another one makes
-        - a loop that may be empty is none that stands for an init
         - blocks with a barrier run in all iterations or in none
     Before:
         for i in range(32):
@@ -177,7 +175,6 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: str) -> None:
     )
     check_means_nothing(sch, target, "a thread for each")
     _check_barriers(sch, target)
-    _check_begins(sch, target)
     if not thread_axis.startswith("vthread"):
         above = set(sch.state.parents(target))
         for item in _of_one_nest(sch, loop):
@@ -185,27 +182,6 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: str) -> None:
                 outer, inner = (item, target) if item in above else (target, item)
                 check_cooperative(sch, outer, inner, thread_axis)
     _mark(sch, target, THREAD_BINDING, thread_axis)
-
-
-def _check_begins(sch: Schedule, loop: For) -> None:
-    """Refuse if a reduction by threads may be over nothing: no thread would run its ``init``."""
-    starts = [
-        realize
-        for realize in child_blocks(loop.body)
-        if realize.block.init is not None
-        and any(
-            item.kind == REDUCE and uses_var(value, {loop.loop_var})
-            for item, value in zip(realize.block.iter_vars, realize.iter_values)
-        )
-    ]
-    if starts and not sch.state.analyzer_at(loop).can_prove(loop.extent > 0):
-        raise sch.error(
-            f"loop {loop.loop_var.name!r} may have no iterations, so no thread would run the init "
-            f"of block {starts[0].block.name!r}",
-            starts[0],
-            loop,
-            remedy="split the loop and bind the inner one, or decompose_reduction first",
-        )
 
 
 def _check_barriers(sch: Schedule, loop: For) -> None:
