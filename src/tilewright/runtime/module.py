@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from ctypes import c_void_p
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -68,10 +69,26 @@ class CompiledFunction:
         except BufferError:
             # numpy can't export read-only arrays, nor ml_dtypes; we can, the next time at once.
             self._exports = True
+        except TypeError:
+            return self._with_bits(args)
         except RuntimeError:
             self._check_exports(args)
             raise
-        return self._call(*self._exported(args))
+        try:
+            return self._call(*self._exported(args))
+        except TypeError:
+            return self._with_bits(args)
+
+    def _with_bits(self, args: Sequence[Any]) -> Any:
+        """Call with integers that only uint64 holds as bits, or raise what is being handled."""
+        wide = [_is_beyond_int64(arg) for arg in args]
+        if any(wide):
+            bits = [c_void_p(int(arg)) if beyond else arg for arg, beyond in zip(args, wide)]
+            try:
+                return self._call(*(self._exported(bits) if self._exports else bits))
+            except TypeError:
+                pass  # no uint64 is expected there: the first error says so in the caller's words
+        raise  # called by handlers only
 
     @property
     def ffi(self) -> tvm_ffi.Function:
@@ -129,6 +146,11 @@ class CompiledFunction:
                 yield arg
             else:
                 yield tvm_ffi.from_dlpack(_read_only_capsule(arg))
+
+
+def _is_beyond_int64(value: Any) -> bool:
+    """Whether a value is a uint64 that the convention's int64 can't hold: its bits travel then."""
+    return isinstance(value, (int, np.integer)) and 1 << 63 <= int(value) < 1 << 64
 
 
 def _read_only_capsule(array: np.ndarray[Any, Any]) -> Any:

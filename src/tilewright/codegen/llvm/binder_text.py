@@ -306,12 +306,20 @@ float.int:
   %fb = bitcast double %fv to i64
   br i1 %integral, label %scalar.store, label %bad.type
 int:
-  br i1 %integral, label %int.range, label %bad.type
-int.range:
   %sdt.p = getelementptr i8, ptr %a, i64 56
   %sdt = load i32, ptr %sdt.p
   %sbits0 = lshr i32 %sdt, 8
   %sbits1 = and i32 %sbits0, 255
+  br i1 %integral, label %int.range, label %int.bits
+int.bits:
+  ; The convention's ints are int64: a uint64 beyond that comes as the bits of a pointer.
+  %isbits = icmp eq i32 %ti, 4
+  %unsigned = icmp eq i32 %kind, 2
+  %wide = icmp eq i32 %sbits1, 64
+  %isbits1 = and i1 %isbits, %unsigned
+  %isbits2 = and i1 %isbits1, %wide
+  br i1 %isbits2, label %scalar.symbol, label %bad.type
+int.range:
   %wantb = icmp eq i32 %kind, 4
   %sbits = select i1 %wantb, i32 1, i32 %sbits1
   %sbits64 = zext i32 %sbits to i64

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import IRModule, Var, as_int
+from tilewright.ir import IRModule, Var, as_int, dtypes
 from tilewright.support.errors import RunError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import values
@@ -137,7 +137,7 @@ def _bind(
     written_back: list[tuple[Any, Any]] = []
     for var, arg in zip(func.params, args):
         if var not in func.buffer_map:
-            symbols[id(var)] = arg
+            symbols[id(var)] = _scalar(var, arg)
     for number, (var, arg) in enumerate(zip(func.params, args)):
         buffer = func.buffer_map.get(var)
         if buffer is None:
@@ -175,6 +175,15 @@ def _bind(
                 written_back.append((arg, flat))
         memory[number] = (values.view(flat, buffer.dtype), flat.reshape(-1))
     return memory, symbols, written_back
+
+
+def _scalar(var: Var, value: Any) -> Any:
+    if isinstance(value, (int, np.integer)) and dtypes.is_integer(var.dtype):
+        low, high = dtypes.integer_limits(var.dtype)
+        if not low <= value <= high:
+            raise RunError(f"argument {var.name!r}: expected a value of {var.dtype}, got {value}")
+        return int(value)
+    return value
 
 
 def _strided_memory(
