@@ -140,3 +140,17 @@ def test_only_16_bit_operands_are_widened(options: dict[str, str], reason: str) 
     func = te.create_prim_func([x, w, topi.nn.matmul(x, w, out_dtype="float32")])
     with pytest.raises(ScheduleError, match=reason):
         Schedule(IRModule({"main": func})).use_kernel("root", "widened_operand", options)
+
+
+def test_operands_are_not_rounded_to_a_narrower_result() -> None:
+    a = np.array([[1 + 2.0**-30, -1.0], [70000.0, -69000.0]])
+    b = np.ones((2, 1))
+    cases = (("float64", "float32"), ("float64", "float16"), ("float32", "int32"))
+    for source, target in cases:
+        x, y = te.placeholder((2, 2), source, "x"), te.placeholder((2, 1), source, "y")
+        func = te.create_prim_func([x, y, topi.matmul(x, y, out_dtype=target)])
+        left = (a + (0.75 if target == "int32" else 0)).astype(source)
+        expected = (left @ b.astype(source)).astype(target)
+        out = np.zeros((2, 1), target)
+        compile(IRModule({"main": func}), "native")["main"](left, b.astype(source), out)
+        np.testing.assert_array_equal(out, expected)

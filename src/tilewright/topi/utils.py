@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.ir import Expr, as_expr, as_int, cast
+from tilewright.ir import Expr, as_expr, as_int, cast, dtypes
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
 
@@ -13,6 +13,16 @@ from tilewright.te import Tensor, compute
 def sum_dtype(dtype: str) -> str:
     """In what sums are kept that become ``dtype``: float32 for 16-bit floats."""
     return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def total_dtype(out_dtype: str, *operands: str) -> str:
+    """In what products of operands are summed: they are not rounded to a narrower result first."""
+    floats = [dtype for dtype in operands if dtypes.is_float(dtype)]
+    kept = sum_dtype(out_dtype)
+    if not floats:
+        return kept  # integers wrap: what is cut off first is cut off last
+    choices = [*map(sum_dtype, floats), *([kept] if dtypes.is_float(kept) else [])]
+    return max(choices, key=lambda dtype: (dtypes.bits_of(dtype), dtype == kept))
 
 
 def rounded(sums: Tensor, dtype: str) -> Tensor:

@@ -14,7 +14,14 @@ from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor
 from tilewright.topi.nn.conv_layout import conv2d_in_layouts
 from tilewright.topi.nn.spatial import axis_names, compute_image, pad_image, taps_of
-from tilewright.topi.utils import padding_of, pair, require_equal, require_ndim, rounded, sum_dtype
+from tilewright.topi.utils import (
+    padding_of,
+    pair,
+    require_equal,
+    require_ndim,
+    rounded,
+    total_dtype,
+)
 
 
 def _conv(
@@ -33,7 +40,7 @@ def _conv(
     stride, dilate = pair(strides, spatial, "strides"), pair(dilation, spatial, "dilation")
     before, after = padding_of(padding, spatial)
     out_dtype = out_dtype or data.dtype
-    total_dtype = sum_dtype(out_dtype)
+    wide = total_dtype(out_dtype, data.dtype, weight.dtype)
     channels, filters = data.shape[1], weight.shape[0]
     require_equal(
         f"{what}: channels of {data.name} {list(data.shape)} and of {weight.name} "
@@ -64,9 +71,9 @@ def _conv(
         at = [
             place[a] * stride[a] + window[a].var * dilate[a] + used[a].begin for a in range(spatial)
         ]
-        left = cast_expr(source(n, channel, *at), total_dtype)
+        left = cast_expr(source(n, channel, *at), wide)
         taps = [axis.var + taps.first for axis, taps in zip(window, used)]
-        right = cast_expr(weight(f, rc.var, *taps), total_dtype)
+        right = cast_expr(weight(f, rc.var, *taps), wide)
         result: Expr = te.sum(left * right, axis=[rc, *window])
         return result
 

@@ -16,7 +16,7 @@ from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
 from tilewright.topi.layout import Layout, image_layout, layout_of
 from tilewright.topi.nn.spatial import pad_image, taps_of
-from tilewright.topi.utils import padding_of, pair, require_equal, rounded, sum_dtype
+from tilewright.topi.utils import padding_of, pair, require_equal, rounded, total_dtype
 
 _WHAT = "conv2d"
 
@@ -91,7 +91,7 @@ def conv2d_in_layouts(
     ri = None if depthwise or block_in == 1 else te.reduce_axis((0, block_in), "ri")
     steps = [rc, rh, rw, *([] if ri is None else [ri])]
     out_dtype = out_dtype or data.dtype
-    dtype = sum_dtype(out_dtype)
+    dtype = total_dtype(out_dtype, data.dtype, weight.dtype)
 
     def formula(n: Expr, f: Expr, h: Expr, v: Expr, *lane: Expr) -> Expr:
         within = lane[0] if lane else as_expr(0)

@@ -25,7 +25,7 @@ from tilewright.topi.utils import (
     require_equal,
     require_ndim,
     rounded,
-    sum_dtype,
+    total_dtype,
 )
 
 
@@ -117,7 +117,8 @@ def conv_transpose(
         low.append(max(0, -least))
         high.append(max(0, (beyond[a] + surplus[a]) // stride[a] + most))
     source = pad(data, (0, 0, *low), (0, 0, *high)) if any(low) or any(high) else data
-    formula = _sum_of_taps(source, weight, taps, low, groups, sum_dtype(out_dtype))
+    wide = total_dtype(out_dtype, data.dtype, weight.dtype)
+    formula = _sum_of_taps(source, weight, taps, low, groups, wide)
 
     outer, tag = (data.shape[0], weight.shape[1] * groups), f"{what}_nchw"
     if not any(surplus):
@@ -153,7 +154,7 @@ def _sum_of_taps(
     taps: Sequence[_Taps],
     low: Sequence[int],
     groups: int,
-    total_dtype: str,
+    wide: str,
 ) -> Callable[..., Expr]:
     """The value of a place: all channels and steps; ``source`` begins ``low`` before the image."""
     group_in, group_out = source.shape[1] // groups, weight.shape[1]
@@ -171,7 +172,7 @@ def _sum_of_taps(
             channel, f if groups == 1 else f % group_out, *(t.tap(p, s) for t, p, s in wanted)
         )
         result: Expr = te.sum(
-            cast_expr(left, total_dtype) * cast_expr(right, total_dtype),
+            cast_expr(left, wide) * cast_expr(right, wide),
             axis=[rc, *steps],
             where=and_(*(t.exists(p, s) for t, p, s in wanted)),
         )

@@ -10,7 +10,7 @@ from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
 from tilewright.topi.broadcast import broadcast_shape, read_broadcast
-from tilewright.topi.utils import require_equal, require_ndim, rounded, sum_dtype
+from tilewright.topi.utils import require_equal, require_ndim, rounded, total_dtype
 
 
 def matmul(
@@ -24,13 +24,14 @@ def matmul(
 
     ``a``: ``[..., M, K]`` (``[..., K, M]`` if ``transpose_a``), ``b``: ``[..., K, N]``
     (``[..., N, K]`` if ``transpose_b``); the result is ``[..., M, N]`` in ``out_dtype`` (that of
-    ``a``, if not given). Operands may differ in dtype. Products are summed in ``out_dtype``; sums
-    of 16-bit floats are kept in float32 and rounded once.
+    ``a``, if not given). Operands may differ in dtype. Products are summed in ``out_dtype``, or in
+    the operands' if that is a wider float; sums of 16-bit floats are kept in float32. They are
+    rounded once.
     """
     if a.ndim == 0 or b.ndim == 0:
         raise VerifyError("matmul needs at least one dimension on both sides")
     out_dtype = out_dtype or a.dtype
-    total_dtype = sum_dtype(out_dtype)
+    wide = total_dtype(out_dtype, a.dtype, b.dtype)
     vector_a, vector_b = a.ndim == 1, b.ndim == 1
     depth_a = a.shape[0] if vector_a else a.shape[-2 if transpose_a else -1]
     depth_b = b.shape[0] if vector_b else b.shape[-1 if transpose_b else -2]
@@ -55,7 +56,7 @@ def matmul(
             (*column, k.var) if transpose_b and not vector_b else (k.var, *column)
         )
         left, right = read(a, outer, inner_a), read(b, outer, inner_b)
-        product = cast_expr(left, total_dtype) * cast_expr(right, total_dtype)
+        product = cast_expr(left, wide) * cast_expr(right, wide)
         result: Expr = te.sum(product, axis=k)
         return result
 
