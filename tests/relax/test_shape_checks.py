@@ -216,3 +216,12 @@ def test_errors_name_the_extent_of_an_argument_that_does_not_follow() -> None:
     assert np.asarray(compiled(random(3, 2), random(2, 5))).shape == (3, 5)
     with pytest.raises(ValueError, match=r"main: extent 1 of argument 'y' must be .* is 5; got 4"):
         compiled(random(3, 2), random(2, 4))
+
+
+def test_attention_of_no_queries_divides_by_nothing() -> None:
+    # How many threads a loop is worth was estimated with `% m`, also where there is none.
+    mod = graph(lambda q: op.nn.attention(q, q, q), tensor((N, M, 1, 1)))
+    compiled = relax.build(mod)
+    for batch, queries in ((2, 0), (0, 3), (0, 0), (2, 3)):
+        x = random(batch, queries, 1, 1)
+        np.testing.assert_allclose(np.asarray(compiled(x)), interpreter.run(mod, x), rtol=1e-5)

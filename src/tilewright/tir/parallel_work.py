@@ -15,6 +15,8 @@ from tilewright.ir import (
     Call,
     Div,
     Expr,
+    FloorDiv,
+    FloorMod,
     Node,
     Var,
     as_int,
@@ -22,7 +24,9 @@ from tilewright.ir import (
     cast,
     const,
     dtypes,
+    maximum,
     pre_order,
+    rewrite_bottom_up,
     substitute,
     uses_var,
 )
@@ -57,6 +61,7 @@ WORK_PER_TAKE = 1 << 11
 # Bits that one instruction works on, and instructions of a division and of a call of a function.
 _VECTOR_BITS = 512
 _DIVISION, _FUNCTION = 4, 16
+_DIVISIONS = frozenset(("truncdiv", "truncmod", "indexdiv", "indexmod"))
 _INDEX_CALLS = frozenset(
     "truncdiv truncmod indexdiv indexmod shift_left shift_right bitwise_and bitwise_or "
     "likely".split()
@@ -96,7 +101,26 @@ def iteration_work(loop: For) -> Expr | None:
     memory.
     """
     work = _work(loop.body)
-    return None if work is None else _averaged(work, loop)
+    return None if work is None else _total(_averaged(work, loop))
+
+
+def _total(work: Expr) -> Expr:
+    """Let an estimate have a value for all sizes: it is computed before empty loops, too."""
+
+    def positive(item: Any) -> Any:
+        divides = isinstance(item, (FloorDiv, FloorMod)) or (
+            type(item) is Call and item.op.name in _DIVISIONS
+        )
+        if not divides:
+            return item
+        a, b = item.args if type(item) is Call else (item.a, item.b)
+        if as_int(b) is not None:
+            return item
+        least = maximum(b, const(1, b.dtype))
+        return item.replace(args=(a, least)) if type(item) is Call else item.replace(b=least)
+
+    made: Expr = rewrite_bottom_up(work, positive)
+    return made
 
 
 def _averaged(work: Expr, loop: For) -> Expr:
