@@ -28,6 +28,7 @@ from tilewright.meta_schedule.database import JSONDatabase, TuningRecord
 from tilewright.meta_schedule.database.json_file import RECORD_FILE, WORKLOAD_FILE
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.support.errors import TilewrightError
+from tilewright.support.text import printable
 from tilewright.target import Target
 from tilewright.testing.hostile.kind import Case, Fault, Kind, Limits
 from tilewright.testing.hostile.mutate import as_line, damaged_bytes, damaged_value, odd_value
@@ -379,6 +380,7 @@ def prepare() -> None:
         PRIMITIVES.get("looks for plug-ins")
     make_collectors()
     cell_len("\u4e00")  # tables of wide characters
+    printable("\x1b")  # and of escapes
     files = good_files()
     check(Spoilt(_joined(list(files.workloads)), _joined(list(files.records)), files.owners))
 
