@@ -296,7 +296,8 @@ class Campaign:
         )
         print(
             f"programs {counts.programs} ({counts.symbolic} with symbolic shapes), interpreted "
-            f"{counts.interpreted} times, replayed {counts.replays}, undone {counts.undone}, "
+            f"{counts.interpreted} times, replayed {counts.replays}, "
+            f"with symbolic tiles {counts.symbolic_tiles}, undone {counts.undone}, "
             f"given up since they ran too long {counts.too_long}"
         )
 

@@ -14,6 +14,7 @@ from tilewright.testing.fuzz.programs import Program
 from tilewright.testing.fuzz.session import ACCEPTED, REFUSED, Fault, Session, TooLong
 from tilewright.testing.fuzz.stages_hard import program_of_case
 from tilewright.testing.fuzz.steps import Step
+from tilewright.testing.fuzz.symbolic import check_symbolic
 from tilewright.tir.schedule import PRIMITIVES
 
 _SLOW_PROGRAM = 0.02
@@ -62,6 +63,7 @@ class Counts:
     """Programs that only the interpreter understands, by what the oracle doesn't know."""
     interpreted: int = 0
     undone: int = 0
+    symbolic_tiles: int = 0
     replays: int = 0
     too_long: int = 0
 
@@ -71,6 +73,7 @@ class Counts:
             getattr(self, name).update(getattr(other, name))
         for name in (
             "programs", "symbolic", "compiled", "interpreted", "undone", "replays", "too_long",
+            "symbolic_tiles",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -194,6 +197,7 @@ def _walk(
             break
     session.finish()
     counts.replays += 3
+    counts.symbolic_tiles += check_symbolic(session, random.Random(0))
     if options.compile_every and rng.randrange(options.compile_every) == 0:
         _compile(session, counts)
 

@@ -153,6 +153,14 @@ class Program:
         second = {k: (v % 5 + 3 if k in self.symbolic else v) for k, v in first.items()}
         return [first, second]
 
+    def least_sizes(self) -> list[dict[str, int]]:
+        """Return sizes of which some are one, or nothing; not every program has a meaning then."""
+        return [
+            {**self.dims, **dict.fromkeys(self.symbolic, least)}
+            for least in (0, 1)
+            if self.symbolic
+        ]
+
     def arrays(
         self, seed: int, dims: Mapping[str, int] | None = None
     ) -> list[np.ndarray[Any, Any]]:

@@ -22,7 +22,7 @@ import numpy as np
 from tilewright.driver import compile as compile_module
 from tilewright.ir import IRModule, pre_order, rewrite_bottom_up, structural_equal, substitute
 from tilewright.script import parse
-from tilewright.support.errors import BuildError, CodegenError, LowerError, ScheduleError
+from tilewright.support.errors import BuildError, CodegenError, LowerError, RunError, ScheduleError
 from tilewright.testing.fuzz.oracle import NotCovered, numpy_function
 from tilewright.testing.fuzz.programs import Program
 from tilewright.testing.fuzz.steps import Step, Unresolved, results_of
@@ -165,6 +165,9 @@ class Session:
 
     def check_start(self) -> None:
         """Interpreter and oracle agree on the program as it is."""
+        for sizes in self.program.least_sizes():
+            if self.is_defined(sizes):
+                self.sizes.append(sizes)
         for which in range(len(self.sizes)):
             expected = self.reference(which)
             actual = self.program.arrays(self.data_seed, self.sizes[which])
@@ -174,6 +177,14 @@ class Session:
                 detail = f"interpreter, {type(error).__name__}: {error}"
                 raise Fault("oracle", "", detail) from error
             self.agree("oracle", "", expected, actual, "interpreter, ")
+
+    def is_defined(self, sizes: dict[str, int]) -> bool:
+        """Whether the program makes sense for some sizes: it may need more than nothing."""
+        try:
+            compile_function(self.func, self.mod)(*self.program.arrays(self.data_seed, sizes))
+        except (RunError, ValueError):
+            return False
+        return True
 
     def reference(self, which: int) -> list[np.ndarray[Any, Any]]:
         """Return what the unscheduled program makes of the data."""

@@ -7,6 +7,7 @@ and the trace that shows the fault.
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +19,10 @@ from tilewright.testing.fuzz.driver import Finding
 from tilewright.testing.fuzz.programs import Program, Tensor
 from tilewright.testing.fuzz.session import ACCEPTED, Fault, Session, TooLong
 from tilewright.testing.fuzz.steps import Step
+from tilewright.testing.fuzz.symbolic import check_symbolic
 
 _KINDS_AT_END = ("replay", "script", "undo", "compile", "compiled code fails",
-                 "compiled code differs", "slow")  # fmt: skip
+                 "compiled code differs", "slow", "symbolic tiles")  # fmt: skip
 
 
 def reproduce(
@@ -37,6 +39,7 @@ def reproduce(
             if session.apply(step) == ACCEPTED:
                 session.check_undo()
         session.finish()
+        check_symbolic(session, random.Random(0))
         session.check_compiled()
     except TooLong:
         return None
