@@ -12,7 +12,7 @@ import io
 import json
 import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -305,8 +305,24 @@ def _folder() -> Path:
 
 
 def check(spoilt: Spoilt) -> str:
-    """Open, ask, apply, list and append; returns how many records there are left."""
-    folder = _folder()
+    """Open, ask, apply, list and append; returns whether lines were set aside."""
+    with _quiet():
+        return _checked(spoilt, _folder())
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Say nothing of each line that can't be read."""
+    log = logging.getLogger("tilewright")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def _checked(spoilt: Spoilt, folder: Path) -> str:
     for path in folder.iterdir():
         path.unlink()
     (folder / WORKLOAD_FILE).write_bytes(spoilt.workloads)
@@ -375,7 +391,6 @@ def _append(database: JSONDatabase, folder: Path, spoilt: Spoilt) -> None:
 
 def prepare() -> None:
     """Import all that a check needs, by checking what is good."""
-    logging.getLogger("tilewright").setLevel(logging.CRITICAL)
     with contextlib.suppress(TilewrightError):
         PRIMITIVES.get("looks for plug-ins")
     make_collectors()
