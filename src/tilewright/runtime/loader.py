@@ -101,10 +101,30 @@ def _engine() -> Any:
 @lru_cache(maxsize=1)
 def ffi_addresses() -> Mapping[str, int]:
     """Addresses of what generated code calls in tvm-ffi."""
-    names = ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIStringFromByteArray", "TVMFFIFunctionCall")
-    return {
-        name: ctypes.cast(getattr(tvm_ffi.LIB, name), ctypes.c_void_p).value or 0 for name in names
-    }
+    names = ("TVMFFIStringFromByteArray", "TVMFFIFunctionCall")
+    found = {name: getattr(tvm_ffi.LIB, name) for name in names}
+    found["TVMFFIErrorSetRaisedFromCStr"] = _set_raised_pointer
+    return {name: ctypes.cast(item, ctypes.c_void_p).value or 0 for name, item in found.items()}
+
+
+class _Bytes(ctypes.Structure):
+    _fields_ = (("data", ctypes.c_char_p), ("size", ctypes.c_size_t))
+
+
+def _set_raised(kind: bytes, message: bytes) -> None:
+    """Set the error that a call ends with, as ``TVMFFIErrorSetRaisedFromCStr`` does.
+
+    That one adds a native backtrace, for which it reads the debug information of all libraries in
+    the process: at the first error two seconds and 40 MB, to say that a kernel was called.
+    """
+    parts = [_Bytes(text, len(text)) for text in (kind, message, b"")]
+    error = ctypes.c_void_p()
+    if tvm_ffi.LIB.TVMFFIErrorCreate(*map(ctypes.byref, parts), ctypes.byref(error)) == 0:
+        tvm_ffi.LIB.TVMFFIErrorSetRaised(error)
+        tvm_ffi.LIB.TVMFFIObjectDecRef(error)
+
+
+_set_raised_pointer = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p)(_set_raised)
 
 
 def _check_machine(code: Iterable[bytes]) -> None:
