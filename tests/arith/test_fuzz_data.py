@@ -237,3 +237,24 @@ def test_sums_of_integers_wrap() -> None:
             found = np.zeros(3, dtype)
             execute(values, found)
             np.testing.assert_array_equal(found, values.sum(axis=1, dtype=dtype))
+
+
+def test_regions_of_indices_from_memory_are_unbounded() -> None:
+    @T.prim_func
+    def main(A: T.Buffer((2,), "int8"), B: T.Buffer((2,), "int64"), C: T.Buffer((2,), "int8")):
+        D = T.alloc_buffer((2,), "int8")
+        for i in range(2):
+            with T.block("d"):
+                v = T.axis.spatial(2, i)
+                D[v] = T.Select(A[v] * A[B[v]] < A[v], A[v] * A[B[v]], A[v])
+        for i in range(2):
+            with T.block("c"):
+                v = T.axis.spatial(2, i)
+                C[v] = D[v]
+
+    sch = tir.Schedule(main)
+    loop = sch.get_loops(sch.get_block("d"))[0]
+    sch.reverse_compute_at(sch.get_block("c"), loop)
+    outer = sch.blockize(loop)
+    reads = {region.buffer.name: region.region[0] for region in sch.get(outer).reads}
+    assert is_const(reads["A"].min, 0) and is_const(reads["A"].extent, 2)

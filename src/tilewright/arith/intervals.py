@@ -26,13 +26,14 @@ from tilewright.arith.polynomial import (
     poly_scale,
     poly_sub,
 )
-from tilewright.ir import Call, Expr, Range, Select, Var, as_expr, pre_order
+from tilewright.ir import INDEX, Call, Expr, Range, Select, Var, as_expr, pre_order
 from tilewright.ir.dtype import integer_limits
 
 if TYPE_CHECKING:
     from tilewright.arith.analyzer import Analyzer
 
 Ends = tuple[Poly | None, Poly | None]
+_LEAST, _MOST = integer_limits(INDEX)
 
 
 class IntervalSet:
@@ -148,7 +149,9 @@ class Relaxer:
 
     def _const_end(self, a: Poly, upper: bool) -> Poly | None:
         limit = self.canonical.bounds.poly(a)[1 if upper else 0]
-        return None if limit in (NEG_INF, POS_INF) else ({(): limit} if limit else {})
+        if not _LEAST < limit < _MOST:
+            return None  # as of an index from memory
+        return {(): limit} if limit else {}
 
     def _next(self, a: Poly, upper: bool) -> Poly | None:
         """Eliminate one atom: the newest first, which holds others or depends on them."""
@@ -200,9 +203,9 @@ class Relaxer:
             self._ends[number] = (None, None)
             low, high = self._atom_ends(number)
             limits = self.canonical.bounds.atom(number)
-            if low is None and limits[0] != NEG_INF:
+            if low is None and limits[0] > _LEAST:
                 low = {(): limits[0]} if limits[0] else {}
-            if high is None and limits[1] != POS_INF:
+            if high is None and limits[1] < _MOST:
                 high = {(): limits[1]} if limits[1] else {}
             found = self._ends[number] = (low, high)
         return found
