@@ -66,6 +66,18 @@ def checker() -> Iterator[RecordChecker]:
         ('C = T.decl_buffer((1000,), "int64", data=B.data)\nC[999] = T.int64(1)', "has views"),
         ('C = T.alloc_buffer((8,), "int64", strides=[4])\nC[7] = T.int64(1)', "has strides"),
         ("for i in range(9):\n    B[i] = A[i]", "may read out of bounds: index i of dimension 0"),
+        (
+            'with T.block("B"):\n    T.reads(A[0])\n    T.writes(B[0])\n'
+            '    T.block_attr({"trusted_regions": True})\n    B[0] = A[7]',
+            "promises that nothing checks (annotation 'trusted_regions')",
+        ),
+        (
+            'with T.block("B"):\n    T.block_attr({"tensor_intrin": "fill"})\n    B[0] = A[7]',
+            "scheduled already (annotation 'tensor_intrin')",
+        ),
+        ('T.func_attr({"tir.read_only": [1]})\nB[0] = A[0]', "(attribute 'tir.read_only')"),
+        ('T.func_attr({"tir.kernel_abi": {}})\nB[0] = A[0]', "(attribute 'tir.kernel_abi')"),
+        ('T.func_attr({"calling_conv": "x"})\nB[0] = A[0]', "(attribute 'calling_conv')"),
         ("B[T.Ramp(A[0], 1, 4)] = T.Broadcast(T.int64(1), 4)", "may write out of bounds"),
     ],
 )  # fmt: skip

@@ -44,7 +44,8 @@ from tilewright.tir import (
     Stmt,
     seq,
 )
-from tilewright.tir.analysis import check_out_of_bounds, verify
+from tilewright.tir.analysis import TRUSTED_REGIONS, check_out_of_bounds, verify
+from tilewright.tir.transform import CALLING_CONV, KERNEL_ABI, READ_ONLY
 
 Fault = tuple[Node, str]
 
@@ -54,14 +55,18 @@ EXTERNAL_CALLS = ("call_extern", "call_pure_extern", "call_llvm_intrin", "call_l
 _POINTERS = ("address_of", "access_ptr", "constant_data", "atomic_add")
 # Promises about a program that the compiler believes.
 _PROMISES = ("assume",)
-# Annotations with which lowering places memory otherwise, or takes loops apart.
+# Annotations with which lowering places memory otherwise, takes loops apart, or takes a block for
+# what an intrinsic does.
 _SCHEDULED = (
     "buffer_dim_align",
     "double_buffer_scope",
     "permuted_layout",
     "software_pipeline_",
     "auto_copy",
+    "tensor_intrin",
 )
+# Attributes of functions that only lowering may leave, for they are believed.
+_OF_LOWERING = (READ_ONLY, KERNEL_ABI, CALLING_CONV)
 
 
 def check_containment(func: PrimFunc, allow_extern: Collection[str] = ()) -> list[Fault]:
@@ -127,6 +132,9 @@ def _memory_faults(func: PrimFunc) -> Iterator[Fault]:
     for var in func.params:
         if var.dtype == "handle" and var not in func.buffer_map:
             yield func, f"parameter {var.name!r} is a bare pointer"
+    for key in _OF_LOWERING:
+        if key in func.attrs:
+            yield func, f"it is lowered already (attribute {key!r})"
     owned: list[tuple[Node, Buffer]] = [(func, buffer) for buffer in func.buffers]
     for node in pre_order(func.body):
         if isinstance(node, Block):
@@ -139,7 +147,9 @@ def _memory_faults(func: PrimFunc) -> Iterator[Fault]:
             yield node, f"it has views of memory ({node.buffer.name!r})"
         if isinstance(node, (Block, For)):
             for key in node.annotations:
-                if key.startswith(_SCHEDULED):
+                if key == TRUSTED_REGIONS:
+                    yield node, f"it makes promises that nothing checks (annotation {key!r})"
+                elif key.startswith(_SCHEDULED):
                     yield node, f"it is scheduled already (annotation {key!r})"
     for node, buffer in owned:
         if buffer.data in pointers:

@@ -43,7 +43,7 @@ from tilewright.tir.transform.remove_empty_loops import RemoveEmptyLoops
 from tilewright.tir.transform.remove_no_op import RemoveNoOp
 from tilewright.tir.transform.renormalize_split import RenormalizeSplitPattern
 from tilewright.tir.transform.simplify import Simplify
-from tilewright.tir.transform.split_host_device import SplitHostDevice, launch_extents
+from tilewright.tir.transform.split_host_device import CALLING_CONV, SplitHostDevice, launch_extents
 from tilewright.tir.transform.storage_rewrite import (
     SharedStorage,
     StoragePlan,
@@ -56,6 +56,7 @@ from tilewright.tir.transform.unroll_loop import UnrollLoop
 from tilewright.tir.transform.vectorize_loop import VectorizeLoop
 
 __all__ = [
+    "CALLING_CONV",
     "KERNEL_ABI",
     "READ_ONLY",
     "MakeKernelABI",
