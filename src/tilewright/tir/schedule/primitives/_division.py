@@ -39,6 +39,7 @@ from tilewright.tir import (
     For,
     IterVar,
 )
+from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.analysis.regions import relax, same_box, union_box
 from tilewright.tir.schedule.footprint import fills_box
 from tilewright.tir.schedule.primitives._kinds import check_initialised_together
@@ -303,6 +304,7 @@ class Division:
             name,
             substitute(self.block.init, mapping),
         )
+        block = block.replace(reads=tuple(block_access_regions(block)[0]))
         bound = dict(zip((item.var for item, _ in spatial), values))
         body: Any = BlockRealize(values, substitute(self._condition_at_start(), bound), block)
         for loop in reversed(loops):
