@@ -382,6 +382,7 @@ def test_a_workload_whose_text_is_no_program_is_set_aside_when_it_is_needed(
         '[0,[[],null,null,[],{"time":1e300}]]',
         '[0,[[],null,null,[],{"time":NaN}]]',
         '[0,[[],null,null,[],{"version":"\\ud800"}]]',
+        '[0,[[],null,null,[],{"version":' + "[" * 100 + "]" * 100 + "}]]",
     ],
 )
 def test_a_corrupt_record_line_is_set_aside(

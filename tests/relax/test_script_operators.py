@@ -123,6 +123,9 @@ def test_tensors_of_known_rank_only() -> None:
     for wrong in ('R.Tensor("n", "float32")', "R.Tensor(4)", 'R.Shape("n")'):
         with pytest.raises(ParseError, match="extents"):
             script.parse(header.replace('R.Tensor("int8", ndim=2)', wrong))
+    for wrong in ('R.Tensor("int8", ndim=-5)', "R.Shape(ndim=-2)", 'R.Prim("float99")'):
+        with pytest.raises(ParseError, match=r"number of dimensions|unknown dtype"):
+            script.parse(header.replace('R.Tensor("int8", ndim=2)', wrong))
 
 
 def test_constants_print_and_parse() -> None:

@@ -219,6 +219,8 @@ HEAD = "A = T.Buffer((64,))\nn = T.int64()\n"
         "x = ['a' * 200000 for i in range(1000)]",
         "x = f'{1:>9999999999}'",
         "x = f'{1.5:.9999999999f}'",
+        "x = f'{1:\u0669\u0669\u0669\u0669\u0669\u0669\u0669\u0669\u0669}'",  # digits too
+        "x = [pow(3, 1 << 4090, (1 << 4094) + 1) for i in range(100)]",
         "x = '%9999999999d' % 1",
         "x = {i * (2**61 - 1) for i in range(50000)}",
         "x = dict([(i * (2**61 - 1), 0) for i in range(50000)])",
@@ -248,6 +250,18 @@ def test_what_costs_too_much_is_refused(text):
     with pytest.raises(ParseError) as info:
         script.parse(text)
     assert "<script>:" in info.value.message
+
+
+def test_short_modular_powers_are_computed():
+    assert script.parse("T.evaluate(pow(3, 200, 1000))").value.value == pow(3, 200, 1000)
+    with pytest.raises(ParseError, match="takes integers"):
+        script.parse("T.evaluate(pow(T.int32(3), 2, 7))")
+
+
+@pytest.mark.parametrize("header", ["(T.serial)", "(metaclass=T.serial)", "(1, x=2)"])
+def test_modules_take_no_bases_and_no_options(header):
+    with pytest.raises(ParseError, match="no base classes"):
+        script.parse(f"@I.ir_module\nclass M{header}:\n    pass")
 
 
 def test_products_of_sums_stay_as_they_are_written():

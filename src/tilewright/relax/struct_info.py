@@ -53,6 +53,9 @@ class PrimStructInfo(StructInfo):
     dtype: str = attr()
     value: Expr | None = child(default=None)
 
+    def __post_init__(self) -> None:
+        dtypes.split_dtype(self.dtype)
+
     def __repr__(self) -> str:
         return f"Prim({self.dtype})"
 
@@ -134,6 +137,8 @@ def _extents(values: Sequence[ExprLike] | None, ndim: int | None) -> tuple[tuple
             raise VerifyError(f"an extent must be {INDEX}, got {extent!r} of {extent.dtype}")
     if ndim is None:
         return made, -1 if values is None else len(made)
+    if ndim < -1:
+        raise VerifyError(f"ndim is a number of dimensions, or -1 if it is unknown; got {ndim}")
     if made and len(made) != ndim:
         raise VerifyError(f"ndim is {ndim} but the shape has {len(made)} dimensions")
     return made, ndim

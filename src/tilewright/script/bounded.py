@@ -89,8 +89,16 @@ class BoundedBuiltins:
     def power(self, base: Any, exponent: Any, modulus: Any = None) -> Any:
         """``pow`` of numbers whose result is short."""
         if modulus is not None:
+            self._pay_for_modular_power(base, exponent, modulus)
             return pow(base, exponent, modulus)
         return apply_operator(self.budget, "Pow", pow, base, exponent)
+
+    def _pay_for_modular_power(self, *values: Any) -> None:
+        """A multiplication per bit of the exponent: short operands, yet long work."""
+        if not all(type(value) in (bool, int) for value in values):
+            raise ParseError("pow with a modulus takes integers")
+        words = max(value.bit_length() for value in values) // 30 + 1
+        self.budget.spend(words**3 >> 5)
 
     def round(self, value: Any, digits: Any = None) -> Any:
         """``round`` to a number of digits that a float can have."""
@@ -164,7 +172,8 @@ def compare_values(
 
 def format_value(budget: Budget, value: Any, specification: str) -> str:
     """Render a part of an f-string; the widths that it asks for are bounded."""
-    widths = [int(digits) for digits in re.findall(r"[0-9]+", specification[:_MAX_SPECIFICATION])]
+    # Digits of all scripts: `format` reads those too.
+    widths = [int(digits) for digits in re.findall(r"\d+", specification[:_MAX_SPECIFICATION])]
     if len(specification) > _MAX_SPECIFICATION or any(width > _MAX_WIDTH for width in widths):
         raise ParseError(f"a format takes widths of at most {_MAX_WIDTH}")
     budget.spend(budget.size(value))

@@ -23,6 +23,7 @@ LONGEST_LINE = 32 << 20
 
 _MOST_INSTRUCTIONS = 100_000
 _MOST_TIMES = 10_000
+_DEEPEST_ORIGIN = 16
 LATEST = 1e11
 """Seconds since 1970 that a record may say; about where dates end."""
 
@@ -133,7 +134,24 @@ def _provenance(value: Any) -> dict[str, Any]:
     time = value.get("time")
     if type(time) in (int, float):
         _number(time, "the time of a record", 0.0, LATEST)
+    _check_depth(value)
     return dict(value)
+
+
+def _check_depth(value: Any) -> None:
+    """Refuse what readers that go down by calls have no stack for."""
+    level = [value]
+    for _ in range(_DEEPEST_ORIGIN):
+        inner = [
+            part
+            for item in level
+            if isinstance(item, (dict, list))
+            for part in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not inner:
+            return
+        level = inner
+    raise TuneError("a record's origin is nested too deeply")
 
 
 __all__ = ["LATEST", "LONGEST_LINE", "RecordData", "read_line", "read_record", "read_workload"]
