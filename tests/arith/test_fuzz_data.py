@@ -258,3 +258,21 @@ def test_regions_of_indices_from_memory_are_unbounded() -> None:
     outer = sch.blockize(loop)
     reads = {region.buffer.name: region.region[0] for region in sch.get(outer).reads}
     assert is_const(reads["A"].min, 0) and is_const(reads["A"].extent, 2)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32"])
+def test_indices_cast_to_fewer_bits_wrap(dtype: str) -> None:
+    extent = 70000
+    cast = te.compute((extent,), lambda i: i.astype(dtype), "cast")
+    square = te.compute(
+        (extent,), lambda i: (cast[i] * cast[i] >= const(0, dtype)).astype("int8"), "square"
+    )
+    func = te.create_prim_func([square])
+    sch = tir.Schedule(func)
+    sch.compute_inline(sch.get_block("cast"))
+    numbers = np.arange(extent).astype(dtype)
+    for program in (func, sch.mod["main"]):
+        for execute in (compile(program), lambda *args, p=program: run(p, *args)):
+            found = np.zeros(extent, "int8")
+            execute(found)
+            np.testing.assert_array_equal(found, numbers * numbers >= 0)

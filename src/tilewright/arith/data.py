@@ -1,6 +1,7 @@
 """Which integers wrap: those of data. Those of indices are taken not to overflow.
 
 An expression is *data* if a number in it comes from memory, from a float, or from foreign code.
+So is an index that was cast to fewer bits: what is computed from it in the narrower dtype wraps.
 Everything else is made of indices: loop variables, iteration variables, extents, shapes, and
 scalar parameters of the index type. ``Context.table.data`` holds the atoms that are data, and this
 is what all of ``arith`` asks: sums and products of data are what they are as whole numbers only
@@ -15,6 +16,7 @@ from collections.abc import Container
 from typing import Any
 
 from tilewright.ir import (
+    INDEX,
     Add,
     Broadcast,
     Call,
@@ -61,7 +63,7 @@ def holds_data(expr: Any, known: Container[Var] = ()) -> bool:
         elif kind is Select:
             stack += [item.true_value, item.false_value]
         elif kind is Cast:
-            if dtypes.is_float(item.value.dtype):
+            if dtypes.is_float(item.value.dtype) or _narrows(item):
                 return True
             if not dtypes.is_bool(item.value.dtype):
                 stack.append(item.value)
@@ -76,3 +78,9 @@ def holds_data(expr: Any, known: Container[Var] = ()) -> bool:
         elif kind not in _NUMBERS and not (isinstance(item, Expr) and dtypes.is_bool(item.dtype)):
             return True
     return False
+
+
+def _narrows(cast: Cast) -> bool:
+    """Whether a cast leaves indices: what fits their dtype may not fit its own."""
+    dtype = dtypes.element_of(cast.dtype)
+    return dtypes.is_integer(dtype) and not dtypes.is_bool(dtype) and dtype != INDEX
