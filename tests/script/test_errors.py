@@ -295,3 +295,22 @@ def test_a_wrong_number_of_indices_in_full():
 def test_attributes_are_stated_once_and_can_be_printed(body, message):
     text, _ = failing(body)
     assert message in text
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "with T.block('b'):\n    v = T.axis.S(4, 0)\n    v = T.axis.S(4, 1)\n    T.evaluate(0)",
+            "the block has two axes named 'v'",
+        ),
+        ("A[0, 0] = A[0:2, 0]", "only the last index of A may be a slice"),
+        ("A[0:2, 0] = 1.0", "only the last index of A may be a slice"),
+        ("T.evaluate(T.IntImm(300, 'int8'))", "the constant 300 does not fit int8"),
+        ("T.evaluate(T.IntImm(1, 'float32'))", "of an integer dtype"),
+        ("T.evaluate(T.StringImm(3))", "a StringImm holds text"),
+    ],
+)
+def test_contradictions(body, message):
+    text, _ = failing(body)
+    assert message in text

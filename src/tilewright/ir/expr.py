@@ -14,7 +14,13 @@ from __future__ import annotations
 
 from typing import Any, Union
 
-from tilewright.ir.dtype import INDEX, element_of, is_bool, lanes_of, vector_dtype
+from tilewright.ir.dtype import INDEX, element_of, is_bool, is_float, lanes_of, vector_dtype
+from tilewright.ir.expr_checks import (
+    check_cast,
+    check_int_constant,
+    float_constant,
+    lanes_dtype,
+)
 from tilewright.ir.node import Node, attr, child, children, definition, derived, node
 from tilewright.ir.op import Op
 from tilewright.support.errors import VerifyError
@@ -139,6 +145,12 @@ class IntImm(Expr):
     value: int = attr()
     dtype: str = attr(default=INDEX)
 
+    def __post_init__(self) -> None:
+        # Most are indices. Sums of these may exceed int64 for a moment, where bounds are compared.
+        if type(self.value) is not int or self.dtype != INDEX:
+            check_int_constant(self.value, self.dtype)
+            object.__setattr__(self, "value", int(self.value))
+
     def __repr__(self) -> str:
         return str(self.value) if self.dtype == INDEX else f"{self.dtype}({self.value})"
 
@@ -149,6 +161,12 @@ class FloatImm(Expr):
 
     value: float = attr()
     dtype: str = attr(default="float32")
+
+    def __post_init__(self) -> None:
+        if not is_float(self.dtype) or lanes_of(self.dtype) != 1:
+            raise VerifyError(f"a FloatImm is of a floating-point dtype, got {self.dtype!r}")
+        if type(self.value) is not float:
+            object.__setattr__(self, "value", float_constant(self.value))
 
     def __repr__(self) -> str:
         return f"{self.dtype}({self.value!r})"
@@ -162,6 +180,8 @@ class StringImm(Expr):
     dtype: str = derived()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.value, str):
+            raise VerifyError(f"a StringImm holds text, got {self.value!r}")
         object.__setattr__(self, "dtype", "handle")
 
 
@@ -174,6 +194,9 @@ class Cast(Expr):
 
     value: Expr = child()
     dtype: str = attr()
+
+    def __post_init__(self) -> None:
+        check_cast(self.value.dtype, self.dtype)
 
 
 class BinaryExpr(Expr):
@@ -286,7 +309,7 @@ class Ramp(Expr):
     base: Expr = child()
     stride: Expr = child()
     lanes: int = attr()
-    dtype: str = derived(lambda ramp: vector_dtype(ramp.base.dtype, ramp.lanes))
+    dtype: str = derived(lambda ramp: lanes_dtype(ramp.base.dtype, ramp.lanes))
 
 
 @node
@@ -295,7 +318,7 @@ class Broadcast(Expr):
 
     value: Expr = child()
     lanes: int = attr()
-    dtype: str = derived(lambda vector: vector_dtype(vector.value.dtype, vector.lanes))
+    dtype: str = derived(lambda vector: lanes_dtype(vector.value.dtype, vector.lanes))
 
 
 @node
@@ -307,6 +330,9 @@ class Shuffle(Expr):
     dtype: str = derived()
 
     def __post_init__(self) -> None:
+        count = sum(lanes_of(vector.dtype) for vector in self.vectors)
+        if not self.indices or not all(0 <= index < count for index in self.indices):
+            raise VerifyError(f"Shuffle picks from {count} lanes, got the indices {self.indices}")
         element = element_of(self.vectors[0].dtype)
         object.__setattr__(self, "dtype", vector_dtype(element, len(self.indices)))
 

@@ -209,6 +209,8 @@ class AssignmentParser(Evaluator):
             return
         if value.value is None and not frame.declaration.no_realize:
             self.fail(node, f"axis {name} needs the value that it takes: T.axis(extent, value)")
+        if any(item.var.name == name for item in frame.iter_vars):
+            self.fail(target or node, f"the block has two axes named {name!r}")
         var = Var(name, value.dtype)
         frame.iter_vars.append(IterVar(var, value.dom, value.kind))
         if value.value is not None:

@@ -63,6 +63,11 @@ class BufferSlice:
             if lanes < 1:
                 raise VerifyError(f"the slice of {self.buffer.name} is empty")
             made.append(begin if lanes == 1 else Ramp(begin, const(stride, begin.dtype), lanes))
+        if any(type(index) is Ramp for index in made[:-1]):
+            raise VerifyError(
+                f"only the last index of {self.buffer.name} may be a slice of several elements "
+                "where a value is expected"
+            )
         return tuple(made)
 
     def as_expr(self) -> BufferLoad:

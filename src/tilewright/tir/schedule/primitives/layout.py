@@ -24,13 +24,14 @@ from tilewright.ir import (
     Var,
     and_,
     const,
+    dtypes,
     free_vars,
     is_const,
     not_,
     substitute,
     uses_var,
 )
-from tilewright.support.errors import ScheduleError
+from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.tir import (
     OPAQUE,
     SERIAL,
@@ -123,6 +124,7 @@ def transform_layout(
     value: int | float | IndexMap | None = None
     if pad_value is not None:
         value = _pad_function(state, func_name, realize, pad_value, len(mapping.final_indices))
+        _check_pad_dtype(state, realize, value, old)
         sch.note(pad_value=value.to_json() if isinstance(value, IndexMap) else value)
     inverse: IndexMap | None = None
     padding: Expr = FALSE
@@ -296,6 +298,25 @@ def _pad_function(
             realize,
         )
     return made
+
+
+def _check_pad_dtype(
+    state: ScheduleState, realize: BlockRealize, value: int | float | IndexMap, buffer: Buffer
+) -> None:
+    """Refuse padding that the buffer can't hold as it is."""
+    if isinstance(value, IndexMap):
+        made = value.final_indices[0].dtype
+        if dtypes.is_float(made) and not dtypes.is_float(buffer.dtype):
+            raise state.error(
+                f"pad_value is of {made}, buffer {buffer.name} holds {buffer.dtype}", realize
+            )
+        return
+    try:
+        const(value, buffer.dtype)
+    except (VerifyError, OverflowError, ValueError):
+        raise state.error(
+            f"pad_value {value!r} is no {buffer.dtype}, which buffer {buffer.name} holds", realize
+        ) from None
 
 
 def _owner(state: ScheduleState, realize: BlockRealize, buffer: Buffer) -> Block | None:
