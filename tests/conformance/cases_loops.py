@@ -13,6 +13,8 @@ from conformance_cases import (
     symbolic_matmul,
 )
 
+from tilewright.script import parse
+from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import LoopRV, Schedule
 
 SIZES = ({"n": 5}, {"n": 8})
@@ -217,6 +219,26 @@ def _split_guarded(sch: Schedule) -> None:
     sch.split(outer, [None, 2], disable_predication=True)
 
 
+def _as_many_as_data_says() -> PrimFunc:
+    func: PrimFunc = parse("""
+@T.prim_func
+def main(A: T.Buffer((3, 8), "int32"), F: T.Buffer((3,), "int32"), Z: T.Buffer((3,), "int32")):
+    for i in T.serial(3):
+        for k in T.serial(T.int64(F[i])):
+            with T.block("Z"):
+                vi = T.axis.spatial(3, i)
+                vk = T.axis.reduce(8, k)
+                with T.init():
+                    Z[vi] = T.int32(7)
+                Z[vi] = Z[vi] + A[vi, vk]
+""")
+    return func
+
+
+def _split_twice(sch: Schedule) -> None:
+    sch.split(sch.split(loop(sch, "Z", 1), [None, 4])[1], [8, None])
+
+
 def _pad_all(sch: Schedule) -> None:
     sch.split(loop(sch), [None, 4], tail="pad")
 
@@ -303,6 +325,13 @@ SPLIT = [
         matmul,
         lambda s: s.split(loop(s), [None, 5], disable_predication=True),
         "would run outside of the loop",
+    ),
+    Refuse(
+        "split",
+        "no branch is needed",
+        _as_many_as_data_says,
+        _split_twice,
+        "which would be under a branch",
     ),
     Refuse(
         "split",

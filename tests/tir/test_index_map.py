@@ -31,6 +31,22 @@ def test_symbolic_shapes() -> None:
     assert as_int(mapped[2]) == 16
 
 
+@pytest.mark.parametrize(
+    "function",
+    [lambda i, j: (i * 4 + j,), lambda i, j: (i, j * 2), lambda i, j: (i // 3 + j,)],
+)
+@pytest.mark.parametrize("sizes", [(0, 1), (1, 0), (0, 0), (5, 1), (3, 4)])
+def test_no_extent_of_symbolic_shapes_is_negative(function: object, sizes: object) -> None:
+    n, m = Var("n"), Var("m")
+    mapping = IndexMap.from_func(function)
+    symbolic = mapping.map_shape([n, m])
+    actual = [substitute(extent, {n: const(sizes[0]), m: const(sizes[1])}) for extent in symbolic]
+    made = [as_int(Analyzer().simplify(extent)) for extent in actual]
+    assert all(extent >= 0 for extent in made)
+    if 0 not in sizes:
+        assert made == [as_int(extent) for extent in mapping.map_shape(sizes)]
+
+
 def test_text_round_trip() -> None:
     for text in (
         "lambda i, j: (i // 16, j, i % 16)",

@@ -43,6 +43,7 @@ from tilewright.ir import (
     const,
     definitions,
     free_vars,
+    maximum,
     node,
     or_,
     post_order,
@@ -259,8 +260,9 @@ class IndexMap(Node):
             sizes = dict(zip(self.initial_indices, map(as_expr, shape)))
             if all(expr in sizes for expr in self.final_indices):
                 return tuple(sizes[expr] for expr in self.final_indices)  # type: ignore[index]
-        known = analyzer or self._analyzer([as_expr(extent) for extent in shape])
-        ranges = self.map_ranges([Range(const(0), as_expr(extent)) for extent in shape], known)
+        shape_exprs = [as_expr(extent) for extent in shape]
+        known = analyzer or self._analyzer(shape_exprs)
+        ranges = self.map_ranges([Range(const(0), extent) for extent in shape_exprs], known)
         for expr, item in zip(self.final_indices, ranges):
             start = as_int(item.min)
             if start is None and known.can_prove_ge(item.min, 0):
@@ -270,11 +272,16 @@ class IndexMap(Node):
                     f"the index `{expr_text(expr, {})}` of {self.to_text()} may be negative over "
                     f"the shape {tuple(shape)}: a buffer's indices start at zero"
                 )
-        return tuple(
+        extents = (
             item.extent
             if as_int(item.min) == 0 or type(expr) is Var
             else known.simplify(item.min + item.extent)
             for expr, item in zip(self.final_indices, ranges)
+        )
+        least = self._analyzer(shape_exprs, 0)
+        return tuple(
+            extent if type(expr) is Var else _not_negative(extent, least)
+            for expr, extent in zip(self.final_indices, extents)
         )
 
     def map_ndarray(self, array: np.ndarray) -> np.ndarray:
@@ -427,15 +434,20 @@ class IndexMap(Node):
             for var, extent in zip(self.initial_indices, shape)
         }
 
-    def _analyzer(self, sizes: Sequence[Expr]) -> Analyzer:
-        """An analyzer that takes symbolic extents to be positive."""
+    def _analyzer(self, sizes: Sequence[Expr], least: int = 1) -> Analyzer:
+        """An analyzer that takes symbolic extents to be positive, or ``least`` at least."""
         made = Analyzer()
         own = set(self.initial_indices)
         for expr in (*sizes, *self.final_indices):
             for var in free_vars(expr):
                 if var not in own:
-                    made.bind_positive(var)
+                    made.update(var, least)
         return made
+
+
+def _not_negative(extent: Expr, sizes: Analyzer) -> Expr:
+    """Return an extent, or zero where an axis that is empty for some sizes would make it less."""
+    return extent if sizes.can_prove_ge(extent, 0) else maximum(extent, 0)
 
 
 def as_index_map(

@@ -288,3 +288,53 @@ def test_unit_axes_of_different_kinds() -> None:
     sch.decompose_reduction(sch.get_block("C"), unit)
     sch.blockize(sch.get_loops("C_update")[-1])
     check(sch, before)
+
+
+TWO_IN_A_NEST = """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), Z: T.Buffer((8,), "float32"), F: T.Buffer((8,), "int32")):
+    B = T.alloc_buffer((8,), "float32")
+    for i in T.serial(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[vi] = A[vi] + T.float32(1)
+        with T.block("Z"):
+            vi = T.axis.spatial(8, i)
+            Z[vi] = B[INDEX] * T.float32(2)
+"""
+
+
+def test_what_is_made_inside_of_two_levels_is_read_by_none() -> None:
+    before = parse(TWO_IN_A_NEST.replace("INDEX", "vi"))
+    sch = Schedule(before, check=True)
+    outer, inner = sch.split(sch.get_loops("B")[0], [2, 4])
+    made = [sch.blockize(outer), sch.blockize(inner)]
+    for block in made:
+        assert [region.buffer.name for region in sch.get(block).reads] == ["A"]
+    check(sch, before)
+
+
+def test_what_data_chooses_of_what_is_made_inside_is_read() -> None:
+    before = parse(TWO_IN_A_NEST.replace("INDEX", "T.int64(F[vi] % T.Cast('int32', 1))"))
+    sch = Schedule(before, check=True)
+    block = sch.blockize(sch.get_loops("B")[0])
+    assert {region.buffer.name for region in sch.get(block).reads} == {"A", "B", "F"}
+
+
+def test_an_init_of_several_instances_names_what_it_reads() -> None:
+    before = parse("""
+@T.prim_func
+def main(
+    A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32"), Z: T.Buffer((4,), "float32")
+):
+    for i, k in T.grid(4, 8):
+        with T.block("Z"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                Z[vi] = B[vi]
+            Z[vi] = Z[vi] + A[vi, vk]
+""")
+    sch = Schedule(before, check=True)
+    sch.blockize(sch.get_loops("Z")[0])
+    assert [region.buffer.name for region in sch.get(sch.get_block("Z_init")).reads] == ["B"]
+    check(sch, before)

@@ -360,3 +360,36 @@ def test_several_sizes(seed: int) -> None:
         made = np.full(m, 77, "float32")
         program(a, b, made) if program is not None else run(func, a, b, made)
         np.testing.assert_array_equal(made, b + 1 + a.sum((1, 2)), f"{m}, {n}, {p}")
+
+
+AS_MANY_AS_DATA_SAYS = """
+@T.prim_func
+def main(A: T.Buffer((3, 8), "int32"), F: T.Buffer((3,), "int32"), Z: T.Buffer((3,), "int32")):
+    for i in T.serial(3):
+        for k in T.serial(T.int64(F[i])):
+            with T.block("Z"):
+                vi = T.axis.spatial(3, i)
+                vk = T.axis.reduce(8, k)
+                with T.init():
+                    Z[vi] = T.int32(7)
+                Z[vi] = Z[vi] + A[vi, vk]
+"""
+
+
+def test_no_branch_is_put_between_a_loop_and_the_init_that_it_stands_for() -> None:
+    func = parse(AS_MANY_AS_DATA_SAYS)
+    sch = Schedule(func)
+    outer, inner = sch.split(sch.get_loops("Z")[1], [None, 4])
+    before = sch.mod
+    with pytest.raises(ScheduleError, match="which would be under a branch"):
+        sch.split(inner, [8, None])  # what is left of it asks F how many there are
+    assert sch.mod is before
+    with pytest.raises(ScheduleError, match="which would be under a branch"):
+        sch.split(outer, [None, 2])
+    sch.split(inner, [2, None])
+    args = [np.arange(24, dtype="int32").reshape(3, 8), np.array([0, 5, 8], "int32")]
+    made, wanted = np.zeros(3, "int32"), np.zeros(3, "int32")
+    run(sch.mod["main"], *args, made)
+    run(func, *args, wanted)
+    np.testing.assert_array_equal(made, wanted)
+    assert made[0] == 7

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.ir import Expr, as_int, pre_order
-from tilewright.tir import BlockRealize, Buffer, BufferLoad, For, Stmt
+from tilewright.tir import BlockRealize, Buffer, BufferLoad, For, IfThenElse, Stmt
 from tilewright.tir.empty_reduction import begun_by_nothing
 from tilewright.tir.schedule.state import ScheduleState
 
@@ -54,6 +54,40 @@ def check_means_nothing(sch: Schedule, loop: For, what: str) -> None:
             loop,
             remedy="decompose_reduction first, or choose other factors",
         )
+
+
+def check_guard_keeps_inits(sch: Schedule, loop: For, body: Stmt, guard: Expr) -> None:
+    """Refuse a branch on ``guard``, put into ``body``, that stands between a loop and its init.
+
+    Without iterations of the loop there is nothing to ask ``guard`` about, so no init would run.
+    """
+    branches = [x for x in pre_order(body) if type(x) is IfThenElse and x.condition is guard]
+    below = {id(item) for branch in branches for item in pre_order(branch)}
+    guarded = {
+        item.block.name
+        for branch in branches
+        for item in pre_order(branch)
+        if type(item) is BlockRealize and item.block.init is not None
+    }
+    if not guarded:
+        return
+    inner = [x for x in pre_order(body) if type(x) is For and id(x) not in below]
+    for around in (loop, *sch.state.loops_above(loop)):
+        if not surely_runs(sch.state, around) and guarded & begun_by_nothing(around):
+            raise _guarded(sch, around, guarded)
+    known = sch.state.analyzer_at(loop, least_size=0)
+    for around in inner:
+        if not known.can_prove_ge(around.extent, 1):
+            raise _guarded(sch, around, guarded)
+
+
+def _guarded(sch: Schedule, loop: For, blocks: Collection[str]) -> Exception:
+    return sch.error(
+        f"loop {loop.loop_var.name!r} may have no iterations, and stands for the init of "
+        f"{_named(blocks)} then, which would be under a branch, since what it does reads memory",
+        loop,
+        remedy="decompose_reduction first, or choose factors that divide the extent",
+    )
 
 
 def check_fused_alike(sch: Schedule, chain: Sequence[For], fused: For) -> None:

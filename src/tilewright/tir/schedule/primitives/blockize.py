@@ -21,13 +21,17 @@ from tilewright.ir import (
     expr_equal,
     free_vars,
     is_const,
+    pre_order,
+    sub,
     substitute,
+    uses_var,
 )
 from tilewright.tir import (
     REDUCE,
     Block,
     BlockRealize,
     Buffer,
+    BufferLoad,
     BufferRegion,
     For,
     IterVar,
@@ -291,14 +295,20 @@ class _Outer:
                 for buffer, box in boxes.items()
             }
 
+        # Nobody else would see that an index that data decides stays in what was written.
+        loose = {item.buffer for item in part.block.reads if _by_data(item)}
         for buffer, box in joined(part.relaxed(part.block.reads)).items():
-            done = self.made.get(buffer)
+            done = None if buffer in loose else self.made.get(buffer)
             if done is None or not _contains(done, box, buffer, analyzer):
                 _add(self.reads, buffer, box, analyzer)
         for buffer, box in joined(part.relaxed(part.block.writes)).items():
             _add(self.writes, buffer, box, analyzer)
             plain = [region for region in part.block.writes if region.buffer is buffer]
-            if len(plain) == 1 and _writes_points(plain[0]) and not part.outer_conditions:
+            if (
+                len(plain) == 1
+                and _writes_points(plain[0], part.block, analyzer)
+                and not part.outer_conditions
+            ):
                 self.made.setdefault(buffer, box)
 
 
@@ -324,13 +334,19 @@ def _contains(
     )
 
 
-def _writes_points(region: BufferRegion) -> bool:
-    """Whether a box of instances writes a box: each index is an iteration variable of its own."""
+def _by_data(region: BufferRegion) -> bool:
+    return any(type(item) is BufferLoad for side in region.region for item in pre_order(side))
+
+
+def _writes_points(region: BufferRegion, block: Block, analyzer: Analyzer) -> bool:
+    """Whether a box of instances writes a box: each index is an axis of its own, from somewhere."""
+    axes = {item.var for item in block.iter_vars}
     seen: set[Var] = set()
     for item in region.region:
-        if not free_vars(item.min) and is_const(item.extent, 1):
-            continue
-        if type(item.min) is not Var or item.min in seen or not is_const(item.extent, 1):
+        own = axes.intersection(free_vars(item.min))
+        if not is_const(item.extent, 1) or len(own) > 1 or own & seen:
             return False
-        seen.add(item.min)
+        if any(uses_var(analyzer.simplify(sub(item.min, axis)), {axis}) for axis in own):
+            return False
+        seen |= own
     return True

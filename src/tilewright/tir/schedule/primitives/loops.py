@@ -48,6 +48,7 @@ from tilewright.tir.schedule.primitives._tails import (
 from tilewright.tir.schedule.state import statements
 from tilewright.tir.schedule.zero_trips import (
     check_fused_alike,
+    check_guard_keeps_inits,
     check_means_nothing,
     surely_at_least,
 )
@@ -142,6 +143,8 @@ def split(
         - without predication, the factors divide the extent or the blocks have predicates that
           keep them inside the loop
         - a loop that may be empty, and then stands for an init, leaves one that is empty as well
+        - no branch is needed, since what runs reads memory, between a loop that may be empty and
+          the init that it stands for then
         - to infer a factor, the others are at least 1
         - to peel, there is a full tile
         - to peel, the extent is not negative
@@ -190,6 +193,8 @@ def split(
         body = rewrite_outside_blocks(
             target.body, lambda expr: substitute_index(expr, mapping), guard
         )
+        if guard is not None:
+            check_guard_keeps_inits(sch, target, body, guard)
         old, new = target, nest(variables, extents, body)
     elif tail == "peel":
         old, new = peel(sch, target, given, variables, preserve_unit_iters)
