@@ -20,6 +20,8 @@ IMAGE = tensor((1, 2, 4, 4))
 CASES: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
     "slice axis": (lambda x: op.strided_slice(x, [3], [0], [1]), [tensor((2, 3))],
                    "axis 3 is out of range for 2 dimensions"),
+    "slice axis of floats": (lambda x: op.strided_slice(x, [1.0], [0], [1]), [tensor((2, 3))],
+                             "an axis is an integer, got 1.0"),
     "slice axis twice": (lambda x: op.strided_slice(x, [0, -2], [0, 0], [1, 1]), [tensor((2, 3))],
                          "name one axis twice"),
     "slice stride 0": (lambda x: op.strided_slice(x, [0], [0], [1], [0]), [tensor((2, 3))],

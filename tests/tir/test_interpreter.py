@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tilewright import driver, script, te, tir
+from tilewright.ir import Mutator, Var, pre_order
 from tilewright.script import tir as T
 from tilewright.support.errors import RunError, VerifyError
 from tilewright.tir import PrimFunc
@@ -217,3 +218,42 @@ def test_an_empty_array_has_no_last_element() -> None:
         .replace("FROM", "A[v, w]")
     )
     run(func, np.zeros((0, 3), "float32")[::-1], np.zeros((0, 3), "float32"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("a", "\uff41"),  # Python takes the wide letter for the same name
+        ("\u00b2", "\u2488"),  # digits to some
+        ("0", "1"),
+        ("x y", "x\ny"),
+        ("n" * 5000, "n" * 5001),
+        ("class", "None"),
+    ],
+)
+def test_variables_may_have_any_names(first: str, second: str) -> None:
+    out = te.compute((3, 4), lambda i, j: i * 10 + j, name="out")
+    func = te.create_prim_func([out])
+    loops = [node for node in pre_order(func.body) if isinstance(node, tir.For)]
+    names = {
+        loop.loop_var: Var(name, loop.loop_var.dtype) for loop, name in zip(loops, (first, second))
+    }
+    func = func.replace(body=_Renamed(names).visit(func.body))
+    expected = np.arange(3)[:, None] * 10 + np.arange(4)
+    interpreted, compiled = np.zeros((3, 4), "int64"), np.zeros((3, 4), "int64")
+    run(func, interpreted)
+    driver.compile(func, "llvm -num-cores=1")(compiled)
+    np.testing.assert_array_equal(interpreted, expected)
+    np.testing.assert_array_equal(compiled, expected)
+
+
+class _Renamed(Mutator):
+    def __init__(self, names: dict[Var, Var]) -> None:
+        self.names = names
+
+    def visit_Var(self, node: Var) -> Var:
+        return self.names.get(node, node)
+
+    def visit_For(self, node: tir.For) -> tir.For:
+        made: tir.For = self.generic_visit(node)
+        return made.replace(loop_var=self.names[node.loop_var])

@@ -79,6 +79,8 @@ def test_refusals() -> None:
         (lambda: topi.topk(x, -2), "between 0 and 5"),
         (lambda: topi.topk(x, 2, ret_type="all"), "both, values, indices"),
         (lambda: topi.sort(x, 2), "out of range"),
+        (lambda: topi.sort(x, 1.0), "an axis is an integer"),
+        (lambda: topi.sum(x, [True]), "an axis is an integer"),
         (lambda: topi.argsort(x, dtype="float32"), "integers"),
     ):
         with pytest.raises(VerifyError, match=message):

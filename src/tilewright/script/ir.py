@@ -82,8 +82,8 @@ class _ModuleDecorator(Decorator):
 
     def parse_class(self, evaluator: Evaluator, node: ast.ClassDef) -> IRModule:
         """Parse a class definition."""
-        for item in (*node.bases, *(keyword.value for keyword in node.keywords)):
-            evaluator.fail(item, "a module takes no base classes and no options")
+        for given in (*node.bases, *(keyword.value for keyword in node.keywords)):
+            evaluator.fail(given, "a module takes no base classes and no options")
         attrs: dict[str, Any] = {}
         definitions: list[tuple[str, ast.FunctionDef, Any]] = []
         for item in node.body:

@@ -66,6 +66,8 @@ def padding_of(padding: Any, count: int) -> tuple[tuple[int, ...], tuple[int, ..
 
 def normal_axis(axis: int, ndim: int) -> int:
     """Turn a possibly negative axis into ``0 .. ndim - 1``."""
+    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
+        raise VerifyError(f"an axis is an integer, got {axis!r}")
     if not -ndim <= axis < ndim:
         raise VerifyError(f"axis {axis} is out of range for {ndim} dimensions")
     return axis % ndim

@@ -6,6 +6,7 @@ parallel loop becomes a function of its own (:mod:`parallel`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -56,6 +57,7 @@ STACK_BYTES = {"local": 1 << 18, "global": 1 << 14}
 _STACK_TOTAL = 1 << 19
 
 _MESSAGE_BYTES = 512
+_LONGEST_NAME = 100
 """Room for the message of an assertion that shows values; what is longer is cut."""
 
 Effects = tuple[frozenset[Any], bool]
@@ -408,8 +410,8 @@ def _needs_branch(item: Any, lanes: int) -> bool:
 
 
 def _identifier(name: str) -> str:
-    cleaned = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
-    return f"{cleaned}."
+    """A hint that LLVM takes: no digit first (those are its own names), and not cut off by it."""
+    return re.sub(r"\W|^(?=\d)", "_", name[:_LONGEST_NAME], flags=re.ASCII) + "."
 
 
 def _thread_error(what: str) -> CodegenError:

@@ -67,6 +67,8 @@ def tensor_like(info: TensorStructInfo, *, dtype: str | None = None) -> TensorSt
 
 def normal_axis(axis: int, ndim: int) -> int:
     """Count a negative axis from the end."""
+    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
+        raise InferenceError(f"an axis is an integer, got {axis!r}")
     if not -ndim <= axis < ndim:
         raise InferenceError(f"axis {axis} is out of range for {ndim} dimensions")
     return axis + ndim if axis < 0 else axis

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container
 from typing import Any
 
@@ -89,7 +90,8 @@ class Emitter(Visitor):
     def name(self, symbol: Any) -> str:
         found = self.names.get(symbol)
         if found is None:
-            base = "".join(ch if ch.isalnum() else "_" for ch in symbol.name)
+            # ASCII only: Python takes other letters that look alike for the same name.
+            base = re.sub(r"\W|^(?=\d)", "_", symbol.name, flags=re.ASCII)
             found, number = f"{base}_", 0
             while found in self.taken:
                 number += 1
