@@ -14,6 +14,8 @@ from conformance_cases import (
 )
 from programs_of_scopes import partial, rewritten, scan, shapes, symbolic_window
 
+from tilewright.script import parse
+from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
 
 FIVE = ({"n": 5}, {"n": 3})
@@ -211,6 +213,32 @@ def _fetched(scope: str, *extents: int) -> object:
     return apply
 
 
+def _max_of_nothing() -> PrimFunc:
+    func: PrimFunc = parse("""
+@T.prim_func
+def main(A: T.Buffer((1, 1), "float32"), Z: T.Buffer((1,), "float32")):
+    B = T.alloc_buffer((1,), "float32")
+    for i, k in T.grid(1, 0):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi] = T.float32(5)
+            B[vi] = T.max(B[vi], A[vi, vk])
+    for i in T.serial(1):
+        with T.block("Z"):
+            vi = T.axis.spatial(1, i)
+            Z[vi] = B[vi] * T.float32(2)
+""")
+    return func
+
+
+def _move_into_nothing(sch: Schedule) -> None:
+    factored = sch.rfactor(sch.get_loops("B")[1], 1)
+    sch.compute_at(factored, sch.get_loops("B")[1])
+    sch.compute_at("B", sch.get_loops("Z")[0])
+    sch.reverse_compute_at("B", sch.get_loops(factored)[1])
+
+
 def _inside(sch: Schedule) -> object:
     """C and its loops are in a block of their own."""
     sch.blockize(sch.get_loops("C")[1])
@@ -278,6 +306,13 @@ CASES = [
     Accept("reverse_compute_at", chain, _reverse("D", "C", 0, preserve_unit_loops=True)),
     Accept("reverse_compute_at", windows, _reverse("F", "D", 0, index=-2)),
     Accept("reverse_compute_at", symbolic_chain, _reverse("C", "B"), sizes=FIVE),
+    Refuse(
+        "reverse_compute_at",
+        "an axis goes along",
+        _max_of_nothing,
+        _move_into_nothing,
+        "the init of block 'B' would not run then",
+    ),
     Refuse(
         "reverse_compute_at",
         "complete or a reduction",

@@ -393,3 +393,51 @@ def test_no_branch_is_put_between_a_loop_and_the_init_that_it_stands_for() -> No
     run(func, *args, wanted)
     np.testing.assert_array_equal(made, wanted)
     assert made[0] == 7
+
+
+def test_an_init_stays_outside_of_loops_that_may_be_empty() -> None:
+    sch = Schedule(
+        parse("""
+@T.prim_func
+def main(A: T.Buffer((1, 1), "float32"), Z: T.Buffer((1,), "float32")):
+    B = T.alloc_buffer((1,), "float32")
+    for i, k in T.grid(1, 0):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi] = T.float32(5)
+            B[vi] = T.max(B[vi], A[vi, vk])
+    for i in T.serial(1):
+        with T.block("Z"):
+            vi = T.axis.spatial(1, i)
+            Z[vi] = B[vi] * T.float32(2)
+""")
+    )
+    factored = sch.rfactor(sch.get_loops("B")[1], 1)
+    sch.compute_at(factored, sch.get_loops("B")[1])
+    sch.compute_at("B", sch.get_loops("Z")[0])
+    before = sch.mod
+    with pytest.raises(ScheduleError, match="the init of block 'B' would not run then"):
+        sch.reverse_compute_at("B", sch.get_loops(factored)[1])
+    assert sch.mod is before
+
+
+def test_inferred_tiles_are_none_where_there_is_nothing() -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, Z: T.Buffer((1,), "float32")):
+    n = T.int64()
+    A = T.match_buffer(a, (1, n), "float32")
+    for i, k in T.grid(1, T.min(n, 1)):
+        with T.block("Z"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                Z[vi] = T.float32(5)
+            Z[vi] = Z[vi] + A[vi, vk]
+""")
+    sch = Schedule(func)
+    sch.split(sch.get_loops("Z")[1], [2, None, 2])
+    for n in range(3):
+        made = np.zeros(1, "float32")
+        run(sch.mod["main"], np.ones((1, n), "float32"), made)
+        assert made == [5 + min(n, 1)]

@@ -66,7 +66,7 @@ from tilewright.tir.schedule.primitives._scope import regions_buffers
 from tilewright.tir.schedule.primitives._settle import check_inputs_settled, keeps_values
 from tilewright.tir.schedule.primitives._solve import axes_of_inputs, axes_of_outputs
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.schedule.zero_trips import check_init_finds
+from tilewright.tir.schedule.zero_trips import check_init_finds, surely_runs
 
 
 @primitive
@@ -205,6 +205,7 @@ def reverse_compute_at(
         - there is a place under the loop after the producers and ahead of the consumers, and
           ``index`` is such a place
         - the block is inside another block
+        - an axis goes along with each loop around that may be empty, if the block has an init
     Before:
         for i0, i1 in T.grid(16, 8):
             with T.block("B"):
@@ -263,6 +264,7 @@ def reverse_compute_at(
     spans = axes_of_inputs(place, realize, provided)
     _check_others_made(place, realize, producers, spans)
     _check_all_run(place, realize, spans)
+    _check_init_still_runs(place, realize, spans)
     _check_no_race(place, realize, spans)
     _check_same_order(place, realize, spans)
     nest = new_nest(regions, realize, spans, preserve_unit_loops, strict=True)
@@ -451,6 +453,28 @@ def _check_all_run(place: Place, realize: BlockRealize, spans: dict[Var, Span | 
     ]
     if reduced:
         _check_reduced_once(place, realize, spans)
+
+
+def _check_init_still_runs(
+    place: Place, realize: BlockRealize, spans: dict[Var, Span | None]
+) -> None:
+    """Refuse loops that may be empty around an init, unless the block's axes are as empty then."""
+    if realize.block.init is None:
+        return
+    regions = place.regions
+    driving = {atom for span in spans.values() if span for atom in poly_atoms(span.min)}
+    for around in (place.loop, *place.state.loops_above(place.loop)):
+        number = regions.table.var(around.loop_var)
+        if surely_runs(place.state, around):
+            continue
+        if not any(regions.depends(atom, {number}) for atom in driving):
+            raise place.state.error(
+                f"loop {around.loop_var.name!r} may have no iterations: the init of block "
+                f"{realize.block.name!r} would not run then",
+                realize,
+                around,
+                remedy="choose a loop that the block's axes go along with",
+            )
 
 
 def _check_no_race(place: Place, realize: BlockRealize, spans: dict[Var, Span | None]) -> None:
