@@ -27,6 +27,7 @@ from tilewright.ir import (
     Call,
     Cast,
     Expr,
+    IntImm,
     Let,
     Max,
     Min,
@@ -43,7 +44,7 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.tir.analysis.reducer_laws import check_reducer
-from tilewright.tir.analysis.reduction import Reduction, match_stores
+from tilewright.tir.analysis.reduction import Reduction, match_reduction, match_stores
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.reducer import REDUCERS
 from tilewright.tir.stmt import (
@@ -90,6 +91,19 @@ def check_updates_commute(block: Block) -> str:
     else:
         _commuting[block] = None
     return why
+
+
+def feeds_reduction(realize: BlockRealize, variables: set[Var]) -> bool:
+    """Whether a reduction axis of a block depends on one of some variables."""
+    return any(
+        iter_var.kind == REDUCE and type(value) is not IntImm and uses_var(value, variables)
+        for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
+    )
+
+
+def threads_combine(block: Block) -> bool:
+    """Whether threads can share out a reduction: each reduces a part, then they combine these."""
+    return match_reduction(block) is not None and updates_commute(block)
 
 
 # Laws by the operators that follow them; the other operand comes from anywhere but the target.

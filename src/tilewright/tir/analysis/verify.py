@@ -7,7 +7,8 @@
 - conditions and predicates are bool; loop kinds are known, and thread loops have a thread tag;
 - operands of an expression have one dtype, and a variable that of what it stands for; what counts
   (extents, bounds of loops and ranges, strides, offsets) is a whole number;
-- what a block says that it reads and writes leaves nothing out (``verify_regions``).
+- what a block says that it reads and writes leaves nothing out (``verify_regions``);
+- iterations that run at the same time don't update one element at once (``verify_races``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tilewright.script import to_text
 from tilewright.support.errors import VerifyError
 from tilewright.support.text import indent
 from tilewright.tir.analysis.verify_dtypes import bound_to, wrong_dtypes
+from tilewright.tir.analysis.verify_races import find_race
 from tilewright.tir.analysis.verify_regions import left_out
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
@@ -81,6 +83,10 @@ class _Verifier:
         for buffer in func.buffers:
             self.define_buffer(buffer, func)
         self.stmt(func.body)
+        race = find_race(func)
+        if race is not None:
+            loop, message = race
+            raise self.fail(message, loop)
 
     def define(self, symbol: Any, where: Node) -> None:
         if symbol in self.defined:

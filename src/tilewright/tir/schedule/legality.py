@@ -58,7 +58,6 @@ from tilewright.tir.analysis import (
     block_facts,
     is_injective_binding,
     linear_terms,
-    match_reduction,
 )
 from tilewright.tir.analysis.dependency import (
     RAW,
@@ -68,7 +67,7 @@ from tilewright.tir.analysis.dependency import (
     DependencyGraph,
     shared_memory,
 )
-from tilewright.tir.analysis.update_order import updates_commute
+from tilewright.tir.analysis.update_order import feeds_reduction, threads_combine
 from tilewright.tir.schedule.footprint import (
     apart,
     covers,
@@ -168,13 +167,6 @@ def _refuse_opaque(sch: Schedule, realize: BlockRealize, what: str) -> None:
         )
 
 
-def _feeds_reduction(realize: BlockRealize, variables: set[Var]) -> bool:
-    return any(
-        iter_var.kind == REDUCE and type(value) is not IntImm and uses_var(value, variables)
-        for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
-    )
-
-
 # ---- other order ------------------------------------------------------------------------------
 
 
@@ -189,7 +181,7 @@ def check_reorder(sch: Schedule, chain: list[For], made: list[For]) -> None:
     blocks = child_blocks(body)
     for realize in blocks:
         _refuse_opaque(sch, realize, what)
-        if not _feeds_reduction(realize, moved_vars):
+        if not feeds_reduction(realize, moved_vars):
             continue
         # Loops further out keep their order, so instances of different iterations of these do.
         loops = sch.state.loops_above(realize)
@@ -395,7 +387,7 @@ def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = 
     for realize in blocks:
         _refuse_opaque(sch, realize, what)
         block = realize.block
-        if _feeds_reduction(realize, variable):
+        if feeds_reduction(realize, variable):
             if cooperative and block_facts(block).kind == REDUCTION:
                 if not _begins_with_init(state, realize):
                     raise sch.error(
@@ -403,7 +395,7 @@ def check_simultaneous(sch: Schedule, loop: For, what: str, cooperative: bool = 
                         f"that runs init; {what} would combine all of it",
                         realize,
                     )
-                if match_reduction(block) is not None and updates_commute(block):
+                if threads_combine(block):
                     continue
                 raise sch.error(
                     f"block {block.name!r} is no reduction by a registered reducer, so threads "
@@ -455,7 +447,7 @@ def check_repeatable(sch: Schedule, loop: For, what: str) -> None:
         _refuse_opaque(sch, realize, what)
         block = realize.block
         kind = block_facts(block).kind
-        if _feeds_reduction(realize, {loop.loop_var} if kind == UPDATE else outside):
+        if feeds_reduction(realize, {loop.loop_var} if kind == UPDATE else outside):
             raise sch.error(
                 f"loop {loop.loop_var.name!r} or a loop around it feeds a reduce iteration "
                 f"variable of block {block.name!r}; {what} would add to it more than once",
