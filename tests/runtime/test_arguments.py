@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilewright import driver, runtime, te
+from tilewright import driver, runtime, script, te
 from tilewright.runtime.dlpack import numpy_capsule
 
 SHAPE = (4, 8)
@@ -163,3 +163,19 @@ def test_arrays_that_numpy_cannot_export_are_passed_again_and_again() -> None:
     with pytest.raises(TypeError, match="uint16"):
         function(a.view("uint16"), b, out)
     assert a.dtype == ml_dtypes.bfloat16
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_scalars_of_floats_are_rounded_as_arrays_are(dtype: str, target: str) -> None:
+    func = script.parse(
+        f"@T.prim_func\ndef main(A: T.Buffer((1,), '{dtype}'), s: T.{dtype}):\n    A[0] = s\n"
+    )
+    function = driver.compile(func, target)
+    numbers = np.array([1.5, 1 + 2**-11 + 2**-40, 1 + 2**-8, -0.0, 1e-7, 1e40, np.inf, np.nan])
+    with np.errstate(over="ignore"):
+        expected = numbers.astype(runtime.empty((1,), dtype).numpy().dtype)
+    for number, wanted in zip(numbers, expected):
+        out = np.zeros(1, expected.dtype)
+        function(out, float(number))
+        np.testing.assert_array_equal(out.astype("float64"), np.float64(wanted))

@@ -15,6 +15,7 @@ from tilewright.script import tir as T
 from tilewright.support.errors import RunError, VerifyError
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter import run
+from tilewright.tir.schedule import Schedule
 
 
 def unary(function: object, dtype: str, size: int = 4) -> PrimFunc:
@@ -44,6 +45,27 @@ def test_stores_round_to_the_dtype(dtype: str) -> None:
     run(unary(lambda v: v * 3, dtype), x, out)
     expected = (x.astype("float64") * 3).astype(kind)
     np.testing.assert_array_equal(out.astype("float64"), expected.astype("float64"))
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_doubles_are_rounded_to_halves_once(lanes: int) -> None:
+    ties = [1 + 2**-11, 1 + 3 * 2**-11, 65520.0, 2**-25, 2**-24 * 1.5]
+    x = np.array([np.nextafter(t, t * s) for t in ties for s in (0.5, 1, 2)])
+    x = np.concatenate(
+        [x, -x, [0.0, -0.0, 1e300, 1e-320, np.inf, np.nan, 3.4e38, -np.inf, 1 / 3, 7]]
+    )
+    func = unary(lambda v: v.astype("float16"), "float64", len(x))
+    if lanes > 1:
+        sch = Schedule(func)
+        (loop,) = sch.get_loops(sch.get_block("y"))
+        sch.vectorize(sch.split(loop, [None, lanes])[1])
+        func = sch.mod["main"]
+    with np.errstate(over="ignore"):
+        expected = x.astype("float16")
+    for function in (lambda *a: run(func, *a), driver.compile(func, "llvm -num-cores=1")):
+        out = np.zeros(len(x), "float16")
+        function(x, out)
+        np.testing.assert_array_equal(out, expected)
 
 
 def test_casts_of_floats_truncate_and_saturate() -> None:

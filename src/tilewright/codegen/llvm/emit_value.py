@@ -105,7 +105,9 @@ class ValueEmitter(Writer):
             return self.pure(f"{op} {a} {value}, {zero}", value)
         if old_kind == "float":
             if new_kind == "float":
-                if a != b:
+                if old == "float64" and new == "float16":
+                    value = self.single_to_odd(value, dtypes.lanes_of(dtype))
+                elif a != b:
                     op = "fptrunc" if a.replace("double", "") != a else "fpext"
                     value = self.guarded(f"{op} {a} {value} to {b}", value)
                 return self.round_half(value, dtype) if new.endswith("float16") else value
@@ -125,6 +127,42 @@ class ValueEmitter(Writer):
             return value
         op = "trunc" if new_bits < old_bits else "sext" if old_kind == "int" else "zext"
         return self.pure(f"{op} {a} {value} to {b}", value)
+
+    def single_to_odd(self, value: str, lanes: int) -> str:
+        """Convert doubles to floats, inexact ones to the neighbour with an odd last bit.
+
+        Rounding that once more, to a half, gives what rounding the double itself gives.
+        """
+        double, single, bits = (
+            register_type(dtypes.vector_dtype(kind, lanes))
+            for kind in ("float64", "float32", "int32")
+        )
+        mask = self.mask_type(dtypes.vector_dtype("float32", lanes))
+
+        def number(value: int) -> str:
+            return constant_text(value, dtypes.vector_dtype("int32", lanes))
+
+        def size(value: str) -> str:
+            suffix = intrinsic_suffix(dtypes.vector_dtype("float64", lanes))
+            return self.guarded(f"call {double} @llvm.fabs.{suffix}({double} {value})", value)
+
+        near = self.guarded(f"fptrunc {double} {value} to {single}", value)
+        back = self.guarded(f"fpext {single} {near} to {double}", near)
+        inexact = self.guarded(f"fcmp one {double} {back}, {value}", back, value)
+        large, small = size(back), size(value)
+        below = self.guarded(f"fcmp olt {double} {large}, {small}", large, small)
+        step = self.guarded(
+            f"select {mask} {below}, {bits} {number(1)}, {bits} {number(-1)}", below
+        )
+        text = self.guarded(f"bitcast {single} {near} to {bits}", near)
+        moved = self.guarded(f"add {bits} {text}, {step}", text, step)
+        last = self.guarded(f"and {bits} {text}, {number(1)}", text)
+        even = self.guarded(f"icmp eq {bits} {last}, {number(0)}", last)
+        wrong = self.guarded(f"and {mask} {inexact}, {even}", inexact, even)
+        picked = self.guarded(
+            f"select {mask} {wrong}, {bits} {moved}, {bits} {text}", wrong, moved, text
+        )
+        return self.guarded(f"bitcast {bits} {picked} to {single}", picked)
 
     def round_half(self, value: str, dtype: str) -> str:
         """Round a single-precision register value to a 16-bit float, staying in the register."""

@@ -185,6 +185,25 @@ def _tuple_text(values: Iterable[int | str | None]) -> str:
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 
+def _narrowed(made: str, wide: str, kind: str) -> list[str]:
+    """Lines that convert a double; LLVM's way to bfloat is a library call nobody defines."""
+    if kind != "bfloat":
+        return [f"  {made} = fptrunc double {wide} to {kind}"]
+    return [
+        f"  {made}.single = fptrunc double {wide} to float",
+        f"  {made}.bits = bitcast float {made}.single to i32",
+        f"  {made}.high = lshr i32 {made}.bits, 16",
+        f"  {made}.odd = and i32 {made}.high, 1",
+        f"  {made}.bias = add i32 {made}.odd, {0x7FFF}",
+        f"  {made}.sum = add i32 {made}.bits, {made}.bias",
+        f"  {made}.nearest = lshr i32 {made}.sum, 16",
+        f"  {made}.nan = fcmp uno double {wide}, {wide}",
+        f"  {made}.picked = select i1 {made}.nan, i32 {0x7FC0}, i32 {made}.nearest",
+        f"  {made}.short = trunc i32 {made}.picked to i16",
+        f"  {made} = bitcast i16 {made}.short to bfloat",
+    ]
+
+
 def quoted(name: str) -> str:
     """Return a name as an LLVM global."""
     if not name or any(not 32 < ord(c) < 127 or c in '"\\' for c in name):
@@ -292,7 +311,7 @@ class _Emitter:
                 body.append(f"  {value} = load {kind}, ptr %p{index}")
             elif kind in _LLVM_FLOATS.values():
                 body.append(f"  %w{index} = load double, ptr %p{index}")
-                body.append(f"  {value} = fptrunc double %w{index} to {kind}")
+                body += _narrowed(value, f"%w{index}", kind)
             else:
                 body.append(f"  %w{index} = load i64, ptr %p{index}")
                 body.append(f"  {value} = trunc i64 %w{index} to {kind}")
