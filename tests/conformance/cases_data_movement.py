@@ -130,8 +130,8 @@ CASES = [
     # ---- read_at
     Accept("read_at", matmul, lambda s: s.read_at(_tile(s, "C"), "C", 0, "shared")),
     Accept("read_at", matmul, lambda s: s.read_at(s.get_loops("C")[2], "C", 1, "shared")),
-    Accept("read_at", symbolic_matmul, lambda s: s.read_at(_tile(s, "C"), "C", 0, "x"), FIVE),
-    Accept("read_at", symbolic_window, lambda s: s.read_at(_tile(s, "C"), "C", 0, "x"), FIVE),
+    Accept("read_at", symbolic_matmul, lambda s: s.read_at(_tile(s, "C"), "C", 0, "local"), FIVE),
+    Accept("read_at", symbolic_window, lambda s: s.read_at(_tile(s, "C"), "C", 0, "local"), FIVE),
     Refuse(
         "read_at",
         "position or name",
@@ -190,7 +190,7 @@ CASES = [
             s.write_at(s.get_loops("C_init")[1], "C_update", 0, "local"),
         ),
     ),
-    Accept("write_at", symbolic_chain, lambda s: s.write_at(_tile(s, "B"), "B", 0, "x"), FIVE),
+    Accept("write_at", symbolic_chain, lambda s: s.write_at(_tile(s, "B"), "B", 0, "local"), FIVE),
     Refuse(
         "write_at",
         "position or name",

@@ -311,7 +311,7 @@ class Trees:
             dtype += "x4"
         strides = tuple(self.expr("int64", 1) for _ in shape) if rare and self.chance(50) else ()
         offset = self.expr("int64", 1) if rare and self.chance(50) else None
-        scope = self.rng.choice(("global", "global", "local", "shared", "shared.dyn", "wmma.x y"))
+        scope = self.rng.choice(("global", "global", "local", "shared", "shared.dyn", "wmma.x_y"))
         separators = (1,) if rare and ndim > 1 else ()
         align = 64 if not rare else self.rng.choice((1, 64, 128))
         data = fixed.get("data")

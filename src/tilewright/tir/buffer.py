@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, cast
@@ -24,6 +25,24 @@ from tilewright.ir import (
     node,
 )
 from tilewright.support.errors import VerifyError
+from tilewright.support.registry import near_matches
+
+MEMORIES = (
+    "global", "local", "shared", "warp", "wmma", "m16n8k8", "mma", "texture", "constant",
+)  # fmt: skip
+"""First parts of storage scopes: ``shared.dyn`` and ``wmma.accumulator`` are of these, too."""
+
+_SCOPE = re.compile(r"[a-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
+
+
+@cache
+def check_scope(scope: str) -> None:
+    """Refuse what is no storage scope: a memory, and maybe names of what it is used for."""
+    if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
+        raise VerifyError(f"{scope!r} is no name of a memory")
+    first = scope.partition(".")[0]
+    if first not in MEMORIES:
+        raise VerifyError(f"unknown storage scope {scope!r}; {near_matches(first, [*MEMORIES])}")
 
 
 @node
@@ -57,6 +76,8 @@ class Buffer(Node):
         set_field(self, "strides", tuple(as_expr(stride) for stride in self.strides))
         if self.data is None:
             set_field(self, "data", Var(self.name, "handle"))
+        check_scope(self.scope)
+        dtypes.split_dtype(self.dtype)
         if self.strides and len(self.strides) != len(self.shape):
             raise VerifyError(
                 f"buffer {self.name} has {len(self.shape)} dimensions "

@@ -266,6 +266,27 @@ class MatchBufferRegion(Node):
                 f"buffer {buffer.name} has dtype {buffer.dtype}, "
                 f"{self.source.buffer.name} {self.source.buffer.dtype}"
             )
+        return self._stride_mismatch()
+
+    def _stride_mismatch(self) -> str | None:
+        """Say how strides that are stated contradict those of the source, if that is certain."""
+        source, buffer = self.source.buffer, self.buffer
+        strides: list[int | None] = [as_int(stride) for stride in source.strides]
+        if not strides:
+            step: int | None = 1
+            for extent in reversed(source.shape):
+                strides.insert(0, step)
+                size = as_int(extent)
+                step = None if size is None or step is None else step * size
+        kept = strides[len(strides) - len(buffer.strides) :]
+        for axis, (stated, found) in enumerate(zip(map(as_int, buffer.strides), kept)):
+            # With one element along an axis, nothing is ever a step away.
+            if None in (stated, found) or stated == found or as_int(buffer.shape[axis]) == 1:
+                continue
+            return (
+                f"buffer {buffer.name} has stride {stated} on axis {axis}, the region of "
+                f"{source.name} that it stands for {found}"
+            )
         return None
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import Call, Expr, Mutator, cast, dtypes, pre_order
-from tilewright.support.errors import TilewrightError
+from tilewright.support.errors import TilewrightError, VerifyError
 from tilewright.tir import (
     Block,
     Buffer,
@@ -18,6 +17,7 @@ from tilewright.tir import (
     Stmt,
     access_dtype,
 )
+from tilewright.tir.buffer import check_scope
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._element_rewriter import ElementRewriter
@@ -25,8 +25,6 @@ from tilewright.tir.transform.align_storage import BUFFER_DIM_ALIGN
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
-
-_SCOPE = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_]+)*")
 
 
 class _BufferChanger(Mutator):
@@ -146,12 +144,14 @@ def set_scope(sch: Schedule, block: BlockRV, buffer_index: int | str, storage_sc
     """
     realize = sch.state.get_block(block)
     _, buffer = written_buffer(sch, realize.block, buffer_index)
-    if not _SCOPE.fullmatch(storage_scope):
+    try:
+        check_scope(storage_scope)
+    except VerifyError as error:
         raise sch.error(
-            f"{storage_scope!r} is no name of a memory",
+            error.message,
             realize,
             remedy='name it like "global", "shared.dyn" or "wmma.accumulator"',
-        )
+        ) from None
     owner = allocating_block(sch, realize.block, buffer)
     if buffer.scope == storage_scope:
         return
