@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import random
 from pathlib import Path
 
 import pytest
 
-from tilewright.dlight import ScheduleRule
+from tilewright.dlight import ScheduleRule, first_applied, start_schedule
 from tilewright.ir import FloatImm, IntImm, add, const, rewrite_bottom_up
 from tilewright.target import Target
 from tilewright.testing.fuzz import __main__ as command
 from tilewright.testing.fuzz import ruled
 from tilewright.testing.fuzz.driver import Counts, Finding, Options
-from tilewright.testing.fuzz.operators import OPERATORS
+from tilewright.testing.fuzz.operators import OPERATORS, operator
 from tilewright.testing.fuzz.ruled import (
     program_for_rules,
     rule_sets,
@@ -126,6 +127,23 @@ def test_a_rule_that_crashes_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None
 def test_every_rule_is_tried_alone_and_all_in_order() -> None:
     sets = rule_sets()
     assert [name for name in sets if name != ruled.ALL] == [r.name for r in sets[ruled.ALL]]
+
+
+def test_operators_reach_every_rule() -> None:
+    target = Target("native")
+    left = {name: rules for name, rules in rule_sets().items() if name != ruled.ALL}
+    for number in range(12):
+        for label in sorted(OPERATORS):
+            func = operator(random.Random(f"reach {number}"), number, label).build()
+            for name, rules in list(left.items()):
+                begin = start_schedule(func, record=False)
+                if begin is None:
+                    continue
+                with target:
+                    if isinstance(first_applied(begin, rules, target), Schedule):
+                        del left[name]
+    has_dot = target.has("avx512vnni") or target.has("avxvnni")
+    assert set(left) <= (set() if has_dot else {"DotProductTile", "Int4Dot"})
 
 
 def test_the_command_says_which_rules_applied(

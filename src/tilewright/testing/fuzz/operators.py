@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewright import te, topi
 from tilewright.ir import IRModule, as_int
+from tilewright.target import Target
 from tilewright.testing.fuzz.programs import Program, Tensor
 from tilewright.tir import PrimFunc
 
@@ -57,6 +58,7 @@ class _Draw:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
+        self.lanes = Target("native").vector_lanes(32)
         self.inputs: list[te.Tensor] = []
 
     def size(self, most: int = 33) -> int:
@@ -158,6 +160,66 @@ def _attention(d: _Draw) -> Any:
     return topi.nn.scaled_dot_product_attention(q, k, v)
 
 
+def _winograd(d: _Draw) -> Any:
+    tile, filters = d.rng.choice([2, 4]), d.lanes * d.rng.choice([1, 2])
+    data = d.input(1, d.lanes, d.size(12) + 3, d.size(12) + 3)
+    weight = d.input(tile + 2, tile + 2, d.lanes, filters)
+    made = topi.nn.conv2d_winograd_without_weight_transform(
+        data, weight, d.rng.choice([0, 1]), tile
+    )
+    return topi.nn.relu(made) if d.rng.random() < 0.4 else made
+
+
+def _blocked_conv2d(d: _Draw) -> Any:
+    block, size = d.lanes, d.rng.choice([1, 3])
+    ins, outs = d.rng.choice([1, 2]), d.rng.choice([1, 2])
+    data = d.input(1, ins, d.size(9) + 4, d.size(12) + 4, block)
+    weight = d.input(outs, ins, size, size, block, block)
+    layouts = f"NCHW{block}c", f"OIHW{block}i{block}o", f"NCHW{block}c"
+    strides, padding, dilation = d.rng.choice([1, 2]), d.rng.choice([0, 1]), d.rng.choice([1, 2])
+    made = topi.nn.conv2d(data, weight, strides, padding, dilation, 1, None, *layouts)
+    return topi.nn.relu(made) if d.rng.random() < 0.4 else made
+
+
+def _blocked_window(d: _Draw) -> Any:
+    block, blocks = d.lanes, d.rng.choice([1, 2, 3])
+    data = d.input(1, blocks, d.size(9) + 4, d.size(17) + 4, block)
+    strides, padding = d.rng.choice([1, 2]), d.rng.choice([0, 1])
+    layout = f"NCHW{block}c"
+    if d.rng.random() < 0.5:
+        return topi.nn.max_pool2d(data, d.rng.choice([2, 3]), strides, padding, layout=layout)
+    weight = d.input(blocks, 1, 3, 3, block)
+    layouts = layout, f"OIHW{block}o", ""
+    return topi.nn.conv2d(data, weight, strides, padding, 1, blocks * block, None, *layouts)
+
+
+def _pointwise(d: _Draw) -> Any:
+    channels, filters = d.size(9), 8 * d.size(5)
+    data = d.input(1, channels, d.size(9) + 22, d.size(9) + 24)
+    made = topi.nn.conv2d(data, d.input(filters, channels, 1, 1))
+    return topi.nn.relu(made) if d.rng.random() < 0.4 else made
+
+
+def _place_in_rows(d: _Draw) -> Any:
+    function = d.rng.choice([topi.argmax, topi.argmin])
+    data = d.input(d.size(3), 500 + d.size(), dtype=d.rng.choice(["float32", "int32", "int8"]))
+    return function(data, -1, False, "int64", d.rng.random() < 0.5)
+
+
+def _resize(d: _Draw) -> Any:
+    data = d.input(1, d.size(3), d.size(9) + 3, d.size(17) + 8)
+    size = (d.size(17) + 3, d.size(33) + 16)
+    return topi.image.resize2d(data, size, method=d.rng.choice(["nearest_neighbor", "linear"]))
+
+
+def _int4(d: _Draw) -> Any:
+    inputs, outputs, group = 128, 16 * d.rng.choice([1, 2, 3]), d.rng.choice([32, 64, 128])
+    data = d.input(d.size(5), inputs)
+    packed = d.input(inputs // 8, outputs, dtype="uint32")
+    scales = d.input(inputs // group, outputs)
+    return topi.nn.dense_int4(data, packed, scales)
+
+
 OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
     "matmul": (_matmul, False),
     "conv2d": (_conv2d, False),
@@ -172,6 +234,13 @@ OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
     "softmax": (_softmax, True),
     "norm": (_norm, True),
     "attention": (_attention, True),
+    "winograd": (_winograd, True),
+    "blocked conv2d": (_blocked_conv2d, False),
+    "blocked window": (_blocked_window, False),
+    "pointwise conv2d": (_pointwise, False),
+    "place in long rows": (_place_in_rows, False),
+    "resize": (_resize, True),
+    "4-bit product": (_int4, True),
 }
 """What makes an operator, and whether its results are rounded in an order that is free."""
 

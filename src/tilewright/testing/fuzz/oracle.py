@@ -410,6 +410,10 @@ class _Expressions(ast.NodeTransformer):
             return ast.IfExp(test=args[0], body=args[1], orelse=args[2])
         if name == "likely":
             return args[0]
+        if name == "Div" and any(
+            isinstance(arg, ast.Call) and _dialect(arg).startswith("float") for arg in node.args
+        ):
+            return ast.BinOp(left=args[0], op=ast.Div(), right=args[1])  # as of constants
         if name == "Cast":
             return self.cast(_string(node.args[0]), args[1])
         if name in _DTYPES:
