@@ -266,6 +266,11 @@ class MatchBufferRegion(Node):
                 f"buffer {buffer.name} has dtype {buffer.dtype}, "
                 f"{self.source.buffer.name} {self.source.buffer.dtype}"
             )
+        if buffer.scope != self.source.buffer.scope:
+            return (
+                f"buffer {buffer.name} is in {buffer.scope} memory, "
+                f"{self.source.buffer.name} in {self.source.buffer.scope}"
+            )
         return self._stride_mismatch()
 
     def _stride_mismatch(self) -> str | None:
