@@ -20,6 +20,7 @@ from tilewright.ir import (
     FloorMod,
     IntImm,
     Mutator,
+    Ramp,
     Select,
     Var,
     and_,
@@ -319,27 +320,50 @@ class _Relaxer(StmtMutator):
         value = _Loads(self, node.buffer.data).visit(node.value)
         return BufferStore(node.buffer, value, node.indices)
 
+    def stays_inside(self, load: BufferLoad) -> bool:
+        """Whether an index is inside of the buffer wherever the loops are."""
+        first, reach = _first_lane(load.indices[0])
+        size = as_int(load.buffer.shape[0])
+        if size is None or reach is None:
+            return False
+        bound = self.analyzer.const_int_bound(self.analyzer.simplify(first))
+        return bound.min >= 0 and bound.max + reach < size
+
     def safe(self, load: BufferLoad) -> Expr:
         """A load that touches no address outside its buffer though the conditions may fail."""
         (index,) = load.indices
         # A guard on an extent tells that there is an element at all.
         digits = [*_digits(index), *_digits(load.buffer.shape[0])]
         related = [c for c in self.conditions if _overlap(digits, _digits(c))]
-        if not related:
+        if not related or self.stays_inside(load):
             return load
         condition = and_(*related)
-        if any(uses_var(index, {var}) or uses_var(condition, {var}) for var in self.vectors):
+        first, reach = _first_lane(index)
+        varies = any(uses_var(index, {var}) or uses_var(condition, {var}) for var in self.vectors)
+        if varies or reach is None:
             # Becomes a masked load.
             return if_then_else(condition, load, const(0, load.dtype))
         varying = {v: const(0, v.dtype) for v in free_vars(condition) if v in self.inner}
-        start = self.analyzer.simplify(substitute(index, varying))
+        start = self.analyzer.simplify(substitute(first, varying))
         bound = self.analyzer.const_int_bound(start)
         size = as_int(load.buffer.shape[0])
-        zero = const(0, index.dtype)
-        if varying and size is not None and bound.min >= 0 and bound.max < size:
-            offset = self.analyzer.simplify(index - start)
-            return BufferLoad(load.buffer, (start + Select(condition, offset, zero),))
-        return BufferLoad(load.buffer, (Select(condition, index, zero),))
+        zero = const(0, first.dtype)
+        if varying and size is not None and bound.min >= 0 and bound.max + reach < size:
+            offset = self.analyzer.simplify(first - start)
+            moved = start + Select(condition, offset, zero)
+        else:
+            moved = Select(condition, first, zero)
+        whole = Ramp(moved, index.stride, index.lanes) if isinstance(index, Ramp) else moved
+        return BufferLoad(load.buffer, (whole,))
+
+
+def _first_lane(index: Expr) -> tuple[Expr, int | None]:
+    """The place of the first lane, and how far behind it the last one is, if that is known."""
+    if isinstance(index, Ramp):
+        stride = as_int(index.stride)
+        ascends = stride is not None and stride >= 0
+        return index.base, (index.lanes - 1) * stride if ascends and stride is not None else None
+    return index, 0 if dtypes.lanes_of(index.dtype) == 1 else None
 
 
 _INFINITE = float("inf")
