@@ -41,6 +41,13 @@ CASES = [
         lambda s: s.annotate(s.get_block("B"), "trusted_regions", True),
         "taken on trust",
     ),
+    Refuse(
+        "annotate",
+        "a key that the compiler reads",
+        chain,
+        lambda s: s.annotate(_first_loop(s), "pragma_auto_unroll_max_step", "16"),
+        r"takes an integer from 0 up; found .16. \(str\)",
+    ),
     Example(
         "annotate",
         lambda s: s.annotate(_first_loop(s), "unroll_hint", 4),

@@ -18,12 +18,13 @@ from tilewright.ir import INDEX, Expr, call, const, dtypes, maximum, minimum
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
+from tilewright.tir.annotations import one_of, register_annotation
 from tilewright.topi.utils import pair, require_ndim
 
 #: Ways to find the value of a pixel, and where pixels of the result lie on the image.
 RESIZE_METHODS = ("nearest_neighbor", "linear")
 RESIZE_COORDINATES = ("half_pixel", "align_corners", "asymmetric")
-RESIZE = "resize"
+RESIZE = register_annotation("resize", one_of("table", "rows"))
 """Block annotation of what a resize computes first: ``table`` or ``rows``."""
 
 

@@ -30,13 +30,30 @@ from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, extern
 from tilewright.tir import Buffer, For, IfThenElse, LetStmt, Stmt, While, decl_buffer, seq
+from tilewright.tir.annotations import (
+    FLAG,
+    INTEGER_DTYPE,
+    integer,
+    one_of,
+    options_of,
+    register_annotation,
+)
 from tilewright.tir.building import Axis, block, load, store
 from tilewright.topi.utils import normal_axis
 
-SORT = "sort"
-"""Block annotation of the definition: the fields of ``SortOptions``."""
-
 RETURNS = ("both", "values", "indices")
+
+SORT = register_annotation(
+    "sort",
+    options_of(
+        axis=integer(),
+        is_ascend=FLAG,
+        returns=one_of(*RETURNS),
+        count=integer(-1),
+        index_dtype=INTEGER_DTYPE,
+    ),
+)
+"""Block annotation of the definition: the fields of ``SortOptions``."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from tilewright.dlight.cpu.attention_dots import DotPrefillKernel, has_dots
 from tilewright.dlight.cpu.attention_prefill import PrefillKernel, PrefillTiles
 from tilewright.dlight.cpu.blocks import PARALLEL_WORK
 from tilewright.ir import as_int, pre_order, structural_equal
+from tilewright.support.errors import VerifyError
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc, make_root_block
 from tilewright.tir.schedule import KERNELS, Schedule
@@ -85,6 +86,8 @@ def read_attention(func: PrimFunc) -> Attention | str:
         mask = _operands(func, blocks["attention_mask"])[0] if options.has_mask else None
     except (KeyError, ValueError, IndexError):
         return "the stages are not those of the definition"
+    if not last.writes:
+        return "the stages are not those of the definition"
     out = last.writes[0].buffer
     problem = Attention(query, key, value, mask, out, options)
     reason = _unfit(problem)
@@ -102,6 +105,8 @@ def _operands(func: PrimFunc, block: Block) -> list[Buffer]:
 
 def _unfit(problem: Attention) -> str | None:
     operands = (problem.query, problem.key, problem.value)
+    if any(item.ndim != 4 for item in operands):
+        return "query, key and value don't have the layouts' dimensions"
     if any(item.dtype not in DTYPES or item.dtype != problem.query.dtype for item in operands):
         return f"the dtype is not one of {', '.join(DTYPES)}"
     depths = (operands[i].shape[problem.options.layouts[i].index("D")] for i in (0, 2))
@@ -124,7 +129,10 @@ def _is_definition(func: PrimFunc, problem: Attention) -> bool:
         return False
     query, key, value = (tensors[item] for item in operands)
     mask = None if problem.mask is None else tensors[problem.mask]
-    tensors[problem.out] = define_attention(query, key, value, mask, problem.options)
+    try:
+        tensors[problem.out] = define_attention(query, key, value, mask, problem.options)
+    except VerifyError:
+        return False  # The definition takes no such operands.
     args = [
         tensors[func.buffer_map[param]] if param in func.buffer_map else param
         for param in func.params

@@ -27,6 +27,7 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import REDUCE, SPATIAL, Block, Buffer, BufferLoad, BufferStore
 from tilewright.tir.analysis import has_branch
+from tilewright.tir.annotations import FLAG, register_annotation
 from tilewright.tir.parallel_work import PARALLEL_SCHEDULE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
@@ -160,7 +161,7 @@ def is_costly(block: Block) -> bool:
 
 
 #: Annotation of a block that another rule has made to stay: it is not computed where it is used.
-SEPARATE = "dlight.separate"
+SEPARATE = register_annotation("dlight.separate", FLAG)
 
 
 _last_inlined: tuple[IRModule, Schedule] | None = None

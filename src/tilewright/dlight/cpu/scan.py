@@ -23,7 +23,10 @@ class Scan(ScheduleRule):
         blocks = leaf_blocks(sch)
         if len(blocks) != 1 or SCAN not in sch.get(blocks[0]).annotations:
             return NotApplicable("the function is not one scan")
-        shape = sch.mod["main"].buffers[0].shape
+        buffers = sch.mod["main"].buffers
+        if not buffers:
+            return NotApplicable("the scan isn't of an argument")
+        shape = buffers[0].shape
         work = math.prod(_UNKNOWN if (n := as_int(extent)) is None else n for extent in shape)
         parallelize(sch, sch.get_loops(blocks[0]), target, work)
         return sch

@@ -83,6 +83,11 @@ def read_sorting(func: PrimFunc) -> Sorting | str:
     options = SortOptions.from_annotation(found[0].annotations[SORT])
     outputs = [region.buffer for region in found[0].writes]
     x = found[0].reads[0].buffer
+    if options.axis >= x.ndim:
+        return f"{x!r} has no axis {options.axis} to sort"
+    extent = as_int(x.shape[options.axis])
+    if extent is not None and extent < (options.count or 0):
+        return f"{x!r} has fewer than {options.count} elements to sort"
     wanted = 2 if options.returns == "both" else 1
     if len(outputs) != wanted or any(b not in func.buffers for b in (x, *outputs)):
         return "the sort isn't of arguments"

@@ -37,6 +37,9 @@ from tilewright.topi.nn import WINOGRAD_TILE
 # Columns of an image whose channels are put last together.
 _PIECE = 64
 
+# Axes of the products: two in a tile, image, row and column of tiles, filter and channel.
+_PRODUCT_AXES = 7
+
 
 @dataclass(frozen=True)
 class _Stages:
@@ -94,11 +97,14 @@ def _stages_of(sch: Schedule) -> _Stages | NotApplicable:
     found = [rv for rv in leaf_blocks(sch) if WINOGRAD_TILE in sch.get(rv).annotations]
     if len(found) != 1:
         return NotApplicable(f"{len(found)} blocks of Winograd products, one is expected")
+    if len(sch.get(found[0]).iter_vars) != _PRODUCT_AXES:
+        return NotApplicable("the annotated block doesn't multiply tiles")
     before = [found[0]]
     for _ in range(3):
         # The filters may have a transform as well, but come second.
-        read = sch.get(before[0]).reads[0].buffer
-        made = [rv for rv in sch.get_producers(before[0]) if _written(sch, rv) is read]
+        reads = sch.get(before[0]).reads
+        producers = sch.get_producers(before[0]) if reads else []
+        made = [rv for rv in producers if _written(sch, rv) is reads[0].buffer]
         if not made:
             return NotApplicable("the stages before the products aren't there")
         before.insert(0, made[0])

@@ -56,7 +56,7 @@ class RewriteParallelVectorizeUnroll(Postproc):
             if type(root) is not BlockRealize:
                 continue
             wanted = {
-                key: int(root.block.annotations.get(key, 0))
+                key: as_int(root.block.annotations.get(key, 0)) or 0
                 for key in (PARALLEL_KEY, VECTORIZE_KEY, UNROLL_KEY)
             }
             root_rv = sch.get_block(root.block.name, func_name)

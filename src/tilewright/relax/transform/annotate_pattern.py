@@ -36,6 +36,7 @@ from tilewright.tir import (
     PrimFunc,
     While,
 )
+from tilewright.tir.annotations import one_of, register_function_attribute
 from tilewright.topi.nn.attention import ATTENTION
 
 
@@ -51,6 +52,10 @@ class OpPattern(IntEnum):
     OPAQUE = 8
 
 
+OP_PATTERN = register_function_attribute("op_pattern", one_of(*map(int, OpPattern)))
+"""Attribute of tensor functions: the number of a pattern."""
+
+
 class AnnotateTIROpPattern(Pass):
     """Set ``op_pattern`` on tensor functions that lack it."""
 
@@ -59,8 +64,8 @@ class AnnotateTIROpPattern(Pass):
         return mod.map_functions(
             lambda _, func: (
                 func
-                if "op_pattern" in func.attrs
-                else func.with_attr("op_pattern", int(analyze_pattern(func)))
+                if OP_PATTERN in func.attrs
+                else func.with_attr(OP_PATTERN, int(analyze_pattern(func)))
             ),
             PrimFunc,
         )

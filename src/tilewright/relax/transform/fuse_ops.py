@@ -37,7 +37,7 @@ from tilewright.relax.struct_info import (
     same_shape,
     used_vars,
 )
-from tilewright.relax.transform.annotate_pattern import OpPattern, is_read_once
+from tilewright.relax.transform.annotate_pattern import OP_PATTERN, OpPattern, is_read_once
 from tilewright.tir import PrimFunc
 
 Condition = Callable[[OpPattern, bool], bool]
@@ -249,7 +249,7 @@ class _GroupRewriter(FunctionRewriter):
         func = self._callee(binding)
         if func is None or not isinstance(binding.value.struct_info, TensorStructInfo):
             return OpPattern.OPAQUE
-        return OpPattern(func.attrs.get("op_pattern", OpPattern.OPAQUE))
+        return OpPattern(func.attrs.get(OP_PATTERN, OpPattern.OPAQUE))
 
     def _callee(self, binding: Binding) -> PrimFunc | None:
         if not is_call_tir(binding.value):

@@ -7,6 +7,7 @@
 - conditions and predicates are bool; loop kinds are known, and thread loops have a thread tag;
 - operands of an expression have one dtype, and a variable that of what it stands for; what counts
   (extents, bounds of loops and ranges, strides, offsets) is a whole number;
+- annotations and attributes that passes, rules and kernels read have values that these take;
 - what a block says that it reads and writes leaves nothing out (``verify_regions``);
 - iterations that run at the same time don't update one element at once (``verify_races``).
 """
@@ -23,6 +24,7 @@ from tilewright.support.text import indent
 from tilewright.tir.analysis.verify_dtypes import bound_to, wrong_dtypes
 from tilewright.tir.analysis.verify_races import find_race
 from tilewright.tir.analysis.verify_regions import left_out
+from tilewright.tir.annotations import wrong_annotation
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
@@ -76,6 +78,7 @@ class _Verifier:
 
     def run(self) -> None:
         func = self.func
+        self.annotations(func)
         for var in func.params:
             self.define(var, func)
         for var in _sizes(func):
@@ -87,6 +90,11 @@ class _Verifier:
         if race is not None:
             loop, message = race
             raise self.fail(message, loop)
+
+    def annotations(self, node: For | Block | Allocate | PrimFunc, *, name: str = "") -> None:
+        wrong = wrong_annotation(node)
+        if wrong is not None:
+            raise self.fail(f"{name}: {wrong}" if name else wrong, node)
 
     def define(self, symbol: Any, where: Node) -> None:
         if symbol in self.defined:
@@ -198,6 +206,8 @@ class _Verifier:
         elif kind is Allocate or kind is DeclBuffer:
             if kind is DeclBuffer:
                 self.expr(stmt.buffer.data, stmt)
+            else:
+                self.annotations(stmt)
             self.define_buffer(stmt.buffer, stmt)
             self.stmt(stmt.body)
             self.visible.discard(stmt.buffer)
@@ -225,6 +235,8 @@ class _Verifier:
 
     def loop(self, loop: For) -> None:
         name = loop.loop_var.name
+        if loop.annotations:
+            self.annotations(loop, name=f"loop {name!r}")
         for what, part in (("first value", loop.min), ("extent", loop.extent)):
             self.number(part, f"the {what} of loop {name!r}", loop)
             if part.dtype != loop.loop_var.dtype:
@@ -267,6 +279,8 @@ class _Verifier:
         if block.name in self.block_names:
             raise self.fail(f"there are two blocks with the name {block.name!r}", realize)
         self.block_names.add(block.name)
+        if block.annotations:
+            self.annotations(block, name=f"block {block.name!r}")
         if len(block.iter_vars) != len(realize.iter_values):
             raise self.fail(
                 f"block {block.name!r} has {len(block.iter_vars)} iteration variables but "

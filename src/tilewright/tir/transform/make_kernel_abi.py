@@ -50,7 +50,9 @@ def kernel_abi(func: PrimFunc) -> dict[str, Any]:
     names: dict[Var, str] = {}
     symbols: dict[str, Expr] = {}
     written = _written(func)
-    for position in func.attrs.get(READ_ONLY, ()):
+    for item in func.attrs.get(READ_ONLY, ()):
+        position = as_int(item)
+        assert position is not None
         written.discard(func.buffer_map[func.params[position]].data)
     # Arguments get their names first: symbols give way.
     arg_names = [

@@ -17,15 +17,24 @@ from tilewright.ir import Expr, ExprLike, as_int, const, select
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
+from tilewright.tir.annotations import FLAG, REAL, list_of, one_of, options_of, register_annotation
 from tilewright.topi.broadcast import broadcast_shape, read_broadcast
 from tilewright.topi.elementwise import fast_dtype
 from tilewright.topi.utils import require_equal, require_ndim
 
-ATTENTION = "attention"
-"""Block annotation of the last stage: the fields of ``AttentionOptions``."""
-
 LAYOUTS = ("BHSD", "BSHD")
 CAUSAL_MASKS = ("TopLeft", "BottomRight")
+
+ATTENTION = register_annotation(
+    "attention",
+    options_of(
+        layouts=list_of(one_of(*LAYOUTS), 4),
+        scale=REAL,
+        causal_mask=one_of(None, *CAUSAL_MASKS),
+        has_mask=FLAG,
+    ),
+)
+"""Block annotation of the last stage: the fields of ``AttentionOptions``."""
 
 
 @dataclass(frozen=True)

@@ -30,15 +30,19 @@ from tilewright import te
 from tilewright.ir import Expr, as_int, cast, const, maximum
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
+from tilewright.tir.annotations import integer, one_of, options_of, register_annotation
 from tilewright.tir.op import bitwise_and, bitwise_or, fabs, nearbyint, shift_left
 from tilewright.topi.utils import require_equal, require_ndim
 
-DENSE_INT4 = "dense_int4"
-"""Annotation of the last stage: how many ``stages``, one after the other, make the product, and the
-``activation_bits`` (0 for all that data have)."""
-
 ACTIVATION_LEVELS = {8: 127, 16: 127 * 256}
 """Largest rounded activation by the number of bits."""
+
+DENSE_INT4 = register_annotation(
+    "dense_int4",
+    options_of(stages=integer(1, 64), activation_bits=one_of(0, *ACTIVATION_LEVELS)),
+)
+"""Annotation of the last stage: how many ``stages``, one after the other, make the product, and the
+``activation_bits`` (0 for all that data have)."""
 
 PER_WORD = 8
 SYMMETRIC_ZERO = 8

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from tilewright.ir import FloatImm, IntImm, StringImm
 from tilewright.tir.analysis import TRUSTED_REGIONS
+from tilewright.tir.annotations import wrong_annotation
 from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.trace import POSTPROC
@@ -39,6 +40,7 @@ def annotate(
 
     Preconditions:
         - the key is not ``trusted_regions``, which other primitives leave
+        - a value under a key that the compiler reads is one that it takes
     Before:
         for i in range(16):
             with T.block("B"):
@@ -63,7 +65,11 @@ def annotate(
         target = sch.state.get_block(block_or_loop).block
     else:
         target = sch.state.get_loop(block_or_loop)
-    sch.state.replace(target, target.replace(annotations={**target.annotations, ann_key: value}))
+    made = target.replace(annotations={**target.annotations, ann_key: value})
+    wrong = wrong_annotation(made)
+    if wrong is not None:
+        raise sch.error(wrong, target)
+    sch.state.replace(target, made)
 
 
 @primitive

@@ -1,0 +1,174 @@
+"""Annotations that something reads: what they may be, and that nothing else gets to the readers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright import dlight, script, te, topi
+from tilewright.ir import IRModule, const
+from tilewright.relax.transform.annotate_pattern import OP_PATTERN
+from tilewright.support.errors import ScheduleError, TilewrightError, VerifyError
+from tilewright.target import Target
+from tilewright.tir import PrimFunc
+from tilewright.tir.analysis import verify
+from tilewright.tir.annotations import ON_FUNCTIONS, ON_STATEMENTS
+from tilewright.tir.schedule import Schedule
+
+ODD = (
+    "None",
+    "True",
+    "1.5",
+    '"x"',
+    "[]",
+    "[[]]",
+    "{}",
+    "-1",
+    "3",
+    "2 ** 31",
+    "10 ** 30",
+    "[-1]",
+    "[7]",
+    "[1.5]",
+    "[[0, 9, 2, 1]]",
+    "[[0, 0, 2, 5]]",
+    '{"a": [None, {"b": 1.5}]}',
+    "T.float32(1.5)",
+    'T.int32(-3)',
+)  # fmt: skip
+
+OPTIONS = {
+    "sort": {
+        "axis": 0, "is_ascend": True, "returns": "values", "count": -1, "index_dtype": "int64",
+    },
+    "attention": {
+        "layouts": ["BHSD"] * 4, "scale": 0.5, "causal_mask": None, "has_mask": False,
+    },
+    "dense_int4": {"stages": 4, "activation_bits": 0},
+}  # fmt: skip
+
+TEXT = """
+from tilewright.script import tir as T
+
+@T.prim_func
+def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
+    T.func_attr({function})
+    for i in T.serial(8, annotations={loop}):
+        for j in range(8):
+            with T.block("attention"):
+                T.block_attr({block})
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+"""
+
+
+def program(loop: str = "{}", block: str = "{}", function: str = "{}") -> PrimFunc:
+    # `format` would take the braces of the values for its own.
+    made = TEXT.replace("{function}", function).replace("{loop}", loop).replace("{block}", block)
+    func: Any = script.parse(made)
+    return func
+
+
+def is_right_or_refused(**where: str) -> bool:
+    """Whether a program compiles and computes what it says; anything but a refusal is raised."""
+    try:
+        func = program(**where)
+        verify(func)
+        target = Target("native")
+        with target:
+            mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules())(IRModule({"main": func}))
+        for item in (func, mod):
+            kernel = tilewright.compile(item, target=target)
+            a = np.arange(64, dtype="float32").reshape(8, 8)
+            b = np.zeros_like(a)
+            kernel["main"](a, b)
+            np.testing.assert_array_equal(b, a * 2)
+    except TilewrightError:
+        return False
+    return True
+
+
+def spelled(key: str, value: str) -> str:
+    return f"{{{key!r}: {value}}}"
+
+
+@pytest.mark.parametrize("key", sorted(ON_STATEMENTS))
+def test_odd_values_on_blocks_and_loops_are_right_or_refused(key: str) -> None:
+    results = [
+        is_right_or_refused(**{where: spelled(key, value)})
+        for value in ODD
+        for where in ("block", "loop")
+    ]
+    assert not all(results)
+
+
+@pytest.mark.parametrize("key", sorted(ON_FUNCTIONS))
+def test_odd_values_on_functions_are_right_or_refused(key: str) -> None:
+    results = [is_right_or_refused(function=spelled(key, value)) for value in ODD]
+    assert not all(results)
+
+
+@pytest.mark.parametrize("key", sorted(OPTIONS))
+def test_odd_fields_of_options_are_right_or_refused(key: str) -> None:
+    right = OPTIONS[key]
+    assert is_right_or_refused(block=spelled(key, repr(right)))
+    for field in right:
+        rest = {name: value for name, value in right.items() if name != field}
+        assert not is_right_or_refused(block=spelled(key, repr(rest)))
+        for value in ODD:
+            odd = repr(rest)[:-1] + f", {field!r}: {value}}}"
+            is_right_or_refused(block=spelled(key, odd))
+
+
+def test_keys_that_nothing_reads_hold_anything() -> None:
+    for value in ODD:
+        assert is_right_or_refused(block=spelled("note", value), loop=spelled("note", value))
+
+
+def test_an_error_says_what_was_expected_and_found_and_where() -> None:
+    with pytest.raises(VerifyError) as caught:
+        verify(program(block=spelled("sort", '{"axis": 1.5}')))
+    said = str(caught.value)
+    assert "block 'attention': annotation 'sort' takes a dict of 'axis': an integer from 0" in said
+    assert "found {'axis': 1.5} (dict)" in said
+    assert "^^^" in said
+
+
+def test_annotate_refuses_what_verify_would() -> None:
+    sch = Schedule(program())
+    loop = sch.get_loops("attention")[0]
+    with pytest.raises(ScheduleError, match="'software_pipeline_stage' takes a list, each entry"):
+        sch.annotate(loop, "software_pipeline_stage", 1)
+    with pytest.raises(ScheduleError, match="'double_buffer_scope' takes the position of one of"):
+        sch.annotate(sch.get_block("attention"), "double_buffer_scope", 1)
+    sch.annotate(sch.get_block("attention"), "double_buffer_scope", 0)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"axis": 2}, {"axis": 1}, {"count": 9}, {"is_ascend": False}, {"returns": "both"}]
+)
+def test_a_sort_with_other_options_is_what_its_body_says(changed: dict[str, Any]) -> None:
+    x = te.placeholder((4, 8), "float32", "x")
+    func = te.create_prim_func([x, topi.sort(x, axis=0)])
+    head, found, tail = script.to_text(func).partition('"sort": {')
+    assert found
+    mark = {**OPTIONS["sort"], **changed}
+    changed_func: Any = script.parse(head + f'"sort": {mark!r}' + tail.partition("}")[2])
+    with Target("native") as target:
+        mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules())(IRModule({"main": changed_func}))
+    kernel = tilewright.compile(mod, target=target)
+    a = np.random.default_rng(0).random((4, 8), dtype="float32")
+    b = np.zeros_like(a)
+    kernel["main"](a, b)
+    np.testing.assert_array_equal(b, np.sort(a, axis=0))
+
+
+def test_readers_of_attributes_are_in_the_table() -> None:
+    assert OP_PATTERN in ON_FUNCTIONS
+    assert {"sort", "attention", "resize", "scan", "winograd_tile", "dense_int4"} <= set(
+        ON_STATEMENTS
+    )
+    assert const(1).dtype == "int64"
