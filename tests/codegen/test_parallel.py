@@ -12,7 +12,7 @@ from tilewright import driver, te
 from tilewright.arith import simplify
 from tilewright.codegen.llvm.emit import emit_module
 from tilewright.ir import IRModule, Var, as_int, const, substitute
-from tilewright.support.errors import LowerError
+from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import BufferStore, For, decl_buffer
 from tilewright.tir.parallel_work import iteration_work
@@ -95,12 +95,12 @@ def test_without_a_grain_cheap_iterations_are_taken_by_the_dozen():
 @pytest.mark.parametrize(
     "annotation, message",
     [
-        ({"parallel_schedule": "guided"}, "is static or dynamic, got 'guided'"),
-        ({"parallel_grain": 0}, "is a positive number, got 0"),
+        ({"parallel_schedule": "guided"}, "takes 'static' or 'dynamic'; found 'guided'"),
+        ({"parallel_grain": 0}, "takes an integer from 1 up; found 0"),
     ],
 )
 def test_what_is_not_known_is_refused(annotation: dict[str, Any], message: str):
-    with pytest.raises(LowerError, match=message):
+    with pytest.raises(ScheduleError, match=message):
         launches(exp_rows(64, 64, **annotation))
 
 
