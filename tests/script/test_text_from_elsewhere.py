@@ -264,6 +264,21 @@ def test_modules_take_no_bases_and_no_options(header):
         script.parse(f"@I.ir_module\nclass M{header}:\n    pass")
 
 
+@pytest.mark.parametrize("key", ["n", "(n,)", "n + 1"])
+def test_symbols_are_no_keys_of_attributes(key):
+    """They would print as another program: an attribute defines no symbol."""
+    text = f"""
+@T.prim_func
+def main(a: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    T.func_attr({{"sizes": {{{key}: 1}}}})
+    T.evaluate(0)
+"""
+    with pytest.raises(ParseError, match="the attribute 'sizes' can't hold"):
+        script.parse(text)
+
+
 def test_products_of_sums_stay_as_they_are_written():
     index = " * ".join(["(n + a + b + c + 1)"] * 20)
     head = "".join(f"{name} = T.int64()\n" for name in "nabc") + "A = T.Buffer((64,))\n"

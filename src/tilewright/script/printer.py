@@ -94,7 +94,7 @@ def is_printable(value: Any) -> bool:
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return True
     if isinstance(value, Mapping):
-        return all(is_printable(item) for pair in value.items() for item in pair)
+        return all(map(_is_plain, value)) and all(map(is_printable, value.values()))
     if isinstance(value, (list, tuple)):
         return all(map(is_printable, value))
     if not isinstance(value, Node) and hasattr(value, "item"):
@@ -102,6 +102,13 @@ def is_printable(value: Any) -> bool:
     if _find(_EXPRS, type(value)) is None:
         load_dialect("tir")
     return any(_find(table, type(value)) is not None for table in (_EXPRS, _LINES))
+
+
+def _is_plain(key: Any) -> bool:
+    """Whether a key is a number or text; symbols are known by the place that defines them."""
+    if isinstance(key, tuple):
+        return all(map(_is_plain, key))
+    return key is None or isinstance(key, (bool, int, float, str, bytes))
 
 
 class Printer:
