@@ -117,3 +117,16 @@ def test_sign_of_every_kind(dtype):
     x = np.array([0, 1, 1] if dtype == "bool" else [0, 1, 200]).astype(dtype)
     expected = x if dtype == "bool" else np.sign(x)
     np.testing.assert_array_equal(compiled(op.sign, x), expected)
+
+
+def test_quotients_of_quotients() -> None:
+    """The formula names its parts: inlined, each place where it is read has names of its own."""
+    x, y = (relax.Var(name, relax.TensorStructInfo((3, 9), "float32")) for name in "xy")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            out = builder.emit_output(op.floor_divide(op.floor_divide(x, y), y))
+        builder.emit_func_output(out)
+    a, b = np.random.default_rng(0).standard_normal((2, 3, 9)).astype("float32") * 5
+    made = relax.build(builder.get())["main"](a, b).numpy()
+    np.testing.assert_array_equal(made, np.floor_divide(np.floor_divide(a, b), b))

@@ -155,3 +155,16 @@ def test_much_work_is_scheduled():
     a, b = random(600, 300), random(300, 500, seed=1)
     (made,) = folded(op.matmul, a, b)
     np.testing.assert_allclose(made, a @ b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool", "int8"])
+def test_moves_of_a_scalar_keep_its_shape(dtype: str) -> None:
+    builder = relax.BlockBuilder()
+    with builder.function("main", []):
+        with builder.dataflow():
+            value = relax.const(np.array(1, dtype))
+            moved = relax.op.permute_dims(relax.op.broadcast_to(value, ()), ())
+            out = builder.emit_output(moved)
+        builder.emit_func_output(out)
+    made = relax.build(builder.get())["main"]().numpy()
+    assert made.shape == () and made == 1 and made.dtype == dtype

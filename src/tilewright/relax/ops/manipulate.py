@@ -99,7 +99,7 @@ def _left_over(have: list[Expr], wanted: list[Expr]) -> Expr:
 @operator(
     "permute_dims",
     legalize=lambda x, axes: topi.transpose(x, axes),
-    numpy=lambda x, axes: np.ascontiguousarray(np.transpose(x, axes)),
+    numpy=lambda x, axes: np.array(np.transpose(x, axes), order="C"),
     prepare=lambda x, axes: {"axes": _permutation(x, axes)},
 )
 def permute_dims(x: Tensor, axes: tuple[int, ...] | None = None) -> StructInfo:
@@ -169,7 +169,7 @@ def squeeze(x: Tensor, axis: int | tuple[int, ...] | None = None) -> StructInfo:
 @operator(
     "broadcast_to",
     legalize=lambda x, shape: topi.broadcast_to(x, shape),
-    numpy=lambda x, shape: np.ascontiguousarray(np.broadcast_to(x, _ints(shape))),
+    numpy=lambda x, shape: np.array(np.broadcast_to(x, _ints(shape)), order="C"),
 )
 def broadcast_to(x: Tensor, shape: Shape) -> StructInfo:
     """Repeat along dimensions of extent one, as NumPy does."""
@@ -248,7 +248,7 @@ def _slice_numpy(x: Any, axes: Any, begin: Any, end: Any, strides: Any, assume_i
     index: list[Any] = [slice(None)] * x.ndim
     for axis, b, e, s in zip(axes, begin, end, strides):
         index[axis] = slice(b, e, s)
-    return np.ascontiguousarray(x[tuple(index)])
+    return np.array(x[tuple(index)], order="C")
 
 
 def _slice_topi(x: Any, axes: Any, begin: Any, end: Any, strides: Any, assume_inbound: bool) -> Any:

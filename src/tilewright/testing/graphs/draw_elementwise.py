@@ -69,7 +69,7 @@ ANY_UNARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], float]] = {
     "abs": (op.abs, np.abs, 0),
     "negative": (op.negative, np.negative, 0),
     "square": (op.square, np.square, 1),
-    "sign": (op.sign, np.sign, 0),
+    "sign": (op.sign, lambda x: np.where(x != x, 0, np.sign(x)), 0),  # of NaN as PyTorch
     "relu": (op.nn.relu, lambda x: np.maximum(x, x.dtype.type(0)), 0),
 }
 

@@ -31,6 +31,7 @@ from tilewright.tir import (
     BufferLoad,
     BufferStore,
     MatchBufferRegion,
+    renew_definitions,
 )
 from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.schedule.handles import BlockRV
@@ -150,6 +151,7 @@ class _Inliner(Mutator):
             if indices and dtypes.lanes_of(indices[-1].dtype) > 1:
                 raise self.refuse("is read as a vector")
             value: Expr = substitute(self.value, dict(zip(self.parameters, indices)))
+            value = renew_definitions(value)  # a value with lets may be read in several places
             return self.simplified(value) if self.divides else value
         if all(a is b for a, b in zip(indices, node.indices)):
             return node
@@ -345,7 +347,7 @@ class _Puller(Mutator):
 
     def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         if node.buffer is self.buffer:
-            return self.value
+            return renew_definitions(self.value)  # type: ignore[no-any-return]
         return self.generic_visit(node)  # type: ignore[no-any-return]
 
     def visit_Var(self, node: Var) -> Expr:
