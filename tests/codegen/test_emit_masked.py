@@ -1,4 +1,4 @@
-"""Loads under masks: what lies beyond an edge is another value, and is not touched."""
+"""Loads and stores under masks: what lies beyond an edge is another value, and is not touched."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from tilewright import driver
+from tilewright.runtime.dlpack import numpy_dtype
+from tilewright.script import parse
 from tilewright.script import tir as T
 from tilewright.target import Target
 
@@ -108,3 +110,31 @@ def test_masks_that_are_known_are_constants() -> None:
     np.testing.assert_array_equal(c, expected)
     assert "icmp sgt <16" not in module.get_source("ll")
     assert "and <16 x i1>" not in module.get_source("ll")
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        *(("int32", "int8"), ("int32", "uint16"), ("int64", "int32"), ("int64", "uint8")),
+        *(("float32", "bfloat16"), ("float32", "float16"), ("int16", "int8")),
+    ],
+)
+@pytest.mark.parametrize("lanes", [3, 8, 16, 32, 64])
+@pytest.mark.parametrize("stored", [1, 2, -1])
+def test_what_lies_behind_a_truncated_number_is_not_touched(
+    wide: str, narrow: str, lanes: int, stored: int
+) -> None:
+    # The last round of a loop, as vectorisation leaves it: a mask that is known.
+    stored %= lanes
+    program = parse(f"""
+@T.prim_func
+def main(A: T.Buffer(({lanes},), "{wide}"), B: T.Buffer(({lanes},), "{narrow}")):
+    if T.Ramp({lanes}, 1, {lanes}) < T.Broadcast({lanes + stored}, {lanes}):
+        B[T.Ramp(0, 1, {lanes})] = T.Cast("{narrow}x{lanes}", A[T.Ramp(0, 1, {lanes})])
+""")
+    a = (np.arange(lanes) * 3 + (1 << 20)).astype(numpy_dtype(wide))
+    b = np.full(lanes, 55).astype(numpy_dtype(narrow))
+    with np.errstate(over="ignore"):
+        expected = np.where(np.arange(lanes) < stored, a.astype(b.dtype), b)
+    call(program, a, b)
+    np.testing.assert_array_equal(b.view("uint8"), expected.view("uint8"))

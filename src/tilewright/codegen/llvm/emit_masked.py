@@ -120,6 +120,41 @@ def store_apart(emitter: Any, buffer: Buffer, index: Ramp, value: str, kind: str
         emitter.effect(f"store {element} {part}, ptr {at}, align {align}")
 
 
+def apart_from_truncation(emitter: Any, value: str, element: str, lanes: int) -> str:
+    """Emit a fence of no instruction between a truncated integer and the masked store of it.
+
+    LLVM (22) joins the two on x86 with AVX-512, and where one lane alone is on it stores the number
+    before its truncation: four or eight bytes over one, two or four. Masks become known in its own
+    passes too, so that no look at the mask here would do.
+    """
+    bits = {"i8": 8, "i16": 16, "i32": 32}.get(element)
+    if bits is None:
+        return value
+    per_word = 32 // bits
+    words = -(-lanes // per_word)
+    kind, whole, fenced = (
+        f"<{lanes} x {element}>",
+        f"<{words * per_word} x {element}>",
+        f"<{words} x float>",
+    )
+    if whole != kind:
+        wanted = ", ".join(f"i32 {min(lane, lanes)}" for lane in range(words * per_word))
+        value = _shuffled(emitter, value, kind, wanted, words * per_word)
+    value = emitter.pure(f"bitcast {whole} {value} to {fenced}", value)
+    call = f"call {fenced} @llvm.arithmetic.fence.v{words}f32({fenced} {value})"
+    value = emitter.pure(call, value)
+    value = emitter.pure(f"bitcast {fenced} {value} to {whole}", value)
+    if whole != kind:
+        wanted = ", ".join(f"i32 {lane}" for lane in range(lanes))
+        value = _shuffled(emitter, value, whole, wanted, lanes)
+    return value
+
+
+def _shuffled(emitter: Any, value: str, kind: str, wanted: str, lanes: int) -> str:
+    text = f"shufflevector {kind} {value}, {kind} poison, <{lanes} x i32> <{wanted}>"
+    return str(emitter.pure(text, value))
+
+
 def _joined(emitter: Any, tests: Sequence[Expr], lanes: int) -> str:
     """All tests in one mask; what doesn't depend on inner loops is joined first."""
     operands: list[str] = [emitter.visit(test) for test in tests]

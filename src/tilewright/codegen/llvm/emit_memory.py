@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.codegen.llvm.emit_expr import ExprEmitter, may_change
-from tilewright.codegen.llvm.emit_masked import store_apart
+from tilewright.codegen.llvm.emit_masked import apart_from_truncation, store_apart
 from tilewright.codegen.llvm.near_gather import LANES
 from tilewright.codegen.llvm.streaming import STREAM_BYTES
 from tilewright.codegen.llvm.tile_columns import tile_column
@@ -294,6 +294,7 @@ class MemoryEmitter(ExprEmitter):
                     self.effect(f"store {kind} {stored}, ptr {pointer}, align {align}")
             else:
                 suffix = f"v{lanes}{_memory_suffix(buffer.dtype)}"
+                stored = apart_from_truncation(self, stored, memory_type(buffer.dtype), lanes)
                 self.effect(
                     f"call void @llvm.masked.store.{suffix}.p0({kind} {stored}, "
                     f"ptr align {align} {pointer}, <{lanes} x i1> {masked[0]})"
