@@ -24,6 +24,11 @@ def _sampled(sch: Schedule) -> object:
     return sch.annotate(loop, "hint", {"depth": value, "list": [value, None, True]})
 
 
+def _distrusted(s: Schedule) -> None:
+    s.unsafe_annotate_buffer_access("C", 0, "read", lambda *v: [(0, 1)] * len(v))
+    s.unannotate("C", "trusted_regions")
+
+
 CASES = [
     Accept("annotate", chain, _sampled),
     Accept("annotate", chain, lambda s: s.annotate(_first_loop(s), "hint", const(3))),
@@ -66,6 +71,13 @@ CASES = [
         chain,
         lambda s: s.unannotate(_first_loop(s), "hint"),
         "there is no annotation 'hint'",
+    ),
+    Refuse(
+        "unannotate",
+        "is not ``trusted_regions``",
+        chain,
+        _distrusted,
+        "and so they must be",
     ),
     Example(
         "unannotate",

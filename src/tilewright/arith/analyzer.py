@@ -16,7 +16,14 @@ from tilewright.arith.context import Context
 from tilewright.arith.data import holds_data
 from tilewright.arith.intervals import IntervalSet, Relaxer, bind_domain, interval_of
 from tilewright.arith.modular import ModularSet
-from tilewright.arith.polynomial import Poly, Polynomial, constant_of, poly_add, poly_sub
+from tilewright.arith.polynomial import (
+    ConstantTooLarge,
+    Poly,
+    Polynomial,
+    constant_of,
+    poly_add,
+    poly_sub,
+)
 from tilewright.arith.simplify import Simplifier
 from tilewright.ir import (
     TRUE,
@@ -210,6 +217,13 @@ class Analyzer:
     def from_poly(self, poly: Poly, dtype: str = "int64") -> Expr:
         """Build the expression of a raw polynomial."""
         return self._simplifier.from_poly(self._simplifier.finished(poly), dtype)
+
+    def from_poly_or_none(self, poly: Poly, dtype: str = "int64") -> Expr | None:
+        """``from_poly``; ``None`` where a coefficient is none of the dtype's numbers."""
+        try:
+            return self.from_poly(poly, dtype)
+        except ConstantTooLarge:
+            return None
 
     def const_int_bound(self, expr: ExprLike) -> ConstIntBound:
         """Return the least constant interval found that holds the value."""

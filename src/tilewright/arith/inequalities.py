@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.conditions import comparison_goals, conjuncts
-from tilewright.arith.polynomial import Poly, linear_in, poly_add, poly_key, poly_scale
+from tilewright.arith.polynomial import (
+    Poly,
+    linear_in,
+    none_if_too_large,
+    poly_add,
+    poly_key,
+    poly_scale,
+)
 from tilewright.ir import GE, Expr, IntImm, Var, and_, const, uses_var
 
 _MOST_GOALS = 256
@@ -33,6 +40,7 @@ class LinearSolution:
     exact: bool
 
 
+@none_if_too_large
 def solve_linear_inequalities(
     condition: Expr, variables: Sequence[Var], *, analyzer: Analyzer | None = None
 ) -> LinearSolution | None:

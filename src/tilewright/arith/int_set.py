@@ -170,7 +170,8 @@ class BoxBounds:
                         return None  # it stands for something else
         if start:
             low[()] = start
-        return Range(self.analyzer.from_poly(low), const(extent))
+        lowest = self.analyzer.from_poly_or_none(low)
+        return None if lowest is None else Range(lowest, const(extent))
 
 
 def _constant_ends(dom: Mapping[Var, Range]) -> dict[Var, tuple[int, int]]:
@@ -214,13 +215,16 @@ def _bound_one(relaxer: Relaxer, item: Range, facts: Sequence[Poly]) -> Range | 
         if relaxer.free(below):
             low = below if low is None else canonical.minmax(MAX, low, below, dtype)
     low, high = unless_limit(low, dtype), unless_limit(high, dtype)
-    if low is None or high is None:
-        return IntervalSet(
-            NEG_INF if low is None else analyzer.from_poly(low, dtype),
-            POS_INF if high is None else analyzer.from_poly(high, dtype),
-        )
-    extent = canonical.merged(poly_add(poly_sub(high, low), {(): 1}))
-    return Range(analyzer.from_poly(low, dtype), analyzer.from_poly(extent, dtype))
+    first_expr = None if low is None else analyzer.from_poly_or_none(low, dtype)
+    if low is not None and high is not None and first_expr is not None:
+        extent = canonical.merged(poly_add(poly_sub(high, low), {(): 1}))
+        extent_expr = analyzer.from_poly_or_none(extent, dtype)
+        if extent_expr is not None:
+            return Range(first_expr, extent_expr)
+    last_expr = None if high is None else analyzer.from_poly_or_none(high, dtype)
+    return IntervalSet(
+        NEG_INF if first_expr is None else first_expr, POS_INF if last_expr is None else last_expr
+    )
 
 
 def _is_exact(

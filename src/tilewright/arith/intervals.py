@@ -341,10 +341,9 @@ def interval_of(relaxer: Relaxer, expr: Expr) -> IntervalSet:
     poly = known._canonical.merged(known.poly(expr))
     low = unless_limit(relaxer.end(poly, False), expr.dtype)
     high = unless_limit(relaxer.end(poly, True), expr.dtype)
-    return IntervalSet(
-        NEG_INF if low is None else known.from_poly(low, expr.dtype),
-        POS_INF if high is None else known.from_poly(high, expr.dtype),
-    )
+    first = None if low is None else known.from_poly_or_none(low, expr.dtype)
+    last = None if high is None else known.from_poly_or_none(high, expr.dtype)
+    return IntervalSet(NEG_INF if first is None else first, POS_INF if last is None else last)
 
 
 def unless_limit(end: Poly | None, dtype: str) -> Poly | None:

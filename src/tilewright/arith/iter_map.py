@@ -23,6 +23,7 @@ from tilewright.arith.polynomial import (
     DIV,
     MOD,
     VAR,
+    ConstantTooLarge,
     Poly,
     poly_add,
     poly_atoms,
@@ -506,10 +507,19 @@ def detect_iter_map(
             if as_int(value.extent) == 1:
                 known.bind(var, value.min, override=True)
                 del inputs[var]
-    detector = _Detector(inputs, predicate, require_bijective, known)
+    try:
+        return _detect(_Detector(inputs, predicate, require_bijective, known), indices)
+    except ConstantTooLarge:
+        result = IterMapResult()
+        result.errors = ["an index holds numbers that are none of its dtype's"]
+        return result
+
+
+def _detect(detector: _Detector, indices: Sequence[Expr]) -> IterMapResult:
+    known = detector.analyzer
     result = IterMapResult()
     unmatched = detector.add_constraints()
-    if unmatched and require_bijective:
+    if unmatched and detector.bijective:
         result.errors = unmatched
         return result
     totals: list[IterSumExpr] = []

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.conditions import comparison_goals, conjuncts
-from tilewright.arith.polynomial import MAX, MIN, Poly, linear_in, poly_scale
+from tilewright.arith.polynomial import MAX, MIN, Poly, linear_in, none_if_too_large, poly_scale
 from tilewright.ir import Expr, Var, uses_var
 
 
+@none_if_too_large
 def detect_linear_equation(
     expr: Expr, variables: Sequence[Var], *, analyzer: Analyzer | None = None
 ) -> list[Expr] | None:
@@ -39,6 +40,7 @@ def detect_linear_equation(
     return coefficients
 
 
+@none_if_too_large
 def detect_clip_bound(
     condition: Expr, variables: Sequence[Var], *, analyzer: Analyzer | None = None
 ) -> list[tuple[Expr | None, Expr | None]] | None:

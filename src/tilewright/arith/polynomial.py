@@ -13,8 +13,9 @@ handed out. Terms keep the order of first appearance, so that simplified text lo
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from tilewright.arith.data import holds_data
 from tilewright.ir import (
@@ -33,6 +34,9 @@ from tilewright.ir import (
     const,
 )
 from tilewright.ir.dtype import integer_limits
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 Monomial = tuple[int, ...]
 Poly = dict[Monomial, int]
@@ -189,6 +193,19 @@ def substitute_atom(a: Poly, atom: int, value: Poly) -> Poly:
 
 class ConstantTooLarge(Exception):
     """Internal: a polynomial has a coefficient that its dtype can't hold."""
+
+
+def none_if_too_large(function: Callable[_P, _T | None]) -> Callable[_P, _T | None]:
+    """Give ``None`` for what has an answer that no number of its dtype can express."""
+
+    @wraps(function)
+    def asked(*args: _P.args, **kwargs: _P.kwargs) -> _T | None:
+        try:
+            return function(*args, **kwargs)
+        except ConstantTooLarge:
+            return None
+
+    return asked
 
 
 def _constant(value: int, dtype: str) -> Expr:

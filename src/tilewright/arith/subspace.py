@@ -13,7 +13,7 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.conditions import conjuncts
 from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr, same_value
 from tilewright.arith.iter_map import detect_iter_map
-from tilewright.arith.polynomial import constant_of
+from tilewright.arith.polynomial import constant_of, none_if_too_large
 from tilewright.ir import TRUE, Expr, Range, Var, and_, as_int, const, uses_var
 
 _ZERO, _ONE = const(0), const(1)
@@ -40,6 +40,7 @@ class SubspaceDivision:
         return self.pairs[index]
 
 
+@none_if_too_large
 def subspace_divide(
     bindings: Sequence[Expr],
     input_iters: Mapping[Var, Range],

@@ -8,7 +8,7 @@ spatial axes. With that, the order of loops doesn't change what a program means.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from typing import Any
 
 from tilewright.arith import conjuncts, simplify
@@ -83,6 +83,7 @@ class _Initial:
     def __init__(self, taken: set[str]) -> None:
         self.taken = taken
         self.begun: set[str] = set()  # names of the blocks whose init was kept
+        self.hidden: frozenset[int] = frozenset()  # blocks, by identity, that are left out
 
     def visit(self, stmt: Any, root: frozenset[Var], first: Mapping[Var, Expr]) -> Stmt | None:
         if isinstance(stmt, SeqStmt):
@@ -98,13 +99,28 @@ class _Initial:
         return None
 
     def loop(self, loop: For, root: frozenset[Var], first: Mapping[Var, Expr]) -> Stmt | None:
+        driven = driven_by(loop)
+        reducing = {block for block, kinds in driven.items() if kinds == {True}}
+        start = substitute(loop.min, first)
+        within = {**first, loop.loop_var: start}
         if only_reduces(loop):
-            start = substitute(loop.min, first)
-            return self.visit(loop.body, root, {**first, loop.loop_var: start})
-        if any(uses_var(e, first) for e in (loop.min, loop.extent)):
-            return None
-        body = self.visit(loop.body, root, first)
-        return None if body is None else loop.replace(body=body)
+            return self.visit(loop.body, root, within)
+        # It drives axes of others too: what it reduces begins before it.
+        idle = {block for block, kinds in driven.items() if not kinds}
+        parts = [self.visit_without(idle, loop.body, root, within)] if reducing else []
+        if not any(uses_var(e, first) for e in (loop.min, loop.extent)):
+            body = self.visit_without(reducing, loop.body, root, first)
+            parts.append(None if body is None else loop.replace(body=body))
+        kept = [part for part in parts if part is not None]
+        return seq(*kept) if kept else None
+
+    def visit_without(
+        self, hidden: Set[int], stmt: Stmt, root: frozenset[Var], first: Mapping[Var, Expr]
+    ) -> Stmt | None:
+        before, self.hidden = self.hidden, self.hidden | hidden
+        made = self.visit(stmt, root, first)
+        self.hidden = before
+        return made
 
     def around(self, stmt: Any, root: frozenset[Var], first: Mapping[Var, Expr]) -> Stmt | None:
         if uses_var(stmt.condition if isinstance(stmt, IfThenElse) else stmt.value, first):
@@ -122,6 +138,8 @@ class _Initial:
         self, realize: BlockRealize, root: frozenset[Var], first: Mapping[Var, Expr]
     ) -> Stmt | None:
         block = realize.block
+        if id(block) in self.hidden:
+            return None
         pairs = list(zip(block.iter_vars, realize.iter_values))
         if any(item.kind != REDUCE and uses_var(value, first) for item, value in pairs):
             return None  # an axis without elements
@@ -169,12 +187,18 @@ class _Initial:
         )
 
 
+def driven_by(loop: For) -> dict[int, set[bool]]:
+    """Return, for each block in a loop (by identity), whether the axes that it drives reduce."""
+    return {
+        id(realize.block): {
+            item.kind == REDUCE
+            for item, value in zip(realize.block.iter_vars, realize.iter_values)
+            if uses_var(value, {loop.loop_var})
+        }
+        for realize in _realizes(loop.body)
+    }
+
+
 def only_reduces(loop: For) -> bool:
     """Whether a loop drives axes of reductions, and no others."""
-    kinds = {
-        item.kind == REDUCE
-        for realize in _realizes(loop.body)
-        for item, value in zip(realize.block.iter_vars, realize.iter_values)
-        if uses_var(value, {loop.loop_var})
-    }
-    return kinds == {True}
+    return set().union(*driven_by(loop).values()) == {True}

@@ -441,3 +441,33 @@ def main(a: T.handle, Z: T.Buffer((1,), "float32")):
         made = np.zeros(1, "float32")
         run(sch.mod["main"], np.ones((1, n), "float32"), made)
         assert made == [5 + min(n, 1)]
+
+
+def test_two_empty_loops_begin_what_they_reduce_whatever_else_they_drive() -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, Z: T.Buffer((2,), "float32")):
+    n = T.int64()
+    A = T.match_buffer(a, (n, n), "float32")
+    B = T.alloc_buffer((n, n, 2), "float32")
+    for i, j, k in T.grid(n, n, 2):
+        with T.block("B"):
+            u, v, w = T.axis.remap("SSS", [i, j, k])
+            B[u, v, w] = A[u, v] + T.float32(1)
+    for k, i, j in T.grid(2, n, n):
+        with T.block("Z"):
+            w, u, v = T.axis.remap("SRR", [k, i, j])
+            with T.init():
+                Z[w] = T.float32(5)
+            Z[w] = Z[w] + B[u, v, w]
+""")
+    sch = Schedule(func)
+    sch.reverse_compute_at("Z", sch.get_loops("B")[2])
+    assert len(sch.get_loops("Z")) == 3
+    for size in (0, 1, 3):
+        a, z = np.ones((size, size), "float32"), np.zeros(2, "float32")
+        for made in (sch.mod["main"], func):
+            tilewright.compile(made)(a, z)
+            np.testing.assert_array_equal(z, 5 + 2 * size * size)
+            run(made, a, z)
+            np.testing.assert_array_equal(z, 5 + 2 * size * size)

@@ -78,6 +78,7 @@ def unannotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str) -> 
 
     Preconditions:
         - the block or loop has the annotation
+        - the key is not ``trusted_regions``: what is taken on trust would be refused from then on
     Before:
         for i in T.serial(16, annotations={"unroll_hint": 4}):
             with T.block("B"):
@@ -97,6 +98,12 @@ def unannotate(sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str) -> 
     if ann_key not in target.annotations:
         raise sch.error(
             f"there is no annotation {ann_key!r}; there are {sorted(target.annotations)}", target
+        )
+    if ann_key == TRUSTED_REGIONS:
+        raise sch.error(
+            f"{ann_key!r} says that the block's regions are taken on trust, and so they must be",
+            target,
+            remedy="annotate_buffer_access declares a region that holds all accesses",
         )
     kept = {key: value for key, value in target.annotations.items() if key != ann_key}
     sch.state.replace(target, target.replace(annotations=kept))
