@@ -169,12 +169,22 @@ class Accesses:
         self.condition = and_(before, node.predicate)
         for table, regions in ((self.reads, block.reads), (self.writes, block.writes)):
             for region in regions:
-                ranges = [
-                    Range(substitute(item.min, mapping), substitute(item.extent, mapping))
-                    for item in region.region
-                ]
-                self.access(table, region.buffer, ranges)
+                self.declared(table, region, block.iter_vars, mapping)
         self.condition = before
+
+    def declared(
+        self,
+        table: dict[Buffer, list[tuple[Range, ...]]],
+        region: BufferRegion,
+        axes: Sequence[IterVar],
+        mapping: Mapping[Any, Expr],
+    ) -> None:
+        """Take in a region that an inner block with these axes declares."""
+        ranges = [
+            Range(substitute(item.min, mapping), substitute(item.extent, mapping))
+            for item in region.region
+        ]
+        self.access(table, region.buffer, ranges)
 
     def resolved(self, expr: Expr) -> Expr:
         """Put in the values of let-bound variables."""
@@ -194,7 +204,7 @@ class Accesses:
         if self.domain and any(
             uses_var(bound, self.domain) for item in ranges for bound in (item.min, item.extent)
         ):
-            ranges = relax(ranges, self.domain, self.condition, buffer)
+            ranges = self.relaxed(ranges, buffer)
         if self.hidden or self.writes:
             # An index that is itself made inside means nothing outside.
             inside = self.hidden | self.writes.keys()
@@ -205,6 +215,10 @@ class Accesses:
         box = tuple(ranges)
         if not any(same_box(box, other) for other in known):
             known.append(box)
+
+    def relaxed(self, ranges: list[Range], buffer: Buffer) -> list[Range]:
+        """The box around ``ranges`` for all values of the loops inside."""
+        return relax(ranges, self.domain, self.condition, buffer)
 
 
 def _loads_from(expr: Expr, buffers: set[Buffer]) -> bool:

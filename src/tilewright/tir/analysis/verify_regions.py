@@ -15,21 +15,25 @@ them, and those that know how the data came about by which a block indexes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from tilewright.arith import Analyzer
+from tilewright.arith import Analyzer, conjuncts
 from tilewright.ir import (
     TRUE,
     Call,
     Expr,
     Range,
+    Var,
     add,
+    and_,
+    const,
     expr_equal,
     maximum,
     minimum,
     not_,
+    uses_var,
 )
 from tilewright.tir.analysis.regions import (
     Accesses,
@@ -53,8 +57,25 @@ def left_out(block: Block, around: Sequence[IterVar]) -> str | None:
     """
     if TRUSTED_REGIONS in block.annotations:
         return None
+    for verb, buffer, box in undeclared_accesses(block, around):
+        declared = _declared(block, verb).get(buffer, [])
+        said = f"; of {buffer.name} they name {', '.join(map(_text, declared))}" if declared else ""
+        return (
+            f"block {block.name!r} {verb} {buffer.name}{_text(box)}, which its T.{verb}() leave "
+            f"out{said}"
+        )
+    return None
+
+
+def undeclared_accesses(
+    block: Block, around: Sequence[IterVar]
+) -> Iterator[tuple[str, Buffer, Box]]:
+    """Yield what a block accesses outside of what it declares: "reads" or "writes", and where.
+
+    ``around`` are the axes of the blocks that it is inside of.
+    """
     if not _missing(block, block_accesses(block, Accesses, None, (), {})):
-        return None
+        return
     # Conditions and order are looked at only where the plain boxes say too much.
     analyzer = Analyzer()
     for axis in (*around, *block.iter_vars):
@@ -63,14 +84,10 @@ def left_out(block: Block, around: Sequence[IterVar]) -> str | None:
     for verb, buffer, box in _missing(block, found):
         declared = _declared(block, verb).get(buffer, [])
         with analyzer.constraint(found.condition_of(box)):
-            if any(_holds(item, box, buffer, analyzer) for item in declared):
-                continue
-        said = f"; of {buffer.name} they name {', '.join(map(_text, declared))}" if declared else ""
-        return (
-            f"block {block.name!r} {verb} {buffer.name}{_text(box)}, which its T.{verb}() leave "
-            f"out{said}"
-        )
-    return None
+            boxes = found.boxes_of(box)
+            inside = any(_holds(item, boxes, buffer, analyzer) for item in declared)
+        if not inside:
+            yield verb, buffer, box
 
 
 class _AccessesInContext(Accesses):
@@ -81,9 +98,16 @@ class _AccessesInContext(Accesses):
         self.conditions: list[tuple[Box, Expr]] = []
         self.guards = 0
         self.surely_written: list[Box] = []
+        # What the domains of an inner block's axes tell of a box that its bindings tell of too.
+        self.by_axes: Box | None = None
+        self.others: list[tuple[Box, Box]] = []
 
     def condition_of(self, box: Box) -> Expr:
         return next((condition for known, condition in self.conditions if known is box), TRUE)
+
+    def boxes_of(self, box: Box) -> list[Box]:
+        """Boxes that all hold what is accessed by one of them."""
+        return [box, *(other for known, other in self.others if known is box)]
 
     def walk(self, node: Any) -> None:
         kind = type(node)
@@ -99,6 +123,39 @@ class _AccessesInContext(Accesses):
         else:
             super().walk(node)
 
+    def declared(
+        self,
+        table: dict[Buffer, list[Box]],
+        region: BufferRegion,
+        axes: Sequence[IterVar],
+        mapping: Mapping[Any, Expr],
+    ) -> None:
+        """Of an inner block two things are known: its bindings, and the domains of its axes."""
+        around, condition, alone = self.domain, self.condition, dict[Buffer, list[Box]]()
+        self.domain = {**around, **{axis.var: axis.dom for axis in axes}}
+        self.condition = _about_axes(condition, axes, mapping, around)
+        Accesses.access(self, alone, region.buffer, list(region.region))
+        self.domain, self.condition = around, condition
+        self.by_axes = next((boxes[0] for boxes in alone.values()), None)
+        super().declared(table, region, axes, mapping)
+        self.by_axes = None
+
+    def relaxed(self, ranges: list[Range], buffer: Buffer) -> list[Range]:
+        found = super().relaxed(ranges, buffer)
+        if self.by_axes is None:
+            return found
+        return [
+            self.smaller(item, other, extent)
+            for item, other, extent in zip(found, self.by_axes, buffer.shape)
+        ]
+
+    def smaller(self, item: Range, other: Range, extent: Expr) -> Range:
+        """One of two ranges that both hold all; all of a dimension is said where none is found."""
+        whole = Range(const(0), extent)
+        if same_box([item], [whole]):
+            return item if covers_box([other], [item], self.analyzer) else other
+        return other if covers_box([item], [other], self.analyzer) else item
+
     def branches(self, condition: Expr, chosen: Any, other: Any) -> None:
         self.walk(condition)
         self.guards += 1
@@ -113,6 +170,8 @@ class _AccessesInContext(Accesses):
         for place, boxes in table.items():
             if len(boxes) == before.get(place, 0):
                 continue
+            if self.by_axes is not None:
+                self.others.append((boxes[-1], self.by_axes))
             if table is self.reads and self.was_written(place, boxes[-1]):
                 boxes.pop()
             else:
@@ -120,7 +179,8 @@ class _AccessesInContext(Accesses):
             if table is self.writes and not self.guards:
                 self.surely_written.append(boxes[-1])
             return
-        # The same box as before, perhaps under another condition.
+        # The same box as before, perhaps under another condition, or of another block.
+        self.others = []
         self.conditions = [
             (box, old if expr_equal(old, self.condition) else TRUE) for box, old in self.conditions
         ]
@@ -133,7 +193,9 @@ class _AccessesInContext(Accesses):
         ]
         # Parts that were split off write next to each other: what is around them counts.
         around = reduce(lambda a, b: union_box(a, b, self.analyzer), own) if own else None
-        return around is not None and covers_box(around, box, self.analyzer)
+        return around is not None and any(
+            covers_box(around, item, self.analyzer) for item in self.boxes_of(box)
+        )
 
 
 def _declared(block: Block, verb: str) -> dict[Buffer, list[Box]]:
@@ -160,17 +222,38 @@ def _missing(block: Block, accesses: Accesses) -> list[tuple[str, Buffer, Box]]:
     return found
 
 
-def _holds(declared: Box, box: Box, buffer: Buffer, analyzer: Analyzer) -> bool:
-    """Whether a declared box holds all of another one that is inside of the buffer."""
-    for said, real, extent in zip(declared, box, buffer.shape):
-        low, high = said.min, add(said.min, said.extent)
-        real_low, real_high = real.min, add(real.min, real.extent)
-        inside_low, inside_high = maximum(real_low, 0), minimum(real_high, extent)
-        if not (analyzer.can_prove(low <= real_low) or analyzer.can_prove(low <= inside_low)):
-            return False
-        if not (analyzer.can_prove(real_high <= high) or analyzer.can_prove(inside_high <= high)):
-            return False
-    return True
+def _holds(declared: Box, boxes: Sequence[Box], buffer: Buffer, analyzer: Analyzer) -> bool:
+    """Whether a declared box holds the part in the buffer of what all of ``boxes`` hold."""
+    return all(
+        any(_holds_range(said, real, extent, analyzer) for real in sides)
+        for said, extent, *sides in zip(declared, buffer.shape, *boxes)
+    )
+
+
+def _holds_range(said: Range, real: Range, extent: Expr, analyzer: Analyzer) -> bool:
+    low, high = said.min, add(said.min, said.extent)
+    real_low, real_high = real.min, add(real.min, real.extent)
+    inside_low, inside_high = maximum(real_low, 0), minimum(real_high, extent)
+    if not (analyzer.can_prove(low <= real_low) or analyzer.can_prove(low <= inside_low)):
+        return False
+    return analyzer.can_prove(real_high <= high) or analyzer.can_prove(inside_high <= high)
+
+
+def _about_axes(
+    condition: Expr, axes: Sequence[IterVar], mapping: Mapping[Any, Expr], loops: Mapping[Var, Any]
+) -> Expr:
+    """What a block's predicate says of its axes, where it has the values these are bound to."""
+    bound = [(mapping[axis.var], axis.var) for axis in axes]
+    values = [(value, var) for value, var in bound if uses_var(value, loops)]
+
+    def go(node: Any) -> Any:
+        for value, var in values:
+            if expr_equal(node, value):
+                return var
+        return node.map_children(go)
+
+    said = (go(item) for item in conjuncts(condition))
+    return and_(*(item for item in said if not uses_var(item, loops)))
 
 
 def _text(box: Box) -> str:

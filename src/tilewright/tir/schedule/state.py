@@ -23,6 +23,7 @@ from tilewright.tir import (
     DeclBuffer,
     For,
     IfThenElse,
+    IterVar,
     LetStmt,
     PrimFunc,
     SeqStmt,
@@ -174,6 +175,15 @@ class ScheduleState:
         self._mod, self._funcs, self._indexes, self._history, self._renamed, count = saved
         del self.symbolic[count:]
 
+    def changed_since(self, saved: tuple[Any, ...]) -> Iterator[tuple[str, FunctionIndex | None]]:
+        """Yield the tensor functions that are not as in a snapshot, with their indexes there."""
+        funcs, indexes = saved[1], saved[2]
+        if self._funcs is funcs:
+            return
+        for name, func in self._funcs.items():
+            if type(func) is PrimFunc and func is not funcs.get(name):
+                yield name, indexes.get(name)
+
     # ---- looking things up --------------------------------------------------------------------
 
     def func(self, name: str) -> PrimFunc:
@@ -299,6 +309,11 @@ class ScheduleState:
         if found is None:
             raise self.error("the root block is in no other block", stmt)
         return found.block
+
+    def axes_around(self, stmt: Node) -> list[IterVar]:
+        """Return the axes of all blocks around ``stmt``, of the innermost first."""
+        blocks = (item for item in self.parents(stmt) if type(item) is Block)
+        return [axis for block in blocks for axis in block.iter_vars]
 
     # ---- facts for proofs ---------------------------------------------------------------------
 

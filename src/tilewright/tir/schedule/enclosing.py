@@ -1,0 +1,130 @@
+"""What blocks around others declare, after a primitive has changed something inside of them.
+
+A primitive rewrites the blocks that it is about. Blocks around these (made by ``blockize`` or
+``tensorize``, or written so) declare what all inside of them access, and some of that may now lie
+outside: of a producer that computes a little more than is used, say. So after each primitive, the
+declared regions of the blocks around what it changed are made wider where they leave something out.
+They are never made smaller: what a user has declared stays.
+
+What is written more comes as a region of its own: the box around both would claim that all between
+them is written too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.arith import Analyzer
+from tilewright.ir import Range, Var, add, const, pre_order, uses_var
+from tilewright.tir import Block, BlockRealize, Buffer, BufferRegion, For, IterVar
+from tilewright.tir.analysis import TRUSTED_REGIONS, undeclared_accesses
+from tilewright.tir.analysis.regions import Accesses, block_accesses, union_box
+from tilewright.tir.schedule.state import FunctionIndex, ScheduleState
+
+Box = tuple[Range, ...]
+
+
+def widen_enclosing(state: ScheduleState, before: tuple[Any, ...]) -> None:
+    """Let blocks around what changed since the snapshot ``before`` declare what is inside."""
+    for func_name, old in state.changed_since(before):
+        known = old.parents if old is not None else {}
+        changed = [item for item in enclosing_blocks(state.index(func_name)) if item not in known]
+        # The innermost first: what is around them goes by what they declare then.
+        for name in [block.name for block in reversed(changed)]:
+            realize = state.index(func_name).blocks[name]
+            had = old.blocks.get(name) if old is not None else None
+            _widen(state, realize, had.block if had is not None else None)
+
+
+def enclosing_blocks(index: FunctionIndex) -> list[Block]:
+    """Blocks other than the root that hold further blocks, in program order."""
+    if len(index.blocks) < 3:
+        return []
+    found: list[Block] | None = index.cache.get("enclosing_blocks")
+    if found is None:
+        holders: set[Block] = set()
+        for realize in index.blocks.values():
+            parent = index.parents[realize]
+            while parent is not None and type(parent) is not Block:
+                parent = index.parents[parent]
+            if parent is not None:
+                holders.add(parent)
+        inner = (item for item in index.blocks.values() if item is not index.func.body)
+        found = [item.block for item in inner if item.block in holders]
+        index.cache["enclosing_blocks"] = found
+    return found
+
+
+def _widen(state: ScheduleState, realize: BlockRealize, before: Block | None) -> None:
+    block = realize.block
+    around = state.axes_around(realize)
+    missing = list(undeclared_accesses(block, around))
+    if missing and TRUSTED_REGIONS in block.annotations:
+        # What is said of buffers, or left unsaid on purpose, stays so; others come in anew. A
+        # buffer of another scope or shape is another object of the same name.
+        used = block_accesses(before or block, Accesses, None, (), {})
+        known = {
+            "reads": {buffer.name for buffer in used.reads},
+            "writes": {buffer.name for buffer in used.writes},
+        }
+        missing = [item for item in missing if item[1].name not in known[item[0]]]
+    if not missing:
+        return
+    analyzer = state.analyzer_at(realize)
+    for axis in block.iter_vars:
+        analyzer.bind(axis.var, axis.dom)
+    inside = _defined_inside(block)
+    reads, writes = list(block.reads), list(block.writes)
+    for verb, buffer, box in missing:
+        seen = _seen_outside(box, buffer, inside, analyzer)
+        if verb == "writes":
+            writes.append(BufferRegion(buffer, seen))
+        else:
+            _add_read(reads, buffer, seen, analyzer)
+    state.replace(block, block.replace(reads=tuple(reads), writes=tuple(writes)))
+
+
+def _add_read(regions: list[BufferRegion], buffer: Buffer, box: Box, analyzer: Analyzer) -> None:
+    """Make the region that is declared of a buffer wider, or add one."""
+    for number, item in enumerate(regions):
+        if item.buffer is buffer:
+            around = _clipped(union_box(item.region, box, analyzer), buffer, analyzer)
+            regions[number] = BufferRegion(buffer, around)
+            return
+    regions.append(BufferRegion(buffer, box))
+
+
+def _seen_outside(box: Box, buffer: Buffer, inside: set[Var], analyzer: Analyzer) -> Box:
+    """The box in terms of what is defined outside of a block; all of a dimension where it isn't."""
+    return _clipped(
+        tuple(
+            Range(const(0), extent)
+            if uses_var(item.min, inside) or uses_var(item.extent, inside)
+            else item
+            for item, extent in zip(box, buffer.shape)
+        ),
+        buffer,
+        analyzer,
+    )
+
+
+def _clipped(box: Box, buffer: Buffer, analyzer: Analyzer) -> Box:
+    """Nothing is accessed outside of the buffer: what reaches beyond both ends is all of it."""
+    return tuple(
+        Range(const(0), extent)
+        if analyzer.can_prove(item.min <= 0)
+        and analyzer.can_prove(extent <= add(item.min, item.extent))
+        else item
+        for item, extent in zip(box, buffer.shape)
+    )
+
+
+def _defined_inside(block: Block) -> set[Var]:
+    found: set[Var] = set()
+    for root in (block.body, block.init):
+        for item in pre_order(root) if root is not None else ():
+            if type(item) is For:
+                found.add(item.loop_var)
+            elif type(item) is IterVar:
+                found.add(item.var)
+    return found
