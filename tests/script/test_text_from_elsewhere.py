@@ -14,9 +14,10 @@ from tilewright import script
 from tilewright.ir import Node, Op
 from tilewright.relax.expr import ConstantData
 from tilewright.relax.script.declarations import Dataflow
+from tilewright.script import allowance
 from tilewright.script import ir as I
 from tilewright.script import tir as T
-from tilewright.script.allowance import BASE_WORK, Budget
+from tilewright.script.allowance import BASE_WORK, MAX_WORK, WORK_PER_NODE, Budget
 from tilewright.script.diagnostics import Source
 from tilewright.script.evaluator import Evaluator, Lambda
 from tilewright.script.scope import DIALECTS, Scope
@@ -99,14 +100,14 @@ def evaluator(**names):
 
 
 def scope_with(**names):
-    scope = Scope({}, Budget(100_000))
+    scope = Scope({}, Budget())
     scope.frames[0].update(given_names(), **names)
     return scope
 
 
 @functools.cache
 def given_names():
-    made = Evaluator(Source(""), Scope({}, Budget(0)))
+    made = Evaluator(Source(""), Scope({}, Budget()))
     texts = {"x": "T.int64()", "A": "T.Buffer((4, 4))", "tensor": "R.zeros((4, 4), 'float32')"}
     found = {name: made.eval(expression(text)) for name, text in texts.items()}
     return {**found, "M": I.ModuleReference("M", ["f"])}
@@ -241,6 +242,10 @@ HEAD = "A = T.Buffer((64,))\nn = T.int64()\n"
         + "".join(f"@T.macro\ndef {b}():\n    {a}()\n    {a}()\n" for a, b in zip("abcdefghijklmnopqrst", "bcdefghijklmnopqrstu"))  # noqa: E501
         + "u()",
         "x = R.split(R.zeros((10**9,), 'float32'), 10**9)",
+        "y = R.zeros((400,), 'float32')\nx = [R.split(y, 400) for i in range(10000)]",
+        "y = R.zeros((4, 4), 'float32')\nx = [R.matmul(y, y) for i in range(10000)]",
+        "x = [T.target('llvm') for i in range(10000)]",
+        "for i in [0] * 1000:\n    T.Buffer(('(4 if 1 else [" + "n," * 5000 + "])',))",
         "\x00",
         "x = '\ud800'",
         "T.float32(1j)",
@@ -292,8 +297,42 @@ def test_a_program_of_any_length_may_be_parsed():
     assert len(script.parse(head + lines).body.stmts) == 3000
 
 
-def test_the_bound_grows_with_the_text():
-    assert Budget(0).left == BASE_WORK < Budget(1000).left
+def steps_of(text):
+    """How many steps a text may take, by what the refusal says."""
+    with pytest.raises(ParseError, match="takes more than") as info:
+        script.parse(text + "x = [0 for i in range(10**12)]")
+    return int(info.value.message.split("more than ")[1].split()[0])
+
+
+def test_the_bound_grows_with_syntax_only():
+    least = steps_of("")
+    assert least - BASE_WORK < 20 * WORK_PER_NODE
+    assert steps_of("a = 1\n" * 100) == least + 300 * WORK_PER_NODE
+    for padding in ("# " + "n " * 100_000, "'" + "n " * 100_000 + "'", "\n" * 100_000):
+        assert steps_of(padding + "\n") <= least + 2 * WORK_PER_NODE
+
+
+def test_the_bound_has_an_end():
+    budget = Budget(lambda: MAX_WORK)
+    with pytest.raises(ParseError, match=f"takes more than {MAX_WORK} steps"):
+        budget.spend(MAX_WORK + 1)
+
+
+def test_text_that_makes_a_huge_tree_is_refused_before_it_is_read(monkeypatch):
+    monkeypatch.setattr(allowance, "MAX_SIGNS", 1000)
+    text = "# " + "n" * 2000 + " " * 2000 + "\nT.evaluate(1)"
+    assert script.parse(text).value.value == 1  # long, and yet of few signs
+    monkeypatch.setattr(ast, "parse", lambda *_, **__: pytest.fail("was read"))
+    for text in ("x\n" * 501, "[" * 1001, "# a b" * 500):
+        with pytest.raises(script.ScriptError, match="1000 words and signs, not more"):
+            script.parse(text)
+
+
+def test_items_of_a_long_list_cost_one_step_each():
+    constants = {str(k): k for k in range(20_000)}
+    lines = "".join(f"    T.evaluate(metadata['{k}'])\n" for k in range(1000))
+    head = "@T.prim_func\ndef main():\n"
+    assert len(script.parse(head + lines, {"metadata": constants}).body.stmts) == 1000
 
 
 def test_errors_name_lines_as_python_counts_them():

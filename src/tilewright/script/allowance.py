@@ -9,21 +9,33 @@ not listed does not resolve.
 
 Work is bounded as well. Every step costs, and so does the size of what it gives: a value is
 weighed as the tree that a reader of it would walk, since a few lines can make a graph of shared
-nodes that is as large as one likes. The bound grows with the text, of which no program's printed
-form needs more than a few steps per character.
+nodes that is as large as one likes. The bound grows with the syntax of the text (comments and long
+strings buy nothing), of which no program's printed form needs more than three steps per node, up to
+an absolute one. What would not even fit as a syntax tree is refused before it is read.
 """
 
 from __future__ import annotations
 
+import ast
+import re
 import types
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from tilewright.ir import Node
 from tilewright.support.errors import ParseError
 
 BASE_WORK = 300_000
-WORK_PER_CHARACTER = 10
+WORK_PER_NODE = 8
+MAX_WORK = 8_000_000
+"""The most steps that any text may take; printed programs of ``MAX_SIGNS`` need 2 to 5 million."""
+
+MAX_SIGNS = 3_000_000
+"""The most words, signs and lines of a text, which bounds its syntax tree (500 bytes for each).
+
+A ResNet-50 that is lowered to loops over flat buffers has 175,000 of them, in 650 kB."""
+
 MAX_BITS = 4096
 """The longest integer that text may compute."""
 
@@ -38,6 +50,7 @@ _ATTRIBUTES: dict[type, frozenset[str]] = {}
 _NAMESPACES: dict[type, Callable[[Any], Iterable[str]]] = {}
 _VOCABULARIES: list[types.ModuleType] = []
 _CONSTRUCTORS: set[type] = set()
+_PRICES: dict[type, tuple[int, Callable[[Any], Any] | None]] = {}
 
 
 class Decorator:
@@ -66,6 +79,11 @@ def register_vocabulary(module: types.ModuleType) -> None:
 def register_constructors(*classes: type) -> None:
     """Let text call these classes, where a vocabulary has them."""
     _CONSTRUCTORS.update(classes)
+
+
+def register_price(cls: type, steps: int, weighed: Callable[[Any], Any] | None = None) -> None:
+    """Let a value cost more to make than its size says: so many steps, and the size of another."""
+    _PRICES[cls] = steps, weighed
 
 
 _attributes_of: dict[type, frozenset[str] | None] = {}
@@ -104,22 +122,52 @@ def may_be_named(value: Any) -> bool:
     return isinstance(value, (types.FunctionType, types.MethodType)) or is_value(value)
 
 
-class Budget:
-    """The work that evaluating one text may still cost."""
+_SIGN = re.compile(r"\w+|[^\w\s]|\n")
 
-    def __init__(self, characters: int) -> None:
-        self.limit = BASE_WORK + WORK_PER_CHARACTER * characters
+
+def check_length(text: str) -> None:
+    """Refuse text whose syntax tree would take up the memory; comments count too."""
+    if len(text) > MAX_SIGNS and any(islice(_SIGN.finditer(text), MAX_SIGNS, None)):
+        raise ParseError(f"text from elsewhere may have {MAX_SIGNS} words and signs, not more")
+
+
+def count_syntax(body: Iterable[ast.stmt]) -> int:
+    """Count the statements and expressions of a program."""
+    counted = (ast.stmt, ast.expr)
+    return sum(isinstance(node, counted) for stmt in body for node in ast.walk(stmt))
+
+
+class Budget:
+    """The work that evaluating one text may still cost.
+
+    ``count`` gives the number of nodes of its syntax; it is asked when the text turns out to need
+    more than every text may have.
+    """
+
+    def __init__(self, count: Callable[[], int] | None = None) -> None:
+        self.limit = BASE_WORK
         self.left = self.limit
+        self._count = count
         self._sizes: dict[int, tuple[Any, int]] = {}
+
+    def _grow(self) -> None:
+        """Allow what the syntax of the text is worth."""
+        count, self._count = self._count, None
+        if count is not None:
+            more = min(WORK_PER_NODE * count(), MAX_WORK - BASE_WORK)
+            self.limit += more
+            self.left += more
 
     def spend(self, amount: int = 1) -> None:
         """Take note of work; refuses what is beyond the bound."""
         self.left -= amount
         if self.left < 0:
-            raise ParseError(
-                f"evaluating the text takes more than {self.limit} steps; "
-                "text from elsewhere may not compute that much"
-            )
+            self._grow()
+            if self.left < 0:
+                raise ParseError(
+                    f"evaluating the text takes more than {self.limit} steps; "
+                    "text from elsewhere may not compute that much"
+                )
 
     def admit(self, value: Any) -> None:
         """Check what an expression gave, and charge for its size."""
@@ -136,6 +184,10 @@ class Budget:
                 f"text may not use a {cls.__name__} as a value; only numbers, text, lists, "
                 "dictionaries, and what the dialects make"
             )
+        price = _PRICES.get(cls)
+        if price is not None:
+            steps, weighed = price
+            self.spend(steps if weighed is None else steps + self.size(weighed(value)))
 
     def size(self, value: Any) -> int:
         """Count the parts of a value, those that are shared as often as they are met."""
@@ -151,7 +203,9 @@ class Budget:
                 total += 1
                 todo.extend(self._parts(item))
             if total > self.limit:
-                raise ParseError(f"the value has more than {self.limit} parts")
+                self._grow()
+                if total > self.limit:
+                    raise ParseError(f"the value has more than {self.limit} parts")
         self.spend(visited >> 3)
         if total > _REMEMBERED:
             self._sizes[id(value)] = value, total  # the value stays alive, and so its id

@@ -239,6 +239,12 @@ class Evaluator:
         made: Expr = self.guard(node, as_expr, value)
         return made
 
+    def parse_text(self, node: ast.AST, text: str) -> ast.expr:
+        """Return the expression that a string of the program holds; reading it has its price."""
+        if self.scope.budget is not None:
+            self.guard(node, self.scope.budget.spend, len(text))
+        return self.source.parse_expression(node, text)
+
     def _unsupported(self, node: ast.expr) -> Any:
         return self.fail(node, f"{type(node).__name__} has no meaning in script")
 
@@ -473,7 +479,9 @@ class Evaluator:
         return slice(lower, upper, step)
 
     def _subscript(self, node: ast.Subscript) -> Any:
-        value = self.eval(node.value)
+        # What a name stands for was weighed when it was made; taking an item of it costs one step.
+        plain = isinstance(node.value, ast.Name)
+        value = self.named(node.value) if plain else self.eval(node.value)
         index = self.eval(node.slice)
         function = _SUBSCRIPTS.get(type(value))
         if function is None:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from tilewright.ir import BaseFunc, IRModule
-from tilewright.script.allowance import Budget, Decorator
+from tilewright.script.allowance import Budget, Decorator, check_length, count_syntax
 from tilewright.script.diagnostics import Source
 from tilewright.script.evaluator import Evaluator
 from tilewright.script.scope import DIALECTS, Scope, load_dialect
@@ -158,8 +158,13 @@ def parse(text: str, extra_vars: Mapping[str, Any] | None = None, *, name: str =
     the dialects and bounded builtins only (``script.allowance``), and may not compute for long.
     """
     source = Source(text, name)
-    evaluator = Evaluator(source, Scope(dict(extra_vars or {}), Budget(len(text))))
+    try:
+        check_length(text)
+    except ParseError as error:
+        raise source.error_at(1, 0, None, error.message) from None
     body = source.parse()
+    budget = Budget(lambda: count_syntax(body))
+    evaluator = Evaluator(source, Scope(dict(extra_vars or {}), budget))
     if body and all(isinstance(node, ast.Expr) and _is_text(node.value) for node in body):
         raise source.error_at(1, 0, None, "the text holds no program")
     result: Any = None

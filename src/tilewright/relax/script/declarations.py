@@ -31,7 +31,7 @@ from tilewright.relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from tilewright.script.allowance import register_values
+from tilewright.script.allowance import register_price, register_values
 from tilewright.support.errors import ParseError
 
 Lookup = Callable[[str], Any]
@@ -242,3 +242,4 @@ def is_symbol_declaration(value: Any) -> bool:
 
 register_values(Info, Dataflow, Output, FunctionAttrs, MatchCastDecl)
 register_values(RelaxExpr, StructInfo, attributes="shape dtype ndim struct_info")
+register_price(RelaxCall, 30, lambda call: call.struct_info)  # inference takes its time

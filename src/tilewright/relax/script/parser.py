@@ -106,7 +106,7 @@ class GraphParser(Evaluator):
         return made
 
     def extent(self, node: ast.expr, text: str) -> Expr:
-        return self.eval_expr(self.source.parse_expression(node, text))
+        return self.eval_expr(self.parse_text(node, text))
 
     # ---- body -------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from tilewright.ir import Op as Operator
 from tilewright.ir import StringImm as StringImm
 from tilewright.ir import and_ as all
 from tilewright.ir import or_ as any
-from tilewright.script.allowance import register_constructors, register_values
+from tilewright.script.allowance import register_constructors, register_price, register_values
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
 from tilewright.tir.index_map import AXIS_SEPARATOR
@@ -128,6 +128,7 @@ from tilewright.tir.script.scalars import symbol as Var
 
 register_constructors(IntImm, StringImm)
 register_values(Operator, Target)
+register_price(Target, 100)  # its options are looked up in tables and checked
 
 _MADE: dict[str, Any] = {}
 

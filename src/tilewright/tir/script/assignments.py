@@ -295,7 +295,7 @@ class AssignmentParser(Evaluator):
         return made
 
     def _symbolic_extent(self, node: ast.AST, text: str) -> Any:
-        parsed = self.source.parse_expression(node, text)
+        parsed = self.parse_text(node, text)
         for part in ast.walk(parsed):
             if isinstance(part, ast.Name):
                 try:

@@ -423,7 +423,7 @@ class TirParser(AssignmentParser):
             return
         annotation = item.annotation
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-            annotation = self.source.parse_expression(annotation, annotation.value)
+            annotation = self.parse_text(annotation, annotation.value)
         value = self.eval(annotation)
         if isinstance(value, buffers.DeferredBuffer):
             value = self._resolve(annotation, value)
