@@ -12,7 +12,9 @@ import pytest
 from tilewright.script import parse
 from tilewright.testing.fuzz import session as watched
 from tilewright.testing.fuzz.hard_programs import PROGRAMS
-from tilewright.testing.fuzz.oracle import NotCovered, numpy_function
+from tilewright.testing.fuzz.oracle import numpy_function
+from tilewright.testing.fuzz.oracle_syntax import NotCovered
+from tilewright.testing.fuzz.oracle_values import FILLS
 from tilewright.testing.fuzz.programs import Program
 from tilewright.testing.fuzz.session import Fault, Session
 from tilewright.testing.fuzz.stages import generate
@@ -88,6 +90,7 @@ def main(A: T.Buffer((2, 3), "float32"), B: T.Buffer((2,), "float32")):
         (2, 0, "T.reads(A[vi, 0:3])", [5, 5]),
         (0, 0, "T.where(i < 1)", [5, 9]),
         (2, 1, "T.reads(A[vi, 0:3])", [7, 7]),
+        (2, 0, "T.where(k < 5 and i < 1)", [5, 9]),
     ],
 )
 def test_a_reduction_over_nothing_is_what_it_starts_with(
@@ -158,3 +161,22 @@ def test_a_session_notices_that_they_disagree(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(Fault) as caught:
         Session(generate(1)).check_start()
     assert caught.value.kind == "oracle"
+
+
+def test_sizes_that_show_what_memory_held_before_are_not_compared() -> None:
+    unwritten = """
+@T.prim_func
+def main(a: T.handle, Z: T.Buffer((1,), "float32")):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.alloc_buffer((1,), "float32")
+    for i in range(n):
+        with T.block("B"):
+            v = T.axis.spatial(n, i)
+            B[0] = A[v]
+    Z[0] = B[0]
+"""
+    results = [np.zeros(1, "float32") for _ in FILLS]
+    for fill, result in zip(FILLS, results):
+        numpy_function(unwritten, fill=fill)(np.zeros(0, "float32"), result)
+    assert results[0] != results[1]

@@ -58,12 +58,15 @@ def begun_by_nothing(loop: For) -> frozenset[str]:
     return frozenset(made.begun)
 
 
-def _realizes(stmt: Stmt) -> list[BlockRealize]:
+def _realizes(stmt: Stmt, *, inner: bool = True) -> list[BlockRealize]:
+    """Blocks in a statement, those inside of others too unless ``inner`` is false."""
     found, stack = [], [stmt]
     while stack:
         item = stack.pop()
         if isinstance(item, BlockRealize):
             found.append(item)
+            if not inner:
+                continue
         stack += [child for child in item.child_nodes() if isinstance(child, (Stmt, Block))]
     return found
 
@@ -106,8 +109,8 @@ class _Initial:
         if only_reduces(loop):
             return self.visit(loop.body, root, within)
         # It drives axes of others too: what it reduces begins before it.
-        idle = {block for block, kinds in driven.items() if not kinds}
-        parts = [self.visit_without(idle, loop.body, root, within)] if reducing else []
+        others = driven.keys() - reducing
+        parts = [self.visit_without(others, loop.body, root, within)] if reducing else []
         if not any(uses_var(e, first) for e in (loop.min, loop.extent)):
             body = self.visit_without(reducing, loop.body, root, first)
             parts.append(None if body is None else loop.replace(body=body))
@@ -188,17 +191,23 @@ class _Initial:
 
 
 def driven_by(loop: For) -> dict[int, set[bool]]:
-    """Return, for each block in a loop (by identity), whether the axes that it drives reduce."""
+    """Say of each outermost block, by identity, whether the axes that a loop drives reduce."""
     return {
         id(realize.block): {
             item.kind == REDUCE
             for item, value in zip(realize.block.iter_vars, realize.iter_values)
             if uses_var(value, {loop.loop_var})
         }
-        for realize in _realizes(loop.body)
+        for realize in _realizes(loop.body, inner=False)
     }
 
 
 def only_reduces(loop: For) -> bool:
     """Whether a loop drives axes of reductions, and no others."""
-    return set().union(*driven_by(loop).values()) == {True}
+    kinds = {
+        item.kind == REDUCE
+        for realize in _realizes(loop.body)
+        for item, value in zip(realize.block.iter_vars, realize.iter_values)
+        if uses_var(value, {loop.loop_var})
+    }
+    return kinds == {True}

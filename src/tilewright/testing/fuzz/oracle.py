@@ -11,16 +11,32 @@ Nothing of ``tir`` is used. Schedules are not understood, only what programs sta
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tilewright.testing.fuzz.oracle_values import FUNCTIONS, allocate, cast, matched, pointed
+from tilewright.testing.fuzz.oracle_syntax import (
+    IGNORED,
+    BlockText,
+    LoopRange,
+    NotCovered,
+    address_of,
+    argument_of,
+    copied,
+    dialect_name,
+    driven_axes,
+    has_init,
+    items_of,
+    loops_of,
+    ranges_of,
+    string_of,
+    taken_apart,
+    uses,
+)
+from tilewright.testing.fuzz.oracle_values import FILLS, FUNCTIONS, allocate, cast, matched, pointed
 
-_LOOPS = {"serial", "parallel", "vectorized", "unroll", "thread_binding", "grid"}
-_IGNORED = {"reads", "writes", "block_attr", "func_attr", "storage_sync"}
 _DTYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float16", "bfloat16", "float32", "float64",
@@ -33,38 +49,22 @@ _PREFIX = "T_"
 Function = Callable[..., None]
 
 
-class NotCovered(Exception):
-    """The program uses what the oracle doesn't know."""
-
-
-def numpy_function(text: str, name: str = "main") -> Function:
+def numpy_function(text: str, name: str = "main", *, fill: int = FILLS[0]) -> Function:
     """Return a function of arrays (and numbers) that does in place what a program does.
 
-    ``text`` is a function in the dialect ``T``, or a module with several.
+    ``text`` is a function in the dialect ``T``, or a module with several. ``fill`` is the byte
+    that memory is full of before something is written.
     """
     tree = ast.parse(text)
     found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     functions: dict[str, Function] = {}
     for node in found:
-        functions[node.name] = _Function(node).compiled(functions)
+        functions[node.name] = _Function(node).compiled(functions, fill)
     if name not in functions and len(functions) == 1:
         name = next(iter(functions))
     if name not in functions:
         raise NotCovered(f"no function {name}")
     return functions[name]
-
-
-@dataclass
-class _Block:
-    """A block's text, taken apart."""
-
-    axes: list[tuple[str, str, ast.expr, ast.expr]] = field(default_factory=list)
-    """Name, kind, first value and binding."""
-    predicates: list[ast.expr] = field(default_factory=list)
-    before: list[ast.stmt] = field(default_factory=list)
-    """Allocations and matches."""
-    init: list[ast.stmt] | None = None
-    body: list[ast.stmt] = field(default_factory=list)
 
 
 class _Function:
@@ -77,8 +77,9 @@ class _Function:
         self.constants: dict[str, Any] = {}
         self.handles: set[str] = set()
         self.loops = 0
+        self.hidden: set[int] = set()  # blocks, by identity, that begin elsewhere
 
-    def compiled(self, functions: dict[str, Function]) -> Function:
+    def compiled(self, functions: dict[str, Function], fill: int) -> Function:
         params = self.parameters()
         self.extents()
         self.statements(self.node.body)
@@ -86,7 +87,8 @@ class _Function:
             self.lines or ["    pass"]
         )
         scope: dict[str, Any] = {_PREFIX + name: item for name, item in FUNCTIONS.items()}
-        scope.update(self.constants, np=np, cast=cast, allocate=allocate, functions=functions)
+        scope.update(self.constants, np=np, cast=cast, functions=functions)
+        scope["allocate"] = partial(allocate, fill=fill)
         scope.update(matched=matched, pointed=pointed)
         exec(compile(text, f"<oracle of {self.node.name}>", "exec"), scope)
         program: Function = scope["program"]
@@ -105,7 +107,7 @@ class _Function:
         for arg in self.node.args.args:
             names.append(arg.arg)
             note = arg.annotation
-            if isinstance(note, ast.Call) and _dialect(note) == "Buffer":
+            if isinstance(note, ast.Call) and dialect_name(note) == "Buffer":
                 self.parameter(arg.arg, arg.arg, note.args[0])
             elif isinstance(note, ast.Attribute) and note.attr in _DTYPES:
                 self.line(f"{arg.arg} = cast({note.attr!r}, {arg.arg})")
@@ -123,11 +125,11 @@ class _Function:
         for stmt in self.node.body:
             if not (isinstance(stmt, ast.Assign) and isinstance(stmt.value, ast.Call)):
                 continue
-            name, call, target = _dialect(stmt.value), stmt.value, stmt.targets[0]
+            name, call, target = dialect_name(stmt.value), stmt.value, stmt.targets[0]
             if name in _DTYPES and not call.args and isinstance(target, ast.Name):
                 symbols.add(target.id)
             elif name == "match_buffer" and isinstance(call.args[0], ast.Name):
-                for axis, extent in enumerate(_items(call.args[1])):
+                for axis, extent in enumerate(items_of(call.args[1])):
                     if isinstance(extent, ast.Name) and extent.id in symbols:
                         symbols.discard(extent.id)
                         shape = f"{call.args[0].id}.shape[{axis}]"
@@ -137,7 +139,7 @@ class _Function:
 
     def parameter(self, name: str, source: str, shape: ast.expr) -> None:
         """Give a parameter the shape that it has: callers may pass memory only."""
-        sizes = "".join(f"{self.expr(extent)}, " for extent in _items(shape))
+        sizes = "".join(f"{self.expr(extent)}, " for extent in items_of(shape))
         self.line(f"{name} = pointed({source}, ({sizes}))")
 
     # ---- statements -----------------------------------------------------------------------------
@@ -183,7 +185,7 @@ class _Function:
 
     def assign(self, stmt: ast.Assign) -> None:
         target, value = stmt.targets[0], stmt.value
-        name = _dialect(value)
+        name = dialect_name(value)
         if isinstance(target, ast.Subscript):
             self.line(f"{self.expr(target)} = {self.expr(value)}")
         elif not isinstance(target, ast.Name):
@@ -196,19 +198,19 @@ class _Function:
             self.line(f"{target.id} = {self.expr(value)}")
 
     def evaluate(self, value: ast.expr) -> None:
-        name = _dialect(value)
-        if isinstance(value, ast.Constant) or name in _IGNORED:
+        name = dialect_name(value)
+        if isinstance(value, ast.Constant) or name in IGNORED:
             return
         if not isinstance(value, ast.Call):
             raise NotCovered(ast.unparse(value))
         if name == "evaluate":
             self.evaluate(value.args[0])
         elif name == "atomic_add":
-            place = self.expr(_address(value.args[0]))
+            place = self.expr(address_of(value.args[0]))
             self.line(f"{place} += {self.expr(value.args[1])}")
         elif name == "call_extern":
-            texts = [item for item in value.args if _string(item)]
-            callee = _string(texts[-1]) if texts else ""
+            texts = [item for item in value.args if string_of(item)]
+            callee = string_of(texts[-1]) if texts else ""
             args = value.args[value.args.index(texts[-1]) + 1 :] if texts else []
             passed = ", ".join(self.pointer(arg) for arg in args)
             self.line(f"functions[{callee!r}]({passed})")
@@ -218,21 +220,21 @@ class _Function:
     def pointer(self, arg: ast.expr) -> str:
         if isinstance(arg, ast.Attribute) and arg.attr == "data":
             return self.expr(arg.value)
-        if _dialect(arg) == "address_of":
-            load = _address(arg)
+        if dialect_name(arg) == "address_of":
+            load = address_of(arg)
             whole = self.expr(load.value)
-            indices = "".join(f"{self.expr(item)}, " for item in _items(load.slice))
+            indices = "".join(f"{self.expr(item)}, " for item in items_of(load.slice))
             return f"{whole}.reshape(-1)[np.ravel_multi_index(({indices}), {whole}.shape):]"
         return self.expr(arg)
 
     # ---- memory ---------------------------------------------------------------------------------
 
     def allocation(self, name: str, call: ast.Call) -> None:
-        dtype = _string(_argument(call, 1, "dtype"), "float32")
+        dtype = string_of(argument_of(call, 1, "dtype"), "float32")
         self.line(f"{name} = allocate({self.expr(call.args[0])}, {dtype!r})")
 
     def view(self, name: str, call: ast.Call) -> None:
-        data = _argument(call, 2, "data")
+        data = argument_of(call, 2, "data")
         if data is None:
             return self.allocation(name, call)
         if not (isinstance(data, ast.Attribute) and data.attr == "data"):
@@ -262,15 +264,15 @@ class _Function:
     # ---- loops ----------------------------------------------------------------------------------
 
     def loop(self, stmt: ast.For) -> None:
-        ranges = _ranges(stmt)
+        ranges = ranges_of(stmt)
         self.one_loop(ranges, stmt.body)
 
-    def one_loop(self, ranges: list[_Range], body: list[ast.stmt]) -> None:
+    def one_loop(self, ranges: list[LoopRange], body: list[ast.stmt]) -> None:
         if not ranges:
             return self.statements(body)
         head, *rest = ranges
         low, high = self.expr(head.low), self.expr(head.high)
-        if head.may_be_empty and _has_init(body):
+        if head.may_be_empty and has_init(body):
             self.loops += 1
             span = f"span_{self.loops}"
             self.line(f"{span} = np.arange({low}, {high})")
@@ -287,7 +289,7 @@ class _Function:
             self.line(f"if not {span}.size:")
             self.depth += 1
             self.line(f"{head.name} = np.int64({low})")
-            self.starts(_loops_of(rest, body), {head.name}, {head.name})
+            self.starts(loops_of(rest, body), {head.name}, {head.name})
             self.depth -= 1
         return None
 
@@ -299,45 +301,52 @@ class _Function:
         """
         self.line("pass")
         for stmt in body:
+            if id(stmt) in self.hidden:
+                continue
             if isinstance(stmt, ast.For):
                 self.start_of_loop(stmt, root, missing)
-            elif isinstance(stmt, ast.With) and _dialect(stmt.items[0].context_expr) == "block":
-                self.start_of_block(_taken_apart(stmt), root, missing)
-            elif isinstance(stmt, ast.If) and not _uses(stmt.test, missing):
+            elif isinstance(stmt, ast.With) and dialect_name(stmt.items[0].context_expr) == "block":
+                self.start_of_block(taken_apart(stmt), root, missing)
+            elif isinstance(stmt, ast.If) and not uses(stmt.test, missing):
                 for head, part in ((f"if {self.expr(stmt.test)}:", stmt.body),
                                    ("else:", stmt.orelse)):  # fmt: skip
                     self.line(head)
                     self.depth += 1
                     self.starts(part, root, missing)
                     self.depth -= 1
-            elif isinstance(stmt, ast.With) and not _uses(stmt.items[0].context_expr, missing):
+            elif isinstance(stmt, ast.With) and not uses(stmt.items[0].context_expr, missing):
                 self.let(stmt.items[0])
                 self.starts(stmt.body, root, missing)
 
     def start_of_loop(self, stmt: ast.For, root: set[str], missing: set[str]) -> None:
-        head, *rest = _ranges(stmt)
+        head, *rest = ranges_of(stmt)
         low, high = self.expr(head.low), self.expr(head.high)
-        inner = _loops_of(rest, stmt.body)
-        if _only_reduces(head.name, inner):
+        inner = loops_of(rest, stmt.body)
+        driven = driven_axes(head.name, inner)
+        reducing = {block for block, kinds in driven.items() if kinds == {True}}
+        whole = set().union(*driven.values()) == {True}
+        before = self.hidden
+        if reducing:
+            self.hidden = before | (set() if whole else set(driven) - reducing)
             self.line(f"{head.name} = np.int64({low})")
-            return self.starts(inner, root, missing | {head.name})
-        if _uses(head.low, missing) or _uses(head.high, missing):
-            return None
-        self.line(f"for {head.name} in np.arange({low}, {high}):")
-        self.depth += 1
-        self.starts(inner, root, missing)
-        self.depth -= 1
-        return None
+            self.starts(inner, root, missing | {head.name})
+        if not (whole or uses(head.low, missing) or uses(head.high, missing)):
+            self.hidden = before | reducing
+            self.line(f"for {head.name} in np.arange({low}, {high}):")
+            self.depth += 1
+            self.starts(inner, root, missing)
+            self.depth -= 1
+        self.hidden = before
 
-    def start_of_block(self, block: _Block, root: set[str], missing: set[str]) -> None:
-        gone = {name for name, _, _, value in block.axes if _uses(value, missing)}
+    def start_of_block(self, block: BlockText, root: set[str], missing: set[str]) -> None:
+        gone = {name for name, _, _, value in block.axes if uses(value, missing)}
         if any(kind != "reduce" and name in gone for name, kind, _, _ in block.axes):
             return
-        reduced = {name for name, _, _, value in block.axes if _uses(value, root)}
+        reduced = {name for name, _, _, value in block.axes if uses(value, root)}
         if block.init is not None and not reduced:
             return
         self.bind(block)
-        tests = [self.expr(part) for part in block.predicates if not _uses(part, missing)]
+        tests = [self.expr(part) for part in block.predicates if not uses(part, missing)]
         if block.init is not None:
             tests += self.first(block)
         self.line(f"if {' and '.join(tests) or 'True'}:")
@@ -354,30 +363,30 @@ class _Function:
 
     def with_(self, stmt: ast.With) -> None:
         item = stmt.items[0]
-        if _dialect(item.context_expr) == "block":
-            self.block(_taken_apart(stmt))
+        if dialect_name(item.context_expr) == "block":
+            self.block(taken_apart(stmt))
             return
         self.let(item)
         self.statements(stmt.body)
 
     def let(self, item: ast.withitem) -> None:
-        call, name = item.context_expr, _dialect(item.context_expr)
+        call, name = item.context_expr, dialect_name(item.context_expr)
         if name == "LetStmt" and isinstance(call, ast.Call) and item.optional_vars is not None:
             self.line(f"{ast.unparse(item.optional_vars)} = {self.expr(call.args[0])}")
         elif name != "attr":
             raise NotCovered(f"with {ast.unparse(call)}")
 
-    def bind(self, block: _Block) -> None:
+    def bind(self, block: BlockText) -> None:
         for name, _, _, value in block.axes:
             self.line(f"{name} = np.int64({self.expr(value)})")
 
-    def first(self, block: _Block) -> list[str]:
+    def first(self, block: BlockText) -> list[str]:
         """Say that a reduction is at its start."""
         return [
             f"{name} == {self.expr(low)}" for name, kind, low, _ in block.axes if kind == "reduce"
         ]
 
-    def block(self, block: _Block) -> None:
+    def block(self, block: BlockText) -> None:
         self.bind(block)
         tests = [f"({self.expr(part)})" for part in block.predicates]
         if tests:
@@ -394,7 +403,7 @@ class _Function:
     # ---- expressions ----------------------------------------------------------------------------
 
     def expr(self, node: ast.expr) -> str:
-        return ast.unparse(_Expressions(self.constants).visit(_copied(node)))
+        return ast.unparse(_Expressions(self.constants).visit(copied(node)))
 
 
 class _Expressions(ast.NodeTransformer):
@@ -404,18 +413,18 @@ class _Expressions(ast.NodeTransformer):
         self.constants = constants
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        name = _dialect(node)
+        name = dialect_name(node)
         args: list[ast.expr] = [self.visit(arg) for arg in node.args]
         if name in ("if_then_else", "Select"):
             return ast.IfExp(test=args[0], body=args[1], orelse=args[2])
         if name == "likely":
             return args[0]
         if name == "Div" and any(
-            isinstance(arg, ast.Call) and _dialect(arg).startswith("float") for arg in node.args
+            isinstance(arg, ast.Call) and dialect_name(arg).startswith("float") for arg in node.args
         ):
             return ast.BinOp(left=args[0], op=ast.Div(), right=args[1])  # as of constants
         if name == "Cast":
-            return self.cast(_string(node.args[0]), args[1])
+            return self.cast(string_of(node.args[0]), args[1])
         if name in _DTYPES:
             return self.cast(name, args[0])
         if name in _OPERATORS:
@@ -442,142 +451,6 @@ class _Expressions(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         raise NotCovered(ast.unparse(node))
-
-
-@dataclass
-class _Range:
-    name: str
-    low: ast.expr
-    high: ast.expr
-
-    @property
-    def may_be_empty(self) -> bool:
-        try:
-            return int(ast.literal_eval(self.high)) <= int(ast.literal_eval(self.low))
-        except ValueError:
-            return True
-
-
-def _ranges(stmt: ast.For) -> list[_Range]:
-    call = stmt.iter
-    kind = _dialect(call)
-    zero = ast.Constant(value=0)
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range":
-        kind = "serial"
-    if not isinstance(call, ast.Call) or kind not in _LOOPS:
-        raise NotCovered(f"for … in {ast.unparse(call)}")
-    names = [item.id for item in ast.walk(stmt.target) if isinstance(item, ast.Name)]
-    if kind == "grid":
-        return [_Range(name, zero, extent) for name, extent in zip(names, call.args)]
-    if len(call.args) == 1:
-        return [_Range(names[0], zero, call.args[0])]
-    return [_Range(names[0], call.args[0], call.args[1])]
-
-
-def _loops_of(ranges: list[_Range], body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements of a nest of loops."""
-    for item in reversed(ranges):
-        call = ast.parse("T.serial(0, 0)", mode="eval").body
-        assert isinstance(call, ast.Call)
-        call.args = [item.low, item.high]
-        target = ast.Name(id=item.name, ctx=ast.Store())
-        body = [ast.For(target=target, iter=call, body=body, orelse=[])]
-    return body
-
-
-def _taken_apart(stmt: ast.With) -> _Block:
-    made = _Block()
-    for item in stmt.body:
-        value = getattr(item, "value", None)
-        name = _dialect(value)
-        if isinstance(item, ast.Assign) and isinstance(value, ast.Call) and _is_axis(value):
-            made.axes += _axes(item, value)
-        elif name == "where" and isinstance(value, ast.Call):
-            made.predicates.append(value.args[0])
-        elif isinstance(item, ast.With) and _dialect(item.items[0].context_expr) == "init":
-            made.init = item.body
-        elif isinstance(item, ast.Assign) and name in _MEMORY:
-            made.before.append(item)
-        elif name not in _IGNORED:
-            made.body.append(item)
-    return made
-
-
-def _axes(stmt: ast.Assign, call: ast.Call) -> Iterator[tuple[str, str, ast.expr, ast.expr]]:
-    assert isinstance(call.func, ast.Attribute)
-    kinds = {"S": "spatial", "R": "reduce", "O": "opaque"}
-    names = [item.id for item in ast.walk(stmt.targets[0]) if isinstance(item, ast.Name)]
-    zero = ast.Constant(value=0)
-    if call.func.attr == "remap":
-        values = call.args[1]
-        if not isinstance(values, ast.List):
-            raise NotCovered(ast.unparse(call))
-        for name, letter, value in zip(names, _string(call.args[0]), values.elts):
-            yield name, kinds[letter], zero, value
-        return
-    domain, value = call.args
-    low = domain.elts[0] if isinstance(domain, ast.Tuple) else zero
-    yield names[0], kinds.get(call.func.attr, call.func.attr), low, value
-
-
-def _is_axis(call: ast.Call) -> bool:
-    return ast.unparse(call.func).startswith("T.axis.")
-
-
-def _only_reduces(name: str, body: Sequence[ast.stmt]) -> bool:
-    """Whether a loop's variable drives axes of reductions, and no others."""
-    kinds = set()
-    for stmt in body:
-        for node in ast.walk(stmt):
-            if isinstance(node, ast.With) and _dialect(node.items[0].context_expr) == "block":
-                axes = _taken_apart(node).axes
-                kinds |= {kind == "reduce" for _, kind, _, value in axes if _uses(value, {name})}
-    return kinds == {True}
-
-
-def _has_init(body: Sequence[ast.stmt]) -> bool:
-    nodes = [node for stmt in body for node in ast.walk(stmt)]
-    return any(
-        isinstance(n, ast.With) and _dialect(n.items[0].context_expr) == "init" for n in nodes
-    )
-
-
-def _uses(node: ast.AST, names: set[str]) -> bool:
-    return any(isinstance(item, ast.Name) and item.id in names for item in ast.walk(node))
-
-
-def _dialect(node: Any) -> str:
-    """Return the name in ``T.name(…)`` or ``T.name``; empty for anything else."""
-    func = node.func if isinstance(node, ast.Call) else node
-    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
-        return func.attr if func.value.id == "T" else ""
-    return ""
-
-
-def _items(node: ast.expr) -> list[ast.expr]:
-    return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
-
-
-def _string(node: ast.expr | None, default: str = "") -> str:
-    return (
-        str(node.value) if isinstance(node, ast.Constant) and type(node.value) is str else default
-    )
-
-
-def _argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
-    if place < len(call.args):
-        return call.args[place]
-    return next((item.value for item in call.keywords if item.arg == name), None)
-
-
-def _address(node: ast.expr) -> ast.Subscript:
-    if isinstance(node, ast.Call) and isinstance(node.args[0], ast.Subscript):
-        return node.args[0]
-    raise NotCovered(ast.unparse(node))
-
-
-def _copied(node: ast.expr) -> ast.expr:
-    return ast.parse(ast.unparse(node), mode="eval").body
 
 
 _MEMORY: dict[str, Callable[[_Function, str, ast.Call], None]] = {

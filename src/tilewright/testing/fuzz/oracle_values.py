@@ -17,10 +17,14 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return _DTYPES.get(name) or np.dtype(name)
 
 
-def allocate(shape: Any, dtype: str) -> Any:
-    """Return memory full of something."""
-    made = np.empty(shape, dtype_of(dtype))
-    made.reshape(-1).view(np.uint8).fill(1 if dtype == "bool" else 0x6B)
+FILLS = (0x6B, 0x15)
+"""What memory may be full of before something is written; a defined program doesn't tell."""
+
+
+def allocate(shape: Any, dtype: str, fill: int = FILLS[0]) -> Any:
+    """Return memory full of something; none where an extent is negative."""
+    made = np.empty(np.maximum(shape, 0), dtype_of(dtype))
+    made.reshape(-1).view(np.uint8).fill(fill & 1 if dtype == "bool" else fill)
     return made
 
 

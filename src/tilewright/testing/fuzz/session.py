@@ -23,7 +23,9 @@ from tilewright.driver import compile as compile_module
 from tilewright.ir import IRModule, pre_order, rewrite_bottom_up, structural_equal, substitute
 from tilewright.script import parse
 from tilewright.support.errors import BuildError, CodegenError, LowerError, RunError, ScheduleError
-from tilewright.testing.fuzz.oracle import NotCovered, numpy_function
+from tilewright.testing.fuzz.oracle import numpy_function
+from tilewright.testing.fuzz.oracle_syntax import NotCovered
+from tilewright.testing.fuzz.oracle_values import FILLS
 from tilewright.testing.fuzz.programs import Program
 from tilewright.testing.fuzz.steps import Step, Unresolved, results_of
 from tilewright.tir import For, PrimFunc
@@ -165,6 +167,7 @@ class Session:
 
     def check_start(self) -> None:
         """Interpreter and oracle agree on the program as it is."""
+        self.reference(0)
         for sizes in self.program.least_sizes():
             if self.is_defined(sizes):
                 self.sizes.append(sizes)
@@ -184,7 +187,15 @@ class Session:
             compile_function(self.func, self.mod)(*self.program.arrays(self.data_seed, sizes))
         except (RunError, ValueError):
             return False
-        return True
+        return self.not_covered != "" or not self.reads_nothing_written(sizes)
+
+    def reads_nothing_written(self, sizes: dict[str, int]) -> bool:
+        """Whether what memory was full of before can be seen in the results."""
+        results = []
+        for fill in FILLS:
+            results.append(self.program.arrays(self.data_seed, sizes))
+            numpy_function(self.program.text(), fill=fill)(*results[-1])
+        return any(a.tobytes() != b.tobytes() for a, b in zip(*results))
 
     def reference(self, which: int) -> list[np.ndarray[Any, Any]]:
         """Return what the unscheduled program makes of the data."""
