@@ -55,8 +55,8 @@ def test_random_primitives_keep_the_meaning(part: int) -> None:
 
 
 FAMILIES_IN_SUITE = [
-    "aliases", "control", "data-driven", "halves", "indirect", "kernels", "modules", "orders",
-    "updates",
+    "aliases", "control", "data-driven", "halves", "indirect", "integers", "kernels", "modules",
+    "orders", "quotients", "sizes", "updates",
 ]  # fmt: skip
 
 
