@@ -18,6 +18,13 @@ from tilewright.arith.iter_map import (
 from tilewright.arith.linear import detect_clip_bound, detect_linear_equation
 from tilewright.arith.modular import ModularSet
 from tilewright.arith.polynomial import Polynomial
+from tilewright.arith.requirements import (
+    Condition,
+    collect_conditions,
+    collects_conditions,
+    holds_or_stays,
+    same_extent,
+)
 from tilewright.arith.subspace import (
     SubspaceDivision,
     inverse_affine_iter_map,
@@ -27,6 +34,7 @@ from tilewright.arith.subspace import (
 __all__ = [
     "Analyzer",
     "BoxBounds",
+    "Condition",
     "ConstIntBound",
     "IntervalSet",
     "IterMapResult",
@@ -39,16 +47,20 @@ __all__ = [
     "POS_INF",
     "Polynomial",
     "SubspaceDivision",
+    "collect_conditions",
+    "collects_conditions",
     "conjuncts",
     "detect_clip_bound",
     "detect_iter_map",
     "detect_linear_equation",
     "holds_data",
+    "holds_or_stays",
     "int_set",
     "inverse_affine_iter_map",
     "iter_map_simplify",
     "normalize_iter_map_to_expr",
     "region_bound",
+    "same_extent",
     "simplify",
     "solve_linear_inequalities",
     "subspace_divide",

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from tilewright.dlight.choices import is_exploring
+from tilewright.dlight.size_checks import put_back, set_aside
 from tilewright.ir import IRModule, Pass, is_const, pre_order
 from tilewright.support.errors import ScheduleError, TilewrightError
 from tilewright.target import Target
@@ -95,10 +96,11 @@ def schedule_function(
     func = RemoveEmptyLoops().transform_function(func)
     if is_no_op(func.root.body):
         return func.with_attr(IS_SCHEDULED, 1)  # type: ignore[no-any-return]
-    sch = first_schedule(func, rules, target, name=name)
+    checks, computing = set_aside(func)
+    sch = first_schedule(computing, rules, target, name=name)
     if sch is None:
         return func
-    made: PrimFunc = sch.mod["main"]
+    made = put_back(checks, computing, sch.mod["main"])
     return made.with_attr(IS_SCHEDULED, 1)  # type: ignore[no-any-return]
 
 

@@ -33,6 +33,7 @@ from tilewright.ir import (
     structural_equal,
     structural_hash,
 )
+from tilewright.relax.assertion import assertion
 from tilewright.relax.call_tir import call_tir, call_tir_parts
 from tilewright.relax.expr import (
     Binding,
@@ -285,6 +286,7 @@ class BlockBuilder:
         primfunc_name_hint: str = "",
         primfunc_attrs: Mapping[str, Any] | None = None,
         primfunc_key: Hashable = None,
+        sizes_checked: bool = False,
         **kwargs: Any,
     ) -> RelaxCall:
         """Make a tensor function from ``te`` code, add it, and return the ``call_tir`` of it.
@@ -292,6 +294,8 @@ class BlockBuilder:
         Graph tensors among the arguments (also in lists) become ``te`` placeholders, shapes tuples
         of extents, scalar constants numbers. ``primfunc_key`` stands for ``function`` and all that
         it knows besides its arguments: calls of one key with arguments alike share what was made.
+        What the code needs of symbolic sizes is asserted before the call, unless the graph does so
+        already (``sizes_checked``).
         """
         bridge = _TensorBridge(self)
         positional = [bridge.convert(arg) for arg in args]
@@ -307,6 +311,9 @@ class BlockBuilder:
         if hint == "<lambda>":
             hint = outputs[0].name
         call = bridge.finish(outputs, hint, several, primfunc_attrs or {})
+        if not sizes_checked:
+            for condition in te.conditions_of(outputs):
+                self.emit(assertion(condition.of(hint)))
         if key is not None:
             name = call_tir_parts(call)[0].name
             result = call.sinfo_args if several else call.sinfo_args[0]
@@ -406,7 +413,8 @@ class _TensorBridge:
                 source = output
                 output = te.compute(source.shape, lambda *i, source=source: source(*i), name="copy")
             distinct.append(output)
-        prim = te.create_prim_func([*self.placeholders, *distinct])
+        # The graph asserts what the code needs of sizes: schedules and fusion see loops only.
+        prim = te.create_prim_func([*self.placeholders, *distinct], sizes_checked=True)
         if attrs:
             prim = prim.with_attr(attrs)
         prim, scalars = close_over(prim)

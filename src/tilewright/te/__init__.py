@@ -12,7 +12,7 @@ from tilewright.ir import (
     minimum,
     select,
 )
-from tilewright.te.create_prim_func import create_prim_func
+from tilewright.te.create_prim_func import conditions_of, create_prim_func
 from tilewright.te.extern import ExternOp, extern
 from tilewright.te.reduction import (
     all_of,
@@ -31,6 +31,7 @@ from tilewright.te.reduction import (
     reducer,
     sum,
 )
+from tilewright.te.requirements import require, require_equal, with_conditions
 from tilewright.te.tensor import (
     ComputeOp,
     Operation,
@@ -73,8 +74,9 @@ __all__ = [
     "AXIS_SEPARATOR", "ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "ProducerLoad",
     "Reduce", "Select", "Tensor", "abs", "all", "all_of", "any", "any_of", "argmax", "argmax_last",
     "argmin", "argmin_last", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "comm_reducer",
-    "compute", "const", "cos", "create_prim_func", "erf", "exp", "extern", "floor", "if_then_else",
-    "log", "log1p", "max", "max_value", "maximum", "min", "min_value", "minimum", "nearbyint",
-    "placeholder", "pow", "power", "prod", "reduce_axis", "reducer", "round", "rsqrt", "select",
-    "sigmoid", "sin", "size_var", "sqrt", "sum", "tan", "tanh", "trunc", "var",
+    "compute", "conditions_of", "const", "cos", "create_prim_func", "erf", "exp", "extern", "floor",
+    "if_then_else", "log", "log1p", "max", "max_value", "maximum", "min", "min_value", "minimum",
+    "nearbyint", "placeholder", "pow", "power", "prod", "reduce_axis", "reducer", "require",
+    "require_equal", "round", "rsqrt", "select", "sigmoid", "sin", "size_var", "sqrt", "sum", "tan",
+    "tanh", "trunc", "var", "with_conditions",
 ]  # fmt: skip

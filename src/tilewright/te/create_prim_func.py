@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.arith import Condition, simplify
 from tilewright.ir import (
     TRUE,
     Expr,
@@ -12,6 +13,7 @@ from tilewright.ir import (
     Var,
     as_int,
     const,
+    free_vars,
     if_then_else,
     is_const,
     rewrite_bottom_up,
@@ -20,9 +22,11 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import VerifyError
 from tilewright.te.extern import ExternOp
+from tilewright.te.requirements import Requirements
 from tilewright.te.tensor import ComputeOp, Operation, PlaceholderOp, ProducerLoad, Reduce, Tensor
 from tilewright.tir import (
     SERIAL,
+    AssertStmt,
     Block,
     BlockRealize,
     Buffer,
@@ -36,30 +40,45 @@ from tilewright.tir import (
     decl_buffer,
     fresh_name,
     make_root_block,
+    renew_definitions,
     seq,
 )
 from tilewright.tir.analysis import block_access_regions
 
 
-def create_prim_func(args: Sequence[Tensor | Var], name: str | None = None) -> PrimFunc:
+def create_prim_func(
+    args: Sequence[Tensor | Var], name: str | None = None, *, sizes_checked: bool = False
+) -> PrimFunc:
     """Make a function whose parameters are ``args``: inputs, scalars and outputs in any order.
 
     Every compute that the outputs need becomes a block; those that are not in ``args`` get
-    intermediate buffers. Raises ``VerifyError`` if a placeholder is used but not in ``args``.
+    intermediate buffers. What operators need of symbolic sizes and couldn't prove is checked when
+    the function is called; ``sizes_checked`` says that who calls it has done so. Raises
+    ``VerifyError`` if a placeholder is used but not in ``args``, or if sizes can't be as needed.
     """
-    return _Builder(args).build(name)
+    return _Builder(args, sizes_checked).build(name)
+
+
+def conditions_of(tensors: Sequence[Tensor]) -> list[Condition]:
+    """What the operators that define tensors need of sizes, and couldn't prove."""
+    order = _topological([tensor.op for tensor in tensors])
+    return [condition for op in order for condition in op.conditions]
 
 
 class _Builder:
-    def __init__(self, args: Sequence[Tensor | Var]) -> None:
+    def __init__(self, args: Sequence[Tensor | Var], sizes_checked: bool) -> None:
         self.args = list(args)
+        self.sizes_checked = sizes_checked
         self.buffers: dict[Tensor, Buffer] = {}
         self.block_names: set[str] = {"root"}
         self.buffer_names: set[str] = set()
+        self.solved: dict[Var, Expr] = {}
 
     def build(self, name: str | None) -> PrimFunc:
         params: list[Var] = []
         buffer_map: dict[Var, Buffer] = {}
+        tensors = [arg for arg in self.args if isinstance(arg, Tensor)]
+        checks = self.requirements(conditions_of(tensors))
         for arg in self.args:
             if isinstance(arg, Tensor):
                 buffer = self.declare(arg)
@@ -72,8 +91,7 @@ class _Builder:
                 raise VerifyError(
                     f"create_prim_func takes tensors and variables, got {type(arg).__name__}"
                 )
-        tensors = [arg for arg in self.args if isinstance(arg, Tensor)]
-        stmts, allocated = [], []
+        stmts, allocated = checks, []
         for op in _topological([tensor.op for tensor in tensors]):
             if isinstance(op, PlaceholderOp):
                 if op.output(0) not in self.buffers:
@@ -91,11 +109,30 @@ class _Builder:
         body = make_root_block(seq(*stmts), tuple(allocated))
         return PrimFunc(tuple(params), buffer_map, body, "void", attrs)
 
+    def requirements(self, conditions: Sequence[Condition]) -> list[Stmt]:
+        """Learn what extents must be; return assertions of what shapes can't say."""
+        if not conditions:
+            return []
+        scalars = [arg for arg in self.args if isinstance(arg, Var)]
+        shapes = [arg.shape for arg in self.args if isinstance(arg, Tensor)]
+        extents = [extent for shape in shapes for extent in shape]
+        places = [item for item in extents if type(item) is Var and item not in set(scalars)]
+        inside = [var for extent in extents for var in free_vars(extent)]
+        needed = Requirements(conditions, list(dict.fromkeys(places)), [*scalars, *inside])
+        self.solved = needed.solved
+        if self.sizes_checked:
+            return []
+        return [AssertStmt(item.expr, item.message, item.values) for item in needed.asserted]
+
+    def extent(self, value: Expr) -> Expr:
+        """An extent, once what is needed of sizes is known."""
+        return simplify(substitute(value, self.solved)) if self.solved else value
+
     def declare(self, tensor: Tensor) -> Buffer:
         if tensor in self.buffers:
             raise VerifyError(f"tensor {tensor.name!r} is given twice")
         name = fresh_name(tensor.name, self.buffer_names)
-        buffer = decl_buffer(tensor.shape, tensor.dtype, name)
+        buffer = decl_buffer(tuple(map(self.extent, tensor.shape)), tensor.dtype, name)
         self.buffers[tensor] = buffer
         return buffer
 
@@ -114,6 +151,8 @@ class _Builder:
     def extern_blocks(self, op: ExternOp) -> Stmt:
         operands = [self.buffers[tensor] for tensor in op.operands]
         made = op.body(operands, [self.buffers[tensor] for tensor in op.outputs])
+        if self.solved:
+            made = renew_definitions(made, self.solved)
 
         def rename(current: Any) -> Any:
             if not isinstance(current, Block):
@@ -125,9 +164,10 @@ class _Builder:
         return stmt
 
     def compute_block(self, op: ComputeOp) -> Stmt:
-        axes = (*op.axis, *op.reduce_axis)
+        axes = tuple(map(self.axis, (*op.axis, *op.reduce_axis)))
         iter_vars = tuple(IterVar(Var(f"v_{axis.var.name}"), axis.dom, axis.kind) for axis in axes)
-        mapping = {axis.var: iter_var.var for axis, iter_var in zip(axes, iter_vars)}
+        mapping: dict[Var, Expr] = {axis.var: it.var for axis, it in zip(axes, iter_vars)}
+        mapping.update(self.solved)
         # A symbolic extent may not refer to other axes, so domains need no substitution.
         loops = [Var(axis.var.name) for axis in axes]
         where = tuple(iter_var.var for iter_var in iter_vars[: len(op.axis)])
@@ -162,6 +202,11 @@ class _Builder:
         for loop, axis in zip(reversed(loops), reversed(axes)):
             stmt = For(loop, const(0), axis.dom.extent, SERIAL, stmt)
         return stmt
+
+    def axis(self, axis: IterVar) -> IterVar:
+        if not self.solved:
+            return axis
+        return axis.replace(dom=Range(self.extent(axis.dom.min), self.extent(axis.dom.extent)))
 
     def load_body(self, expr: Expr) -> Expr:
         if isinstance(expr, Reduce):

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tilewright.arith import Condition
 from tilewright.ir import (
     INDEX,
     Expr,
@@ -35,6 +36,8 @@ class Operation:
         self.name = name
         self.shape = shape
         self.dtypes = dtypes_
+        self.conditions: tuple[Condition, ...] = ()
+        """What the operator that defined this needs of sizes, and couldn't prove."""
         self.outputs = tuple(
             Tensor(self, index, shape, dtype, name if len(dtypes_) == 1 else f"{name}_v{index}")
             for index, dtype in enumerate(dtypes_)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.arith import same_extent
 from tilewright.ir import (
     EQ,
     NE,
@@ -26,13 +27,18 @@ from tilewright.ir import (
     minimum as min_expr,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor, compute, require, require_equal, with_conditions
 from tilewright.topi.division import float_floor_divide, float_floor_mod, float_mod
 from tilewright.topi.utils import is_one
 
 
 def broadcast_shape(*shapes: Sequence[Any]) -> tuple[Expr, ...]:
-    """Return the common shape, by NumPy's rules; symbolic extents must be the same variable."""
+    """Return the common shape, by NumPy's rules.
+
+    A symbolic extent stands for itself: it must equal those that it meets, unless they are 1. That
+    is a condition of the operator which asks (``te.with_conditions``).
+    """
+    shown = " and ".join(str(list(shape)) for shape in shapes)
     ndim = max(len(shape) for shape in shapes)
     result = []
     for axis in range(ndim):
@@ -45,13 +51,12 @@ def broadcast_shape(*shapes: Sequence[Any]) -> tuple[Expr, ...]:
         for extent in extents[1:]:
             if is_one(best):
                 best = extent
-            elif not is_one(extent) and extent is not best:
-                x, y = as_int(extent), as_int(best)
-                if x is not None and y is not None and x != y:
-                    shown = " and ".join(str(list(shape)) for shape in shapes)
-                    raise VerifyError(f"shapes {shown} do not broadcast: {y} against {x}")
-                if y is None and x is not None:
-                    best = extent  # a symbolic extent meets a number: it must equal it
+            elif not is_one(extent) and not same_extent(extent, best):
+                require(
+                    best == extent, f"shapes {shown} do not broadcast: ", best, " against ", extent
+                )
+                if as_int(extent) is not None:
+                    best = extent  # numbers say more than variables
         result.append(best)
     return tuple(result)
 
@@ -71,9 +76,8 @@ def read_broadcast(x: Any, indices: Sequence[Expr], shape: Sequence[Any]) -> Exp
 
 
 def _binary(name: str, function: Callable[[Expr, Expr], Expr], doc: str) -> Callable[..., Any]:
-    def build(a: Any, b: Any) -> Any:
-        if not isinstance(a, Tensor) and not isinstance(b, Tensor):
-            return function(as_expr(a), as_expr(b))
+    @with_conditions
+    def define(a: Any, b: Any) -> Any:
         shape = broadcast_shape(*(x.shape for x in (a, b) if isinstance(x, Tensor)))
 
         def formula(*i: Expr) -> Expr:
@@ -82,6 +86,11 @@ def _binary(name: str, function: Callable[[Expr, Expr], Expr], doc: str) -> Call
             return function(x, y)
 
         return compute(shape, formula, name=name, tag="broadcast")
+
+    def build(a: Any, b: Any) -> Any:
+        if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+            return function(as_expr(a), as_expr(b))
+        return define(a, b)
 
     build.__name__ = build.__qualname__ = name
     build.__doc__ = f"{doc} Tensors broadcast; either operand may be a number."
@@ -154,17 +163,27 @@ BINARY: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def require_broadcast(what: str, shape: Sequence[Any], target: Sequence[Any]) -> None:
+    """State that a tensor of ``shape`` broadcasts to ``target``, and not the other way."""
+    shown = f"{what} of shape {list(shape)} does not broadcast to {list(target)}"
+    if len(shape) > len(target):
+        raise VerifyError(shown)
+    for extent, wanted in zip(shape, target[len(target) - len(shape) :]):
+        if not is_one(extent):
+            require_equal(shown, extent, wanted)
+
+
+@with_conditions
 def broadcast_to(x: Tensor, shape: Sequence[Any]) -> Tensor:
     """Repeat ``x`` along new and unit axes to fill ``shape``."""
-    target = broadcast_shape(x.shape, shape)
-    if len(target) != len(shape):
-        raise VerifyError(f"{x.name} of shape {list(x.shape)} does not broadcast to {list(shape)}")
+    require_broadcast(x.name, x.shape, shape)
     made: Tensor = compute(
         tuple(shape), lambda *i: read_broadcast(x, i, shape), name="broadcast_to", tag="broadcast"
     )
     return made
 
 
+@with_conditions
 def where(condition: Tensor, x: Any, y: Any) -> Tensor:
     """Choose ``x`` where ``condition`` holds (is not zero), else ``y``; all broadcast."""
     operands = [item for item in (condition, x, y) if isinstance(item, Tensor)]

@@ -17,9 +17,9 @@ from typing import Any
 from tilewright.ir import INDEX, Expr, call, const, dtypes, maximum, minimum
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor, compute, with_conditions
 from tilewright.tir.annotations import one_of, register_annotation
-from tilewright.topi.utils import pair, require_ndim
+from tilewright.topi.utils import pair, require_elements, require_ndim
 
 #: Ways to find the value of a pixel, and where pixels of the result lie on the image.
 RESIZE_METHODS = ("nearest_neighbor", "linear")
@@ -54,6 +54,7 @@ def check_resize(
         raise VerifyError(f"resize2d: linear interpolation is for floats, got {dtype}")
 
 
+@with_conditions
 def resize2d(
     x: Tensor,
     size: int | Sequence[int],
@@ -76,6 +77,8 @@ def resize2d(
         _step(x.shape[at + k], extents[k], mode, scale_factor[k] if scale_factor else None, number)
         for k in range(2)
     ]
+    for k in range(2):
+        require_elements("resize2d", x.shape[at + k], extents[k])
     make = _nearest if method == "nearest_neighbor" else _linear
     made: Tensor = make(x, extents, at, mode, steps, number)
     return made

@@ -28,7 +28,7 @@ from tilewright.ir import (
 )
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, extern
+from tilewright.te import Tensor, extern, require, with_conditions
 from tilewright.tir import Buffer, For, IfThenElse, LetStmt, Stmt, While, decl_buffer, seq
 from tilewright.tir.annotations import (
     FLAG,
@@ -98,6 +98,7 @@ def argsort(x: Tensor, axis: int = -1, is_ascend: bool = True, dtype: str = "int
     return define_sort(x, options)[0]
 
 
+@with_conditions
 def topk(
     x: Tensor,
     k: int = 1,
@@ -115,8 +116,10 @@ def topk(
         raise VerifyError(f"topk: ret_type must be one of {', '.join(RETURNS)}, got {ret_type!r}")
     axis = normal_axis(axis, x.ndim)
     extent = as_int(x.shape[axis])
-    if k < -1 or (extent is not None and k > extent):
-        raise VerifyError(f"topk: k must be between 0 and {extent}, or -1 for all; got {k}")
+    said = f"topk: k must be between 0 and {x.shape[axis]!r}, or -1 for all; got {k}"
+    if k < -1:
+        raise VerifyError(said)
+    require(x.shape[axis] >= k, f"{said}: the extent is ", x.shape[axis])
     count = None if k == -1 or k == extent else k
     made = define_sort(x, SortOptions(axis, is_ascend, ret_type, count, dtype))
     return made if ret_type == "both" else made[0]

@@ -6,12 +6,30 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.arith import Analyzer
-from tilewright.ir import Expr, Range, Var, and_, as_expr, as_int, const, dtypes, if_then_else
+from tilewright.arith import Analyzer, simplify
+from tilewright.ir import (
+    Expr,
+    Range,
+    Var,
+    and_,
+    as_expr,
+    as_int,
+    const,
+    dtypes,
+    free_vars,
+    if_then_else,
+)
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
-from tilewright.topi.utils import normal_axes, normal_axis, product, ravel, require_equal, unravel
+from tilewright.te import Tensor, compute, require, require_equal, with_conditions
+from tilewright.topi.utils import (
+    normal_axes,
+    normal_axis,
+    product,
+    ravel,
+    require_elements,
+    unravel,
+)
 
 
 def transpose(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
@@ -36,6 +54,7 @@ def transpose(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
     return made
 
 
+@with_conditions
 def reshape(x: Tensor, newshape: Sequence[Any]) -> Tensor:
     """Give the elements, in row-major order, another shape; one extent may be -1."""
     shape = [as_expr(extent) for extent in newshape]
@@ -82,6 +101,7 @@ def expand_dims(x: Tensor, axis: int | Sequence[int]) -> Tensor:
     return made
 
 
+@with_conditions
 def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
     """Remove unit dimensions: the given ones, or all."""
     if axis is None:
@@ -104,6 +124,7 @@ def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
     return made
 
 
+@with_conditions
 def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Join tensors along an axis."""
     first = tensors[0]
@@ -140,14 +161,18 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     return concatenate([expand_dims(tensor, axis) for tensor in tensors], axis)
 
 
+@with_conditions
 def split(x: Tensor, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """Cut a tensor along an axis into equal sections or at the given places."""
     axis = normal_axis(axis, x.ndim)
     extent = x.shape[axis]
     if isinstance(indices_or_sections, int):
-        size = as_int(extent)
-        if size is not None and size % indices_or_sections:
-            raise VerifyError(f"split: {size} does not divide into {indices_or_sections} sections")
+        if indices_or_sections < 1:
+            raise VerifyError(f"split: {indices_or_sections} sections")
+        require(
+            extent % indices_or_sections == 0,
+            "split: ", extent, f" does not divide into {indices_or_sections} sections",
+        )  # fmt: skip
         part = extent // indices_or_sections
         cuts = [part * n for n in range(indices_or_sections + 1)]
     else:
@@ -155,6 +180,7 @@ def split(x: Tensor, indices_or_sections: int | Sequence[int], axis: int = 0) ->
     return [strided_slice(x, [cuts[n]], [cuts[n + 1]], axes=[axis]) for n in range(len(cuts) - 1)]
 
 
+@with_conditions
 def strided_slice(
     x: Tensor,
     begin: Sequence[Any],
@@ -164,7 +190,9 @@ def strided_slice(
 ) -> Tensor:
     """Take ``begin:end:stride`` along the axes (all, in order, if not given).
 
-    Constant bounds follow Python's rules: negative ones count from the end, others are clamped.
+    Constant bounds of constant extents follow Python's rules: negative ones count from the end,
+    others are clamped. Where one of them is symbolic, the slice must lie in the axis; negative
+    constants count from its end.
     """
     chosen = list(range(len(begin))) if axes is None else [normal_axis(a, x.ndim) for a in axes]
     steps = [1] * len(chosen) if strides is None else [int(step) for step in strides]
@@ -180,8 +208,10 @@ def strided_slice(
             shape[a] = const(len(range(b, e, step)))
             starts[a] = const(b)
         elif step > 0:
-            starts[a] = as_expr(low)
-            shape[a] = (as_expr(high) - low + (step - 1)) // step
+            first, last = (_from_end(bound, x.shape[a]) for bound in (low, high))
+            _require_inside(x, a, first, last)
+            starts[a] = first
+            shape[a] = simplify((last - first + (step - 1)) // step)
         else:
             raise VerifyError("strided_slice: negative strides need constant bounds and extents")
         step_of[a] = step
@@ -194,6 +224,24 @@ def strided_slice(
         tag="injective",
     )
     return made
+
+
+def _from_end(bound: Any, extent: Expr) -> Expr:
+    """A bound of a slice; negative constants count from the end."""
+    value = as_int(as_expr(bound))
+    return extent + value if value is not None and value < 0 else as_expr(bound)
+
+
+def _require_inside(x: Tensor, axis: int, first: Expr, last: Expr) -> None:
+    extent = x.shape[axis]
+    analyzer = Analyzer()
+    for var in free_vars(extent):
+        analyzer.update(var, 0)  # an extent is not negative
+    require(
+        analyzer.simplify(and_(first >= 0, first <= last, last <= extent)),
+        f"strided_slice: axis {axis} of {x.name} of extent ", extent, " has no elements from ",
+        first, " to ", last,
+    )  # fmt: skip
 
 
 def flip(x: Tensor, axis: int = 0) -> Tensor:
@@ -268,6 +316,7 @@ def _place(what: str, mode: str, extent: Expr) -> Callable[[Expr], Expr]:
     return place
 
 
+@with_conditions
 def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip") -> Tensor:
     """Gather slices of ``x`` along ``axis`` (of the flat tensor if ``None``).
 
@@ -278,6 +327,7 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
         x, axis = reshape(x, (product(x.shape),)), 0
     axis = normal_axis(axis, x.ndim)
     place = _place("take", mode, x.shape[axis])
+    require_elements("take", x.shape[axis], product(indices.shape))
     count = indices.ndim
     made: Tensor = compute(
         (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]),
@@ -288,6 +338,7 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
     return made
 
 
+@with_conditions
 def gather(x: Tensor, axis: int, indices: Tensor, mode: str = "clip") -> Tensor:
     """Return ``x[i0, …, indices[i0, …], …]`` with the index along ``axis`` looked up.
 
@@ -295,6 +346,15 @@ def gather(x: Tensor, axis: int, indices: Tensor, mode: str = "clip") -> Tensor:
     """
     axis = normal_axis(axis, x.ndim)
     place = _place("gather", mode, x.shape[axis])
+    if indices.ndim != x.ndim:
+        raise VerifyError(f"gather: data has {x.ndim} dimensions, indices have {indices.ndim}")
+    require_elements("gather", x.shape[axis], product(indices.shape))
+    for a, (wanted, there) in enumerate(zip(indices.shape, x.shape)):
+        if a != axis:
+            require(
+                wanted <= there,
+                f"gather: more indices than elements along axis {a}: ", wanted, " and ", there,
+            )  # fmt: skip
     made: Tensor = compute(
         indices.shape,
         lambda *i: x(*(place(indices(*i)) if a == axis else i[a] for a in range(x.ndim))),

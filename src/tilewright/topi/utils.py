@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.ir import Expr, as_expr, as_int, cast, dtypes
+from tilewright.ir import Expr, as_expr, as_int, cast, dtypes, or_
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor, compute, require, require_equal
 
 
 def sum_dtype(dtype: str) -> str:
@@ -100,11 +100,28 @@ def require_ndim(what: str, tensor: Tensor, ndim: int) -> None:
         )
 
 
-def require_equal(what: str, a: Any, b: Any) -> None:
-    """Raise ``VerifyError`` if two extents are constants and differ."""
-    x, y = as_int(a), as_int(b)
-    if x is not None and y is not None and x != y:
-        raise VerifyError(f"{what}: {x} is not {y}")
+def require_along(what: str, x: Tensor, axes: Sequence[int], *tensors: Tensor | None) -> None:
+    """State that tensors, where given, have the extents that ``x`` has along ``axes``."""
+    for tensor in tensors:
+        if tensor is not None:
+            require_ndim(what, tensor, len(axes))
+            for axis, extent in zip(axes, tensor.shape):
+                require_equal(f"{what}: {tensor.name} and axis {axis}", extent, x.shape[axis])
+
+
+def require_groups(what: str, of: str, extent: Any, groups: int) -> None:
+    """State that channels or filters divide into groups."""
+    size = as_expr(extent)
+    require(size % groups == 0, f"{what}: ", size, f" {of} do not divide into {groups} groups")
+
+
+def require_elements(what: str, extent: Any, count: Any = 1) -> None:
+    """State that an axis has elements, if any of it (``count``) are looked up."""
+    lookups, size = as_expr(count), as_expr(extent)
+    require(
+        or_(size >= 1, lookups <= 0),
+        f"{what}: there is nothing to look up along an axis of ", size,
+    )  # fmt: skip
 
 
 def is_one(extent: Any) -> bool:

@@ -10,8 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Expr, IRModule, Pass, as_int, expr_equal, free_vars, pre_order
+from tilewright.ir import (
+    Expr,
+    GlobalVar,
+    IRModule,
+    Pass,
+    as_int,
+    expr_equal,
+    free_vars,
+    pre_order,
+)
 from tilewright.relax.assertion import assertion
+from tilewright.relax.call_tir import call_tir_parts, is_call_tir, output_infos
 from tilewright.relax.conditions import Condition
 from tilewright.relax.expr import (
     Binding,
@@ -26,13 +36,16 @@ from tilewright.relax.expr import (
     SeqExpr,
     VarBinding,
 )
+from tilewright.relax.extent_checks import extent_conditions, extent_values
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
     PrimStructInfo,
     StructInfo,
+    TensorStructInfo,
     defined_vars,
     extents_of,
 )
+from tilewright.tir import PrimFunc
 
 
 class CheckShapes(Pass):
@@ -41,7 +54,9 @@ class CheckShapes(Pass):
     def transform(self, mod: IRModule) -> IRModule:
         """Complete the assertions of every graph function that is no fusion group."""
         return mod.map_functions(
-            lambda _, function: function if function.is_primitive else _Checker(function).run(),
+            lambda _, function: (
+                function if function.is_primitive else _Checker(mod, function).run()
+            ),
             Function,
         )
 
@@ -49,7 +64,8 @@ class CheckShapes(Pass):
 class _Checker:
     """Goes through one function, knowing what has been asserted."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, mod: IRModule, function: Function) -> None:
+        self.mod = mod
         self.function = function
         self.analyzer = Analyzer()
         self.asserted: list[Expr] = []
@@ -107,7 +123,7 @@ class _Checker:
         """What a binding needs and nothing has said yet."""
         for item in pre_order(binding.value):
             if isinstance(item, RelaxCall):
-                yield from filter(self.is_new, item.conditions)
+                yield from filter(self.is_new, (*item.conditions, *self.of_callee(item)))
         info = binding.var.struct_info
         for extent in () if isinstance(info, PrimStructInfo) else extents_of(info):
             if as_int(extent) is not None or extent in self.sizes:
@@ -117,6 +133,19 @@ class _Checker:
             condition = Condition(extent >= 0, (f"{name} has a negative extent: ", extent))
             if self.is_new(condition):
                 yield condition
+
+    def of_callee(self, call: RelaxCall) -> list[Condition]:
+        """What a tensor function's signature says of the shapes that a ``call_tir`` passes."""
+        if not is_call_tir(call):
+            return []
+        ref, args, scalars = call_tir_parts(call)
+        func = self.mod.functions.get(ref.name) if isinstance(ref.callee, GlobalVar) else None
+        infos = [*(arg.struct_info for arg in args), *output_infos(call)]
+        if not isinstance(func, PrimFunc):
+            return []
+        shapes = [info.shape for info in infos if isinstance(info, TensorStructInfo)]
+        values = extent_values(func, ref.name, shapes, scalars.values if scalars else ())
+        return extent_conditions(func, ref.name, shapes, values)
 
     def is_new(self, condition: Condition) -> bool:
         expr = condition.expr

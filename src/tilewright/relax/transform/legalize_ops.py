@@ -112,6 +112,7 @@ class _Legalizer(FunctionRewriter):
             primfunc_name_hint=op.name.rpartition(".")[2],
             primfunc_attrs={"relax.reshape": True} if op.name in VIEW_OPERATORS else None,
             primfunc_key=op.name,
+            sizes_checked=True,
             **arguments,
             **call.attrs,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.arith import Analyzer
 from tilewright.codegen.llvm.ffi_abi import TensorArg
 from tilewright.codegen.llvm.signature import Signature, make_signature
 from tilewright.ir import (
@@ -27,7 +28,6 @@ from tilewright.ir import (
 )
 from tilewright.relax.assertion import assertion_parts
 from tilewright.relax.call_tir import CALL_DPS
-from tilewright.relax.conditions import Condition
 from tilewright.relax.expr import (
     Constant,
     ConstantData,
@@ -40,11 +40,11 @@ from tilewright.relax.expr import (
     ShapeExpr,
     Tuple,
 )
+from tilewright.relax.extent_checks import extent_conditions, extent_values
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
     PrimStructInfo,
     TensorStructInfo,
-    prove_different,
     prove_equal,
 )
 from tilewright.support.errors import LowerError
@@ -98,6 +98,8 @@ class _GraphLowerer:
         self.pointers: dict[RelaxVar, Expr] = {}
         self.extents: dict[Any, Any] = {}
         self.written: set[Expr] = set()
+        self.analyzer = Analyzer()
+        """Knows what has been asserted before the current binding."""
 
     def lower(self) -> PrimFunc:
         params: list[Var] = []
@@ -202,7 +204,9 @@ class _GraphLowerer:
             elif is_call_to(value, "assert_op"):
                 condition, values, message = assertion_parts(value)
                 shown = tuple(substitute(item, self.extents) for item in values)
-                stmts.append(AssertStmt(substitute(condition, self.extents), message, shown))
+                holds = substitute(condition, self.extents)
+                self.analyzer.assume(holds)
+                stmts.append(AssertStmt(holds, message, shown))
             else:
                 raise LowerError(
                     f"{self.name} binds {binding.var.name} to {value!r}: run CallTIRRewrite first"
@@ -267,8 +271,12 @@ class _GraphLowerer:
             shapes = [
                 tuple(substitute(extent, self.extents) for extent in item.shape) for item in tensors
             ]
-            values = _extent_values(func, ref.name, shapes, scalars)
-            checks = _extent_checks(func, ref.name, shapes, values)
+            values = extent_values(func, ref.name, shapes, scalars)
+            checks = [
+                AssertStmt(what.expr, what.message, what.values)
+                for what in extent_conditions(func, ref.name, shapes, values)
+                if not self.analyzer.can_prove(what.expr)
+            ]
             symbols = _symbolic_arguments(func, signature, values)
         target = call(
             "call_extern", StringImm(ref.name), *pointers, *scalars, *symbols, dtype="int32"
@@ -291,47 +299,6 @@ class _GraphLowerer:
             self.constants.setdefault(symbol, expr.value)
         nbytes = as_expr(max(1, expr.data.nbytes))
         return call("constant_data", StringImm(symbol), nbytes, dtype="handle")
-
-
-def _extent_values(
-    func: PrimFunc, name: str, shapes: list[tuple[Expr, ...]], scalars: list[Expr]
-) -> dict[Var, Expr]:
-    """What a kernel's symbolic extents are, by the shapes that the graph passes."""
-    if len(func.buffers) != len(shapes):
-        raise LowerError(
-            f"{name} takes {len(func.buffers)} tensors, the graph passes {len(shapes)}"
-        )
-    plain = [var for var in func.params if var not in func.buffer_map]
-    values: dict[Var, Expr] = dict(zip(plain, scalars))
-    for buffer, shape in zip(func.buffers, shapes):
-        if len(shape) != buffer.ndim:
-            raise LowerError(
-                f"{name}: {buffer.name} has {buffer.ndim} dimensions, not {len(shape)}"
-            )
-        for extent, value in zip(buffer.shape, shape):
-            if type(extent) is Var:
-                values.setdefault(extent, value)
-    return values
-
-
-def _extent_checks(
-    func: PrimFunc, name: str, shapes: list[tuple[Expr, ...]], values: dict[Var, Expr]
-) -> list[Stmt]:
-    """Assertions that the shapes which the graph passes are those that a kernel takes."""
-    made: list[Stmt] = []
-    for buffer, shape in zip(func.buffers, shapes):
-        for axis, (extent, value) in enumerate(zip(buffer.shape, shape)):
-            wanted = substitute(extent, values)
-            if prove_equal(wanted, value):
-                continue
-            if prove_different(wanted, value):
-                raise LowerError(f"{name}: extent of {buffer.name} is {wanted!r}, not {value!r}")
-            what = Condition(
-                wanted == value,
-                (f"{name}: extent {axis} of {buffer.name} must be ", wanted, ", not ", value),
-            )
-            made.append(AssertStmt(what.expr, what.message, what.values))
-    return made
 
 
 def _symbolic_arguments(

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import IRModule, Var, as_int, dtypes
+from tilewright.arith import simplify
+from tilewright.ir import IRModule, Var, as_int, const, dtypes, free_vars, substitute
 from tilewright.support.errors import RunError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import values
@@ -174,7 +175,27 @@ def _bind(
             if arg.flags.writeable:
                 written_back.append((arg, flat))
         memory[number] = (values.view(flat, buffer.dtype), flat.reshape(-1))
+    _check_formulas(func, args, symbols)
     return memory, symbols, written_back
+
+
+def _check_formulas(func: PrimFunc, args: tuple[Any, ...], symbols: dict[int, Any]) -> None:
+    """Compare extents that are formulas (``n * 2``) with those of the arguments."""
+    for var, arg in zip(func.params, args):
+        buffer = func.buffer_map.get(var)
+        for axis, extent in enumerate(() if buffer is None else buffer.shape):
+            if type(extent) is Var or as_int(extent) is not None:
+                continue
+            known = {
+                v: const(symbols[id(v)], v.dtype) for v in free_vars(extent) if id(v) in symbols
+            }
+            wanted = as_int(simplify(substitute(extent, known)))
+            if wanted is not None and wanted != arg.shape[axis]:
+                assert buffer is not None
+                raise RunError(
+                    f"argument {buffer.name!r}: expected extent {extent!r}, which is {wanted}, "
+                    f"in dimension {axis}, got {arg.shape[axis]}"
+                )
 
 
 def _scalar(var: Var, value: Any) -> Any:

@@ -16,11 +16,11 @@ from tilewright import te
 from tilewright.ir import Expr, ExprLike, as_int, const, select
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor, compute, require_equal, with_conditions
 from tilewright.tir.annotations import FLAG, REAL, list_of, one_of, options_of, register_annotation
-from tilewright.topi.broadcast import broadcast_shape, read_broadcast
+from tilewright.topi.broadcast import read_broadcast, require_broadcast
 from tilewright.topi.elementwise import fast_dtype
-from tilewright.topi.utils import require_equal, require_ndim
+from tilewright.topi.utils import require_ndim
 
 LAYOUTS = ("BHSD", "BSHD")
 CAUSAL_MASKS = ("TopLeft", "BottomRight")
@@ -91,6 +91,7 @@ def in_layout(layout: str, b: Any, h: Any, s: Any, d: Any) -> tuple[Any, ...]:
     return tuple(by_letter[letter] for letter in layout)
 
 
+@with_conditions
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -154,6 +155,7 @@ def heads_per_key_head(query_heads: ExprLike, key_heads: ExprLike) -> int:
     return queries // keys
 
 
+@with_conditions
 def define_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: AttentionOptions
 ) -> Tensor:
@@ -206,7 +208,7 @@ def _masked(
     if mask is not None:
         if mask.ndim > 4:
             raise VerifyError(f"attention: mask must have up to 4 dimensions, has {mask.ndim}")
-        broadcast_shape(mask.shape, shape)
+        require_broadcast("attention: mask", mask.shape, shape)
     lowest = const(-math.inf, wide)
 
     def masked(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:

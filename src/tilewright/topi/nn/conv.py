@@ -11,19 +11,20 @@ from tilewright import te
 from tilewright.ir import Expr, as_int
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor
+from tilewright.te import Tensor, require_equal, with_conditions
 from tilewright.topi.nn.conv_layout import conv2d_in_layouts
 from tilewright.topi.nn.spatial import axis_names, compute_image, pad_image, taps_of
 from tilewright.topi.utils import (
     padding_of,
     pair,
-    require_equal,
+    require_groups,
     require_ndim,
     rounded,
     total_dtype,
 )
 
 
+@with_conditions
 def _conv(
     data: Tensor,
     weight: Tensor,
@@ -48,9 +49,7 @@ def _conv(
         channels,
         weight.shape[1] * groups,
     )
-    count = as_int(filters)
-    if count is not None and count % groups:
-        raise VerifyError(f"{what}: {count} filters do not divide into {groups} groups")
+    require_groups(what, "filters", filters, groups)
     kernel = weight.shape[2:]
     used = [
         taps_of(data.shape[2 + a], kernel[a], stride[a], dilate[a], before[a], after[a])

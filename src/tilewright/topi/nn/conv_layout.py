@@ -13,10 +13,10 @@ from tilewright import te
 from tilewright.ir import Expr, as_expr, as_int
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor, compute, require_equal, with_conditions
 from tilewright.topi.layout import Layout, image_layout, layout_of
 from tilewright.topi.nn.spatial import pad_image, taps_of
-from tilewright.topi.utils import padding_of, pair, require_equal, rounded, total_dtype
+from tilewright.topi.utils import padding_of, pair, rounded, total_dtype
 
 _WHAT = "conv2d"
 
@@ -54,6 +54,7 @@ def check_groups(channels: Any, filters: Any, groups: int, block_in: int, block_
     return (c // groups) % block_in == 0 and (f // groups) % block_out == 0
 
 
+@with_conditions
 def conv2d_in_layouts(
     data: Tensor,
     weight: Tensor,

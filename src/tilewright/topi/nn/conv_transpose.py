@@ -16,13 +16,13 @@ from tilewright import te
 from tilewright.ir import TRUE, Expr, and_, as_int
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor
+from tilewright.te import Tensor, require_equal, with_conditions
 from tilewright.topi.nn.pad import pad
 from tilewright.topi.nn.spatial import axis_names, compute_image
 from tilewright.topi.utils import (
     padding_of,
     pair,
-    require_equal,
+    require_groups,
     require_ndim,
     rounded,
     total_dtype,
@@ -82,6 +82,7 @@ class _Taps:
         return least, most
 
 
+@with_conditions
 def conv_transpose(
     data: Tensor,
     weight: Tensor,
@@ -142,9 +143,7 @@ def _checked_kernel(
     kernel = [extent for extent in map(as_int, weight.shape[2:]) if extent is not None]
     if len(kernel) < spatial:
         raise VerifyError(f"{what}: the kernel's extents must be constant, got {weight.shape}")
-    channels = as_int(data.shape[1])
-    if channels is not None and channels % groups:
-        raise VerifyError(f"{what}: {channels} channels do not divide into {groups} groups")
+    require_groups(what, "channels", data.shape[1], groups)
     return kernel
 
 

@@ -8,11 +8,12 @@ from tilewright import te
 from tilewright.ir import Expr
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor, compute, require_equal, with_conditions
 from tilewright.topi.broadcast import broadcast_shape, read_broadcast
-from tilewright.topi.utils import require_equal, require_ndim, rounded, total_dtype
+from tilewright.topi.utils import require_along, require_ndim, rounded, total_dtype
 
 
+@with_conditions
 def matmul(
     a: Tensor,
     b: Tensor,
@@ -64,6 +65,7 @@ def matmul(
     return rounded(made, out_dtype)
 
 
+@with_conditions
 def dense(
     data: Tensor, weight: Tensor, bias: Tensor | None = None, out_dtype: str | None = None
 ) -> Tensor:
@@ -72,7 +74,7 @@ def dense(
     result = matmul(data, weight, transpose_b=True, out_dtype=out_dtype)
     if bias is None:
         return result
-    require_ndim("dense", bias, 1)
+    require_along("dense", result, (result.ndim - 1,), bias)
     made: Tensor = compute(
         result.shape, lambda *i: result(*i) + bias(i[-1]), name="dense_bias", tag="broadcast"
     )

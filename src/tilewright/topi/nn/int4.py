@@ -29,10 +29,10 @@ import numpy as np
 from tilewright import te
 from tilewright.ir import Expr, as_int, cast, const, maximum
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor, compute, require_equal, with_conditions
 from tilewright.tir.annotations import integer, one_of, options_of, register_annotation
 from tilewright.tir.op import bitwise_and, bitwise_or, fabs, nearbyint, shift_left
-from tilewright.topi.utils import require_equal, require_ndim
+from tilewright.topi.utils import require_ndim
 
 ACTIVATION_LEVELS = {8: 127, 16: 127 * 256}
 """Largest rounded activation by the number of bits."""
@@ -48,6 +48,7 @@ PER_WORD = 8
 SYMMETRIC_ZERO = 8
 
 
+@with_conditions
 def dense_int4(
     data: Tensor,
     packed: Tensor,

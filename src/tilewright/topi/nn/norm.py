@@ -8,9 +8,9 @@ from typing import Any
 from tilewright import te
 from tilewright.ir import Expr, as_expr, const
 from tilewright.ir import cast as cast_expr
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor, compute, with_conditions
 from tilewright.topi.elementwise import fast_dtype
-from tilewright.topi.utils import normal_axes, normal_axis, product
+from tilewright.topi.utils import normal_axes, normal_axis, product, require_along, require_groups
 
 
 def _sum_over(x: Any, shape: Sequence[Any], axes: tuple[int, ...], name: str) -> Tensor:
@@ -27,6 +27,7 @@ def _sum_over(x: Any, shape: Sequence[Any], axes: tuple[int, ...], name: str) ->
     return made
 
 
+@with_conditions
 def layer_norm(
     x: Tensor,
     gamma: Tensor | None,
@@ -41,6 +42,7 @@ def layer_norm(
     axes = normal_axes(axis, x.ndim)
     wide = fast_dtype(x.dtype)
     count = cast_expr(product([x.shape[a] for a in axes]), wide)
+    require_along("layer_norm", x, axes, gamma, beta)
 
     def outer(i: Sequence[Expr]) -> tuple[Expr, ...]:
         return tuple(index for a, index in enumerate(i) if a not in axes)
@@ -68,11 +70,13 @@ def layer_norm(
     return made
 
 
+@with_conditions
 def rms_norm(x: Tensor, weight: Tensor | None, axis: Any = -1, epsilon: float = 1e-5) -> Tensor:
     """``x / sqrt(mean(x²) + epsilon) * weight`` over the axes."""
     axes = normal_axes(axis, x.ndim)
     wide = fast_dtype(x.dtype)
     count = cast_expr(product([x.shape[a] for a in axes]), wide)
+    require_along("rms_norm", x, axes, weight)
 
     def element(*i: Expr) -> Expr:
         return cast_expr(x(*i), wide)
@@ -90,6 +94,7 @@ def rms_norm(x: Tensor, weight: Tensor | None, axis: Any = -1, epsilon: float = 
     return made
 
 
+@with_conditions
 def batch_norm(
     x: Tensor,
     gamma: Tensor | None,
@@ -102,6 +107,7 @@ def batch_norm(
     """Inference form: ``(x - mean) / sqrt(var + epsilon) * gamma + beta`` per channel."""
     axis = normal_axis(axis, x.ndim)
     wide = fast_dtype(x.dtype)
+    require_along("batch_norm", x, (axis,), gamma, beta, moving_mean, moving_var)
 
     def formula(*i: Expr) -> Expr:
         def channel(tensor: Tensor) -> Expr:
@@ -119,6 +125,7 @@ def batch_norm(
     return made
 
 
+@with_conditions
 def group_norm(
     x: Tensor,
     gamma: Tensor | None,
@@ -128,6 +135,8 @@ def group_norm(
 ) -> Tensor:
     """Normalise groups of channels of ``x [N, C, ...]``; ``gamma``, ``beta``: ``[C]``."""
     wide = fast_dtype(x.dtype)
+    require_groups("group_norm", "channels", x.shape[1], num_groups)
+    require_along("group_norm", x, (1,), gamma, beta)
     members = x.shape[1] // num_groups
     shape = (x.shape[0], num_groups, members, *x.shape[2:])
     axes = tuple(range(2, len(shape)))

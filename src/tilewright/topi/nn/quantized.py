@@ -31,16 +31,17 @@ from tilewright.ir import (
     minimum,
 )
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor, compute, require_equal, with_conditions
 from tilewright.tir.op import bitwise_xor, nearbyint
 from tilewright.topi.nn.conv import conv2d
 from tilewright.topi.nn.dense import matmul
 from tilewright.topi.nn.pad import pad
-from tilewright.topi.utils import normal_axis, padding_of, require_equal, require_ndim
+from tilewright.topi.utils import normal_axis, padding_of, require_ndim
 
 _SIGNED = 128
 
 
+@with_conditions
 def quantize(
     x: Tensor, scale: Any, zero_point: Any = 0, out_dtype: str = "int8", axis: int = -1
 ) -> Tensor:
@@ -56,6 +57,7 @@ def quantize(
     return made
 
 
+@with_conditions
 def dequantize(
     x: Tensor, scale: Any, zero_point: Any = 0, out_dtype: str = "float32", axis: int = -1
 ) -> Tensor:
@@ -72,6 +74,7 @@ def dequantize(
     return made
 
 
+@with_conditions
 def requantize(
     x: Tensor, scale: Any, zero_point: Any = 0, out_dtype: str = "int8", axis: int = -1
 ) -> Tensor:
@@ -92,6 +95,7 @@ def requantize(
     return made
 
 
+@with_conditions
 def dense_int8(
     data: Tensor,
     weight: Tensor,
@@ -118,6 +122,7 @@ def dense_int8(
     return _finished("dense_int8", result, zero, sums, bias, -1)
 
 
+@with_conditions
 def conv2d_int8(
     data: Tensor,
     weight: Tensor,

@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 from tilewright import te
 from tilewright.ir import Expr, Select, and_, as_int, const, if_then_else
 from tilewright.support.errors import VerifyError
-from tilewright.te import Tensor, compute
+from tilewright.te import Tensor, compute, require_equal, with_conditions
 from tilewright.tir.annotations import integer, register_annotation
 from tilewright.topi.layout import image_layout
-from tilewright.topi.utils import padding_of, require_equal, require_ndim
+from tilewright.topi.utils import padding_of, require_ndim
 
 WINOGRAD_TILE = register_annotation("winograd_tile", integer(1, 16))
 """Annotation of the block of products: rows of results per tile."""
@@ -143,6 +143,7 @@ def conv2d_winograd(data: Tensor, weight: Tensor, padding: Any = 0, tile: int = 
     )
 
 
+@with_conditions
 def conv2d_winograd_without_weight_transform(
     data: Tensor,
     weight: Tensor,
