@@ -5,8 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.ir import Broadcast, Cast, FloatImm, IntImm, Ramp, Shuffle, StringImm, Var
-from tilewright.support.errors import VerifyError
+from tilewright import script, tir
+from tilewright.ir import (
+    OPS,
+    Broadcast,
+    Call,
+    Cast,
+    FloatImm,
+    GlobalVar,
+    IntImm,
+    Ramp,
+    Shuffle,
+    StringImm,
+    Var,
+    const,
+    dtypes,
+    structural_equal,
+)
+from tilewright.support.errors import ParseError, VerifyError
 
 INDEX = Var("i")
 VECTOR = Ramp(INDEX, IntImm(1), 4)
@@ -17,7 +33,8 @@ VECTOR = Ramp(INDEX, IntImm(1), 4)
     [
         (lambda: IntImm(300, "int8"), "the constant 300 does not fit int8"),
         (lambda: IntImm(-1, "uint32"), "does not fit uint32"),
-        (lambda: IntImm(2, "bool"), "does not fit bool"),
+        (lambda: const(2, "bool"), "the constant 2 is no bool"),
+        (lambda: const(0.5, "bool"), "the constant 0.5 is no bool"),
         (lambda: IntImm(1.5, "int32"), "holds an integer, got 1.5"),
         (lambda: IntImm("x", "int32"), "holds an integer, got 'x'"),
         (lambda: IntImm("x"), "holds an integer, got 'x'"),
@@ -25,6 +42,21 @@ VECTOR = Ramp(INDEX, IntImm(1), 4)
         (lambda: IntImm(1, "int32x4"), "of an integer dtype"),
         (lambda: IntImm(1, "int99"), "unknown dtype 'int99'"),
         (lambda: IntImm(1, None), "a dtype is text"),
+        (lambda: IntImm(1, ["int8"]), "a dtype is text"),
+        (lambda: FloatImm(1.0, None), "a dtype is text"),
+        (lambda: Var("x", "int99"), "unknown dtype 'int99'; did you mean"),
+        (lambda: Var("x", "float32x1"), "unknown dtype 'float32x1'"),
+        (lambda: Var("x", "float32x04"), "unknown dtype 'float32x04'"),
+        (lambda: Var("x", "float32x1000000"), "unknown dtype 'float32x1000000'"),
+        (lambda: Var("x", None), "a dtype is text"),
+        (lambda: Var(3), "the name of a variable is text, got 3"),
+        (lambda: GlobalVar(3), "the name of a function is text, got 3"),
+        (lambda: Call(OPS.get("exp"), (FloatImm(1.0),), "float99"), "unknown dtype 'float99'"),
+        (lambda: Call(OPS.get("exp"), (FloatImm(1.0),), 3), "a dtype is text"),
+        (lambda: Call("exp", (FloatImm(1.0),), "float32"), "names an operator of the table"),
+        (lambda: Ramp(INDEX, IntImm(1), 10**9), "a positive number up to 999999"),
+        (lambda: Broadcast(INDEX, 10**6), "a positive number up to 999999"),
+        (lambda: Broadcast(VECTOR, 4), "the lanes of a vector are single values, got 4 of int64x4"),
         (lambda: FloatImm(1.0, "int32"), "of a floating-point dtype, got 'int32'"),
         (lambda: FloatImm(1.0, "float32x4"), "of a floating-point dtype"),
         (lambda: FloatImm("1.0"), "holds a number, got '1.0'"),
@@ -44,6 +76,40 @@ def test_refused(make, message):
     with pytest.raises(VerifyError) as info:
         make()
     assert message in info.value.message
+
+
+INTEGERS = [
+    name
+    for name in dtypes.ELEMENT_TYPES
+    if dtypes.is_integer(name) or dtypes.kind_of(name) == "bool"
+]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("make", [IntImm, const])
+def test_the_least_and_greatest_number_of_a_dtype_are_its_last(make, dtype):
+    low, high = dtypes.integer_limits(dtype)
+    assert make(low, dtype).value == low
+    assert make(high, dtype).value == high
+    for beyond in (low - 1, high + 1):
+        with pytest.raises(VerifyError, match="does not fit|no bool"):
+            make(beyond, dtype)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_script_takes_no_number_outside_of_its_dtype(dtype):
+    low, high = dtypes.integer_limits(dtype)
+    for beyond in (low - 1, high + 1):
+        for text in (f"T.{dtype}({beyond})", f"T.IntImm({beyond}, '{dtype}')"):
+            with pytest.raises(ParseError, match="does not fit|no bool"):
+                script.parse(f"@T.prim_func\ndef f():\n    T.evaluate({text})\n")
+
+
+def test_ranges_up_to_the_last_number_are_written_so_that_they_are_read_again():
+    buffer = tir.decl_buffer((8,), name="A")
+    last = IntImm(2**63 - 1)
+    func = tir.PrimFunc((), {}, tir.Evaluate(tir.BufferLoad(buffer, (Ramp(last, const(1), 4),))))
+    assert structural_equal(script.parse(func.script()), func, map_free_vars=True)
 
 
 def test_numbers_of_other_types_become_pythons():

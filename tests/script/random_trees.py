@@ -303,7 +303,7 @@ class Trees:
         ndim = self.rng.randrange(4) if ndim is None else ndim
         rare = self.chance(30)
         shape = tuple(
-            self.expr("int64", 1) if self.chance(25) else const(self.rng.choice((1, 4, 16, 33)))
+            self._extent() if self.chance(25) else const(self.rng.choice((1, 4, 16, 33)))
             for _ in range(ndim)
         )
         dtype = dtype or self.rng.choice(DTYPES)
@@ -321,6 +321,10 @@ class Trees:
             data = self.var("handle")
         made = Buffer(self.name(), shape, dtype, strides, offset, scope, align, separators, data)
         return made
+
+    def _extent(self):
+        made = self.expr("int64", 1)
+        return const(0) if isinstance(made, IntImm) and made.value < 0 else made
 
     def _region(self, buffer: Buffer) -> BufferRegion:
         return BufferRegion(

@@ -35,8 +35,11 @@ from tilewright.ir import (
     Sub,
     Var,
     const,
+    dtypes,
     uses_var,
 )
+
+_LIMITS = dtypes.integer_limits(INDEX)
 
 
 def int_set(
@@ -171,7 +174,9 @@ class BoxBounds:
         if start:
             low[()] = start
         lowest = self.analyzer.from_poly_or_none(low)
-        return None if lowest is None else Range(lowest, const(extent))
+        if lowest is None or extent > _LIMITS[1]:
+            return None
+        return Range(lowest, const(extent))
 
 
 def _constant_ends(dom: Mapping[Var, Range]) -> dict[Var, tuple[int, int]]:

@@ -52,6 +52,7 @@ from tilewright.ir.expr import (
     Sub,
     Var,
 )
+from tilewright.ir.expr_checks import check_name
 from tilewright.ir.expr_convert import (
     FALSE,
     TRUE,

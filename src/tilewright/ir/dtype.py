@@ -13,13 +13,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
 
 INDEX = "int64"
 
-_LANES = re.compile("[0-9]{1,6}")
+MAX_LANES = 999_999
+
+_LANES = re.compile("[1-9][0-9]{0,5}")
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,25 @@ ELEMENT_TYPES: dict[str, ElementType] = {
 @cache
 def split_dtype(dtype: str) -> tuple[str, int]:
     """Return element type and number of lanes; raise ``VerifyError`` for an unknown dtype."""
+    if not isinstance(dtype, str):
+        raise _no_text(dtype)
     if dtype in ELEMENT_TYPES:
         return dtype, 1
     element, _, count = dtype.rpartition("x")
     if element in ELEMENT_TYPES and _LANES.fullmatch(count) and int(count) > 1:
         return element, int(count)
     raise VerifyError(f"unknown dtype {dtype!r}; {near_matches(dtype, list(ELEMENT_TYPES))}")
+
+
+def check_dtype(dtype: Any) -> None:
+    """Refuse what is no dtype, of whatever type it is."""
+    if not isinstance(dtype, str):  # it need not have a hash
+        raise _no_text(dtype)
+    split_dtype(dtype)
+
+
+def _no_text(dtype: Any) -> VerifyError:
+    return VerifyError(f"a dtype is text such as 'float32', got {dtype!r}")
 
 
 @cache

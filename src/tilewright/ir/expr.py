@@ -14,10 +14,21 @@ from __future__ import annotations
 
 from typing import Any, Union
 
-from tilewright.ir.dtype import INDEX, element_of, is_bool, is_float, lanes_of, vector_dtype
+from tilewright.ir.dtype import (
+    INDEX,
+    check_dtype,
+    element_of,
+    integer_limits,
+    is_bool,
+    lanes_of,
+    vector_dtype,
+)
 from tilewright.ir.expr_checks import (
+    check_call,
     check_cast,
+    check_float_dtype,
     check_int_constant,
+    check_name,
     float_constant,
     lanes_dtype,
 )
@@ -26,6 +37,8 @@ from tilewright.ir.op import Op
 from tilewright.support.errors import VerifyError
 
 ExprLike = Union["Expr", int, float, bool]
+
+_LEAST_INDEX, _MOST_INDEX = integer_limits(INDEX)
 
 
 class Expr(Node):
@@ -134,6 +147,10 @@ class Var(Expr):
     name: str = attr()
     dtype: str = attr(default=INDEX)
 
+    def __post_init__(self) -> None:
+        check_name(self.name, "a variable")
+        check_dtype(self.dtype)
+
     def __repr__(self) -> str:
         return self.name
 
@@ -146,10 +163,12 @@ class IntImm(Expr):
     dtype: str = attr(default=INDEX)
 
     def __post_init__(self) -> None:
-        # Most are indices. Sums of these may exceed int64 for a moment, where bounds are compared.
-        if type(self.value) is not int or self.dtype != INDEX:
-            check_int_constant(self.value, self.dtype)
-            object.__setattr__(self, "value", int(self.value))
+        # Most are indices.
+        value = self.value
+        if type(value) is int and self.dtype == INDEX and _LEAST_INDEX <= value <= _MOST_INDEX:
+            return
+        check_int_constant(value, self.dtype)
+        object.__setattr__(self, "value", int(value))
 
     def __repr__(self) -> str:
         return str(self.value) if self.dtype == INDEX else f"{self.dtype}({self.value})"
@@ -163,8 +182,7 @@ class FloatImm(Expr):
     dtype: str = attr(default="float32")
 
     def __post_init__(self) -> None:
-        if not is_float(self.dtype) or lanes_of(self.dtype) != 1:
-            raise VerifyError(f"a FloatImm is of a floating-point dtype, got {self.dtype!r}")
+        check_float_dtype(self.dtype)
         if type(self.value) is not float:
             object.__setattr__(self, "value", float_constant(self.value))
 
@@ -344,6 +362,9 @@ class Call(Expr):
     op: Op = attr()
     args: tuple[Expr, ...] = children()
     dtype: str = attr()
+
+    def __post_init__(self) -> None:
+        check_call(self.op, self.dtype)
 
     def __repr__(self) -> str:
         return f"{self.op.name}({', '.join(map(repr, self.args))})"

@@ -10,7 +10,16 @@ import operator
 from functools import cache
 from typing import Any
 
-from tilewright.ir.dtype import integer_limits, kind_of, lanes_of, split_dtype, vector_dtype
+from tilewright.ir.dtype import (
+    MAX_LANES,
+    check_dtype,
+    integer_limits,
+    is_float,
+    kind_of,
+    lanes_of,
+    vector_dtype,
+)
+from tilewright.ir.op import Op
 from tilewright.support.errors import VerifyError
 
 
@@ -20,16 +29,10 @@ def check_int_constant(value: Any, dtype: Any) -> None:
         number = operator.index(value)
     except TypeError:
         raise VerifyError(f"an IntImm holds an integer, got {value!r}") from None
-    low, high = _limits(_known(dtype))
+    check_dtype(dtype)
+    low, high = _limits(dtype)
     if not low <= number <= high:
         raise VerifyError(f"the constant {number} does not fit {dtype} ({low} .. {high})")
-
-
-def _known(dtype: Any) -> str:
-    if not isinstance(dtype, str):
-        raise VerifyError(f"a dtype is text such as 'float32', got {dtype!r}")
-    split_dtype(dtype)
-    return dtype
 
 
 @cache
@@ -38,6 +41,13 @@ def _limits(dtype: str) -> tuple[int, int]:
     if kind in ("float", "void") or lanes_of(dtype) != 1:
         raise VerifyError(f"an IntImm is of an integer dtype, bool or handle, got {dtype!r}")
     return (0, 2**64 - 1) if kind == "handle" else integer_limits(dtype)
+
+
+def check_float_dtype(dtype: Any) -> None:
+    """Refuse what is no dtype of one floating-point number."""
+    check_dtype(dtype)
+    if not is_float(dtype) or lanes_of(dtype) != 1:
+        raise VerifyError(f"a FloatImm is of a floating-point dtype, got {dtype!r}")
 
 
 def float_constant(value: Any) -> float:
@@ -61,11 +71,32 @@ def _check_cast(source: str, dtype: str) -> None:
 
 def check_cast(source: str, dtype: Any) -> None:
     """Refuse a conversion to no dtype, or into another number of lanes."""
-    _check_cast(source, _known(dtype))
+    check_dtype(dtype)
+    _check_cast(source, dtype)
+
+
+def check_name(name: Any, what: str) -> None:
+    """Refuse a name that is no text."""
+    if not isinstance(name, str):
+        raise VerifyError(f"the name of {what} is text, got {name!r}")
+
+
+def check_call(op: Any, dtype: Any) -> None:
+    """Refuse a call of no operator, or of no dtype."""
+    if not isinstance(op, Op):
+        raise VerifyError(f"a Call names an operator of the table ir.OPS, got {op!r}")
+    check_dtype(dtype)
 
 
 def lanes_dtype(dtype: str, lanes: Any) -> str:
     """Return the dtype of a vector; refuses lanes that are no positive number."""
-    if type(lanes) is not int or lanes < 1:
-        raise VerifyError(f"lanes must be a positive number, got {lanes!r}")
+    if type(lanes) is not int or not 0 < lanes <= MAX_LANES:
+        raise VerifyError(f"lanes must be a positive number up to {MAX_LANES}, got {lanes!r}")
+    return _lanes_dtype(dtype, lanes)
+
+
+@cache
+def _lanes_dtype(dtype: str, lanes: int) -> str:
+    if lanes_of(dtype) > 1:
+        raise VerifyError(f"the lanes of a vector are single values, got {lanes} of {dtype}")
     return vector_dtype(dtype, lanes)

@@ -61,6 +61,8 @@ def const(value: ExprLike, dtype: str | None = None) -> Expr:
     if is_float(element):
         return FloatImm(float(value), element)
     if is_bool(element):
+        if value not in (0, 1):
+            raise VerifyError(f"the constant {value!r} is no bool; 0 and 1 are, False and True")
         return TRUE if value else FALSE
     if not isinstance(value, int) and not float(value).is_integer():
         raise VerifyError(f"the constant {value!r} is no integer, so no {element}")

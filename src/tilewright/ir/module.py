@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tilewright.ir.expr_checks import check_name
 from tilewright.ir.node import Node, attr, child_map, node
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
@@ -39,6 +40,9 @@ class GlobalVar(Node):
     """A reference to a function of the module, by name."""
 
     name: str = attr()
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "a function")
 
     def __repr__(self) -> str:
         return f"@{self.name}"

@@ -21,6 +21,7 @@ from tilewright.tir.stmt import (
     SPATIAL,
     STREAMING_STORES,
     THREAD_BINDING,
+    THREAD_TAGS,
     UNROLLED,
     VECTORIZED,
     Allocate,

@@ -11,12 +11,14 @@ from tilewright.ir import (
     INDEX,
     Expr,
     ExprLike,
+    IntImm,
     Node,
     Ramp,
     Range,
     Var,
     as_expr,
     attr,
+    check_name,
     child,
     children,
     definition,
@@ -72,12 +74,18 @@ class Buffer(Node):
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
+        check_name(self.name, "a buffer")
         set_field(self, "shape", tuple(as_expr(extent) for extent in self.shape))
         set_field(self, "strides", tuple(as_expr(stride) for stride in self.strides))
         if self.data is None:
             set_field(self, "data", Var(self.name, "handle"))
         check_scope(self.scope)
-        dtypes.split_dtype(self.dtype)
+        dtypes.check_dtype(self.dtype)
+        for extent in self.shape:
+            if type(extent) is IntImm and extent.value < 0:
+                raise VerifyError(
+                    f"buffer {self.name} has the extent {extent!r}, less than nothing"
+                )
         if self.strides and len(self.strides) != len(self.shape):
             raise VerifyError(
                 f"buffer {self.name} has {len(self.shape)} dimensions "
@@ -178,7 +186,6 @@ def decl_buffer(
     axis_separators: Sequence[int] = (),
 ) -> Buffer:
     """Declare a buffer; see :class:`Buffer` for the units."""
-    dtypes.split_dtype(dtype)
     extents = (shape,) if isinstance(shape, (Expr, int, float)) else tuple(shape)
     return Buffer(
         name,

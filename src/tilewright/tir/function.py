@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.ir import BaseFunc, Var, attr, child, definitions, node
+from tilewright.ir import BaseFunc, Var, attr, child, definitions, dtypes, node
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import Block, BlockRealize, Stmt
@@ -36,6 +36,7 @@ class PrimFunc(BaseFunc):
     def __post_init__(self) -> None:
         if self.attrs is None:
             object.__setattr__(self, "attrs", {})
+        dtypes.check_dtype(self.ret_dtype)
         known = set(self.params)  # Compared by identity; a tuple's ``in`` would build expressions.
         for var in self.buffer_map:
             if var not in known:

@@ -7,7 +7,7 @@ stores.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from tilewright.ir import (
@@ -18,6 +18,7 @@ from tilewright.ir import (
     Var,
     as_int,
     attr,
+    check_name,
     child,
     children,
     const,
@@ -27,6 +28,7 @@ from tilewright.ir import (
     node,
 )
 from tilewright.support.errors import VerifyError
+from tilewright.support.registry import near_matches
 from tilewright.tir.buffer import Buffer, BufferRegion
 
 SERIAL = "serial"
@@ -35,6 +37,12 @@ VECTORIZED = "vectorized"
 UNROLLED = "unrolled"
 THREAD_BINDING = "thread_binding"
 FOR_KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD_BINDING)
+VTHREAD = "vthread"
+THREAD_TAGS = (
+    *(f"{group}.{axis}" for group in ("blockIdx", "threadIdx", VTHREAD) for axis in "xyz"),
+    VTHREAD,
+)
+"""What a thread-bound loop may number: blocks, threads, virtual threads."""
 
 #: Annotation of loops and blocks: steps up to which loops are unrolled by themselves.
 AUTO_STEP = "pragma_auto_unroll_max_step"
@@ -49,6 +57,7 @@ SPATIAL = "spatial"
 REDUCE = "reduce"
 OPAQUE = "opaque"
 ITER_KINDS = {"S": SPATIAL, "R": REDUCE, "O": OPAQUE}
+_KINDS_OF_ITERS = frozenset(ITER_KINDS.values())
 
 
 class Stmt(Node):
@@ -130,7 +139,8 @@ class For(Stmt):
     """A loop of ``loop_var`` over ``[min, min + extent)``.
 
     ``kind`` is one of ``FOR_KINDS``; ``thread`` is the thread tag (``threadIdx.x`` …) of a
-    thread-bound loop. ``annotations`` map text to plain values.
+    thread-bound loop, one of ``THREAD_TAGS``. ``annotations`` map text to plain values. A loop of a
+    negative extent does nothing, as one of none.
     """
 
     loop_var: Var = definition()
@@ -144,6 +154,20 @@ class For(Stmt):
     def __post_init__(self) -> None:
         if self.annotations is None:
             object.__setattr__(self, "annotations", {})
+        if self.kind not in FOR_KINDS:
+            _check_one_of(FOR_KINDS, "loop kind", self.kind)
+        if self.thread is not None:
+            check_thread(self.thread)
+
+
+def check_thread(tag: Any) -> None:
+    """Refuse what is no thread tag."""
+    _check_one_of(THREAD_TAGS, "thread tag", tag)
+
+
+def _check_one_of(known: Collection[str], what: str, found: Any) -> None:
+    if not isinstance(found, str) or found not in known:
+        raise VerifyError(f"unknown {what} {found!r}; {near_matches(found, list(known))}")
 
 
 @node
@@ -154,6 +178,9 @@ class AttrStmt(Stmt):
     key: str = attr()
     value: Expr = child()
     body: Stmt = child()
+
+    def __post_init__(self) -> None:
+        check_name(self.key, "an attribute")
 
 
 @node
@@ -228,6 +255,9 @@ class IterVar(_ActsAsVar):
     dom: Range = child()
     kind: str = attr()
 
+    def __post_init__(self) -> None:
+        _check_one_of(_KINDS_OF_ITERS, "kind of axis", self.kind)
+
     def as_expr(self) -> Var:
         """Stand for the variable where an expression is expected (``A[i + axis]``)."""
         return self.var
@@ -271,28 +301,78 @@ class MatchBufferRegion(Node):
                 f"buffer {buffer.name} is in {buffer.scope} memory, "
                 f"{self.source.buffer.name} in {self.source.buffer.scope}"
             )
-        return self._stride_mismatch()
+        return self._place_mismatch()
 
-    def _stride_mismatch(self) -> str | None:
-        """Say how strides that are stated contradict those of the source, if that is certain."""
+    def stride_variables(self) -> list[tuple[Var, int]]:
+        """Variables that stand for strides, with the axes from whose strides they have their value.
+
+        With one element along an axis, any step along it is right: such an axis says what a
+        variable is only if no other does.
+        """
+        buffer = self.buffer
+        found = [
+            (stride, axis, as_int(extent) == 1)
+            for axis, (stride, extent) in enumerate(zip(buffer.strides, buffer.shape))
+            if type(stride) is Var
+        ]
+        said = [(var, axis) for var, axis, single in found if not single]
+        known = {var for var, _ in said}
+        rest = {var: axis for var, axis, single in found if single and var not in known}
+        return said + list(rest.items())
+
+    def _place_mismatch(self) -> str | None:
+        """Say how strides and offset that are stated contradict the source's, if that is certain.
+
+        What is stated is a number, or a variable that takes the first number it stands for.
+        """
         source, buffer = self.source.buffer, self.buffer
-        strides: list[int | None] = [as_int(stride) for stride in source.strides]
-        if not strides:
-            step: int | None = 1
-            for extent in reversed(source.shape):
-                strides.insert(0, step)
-                size = as_int(extent)
-                step = None if size is None or step is None else step * size
+        strides = _constant_strides(source)
         kept = strides[len(strides) - len(buffer.strides) :]
-        for axis, (stated, found) in enumerate(zip(map(as_int, buffer.strides), kept)):
-            # With one element along an axis, nothing is ever a step away.
-            if None in (stated, found) or stated == found or as_int(buffer.shape[axis]) == 1:
+        pairs = [
+            (f"stride {{}} on axis {axis}", stated, found)
+            for axis, (stated, found) in enumerate(zip(buffer.strides, kept))
+            # Where an axis has one element, nothing is ever a step away.
+            if as_int(buffer.shape[axis]) != 1
+        ]
+        if buffer.elem_offset is not None:
+            pairs.append(("offset {}", buffer.elem_offset, self._constant_offset(strides)))
+        values: dict[Expr, int] = {}
+        for what, stated, found in pairs:
+            if found is None:
                 continue
-            return (
-                f"buffer {buffer.name} has stride {stated} on axis {axis}, the region of "
-                f"{source.name} that it stands for {found}"
-            )
+            number = values.setdefault(stated, found) if type(stated) is Var else as_int(stated)
+            if number is not None and number != found:
+                shown = f"{stated!r} = {number}" if type(stated) is Var else f"{number}"
+                return (
+                    f"buffer {buffer.name} has {what.format(shown)}, the region of "
+                    f"{source.name} that it stands for {found}"
+                )
         return None
+
+    def _constant_offset(self, strides: list[int | None]) -> int | None:
+        """Where the region starts in its memory, if that is a number."""
+        source = self.source.buffer
+        offset = 0 if source.elem_offset is None else as_int(source.elem_offset)
+        for item, stride in zip(self.source.region, strides):
+            first = as_int(item.min)
+            if first == 0:
+                continue
+            if offset is None or first is None or stride is None:
+                return None
+            offset += first * stride
+        return offset
+
+
+def _constant_strides(buffer: Buffer) -> list[int | None]:
+    """The strides of a buffer, as far as they are numbers."""
+    strides = [as_int(stride) for stride in buffer.strides]
+    if not strides:
+        step: int | None = 1
+        for extent in reversed(buffer.shape):
+            strides.insert(0, step)
+            size = as_int(extent)
+            step = None if size is None or step is None else step * size
+    return strides
 
 
 @node
@@ -316,6 +396,7 @@ class Block(Stmt):
     def __post_init__(self) -> None:
         if self.annotations is None:
             object.__setattr__(self, "annotations", {})
+        check_name(self.name, "a block")
 
     def __repr__(self) -> str:
         return f"Block({self.name})"

@@ -146,14 +146,13 @@ def test_realizes_and_loops():
         loop(copy_block(), i, body=BlockRealize((i,), call("abs", i), copy_block())),
         "a condition must be bool, this one is int64",
     )
-    refused(loop(copy_block(), kind="strange"), "unknown loop kind 'strange'")
     refused(loop(copy_block(), kind="thread_binding"), "thread tag if and only if")
 
 
 def test_message_shows_the_program():
     i = Var("i")
     with pytest.raises(VerifyError) as caught:
-        verify(func(loop(copy_block(), kind="strange")))
+        verify(func(loop(copy_block(), kind="thread_binding")))
     assert "function 'main' is not well formed" in str(caught.value)
     assert i.name in str(caught.value)
 

@@ -4,7 +4,7 @@
 - a block sees outer loops only through its iteration variables;
 - block names are unique in a function; a realize has one value per iteration variable;
 - accesses have one integer index per dimension, stored values have the buffer's dtype;
-- conditions and predicates are bool; loop kinds are known, and thread loops have a thread tag;
+- conditions and predicates are bool; thread loops have a thread tag;
 - operands of an expression have one dtype, and a variable that of what it stands for; what counts
   (extents, bounds of loops and ranges, strides, offsets) is a whole number;
 - annotations and attributes that passes, rules and kernels read have values that these take;
@@ -28,7 +28,6 @@ from tilewright.tir.annotations import wrong_annotation
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
-    FOR_KINDS,
     THREAD_BINDING,
     Allocate,
     AssertStmt,
@@ -244,8 +243,6 @@ class _Verifier:
                     f"loop variable {name!r} is {loop.loop_var.dtype}, the {what} {part.dtype}",
                     loop,
                 )
-        if loop.kind not in FOR_KINDS:
-            raise self.fail(f"unknown loop kind {loop.kind!r}; known: {', '.join(FOR_KINDS)}", loop)
         if (loop.kind == THREAD_BINDING) != (loop.thread is not None):
             raise self.fail("a loop has a thread tag if and only if it is thread_binding", loop)
         self.define(loop.loop_var, loop)

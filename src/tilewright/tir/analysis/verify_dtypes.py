@@ -74,6 +74,8 @@ def _selection(expr: Any) -> str | None:
 
 
 def _call(expr: Any) -> str | None:
+    if expr.op.arity not in (None, len(expr.args)):
+        return f"{expr.op.name} takes {expr.op.arity} arguments, got {len(expr.args)}"
     if expr.op.name == "if_then_else":
         return _choice(*expr.args)
     return wrong_operand(expr.op, expr.args)

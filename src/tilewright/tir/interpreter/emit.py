@@ -364,9 +364,8 @@ class Emitter(Visitor):
         self.line(f"{start} = {place}")
         if type(buffer.elem_offset) is Var:
             self.line(f"{self.name(buffer.elem_offset)} = {start}")
-        for stride, text in zip(buffer.strides, kept):
-            if type(stride) is Var:
-                self.line(f"{self.name(stride)} = {text}")
+        for stride, axis in match.stride_variables():
+            self.line(f"{self.name(stride)} = {kept[axis]}")
         self.declare(buffer, start, kept)
 
     # ---- expressions --------------------------------------------------------------------

@@ -17,10 +17,14 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import BufferRegion
 from tilewright.tir.script.buffer_declarations import as_region
 from tilewright.tir.script.scalars import as_dtype, split_range
-from tilewright.tir.stmt import PARALLEL, SERIAL, THREAD_BINDING, UNROLLED, VECTORIZED, Evaluate
-
-THREAD_TAGS = tuple(
-    f"{group}.{axis}" for group in ("blockIdx", "threadIdx", "vthread") for axis in "xyz"
+from tilewright.tir.stmt import (
+    PARALLEL,
+    SERIAL,
+    THREAD_BINDING,
+    UNROLLED,
+    VECTORIZED,
+    Evaluate,
+    check_thread,
 )
 
 # ---- loops ------------------------------------------------------------------------------------
@@ -49,8 +53,8 @@ def _loop(
     for part in (minimum, extent):
         if dtypes.kind_of(part.dtype) not in ("int", "uint") or dtypes.lanes_of(part.dtype) > 1:
             raise VerifyError(f"a loop runs over integers, got {part!r}: {part.dtype}")
-    if thread is not None and not isinstance(thread, str):
-        raise VerifyError(f"thread is a tag such as 'threadIdx.x', got {thread!r}")
+    if thread is not None:
+        check_thread(thread)
     made = None if dtype is None else as_dtype(dtype)
     return Loops(kind, [(minimum, extent)], thread, dict(annotations or {}), made)
 

@@ -333,11 +333,16 @@ def write_indices(p: Printer, indices: tuple[Expr, ...]) -> str:
     return ", ".join([_index(p, index) for index in indices])
 
 
+_MOST_INDEX = dtypes.integer_limits(INDEX)[1]
+
+
 def _index(p: Printer, index: Expr) -> str:
     if type(index) is Ramp and index.base.dtype == INDEX:
         stride, base = index.stride, index.base
         if type(stride) is IntImm and stride.value == 1 and stride.dtype == INDEX:
             if type(base) is IntImm:
+                if base.value + index.lanes > _MOST_INDEX:
+                    return f"T.Ramp({base.value}, 1, {index.lanes})"
                 return f"{base.value}:{base.value + index.lanes}"
             text = p.expr(base, SUM)
             # A long base would stand there twice.

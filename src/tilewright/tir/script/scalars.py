@@ -201,18 +201,12 @@ def _condition(condition: Any) -> Expr:
 
 def Ramp(base: Any, stride: Any, lanes: builtins.int) -> Expr:
     """The vector ``base, base + stride, …``."""
-    return _expr.Ramp(as_expr(base), as_expr(stride), _lanes(lanes))
+    return _expr.Ramp(as_expr(base), as_expr(stride), lanes)
 
 
 def Broadcast(value: Any, lanes: builtins.int) -> Expr:
     """A vector with ``value`` in all lanes."""
-    return _expr.Broadcast(as_expr(value), _lanes(lanes))
-
-
-def _lanes(lanes: Any) -> builtins.int:
-    if not isinstance(lanes, _int) or lanes < 1:
-        raise VerifyError(f"lanes must be a positive number, got {lanes!r}")
-    return lanes
+    return _expr.Broadcast(as_expr(value), lanes)
 
 
 def Shuffle(vectors: Sequence[Any], indices: Sequence[builtins.int]) -> Expr:

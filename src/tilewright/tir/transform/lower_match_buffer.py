@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.arith import Analyzer
 from tilewright.ir import Expr, Mutator, Ramp, Range, Var, const, contains, is_const
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
@@ -69,16 +70,15 @@ class _Rewriter(Mutator):
                 f"its source {source.name} has {len(region)}"
             )
         strides = buffer_strides(source)
-        for own, outer in zip(reversed(buffer.strides), reversed(strides)):
-            if type(own) is Var:
-                self.values[own] = self.visit(outer)
+        for var, axis in match.stride_variables():
+            self._stand_for(var, self.visit(strides[axis - buffer.ndim]), buffer)
         offset: Expr = const(0)
         for item, stride in zip(region, strides):
             offset = offset + item.min * stride
         if source.elem_offset is not None:
             offset = offset + source.elem_offset
         if type(buffer.elem_offset) is Var:
-            self.values[buffer.elem_offset] = self.visit(offset)
+            self._stand_for(buffer.elem_offset, self.visit(offset), buffer)
         elif buffer.elem_offset is not None and not is_const(buffer.elem_offset, 0):
             raise LowerError(
                 f"matched buffer {buffer.name} has the fixed offset {buffer.elem_offset!r}; "
@@ -86,8 +86,17 @@ class _Rewriter(Mutator):
             )
         for extent, item in zip(reversed(buffer.shape), reversed(region)):
             if type(extent) is Var:
-                self.values[extent] = self.visit(item.extent)
+                self._stand_for(extent, self.visit(item.extent), buffer)
         self.values[buffer.data] = source.data
+
+    def _stand_for(self, var: Var, value: Expr, buffer: Buffer) -> None:
+        known = self.values.get(var)
+        if known is not None and not Analyzer().can_prove_equal(known, value):
+            raise LowerError(
+                f"{var.name!r} of matched buffer {buffer.name} stands for {known!r} and for "
+                f"{value!r}, which are not known to be equal; declare a variable for each"
+            )
+        self.values[var] = value
 
     def _indices(self, match: MatchBufferRegion, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         region = match.source.region

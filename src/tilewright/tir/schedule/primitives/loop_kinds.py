@@ -10,6 +10,7 @@ from tilewright.tir import (
     PARALLEL,
     SERIAL,
     THREAD_BINDING,
+    THREAD_TAGS,
     UNROLLED,
     VECTORIZED,
     For,
@@ -24,11 +25,6 @@ from tilewright.tir.schedule.zero_trips import check_means_nothing
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
-
-THREAD_TAGS = (
-    *(f"{group}.{axis}" for group in ("blockIdx", "threadIdx", "vthread") for axis in "xyz"),
-    "vthread",
-)
 
 
 def _mark(sch: Schedule, loop: For, kind: str, thread: str | None = None) -> None:

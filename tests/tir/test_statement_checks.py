@@ -1,0 +1,149 @@
+"""Constructors of buffers, statements and functions refuse what no program can mean."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright import script
+from tilewright.ir import OPS, Call, FloatImm, Range, Var, const
+from tilewright.support.errors import ParseError, VerifyError
+from tilewright.tir import (
+    NO_OP,
+    THREAD_TAGS,
+    AttrStmt,
+    Block,
+    Buffer,
+    Evaluate,
+    For,
+    IterVar,
+    PrimFunc,
+    decl_buffer,
+)
+from tilewright.tir.analysis import verify
+from tilewright.tir.interpreter import run
+
+I = Var("i")
+ZERO, FOUR = const(0), const(4)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Buffer(3, (4,)), "the name of a buffer is text, got 3"),
+        (lambda: Buffer("A", (4, -4)), "buffer A has the extent -4, less than nothing"),
+        (lambda: decl_buffer((-1,), name="A"), "buffer A has the extent -1"),
+        (lambda: Buffer("A", (4,), "int99"), "unknown dtype 'int99'"),
+        (lambda: Buffer("A", (4,), None), "a dtype is text"),
+        (lambda: decl_buffer((4,), 3), "a dtype is text"),
+        (lambda: Block((), (), (), 3, NO_OP), "the name of a block is text, got 3"),
+        (lambda: AttrStmt(None, 3, ZERO, NO_OP), "the name of an attribute is text, got 3"),
+        (lambda: For(I, ZERO, FOUR, "paralel", NO_OP), "unknown loop kind 'paralel'; did you mean"),
+        (lambda: For(I, ZERO, FOUR, ["serial"], NO_OP), "unknown loop kind ['serial']"),
+        (
+            lambda: For(I, ZERO, FOUR, "thread_binding", NO_OP, "blockIdx.w"),
+            "unknown thread tag 'blockIdx.w'; did you mean",
+        ),
+        (lambda: For(I, ZERO, FOUR, "thread_binding", NO_OP, 3), "unknown thread tag 3"),
+        (lambda: IterVar(I, Range(ZERO, FOUR), "time"), "unknown kind of axis 'time'; known"),
+        (lambda: PrimFunc((), {}, NO_OP, "int99"), "unknown dtype 'int99'"),
+    ],
+)
+def test_refused(make, message):
+    with pytest.raises(VerifyError) as info:
+        make()
+    assert message in info.value.message
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("C = T.alloc_buffer((4, -4))", "has the extent -4, less than nothing"),
+        ("C = T.alloc_buffer((4,), 'int99')", "unknown dtype 'int99'"),
+        ("C = T.allocate((-4,), 'float32', scope='local')", "has the extent -4"),
+        ("C = T.decl_buffer((-4,), data=A.data)", "has the extent -4"),
+        ("T.evaluate(T.Call('exp', 1.0, dtype='int99'))", "unknown dtype 'int99'"),
+        ("T.evaluate(T.Ramp(0, 1, 10**9))", "up to 999999, got 1000000000"),
+        ("T.evaluate(T.Broadcast(0, 10**9))", "up to 999999, got 1000000000"),
+        (
+            "for i in T.thread_binding(4, thread='blockIdx.w'):\n        T.evaluate(0)",
+            "unknown thread tag 'blockIdx.w'; did you mean",
+        ),
+    ],
+)
+def test_script_points_at_what_is_refused(statement, message):
+    text = f"@T.prim_func\ndef f(A: T.Buffer((4,))):\n    {statement}\n"
+    with pytest.raises(ParseError) as info:
+        script.parse(text)
+    assert message in str(info.value)
+    assert "--> <script>:3:" in str(info.value)
+
+
+@pytest.mark.parametrize("tag", THREAD_TAGS)
+def test_known_thread_tags(tag):
+    text = (
+        f"@T.prim_func\ndef f():\n    for i in T.thread_binding(4, thread='{tag}'):\n"
+        "        T.evaluate(i)\n"
+    )
+    assert repr(tag).replace("'", '"') in script.parse(text).script()
+
+
+def test_operators_take_their_number_of_arguments():
+    call = Call(OPS.get("pow"), (FloatImm(1.0),), "float32")
+    with pytest.raises(VerifyError, match="pow takes 2 arguments, got 1"):
+        verify(PrimFunc((), {}, Evaluate(call)))
+
+
+MATCH = """@T.prim_func
+def f(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8,), "int64")):
+    with T.block("b"):
+        T.reads(A[4:8, 0:8])
+        T.writes(B[0])
+        s = T.int64()
+        o = T.int64()
+        V = T.match_buffer(A[REGION], SHAPE, "float32", MORE)
+        B[0] = WHAT
+"""
+
+
+def matched(region: str, shape: str, more: str, what: str = "s") -> PrimFunc:
+    text = MATCH.replace("REGION", region).replace("SHAPE", shape).replace("WHAT", what)
+    return script.parse(text.replace("MORE", more))
+
+
+@pytest.mark.parametrize(
+    ("region", "shape", "more", "message"),
+    [
+        ("4:8, 0:8", "(4, 8)", "strides=(s, s)", "stride s = 8 on axis 1, the region of A"),
+        ("4:8, 0:8", "(4, 8)", "strides=(s, 1), elem_offset=s", "offset s = 8, the region of A"),
+        ("4:8, 0:8", "(4, 8)", "elem_offset=0", "offset 0, the region of A that it stands for 32"),
+        ("4:8, 2:8", "(4, 6)", "elem_offset=32", "offset 32, the region of A"),
+    ],
+)
+def test_places_that_contradict_the_source(region, shape, more, message):
+    with pytest.raises(ParseError, match=re.escape(message)):
+        matched(region, shape, more)
+
+
+@pytest.mark.parametrize(
+    ("region", "shape", "more", "what", "expected"),
+    [
+        ("4:8, 0:8", "(4, 8)", "strides=(s, 1)", "s", 8),
+        ("4:8, 3:4", "(4, 1)", "strides=(s, s)", "s", 8),  # of one column: any step is right
+        ("4:5, 0:8", "(1, 8)", "strides=(s, s)", "s", 1),
+        ("4:8, 2:8", "(4, 6)", "elem_offset=o", "o", 34),
+        ("0:4, 0:8", "(4, 8)", "elem_offset=0", "T.int64(7)", 7),
+    ],
+)
+def test_places_that_agree(region, shape, more, what, expected):
+    func = matched(region, shape, more, what)
+    verify(func)
+    a, b = np.zeros((8, 8), "float32"), np.zeros(8, "int64")
+    run(func, a, b)
+    assert b[0] == expected
+    b[:] = 0
+    tilewright.compile(func)(a, b)
+    assert b[0] == expected
