@@ -92,7 +92,7 @@ def test_the_least_and_greatest_number_of_a_dtype_are_its_last(make, dtype):
     assert make(low, dtype).value == low
     assert make(high, dtype).value == high
     for beyond in (low - 1, high + 1):
-        with pytest.raises(VerifyError, match="does not fit|no bool"):
+        with pytest.raises(VerifyError, match=r"does not fit|no bool"):
             make(beyond, dtype)
 
 
@@ -101,7 +101,7 @@ def test_script_takes_no_number_outside_of_its_dtype(dtype):
     low, high = dtypes.integer_limits(dtype)
     for beyond in (low - 1, high + 1):
         for text in (f"T.{dtype}({beyond})", f"T.IntImm({beyond}, '{dtype}')"):
-            with pytest.raises(ParseError, match="does not fit|no bool"):
+            with pytest.raises(ParseError, match=r"does not fit|no bool"):
                 script.parse(f"@T.prim_func\ndef f():\n    T.evaluate({text})\n")
 
 

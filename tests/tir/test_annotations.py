@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 import tilewright
-from tilewright import dlight, script, te, topi
+from tilewright import dlight, relax, script, te, topi
 from tilewright.ir import IRModule, const
+from tilewright.relax.analysis import verify_graph
 from tilewright.relax.transform.annotate_pattern import OP_PATTERN
 from tilewright.support.errors import ScheduleError, TilewrightError, VerifyError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import verify
-from tilewright.tir.annotations import ON_FUNCTIONS, ON_STATEMENTS
+from tilewright.tir.annotations import ON_ATTRIBUTES, ON_FUNCTIONS, ON_STATEMENTS
 from tilewright.tir.schedule import Schedule
 
 ODD = (
@@ -128,6 +129,35 @@ def test_keys_that_nothing_reads_hold_anything() -> None:
         assert is_right_or_refused(block=spelled("note", value), loop=spelled("note", value))
 
 
+@pytest.mark.parametrize("key", sorted(ON_ATTRIBUTES))
+def test_odd_values_of_attribute_statements_are_refused(key: str) -> None:
+    text = "@T.prim_func\ndef main():\n    T.attr(0, {key!r}, {value})\n    T.evaluate(0)\n"
+    verify(script.parse(text.format(key=key, value=1)))
+    verify(script.parse(text.format(key="note", value="'far'")))
+    for value in ("-1", "'x'", "1.5", "2 ** 31"):
+        with pytest.raises(VerifyError, match=f"attribute '{key}' takes an integer from 0"):
+            verify(script.parse(text.format(key=key, value=value)))
+
+
+@pytest.mark.parametrize("value", [3, {3: 1}, {"c": 1}, [1]])
+def test_constants_of_modules_are_arrays(value: Any) -> None:
+    mod = IRModule({"main": program()}, {"note": value, "constants": value})
+    with pytest.raises(VerifyError, match="'constants' takes a dict of arrays of numbers"):
+        tilewright.compile(mod)
+
+
+@pytest.mark.parametrize(("key", "value"), [("Primitive", "yes"), ("global_symbol", 3)])
+def test_attributes_of_graph_functions(key: str, value: Any) -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorStructInfo((4,), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.abs(x)))
+    func = builder.get()["main"]
+    verify_graph(IRModule({"main": func.with_attr("note", value)}))
+    with pytest.raises(VerifyError, match=f"'main': attribute '{key}' takes"):
+        verify_graph(IRModule({"main": func.with_attr(key, value)}))
+
+
 def test_an_error_says_what_was_expected_and_found_and_where() -> None:
     with pytest.raises(VerifyError) as caught:
         verify(program(block=spelled("sort", '{"axis": 1.5}')))
@@ -167,7 +197,7 @@ def test_a_sort_with_other_options_is_what_its_body_says(changed: dict[str, Any]
 
 
 def test_readers_of_attributes_are_in_the_table() -> None:
-    assert OP_PATTERN in ON_FUNCTIONS
+    assert {OP_PATTERN, "relax.reshape", "tir.kernel_abi"} <= set(ON_FUNCTIONS)
     assert {"sort", "attention", "resize", "scan", "winograd_tile", "dense_int4"} <= set(
         ON_STATEMENTS
     )

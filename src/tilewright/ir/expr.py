@@ -148,8 +148,9 @@ class Var(Expr):
     dtype: str = attr(default=INDEX)
 
     def __post_init__(self) -> None:
-        check_name(self.name, "a variable")
-        check_dtype(self.dtype)
+        if type(self.name) is not str or self.dtype != INDEX:
+            check_name(self.name, "a variable")
+            check_dtype(self.dtype)
 
     def __repr__(self) -> str:
         return self.name

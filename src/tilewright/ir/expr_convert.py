@@ -24,6 +24,7 @@ from tilewright.ir.dtype import (
     vector_dtype,
 )
 from tilewright.ir.expr import Broadcast, Cast, Expr, ExprLike, FloatImm, IntImm, StringImm
+from tilewright.ir.expr_checks import float_constant
 from tilewright.support.errors import VerifyError
 
 # ---- constants ------------------------------------------------------------------------------
@@ -59,7 +60,9 @@ def const(value: ExprLike, dtype: str | None = None) -> Expr:
     if lanes > 1:
         return Broadcast(const(value, element), lanes)
     if is_float(element):
-        return FloatImm(float(value), element)
+        return FloatImm(
+            _nearest(value, element) if isinstance(value, int) else float(value), element
+        )
     if is_bool(element):
         if value not in (0, 1):
             raise VerifyError(f"the constant {value!r} is no bool; 0 and 1 are, False and True")
@@ -134,7 +137,7 @@ def cast(value: ExprLike, dtype: str) -> Expr:
         return Broadcast(cast(value, element_of(dtype)), lanes_of(dtype))
     if isinstance(value, IntImm):
         if is_float(dtype):
-            return FloatImm(float(value.value), dtype)
+            return FloatImm(_nearest(value.value, dtype), dtype)
         if is_bool(dtype):
             return TRUE if value.value else FALSE
         low, high = integer_limits(dtype)
@@ -147,6 +150,19 @@ def cast(value: ExprLike, dtype: str) -> Expr:
         if known is not None:
             return FloatImm(known, dtype)
     return Cast(value, dtype)
+
+
+def _nearest(value: int, dtype: str) -> float:
+    """The number of a float dtype next to an integer, as code that converts it finds it.
+
+    What ``float32`` can't hold is rounded to its 24 bits here: a Python float would keep 53, and
+    be rounded once more.
+    """
+    surplus = value.bit_length() - 24
+    if surplus > 53 - 24 and dtype != "float64":
+        half = (1 << surplus - 1) - 1 + (value >> surplus & 1)
+        value = value + half >> surplus << surplus
+    return float_constant(value)
 
 
 def rounded(value: Any, dtype: str) -> float | None:

@@ -19,6 +19,7 @@ from tilewright.relax.expr import (
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.struct_info import defined_vars, extents_of, used_vars
 from tilewright.support.errors import VerifyError
+from tilewright.tir.annotations import wrong_annotation
 
 
 def used_graph_vars(expr: Node) -> list[RelaxVar]:
@@ -81,6 +82,9 @@ class _FunctionChecker:
         self.extents: set[Var] = set(defined_vars([param.struct_info for param in function.params]))
 
     def check(self) -> None:
+        wrong = wrong_annotation(self.function)
+        if wrong is not None:
+            self._fail(wrong)
         for param in self.function.params:
             self._define(param)
             if isinstance(param, DataflowVar):

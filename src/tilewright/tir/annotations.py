@@ -1,9 +1,9 @@
 """The annotations and attributes that something reads, and what each takes.
 
-Statements and functions may carry any key: people annotate as they like. A key that a pass, rule or
-kernel reads has an entry in one of the tables here; ``verify`` and the primitive ``annotate`` ask
-them, so that readers find what they expect. A key that is read elsewhere (in ``topi``, say) is
-registered where it is defined.
+Statements, functions and modules may carry any key: people annotate as they like. A key that a
+pass, rule or kernel reads has an entry in one of the tables here; ``verify`` and the primitive
+``annotate`` ask them, so that readers find what they expect. A key that is read elsewhere (in
+``topi``, say) is registered where it is defined.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from tilewright.ir import Expr, IntImm, Node, as_int, dtypes
+from tilewright.ir import BaseFunc, Expr, IntImm, IRModule, Node, as_int, dtypes
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
     AUTO_STEP,
     PREFETCH_DISTANCE,
     STREAMING_STORES,
     Allocate,
+    AttrStmt,
     Block,
     For,
 )
@@ -142,6 +143,12 @@ def _is_sampled(value: Any, node: Node) -> bool:
     return _COUNT.fits(value, node)
 
 
+def _are_constants(value: Any, node: Node) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(symbol, str) and hasattr(data, "array") for symbol, data in value.items()
+    )
+
+
 _SAMPLED = Annotation(_COUNT.expected, _is_sampled)
 
 
@@ -174,6 +181,17 @@ ON_STATEMENTS: dict[str, Annotation] = {
 }
 """What loops, blocks and allocations may carry."""
 
+ON_ATTRIBUTES: dict[str, Annotation] = {
+    AUTO_STEP: _COUNT,
+    PREFETCH_DISTANCE: _COUNT,
+    STREAMING_STORES: ON_STATEMENTS[STREAMING_STORES],
+    "async_scope": _COUNT,
+    "async_commit_queue_scope": _COUNT,
+    "async_wait_queue_scope": _COUNT,
+    "async_wait_inflight_count": _COUNT,
+}
+"""What ``AttrStmt`` may say."""
+
 ON_FUNCTIONS: dict[str, Annotation] = {
     "global_symbol": text(),
     "tir.noalias": FLAG,
@@ -183,6 +201,14 @@ ON_FUNCTIONS: dict[str, Annotation] = {
     "layout_free_buffers": list_of(_BUFFER_PARAM),
 }
 """What tensor functions may carry."""
+
+ON_GRAPHS: dict[str, Annotation] = {"global_symbol": text(), "Primitive": FLAG}
+"""What graph functions may carry."""
+
+ON_MODULES: dict[str, Annotation] = {
+    "constants": Annotation("a dict of arrays of numbers by their symbols", _are_constants),
+}
+"""What modules may carry."""
 
 
 def register_annotation(key: str, takes: Annotation) -> str:
@@ -197,10 +223,18 @@ def register_function_attribute(key: str, takes: Annotation) -> str:
     return key
 
 
-def wrong_annotation(node: For | Block | Allocate | PrimFunc) -> str | None:
+def wrong_annotation(
+    node: For | Block | Allocate | AttrStmt | BaseFunc | IRModule,
+) -> str | None:
     """Say in words which annotation of a node isn't what its readers take; ``None`` if all are."""
     if isinstance(node, PrimFunc):
         return _wrong(node, "attribute", node.attrs, ON_FUNCTIONS)
+    if isinstance(node, AttrStmt):
+        return _wrong(node, "attribute", {node.key: node.value}, ON_ATTRIBUTES)
+    if isinstance(node, IRModule):
+        return _wrong(node, "attribute", node.attrs, ON_MODULES)
+    if isinstance(node, BaseFunc):
+        return _wrong(node, "attribute", node.attrs, ON_GRAPHS)
     return _wrong(node, "annotation", node.annotations, ON_STATEMENTS)
 
 
@@ -229,7 +263,10 @@ def _shown(value: Any) -> str:
 __all__ = [
     "FLAG",
     "INTEGER_DTYPE",
+    "ON_ATTRIBUTES",
     "ON_FUNCTIONS",
+    "ON_GRAPHS",
+    "ON_MODULES",
     "ON_STATEMENTS",
     "REAL",
     "Annotation",

@@ -57,7 +57,7 @@ SPATIAL = "spatial"
 REDUCE = "reduce"
 OPAQUE = "opaque"
 ITER_KINDS = {"S": SPATIAL, "R": REDUCE, "O": OPAQUE}
-_KINDS_OF_ITERS = frozenset(ITER_KINDS.values())
+_KINDS_OF_ITERS = (SPATIAL, REDUCE, OPAQUE)
 
 
 class Stmt(Node):
@@ -256,7 +256,8 @@ class IterVar(_ActsAsVar):
     kind: str = attr()
 
     def __post_init__(self) -> None:
-        _check_one_of(_KINDS_OF_ITERS, "kind of axis", self.kind)
+        if self.kind not in _KINDS_OF_ITERS:
+            _check_one_of(_KINDS_OF_ITERS, "kind of axis", self.kind)
 
     def as_expr(self) -> Var:
         """Stand for the variable where an expression is expected (``A[i + axis]``)."""
@@ -396,7 +397,8 @@ class Block(Stmt):
     def __post_init__(self) -> None:
         if self.annotations is None:
             object.__setattr__(self, "annotations", {})
-        check_name(self.name, "a block")
+        if type(self.name) is not str:
+            check_name(self.name, "a block")
 
     def __repr__(self) -> str:
         return f"Block({self.name})"

@@ -28,6 +28,7 @@ from tilewright.relax.memory import empty, view
 from tilewright.relax.registry import RelaxOp, is_call_to
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import TensorStructInfo, TupleStructInfo
+from tilewright.relax.transform.legalize_ops import RESHAPE
 from tilewright.support.errors import LowerError
 
 
@@ -104,7 +105,7 @@ class _Allocator(FunctionRewriter):
     def is_reshape(self, function: object) -> bool:
         if not isinstance(function, GlobalVar) or function not in self.mod:
             return False
-        return bool(self.mod[function].attrs.get("relax.reshape", False))
+        return bool(self.mod[function].attrs.get(RESHAPE, False))
 
     def rewrite_result(self, body: SeqExpr) -> RelaxExpr:
         result: RelaxExpr = self.resolve(body.body)

@@ -12,6 +12,10 @@ from tilewright.relax.registry import RelaxOp
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import ShapeStructInfo, TupleStructInfo
 from tilewright.relax.transform.check_shapes import CheckShapes
+from tilewright.tir.annotations import FLAG, register_function_attribute
+
+RESHAPE = register_function_attribute("relax.reshape", FLAG)
+"""Function attribute: what the function gives is its operand under another shape."""
 
 LegalizeRule = Callable[[BlockBuilder, RelaxCall], RelaxExpr]
 
@@ -110,7 +114,7 @@ class _Legalizer(FunctionRewriter):
         made = self.builder.call_te(
             op.legalize,
             primfunc_name_hint=op.name.rpartition(".")[2],
-            primfunc_attrs={"relax.reshape": True} if op.name in VIEW_OPERATORS else None,
+            primfunc_attrs={RESHAPE: True} if op.name in VIEW_OPERATORS else None,
             primfunc_key=op.name,
             sizes_checked=True,
             **arguments,

@@ -31,6 +31,7 @@ from tilewright.tir.stmt import (
     THREAD_BINDING,
     Allocate,
     AssertStmt,
+    AttrStmt,
     Block,
     BlockRealize,
     BufferStore,
@@ -49,6 +50,9 @@ def verify(target: IRModule | PrimFunc) -> None:
     if isinstance(target, PrimFunc):
         _Verifier(target, target.attrs.get("global_symbol", "main")).run()
         return
+    wrong = wrong_annotation(target)
+    if wrong is not None:
+        raise VerifyError(f"the module is not well formed: {wrong}")
     for name, func in target.functions.items():
         if isinstance(func, PrimFunc):
             _Verifier(func, name).run()
@@ -90,7 +94,9 @@ class _Verifier:
             loop, message = race
             raise self.fail(message, loop)
 
-    def annotations(self, node: For | Block | Allocate | PrimFunc, *, name: str = "") -> None:
+    def annotations(
+        self, node: For | Block | Allocate | AttrStmt | PrimFunc, *, name: str = ""
+    ) -> None:
         wrong = wrong_annotation(node)
         if wrong is not None:
             raise self.fail(f"{name}: {wrong}" if name else wrong, node)
@@ -210,6 +216,10 @@ class _Verifier:
             self.define_buffer(stmt.buffer, stmt)
             self.stmt(stmt.body)
             self.visible.discard(stmt.buffer)
+        elif kind is AttrStmt:
+            self.annotations(stmt)
+            self.expr(stmt.value, stmt)
+            self.stmt(stmt.body)
         elif kind is AssertStmt:
             self.condition(stmt.condition, stmt)
             for value in stmt.values:

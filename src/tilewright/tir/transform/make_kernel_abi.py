@@ -8,17 +8,48 @@ its own, and the kernel checks the value against the formula.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from tilewright.ir import EFFECTS, Call, Expr, IntImm, Var, as_int, contains, dtypes, pre_order
+from tilewright.ir import (
+    EFFECTS,
+    Call,
+    Expr,
+    IntImm,
+    Node,
+    Var,
+    as_int,
+    contains,
+    dtypes,
+    pre_order,
+)
 from tilewright.support.errors import LowerError
+from tilewright.tir.annotations import Annotation, register_function_attribute
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import fresh_name
 from tilewright.tir.stmt import Block, BufferStore, Stmt
 from tilewright.tir.transform.base import FunctionTransform
 
-KERNEL_ABI = "tir.kernel_abi"
+
+def _is_abi(value: Any, node: Node) -> bool:
+    if not isinstance(value, Mapping) or set(value) != {"arguments", "symbols"}:
+        return False
+    arguments, symbols = value["arguments"], value["symbols"]
+    return (
+        isinstance(arguments, (list, tuple))
+        and all(isinstance(item, Mapping) and set(item) in _FIELDS for item in arguments)
+        and isinstance(symbols, Mapping)
+        and all(isinstance(item, Expr) for item in symbols.values())
+    )
+
+
+_SCALAR = frozenset(("name", "dtype"))
+_FIELDS = (_SCALAR, _SCALAR | {"shape", "strides", "alignment", "written"})
+
+KERNEL_ABI = register_function_attribute(
+    "tir.kernel_abi", Annotation("what MakeKernelABI records", _is_abi)
+)
 """Function attribute: what ``kernel_abi`` says."""
 
 READ_ONLY = "tir.read_only"
