@@ -1,7 +1,7 @@
 """Script: text that a program prints to and parses from, without loss.
 
 The machinery is neutral; the dialects live with what they print. ``from tilewright.script import
-ir as I, tir as T, relax as R`` loads a dialect's vocabulary on first use (``evaluator.DIALECTS``
+ir as I, tir as T, relax as R`` loads a dialect's vocabulary on first use (``scope.DIALECTS``
 says where it lives).
 
 How to add a dialect (``relax`` is the model):
@@ -17,7 +17,7 @@ How to add a dialect (``relax`` is the model):
    options)`` walks the ``ast`` with a subclass of ``evaluator.Evaluator``; expressions, scopes,
    captured variables and errors come from there. Inside a module the class's name and ``cls`` are
    an ``ir.ModuleReference``.
-4. ``@evaluator.register_subscript(cls)`` if ``value[...]`` means something.
+4. ``@references.register_subscript(cls)`` if ``value[...]`` means something.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from tilewright.ir import (
     dtypes,
 )
 from tilewright.script.diagnostics import Source
-from tilewright.script.evaluator import Evaluator, build_arithmetic, to_value
+from tilewright.script.evaluator import Evaluator
+from tilewright.script.operators import build_arithmetic, to_value
 from tilewright.script.scope import Scope
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype
 from tilewright.tir.script import buffer_declarations as buffers

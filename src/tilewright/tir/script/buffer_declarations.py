@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.ir import Expr, Ramp, Range, as_expr, as_int, const, dtypes
 from tilewright.script.allowance import register_values
-from tilewright.script.evaluator import register_subscript
+from tilewright.script.references import register_subscript
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.buffer import decl_buffer as make_buffer

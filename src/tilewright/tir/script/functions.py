@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tilewright.ir import INDEX, Expr, Range, Var, as_expr
-from tilewright.script.evaluator import to_value
+from tilewright.script.operators import to_value
 from tilewright.script.printer import Printer, quote, register
 from tilewright.support.errors import VerifyError
 from tilewright.tir.index_map import AXIS_SEPARATOR, IndexMap

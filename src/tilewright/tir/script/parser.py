@@ -24,7 +24,7 @@ from tilewright.ir import (
     set_span,
 )
 from tilewright.script.diagnostics import Source
-from tilewright.script.evaluator import to_value
+from tilewright.script.operators import to_value
 from tilewright.script.parser import FunctionDecorator
 from tilewright.script.scope import Scope
 from tilewright.support.errors import ParseError

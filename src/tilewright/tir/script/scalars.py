@@ -36,7 +36,7 @@ from tilewright.ir import (
 )
 from tilewright.ir import expr as _expr
 from tilewright.script.allowance import register_values
-from tilewright.script.evaluator import to_value
+from tilewright.script.operators import to_value
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
 
