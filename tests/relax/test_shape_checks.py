@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tests.relax.helpers import graph, random, symbol, tensor
-from tilewright import relax, script
+from tilewright import relax, script, te, topi
 from tilewright.ir import IRModule
 from tilewright.relax import interpreter, op
 from tilewright.relax.transform import CheckShapes
-from tilewright.support.errors import RunError, VerifyError
+from tilewright.support.errors import LowerError, RunError, VerifyError
 
 N, M, K = symbol("n"), symbol("m"), symbol("k")
 ONE = np.ones
@@ -225,3 +225,38 @@ def test_attention_of_no_queries_divides_by_nothing() -> None:
     for batch, queries in ((2, 0), (0, 3), (0, 0), (2, 3)):
         x = random(batch, queries, 1, 1)
         np.testing.assert_allclose(np.asarray(compiled(x)), interpreter.run(mod, x), rtol=1e-5)
+
+
+def call_of_kernel(given: Any, other: Any, out: Any) -> IRModule:
+    """A graph that adds by a kernel of ``(n,)``, ``(n,)`` and ``(n,)``, and fuses what follows."""
+    n = te.var("n")
+    a, b = (te.placeholder((n,), name=name) for name in "ab")
+    kernel = te.create_prim_func([a, b, topi.add(a, b)])
+    builder = relax.BlockBuilder()
+    params = [relax.Var("x", tensor(given)), relax.Var("y", tensor(other))]
+    with builder.function("main", params):
+        gvar = builder.add_func(kernel, "kernel")
+        with builder.dataflow():
+            made = builder.emit(relax.call_tir(gvar, params, tensor(out)))
+            result = builder.emit_output(op.exp(made))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+@pytest.mark.parametrize("shapes", [((N,), (M,), (N,)), ((N,), (M,), (M,)), ((N,), (M,), (4,)),
+                                    ((4,), (M,), (M,))])  # fmt: skip
+def test_calls_of_kernels_check_shapes_also_where_they_are_fused(shapes: Any) -> None:
+    mod = call_of_kernel(*shapes)
+    compiled = relax.build(mod)
+    x, y = random(4), random(4)
+    np.testing.assert_allclose(np.asarray(compiled(x, y)), np.exp(x + y), rtol=1e-5)
+    for run in (compiled, lambda *args: interpreter.run(mod, *args)):
+        with pytest.raises((RuntimeError, RunError, ValueError), match="3"):
+            run(x, random(3))
+
+
+def test_calls_of_kernels_that_never_fit_are_refused() -> None:
+    with pytest.raises(LowerError, match="is 4, not 5"):
+        relax.build(call_of_kernel((4,), (5,), (4,)))
+    with pytest.raises(LowerError, match="is 4, not 3"):
+        relax.build(call_of_kernel((4,), (4,), (3,)))
