@@ -3,9 +3,33 @@
 from __future__ import annotations
 
 from cases_layout import matched, through_pointer
-from conformance_cases import Accept, Example, Refuse, chain, matmul, symbolic_chain
+from conformance_cases import Accept, Example, Refuse, chain, matmul, script, symbolic_chain
+
+from tilewright.tir.schedule import Schedule
 
 VECTOR = {"A": "(16,)"}
+
+SUMS = script("""
+@T.prim_func
+def main(A: T.Buffer((4, 8), "float32"), C: T.Buffer((4,), "float32")):
+    B = T.alloc_buffer((4,), "float32")
+    for i, k in T.grid(4, 8):
+        with T.block("B"):
+            v, r = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[v] = T.float32(0)
+            B[v] = B[v] + A[v, r]
+    for i in range(4):
+        with T.block("C"):
+            v = T.axis.spatial(4, i)
+            C[v] = B[v] * T.float32(2)
+""")
+
+
+def _combined_as_doubles(s: Schedule) -> None:
+    s.bind(s.get_loops("B")[1], "threadIdx.x")
+    s.unsafe_set_dtype("B", 0, "float64")
+
 
 CASES = [
     Accept("set_scope", chain, lambda s: s.set_scope(s.get_block("B"), "B", "shared.dyn")),
@@ -138,6 +162,13 @@ CASES = [
         chain,
         lambda s: s.unsafe_set_dtype(s.get_block("B"), 0, "number"),
         "no element type",
+    ),
+    Refuse(
+        "unsafe_set_dtype",
+        "no threads combine",
+        SUMS,
+        _combined_as_doubles,
+        "would update the same elements of 'B' at once",
     ),
     Example(
         "unsafe_set_dtype",

@@ -67,6 +67,7 @@ from tilewright.tir.analysis.regions import (
 )
 from tilewright.tir.analysis.traffic import Traffic, estimate_block_traffic, estimate_traffic
 from tilewright.tir.analysis.verify import verify
+from tilewright.tir.analysis.verify_races import find_race
 from tilewright.tir.analysis.verify_regions import TRUSTED_REGIONS, undeclared_accesses
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from tilewright.ir import Expr
 from tilewright.support.errors import ScheduleError
 from tilewright.support.registry import Registry
+from tilewright.tir.schedule.at_once import refuse_races
 from tilewright.tir.schedule.enclosing import widen_enclosing
 from tilewright.tir.schedule.error import schedule_error
 from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
@@ -227,6 +228,7 @@ class Primitive:
                 history.check_alive(args, self.name)
             result = self.invoke(sch, args, decision)
             widen_enclosing(state, saved)
+            refuse_races(sch, saved)
             if sch.checked:
                 sch.verify()
         except BaseException:

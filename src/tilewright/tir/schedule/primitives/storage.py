@@ -224,6 +224,8 @@ def unsafe_set_dtype(sch: Schedule, block: BlockRV, buffer_index: int | str, dty
         - the buffer is accessed by its elements only: not matched by another, nor used through
           its pointer
         - ``dtype`` is the type of one number
+        - no threads combine what they reduce into the buffer: of another type it is no reduction
+          that they know
     Before:
         B = T.alloc_buffer((16,))
         for i in range(16):

@@ -1,0 +1,33 @@
+"""Loops whose iterations run at once stay what they are, whatever a primitive does inside of them.
+
+``parallel``, ``vectorize`` and ``bind`` look at what is in the loop; later primitives rewrite that.
+A reduction that the threads combine may be taken apart, or become one that they don't know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilewright.tir import SERIAL, UNROLLED
+from tilewright.tir.analysis import find_race
+from tilewright.tir.schedule.state import FunctionIndex
+
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
+
+def refuse_races(sch: Schedule, before: tuple[Any, ...]) -> None:
+    """Refuse what brings a race into a loop that ran its iterations at once before."""
+    for func_name, old in sch.state.changed_since(before):
+        if old is None or not _runs_at_once(old):
+            continue
+        race = find_race(sch.state.func(func_name))
+        if race is not None:
+            loop, why = race
+            raise sch.error(
+                why, loop, remedy="do this before parallel, vectorize or bind, or elsewhere"
+            )
+
+
+def _runs_at_once(index: FunctionIndex) -> bool:
+    return any(loop.kind not in (SERIAL, UNROLLED) for loop in index.loops.values())
