@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from conformance_cases import Accept, Example, Refuse, chain, matmul, script, symbolic_chain
 
+from tilewright.ir import const
 from tilewright.tir import IndexMap, PrimFunc
 from tilewright.tir.schedule import Schedule
 
@@ -213,6 +214,13 @@ CASES = [
         chain,
         _transform(("write", 0), lambda i, j: (j, i), pad_value=[1]),
         "must be a number or a function",
+    ),
+    Refuse(
+        "transform_layout",
+        "of the buffer's dtype",
+        chain,
+        _transform(("write", 0), lambda i, j: (j, i), pad_value=const(0, "int32")),
+        "pad_value is of int32, buffer B holds float32",
     ),
     Refuse(
         "transform_layout",

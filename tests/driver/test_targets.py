@@ -20,7 +20,7 @@ BAD = [
     ("llvm -mattr=+nosuch", TargetError, "LLVM knows no .* feature 'nosuch'"),
     (f"{OTHER} -mcpu=nosuch", CodegenError, "knows no CPU or feature 'nosuch'"),
     (f"{OTHER} -mattr=+nosuch", CodegenError, "knows no CPU or feature '[+]nosuch'"),
-    ("llvm -mtriple=nosuch", CodegenError, "LLVM has no target for triple 'nosuch'"),
+    ("llvm -mtriple=nosuch", TargetError, "LLVM has no target for -mtriple='nosuch'"),
 ]
 
 

@@ -18,6 +18,7 @@ from tilewright.ir import (
     Shuffle,
     StringImm,
     Var,
+    cast,
     const,
     dtypes,
     structural_equal,
@@ -117,3 +118,10 @@ def test_numbers_of_other_types_become_pythons():
     assert type(IntImm(True, "bool").value) is int
     assert type(FloatImm(np.float32(0.5)).value) is float
     assert type(FloatImm(2).value) is float
+
+
+def test_large_integers_are_cast_as_they_are():
+    assert cast(2**64 - 1, "uint64").value == 2**64 - 1
+    assert cast(2**63, "float32").value == 2.0**63
+    with pytest.raises(VerifyError, match="does not fit uint64"):
+        cast(2**64, "uint64")

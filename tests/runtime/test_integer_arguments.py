@@ -51,6 +51,14 @@ def test_what_is_out_of_range_is_refused(dtype: str) -> None:
     assert out[0] == 0
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_the_message_says_which_integers_there_are(dtype: str) -> None:
+    compiled = driver.compile(keep(dtype))["main"]
+    zero = np.zeros(1, dtype)
+    with pytest.raises(TypeError, match=r"expected an int, got one outside of -2\*\*63 \.\. 2"):
+        compiled(1 << 63, zero, zero.copy())
+
+
 def test_wide_integers_go_with_arrays_that_need_our_export() -> None:
     compiled = driver.compile(keep("uint64"))["main"]
     zero, out = np.zeros(1, "uint64"), np.zeros(1, "uint64")

@@ -67,3 +67,15 @@ def test_what_is_no_description() -> None:
         Target("llvm -mcpu='x")
     with pytest.raises(TargetError, match="an empty target"):
         Target("")
+
+
+@pytest.mark.parametrize("triple", ["nonsense", "foo-bar-baz", "x86_6"])
+def test_llvm_has_a_code_generator_for_a_triple(triple: str) -> None:
+    with pytest.raises(TargetError, match=f"LLVM has no target for -mtriple='{triple}'"):
+        Target(f"llvm -mtriple={triple}")
+    with pytest.raises(TargetError, match="LLVM has no target"):
+        Target({"kind": "llvm", "mtriple": triple})
+
+
+def test_triples_without_a_table_are_llvms_to_know() -> None:
+    assert Target("llvm -mtriple=riscv64-unknown-linux-gnu").triple.startswith("riscv64")

@@ -30,6 +30,7 @@ from tilewright.support.errors import VerifyError
 # ---- constants ------------------------------------------------------------------------------
 
 # Most constants are small indices: one node stands for each of these.
+_MOST_INDEX = integer_limits(INDEX)[1]
 _SMALL = {value: IntImm(value, INDEX) for value in range(-16, 1025)}
 TRUE = IntImm(1, "bool")
 FALSE = IntImm(0, "bool")
@@ -130,7 +131,8 @@ def max_value(dtype: str) -> Expr:
 
 def cast(value: ExprLike, dtype: str) -> Expr:
     """Convert to ``dtype``; nothing happens if it already has it."""
-    value = as_expr(value)
+    beyond = type(value) is int and value > _MOST_INDEX
+    value = as_expr(value, "uint64" if beyond else None)
     if value.dtype == dtype:
         return value
     if lanes_of(dtype) > 1 and lanes_of(value.dtype) == 1:

@@ -45,6 +45,19 @@ def cpu_name() -> str:
     return str(llvm.get_host_cpu_name())
 
 
+@lru_cache(maxsize=64)
+def wrong_triple(triple: str) -> str | None:
+    """Say in LLVM's words why it has no code generator for a triple; ``None`` if it has one."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    try:
+        llvm.Target.from_triple(triple)
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
 @lru_cache(maxsize=1)
 def cpu_features() -> tuple[frozenset[str], frozenset[str]]:
     """Return the features that this CPU has and those it lacks, by LLVM's names.

@@ -48,7 +48,7 @@ class Target:
     ``Target("llvm -mcpu=znver4 -num-cores=2")`` says it; what is left out is filled in from this
     machine when the named CPU is this machine's (or none is named), else from the CPU's name.
     CPUs and features are LLVM's: ``-mattr=+avx2`` brings what it needs, ``-mattr=-avx512f`` takes
-    what needs it along. Raises ``TargetError`` for an unknown kind, option, CPU or feature.
+    what needs it along. Raises ``TargetError`` for an unknown kind, option, triple, CPU or feature.
     """
 
     _local = threading.local()
@@ -98,7 +98,11 @@ class Target:
         """Return the features that may be used, and those that LLVM must be told not to use."""
         changes = self.options.get("mattr", "")
         table = cpus.table_of(self.triple)
-        if table is None:  # LLVM itself knows which there are, and says so when it compiles
+        if table is None:
+            wrong = host.wrong_triple(self.triple)
+            if wrong is not None:
+                raise TargetError(f"LLVM has no target for -mtriple={self.triple!r}: {wrong}")
+            # LLVM itself knows which CPUs and features there are, and says so when it compiles.
             return cpus.named(changes, "+"), cpus.named(changes, "-")
         if not here:
             self.options.setdefault("mcpu", table.baseline)

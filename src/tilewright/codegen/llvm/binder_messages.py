@@ -39,7 +39,7 @@ _TYPE_NAMES = {
     74: "a Python object that is no array",
     75: "a list",
     76: "a dict",
-    78: "an int of more than 64 bits",
+    78: "one outside of -2**63 .. 2**63 - 1 (0 .. 2**64 - 1 for uint64)",
 }
 
 

@@ -287,7 +287,7 @@ def operator(name: str) -> Op:
 
 def cast_to(value: Any, dtype: Any) -> Expr:
     """Convert; nothing happens if the value has the dtype."""
-    return cast(as_expr(value), as_dtype(dtype))
+    return cast(to_value(value), as_dtype(dtype))
 
 
 def target(description: Any) -> Target:

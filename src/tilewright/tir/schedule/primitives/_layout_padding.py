@@ -57,8 +57,9 @@ class Filling:
     def value_at(self, where: tuple[Var, ...]) -> Expr:
         """What the padding holds."""
         given = self.pad_value
-        made = given.map_indices(where)[0] if isinstance(given, IndexMap) else given
-        return cast(as_expr(made), self.new.dtype)
+        if isinstance(given, IndexMap):
+            return cast(given.map_indices(where)[0], self.new.dtype)
+        return const(given, self.new.dtype)
 
     def axes(self) -> tuple[IterVar, ...]:
         """One axis per dimension of the new buffer."""

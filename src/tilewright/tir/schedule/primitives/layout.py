@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.ir import (
     FALSE,
+    INDEX,
     Expr,
     FloatImm,
     IntImm,
@@ -80,7 +81,8 @@ def transform_layout(
     ``index_map`` is a function of the indices, an ``IndexMap``, or a lambda's text, which may name
     symbolic extents of the function; ``IndexMap.AXIS_SEPARATOR`` among its results separates
     physical axes. Where the map adds elements (16 rows for 10), no access reaches them. With
-    ``pad_value``, a number or a function of the new indices that gives one, they are filled: by the
+    ``pad_value``, a number or a function of the new indices that gives one (Python's numbers and
+    what is computed from indices become the buffer's dtype), they are filled: by the
     block that writes the buffer, over new loops, if it is complete and has loops of its own, else
     by a block behind it. ``assume_injective_transform`` takes on trust what can't be
     proven: that no two indices are mapped to one.
@@ -94,7 +96,7 @@ def transform_layout(
           ``layout_free_buffers``
         - the buffer is not a view of another one, nor matched by one
         - the buffer is accessed by its elements only, not through its pointer
-        - ``pad_value`` is a number or a function of the new indices
+        - ``pad_value`` is a number or a function of the new indices, of the buffer's dtype
         - with ``pad_value``, padding belongs to a buffer that is allocated in the function, by a
           map whose inverse can be derived
     Before:
@@ -123,8 +125,7 @@ def transform_layout(
     analyzer = state.analyzer(func_name)
     value: int | float | IndexMap | None = None
     if pad_value is not None:
-        value = _pad_function(state, func_name, realize, pad_value, len(mapping.final_indices))
-        _check_pad_dtype(state, realize, value, old)
+        value = _pad_function(state, func_name, realize, pad_value, mapping, old)
         sch.note(pad_value=value.to_json() if isinstance(value, IndexMap) else value)
     inverse: IndexMap | None = None
     padding: Expr = FALSE
@@ -272,9 +273,15 @@ def _resolved_map(
 
 
 def _pad_function(
-    state: ScheduleState, func_name: str, realize: BlockRealize, value: Any, ndim: int
+    state: ScheduleState,
+    func_name: str,
+    realize: BlockRealize,
+    value: Any,
+    mapping: IndexMap,
+    buffer: Buffer,
 ) -> int | float | IndexMap:
     """Return the padding as a number, or as a map from the new indices to one."""
+    ndim = len(mapping.final_indices)
     if callable(value) and not isinstance(value, (Expr, IndexMap)):
         count = sum(
             item.kind is not inspect.Parameter.VAR_POSITIONAL
@@ -286,6 +293,7 @@ def _pad_function(
     if isinstance(number, np.generic):
         number = number.item()
     if isinstance(number, (bool, int, float)):
+        _check_pad_dtype(state, realize, value, number, buffer)
         return number
     if not isinstance(value, (str, IndexMap)) and not callable(value):
         raise state.error(
@@ -297,25 +305,32 @@ def _pad_function(
             f"pad_value {made.to_text()} must give one number, it gives {len(made.final_indices)}",
             realize,
         )
+    _check_pad_dtype(state, realize, made.final_indices[0], None, buffer)
     return made
 
 
 def _check_pad_dtype(
-    state: ScheduleState, realize: BlockRealize, value: int | float | IndexMap, buffer: Buffer
+    state: ScheduleState,
+    realize: BlockRealize,
+    value: Any,
+    number: int | float | None,
+    buffer: Buffer,
 ) -> None:
-    """Refuse padding that the buffer can't hold as it is."""
-    if isinstance(value, IndexMap):
-        made = value.final_indices[0].dtype
-        if dtypes.is_float(made) and not dtypes.is_float(buffer.dtype):
-            raise state.error(
-                f"pad_value is of {made}, buffer {buffer.name} holds {buffer.dtype}", realize
-            )
-        return
-    try:
-        const(value, buffer.dtype)
-    except (VerifyError, OverflowError, ValueError):
+    """Refuse padding that the buffer can't hold as it is; ``number`` is what it is if known."""
+    found = "bool" if isinstance(value, bool) else str(getattr(value, "dtype", ""))
+    if type(value) is float or isinstance(value, np.float64):
+        # As everywhere, a number takes the dtype it meets, but no fraction becomes an integer.
+        found = buffer.dtype if dtypes.is_float(buffer.dtype) else "float64"
+    if found not in ("", INDEX, buffer.dtype):
         raise state.error(
-            f"pad_value {value!r} is no {buffer.dtype}, which buffer {buffer.name} holds", realize
+            f"pad_value is of {found}, buffer {buffer.name} holds {buffer.dtype}", realize
+        )
+    try:
+        if number is not None:
+            const(number, buffer.dtype)
+    except VerifyError:
+        raise state.error(
+            f"pad_value {number!r} is no {buffer.dtype}, which buffer {buffer.name} holds", realize
         ) from None
 
 
