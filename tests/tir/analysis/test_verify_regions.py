@@ -54,6 +54,11 @@ GOOD = [
     ("T.reads(A[T.max(v - 1, 0)]); T.writes(Y[v])", "Y[v] = A[v - 1]"),
     ("T.reads(A[0:8]); T.writes(Y[v])", "if v < 8:\n    Y[v] = A[v]"),
     ("T.reads(A[0:8]); T.writes(Y[v])", "Y[v] = T.if_then_else(v < 8, A[v], T.float32(0))"),
+    # A loop is cut short by a condition, or is as short itself.
+    (
+        "T.reads(A[0:(v + 15) // 16 * 16]); T.writes(Y[v])",
+        "for k in range((v + 15) // 16 * 16):\n    if k < 8:\n        Y[v] = A[k]",
+    ),
     # What the block wrote before.
     ("T.reads(A[v]); T.writes(Y[v])", "Y[v] = A[v]\nY[v] = Y[v] + 1.0"),
     # Of pointers, what is declared counts.
@@ -83,6 +88,11 @@ BAD = [
     ("T.reads(A[0:8]); T.writes(Y[v])", "Y[v] = T.Select(v < 8, A[v], T.float32(0))", "leave out"),
     ("T.reads(A[v]); T.writes(Y[v])", "Y[v] = Y[v] + A[v]", "reads Y"),
     ("T.reads(A[v]); T.writes(Y[v])", "if v < 4:\n    Y[v] = A[v]\nY[v] = Y[v] + 1.0", "reads Y"),
+    (
+        "T.reads(A[0:v]); T.writes(Y[v])",
+        "for k in range(v + 1):\n    if k < 8:\n        Y[v] = A[k]",
+        "leave out",
+    ),
     ("T.reads(A[0:4]); T.writes(Y[v])", "for k in range(5):\n    Y[v] = A[k]", "leave out"),
 ]
 

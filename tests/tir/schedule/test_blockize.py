@@ -338,3 +338,42 @@ def main(
     sch.blockize(sch.get_loops("Z")[0])
     assert [region.buffer.name for region in sch.get(sch.get_block("Z_init")).reads] == ["B"]
     check(sch, before)
+
+
+# ---- nests over nothing -------------------------------------------------------------------------
+
+
+TWO_SUMS = """
+@T.prim_func
+def main(a: T.handle, Z: T.Buffer((2,))):
+    n = T.int64()
+    A = T.match_buffer(a, (2, n, n))
+    for i, k, l in T.grid(2, EXTENT, EXTENT):
+        with T.block("Z"):
+            vi, vk, vl = T.axis.remap("SRR", [i, k, l])
+            with T.init():
+                Z[vi] = T.float32(3)
+            Z[vi] = Z[vi] + A[vi, vk, vl]
+"""
+
+
+@pytest.mark.parametrize("extent", ["0", "T.min(n, 1)"])
+@pytest.mark.parametrize("keep", [True, False])
+def test_axes_that_are_over_nothing_are_not_one(extent: str, keep: bool) -> None:
+    """Of a loop without iterations anything can be proven, so that its value is another's too."""
+    func = parse(TWO_SUMS.replace("EXTENT", extent))
+    sch = Schedule(func)
+    sch.blockize(sch.add_unit_loop("Z"), preserve_unit_iters=keep)
+    reduced = [item for item in sch.get(sch.get_block("Z_o")).iter_vars if item.kind == "reduce"]
+    assert len(reduced) == 2
+    check(sch, func, n=0)
+    check(sch, func, n=1)
+
+
+def test_what_a_nest_over_nothing_reads_is_nothing() -> None:
+    func = parse(TWO_SUMS.replace("EXTENT", "T.min(n, 1)"))
+    sch = Schedule(func)
+    block = sch.blockize(sch.get_loops("Z")[1])
+    sch.cache_read(block, 0, "global")
+    check(sch, func, n=0)
+    check(sch, func, n=2)

@@ -471,3 +471,27 @@ def main(a: T.handle, Z: T.Buffer((2,), "float32")):
             np.testing.assert_array_equal(z, 5 + 2 * size * size)
             run(made, a, z)
             np.testing.assert_array_equal(z, 5 + 2 * size * size)
+
+
+def test_no_threads_begin_no_reduction() -> None:
+    """An empty loop over a reduction stands for its init; no thread does."""
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((1, 1), "float32"), Z: T.Buffer((1,), "float32")):
+    B = T.alloc_buffer((1, 1), "float32")
+    for i, k in T.grid(1, 0):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SS", [i, k])
+            B[vi, vk] = A[vi, vk]
+    for i, k in T.grid(1, 0):
+        with T.block("Z"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                Z[vi] = T.float32(5)
+            Z[vi] = T.max(Z[vi], B[vi, vk])
+""")
+    sch = Schedule(func)
+    loop = sch.get_loops("B")[1]
+    sch.bind(loop, "threadIdx.x")
+    with pytest.raises(ScheduleError, match="the init of block 'Z' would not run then"):
+        sch.reverse_compute_at("Z", loop)

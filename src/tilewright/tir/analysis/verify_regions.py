@@ -170,8 +170,7 @@ class _AccessesInContext(Accesses):
         for place, boxes in table.items():
             if len(boxes) == before.get(place, 0):
                 continue
-            if self.by_axes is not None:
-                self.others.append((boxes[-1], self.by_axes))
+            self.others += [(boxes[-1], other) for other in self.known_otherwise(buffer, ranges)]
             if table is self.reads and self.was_written(place, boxes[-1]):
                 boxes.pop()
             else:
@@ -180,10 +179,24 @@ class _AccessesInContext(Accesses):
                 self.surely_written.append(boxes[-1])
             return
         # The same box as before, perhaps under another condition, or of another block.
-        self.others = []
+        found = list(self.known_otherwise(buffer, ranges))
+        self.others = [
+            (box, other) for box, other in self.others if any(same_box(other, x) for x in found)
+        ]
         self.conditions = [
             (box, old if expr_equal(old, self.condition) else TRUE) for box, old in self.conditions
         ]
+
+    def known_otherwise(self, buffer: Buffer, ranges: list[Range]) -> Iterator[Box]:
+        """Boxes that hold the same access, found in other ways."""
+        if self.by_axes is not None:
+            yield self.by_axes
+        if self.domain and self.condition is not TRUE:
+            condition, alone = self.condition, dict[Buffer, list[Box]]()
+            self.condition = TRUE
+            Accesses.access(self, alone, buffer, ranges)
+            self.condition = condition
+            yield from (boxes[0] for boxes in alone.values())
 
     def was_written(self, buffer: Buffer, box: Box) -> bool:
         own = [

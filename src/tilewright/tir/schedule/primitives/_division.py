@@ -74,6 +74,7 @@ class Division:
         self.analyzer: Analyzer = state.analyzer_at(realize)
         # Where the nest has no iterations, its loops say nothing.
         self.outside: Analyzer = state.analyzer_at(top)
+        self.sizes_from_zero: Analyzer = state.analyzer_at(top, least_size=0)
         func_name = state.func_name_of(realize)
         self.sizes = {*state.func(func_name).symbolic_vars()}
         for tile in state.symbolic:
@@ -133,7 +134,8 @@ class Division:
         outer = simplify(substitute(value, at_start))
         loops = [loop for loop in self.nest if uses_var(inner, {loop.loop_var})]
         top = substitute(inner, {loop.loop_var: sub(loop.extent, 1) for loop in loops})
-        extent = simplify(add(top, 1))
+        # Around the nest, the extent may be none: inside, where it isn't, it would seem to be more.
+        extent = self.sizes_from_zero.simplify(add(top, 1))
         for limit in limits:
             if self.analyzer.can_prove_equal(limit.a, inner) and self.analyzer.can_prove(
                 limit.b <= extent
@@ -258,8 +260,9 @@ class Division:
     def relaxed(self, regions: Iterable[BufferRegion]) -> dict[Buffer, tuple[Range, ...]]:
         """What all instances inside touch, over the outer iteration variables."""
         domain = {item.var: item.dom for item, _ in self.inner}
-        known = self.analyzer
-        for item, _ in (*self.outer, *self.inner):
+        # Where an inner axis is over nothing, so is what is touched.
+        known = self.sizes_from_zero
+        for item, _ in self.outer:
             known.bind(item.var, item.dom)
         guard = and_(*self.conditions)
         found: dict[Buffer, tuple[Range, ...]] = {}

@@ -43,6 +43,7 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import CONVERTERS, primitive
 from tilewright.tir.schedule.primitives._division import Division
 from tilewright.tir.schedule.state import child_blocks, statements
+from tilewright.tir.schedule.zero_trips import surely_runs
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -213,9 +214,10 @@ class _Outer:
     def _join_axes(self, part: Division) -> dict[Any, Any]:
         """Share axes of equal value; returns what takes the place of the part's own variables."""
         axes: dict[Any, Any] = {}
+        analyzer = self._known_to_run()
         for item, value in part.outer:
             for known, other in self.iters:
-                if not part.analyzer.can_prove_equal(value, other):
+                if not analyzer.can_prove_equal(value, other):
                     continue
                 unit = is_const(item.dom.extent, 1)  # its value is that of every unit axis
                 if known.kind != item.kind and free_vars(value) and not unit:
@@ -224,7 +226,7 @@ class _Outer:
                         f"of block {part.block.name!r}",
                         part.realize,
                     )
-                if known.kind == item.kind and part.analyzer.can_prove_equal(
+                if known.kind == item.kind and analyzer.can_prove_equal(
                     known.dom.extent, item.dom.extent
                 ):
                     axes[item.var] = known.var
@@ -232,6 +234,15 @@ class _Outer:
             else:
                 self.iters.append((item, value))
         return axes
+
+    def _known_to_run(self) -> Analyzer:
+        """What is known around the nest; of a loop without iterations anything would be true."""
+        state, top = self.sch.state, self.run[0]
+        made = state.analyzer(self.func_name)
+        for loop in state.loops_above(top):
+            if surely_runs(state, loop):
+                made.bind(loop.loop_var, Range(loop.min, loop.extent))
+        return made
 
     def _outer_predicate(self) -> Expr:
         """Conditions on loops outside: of the new block if all blocks have them."""

@@ -205,7 +205,8 @@ def reverse_compute_at(
         - there is a place under the loop after the producers and ahead of the consumers, and
           ``index`` is such a place
         - the block is inside another block
-        - an axis goes along with each loop around that may be empty, if the block has an init
+        - an axis goes along with each loop around that may be empty, if the block has an init; a
+          spatial one with a loop that is bound to threads
     Before:
         for i0, i1 in T.grid(16, 8):
             with T.block("B"):
@@ -462,11 +463,18 @@ def _check_init_still_runs(
     if realize.block.init is None:
         return
     regions = place.regions
-    driving = {atom for span in spans.values() if span for atom in poly_atoms(span.min)}
+    kinds = {item.var: item.kind for item in realize.block.iter_vars}
     for around in (place.loop, *place.state.loops_above(place.loop)):
         number = regions.table.var(around.loop_var)
         if surely_runs(place.state, around):
             continue
+        # No threads at all stand for no init, as an empty loop over a reduction does.
+        driving = {
+            atom
+            for var, span in spans.items()
+            if span and (around.thread is None or kinds.get(var) != REDUCE)
+            for atom in poly_atoms(span.min)
+        }
         if not any(regions.depends(atom, {number}) for atom in driving):
             raise place.state.error(
                 f"loop {around.loop_var.name!r} may have no iterations: the init of block "
