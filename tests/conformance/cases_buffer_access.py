@@ -76,7 +76,7 @@ CASES = [
         'is "read" or "write"',
         chain,
         _annotate("C", 0, "both", lambda i, j: (i, j)),
-        'must be "read" or "write"',
+        "unknown kind of access",
     ),
     Refuse(
         "annotate_buffer_access",
@@ -131,7 +131,7 @@ CASES = [
         'is "read" or "write"',
         gather,
         _trust("both", lambda i: (i,)),
-        'must be "read" or "write"',
+        "unknown kind of access",
     ),
     Refuse(
         "unsafe_annotate_buffer_access",
@@ -168,7 +168,7 @@ CASES = [
         'is "read" or "write"',
         chain,
         lambda s: s.unsafe_hide_buffer_access(s.get_block("C"), "opaque", [0]),
-        'must be "read" or "write"',
+        "unknown kind of access",
     ),
     Refuse(
         "unsafe_hide_buffer_access",

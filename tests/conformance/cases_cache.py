@@ -117,7 +117,7 @@ CASES = [
         "cache_read",
         "position or name",
         matmul,
-        lambda s: s.cache_read("C", 2, "x"),
+        lambda s: s.cache_read("C", 2, "local"),
         "no buffer 2",
     ),
     Refuse(
@@ -160,7 +160,7 @@ def main(A: T.Buffer((8,)), B: T.Buffer((8,))):
         lambda s: s.cache_read("B", 0, "local"),
         "no place between",
     ),
-    Refuse("cache_read", "another block", chain, lambda s: s.cache_read("root", 0, "x"), ROOT),
+    Refuse("cache_read", "another block", chain, lambda s: s.cache_read("root", 0, "local"), ROOT),
     Example(
         "cache_read",
         lambda s: s.cache_read("B", 0, "local"),
@@ -185,7 +185,7 @@ def main(A: T.Buffer((8,)), B: T.Buffer((8,))):
         matmul,
         lambda s: (
             s.decompose_reduction("C", s.get_loops("C")[2]),
-            s.cache_write("C_init", 0, "x"),
+            s.cache_write("C_init", 0, "local"),
         ),
         "not the only writer",
     ),
@@ -246,7 +246,9 @@ def main(A: T.Buffer((8,)), B: T.Buffer((8,))):
         )
         for name, why in [("B", "holes"), ("C", "share an axis"), ("D", "under a condition")]
     ),
-    Refuse("cache_write", "another block", chain, lambda s: s.cache_write("root", 0, "x"), ROOT),
+    Refuse(
+        "cache_write", "another block", chain, lambda s: s.cache_write("root", 0, "local"), ROOT
+    ),
     Example(
         "cache_write",
         lambda s: s.cache_write("B", 0, "local"),
@@ -303,7 +305,7 @@ def main(A: T.Buffer((8,))):
         "reads more of A than it updates",
     ),
     Refuse(
-        "cache_inplace", "another block", chain, lambda s: s.cache_inplace("root", 0, "x"), ROOT
+        "cache_inplace", "another block", chain, lambda s: s.cache_inplace("root", 0, "local"), ROOT
     ),
     Example(
         "cache_inplace",
@@ -432,10 +434,13 @@ def main(A: T.Buffer((8,))):
         Refuse(name, "inside another block", chain, lambda s, call=call: call(s), ROOT)
         for name, call in [
             ("reindex", lambda s: s.reindex("root", ("read", 0))),
-            ("reindex_cache_read", lambda s: s.reindex_cache_read("root", 0, "x", "lambda: (0,)")),
+            (
+                "reindex_cache_read",
+                lambda s: s.reindex_cache_read("root", 0, "warp", "lambda: 0"),
+            ),
             (
                 "reindex_cache_write",
-                lambda s: s.reindex_cache_write("root", 0, "x", "lambda: (0,)"),
+                lambda s: s.reindex_cache_write("root", 0, "local", "lambda: (0,)"),
             ),
         ]
     ),

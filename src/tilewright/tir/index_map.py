@@ -51,7 +51,7 @@ from tilewright.ir import (
     substitute,
     uses_var,
 )
-from tilewright.support.errors import ScheduleError
+from tilewright.support.errors import ScheduleError, TilewrightError
 from tilewright.tir.index_map_text import AXIS_SEPARATOR, SYMBOLS, expr_text, map_text, parse_map
 
 IndexMapLike = Union["IndexMap", Callable[..., Any], str, Mapping[str, str]]
@@ -101,7 +101,7 @@ class IndexMap(Node):
             if isinstance(item, str) and item == AXIS_SEPARATOR:
                 separators.append(len(final))
             else:
-                final.append(as_expr(item))
+                final.append(_index(item))
         inverse = None
         if inverse_index_map is not None:
             inverse = as_index_map(inverse_index_map, len(final))
@@ -448,6 +448,13 @@ class IndexMap(Node):
 def _not_negative(extent: Expr, sizes: Analyzer) -> Expr:
     """Return an extent, or zero where an axis that is empty for some sizes would make it less."""
     return extent if sizes.can_prove_ge(extent, 0) else maximum(extent, 0)
+
+
+def _index(item: Any) -> Expr:
+    try:
+        return as_expr(item)
+    except TilewrightError as error:
+        raise ScheduleError(f"an index map gives expressions: {error.message}") from None
 
 
 def as_index_map(

@@ -344,7 +344,10 @@ def _blocks(value: Any) -> Any:
 def _int(value: Any) -> Any:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"expected an integer, got {_named(value)}")
-    return value.__index__()
+    number = value.__index__()
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError("the integer does not fit 64 bits")
+    return number
 
 
 def _float(value: Any) -> float:

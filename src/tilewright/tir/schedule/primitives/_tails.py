@@ -65,8 +65,6 @@ from tilewright.tir.schedule.zero_trips import check_not_negative
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
 
-TAILS = ("predicate", "peel", "pad", "overlap")
-
 
 def check_guard_unneeded(sch: Schedule, loop: For) -> None:
     """Refuse unless the predicate of each block below keeps it from running beyond the loop."""
@@ -353,4 +351,4 @@ def _divides_by_data(node: Any) -> bool:
     return any(type(item) is BufferLoad for item in pre_order(divisor))
 
 
-__all__ = ["TAILS", "check_guard_unneeded", "overlap", "pad", "peel"]
+__all__ = ["check_guard_unneeded", "overlap", "pad", "peel"]

@@ -19,16 +19,15 @@ from tilewright.tir.analysis import TRUSTED_REGIONS, block_access_regions
 from tilewright.tir.index_map import IndexMap, as_index_map
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.vocabulary import READ, WRITE, AccessKind
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
 
-READ, WRITE = "read", "write"
-
 
 @primitive
 def annotate_buffer_access(
-    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: str, gen_new_ranges: Any
+    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: Any
 ) -> None:
     """Say which region of a buffer a block accesses, where that is known better than inferred.
 
@@ -63,7 +62,7 @@ def annotate_buffer_access(
 
 @primitive
 def unsafe_annotate_buffer_access(
-    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: str, gen_new_ranges: Any
+    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: Any
 ) -> None:
     """Say which region of a buffer a block accesses, where that can't be proven.
 
@@ -95,7 +94,7 @@ def unsafe_annotate_buffer_access(
 
 
 def _given(
-    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: str, gen_new_ranges: Any
+    sch: Schedule, block: BlockRV, buffer_index: int, buf_type: AccessKind, gen_new_ranges: Any
 ) -> tuple[BlockRealize, BufferRegion, Analyzer]:
     """The block, the region as its user gives it, and what is known at that place."""
     state = sch.state
@@ -121,7 +120,7 @@ def _declare(
     sch: Schedule,
     realize: BlockRealize,
     made: BufferRegion,
-    buf_type: str,
+    buf_type: AccessKind,
     number: int,
     annotations: Mapping[str, Any],
 ) -> None:
@@ -133,7 +132,7 @@ def _declare(
 
 @primitive
 def unsafe_hide_buffer_access(
-    sch: Schedule, block: BlockRV, buf_type: str, buf_index_array: Sequence[int]
+    sch: Schedule, block: BlockRV, buf_type: AccessKind, buf_index_array: Sequence[int]
 ) -> None:
     """Let a block say nothing of some of its accesses.
 
@@ -168,9 +167,9 @@ def unsafe_hide_buffer_access(
         sch.state.replace(realize.block, realize.block.replace(**fields))
 
 
-def _regions_of(sch: Schedule, realize: BlockRealize, buf_type: str) -> tuple[BufferRegion, ...]:
-    if buf_type not in (READ, WRITE):
-        raise sch.error(f'buf_type must be "read" or "write", got {buf_type!r}', realize)
+def _regions_of(
+    sch: Schedule, realize: BlockRealize, buf_type: AccessKind
+) -> tuple[BufferRegion, ...]:
     return realize.block.reads if buf_type == READ else realize.block.writes
 
 
@@ -178,7 +177,7 @@ def _check_number(
     sch: Schedule,
     realize: BlockRealize,
     regions: Sequence[BufferRegion],
-    buf_type: str,
+    buf_type: AccessKind,
     number: int,
 ) -> None:
     if not 0 <= number < len(regions):
@@ -234,7 +233,11 @@ def _range_map(
 
 
 def _check_covers(
-    sch: Schedule, realize: BlockRealize, given: BufferRegion, buf_type: str, analyzer: Analyzer
+    sch: Schedule,
+    realize: BlockRealize,
+    given: BufferRegion,
+    buf_type: AccessKind,
+    analyzer: Analyzer,
 ) -> None:
     """Refuse ranges that do not surely hold (for writes: are) what the block accesses."""
     block = realize.block

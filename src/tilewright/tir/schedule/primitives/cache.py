@@ -36,6 +36,7 @@ from tilewright.tir.schedule.primitives._kinds import check_not_by_pointer, chec
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.vocabulary import StorageScope
 
 
 @primitive
@@ -43,7 +44,7 @@ def cache_read(
     sch: Any,
     block: BlockRV,
     read_buffer_index: BufferIndex,
-    storage_scope: str,
+    storage_scope: StorageScope,
     consumer_blocks: Sequence[BlockRV] = (),
 ) -> BlockRV:
     """Copy a buffer that ``block`` reads into ``storage_scope`` before it is read.
@@ -101,7 +102,7 @@ def cache_write(
     sch: Any,
     block: BlockRV,
     write_buffer_index: BufferIndex,
-    storage_scope: str,
+    storage_scope: StorageScope,
     consumer_blocks: Sequence[BlockRV] = (),
 ) -> BlockRV:
     """Let ``block`` write into ``storage_scope`` and copy from there afterwards.
@@ -172,7 +173,7 @@ def cache_write(
 
 @primitive
 def cache_inplace(
-    sch: Any, block: BlockRV, read_buffer_index: BufferIndex, storage_scope: str
+    sch: Any, block: BlockRV, read_buffer_index: BufferIndex, storage_scope: StorageScope
 ) -> list[BlockRV]:
     """Let a block that updates a buffer do so in ``storage_scope``, with copies before and after.
 

@@ -55,12 +55,15 @@ from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._copy import anchor_of, element, insert
 from tilewright.tir.schedule.primitives._scope import buffer_names, scope_of
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.vocabulary import StorageScope
 
 _ARITHMETIC = (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)
 
 
 @primitive
-def cache_index(sch: Any, block: BlockRV, storage_scope: str, cse_thresh: int = 0) -> list[BlockRV]:
+def cache_index(
+    sch: Any, block: BlockRV, storage_scope: StorageScope, cse_thresh: int = 0
+) -> list[BlockRV]:
     """Compute the indices by which ``block`` reads ahead of it, into buffers of ``storage_scope``.
 
     What is cached are the largest expressions in the indices of loads that occur more than

@@ -52,6 +52,7 @@ from tilewright.tir.schedule.primitives._kinds import (
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope, buffer_names, regions_buffers, scope_of
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.vocabulary import StorageScope
 
 
 @primitive
@@ -103,7 +104,11 @@ def reindex(sch: Any, block: BlockRV, buffer: Any) -> BlockRV:
 
 @primitive
 def reindex_cache_read(
-    sch: Any, block: BlockRV, read_buffer_index: BufferIndex, storage_scope: str, index_map: Any
+    sch: Any,
+    block: BlockRV,
+    read_buffer_index: BufferIndex,
+    storage_scope: StorageScope,
+    index_map: Any,
 ) -> BlockRV:
     """Copy what ``block`` reads into a buffer laid out by a map of the block's axes.
 
@@ -149,7 +154,11 @@ def reindex_cache_read(
 
 @primitive
 def reindex_cache_write(
-    sch: Any, block: BlockRV, write_buffer_index: BufferIndex, storage_scope: str, index_map: Any
+    sch: Any,
+    block: BlockRV,
+    write_buffer_index: BufferIndex,
+    storage_scope: StorageScope,
+    index_map: Any,
 ) -> BlockRV:
     """Let ``block`` write into a buffer laid out by a map of its axes, and copy from there.
 

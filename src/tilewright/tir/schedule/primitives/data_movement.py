@@ -37,6 +37,7 @@ from tilewright.tir.schedule.primitives._settle import finishes_inside
 from tilewright.tir.schedule.primitives.cache import check_filled
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.schedule.vocabulary import StorageScope
 from tilewright.tir.schedule.zero_trips import check_init_finds
 
 AUTO_COPY = "auto_copy"
@@ -44,7 +45,11 @@ AUTO_COPY = "auto_copy"
 
 @primitive
 def read_at(
-    sch: Any, loop: LoopRV, block: BlockRV, read_buffer_index: BufferIndex, storage_scope: str
+    sch: Any,
+    loop: LoopRV,
+    block: BlockRV,
+    read_buffer_index: BufferIndex,
+    storage_scope: StorageScope,
 ) -> BlockRV:
     """Copy, in each iteration of ``loop``, the tile that is read there into ``storage_scope``.
 
@@ -111,7 +116,11 @@ def read_at(
 
 @primitive
 def write_at(
-    sch: Any, loop: LoopRV, block: BlockRV, write_buffer_index: BufferIndex, storage_scope: str
+    sch: Any,
+    loop: LoopRV,
+    block: BlockRV,
+    write_buffer_index: BufferIndex,
+    storage_scope: StorageScope,
 ) -> BlockRV:
     """Let ``block`` write into ``storage_scope``, and copy a tile from there in each iteration.
 

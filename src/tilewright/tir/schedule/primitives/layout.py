@@ -283,16 +283,17 @@ def _pad_function(
     """Return the padding as a number, or as a map from the new indices to one."""
     ndim = len(mapping.final_indices)
     if callable(value) and not isinstance(value, (Expr, IndexMap)):
-        count = sum(
-            item.kind is not inspect.Parameter.VAR_POSITIONAL
-            for item in inspect.signature(value).parameters.values()
-        )
-        constant = value(*(Var(f"i{axis}") for axis in range(count or ndim)))
+        parameters = inspect.signature(value).parameters.values()
+        variadic = any(item.kind is inspect.Parameter.VAR_POSITIONAL for item in parameters)
+        count = ndim if variadic else len(parameters)
+        constant = value(*(Var(f"i{axis}") for axis in range(count)))
         value = constant if isinstance(constant, (bool, int, float, IntImm, FloatImm)) else value
     number = getattr(value, "value", value)
     if isinstance(number, np.generic):
         number = number.item()
     if isinstance(number, (bool, int, float)):
+        if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63:
+            raise state.error(f"pad_value {number} does not fit 64 bits", realize)
         _check_pad_dtype(state, realize, value, number, buffer)
         return number
     if not isinstance(value, (str, IndexMap)) and not callable(value):

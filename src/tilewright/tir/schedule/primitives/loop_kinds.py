@@ -10,7 +10,6 @@ from tilewright.tir import (
     PARALLEL,
     SERIAL,
     THREAD_BINDING,
-    THREAD_TAGS,
     UNROLLED,
     VECTORIZED,
     For,
@@ -21,6 +20,7 @@ from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_simultaneous
 from tilewright.tir.schedule.primitives._cooperation import check_cooperative
 from tilewright.tir.schedule.state import child_blocks
+from tilewright.tir.schedule.vocabulary import ThreadAxis
 from tilewright.tir.schedule.zero_trips import check_means_nothing
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def unroll(sch: Schedule, loop: LoopRV) -> None:
 
 
 @primitive
-def bind(sch: Schedule, loop: LoopRV, thread_axis: str) -> None:
+def bind(sch: Schedule, loop: LoopRV, thread_axis: ThreadAxis) -> None:
     """Let a thread index of a GPU take the place of a loop.
 
     ``thread_axis`` is ``blockIdx.x`` (or ``.y``, ``.z``), ``threadIdx.x`` (``.y``, ``.z``), or
@@ -160,10 +160,6 @@ def bind(sch: Schedule, loop: LoopRV, thread_axis: str) -> None:
                 B[vi] = A[vi] * T.float32(2)
     """
     target = sch.state.get_loop(loop)
-    if thread_axis not in THREAD_TAGS:
-        raise sch.error(
-            f"unknown thread axis {thread_axis!r}; known: {', '.join(THREAD_TAGS)}", target
-        )
     if not is_const(target.min, 0):
         raise sch.error(f"the loop starts at {target.min!r}; a thread index starts at 0", target)
     check_simultaneous(

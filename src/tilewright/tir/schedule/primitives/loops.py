@@ -39,13 +39,13 @@ from tilewright.tir.schedule.primitives._rewrite import (
     substitute_index,
 )
 from tilewright.tir.schedule.primitives._tails import (
-    TAILS,
     check_guard_unneeded,
     overlap,
     pad,
     peel,
 )
 from tilewright.tir.schedule.state import statements
+from tilewright.tir.schedule.vocabulary import TAILS, Tail
 from tilewright.tir.schedule.zero_trips import (
     check_fused_alike,
     check_guard_keeps_inits,
@@ -115,7 +115,7 @@ def split(
     *,
     preserve_unit_iters: bool = True,
     disable_predication: bool = False,
-    tail: str = "predicate",
+    tail: Tail = "predicate",
 ) -> list[LoopRV]:
     """Split one loop into a nest of loops, one per factor, the first outermost.
 
@@ -173,8 +173,6 @@ def split(
         raise sch.error("split needs at least one factor", target)
     if sum(factor is None for factor in factors) > 1:
         raise sch.error("at most one factor may be None", target)
-    if tail not in TAILS:
-        raise sch.error(f"unknown tail {tail!r}; there are {', '.join(map(repr, TAILS))}", target)
     if disable_predication and tail != TAILS[0]:
         raise sch.error(f"disable_predication makes no sense with tail={tail!r}", target)
     given = [None if factor is None else resolve_factor(sch, factor, target) for factor in factors]

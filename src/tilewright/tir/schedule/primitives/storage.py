@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tilewright.ir import Call, Expr, Mutator, cast, dtypes, pre_order
-from tilewright.support.errors import TilewrightError, VerifyError
+from tilewright.ir import Call, Expr, Mutator, cast, pre_order
 from tilewright.tir import (
     Block,
     Buffer,
@@ -17,10 +16,11 @@ from tilewright.tir import (
     Stmt,
     access_dtype,
 )
-from tilewright.tir.buffer import check_scope
+from tilewright.tir.annotations import wrong_annotation
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._element_rewriter import ElementRewriter
+from tilewright.tir.schedule.vocabulary import ElementType, StorageScope
 from tilewright.tir.transform.align_storage import BUFFER_DIM_ALIGN
 
 if TYPE_CHECKING:
@@ -118,7 +118,9 @@ def written_buffer(sch: Schedule, block: Block, buffer_index: int | str) -> tupl
 
 
 @primitive
-def set_scope(sch: Schedule, block: BlockRV, buffer_index: int | str, storage_scope: str) -> None:
+def set_scope(
+    sch: Schedule, block: BlockRV, buffer_index: int | str, storage_scope: StorageScope
+) -> None:
     """Put the intermediate buffer that a block writes into another memory.
 
     ``buffer_index`` counts the buffers that the block writes, or is a buffer's name. Memories are
@@ -144,14 +146,6 @@ def set_scope(sch: Schedule, block: BlockRV, buffer_index: int | str, storage_sc
     """
     realize = sch.state.get_block(block)
     _, buffer = written_buffer(sch, realize.block, buffer_index)
-    try:
-        check_scope(storage_scope)
-    except VerifyError as error:
-        raise sch.error(
-            error.message,
-            realize,
-            remedy='name it like "global", "shared.dyn" or "wmma.accumulator"',
-        ) from None
     owner = allocating_block(sch, realize.block, buffer)
     if buffer.scope == storage_scope:
         return
@@ -208,11 +202,17 @@ def storage_align(
         **realize.block.annotations,
         BUFFER_DIM_ALIGN: [*kept, [position, axis, factor, offset]],
     }
-    sch.state.replace(realize.block, realize.block.replace(annotations=annotations))
+    made = realize.block.replace(annotations=annotations)
+    wrong = wrong_annotation(made)
+    if wrong is not None:
+        raise sch.error(wrong, realize)
+    sch.state.replace(realize.block, made)
 
 
 @primitive
-def unsafe_set_dtype(sch: Schedule, block: BlockRV, buffer_index: int | str, dtype: str) -> None:
+def unsafe_set_dtype(
+    sch: Schedule, block: BlockRV, buffer_index: int | str, dtype: ElementType
+) -> None:
     """Store the intermediate buffer that a block writes with another element type.
 
     Values are cast when they are stored and cast back when they are loaded. Unsafe: the narrower
@@ -249,12 +249,6 @@ def unsafe_set_dtype(sch: Schedule, block: BlockRV, buffer_index: int | str, dty
     """
     realize = sch.state.get_block(block)
     _, buffer = written_buffer(sch, realize.block, buffer_index)
-    try:
-        element, lanes = dtypes.split_dtype(dtype)
-    except TilewrightError as error:
-        raise sch.error(f"{dtype!r} is no element type: {error.message}", realize) from None
-    if lanes != 1 or element in ("handle", "void"):
-        raise sch.error(f"{dtype!r} is not the type of one number", realize)
     owner = allocating_block(sch, realize.block, buffer)
     if buffer.dtype == dtype:
         return
