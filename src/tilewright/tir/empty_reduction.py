@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Set
 from typing import Any
 
 from tilewright.arith import conjuncts, simplify
-from tilewright.ir import TRUE, Expr, Var, and_, as_int, is_const, substitute, uses_var
+from tilewright.ir import TRUE, Expr, Var, and_, as_int, is_const, or_, substitute, uses_var
 from tilewright.tir.analysis.regions import block_access_regions
 from tilewright.tir.rewrite import fresh_name, renew_definitions
 from tilewright.tir.stmt import (
@@ -23,6 +23,7 @@ from tilewright.tir.stmt import (
     BlockRealize,
     For,
     IfThenElse,
+    IterVar,
     LetStmt,
     SeqStmt,
     Stmt,
@@ -155,7 +156,7 @@ class _Initial:
         if not reduced:
             return None
         starts = {item: substitute(x, first) for item, x in pairs if item.kind == REDUCE}
-        begins = and_(*(simplify(start == item.dom.min) for item, start in starts.items()))
+        begins = and_(*(_begins(item, start) for item, start in starts.items()))
         found = self.kept(realize, block.init, {item.var for item in starts}, first, begins)
         if found is not None:
             self.begun.add(block.name)
@@ -188,6 +189,12 @@ class _Initial:
             predicate=and_(*holds, begins),
             block=made.replace(reads=tuple(reads), writes=tuple(writes)),
         )
+
+
+def _begins(axis: IterVar, start: Expr) -> Expr:
+    """Whether a reduction is at its start: always, where its axis has no values at all."""
+    at_start = simplify(start == axis.dom.min)
+    return at_start if is_const(at_start, 1) else simplify(or_(at_start, axis.dom.extent <= 0))
 
 
 def driven_by(loop: For) -> dict[int, set[bool]]:

@@ -495,3 +495,52 @@ def main(A: T.Buffer((1, 1), "float32"), Z: T.Buffer((1,), "float32")):
     sch.bind(loop, "threadIdx.x")
     with pytest.raises(ScheduleError, match="the init of block 'Z' would not run then"):
         sch.reverse_compute_at("Z", loop)
+
+
+def test_a_reduction_over_nothing_begins_in_whatever_order_it_runs() -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, Z: T.Buffer((1,), "float32")):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    for k in range(n):
+        with T.block("Z"):
+            r = T.axis.reduce(n, n - 1 - k)
+            with T.init():
+                Z[0] = T.float32(5)
+            Z[0] = T.max(Z[0], A[r])
+""")
+    sch = Schedule(func)
+    sch.cache_write("Z", 0, "local")
+    for made in (func, sch.mod["main"]):
+        z = np.zeros(1, "float32")
+        run(made, np.zeros(0, "float32"), z)
+        assert z == 5
+        z[:] = 0
+        tilewright.compile(made)(np.zeros(0, "float32"), z)
+        assert z == 5
+
+
+def test_memory_of_a_negative_extent_is_none() -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, Z: T.Buffer((1,), "float32")):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.alloc_buffer((n - 2,), "float32")
+    for i in range(n - 2):
+        with T.block("B"):
+            v = T.axis.spatial(n - 2, i)
+            B[v] = A[v + 2]
+    for i in range(n - 2):
+        with T.block("Z"):
+            r = T.axis.reduce(n - 2, i)
+            with T.init():
+                Z[0] = T.float32(5)
+            Z[0] = Z[0] + B[r]
+""")
+    for size in (0, 1, 2, 4):
+        for call in (tilewright.compile(func), lambda *args: run(func, *args)):
+            z = np.zeros(1, "float32")
+            call(np.ones(size, "float32"), z)
+            assert z == 5 + max(size - 2, 0)

@@ -339,16 +339,16 @@ class _Function:
         self.hidden = before
 
     def start_of_block(self, block: BlockText, root: set[str], missing: set[str]) -> None:
-        gone = {name for name, _, _, value in block.axes if uses(value, missing)}
-        if any(kind != "reduce" and name in gone for name, kind, _, _ in block.axes):
+        gone = {axis.name for axis in block.axes if uses(axis.value, missing)}
+        if any(axis.kind != "reduce" and axis.name in gone for axis in block.axes):
             return
-        reduced = {name for name, _, _, value in block.axes if uses(value, root)}
+        reduced = {axis.name for axis in block.axes if uses(axis.value, root)}
         if block.init is not None and not reduced:
             return
         self.bind(block)
         tests = [self.expr(part) for part in block.predicates if not uses(part, missing)]
         if block.init is not None:
-            tests += self.first(block)
+            tests += self.first(block, of_nothing=True)
         self.line(f"if {' and '.join(tests) or 'True'}:")
         self.depth += 1
         self.line("pass")
@@ -377,14 +377,19 @@ class _Function:
             raise NotCovered(f"with {ast.unparse(call)}")
 
     def bind(self, block: BlockText) -> None:
-        for name, _, _, value in block.axes:
-            self.line(f"{name} = np.int64({self.expr(value)})")
+        for axis in block.axes:
+            self.line(f"{axis.name} = np.int64({self.expr(axis.value)})")
 
-    def first(self, block: BlockText) -> list[str]:
-        """Say that a reduction is at its start."""
-        return [
-            f"{name} == {self.expr(low)}" for name, kind, low, _ in block.axes if kind == "reduce"
-        ]
+    def first(self, block: BlockText, *, of_nothing: bool = False) -> list[str]:
+        """Say that a reduction is at its start; ``of_nothing``: or that its axis has no values."""
+        tests = []
+        for axis in block.axes:
+            if axis.kind == "reduce":
+                test = f"{axis.name} == {self.expr(axis.low)}"
+                if of_nothing and axis.high is not None:
+                    test = f"({test} or {self.expr(axis.high)} <= {self.expr(axis.low)})"
+                tests.append(test)
+        return tests
 
     def block(self, block: BlockText) -> None:
         self.bind(block)

@@ -17,11 +17,21 @@ class NotCovered(Exception):
 
 
 @dataclass
+class AxisText:
+    """An axis of a block: its values begin at ``low`` and end before ``high``, if that is said."""
+
+    name: str
+    kind: str
+    low: ast.expr
+    high: ast.expr | None
+    value: ast.expr
+
+
+@dataclass
 class BlockText:
     """A block's text, taken apart."""
 
-    axes: list[tuple[str, str, ast.expr, ast.expr]] = field(default_factory=list)
-    """Name, kind, first value and binding."""
+    axes: list[AxisText] = field(default_factory=list)
     predicates: list[ast.expr] = field(default_factory=list)
     before: list[ast.stmt] = field(default_factory=list)
     """Allocations and matches."""
@@ -99,7 +109,7 @@ def conjuncts(test: ast.expr) -> list[ast.expr]:
     return [test]
 
 
-def _axes(stmt: ast.Assign, call: ast.Call) -> Iterator[tuple[str, str, ast.expr, ast.expr]]:
+def _axes(stmt: ast.Assign, call: ast.Call) -> Iterator[AxisText]:
     assert isinstance(call.func, ast.Attribute)
     kinds = {"S": "spatial", "R": "reduce", "O": "opaque"}
     names = [item.id for item in ast.walk(stmt.targets[0]) if isinstance(item, ast.Name)]
@@ -109,11 +119,11 @@ def _axes(stmt: ast.Assign, call: ast.Call) -> Iterator[tuple[str, str, ast.expr
         if not isinstance(values, ast.List):
             raise NotCovered(ast.unparse(call))
         for name, letter, value in zip(names, string_of(call.args[0]), values.elts):
-            yield name, kinds[letter], zero, value
+            yield AxisText(name, kinds[letter], zero, None, value)
         return
     domain, value = call.args
-    low = domain.elts[0] if isinstance(domain, ast.Tuple) else zero
-    yield names[0], kinds.get(call.func.attr, call.func.attr), low, value
+    low, high = domain.elts if isinstance(domain, ast.Tuple) else (zero, domain)
+    yield AxisText(names[0], kinds.get(call.func.attr, call.func.attr), low, high, value)
 
 
 def _is_axis(call: ast.Call) -> bool:
@@ -128,7 +138,7 @@ def driven_axes(name: str, body: Sequence[ast.stmt]) -> dict[int, set[bool]]:
         node = stack.pop()
         if isinstance(node, ast.With) and dialect_name(node.items[0].context_expr) == "block":
             axes = taken_apart(node).axes
-            found[id(node)] = {k == "reduce" for _, k, _, value in axes if uses(value, {name})}
+            found[id(node)] = {x.kind == "reduce" for x in axes if uses(x.value, {name})}
         else:
             stack += ast.iter_child_nodes(node)
     return found

@@ -63,8 +63,11 @@ def view(array: np.ndarray[Any, Any], dtype: str) -> Any:
 
 
 def allocate(size: int, dtype: str) -> np.ndarray[Any, Any]:
-    """Return new memory filled with values that show up when they are read before written."""
-    array = np.empty(size, numpy_dtype(dtype))
+    """Return new memory filled with values that show up when they are read before written.
+
+    A negative extent is that of a loop without iterations: no memory is needed.
+    """
+    array = np.empty(max(size, 0), numpy_dtype(dtype))
     if dtypes.is_float(dtype):
         array.fill(math.nan)
     elif dtypes.is_bool(dtype):
