@@ -88,7 +88,7 @@ def failing(body, *, head=HEAD):
         ("x, y = n + 1", "can't be unpacked", None),
         ("x, y = (1, 2, 3)", "2 names for 3 values", "x, y"),
         ("n.x = 3", "attributes can't be assigned", "n.x"),
-        ("n[0] = 3", "object is not subscriptable", "n[0]"),
+        ("n[0] = 3", "a Var has no items", "n[0]"),
         ("n += 1", "only elements of buffers can be changed", "n"),
         ("assert 1 > 2, 'no'", "this does not hold: no", None),
         ("x = [k for k in n]", "a Var can't be iterated over", "n"),

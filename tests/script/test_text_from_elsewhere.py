@@ -257,6 +257,52 @@ def test_what_costs_too_much_is_refused(text):
     assert "<script>:" in info.value.message
 
 
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("f'{n:>5}'", "numbers and text take a format"),
+        ("f'{None:5}'", "numbers and text take a format"),
+        ("f'{1:{2:{3}}}'", "not valid Python"),
+        ("T.evaluate(**{1: 1})", "name of an argument is text"),
+        ("{[1]: 1}", "a key can't change"),
+        ("{(1, [2]): 1}", "a key can't change"),
+        ("{i: [] for i in [[1]]}", "a key can't change"),
+        ("(lambda a: a)()", "takes 1 arguments, got 0"),
+        ("(lambda a: a)(a=1)", "by their places"),
+        ("(lambda a=1: a)", "plain parameters"),
+        ("{'a': 1}['b']", "there is no key 'b'"),
+        ("[1, 2][10**30]", "there is no item"),
+        ("[1, 2]['a']", "an index of a list is an integer"),
+        ("[1, 2][n]", "an index of a list is an integer"),
+        ("[1, 2][0:n]", "an index of a list is an integer"),
+        ("range(1 << 64)[1 << 70]", "there is no item"),
+        ("n[0]", "a Var has no items"),
+        ("A[0][0]", "a BufferLoad has no items"),
+        ("T.grid[0]", "may not use a function as a value"),
+        ("(y := 1)", "NamedExpr has no meaning"),
+        ("[i async for i in n]", "outside async function|not valid Python|can't be iterated"),
+        ("{1, 2}", "Set has no meaning"),
+        ("1e999 // 1j", "may not use a complex"),
+        ("A[b'a']", "got bytes"),
+        ("k" * 10**6, r"undefined variable 'kkk.* \.\.\. .*kkk'"),
+        ("T." + "k" * 10**6, r"has no 'kkk.* \.\.\. "),
+    ],
+)
+def test_errors_say_what_is_wrong_with_the_text(expression, message):
+    with pytest.raises(script.ScriptError, match=message) as info:
+        script.parse(f"{HEAD}x = {expression}")
+    assert len(info.value.message) < 5000
+    assert "Error:" not in info.value.message
+
+
+def test_items_of_plain_containers():
+    for expression, value in {
+        "[1, 2, 3][-1]": 3, "[1, 2, 3][1:][0]": 2, "(5, 6)[True + 0]": 6, "range(9)[::4][1]": 4,
+        "{'a': 7}['a']": 7, "{(1, 'x'): 8}[1, 'x']": 8,
+    }.items():  # fmt: skip
+        assert script.parse(f"T.evaluate({expression})").value.value == value
+
+
 def test_short_modular_powers_are_computed():
     assert script.parse("T.evaluate(pow(3, 200, 1000))").value.value == pow(3, 200, 1000)
     with pytest.raises(ParseError, match="takes integers"):

@@ -237,6 +237,10 @@ class Budget:
         """Refuse large values as keys: they are hashed again each time."""
         if type(value) not in SCALARS and self.size(value) > _KEY_SIZE:
             raise ParseError("a key must be a small value")
+        try:
+            hash(value)
+        except TypeError as error:
+            raise ParseError(f"a key can't change: {error}") from None
 
     def parts_of(self, value: Any) -> Iterable[Any]:
         """Return what may be iterated over, having paid for it."""

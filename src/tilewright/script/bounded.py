@@ -176,6 +176,8 @@ def format_value(budget: Budget, value: Any, specification: str) -> str:
     widths = [int(digits) for digits in re.findall(r"\d+", specification[:_MAX_SPECIFICATION])]
     if len(specification) > _MAX_SPECIFICATION or any(width > _MAX_WIDTH for width in widths):
         raise ParseError(f"a format takes widths of at most {_MAX_WIDTH}")
+    if specification and type(value) not in (*_NUMBERS, str):
+        raise ParseError(f"numbers and text take a format, a {type(value).__name__} does not")
     budget.spend(budget.size(value))
     return format(value, specification)
 
@@ -184,6 +186,15 @@ def item_of(budget: Budget, value: Any, index: Any) -> Any:
     """Take an item of a plain container, or of a node that has items."""
     if type(value) is dict:
         budget.admit_key(index)
-    elif type(value) not in (list, tuple, str, range) and not isinstance(value, Node):
+        if index not in value:
+            raise ParseError(f"there is no key {index!r}")
+    elif type(value) in (list, tuple, str, range):
+        parts = (index.start, index.stop, index.step) if type(index) is slice else (index,)
+        if not all(type(part) is int or (part is None and len(parts) == 3) for part in parts):
+            raise ParseError(f"an index of a {type(value).__name__} is an integer, got {index!r}")
+    elif not isinstance(value, Node) or not hasattr(type(value), "__getitem__"):
         raise ParseError(f"a {type(value).__name__} has no items")
-    return value[index]
+    try:
+        return value[index]
+    except IndexError:
+        raise ParseError(f"there is no item {index}") from None

@@ -17,6 +17,7 @@ from tilewright.support.text import caret_excerpt
 # What `ast.parse` raises: for text that is no Python, nested too deeply, or holds odd characters.
 _UNREADABLE = (SyntaxError, RecursionError, MemoryError, ValueError, OverflowError)
 _LONG_LINE = 2000
+_LONG_MESSAGE = 2000
 
 
 def _why_unreadable(error: BaseException) -> str:
@@ -138,5 +139,7 @@ class Source:
     def fail(self, node: ast.AST, message: str, cause: BaseException | None = None) -> NoReturn:
         """Raise an error that points at ``node``."""
         span = self.span(node)
+        if len(message) > _LONG_MESSAGE:  # it cites a name or a value of the text
+            message = f"{message[: _LONG_MESSAGE // 2]} ... {message[-_LONG_MESSAGE // 4 :]}"
         end = span.end_column if span.end_line == span.line else len(self.lines[span.line - 1])
         raise self.error_at(span.line, span.column, end, message) from cause

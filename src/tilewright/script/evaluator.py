@@ -26,6 +26,7 @@ from tilewright.script.allowance import register_values
 from tilewright.script.evaluation import Method
 from tilewright.script.operators import Operators
 from tilewright.script.references import References
+from tilewright.support.errors import ParseError
 
 
 class Evaluator(Operators, References):
@@ -59,10 +60,12 @@ class Lambda:
         )
         self.__name__ = "<lambda>"
 
-    def __call__(self, *values: Any) -> Any:
+    def __call__(self, *values: Any, **named: Any) -> Any:
         """Evaluate the body with these values for the parameters."""
+        if named:
+            raise ParseError("a lambda in script takes its arguments by their places")
         if len(values) != len(self._names):
-            raise TypeError(f"the lambda takes {len(self._names)} arguments, got {len(values)}")
+            raise ParseError(f"the lambda takes {len(self._names)} arguments, got {len(values)}")
         scope = self._evaluator.scope
         scope.push()
         scope.frames[-1].update(zip(self._names, values))

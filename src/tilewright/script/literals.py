@@ -83,7 +83,8 @@ class Literals(Evaluation):
     def _check_key(self, node: ast.AST, key: Any) -> None:
         if self.scope.budget is not None:
             self.guard(node, self.scope.budget.admit_key, key)
-        self.guard(node, hash, key)
+        else:
+            self.guard(node, hash, key)
 
     def _list_comprehension(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> Any:
         made: list[Any] = []

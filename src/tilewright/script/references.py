@@ -137,6 +137,8 @@ class References(Literals):
                 else self._mapping(keyword.value)
             )
             for name, value in found.items():
+                if not isinstance(name, str):
+                    self.fail(keyword.value, f"the name of an argument is text, got {name!r}")
                 if name in made:
                     self.fail(keyword.value, f"the argument {name!r} is given twice")
                 made[name] = value
