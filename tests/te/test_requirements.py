@@ -131,6 +131,20 @@ def test_slices_of_symbolic_axes_lie_in_them():
     np.testing.assert_array_equal(result, x[-3:-1])
 
 
+def test_no_intermediate_result_has_a_negative_extent():
+    a = _operand("a", 1, 2, N)
+    made = topi.sum(topi.nn.max_pool1d(a, 3), axis=2)
+    x, result = _call([a], made, [(1, 2, 4)], (1, 2))
+    np.testing.assert_allclose(
+        result, np.maximum(x[..., :2], np.maximum(x[..., 1:3], x[..., 2:])).sum(2), 1e-5
+    )
+    assert "max_pool1d has a negative extent: " in _call([a], made, [(1, 2, 1)], (1, 2))
+    # Where an argument has the extent, the binder sees to that.
+    made = topi.nn.relu(topi.nn.max_pool1d(a, 3))
+    assert "assert" not in te.create_prim_func([a, made]).script()
+    assert "argument 'relu' must be" in _call([a], made, [(1, 2, 1)], (1, 2, 0))
+
+
 @pytest.mark.parametrize(
     "norm",
     [

@@ -6,18 +6,14 @@ before anything is computed, so rules that know a function by all that it does l
 
 from __future__ import annotations
 
-from itertools import takewhile
-
-from tilewright.ir import Expr, Var, pre_order, substitute
-from tilewright.tir import AssertStmt, BufferLoad, PrimFunc, SeqStmt, Stmt, seq
+from tilewright.ir import Expr, Var, substitute
+from tilewright.tir import PrimFunc, Stmt, seq, split_size_checks
 
 
 def set_aside(func: PrimFunc) -> tuple[list[Stmt], PrimFunc]:
     """Return the assertions about sizes that a function begins with, and the function without."""
-    body = func.root.body
-    stmts = list(body.stmts) if isinstance(body, SeqStmt) else [body]
-    checks = list(takewhile(_is_of_sizes, stmts))
-    return checks, _with_body(func, seq(*stmts[len(checks) :])) if checks else func
+    checks, rest = split_size_checks(func.root.body)
+    return checks, _with_body(func, rest) if checks else func
 
 
 def put_back(checks: list[Stmt], before: PrimFunc, after: PrimFunc) -> PrimFunc:
@@ -38,9 +34,3 @@ def put_back(checks: list[Stmt], before: PrimFunc, after: PrimFunc) -> PrimFunc:
 def _with_body(func: PrimFunc, body: Stmt) -> PrimFunc:
     made: PrimFunc = func.replace(body=func.body.replace(block=func.root.replace(body=body)))
     return made
-
-
-def _is_of_sizes(stmt: Stmt) -> bool:
-    return isinstance(stmt, AssertStmt) and not any(
-        isinstance(item, BufferLoad) for item in pre_order(stmt)
-    )

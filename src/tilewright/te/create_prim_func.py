@@ -13,7 +13,6 @@ from tilewright.ir import (
     Var,
     as_int,
     const,
-    free_vars,
     if_then_else,
     is_const,
     rewrite_bottom_up,
@@ -65,6 +64,18 @@ def conditions_of(tensors: Sequence[Tensor]) -> list[Condition]:
     return [condition for op in order for condition in op.conditions]
 
 
+def _extents_of_intermediates(args: Sequence[Tensor]) -> list[Condition]:
+    """That no extent is negative of what isn't an argument, of which the caller shows that."""
+    return [
+        Condition(extent >= 0, (f"{tensor.name} has a negative extent: ", extent))
+        for op in _topological([tensor.op for tensor in args])
+        for tensor in op.outputs
+        if tensor not in args
+        for extent in tensor.shape
+        if as_int(extent) is None and type(extent) is not Var
+    ]
+
+
 class _Builder:
     def __init__(self, args: Sequence[Tensor | Var], sizes_checked: bool) -> None:
         self.args = list(args)
@@ -78,7 +89,7 @@ class _Builder:
         params: list[Var] = []
         buffer_map: dict[Var, Buffer] = {}
         tensors = [arg for arg in self.args if isinstance(arg, Tensor)]
-        checks = self.requirements(conditions_of(tensors))
+        checks = self.requirements(tensors)
         for arg in self.args:
             if isinstance(arg, Tensor):
                 buffer = self.declare(arg)
@@ -109,16 +120,14 @@ class _Builder:
         body = make_root_block(seq(*stmts), tuple(allocated))
         return PrimFunc(tuple(params), buffer_map, body, "void", attrs)
 
-    def requirements(self, conditions: Sequence[Condition]) -> list[Stmt]:
+    def requirements(self, tensors: Sequence[Tensor]) -> list[Stmt]:
         """Learn what extents must be; return assertions of what shapes can't say."""
+        conditions = [*conditions_of(tensors), *_extents_of_intermediates(tensors)]
         if not conditions:
             return []
         scalars = [arg for arg in self.args if isinstance(arg, Var)]
-        shapes = [arg.shape for arg in self.args if isinstance(arg, Tensor)]
-        extents = [extent for shape in shapes for extent in shape]
-        places = [item for item in extents if type(item) is Var and item not in set(scalars)]
-        inside = [var for extent in extents for var in free_vars(extent)]
-        needed = Requirements(conditions, list(dict.fromkeys(places)), [*scalars, *inside])
+        extents = [extent for tensor in tensors for extent in tensor.shape]
+        needed = Requirements(conditions, extents, scalars)
         self.solved = needed.solved
         if self.sizes_checked:
             return []

@@ -80,16 +80,17 @@ def with_conditions(define: Callable[_Arguments, _Result]) -> Callable[_Argument
 class Requirements:
     """The conditions of a function's operations, by how they are checked.
 
-    ``solved`` says what extents become; ``asserted`` is what shapes can't say. ``places`` are the
-    variables that shapes of the arguments define, in order: later ones give way to earlier ones.
-    ``known`` are those that the arguments say something else of.
+    ``solved`` says what extents become; ``asserted`` is what shapes can't say. ``extents`` are the
+    arguments', in order: variables of later ones give way to earlier ones.
     """
 
     def __init__(
-        self, conditions: Sequence[Condition], places: Sequence[Var], known: Sequence[Var]
+        self, conditions: Sequence[Condition], extents: Sequence[Expr], scalars: Sequence[Var]
     ) -> None:
-        self.places = list(places)
-        self.known = {*places, *known}
+        given = set(scalars)
+        inside = [var for extent in extents for var in free_vars(extent)]
+        self.places = [var for var in extents if type(var) is Var and var not in given]
+        self.known = {*inside, *scalars}
         self.solved: dict[Var, Expr] = {}
         self.asserted: list[Condition] = []
         left = []
@@ -97,8 +98,12 @@ class Requirements:
             if not all(map(self.solve, conjuncts(condition.expr))):
                 left.append(condition)
         analyzer = Analyzer()
-        for var in self.places:
-            analyzer.update(var, 0)  # an extent is not negative
+        for extent in extents:
+            # What an argument has is not negative.
+            if type(extent) is Var:
+                analyzer.update(extent, 0)
+            elif as_int(extent) is None:
+                analyzer.assume(simplify(substitute(extent, self.solved)) >= 0)
         for condition in left:
             self.add_assertion(condition.substitute(self.solved), analyzer)
 

@@ -9,7 +9,12 @@ from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype
 from tilewright.tir.function import EXCESS_PRECISION, IS_SCHEDULED, PrimFunc
 from tilewright.tir.index_map_text import AXIS_SEPARATOR
 from tilewright.tir.reducer import REDUCERS, CommReducer, make_reducer, register_reducer
-from tilewright.tir.rewrite import fresh_name, renew_definitions, replace_buffers
+from tilewright.tir.rewrite import (
+    fresh_name,
+    renew_definitions,
+    replace_buffers,
+    split_size_checks,
+)
 from tilewright.tir.stmt import (
     FOR_KINDS,
     NO_OP,

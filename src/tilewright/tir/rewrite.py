@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
 
 from tilewright.ir import (
@@ -16,7 +17,7 @@ from tilewright.ir import (
 )
 from tilewright.ir.dtype import INDEX
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.stmt import DeclBuffer
+from tilewright.tir.stmt import AssertStmt, DeclBuffer, SeqStmt, Stmt, seq
 
 
 class Renewer(Mutator):
@@ -125,6 +126,23 @@ def _uses(node: Any, var: Var) -> int:
 def replace_buffers(node: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
     """Replace uses of buffers in loads, stores and regions (definitions are left alone)."""
     return substitute(node, mapping)
+
+
+def split_size_checks(body: Stmt) -> tuple[list[Stmt], Stmt]:
+    """Return the assertions a body begins with that read no memory, and what comes after them.
+
+    They say what sizes must be, and come before anything that is of these sizes.
+    """
+    stmts = list(body.stmts) if isinstance(body, SeqStmt) else [body]
+    checks = list(takewhile(_is_of_sizes, stmts))
+    return (checks, seq(*stmts[len(checks) :])) if checks else ([], body)
+
+
+_reads_memory = contains(Buffer)
+
+
+def _is_of_sizes(stmt: Stmt) -> bool:
+    return isinstance(stmt, AssertStmt) and not _reads_memory(stmt)
 
 
 def fresh_name(base: str, taken: set[str]) -> str:

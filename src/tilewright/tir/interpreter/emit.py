@@ -30,6 +30,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
 from tilewright.tir.interpreter.lanes import by_lanes
 from tilewright.tir.interpreter.values import is_view_dtype
+from tilewright.tir.rewrite import split_size_checks
 from tilewright.tir.stmt import Stmt
 
 # CPython refuses more than 20 nested loops in a function; deeper nests go into inner functions.
@@ -332,6 +333,12 @@ class Emitter(Visitor):
             self.line(f"if {self.expr(node.predicate)}:")
             self.depth += 1
             self.line("pass")
+        checks: list[Stmt] = []
+        body = block.body
+        if block.init is None and not block.match_buffers:
+            checks, body = split_size_checks(body)
+        for check in checks:
+            self.visit(check)
         for buffer in block.alloc_buffers:
             self.allocate(buffer)
         for match in block.match_buffers:
@@ -344,7 +351,7 @@ class Emitter(Visitor):
             ]
             self.line(f"if {' and '.join(first) or 'True'}:")
             self.nested(block.init)
-        self.visit(block.body)
+        self.visit(body)
         if conditional:
             self.depth -= 1
 

@@ -7,6 +7,7 @@ from typing import Any
 from tilewright.ir import TRUE, Expr, Var, as_expr, substitute
 from tilewright.support.errors import LowerError
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.rewrite import split_size_checks
 from tilewright.tir.stmt import (
     AUTO_STEP,
     PREFETCH_DISTANCE,
@@ -21,6 +22,7 @@ from tilewright.tir.stmt import (
     IfThenElse,
     LetStmt,
     Stmt,
+    seq,
 )
 from tilewright.tir.transform.base import FunctionTransform, SeqMutator
 from tilewright.tir.transform.effects import memory_read
@@ -64,16 +66,19 @@ class _Rewriter(SeqMutator):
         ):
             if present:
                 raise LowerError(f"LowerOpaqueBlock: block {block.name!r} still has {what}")
+        predicate = self.visit(node.predicate)
         body: Stmt = self.visit(block.body)
+        checks: list[Stmt] = []
+        if predicate is TRUE and block.alloc_buffers:
+            checks, body = split_size_checks(body)
         step = block.annotations.get(AUTO_STEP)
         if step is not None:
             body = AttrStmt(None, AUTO_STEP, as_expr(step), body)
         for key in (STREAMING_STORES, PREFETCH_DISTANCE):
             if block.annotations.get(key):
                 body = AttrStmt(None, key, as_expr(block.annotations[key]), body)
-        predicate = self.visit(node.predicate)
         if predicate is not TRUE:
             body = IfThenElse(predicate, body)
         for buffer in reversed(block.alloc_buffers):
             body = Allocate(buffer, body)
-        return body
+        return seq(*checks, body) if checks else body
