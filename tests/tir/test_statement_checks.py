@@ -25,6 +25,7 @@ from tilewright.tir import (
 )
 from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import run
+from tilewright.tir.interpreter.values import numpy_dtype
 
 I = Var("i")
 ZERO, FOUR = const(0), const(4)
@@ -147,3 +148,80 @@ def test_places_that_agree(region, shape, more, what, expected):
     b[:] = 0
     tilewright.compile(func)(a, b)
     assert b[0] == expected
+
+
+def accessing(body: str) -> PrimFunc:
+    head = '@T.prim_func\ndef f(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):\n'
+    return script.parse(head + "".join(f"    {line}\n" for line in body.splitlines()))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("B[0] = A[7]", "index 7 is outside of axis 0 of 'A', whose extent is 4"),
+        ("B[0] = A[-1]", "index -1 is outside of axis 0 of 'A'"),
+        ("B[4] = 1.0", "index 4 is outside of axis 0 of 'B'"),
+        ("B[0:4] = A[2:6]", "index 5 is outside of axis 0 of 'A'"),
+        ("B[T.Ramp(0, -1, 4)] = A[0:4]", "index -3 is outside of axis 0 of 'B'"),
+        ("for i in range(3):\n    B[i] = A[4]", "index 4 is outside of axis 0 of 'A'"),
+        ("with T.block('b'):\n    B[4] = A[0]", "index 4 is outside of axis 0 of 'B'"),
+        ("if A[4] > 0.0:\n    B[0] = 1.0", "index 4 is outside of axis 0 of 'A'"),
+        ("B[0] = T.if_then_else(A[4] > 0.0, 1.0, 2.0)", "index 4 is outside of axis 0 of 'A'"),
+    ],
+)
+def test_an_element_that_is_not_there(body, message):
+    with pytest.raises(VerifyError, match=re.escape(message)):
+        verify(accessing(body))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if A[0] > 0.0:\n    B[0] = A[7]",
+        "B[0] = T.if_then_else(A[0] > 0.0, A[7], 1.0)",
+        "for i in range(0):\n    B[4] = 1.0",
+        "for i in T.serial(2, -1):\n    B[4] = 1.0",
+        "while A[0] > 0.0:\n    B[4] = 1.0",
+        "assert A[0] > 0.0, 'none'\nB[4] = 1.0",
+        "with T.block('b'):\n    T.where(A[0] > 0.0)\n    B[4] = 1.0",
+        "T.evaluate(T.address_of(A[4], dtype='handle'))",
+        "B[3] = A[0]",
+    ],
+)
+def test_elements_that_nobody_may_ask_for(body):
+    verify(accessing(body))
+
+
+@pytest.mark.parametrize(
+    "loop", ["range(-3)", "T.serial(2, -1)", "T.parallel(-3)", "T.vectorized(-3)", "T.unroll(-3)"]
+)
+def test_a_loop_of_less_than_nothing_does_nothing(loop):
+    func = accessing(f"for i in {loop}:\n    B[0] = 9.0")
+    a, b = np.zeros(4, "float32"), np.zeros(4, "float32")
+    run(func, a, b)
+    tilewright.compile(func)(a, b)
+    assert not b.any()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("source", ["int64", "uint64"])
+def test_large_constants_round_as_code_rounds_them(source, dtype):
+    values = [2**62 + 2**38 + 1, 2**62 + 3 * 2**38 - 1, 18014399583223809, 2**63 - 1, 2**53 + 1]
+    values += [] if source == "uint64" else [-value for value in values]
+    head = (
+        f'@T.prim_func\ndef f(A: T.Buffer(({len(values)},), "{source}"), '
+        f'B: T.Buffer(({len(values)},), "{dtype}"), C: T.Buffer(({len(values)},), "{dtype}")):\n'
+    )
+    lines = [
+        f"    B[{at}] = T.Cast('{dtype}', A[{at}])\n"
+        f"    C[{at}] = T.cast(T.{source}({value}), '{dtype}')\n"
+        for at, value in enumerate(values)
+    ]
+    func = script.parse(head + "".join(lines))
+    a = np.array(values, source)
+    storage = "uint16" if dtype == "bfloat16" else dtype
+    b, c = (np.zeros(len(values), storage).view(numpy_dtype(dtype)) for _ in range(2))
+    tilewright.compile(func)(a, b, c)
+    np.testing.assert_array_equal(b.astype("float64"), c.astype("float64"))
+    run(func, a, b, c)
+    np.testing.assert_array_equal(b.astype("float64"), c.astype("float64"))

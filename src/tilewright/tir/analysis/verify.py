@@ -4,6 +4,7 @@
 - a block sees outer loops only through its iteration variables;
 - block names are unique in a function; a realize has one value per iteration variable;
 - accesses have one integer index per dimension, stored values have the buffer's dtype;
+- an access that is always reached isn't at a constant index outside of its buffer;
 - conditions and predicates are bool; thread loops have a thread tag;
 - operands of an expression have one dtype, and a variable that of what it stands for; what counts
   (extents, bounds of loops and ranges, strides, offsets) is a whole number;
@@ -21,6 +22,7 @@ from tilewright.ir import Expr, IRModule, Let, Node, Var, dtypes, free_vars, pre
 from tilewright.script import to_text
 from tilewright.support.errors import VerifyError
 from tilewright.support.text import indent
+from tilewright.tir.analysis.verify_bounds import outside, runs_for_sure
 from tilewright.tir.analysis.verify_dtypes import bound_to, wrong_dtypes
 from tilewright.tir.analysis.verify_races import find_race
 from tilewright.tir.analysis.verify_regions import left_out
@@ -158,6 +160,9 @@ class _Verifier:
         for position, index in enumerate(indices):
             if not dtypes.is_integer(dtypes.element_of(index.dtype)):
                 raise self.fail(f"index {position} of {buffer.name!r} is {index.dtype}", where)
+        wrong = outside(buffer, indices)
+        if wrong is not None and runs_for_sure(self.func, where):
+            raise self.fail(wrong, where)
 
     def condition(self, expr: Expr, where: Node, *, lanes: bool = False) -> None:
         self.expr(expr, where)

@@ -433,7 +433,8 @@ def _subnormal(size: Expr, form: FloatFormat, number: Any) -> Expr:
 
 def _numpy(value: float, dtype: str) -> Any:
     known: dict[str, Any] = {"float16": np.float16}
-    return np.asarray(value, np.float64).astype(known.get(dtype) or getattr(ml_dtypes, dtype))
+    with np.errstate(over="ignore"):  # what is too large is infinite
+        return np.asarray(value, np.float64).astype(known.get(dtype) or getattr(ml_dtypes, dtype))
 
 
 def round_to(value: float, dtype: str) -> float:
