@@ -37,6 +37,7 @@ ZERO, FOUR = const(0), const(4)
         (lambda: Buffer(3, (4,)), "the name of a buffer is text, got 3"),
         (lambda: Buffer("A", (4, -4)), "buffer A has the extent -4, less than nothing"),
         (lambda: decl_buffer((-1,), name="A"), "buffer A has the extent -1"),
+        (lambda: Buffer("A", (4.5,)), "buffer A has the extent 4.5, which is no integer"),
         (lambda: Buffer("A", (4,), "int99"), "unknown dtype 'int99'"),
         (lambda: Buffer("A", (4,), None), "a dtype is text"),
         (lambda: decl_buffer((4,), 3), "a dtype is text"),

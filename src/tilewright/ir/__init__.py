@@ -52,7 +52,7 @@ from tilewright.ir.expr import (
     Sub,
     Var,
 )
-from tilewright.ir.expr_checks import check_name
+from tilewright.ir.expr_checks import check_extents, check_name
 from tilewright.ir.expr_convert import (
     FALSE,
     TRUE,

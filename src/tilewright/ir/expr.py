@@ -21,6 +21,7 @@ from tilewright.ir.dtype import (
     integer_limits,
     is_bool,
     lanes_of,
+    split_dtype,
     vector_dtype,
 )
 from tilewright.ir.expr_checks import (
@@ -148,8 +149,9 @@ class Var(Expr):
     dtype: str = attr(default=INDEX)
 
     def __post_init__(self) -> None:
-        if type(self.name) is not str or self.dtype != INDEX:
+        if type(self.name) is not str:
             check_name(self.name, "a variable")
+        if self.dtype != INDEX:
             check_dtype(self.dtype)
 
     def __repr__(self) -> str:
@@ -183,7 +185,8 @@ class FloatImm(Expr):
     dtype: str = attr(default="float32")
 
     def __post_init__(self) -> None:
-        check_float_dtype(self.dtype)
+        if self.dtype != "float32":
+            check_float_dtype(self.dtype)
         if type(self.value) is not float:
             object.__setattr__(self, "value", float_constant(self.value))
 
@@ -365,7 +368,10 @@ class Call(Expr):
     dtype: str = attr()
 
     def __post_init__(self) -> None:
-        check_call(self.op, self.dtype)
+        if type(self.op) is Op and type(self.dtype) is str:
+            split_dtype(self.dtype)
+        else:
+            check_call(self.op, self.dtype)
 
     def __repr__(self) -> str:
         return f"{self.op.name}({', '.join(map(repr, self.args))})"

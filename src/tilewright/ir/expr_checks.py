@@ -7,6 +7,7 @@ looks at whole programs.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -79,6 +80,16 @@ def check_name(name: Any, what: str) -> None:
     """Refuse a name that is no text."""
     if not isinstance(name, str):
         raise VerifyError(f"the name of {what} is text, got {name!r}")
+
+
+def check_extents(extents: Iterable[Any], what: str, name: str = "") -> None:
+    """Refuse constant extents that are fractions or less than nothing."""
+    for extent in extents:
+        value = getattr(extent, "value", 0)
+        if type(value) is int and value < 0:
+            raise VerifyError(f"{what + name} has the extent {value}, less than nothing")
+        if type(value) is float:
+            raise VerifyError(f"{what + name} has the extent {value}, which is no integer")
 
 
 def check_call(op: Any, dtype: Any) -> None:

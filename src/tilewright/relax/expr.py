@@ -28,6 +28,7 @@ from tilewright.ir import (
     Node,
     as_expr,
     attr,
+    check_name,
     child,
     children,
     definition,
@@ -132,6 +133,9 @@ class RelaxVar(RelaxExpr):
 
     name: str = attr()
     struct_info: StructInfo = attr(default=ObjectStructInfo())
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "a variable")
 
     def __repr__(self) -> str:
         return self.name

@@ -21,6 +21,7 @@ from tilewright.ir import (
     as_expr,
     as_int,
     attr,
+    check_extents,
     child,
     children,
     dtypes,
@@ -95,8 +96,9 @@ class TensorStructInfo(StructInfo):
         dtype: str = "float32",
         ndim: int | None = None,
     ) -> None:
-        dtypes.split_dtype(dtype)
+        dtypes.check_dtype(dtype)
         made, rank = _extents(shape, ndim)
+        check_extents(made, "a tensor")
         object.__setattr__(self, "shape", made)
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "ndim", rank)

@@ -19,6 +19,8 @@ from tilewright.ir import (
     Var,
     as_expr,
     attr,
+    check_extents,
+    check_name,
     child,
     children,
     dtypes,
@@ -97,6 +99,8 @@ class Tensor:
     def __init__(
         self, op: Operation, value_index: int, shape: tuple[Expr, ...], dtype: str, name: str
     ) -> None:
+        check_name(name, "a tensor")
+        check_extents(shape, "tensor ", name)
         self.op = op
         self.value_index = value_index
         self.shape = shape

@@ -11,13 +11,13 @@ from tilewright.ir import (
     INDEX,
     Expr,
     ExprLike,
-    IntImm,
     Node,
     Ramp,
     Range,
     Var,
     as_expr,
     attr,
+    check_extents,
     check_name,
     child,
     children,
@@ -74,18 +74,15 @@ class Buffer(Node):
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
-        check_name(self.name, "a buffer")
+        if type(self.name) is not str:
+            check_name(self.name, "a buffer")
         set_field(self, "shape", tuple(as_expr(extent) for extent in self.shape))
         set_field(self, "strides", tuple(as_expr(stride) for stride in self.strides))
         if self.data is None:
             set_field(self, "data", Var(self.name, "handle"))
         check_scope(self.scope)
         dtypes.check_dtype(self.dtype)
-        for extent in self.shape:
-            if type(extent) is IntImm and extent.value < 0:
-                raise VerifyError(
-                    f"buffer {self.name} has the extent {extent!r}, less than nothing"
-                )
+        check_extents(self.shape, "buffer ", self.name)
         if self.strides and len(self.strides) != len(self.shape):
             raise VerifyError(
                 f"buffer {self.name} has {len(self.shape)} dimensions "

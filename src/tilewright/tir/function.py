@@ -36,7 +36,8 @@ class PrimFunc(BaseFunc):
     def __post_init__(self) -> None:
         if self.attrs is None:
             object.__setattr__(self, "attrs", {})
-        dtypes.check_dtype(self.ret_dtype)
+        if self.ret_dtype != "void":
+            dtypes.check_dtype(self.ret_dtype)
         known = set(self.params)  # Compared by identity; a tuple's ``in`` would build expressions.
         for var in self.buffer_map:
             if var not in known:

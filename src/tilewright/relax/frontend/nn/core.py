@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import Expr, IRModule, Var
+from tilewright.ir import Expr, IRModule, Var, dtypes
 from tilewright.relax.block_builder import BlockBuilder
 from tilewright.relax.expr import (
     Constant,
@@ -158,6 +158,7 @@ class Parameter(Tensor):
     """
 
     def __init__(self, shape: Sequence[int | str], dtype: str = "float32") -> None:
+        dtypes.check_dtype(dtype)
         self.param_shape = tuple(shape)
         self.param_dtype = dtype
         self._data: Any = None
