@@ -19,8 +19,9 @@ from schedule_cases import (
 import tilewright
 from tilewright import te
 from tilewright.ir import is_const
+from tilewright.script import parse
 from tilewright.tir import PrimFunc
-from tilewright.tir.analysis import UPDATE, block_facts
+from tilewright.tir.analysis import UPDATE, block_facts, verify
 from tilewright.tir.analysis.reduction import match_reduction
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
@@ -405,3 +406,21 @@ def test_relu_after_a_sum_is_no_start() -> None:
     sch = Schedule(te.create_prim_func([a, t]))
     c, d = sch.get_block("C"), sch.get_block("D")
     refuses(sch, lambda: sch.fuse_reduction_epilogue(c, d), "exactly once")
+
+
+def test_decompose_declares_what_the_update_reads_of_its_own_buffer() -> None:
+    sch = Schedule(
+        parse("""
+@T.prim_func
+def main(A: T.Buffer((2, 3), "float32"), B: T.Buffer((6,), "float32")):
+    for i, k in T.grid(2, 3):
+        with T.block("B"):
+            v, r = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[v] = B[v + 2]
+            B[v] = B[v] + A[v, r] * B[v + 4]
+""")
+    )
+    sch.decompose_reduction("B", sch.get_loops("B")[1])
+    verify(sch.mod)
+    assert "T.reads(B[v:v + 5], A[v, r])" in sch.mod.script()

@@ -12,6 +12,7 @@ from schedule_cases import chain, check, compiled_agrees, conv2d, matmul, refuse
 from tilewright import te
 from tilewright.script import parse
 from tilewright.support.errors import ScheduleError
+from tilewright.testing.fuzz.intrinsics import copy_intrinsic
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import (
@@ -345,3 +346,21 @@ def test_random_products_are_taken_only_if_they_are_the_intrinsic() -> None:
         check(sch, before)
         taken += 1
     assert 0 < taken < 30
+
+
+def test_regions_of_indices_from_memory_must_hold_what_the_intrinsic_accesses() -> None:
+    intrin = copy_intrinsic("float32", 1)
+    sch = Schedule(
+        parse("""
+@T.prim_func
+def main(A: T.Buffer((3, 1), "float32"), F: T.Buffer((1,), "int32"), Z: T.Buffer((3,), "float32")):
+    for k, j in T.grid(1, 1):
+        with T.block("Z"):
+            vk = T.axis.opaque(1, k)
+            Z[T.Cast("int64", F[vk])] = A[T.Cast("int64", F[vk]), vk]
+""")
+    )
+    before = sch.mod
+    with pytest.raises(ScheduleError, match="not surely in the regions of block 'Z_o'"):
+        sch.tensorize(sch.get_loops("Z")[1], intrin)
+    assert sch.mod is before

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tilewright.arith import conjuncts, detect_iter_map
+from tilewright.arith import Analyzer, conjuncts, detect_iter_map
 from tilewright.ir import (
     Add,
     Expr,
@@ -42,6 +42,7 @@ from tilewright.tir import (
     seq,
 )
 from tilewright.tir.analysis import block_access_regions
+from tilewright.tir.analysis.regions import same_box, union_box
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_only_blocks, covers
@@ -117,10 +118,8 @@ def decompose_reduction(sch: Any, block: BlockRV, loop: LoopRV) -> BlockRV:
     init_name = state.fresh_block_name(func_name, f"{old.name}_init")
     update_name = state.fresh_block_name(func_name, f"{old.name}_update")
     init = _init_nest(state, realize, inner, spatial, init_name)
-    seen = regions_buffers(old.writes)
-    own_reads = _reads_of_body(old)
-    reads_now = (*old.writes, *(region for region in own_reads if region.buffer not in seen))
-    update = old.replace(name=update_name, init=None, reads=reads_now)
+    analyzer = state.analyzer_at(realize)
+    update = old.replace(name=update_name, init=None, reads=_reads_of_update(old, analyzer))
     body = state.rebuilt(
         target, {realize: BlockRealize(realize.iter_values, realize.predicate, update)}
     )
@@ -217,6 +216,19 @@ def _check_bounds(
                 loop,
                 remedy="decompose before loops are made to depend on each other",
             )
+
+
+def _reads_of_update(block: Block, analyzer: Analyzer) -> tuple[BufferRegion, ...]:
+    """What a block reads without its init: what it updates, and the rest."""
+    own, updated = _reads_of_body(block), []
+    for write in block.writes:
+        box = write.region
+        for other in own:
+            if other.buffer is write.buffer and not same_box(box, other.region):
+                box = union_box(box, other.region, analyzer)
+        updated.append(write if box is write.region else BufferRegion(write.buffer, box))
+    seen = regions_buffers(block.writes)
+    return (*updated, *(region for region in own if region.buffer not in seen))
 
 
 def _reads_of_body(block: Block) -> tuple[BufferRegion, ...]:

@@ -15,6 +15,7 @@ from tilewright.tir import (
     PrimFunc,
     renew_definitions,
 )
+from tilewright.tir.analysis import undeclared_accesses
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._tensor_match import (
@@ -91,6 +92,14 @@ def tensorize(
     found = _match(sch, realize, intrin)
     block = _implemented(sch, rv.func, realize.block, intrin, found)
     sch.state.replace(realize.block, block)
+    made = sch.state.get_block(rv)
+    for verb, buffer, _ in undeclared_accesses(made.block, sch.state.axes_around(made)):
+        raise sch.error(
+            f"what tensor intrinsic {intrin.name!r} {verb} of {buffer.name} is not surely in the "
+            f"regions of block {made.block.name!r}",
+            made,
+            remedy="indices from memory leave too much open; choose loops that they don't vary in",
+        )
     return rv
 
 
