@@ -76,7 +76,10 @@ def checker() -> Iterator[RecordChecker]:
             "scheduled already (annotation 'tensor_intrin')",
         ),
         ('T.func_attr({"tir.read_only": [1]})\nB[0] = A[0]', "(attribute 'tir.read_only')"),
-        ('T.func_attr({"tir.kernel_abi": {"arguments": [], "symbols": {}}})\nB[0] = A[0]', "(attribute 'tir.kernel_abi')"),
+        (
+            'T.func_attr({"tir.kernel_abi": {"arguments": [], "symbols": {}}})\nB[0] = A[0]',
+            "(attribute 'tir.kernel_abi')",
+        ),
         ('T.func_attr({"calling_conv": "x"})\nB[0] = A[0]', "(attribute 'calling_conv')"),
         ("B[T.Ramp(A[0], 1, 4)] = T.Broadcast(T.int64(1), 4)", "may write out of bounds"),
     ],
