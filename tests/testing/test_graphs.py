@@ -18,6 +18,7 @@ from tilewright.testing.graphs.draw import draw_case
 from tilewright.testing.graphs.graph import Step
 from tilewright.testing.graphs.guarded import guarded
 from tilewright.testing.graphs.shrink import shrink
+from tilewright.testing.graphs.width import in_single_precision, product, wide
 
 
 @pytest.mark.parametrize("number", range(12))
@@ -137,3 +138,12 @@ def _operators(step: Step) -> list[str]:
         elif isinstance(item, relax.Tuple):
             waiting.extend(item.items)
     return names
+
+
+def test_what_may_overflow_on_the_way_has_no_sure_product() -> None:
+    array = np.array([1e30, 1e30, 0, 1e-30], "float32")
+    assert product(wide(array)) == 0
+    with in_single_precision(), np.errstate(all="ignore"):
+        assert np.isnan(product(wide(array)))
+        assert wide(np.zeros(1, "float16")).dtype == "float32"
+    assert wide(np.zeros(1, "float16")).dtype == "float64"

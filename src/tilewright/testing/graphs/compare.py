@@ -40,6 +40,10 @@ class Noise:
             moved = np.where(nothing, 0.0, moved)
             return moved.astype(array.dtype)
 
+    def in_single_precision(self) -> bool:
+        """Whether the next operator is evaluated in single precision."""
+        return bool(self.rng.random() < 0.3)
+
     def with_zeros_of_either_sign(self, array: Any) -> Any:
         """The array, its zeros positive or negative at random."""
         if array.dtype.kind not in "fV" or not array.size:

@@ -11,6 +11,7 @@ import numpy as np
 from tilewright import relax
 from tilewright.relax import op
 from tilewright.testing.graphs.graph import FLOATS, HALVES, INTEGERS, Graph, Value, numpy_dtype
+from tilewright.testing.graphs.width import wide
 
 _erf = np.vectorize(math.erf, otypes=["float64"])
 
@@ -76,11 +77,6 @@ ANY_UNARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], float]] = {
 
 _CANCEL = ("gelu", "gelu_tanh", "hard_swish", "hard_sigmoid")
 """Operators that add terms of either sign, so that small results have larger errors."""
-
-
-def wide(array: Any) -> Any:
-    """Floating-point numbers as float64, others as they are."""
-    return array.astype(np.float64) if array.dtype.kind in "fV" else array
 
 
 def _units(noise: float, dtype: str) -> float:

@@ -14,6 +14,7 @@ from tilewright import relax
 from tilewright.arith import simplify
 from tilewright.ir import Expr, IRModule, Var, as_int, const, substitute
 from tilewright.relax import TensorStructInfo, TupleStructInfo
+from tilewright.testing.graphs.width import in_single_precision
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTEGERS = ("int32", "int64", "int8", "uint8", "int16", "uint16", "uint32", "uint64")
@@ -202,7 +203,8 @@ def evaluate(
         arrays = [made[value] for value in step.operands]
         if noise is not None and step.noise and step.reduces:
             arrays = [noise(array, step.noise) for array in arrays]
-        with np.errstate(all="ignore"):
+        single = noise is not None and step.reduces and noise.in_single_precision()
+        with np.errstate(all="ignore"), in_single_precision(single):
             found = step.meaning(size, *arrays)
         for value, array in zip(step.results, found if step.several else [found]):
             with np.errstate(all="ignore"):

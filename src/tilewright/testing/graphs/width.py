@@ -1,0 +1,41 @@
+"""In which width NumPy says what an operator means: double, and at times single precision.
+
+A kernel's sums and products are single precision, in an order of its own: what overflows there, or
+on the way, has no sure result. An evaluation in single precision shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+_single = False
+
+
+@contextmanager
+def in_single_precision(chosen: bool = True) -> Iterator[None]:
+    """Let ``wide`` give float32 inside of the context, if so chosen."""
+    global _single
+    before, _single = _single, chosen
+    try:
+        yield
+    finally:
+        _single = before
+
+
+def wide(array: Any) -> Any:
+    """Floating-point numbers in the width that sums are made in, others as they are."""
+    if array.dtype.kind not in "fV":
+        return array
+    return array.astype(np.float32 if _single and array.dtype != np.float64 else np.float64)
+
+
+def product(array: Any, **how: Any) -> Any:
+    """``np.prod``; in single precision with the zeros last, when the rest may have overflowed."""
+    if not _single:
+        return np.prod(array, **how)
+    nothing = array == 0
+    return np.prod(np.where(nothing, 1, array), **how) * np.prod(np.where(nothing, array, 1), **how)
