@@ -28,6 +28,7 @@ from tilewright.script import to_text
 from tilewright.support.errors import VerifyError
 from tilewright.support.text import indent
 from tilewright.tir.analysis.accesses import Access, detect_accesses
+from tilewright.tir.analysis.data_variables import know_data
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 
@@ -83,6 +84,7 @@ class _Context:
         self.loads: list[tuple[BufferLoad, Var]] = []
         for var in func.symbolic_vars():
             self.known.bind_positive(var)
+        know_data(self.known, func)
         for var, value in access.domain.items():
             self.known.bind(var, Range(self.fixed(value.min), self.fixed(value.extent)))
         for condition in access.conditions:

@@ -35,6 +35,7 @@ from tilewright.ir import (
     not_,
     uses_var,
 )
+from tilewright.tir.analysis.data_variables import know_lets
 from tilewright.tir.analysis.regions import (
     Accesses,
     block_accesses,
@@ -78,6 +79,7 @@ def undeclared_accesses(
         return
     # Conditions and order are looked at only where the plain boxes say too much.
     analyzer = Analyzer()
+    know_lets(analyzer, block)
     for axis in (*around, *block.iter_vars):
         analyzer.bind(axis.var, axis.dom)
     found = block_accesses(block, _AccessesInContext, analyzer, (), {})

@@ -32,6 +32,7 @@ from tilewright.tir import (
     is_no_op,
     seq,
 )
+from tilewright.tir.analysis.data_variables import know_data
 from tilewright.tir.schedule.error import Text, schedule_error
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
@@ -318,7 +319,7 @@ class ScheduleState:
     # ---- facts for proofs ---------------------------------------------------------------------
 
     def analyzer(self, func_name: str, *, least_size: int = 1) -> Analyzer:
-        """Return an analyzer that knows the function's symbolic extents and tile variables.
+        """Return an analyzer that knows the function's symbolic extents, tile variables and data.
 
         Where a loop over a size may be the first, that is at least 0, not 1.
         """
@@ -327,6 +328,7 @@ class ScheduleState:
         for var in func.symbolic_vars():
             made.update(var, least_size)
         self.know_symbolic(made)
+        know_data(made, func)
         return made
 
     def know_symbolic(self, analyzer: Analyzer) -> None:

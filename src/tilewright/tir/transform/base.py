@@ -8,26 +8,20 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
-    INDEX,
     TRUE,
     Expr,
     IntImm,
     IRModule,
-    Let,
     Mutator,
     Node,
     Pass,
     Range,
     Var,
-    contains,
-    dtypes,
-    free_vars,
     pre_order,
 )
+from tilewright.tir.analysis.data_variables import know_data
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import For, LetStmt, SeqStmt, Stmt, seq
-
-_has_lets = contains(Let, LetStmt)
+from tilewright.tir.stmt import For, SeqStmt, Stmt, seq
 
 
 def statements(node: Node) -> Iterator[Stmt]:
@@ -75,28 +69,13 @@ def function_analyzer(func: PrimFunc) -> Analyzer:
     """Return an analyzer that knows that the sizes in a function's signature are not negative.
 
     Inside loops over them they are positive, which ``Analyzer.bind`` learns. It also knows the
-    variables that stand for data: those that were given such a value, and scalar parameters of
-    other types than the index type that are neither sizes nor bounds of loops.
+    variables that stand for data.
     """
     analyzer = Analyzer()
     sizes = func.symbolic_vars()
     for var in sizes:
         analyzer.update(var, 0)
-    numbers = {var for var in func.params if dtypes.is_integer(var.dtype) and var.dtype != INDEX}
-    if numbers:
-        bounds = [*sizes, *(extent for b in func.buffer_map.values() for extent in b.shape)]
-        bounds += [
-            part
-            for loop in pre_order(func.body)
-            if isinstance(loop, For)
-            for part in (loop.min, loop.extent)
-        ]
-        for var in numbers.difference(*(free_vars(bound) for bound in bounds)):
-            analyzer.mark_data(var)
-    if _has_lets(func.body):
-        for let in pre_order(func.body, _has_lets):
-            if isinstance(let, (Let, LetStmt)):
-                analyzer.note_let(let.var, let.value)
+    know_data(analyzer, func)
     return analyzer
 
 

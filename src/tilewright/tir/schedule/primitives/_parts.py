@@ -12,6 +12,7 @@ from tilewright.arith import Analyzer, conjuncts
 from tilewright.ir import TRUE, Expr, Range, Var, and_, const
 from tilewright.tir import OPAQUE, REDUCE, SERIAL, Block, BlockRealize, For, Stmt
 from tilewright.tir.analysis import block_facts
+from tilewright.tir.analysis.data_variables import know_lets
 from tilewright.tir.rewrite import fresh_name, renew_definitions
 from tilewright.tir.schedule.primitives._rewrite import rewrite_outside_blocks, substitute_index
 from tilewright.tir.schedule.state import trivially_true
@@ -42,6 +43,7 @@ def part_of(
     known = sch.state.analyzer_at(loop)
     known.bind(var, Range(const(0, var.dtype), extent))
     body = renew_definitions(body)
+    know_lets(known, body)
 
     def go(node: Any) -> Any:
         if isinstance(node, Expr):

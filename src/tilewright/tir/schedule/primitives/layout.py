@@ -292,8 +292,6 @@ def _pad_function(
     if isinstance(number, np.generic):
         number = number.item()
     if isinstance(number, (bool, int, float)):
-        if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63:
-            raise state.error(f"pad_value {number} does not fit 64 bits", realize)
         _check_pad_dtype(state, realize, value, number, buffer)
         return number
     if not isinstance(value, (str, IndexMap)) and not callable(value):
