@@ -59,6 +59,11 @@ GOOD = [
         "T.reads(A[0:(v + 15) // 16 * 16]); T.writes(Y[v])",
         "for k in range((v + 15) // 16 * 16):\n    if k < 8:\n        Y[v] = A[k]",
     ),
+    # What data says is the same for all iterations.
+    (
+        "T.reads(A[I[v]:I[v] + 4], I[v]); T.writes(Y[v])",
+        "for k in range(4):\n    Y[v] = A[I[v] + 3 - k]",
+    ),
     # What the block wrote before.
     ("T.reads(A[v]); T.writes(Y[v])", "Y[v] = A[v]\nY[v] = Y[v] + 1.0"),
     # Of pointers, what is declared counts.
@@ -91,6 +96,16 @@ BAD = [
     (
         "T.reads(A[0:v]); T.writes(Y[v])",
         "for k in range(v + 1):\n    if k < 8:\n        Y[v] = A[k]",
+        "leave out",
+    ),
+    (
+        "T.reads(A[I[v]:I[v] + 3], I[v]); T.writes(Y[v])",
+        "for k in range(4):\n    Y[v] = A[I[v] + k]",
+        "leave out",
+    ),
+    (
+        "T.reads(A[I[0]:I[0] + 4], I[0:4]); T.writes(Y[v])",
+        "for k in range(4):\n    Y[v] = A[I[k] + k]",
         "leave out",
     ),
     ("T.reads(A[0:4]); T.writes(Y[v])", "for k in range(5):\n    Y[v] = A[k]", "leave out"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from schedule_cases import chain, check, compiled_agrees, matmul
+from schedule_cases import chain, check, compiled_agrees, matmul, refuses
 
 from tilewright import te
 from tilewright.script import parse
@@ -377,3 +377,53 @@ def test_what_a_nest_over_nothing_reads_is_nothing() -> None:
     sch.cache_read(block, 0, "global")
     check(sch, func, n=0)
     check(sch, func, n=2)
+
+
+def test_a_block_need_not_write_all_that_it_declares() -> None:
+    """Every other element is left as another iteration made it: these keep their order."""
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((8,)), B: T.Buffer((15,)), Y: T.Buffer((2, 2, 15))):
+    for k, l in T.grid(2, 2):
+        for i in range(8):
+            with T.block("X"):
+                v = T.axis.spatial(8, i)
+                B[v * 2] = A[v]
+        for j in range(15):
+            with T.block("Y"):
+                vk, vl, vj = T.axis.remap("SSS", [k, l, j])
+                Y[vk, vl, vj] = B[vj]
+        with T.block("W"):
+            u = T.axis.spatial(1, 0)
+            T.reads(B[0:15])
+            T.writes(B[0:15])
+            for i in range(7):
+                B[i * 2 + 1] = B[i * 2 + 1] + T.float32(1)
+""")
+    sch = Schedule(func)
+    sch.blockize(sch.get_loops("X")[-1])
+    k, loop = sch.get_loops("X_o")
+    refuses(sch, lambda: sch.reorder(loop, k), "makes in another iteration")
+
+
+def test_a_block_that_writes_all_that_it_declares_does_so_in_parts() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((10,)), Y: T.Buffer((2, 2, 10))):
+    B = T.alloc_buffer((10,))
+    for k, l in T.grid(2, 2):
+        for i in range(10):
+            with T.block("X"):
+                v = T.axis.spatial(10, i)
+                B[v] = A[v]
+        for j in range(10):
+            with T.block("Y"):
+                vk, vl, vj = T.axis.remap("SSS", [k, l, j])
+                Y[vk, vl, vj] = B[vj]
+""")
+    sch = Schedule(func)
+    sch.blockize(sch.get_loops("X")[-1])
+    sch.split(sch.get_loops("X")[-1], [None, 4], tail="peel")
+    k, loop = sch.get_loops("X_o")
+    sch.reorder(loop, k)
+    check(sch, func)

@@ -14,6 +14,7 @@ from tilewright.script import parse
 from tilewright.support.errors import ScheduleError
 from tilewright.testing.fuzz.intrinsics import copy_intrinsic
 from tilewright.tir import PrimFunc
+from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import (
     Schedule,
@@ -349,7 +350,25 @@ def test_random_products_are_taken_only_if_they_are_the_intrinsic() -> None:
 
 
 def test_regions_of_indices_from_memory_must_hold_what_the_intrinsic_accesses() -> None:
-    intrin = copy_intrinsic("float32", 1)
+    sch = Schedule(
+        parse("""
+@T.prim_func
+def main(A: T.Buffer((2, 12), "float32"), Z: T.Buffer((2, 12), "float32")):
+    for i, j in T.grid(2, 12):
+        with T.block("Z"):
+            v, w = T.axis.remap("SS", [i, j])
+            Z[v, w] = A[v, w]
+""")
+    )
+    sch.blockize(sch.get_loops("Z")[0])
+    sch.cache_index("Z_o", "global")
+    before = sch.mod
+    with pytest.raises(ScheduleError, match="not surely in the regions of block 'Z_o_1'"):
+        sch.tensorize(sch.get_loops("Z")[1], copy_intrinsic("float32", 12))
+    assert sch.mod is before
+
+
+def test_an_index_from_memory_that_no_loop_changes_is_where_the_intrinsic_begins() -> None:
     sch = Schedule(
         parse("""
 @T.prim_func
@@ -360,7 +379,5 @@ def main(A: T.Buffer((3, 1), "float32"), F: T.Buffer((1,), "int32"), Z: T.Buffer
             Z[T.Cast("int64", F[vk])] = A[T.Cast("int64", F[vk]), vk]
 """)
     )
-    before = sch.mod
-    with pytest.raises(ScheduleError, match="not surely in the regions of block 'Z_o'"):
-        sch.tensorize(sch.get_loops("Z")[1], intrin)
-    assert sch.mod is before
+    sch.tensorize(sch.get_loops("Z")[1], copy_intrinsic("float32", 1))
+    verify(sch.mod)

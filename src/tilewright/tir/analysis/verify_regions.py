@@ -33,6 +33,8 @@ from tilewright.ir import (
     maximum,
     minimum,
     not_,
+    pre_order,
+    substitute,
     uses_var,
 )
 from tilewright.tir.analysis.data_variables import know_lets
@@ -43,7 +45,7 @@ from tilewright.tir.analysis.regions import (
     same_box,
     union_box,
 )
-from tilewright.tir.buffer import Buffer, BufferRegion
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.stmt import Block, BufferStore, IfThenElse, IterVar
 
 TRUSTED_REGIONS = "trusted_regions"
@@ -143,7 +145,17 @@ class _AccessesInContext(Accesses):
         self.by_axes = None
 
     def relaxed(self, ranges: list[Range], buffer: Buffer) -> list[Range]:
-        found = super().relaxed(ranges, buffer)
+        # What data says, and no loop changes, is what it is: an end like any other.
+        loads = {
+            item: Var("loaded", item.dtype)
+            for part in ranges
+            for side in (part.min, part.extent)
+            for item in pre_order(side)
+            if type(item) is BufferLoad and not uses_var(item, self.domain)
+        }
+        found = super().relaxed([_replaced(part, loads) for part in ranges], buffer)
+        if loads:
+            found = [substitute(part, {var: load for load, var in loads.items()}) for part in found]
         if self.by_axes is None:
             return found
         return [
@@ -211,6 +223,13 @@ class _AccessesInContext(Accesses):
         return around is not None and any(
             covers_box(around, item, self.analyzer) for item in self.boxes_of(box)
         )
+
+
+def _replaced(node: Any, loads: Mapping[Any, Var]) -> Any:
+    """Put variables in the place of loads."""
+    if not loads:
+        return node
+    return loads[node] if node in loads else node.map_children(lambda x: _replaced(x, loads))
 
 
 def _declared(block: Block, verb: str) -> dict[Buffer, list[Box]]:

@@ -24,6 +24,7 @@ from tilewright.ir import (
     Range,
     Var,
     add,
+    and_,
     as_int,
     const,
     expr_equal,
@@ -34,9 +35,13 @@ from tilewright.ir import (
     substitute,
     uses_var,
 )
-from tilewright.tir import BlockRealize, Buffer, BufferRegion, For
+from tilewright.tir import NO_OP, SERIAL, BlockRealize, Buffer, BufferRegion, For
+from tilewright.tir.analysis.accesses import detect_accesses
+from tilewright.tir.analysis.counting import merge_boxes
 from tilewright.tir.analysis.regions import relax
 from tilewright.tir.schedule.state import ScheduleState, trivially_true
+
+Box = tuple[Range, ...]
 
 
 def loop_ranges(loops: Iterable[For]) -> dict[Var, Range]:
@@ -270,6 +275,8 @@ def _makes_all(
             made[0].bind(loop.loop_var, Range(loop.min, loop.extent))
         return made[0]
 
+    if not _writes_all_declared(state, source, regions[0]):
+        return False
     source_loops = loops_between(state, source, loop)
     target_loops = loops_between(state, target, loop)
     if not _fills_region(regions[0], source, source_loops, analyzer):
@@ -302,6 +309,50 @@ def _fills_region(
     mapping = {v.var: value for v, value in zip(source.block.iter_vars, source.iter_values)}
     indices = [simplify(substitute(item.min, mapping)) for item in region.region]
     return fills_box(indices, loops, analyzer)
+
+
+def _writes_all_declared(state: ScheduleState, source: BlockRealize, region: BufferRegion) -> bool:
+    """Whether one instance writes all of a box that it declares, not just elements in it."""
+    if all(is_const(item.extent, 1) for item in region.region):
+        return True
+    cache = state.index(state.func_name_of(source)).cache
+    key = ("writes_all_declared", source.block, region)
+    found: bool | None = cache.get(key)
+    if found is None:
+        found = cache[key] = _find_writes_all_declared(state, source, region)
+    return found
+
+
+def _find_writes_all_declared(
+    state: ScheduleState, source: BlockRealize, region: BufferRegion
+) -> bool:
+    known = state.analyzer_at(source)
+    for axis in source.block.iter_vars:
+        known.bind(axis.var, axis.dom)
+    made: list[Box] = []
+    for access in detect_accesses(source.block.body):
+        if not access.is_write or access.buffer is not region.buffer or access.repeats:
+            continue
+        if isinstance(access.node, BufferRegion) and not access.domain:
+            made.append(access.box)  # Intrinsics keep what is declared of them.
+            continue
+        indices: list[Expr] = []
+        loops = list(access.loops)
+        for item in access.box:
+            inside = Var("inside", item.min.dtype)
+            unit = is_const(item.extent, 1)
+            indices.append(item.min if unit else add(item.min, inside))
+            if not unit:
+                loops.append(For(inside, const(0), item.extent, SERIAL, NO_OP))
+        if fills_box(indices, loops, known.copy):
+            condition = and_(*access.conditions)
+            box = relax(list(access.box), access.domain, condition, region.buffer, known)
+            made.append(tuple(box))
+    declared = list(region.region)
+    return any(
+        inside_box(declared, list(box), region.buffer, lambda: known)
+        for box in merge_boxes(made, known)
+    )
 
 
 def rewrites_all(
