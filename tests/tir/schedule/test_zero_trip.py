@@ -544,3 +544,52 @@ def main(a: T.handle, Z: T.Buffer((1,), "float32")):
             z = np.zeros(1, "float32")
             call(np.ones(size, "float32"), z)
             assert z == 5 + max(size - 2, 0)
+
+
+def test_what_a_loop_around_tells_is_not_known_to_an_init_of_nothing() -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, z: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    Z = T.match_buffer(z, (n,), "float32")
+    for k, i in T.grid(n, n):
+        with T.block("Z"):
+            r, v = T.axis.remap("RS", [k, i])
+            with T.init():
+                Z[v] = T.float32(5)
+            Z[v] = Z[v] + A[r]
+""")
+    for step in ("loop_partition", "split"):
+        sch = Schedule(func)
+        inner = sch.get_loops("Z")[1]
+        if step == "split":
+            sch.split(inner, [None, 2], tail="peel")
+            run(sch.mod["main"], np.zeros(0, "float32"), np.zeros(0, "float32"))
+            continue
+        with pytest.raises(ScheduleError, match="which is not known to be"):
+            sch.loop_partition(inner, [1])
+
+
+def test_a_copy_takes_nothing_out_of_a_buffer_that_may_be_empty() -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, b: T.handle, Z: T.Buffer((1,), "float32")):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    for k in range(n):
+        with T.block("Z"):
+            r = T.axis.reduce(n, k)
+            with T.init():
+                Z[0] = T.float32(5)
+            Z[0] = Z[0] + A[r] * B[n - 1]
+""")
+    sch = Schedule(func)
+    sch.cache_read("Z", 1, "local")
+    for size in (0, 1, 3):
+        z, ones = np.zeros(1, "float32"), np.ones(size, "float32")
+        run(sch.mod["main"], ones, ones, z)
+        assert z == 5 + size
+    with pytest.raises(ScheduleError, match="may be outside of B"):
+        Schedule(func).reindex_cache_read("Z", 1, "local", lambda i: ())

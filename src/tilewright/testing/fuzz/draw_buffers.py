@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.ir import Range, as_int, free_vars
 from tilewright.testing.fuzz.draw import Draw, Drawer
 from tilewright.testing.fuzz.steps import BlockRef, LoopRef, Step
+from tilewright.tir import Block
 
 
 def draw_cache(name: str) -> Drawer:
@@ -105,11 +106,17 @@ def draw_set_dtype(d: Draw) -> Step | None:
 
 
 def draw_hide_access(d: Draw) -> Step | None:
-    """Hide what is read of a parameter that nobody writes: no dependence goes through it."""
+    """Hide what is read of a parameter that nobody writes: no dependence goes through it.
+
+    Not in a block inside of another, which may be copied from where it is said to be read.
+    """
     func = d.sch.state.func(d.sch.working_func)
     written = {r.buffer.data for item in d.blocks.values() for r in item.block.writes}
     block = d.block()
     if d.realize is None:
+        return None
+    around = [item for item in d.sch.state.parents(d.realize) if isinstance(item, Block)]
+    if len(around) > 1:
         return None
     hidden = [
         number

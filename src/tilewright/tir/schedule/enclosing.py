@@ -3,8 +3,9 @@
 A primitive rewrites the blocks that it is about. Blocks around these (made by ``blockize`` or
 ``tensorize``, or written so) declare what all inside of them access, and some of that may now lie
 outside: of a producer that computes a little more than is used, say. So after each primitive, the
-declared regions of the blocks around what it changed are made wider where they leave something out.
-They are never made smaller: what a user has declared stays.
+declared regions of the blocks around what it changed are made wider where they leave something out;
+and those of the blocks inside, whose axes may be bounded by what is around in ways that can't be
+proven any more. They are never made smaller: what a user has declared stays.
 
 What is written more comes as a region of its own: the box around both would claim that all between
 them is written too.
@@ -28,7 +29,7 @@ def widen_enclosing(state: ScheduleState, before: tuple[Any, ...]) -> None:
     """Let blocks around what changed since the snapshot ``before`` declare what is inside."""
     for func_name, old in state.changed_since(before):
         known = old.parents if old is not None else {}
-        changed = [item for item in enclosing_blocks(state.index(func_name)) if item not in known]
+        changed = [item for item in nested_blocks(state.index(func_name)) if item not in known]
         # The innermost first: what is around them goes by what they declare then.
         for name in [block.name for block in reversed(changed)]:
             realize = state.index(func_name).blocks[name]
@@ -36,22 +37,22 @@ def widen_enclosing(state: ScheduleState, before: tuple[Any, ...]) -> None:
             _widen(state, realize, had.block if had is not None else None)
 
 
-def enclosing_blocks(index: FunctionIndex) -> list[Block]:
-    """Blocks other than the root that hold further blocks, in program order."""
+def nested_blocks(index: FunctionIndex) -> list[Block]:
+    """Blocks other than the root that hold further blocks, and those in them, in program order."""
     if len(index.blocks) < 3:
         return []
-    found: list[Block] | None = index.cache.get("enclosing_blocks")
+    found: list[Block] | None = index.cache.get("nested_blocks")
     if found is None:
-        holders: set[Block] = set()
+        root = index.func.body
+        nested: set[Block] = set()
         for realize in index.blocks.values():
             parent = index.parents[realize]
             while parent is not None and type(parent) is not Block:
                 parent = index.parents[parent]
-            if parent is not None:
-                holders.add(parent)
-        inner = (item for item in index.blocks.values() if item is not index.func.body)
-        found = [item.block for item in inner if item.block in holders]
-        index.cache["enclosing_blocks"] = found
+            if parent is not None and index.parents[parent] is not root:
+                nested |= {parent, realize.block}
+        found = [item.block for item in index.blocks.values() if item.block in nested]
+        index.cache["nested_blocks"] = found
     return found
 
 

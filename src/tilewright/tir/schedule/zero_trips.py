@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.arith import Analyzer
 from tilewright.ir import Expr, as_int, pre_order
 from tilewright.tir import BlockRealize, Buffer, BufferLoad, For, IfThenElse, Stmt
 from tilewright.tir.empty_reduction import begun_by_nothing
@@ -30,6 +31,19 @@ def surely_at_least(state: ScheduleState, loop: For, value: Expr, least: int) ->
 def surely_runs(state: ScheduleState, loop: For) -> bool:
     """Whether a loop is known to have an iteration wherever it is reached."""
     return surely_at_least(state, loop, loop.extent, 1)
+
+
+def analyzer_where_begun(state: ScheduleState, loop: For) -> Analyzer:
+    """Return what is known around a loop wherever it is reached, sizes from 0.
+
+    An ``init`` inside runs where a loop around reduces over nothing, too; that the loops around
+    have iterations is not known then.
+    """
+    inside = {item.block.name for item in pre_order(loop.body) if type(item) is BlockRealize}
+    for around in state.loops_above(loop):
+        if not surely_runs(state, around) and inside & begun_by_nothing(around):
+            return state.analyzer(state.func_name_of(loop), least_size=0)
+    return state.analyzer_at(loop, least_size=0)
 
 
 def check_not_negative(sch: Schedule, loop: For) -> None:

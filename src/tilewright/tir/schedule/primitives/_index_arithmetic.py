@@ -330,14 +330,27 @@ class IndexArithmetic:
         value = constant_of(low)
         if value is not None:
             return value >= 0
-        # Symbols are positive: non-negative coefficients and a sum that is not negative suffice.
+        # Symbols are sizes, from 0 up, or from 1 where something runs over them: non-negative
+        # coefficients, and a sum that is not negative for the least of them, suffice.
         others = [number for mono, number in low.items() if mono]
         plain = all(
             self.table.kinds[atom] == VAR and atom not in self.outer and atom not in self.around
             for mono in low
             for atom in mono
         )
-        return plain and all(value > 0 for value in others) and sum(low.values()) >= 0
+        if not plain or any(value < 0 for value in others):
+            return False
+        positive = self._positive_symbols()
+        return sum(value for mono, value in low.items() if positive.issuperset(mono)) >= 0
+
+    def _positive_symbols(self) -> set[int]:
+        """Tile variables, and what is the extent of a loop or axis around."""
+        found = {self.table.var(var) for tile in self.state.symbolic for var in tile.variables}
+        for _, extent in (*self.outer.values(), *self.around.values()):
+            if len(extent) == 1:
+                ((mono, _),) = extent.items()
+                found.update(mono)
+        return found
 
     def proves_at_least(self, a: Poly, b: Poly) -> bool:
         """Like ``surely_at_least``, for what needs more than limits: ``(n + 7) // 8 * 8 >= n``."""

@@ -60,7 +60,7 @@ from tilewright.tir.schedule.primitives._rewrite import (
 )
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import child_blocks, statements
-from tilewright.tir.schedule.zero_trips import check_not_negative
+from tilewright.tir.schedule.zero_trips import analyzer_where_begun, check_not_negative
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -93,7 +93,7 @@ def peel(
     """Return the loop, and full tiles with a remainder loop to take its place."""
     extent = loop.extent
     check_not_negative(sch, loop)
-    known = sch.state.analyzer_at(loop, least_size=0)
+    known = analyzer_where_begun(sch.state, loop)
     place = factors.index(None) if None in factors else 0
     rest = product([item for n, item in enumerate(factors) if n != place and item is not None])
     count: Expr = known.simplify(floordiv(extent, rest))
@@ -123,7 +123,7 @@ def overlap(
 ) -> tuple[Any, Any]:
     """Return the loop, and tiles of which the last one is moved inwards to take its place."""
     extent = loop.extent
-    known = sch.state.analyzer_at(loop, least_size=0)
+    known = analyzer_where_begun(sch.state, loop)
     tile = product(extents[1:])
     # Under a loop that may have no iterations, what is made of its extent may be zero as well.
     if not (known.can_prove(tile >= 1) and known.can_prove(extent >= tile)):

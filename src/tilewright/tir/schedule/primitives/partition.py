@@ -16,6 +16,7 @@ from tilewright.tir.schedule.primitives._parts import part_of
 from tilewright.tir.schedule.primitives._rewrite import rewrite_outside_blocks, substitute_index
 from tilewright.tir.schedule.primitives.loops import Factor, check_plain_loop, resolve_factor
 from tilewright.tir.schedule.state import child_blocks
+from tilewright.tir.schedule.zero_trips import analyzer_where_begun
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -100,7 +101,7 @@ def _adding_up(sch: Schedule, loop: For, given: Sequence[Expr | None]) -> list[E
     for item in given:
         if item is not None:
             total = add(total, item)
-    known = sch.state.analyzer_at(loop, least_size=0)
+    known = analyzer_where_begun(sch.state, loop)
     total = known.simplify(total)
     left = known.simplify(extent - total)
     least = 1 if None in given else 0
