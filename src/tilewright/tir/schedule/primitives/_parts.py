@@ -41,24 +41,31 @@ def part_of(
     mapping = {loop.loop_var: value}
     body = rewrite_outside_blocks(loop.body, lambda expr: substitute_index(expr, mapping))
     known = sch.state.analyzer_at(loop)
+    # Loops around that have no iterations: all can be proven inside of them.
+    idle = int(known.can_prove(extent <= 0))
     known.bind(var, Range(const(0, var.dtype), extent))
     body = renew_definitions(body)
     know_lets(known, body)
 
     def go(node: Any) -> Any:
+        nonlocal idle
         if isinstance(node, Expr):
             return node
         if type(node) is For:
+            is_idle = known.can_prove(node.extent <= 0)
+            idle += is_idle
             with known.constraint(TRUE):
                 known.bind(node.loop_var, Range(node.min, node.extent))
-                return node.map_children(go)
+                inner = node.map_children(go)
+            idle -= is_idle
+            return inner
         made = node.map_children(go)
         if type(made) is Block:
             name = fresh_name(made.name + suffix, taken)
             if renamed is not None:
                 renamed[made.name] = name
             return made.replace(name=name)
-        return _narrowed(made, known) if type(made) is BlockRealize else made
+        return _narrowed(made, known) if type(made) is BlockRealize and not idle else made
 
     return For(var, const(0, var.dtype), extent, SERIAL, go(body))
 

@@ -345,7 +345,8 @@ class _Simplifier:
         if self.analyzer is None:
             self.analyzer = loop_analyzer(self.sch, self.at, self.extents, self.body)
         made: Expr = self.analyzer.simplify(new)
-        return made
+        # Of a loop without iterations all is false, but what a reduction over it starts with.
+        return new if is_const(made, 0) and made.dtype == "bool" else made
 
 
 def loop_analyzer(sch: Schedule, at: For, extents: dict[Var, Expr], body: Any) -> Any:

@@ -223,6 +223,8 @@ def _inner_copy(state: ScheduleState, found: _Padding) -> dict[Any, Any]:
     analyzer = state.analyzer_at(realize)
     for iter_var in block.iter_vars:
         analyzer.bind(iter_var.var, iter_var.dom)
+    # Shorter loops run where the whole ones don't: sizes may be 0 there.
+    outside = state.analyzer_at(found.chain[0], least_size=0)
     rest = list(conjuncts(analyzer.simplify(found.inside)))
     axes = {iter_var.var for iter_var in block.iter_vars}
     replaced: dict[Var, Expr] = {}
@@ -230,7 +232,7 @@ def _inner_copy(state: ScheduleState, found: _Padding) -> dict[Any, Any]:
     iter_vars: list[IterVar] = []
     for iter_var, value in zip(block.iter_vars, realize.iter_values):
         loop = _loop_of_axis(state, found, iter_var, value)
-        bounds = _bounds_of_axis(iter_var, rest, axes, analyzer) if loop is not None else None
+        bounds = _bounds_of_axis(iter_var, rest, axes, outside) if loop is not None else None
         if loop is None or bounds is None:
             iter_vars.append(iter_var)
             continue
@@ -323,6 +325,6 @@ def _bounds_of_axis(
                 return None
         else:
             return None
-    if not (analyzer.can_prove(low < high) and analyzer.can_prove(high <= extent)):
+    if not (analyzer.can_prove(low <= high) and analyzer.can_prove(high <= extent)):
         return None
     return (low, high, rest) if analyzer.can_prove(low >= 0) else None
