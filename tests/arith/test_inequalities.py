@@ -10,17 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.arith.helpers import evaluate
-from tilewright.arith import Analyzer, simplify, solve_linear_inequalities
+from tilewright.arith import (
+    Analyzer,
+    can_prove_by_cases,
+    simplify,
+    solve_linear_inequalities,
+)
 from tilewright.ir import (
     GE,
     LE,
     Add,
+    Range,
     Sub,
     Var,
     and_,
     call,
     const,
     floordiv,
+    maximum,
+    minimum,
 )
 
 i, j, n = Var("i"), Var("j"), Var("n")
@@ -111,3 +119,14 @@ def test_long_sum_with_an_effect_stays():
     for k in range(2000):
         total = Add(total, i if k % 2 else j)
     assert simplify(total) is total
+
+
+def test_a_claim_is_proven_for_each_operand_of_minima_and_maxima() -> None:
+    known = Analyzer()
+    x = Var("x")
+    known.bind(x, Range(const(0), const(9)))
+    claim = maximum(x - 1, 0) + minimum(1, x) <= x
+    assert can_prove_by_cases(known, claim)
+    assert not can_prove_by_cases(known, maximum(x - 1, 0) + minimum(1, x) < x)
+    assert can_prove_by_cases(known, maximum(minimum(x, 4), 2) - 2 <= x)
+    assert not can_prove_by_cases(known, maximum(minimum(x, 4), 2) <= x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.arith.analyzer import Analyzer, simplify
 from tilewright.arith.bounds import NEG_INF, POS_INF, ConstIntBound
+from tilewright.arith.cases import can_prove_by_cases
 from tilewright.arith.conditions import conjuncts
 from tilewright.arith.data import holds_data
 from tilewright.arith.inequalities import LinearSolution, solve_linear_inequalities
@@ -32,6 +33,7 @@ from tilewright.arith.subspace import (
 )
 
 __all__ = [
+    "can_prove_by_cases",
     "Analyzer",
     "BoxBounds",
     "Condition",

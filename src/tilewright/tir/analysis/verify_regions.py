@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from tilewright.arith import Analyzer, conjuncts
+from tilewright.arith import Analyzer, can_prove_by_cases, conjuncts
 from tilewright.ir import (
     TRUE,
     Call,
@@ -268,9 +268,9 @@ def _holds_range(said: Range, real: Range, extent: Expr, analyzer: Analyzer) -> 
     low, high = said.min, add(said.min, said.extent)
     real_low, real_high = real.min, add(real.min, real.extent)
     inside_low, inside_high = maximum(real_low, 0), minimum(real_high, extent)
-    if not (analyzer.can_prove(low <= real_low) or analyzer.can_prove(low <= inside_low)):
+    if not (analyzer.can_prove(low <= real_low) or can_prove_by_cases(analyzer, low <= inside_low)):
         return False
-    return analyzer.can_prove(real_high <= high) or analyzer.can_prove(inside_high <= high)
+    return any(can_prove_by_cases(analyzer, end <= high) for end in (real_high, inside_high))
 
 
 def _about_axes(
