@@ -544,3 +544,24 @@ def main(A: T.Buffer((4,), "float32"), F: T.Buffer((4,), "int32"), Z: T.Buffer((
     sch.transform_block_layout("Z", lambda v: (v // 3, v % 3))
     assert "T.where(ax0 * 3 + ax1 < 4 and F" in sch.mod.script()
     check(sch, func)
+
+
+def test_no_copies_go_into_an_init() -> None:
+    sch = Schedule(
+        parse("""
+@T.prim_func
+def main(A: T.Buffer((2,), "float32"), B: T.Buffer((2,), "float32"), Z: T.Buffer((2,), "float32")):
+    for i, k in T.grid(2, 3):
+        with T.block("Z"):
+            v, r = T.axis.remap("SR", [i, k])
+            with T.init():
+                Z[v] = A[v]
+            Z[v] = Z[v] + B[v]
+""")
+    )
+    sch.blockize([sch.get_block("Z")])
+    refuses(
+        sch,
+        lambda: sch.reindex_cache_read("Z_init", 0, "local", lambda: ()),
+        "in the init of block 'Z_o'",
+    )

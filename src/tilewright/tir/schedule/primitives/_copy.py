@@ -196,6 +196,13 @@ def anchor_of(
         found = [item]
         while parents[found[-1]] is not scope.block:
             found.append(parents[found[-1]])
+        if found[-1] is not scope.block.body:
+            raise state.error(
+                f"block {item.block.name!r} is in the init of block {scope.block.name!r}, where no "
+                "copies go",
+                item,
+                remedy="decompose_reduction first",
+            )
         return found[::-1]
 
     paths = [path(item) for item in around]
