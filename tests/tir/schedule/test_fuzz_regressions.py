@@ -565,3 +565,27 @@ def main(A: T.Buffer((2,), "float32"), B: T.Buffer((2,), "float32"), Z: T.Buffer
         lambda: sch.reindex_cache_read("Z_init", 0, "local", lambda: ()),
         "in the init of block 'Z_o'",
     )
+
+
+def test_what_is_used_through_a_pointer_to_an_element_is_not_inlined() -> None:
+    sch = Schedule(
+        parse("""
+@T.prim_func
+def main(A: T.Buffer((4,), "int32"), Z: T.Buffer((4,), "int32")):
+    B = T.alloc_buffer((4,), "int32")
+    for i in range(4):
+        with T.block("B"):
+            v = T.axis.spatial(4, i)
+            B[v] = A[v] * 2
+    with T.block("Z"):
+        T.reads(B[0:4])
+        T.writes(Z[0:4])
+        T.evaluate(
+            T.call_extern(
+                "copy4", T.address_of(B[0], dtype="handle"), T.address_of(Z[0], dtype="handle"),
+                dtype="int32",
+            )
+        )
+""")
+    )
+    refuses(sch, lambda: sch.compute_inline("B"), "B is used through its pointer")

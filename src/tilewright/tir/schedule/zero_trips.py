@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def surely_at_least(state: ScheduleState, loop: For, value: Expr, least: int) -> bool:
-    """Whether an expression around ``loop`` is known to be at least a number, for sizes from 0."""
+    """Whether an expression is at least a number wherever ``loop`` is reached, for sizes from 0."""
     number = as_int(value)
     if number is not None:
         return number >= least
-    return state.analyzer_at(loop, least_size=0).can_prove_ge(value, least)
+    return analyzer_where_begun(state, loop).can_prove_ge(value, least)
 
 
 def surely_runs(state: ScheduleState, loop: For) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer, conjuncts
 from tilewright.ir import (
+    Call,
     Expr,
     FloorDiv,
     FloorMod,
@@ -198,6 +199,13 @@ class _Inliner(Mutator):
         if any(self.visit(item) is not item for item in node.source.region):
             raise self.refuse("says which part of a buffer a tensorized block matches")
         return node
+
+    def visit_Call(self, node: Call) -> Expr:
+        if node.op.name in ("address_of", "access_ptr") and any(
+            getattr(item, "buffer", None) is self.buffer for item in node.args
+        ):
+            raise self.refuse("is used through its pointer")
+        return self.generic_visit(node)  # type: ignore[no-any-return]
 
     def visit_Var(self, node: Var) -> Var:
         if node is self.buffer.data:
