@@ -186,3 +186,37 @@ def main(A: T.Buffer((2, 2), "int32"), Z: T.Buffer((2,), "int32")):
             z[:] = 0
             call(a, z)
             assert z.tolist() == [7, 8]
+
+
+def test_a_copy_out_comes_only_where_something_was_written() -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, Z: T.Buffer((1,), "float32")):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    for k in range(n):
+        with T.block("Z"):
+            r = T.axis.reduce(n, k)
+            Z[0] = A[r]
+""")
+    sch = Schedule(func)
+    with pytest.raises(ScheduleError, match="leaves Z as it is then"):
+        sch.cache_write("Z", 0, "local")
+
+
+def test_a_map_of_a_reduction_over_nothing_keeps_its_init() -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, Z: T.Buffer((2,), "float32")):
+    n = T.int64()
+    A = T.match_buffer(a, (2, n), "float32")
+    for k, i in T.grid(n - n, 2):
+        with T.block("Z"):
+            r, v = T.axis.remap("RS", [k, i])
+            with T.init():
+                Z[v] = T.float32(5)
+            Z[v] = Z[v] + A[v, r]
+""")
+    sch = Schedule(func)
+    with pytest.raises(ScheduleError, match="the map would lose that"):
+        sch.transform_block_layout("Z", lambda r, v: (r, v + 1))

@@ -89,3 +89,29 @@ def main(A: T.Buffer((4,), "float32"), C: T.Buffer((4, 3), "float32")):
     run(func, a, expected)
     tilewright.compile(IRModule({"main": func}), target="llvm")(a, actual)
     np.testing.assert_array_equal(actual, expected)
+
+
+def test_what_says_where_a_view_begins_is_allocated_around_it() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((2, 4), "float32"), G: T.Buffer((6,), "int8"), Z: T.Buffer((6, 4), "float32")):
+    G_local = T.alloc_buffer((6,), "int8", scope="local")
+    for i in range(6):
+        with T.block("G_local"):
+            v = T.axis.spatial(6, i)
+            G_local[v] = G[v]
+    for i in range(6):
+        with T.block("Z"):
+            v = T.axis.spatial(6, i)
+            T.reads(A[T.Cast("int64", G_local[v]), 0:4], G_local[v])
+            T.writes(Z[v, 0:4])
+            row = T.match_buffer(A[T.Cast("int64", G_local[v]), 0:4], (4,), "float32")
+            for j in range(4):
+                Z[v, j] = row[j]
+""")
+    a, g = np.arange(8, dtype="float32").reshape(2, 4), np.array([0, 1, 1, 0, 1, 0], "int8")
+    z = np.zeros((6, 4), "float32")
+    tilewright.compile(func)(a, g, z)
+    np.testing.assert_array_equal(z, a[g])
+    run(func, a, g, z)
+    np.testing.assert_array_equal(z, a[g])

@@ -268,6 +268,9 @@ class _Walker:
         with self.under(self.resolved(_lasting(node.predicate, block))):
             for match in block.match_buffers:
                 source = match.source
+                for item in source.region:
+                    self.expr(item.min)
+                    self.expr(item.extent)
                 if source.buffer in self.matched:
                     inner = range_in_source(self.matched[source.buffer], list(source.region))
                     source = BufferRegion(self.matched[source.buffer].buffer, tuple(inner))

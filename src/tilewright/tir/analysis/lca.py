@@ -100,6 +100,9 @@ class _Finder:
                 self.access(region.buffer, inside)
         for match in block.match_buffers:
             self.access(match.source.buffer, inside)
+            for item in match.source.region:
+                self.walk(item.min, inside)
+                self.walk(item.extent, inside)
         if block.init is not None:
             self.walk(block.init, inside)
         self.walk(block.body, inside)

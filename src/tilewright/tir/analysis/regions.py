@@ -411,6 +411,9 @@ def block_accesses(
     accesses.of_data = {buffer.data: buffer for buffer in buffers}
     accesses.hidden.update(block.alloc_buffers)
     for match in block.match_buffers:
+        for item in match.source.region:  # where it begins may be read from memory
+            accesses.walk(item.min)
+            accesses.walk(item.extent)
         accesses.matched[match.buffer] = match.source
         if accesses.of_data:
             accesses.of_data[match.buffer.data] = match.buffer

@@ -82,7 +82,13 @@ def _widen(state: ScheduleState, realize: BlockRealize, before: Block | None) ->
             writes.append(BufferRegion(buffer, seen))
         else:
             _add_read(reads, buffer, seen, analyzer)
-    state.replace(block, block.replace(reads=tuple(reads), writes=tuple(writes)))
+    made = block.replace(reads=tuple(reads), writes=tuple(writes))
+    # A box that holds another one may be too long a formula for a proof of it.
+    for verb, buffer, _ in list(undeclared_accesses(made, around)):
+        whole = BufferRegion(buffer, tuple(Range(const(0), extent) for extent in buffer.shape))
+        said = [item for item in getattr(made, verb) if item.buffer is not buffer]
+        made = made.replace(**{verb: (*said, whole)})
+    state.replace(block, made)
 
 
 def _add_read(regions: list[BufferRegion], buffer: Buffer, box: Box, analyzer: Analyzer) -> None:

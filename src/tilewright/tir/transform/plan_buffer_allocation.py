@@ -174,6 +174,9 @@ class _Finder:
             self.of_data[buffer.data] = buffer
         for match in block.match_buffers:
             self.walk(match.source.buffer, inside, usable, resolved)
+            # Where it begins may be read from memory.
+            bounds = [side for item in match.source.region for side in (item.min, item.extent)]
+            self.walk_all(bounds, inside, usable, resolved)
             self.of_data[match.buffer.data] = self.of_data.get(
                 match.source.buffer.data, match.source.buffer
             )

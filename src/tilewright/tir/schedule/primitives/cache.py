@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.ir import Range, const
-from tilewright.tir import NO_OP, BlockRealize, Buffer, fresh_name
+from tilewright.ir import Range, const, free_vars
+from tilewright.tir import NO_OP, BlockRealize, Buffer, For, fresh_name
+from tilewright.tir.empty_reduction import begun_by_nothing
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._copy import (
@@ -37,6 +38,7 @@ from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, sc
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.vocabulary import StorageScope
+from tilewright.tir.schedule.zero_trips import surely_runs
 
 
 @primitive
@@ -157,6 +159,7 @@ def cache_write(
     box = accessed(scope, anchor, [realize], buffer, reads=False)
     if scope.is_visible_outside(buffer) or box.outer:
         check_filled(box, [realize], buffer)
+        check_surely_written(box, [realize], buffer)
     if redirected and scope.is_visible_outside(buffer) and not box.is_all_of(buffer):
         raise state.error(
             f"block {redirected[0].block.name!r} may read elements of {buffer.name} that block "
@@ -258,6 +261,44 @@ def check_filled(box: Box, writers: Sequence[BlockRealize], buffer: Buffer) -> N
             f"{why}; copying would overwrite the others",
             *writers,
         )
+
+
+def check_surely_written(box: Box, writers: Sequence[BlockRealize], buffer: Buffer) -> None:
+    """Refuse if a copy to ``buffer`` may come where no writer has run, nor its init."""
+    idle = [loop for item in writers if (loop := _idle_loop(box, item, buffer)) is not None]
+    if idle and len(idle) == len(writers):
+        raise box.scope.state.error(
+            f"loop {idle[0].loop_var.name!r} may have no iterations, and block "
+            f"{writers[0].block.name!r} leaves {buffer.name} as it is then; copying would "
+            "overwrite it",
+            writers[0],
+            idle[0],
+            remedy="cache_inplace copies in what is there first",
+        )
+
+
+def _idle_loop(box: Box, realize: BlockRealize, buffer: Buffer) -> For | None:
+    """A loop that may be empty where what is written is not, and that begins no reduction then."""
+    state, block = box.scope.state, realize.block
+    written = {
+        var
+        for region in block.writes
+        if region.buffer is buffer
+        for item in region.region
+        for var in free_vars(item.min)
+    }
+    used = {
+        var
+        for axis, value in zip(block.iter_vars, realize.iter_values)
+        if axis.var in written
+        for var in free_vars(value)
+    }
+    for loop in box.scope.loops(realize):
+        if loop in box.outer or loop.loop_var in used or surely_runs(state, loop):
+            continue
+        if block.name not in begun_by_nothing(loop):
+            return loop
+    return None
 
 
 def _own_statement(scope: Scope, realize: BlockRealize, buffer: Buffer) -> Any:

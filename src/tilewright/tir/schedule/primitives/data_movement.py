@@ -34,7 +34,7 @@ from tilewright.tir.schedule.primitives._kinds import check_not_by_pointer
 from tilewright.tir.schedule.primitives._place import place
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
 from tilewright.tir.schedule.primitives._settle import finishes_inside
-from tilewright.tir.schedule.primitives.cache import check_filled
+from tilewright.tir.schedule.primitives.cache import check_filled, check_surely_written
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.vocabulary import StorageScope
@@ -189,6 +189,7 @@ def write_at(
             target,
         )
     check_filled(box, makers, buffer)
+    check_surely_written(box, makers, buffer)
     cached, name = cache_buffer(scope, buffer, storage_scope)
     copy = _copy_block(box, cached, buffer, name, box.domains(buffer.shape), strict=True)
     renamed = {item: change_buffers(item, {buffer: cached}) for item in writers}

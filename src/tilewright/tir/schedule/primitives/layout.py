@@ -27,7 +27,6 @@ from tilewright.ir import (
     const,
     dtypes,
     free_vars,
-    is_const,
     not_,
     substitute,
     uses_var,
@@ -418,7 +417,7 @@ def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
     values = inverse.map_indices(new_vars, analyzer)
     loops_now = state.loops_above(realize)
     for loop in loops_now:
-        if is_const(loop.extent, 0):
+        if analyzer.can_prove(loop.extent <= 0):
             check_means_nothing(sch, loop, "the map")
     check_axes_mapped_in_order(state, realize, loops_now, values, iter_vars, analyzer)
     replaced = {iter_var.var: value for iter_var, value in zip(old.iter_vars, values)}
