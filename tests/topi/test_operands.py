@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from tilewright import compile, relax, te, tir, topi
-from tilewright.ir import Call, Cast, IntImm, Var, as_expr, as_int, call
+from tilewright.ir import Add, Call, Cast, IntImm, Sub, Var, as_expr, as_int, call
 from tilewright.ir.op import OPS, UNARY_FLOAT, UNARY_NUMBER
 from tilewright.relax import op
 from tilewright.script import parse
 from tilewright.script import tir as T
 from tilewright.support.errors import TilewrightError, VerifyError
+from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import run
 
 INTEGERS = ["int8", "int32", "int64", "uint8", "uint64"]
@@ -148,3 +149,67 @@ def test_integers_wrap_when_they_are_cast(source: str, dtype: str) -> None:
     x = te.placeholder((6,), source, "x")
     made = te.compute((6,), lambda i: x[i].astype(dtype), name="y")
     np.testing.assert_array_equal(computed((dtype, x, made), values), values.astype(dtype))
+
+
+TRUTHS = np.array([True, True, False, False]), np.array([True, False, True, False])
+
+
+def test_sums_of_truth_values_are_disjunctions() -> None:
+    """As NumPy's: never parities, compiled or interpreted."""
+    x, y = (te.placeholder((4,), "bool", name) for name in "xy")
+    for made, expected in (
+        (topi.add(x, y), TRUTHS[0] + TRUTHS[1]),
+        (te.compute((4,), lambda i: (x[i] + y[i]).astype("int32")), TRUTHS[0] + TRUTHS[1]),
+        (te.compute((4,), lambda i: x[i] ^ y[i]), TRUTHS[0] ^ TRUTHS[1]),
+        (te.compute((4,), lambda i: call("bitwise_not", x[i]) & y[i]), ~TRUTHS[0] & TRUTHS[1]),
+        (topi.sum(x, axis=0, keepdims=True), TRUTHS[0].any(keepdims=True)),
+        (topi.cumsum(x, axis=0), np.logical_or.accumulate(TRUTHS[0])),
+    ):
+        prim = te.create_prim_func([x, y, made])
+        for execute in (lambda *args: compile(prim)(*args), lambda *args: run(prim, *args)):  # noqa: B023
+            got = np.zeros(expected.shape, made.dtype)
+            execute(*TRUTHS, got)
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_sums_of_truth_values_in_graphs_and_text() -> None:
+    graph = parse("""
+@R.function
+def main(x: R.Tensor((4,), "bool"), y: R.Tensor((4,), "bool")):
+    z = R.add(R.add(x, y), R.sum(x, axis=[0], keepdims=True))
+    return z
+""")
+    np.testing.assert_array_equal(np.asarray(relax.build(graph)["main"](*TRUTHS)), True)
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "bool")):
+    for i in range(4):
+        A[i] = A[i] {} A[3 - i]
+"""
+    data = np.array([True, False, False, True])
+    run(parse(text.format("+")), data)
+    assert data.tolist() == [True, False, False, True]
+    with pytest.raises(TilewrightError, match="`-` needs numbers, got bool"):
+        parse(text.format("-"))
+
+
+def test_truth_values_have_no_differences() -> None:
+    x = Var("x", "bool")
+    for wrong in (lambda: x - x, lambda: -x, lambda: topi.negative(te.placeholder((4,), "bool"))):
+        with pytest.raises(VerifyError, match="`-` needs numbers, got bool"):
+            wrong()
+
+
+def test_verify_refuses_sums_of_truth_values() -> None:
+    x = Var("x", "bool")
+    for kind in (Add, Sub):
+        with pytest.raises(VerifyError, match="is of numbers, not of bool"):
+            verify(tir.PrimFunc((x,), {}, tir.Evaluate(kind(x, x))))
+
+
+@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"])
+def test_bits_are_of_integers_and_truth_values(name: str) -> None:
+    for dtype in ("float32", "bfloat16"):
+        x = Var("x", dtype)
+        with pytest.raises(VerifyError, match=f"{name} takes integers or truth values, got"):
+            call(name, *[x] * (OPS.get(name).arity or 0))

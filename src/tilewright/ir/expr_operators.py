@@ -15,6 +15,7 @@ from tilewright.ir.dtype import (
     INDEX,
     element_of,
     integer_limits,
+    is_bool,
     is_float,
     is_integer,
     lanes_of,
@@ -71,8 +72,10 @@ def _fold(kind: Any, a: Expr, b: Expr, result: int | float) -> Expr:
 
 
 def add(a: ExprLike, b: ExprLike) -> Expr:
-    """``a + b``."""
+    """``a + b``; of truth values, whether one of them holds, as in NumPy."""
     a, b = match_types(a, b)
+    if is_bool(element_of(a.dtype)):
+        return or_(a, b)
     if isinstance(b, IntImm):
         if b.value == 0:
             return a
@@ -88,6 +91,8 @@ def add(a: ExprLike, b: ExprLike) -> Expr:
 def sub(a: ExprLike, b: ExprLike) -> Expr:
     """``a - b``."""
     a, b = match_types(a, b)
+    if is_bool(element_of(a.dtype)):
+        raise VerifyError(f"`-` needs numbers, got {a.dtype}; use ^ or ~, or cast to an integer")
     if isinstance(b, IntImm):
         if b.value == 0:
             return a
@@ -293,6 +298,7 @@ _TAKES: dict[str, tuple[Callable[[str], bool], str, str]] = {
     "float": (is_float, "floating-point numbers", "; cast it to a float first"),
     "integer": (is_integer, "integers", ""),
     "number": (lambda dtype: is_float(dtype) or is_integer(dtype), "numbers", ""),
+    "bits": (lambda dtype: is_bool(dtype) or is_integer(dtype), "integers or truth values", ""),
 }
 
 

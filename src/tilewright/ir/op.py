@@ -20,7 +20,7 @@ class Op:
     last argument) or ``"given"`` (the call says). ``effect`` is ``"pure"``, ``"read"``
     (reads memory), ``"update"`` (writes memory) or ``"opaque"`` (anything, ordering matters).
     ``operands`` says which kinds of numbers it takes: those of ``"float"``, ``"integer"`` or
-    ``"number"`` (both), or ``"any"`` dtypes.
+    ``"number"`` (both), ``"bits"`` (integers and truth values), or ``"any"`` dtypes.
     """
 
     name: str
@@ -72,7 +72,7 @@ for _name in ("pow", "atan2", "fmod", "hypot", "copysign", "nextafter"):
 for _name in ("isnan", "isinf", "isfinite"):
     register_op(_name, 1, "bool", doc="integers are finite")
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
-    register_op(_name, 2)
+    register_op(_name, 2, operands="bits")
 register_op(
     "shift_left",
     2,
@@ -96,7 +96,7 @@ register_op(
     operands="integer",
 )
 register_op("indexmod", 2, doc="a % b where a >= 0 and b >= 1 are known", operands="integer")
-register_op("bitwise_not", 1)
+register_op("bitwise_not", 1, operands="bits")
 register_op("fma", 3, doc="a * b + c, rounded once", operands="float")
 register_op(
     "dot_accumulate", 3,

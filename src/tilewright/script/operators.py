@@ -115,6 +115,9 @@ def build_arithmetic(op: type, a: Any, b: Any, *, literal: bool = True) -> Expr:
     if op is ast.Div:
         if not dtypes.is_float(dtypes.element_of(a.dtype)):
             return fold(a, b)  # raises, with the reason
+    elif op in (ast.Add, ast.Sub):
+        if dtypes.is_bool(dtypes.element_of(a.dtype)):
+            return fold(a, b)  # a disjunction, or raises, with the reason
     elif op in (ast.FloorDiv, ast.Mod) and (
         const_value(b) == 0 or not dtypes.is_integer(dtypes.element_of(a.dtype))
     ):

@@ -48,6 +48,12 @@ def _alike(expr: Any) -> str | None:
     return f"the operands of `{expr.symbol}` are {expr.a.dtype} and {expr.b.dtype}"
 
 
+def _sum(expr: Any) -> str | None:
+    if dtypes.is_bool(dtypes.element_of(expr.a.dtype)):
+        return f"`{expr.symbol}` is of numbers, not of {expr.a.dtype}"
+    return _alike(expr)
+
+
 def _truth_values(expr: Any) -> str | None:
     if dtypes.is_bool(expr.a.dtype) and dtypes.is_bool(expr.b.dtype):
         return _alike(expr)
@@ -99,7 +105,8 @@ def _ramp(expr: Any) -> str | None:
 
 
 _RULES: dict[type, Callable[[Any], str | None]] = {
-    **dict.fromkeys((Add, Sub, Mul, Div, FloorDiv, FloorMod, Min, Max), _alike),
+    **dict.fromkeys((Add, Sub), _sum),
+    **dict.fromkeys((Mul, Div, FloorDiv, FloorMod, Min, Max), _alike),
     **dict.fromkeys((EQ, NE, LT, LE, GT, GE), _alike),
     **dict.fromkeys((And, Or), _truth_values),
     Not: _denied,

@@ -39,6 +39,12 @@ _NEST_LIMIT = 12
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*"}
 _may_hold_data = contains(BufferLoad, Call, Cast, Let)
 _DIVISIONS = {"FloorDiv": ("//", "floor_divide"), "FloorMod": ("%", "floor_modulo")}
+_TRUTH_CALLS = {
+    "bitwise_and": "({} & {})",
+    "bitwise_or": "({} | {})",
+    "bitwise_xor": "({} ^ {})",
+    "bitwise_not": "(True ^ {})",
+}
 _INTEGER_CALLS = {
     "bitwise_and": "({} & {})",
     "bitwise_or": "({} | {})",
@@ -499,6 +505,8 @@ class Emitter(Visitor):
             # Kept in the type's own meaning: sums are of Python numbers.
             function = {"add": "sum", "max": "max", "min": "min"}[name.rpartition("_")[2]]
             return self.wrapped(f"{function}({args[0]}.tolist())", node.dtype, always=True)
+        if dtypes.is_bool(dtypes.element_of(node.dtype)) and name in _TRUTH_CALLS:
+            return _TRUTH_CALLS[name].format(*args)
         if dtypes.is_integer(node.dtype):
             if name in ("shift_left", "shift_right"):
                 made = f"shift({name!r}, {args[0]}, {args[1]}, {dtypes.element_of(node.dtype)!r})"
