@@ -125,3 +125,10 @@ def test_large_integers_are_cast_as_they_are():
     assert cast(2**63, "float32").value == 2.0**63
     with pytest.raises(VerifyError, match="does not fit uint64"):
         cast(2**64, "uint64")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint16", "bool", "float16", "float32"])
+def test_constants_of_numpy_are_of_their_dtype(dtype):
+    made = const(np.dtype(dtype).type(1))
+    assert made.dtype == dtype and made.value == 1
+    assert const(np.array(1, dtype)).dtype == dtype

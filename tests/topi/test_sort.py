@@ -85,3 +85,13 @@ def test_refusals() -> None:
     ):
         with pytest.raises(VerifyError, match=message):
             build()
+
+
+def test_counts_and_axes_may_be_of_numpy() -> None:
+    x = RNG.standard_normal((3, 5)).astype("float32")
+    values, _ = evaluate(x, lambda t: topi.topk(t, np.int64(2), axis=np.int32(1)))
+    np.testing.assert_array_equal(values, -np.sort(-x, axis=1)[:, :2])
+    (total,) = evaluate(x, lambda t: topi.max(t, axis=np.int64(0)))
+    np.testing.assert_array_equal(total, x.max(axis=0))
+    with pytest.raises(VerifyError, match="topk: k is an integer"):
+        topi.topk(te.placeholder((4,)), 1.5)

@@ -43,7 +43,7 @@ def small_index(value: int) -> IntImm:
 
 
 def const(value: ExprLike, dtype: str | None = None) -> Expr:
-    """Make a constant; without ``dtype``: int64, float32 or bool by the Python type.
+    """Make a constant; without ``dtype``: int64, float32 or bool by the Python type, or NumPy's.
 
     A vector dtype gives a ``Broadcast``.
     """
@@ -56,6 +56,8 @@ def const(value: ExprLike, dtype: str | None = None) -> Expr:
             return TRUE if value else FALSE
         if isinstance(value, int):
             return small_index(value)
+        if not isinstance(value, float) and hasattr(value, "item"):
+            return as_expr(value)  # of NumPy's dtype
         dtype = "float32"
     element, lanes = split_dtype(dtype)
     if lanes > 1:

@@ -31,10 +31,11 @@ from tilewright.support.registry import near_matches
 
 MEMORIES = (
     "global", "local", "shared", "warp", "wmma", "m16n8k8", "mma", "texture", "constant",
+    "metal",
 )  # fmt: skip
 """First parts of storage scopes: ``shared.dyn`` and ``wmma.accumulator`` are of these, too."""
 
-_SCOPE = re.compile(r"[a-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
+_SCOPE = re.compile(r"[a-z][A-Za-z0-9_]*(\.[A-Za-z0-9_-]+)*")
 
 
 @cache

@@ -39,7 +39,7 @@ from tilewright.tir.annotations import (
     register_annotation,
 )
 from tilewright.tir.building import Axis, block, load, store
-from tilewright.topi.utils import normal_axis
+from tilewright.topi.utils import normal_axis, normal_count
 
 RETURNS = ("both", "values", "indices")
 
@@ -114,7 +114,7 @@ def topk(
     """
     if ret_type not in RETURNS:
         raise VerifyError(f"topk: ret_type must be one of {', '.join(RETURNS)}, got {ret_type!r}")
-    axis = normal_axis(axis, x.ndim)
+    axis, k = normal_axis(axis, x.ndim), normal_count("topk: k", k)
     extent = as_int(x.shape[axis])
     said = f"topk: k must be between 0 and {x.shape[axis]!r}, or -1 for all; got {k}"
     if k < -1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,14 +71,21 @@ def normal_axis(axis: int, ndim: int) -> int:
         raise VerifyError(f"an axis is an integer, got {axis!r}")
     if not -ndim <= axis < ndim:
         raise VerifyError(f"axis {axis} is out of range for {ndim} dimensions")
-    return axis % ndim
+    return operator.index(axis) % ndim
+
+
+def normal_count(what: str, value: Any) -> int:
+    """A number that is an ``int``, or NumPy's."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise VerifyError(f"{what} is an integer, got {value!r}")
+    return operator.index(value)
 
 
 def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """Turn an axis, a sequence of them, or ``None`` (all) into sorted positive axes."""
     if axis is None:
         return tuple(range(ndim))
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = (axis,) if hasattr(axis, "__index__") else tuple(axis)
     made = sorted(normal_axis(item, ndim) for item in axes)
     if len(set(made)) != len(made):
         raise VerifyError(f"axes {list(axes)} name one dimension twice")

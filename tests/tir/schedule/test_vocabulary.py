@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 
+import numpy as np
 import pytest
 from schedule_cases import chain
 
@@ -74,6 +75,20 @@ def test_methods_refuse(act, message):
     with pytest.raises(ScheduleError, match=message):
         act(sch, block)
     assert sch.mod is before
+
+
+@pytest.mark.parametrize("scope", ["metal.simdgroup", "global.texture-weight", "shared.dyn"])
+def test_memories_of_other_devices_are_known(scope):
+    sch = Schedule(chain())
+    copy = sch.cache_read("B", 0, scope)
+    assert sch.get(copy).writes[0].buffer.scope == scope
+
+
+def test_probabilities_may_be_of_numpy():
+    sch = Schedule(chain())
+    chosen = sch.sample_categorical(np.array([1, 4]), np.array([0.0, 1.0], "float32"))
+    assert sch.get(chosen) == 4
+    json.dumps(sch.trace.as_json())
 
 
 def test_padding_by_a_function_of_nothing_is_a_number():

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Expr, Range, Var, as_int, pre_order, uses_var
+from tilewright.ir import Expr, IntImm, Range, Var, as_int, pre_order, uses_var
 from tilewright.tir.analysis.block_kind import is_injective_binding
 from tilewright.tir.analysis.update_order import feeds_reduction, threads_combine
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
@@ -104,8 +104,11 @@ class _Finder:
 
     def depends(self, var: Var, *exprs: Expr) -> None:
         """Note a variable that differs between iterations if one of ``exprs`` does."""
+        if not self.around:
+            return
+        sources = [_sources(expr) for expr in exprs]
         for item in self.around:
-            if any(_differs(expr, item) for expr in exprs):
+            if any(used is None or not used.isdisjoint(item.vars) for used in sources):
                 item.vars.add(var)
 
     def owns(self, data: Var) -> None:
@@ -253,10 +256,23 @@ class _Finder:
 
 def _differs(expr: Expr, item: _AtOnce) -> bool:
     """Whether an expression may differ between iterations; what is in memory may."""
-    return any(
-        type(node) is BufferLoad or (type(node) is Var and node in item.vars)
-        for node in pre_order(expr)
-    )
+    used = _sources(expr)
+    return used is None or not used.isdisjoint(item.vars)
+
+
+def _sources(expr: Expr) -> set[Var] | None:
+    """The variables that an expression is made of; ``None`` if some of it is in memory."""
+    found: set[Var] = set()
+    stack: list[Any] = [expr]
+    while stack:
+        node = stack.pop()
+        if type(node) is Var:
+            found.add(node)
+        elif type(node) is BufferLoad:
+            return None
+        elif type(node) is not IntImm:
+            stack.extend(node.child_nodes())
+    return found
 
 
 def _told_apart(values: Iterable[Expr], loop: For) -> bool:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tilewright.ir import Expr
@@ -351,7 +352,8 @@ def _int(value: Any) -> Any:
 
 
 def _float(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+    is_number = isinstance(value, Real) and not isinstance(value, bool)  # NumPy's are, too
+    if not is_number or not isfinite(value):
         raise TypeError(f"expected a finite number, got {_named(value)}")
     return float(value)
 
