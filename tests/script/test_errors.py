@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pytest
 
 from tilewright import script
 from tilewright.script import ir as I
 from tilewright.script import tir as T
 from tilewright.support.errors import ParseError, TilewrightError
+from tilewright.tir.interpreter import run
 
 HEAD = """@T.prim_func
 def main(A: T.Buffer((4, 8), "float32"), n: T.int32):
@@ -54,6 +56,7 @@ def failing(body, *, head=HEAD):
         ("for i in range(0, 8, 2):\n    pass", "step is 1", "range(0, 8, 2)"),
         ("for i in T.serial(1.5):\n    pass", "a range is of integers", "T.serial(1.5)"),
         ("for i, j in T.grid(4):\n    pass", "2 variables for 1 loops", "i, j"),
+        ("for i, j, i in T.grid(4, 2, 3):\n    pass", "two loops of a grid are named 'i'", "i"),
         ("for i in T.serial(4, foo=1):\n    pass", "unexpected keyword argument 'foo'", None),
         ("with T.blok('b'):\n    pass", "T has no 'blok'; did you mean 'block'", "blok"),
         ("with T.grid(4):\n    pass", "can't stand after with", "T.grid(4)"),
@@ -314,3 +317,24 @@ def test_attributes_are_stated_once_and_can_be_printed(body, message):
 def test_contradictions(body, message):
     text, _ = failing(body)
     assert message in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@T.prim_func\ndef main(a: T.int32, b: T.int32, a: T.int64):\n    T.evaluate(a)\n",
+        "@T.prim_func\ndef main(a: T.handle, a: T.Buffer((4,), 'int8')):\n    T.evaluate(0)\n",
+        "@R.function\ndef main(a: R.Tensor((2,)), a: R.Tensor((3,))):\n    return a\n",
+    ],
+)
+def test_two_parameters_of_one_name(text):
+    with pytest.raises(script.ScriptError, match="two parameters are named 'a'"):
+        script.parse(text)
+
+
+def test_what_nobody_names_may_be_one_name():
+    text = "@T.prim_func\ndef main(A: T.Buffer((4,), 'int8')):\n"
+    text += "    for _, _ in T.grid(2, 3):\n        A[0] = A[0] + T.int8(1)\n"
+    data = np.zeros(4, "int8")
+    run(script.parse(text), data)
+    assert data[0] == 6

@@ -29,6 +29,14 @@ class Evaluation:
         """Raise a ``ParseError`` that points at ``node``."""
         self.source.fail(node, message, cause)
 
+    def check_parameters(self, given: ast.arguments) -> None:
+        """Refuse two parameters of one name, as Python does when it compiles a function."""
+        seen: set[str] = set()
+        for item in given.args:
+            if item.arg in seen:
+                self.fail(item, f"two parameters are named {item.arg!r}")
+            seen.add(item.arg)
+
     def guard(
         self, node: ast.AST, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:

@@ -63,6 +63,7 @@ class GraphParser(Evaluator):
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
             self.fail(node, "a graph function takes plain parameters")
         infos: list[tuple[ast.arg, Any]] = []
+        self.check_parameters(arguments)
         for item in arguments.args:
             if item.annotation is None:
                 self.fail(item, f"parameter {item.arg!r} needs an annotation such as R.Tensor(...)")

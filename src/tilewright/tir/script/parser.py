@@ -108,9 +108,11 @@ class TirParser(AssignmentParser):
         if len(targets) != len(loops.ranges):
             self.fail(node.target, f"{len(targets)} variables for {len(loops.ranges)} loops")
         self.scope.push()
-        variables = []
+        variables: list[Var] = []
         for target, (minimum, extent) in zip(targets, loops.ranges):
             var = Var(self._target_name(target), loops.dtype or extent.dtype)
+            if var.name != "_" and any(var.name == other.name for other in variables):
+                self.fail(target, f"two loops of a grid are named {var.name!r}")
             self.scope.define(var.name, var)
             self.loops[var] = Range(minimum, extent)
             variables.append(var)
@@ -384,6 +386,7 @@ class TirParser(AssignmentParser):
         arguments = node.args
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
             self.fail(node, "a prim_func takes plain parameters, without defaults")
+        self.check_parameters(arguments)
         for item in arguments.args:
             self._parameter(item)
         ret_dtype = "void"
