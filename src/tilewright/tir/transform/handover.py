@@ -82,7 +82,8 @@ class _Access:
             columns.append(column)
             start, end = int(column.min()), int(column.max())
             box.append(Range(rest + start, const(end - start + 1)))
-        different = len(np.unique(np.stack(columns), axis=1).T)
+        # A buffer without dimensions has one place.
+        different = len(np.unique(np.stack(columns), axis=1).T) if columns else int(runs.any())
         return box if different == math.prod(as_int(item.extent) or 0 for item in box) else None
 
     def runs_with(self, other: _Access, conditions: list[Expr]) -> bool:
