@@ -28,7 +28,7 @@ def main(A: T.Buffer((16,), "float32"), C: T.Buffer((16,), "float32")):
     for i in T.vectorized(16):
         with T.block("C"):
             v = T.axis.spatial(16, i)
-            C[v] = C[v] - A[v] * A[v]
+            C[v] = C[v] + A[v] * A[v]
 """
     assert "@llvm.fma.v16f32" in ll(text)
     plain = ll(text, Target("llvm -mcpu=x86-64 -num-cores=2"))
@@ -359,3 +359,16 @@ def test_sizes_follow_from_formulas_in_shapes() -> None:
 def test_sizes_that_do_not_follow_are_named() -> None:
     with pytest.raises(CodegenError, match="'n', 'm' does not follow from the arguments"):
         compile(two_unknown)
+
+
+def test_a_product_that_cancels_leaves_nothing() -> None:
+    program = parse("""
+@T.prim_func
+def main(A: T.Buffer(16, "float32"), B: T.Buffer(16, "float32"), C: T.Buffer(16, "float32")):
+    for i in T.vectorized(16):
+        C[i] = (A[i] * A[i] - B[i]) + (B[i] - A[i] * A[i])
+""")
+    a = np.linspace(0.1, 5e5, 16, dtype="float32")
+    c = np.ones(16, "float32")
+    compile(program)(a, a * a, c)
+    np.testing.assert_array_equal(c, 0)

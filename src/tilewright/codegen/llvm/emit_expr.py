@@ -264,7 +264,11 @@ class ExprEmitter(ValueEmitter, Visitor):
         return value if _is_rounded(node) else self.settled(value, node.dtype)
 
     def _contracts(self, dtype: str) -> bool:
-        """Whether a product and a sum may be one operation, rounded once."""
+        """Whether a product and a sum may be one operation, rounded once.
+
+        A product and a difference are two: where equal numbers cancel (a softmax takes its greatest
+        product from all of them) nothing must be left, least of all half a unit of a large one.
+        """
         return self.has_fma and not (self.rounds_narrow and is_narrow(dtype))
 
     def visit_Add(self, node: Any) -> str:
@@ -274,18 +278,8 @@ class ExprEmitter(ValueEmitter, Visitor):
                     return self._fma(product, self.visit(other), node.dtype)
         return self.visit_BinaryExpr(node)
 
-    def visit_Sub(self, node: Any) -> str:
-        if dtypes.is_float(node.dtype) and self._contracts(node.dtype):
-            if type(node.a) is Mul:
-                return self._fma(node.a, self.negate(self.visit(node.b), node.dtype), node.dtype)
-            if type(node.b) is Mul:
-                return self._fma(node.b, self.visit(node.a), node.dtype, negative=True)
-        return self.visit_BinaryExpr(node)
-
-    def _fma(self, product: Any, other: str, dtype: str, negative: bool = False) -> str:
+    def _fma(self, product: Any, other: str, dtype: str) -> str:
         a, b = self.visit(product.a), self.visit(product.b)
-        if negative:
-            a = self.negate(a, dtype)
         return self.call_float("fma", dtype, a, b, other)
 
     # ---- index arithmetic: sums of products, invariant terms first

@@ -42,10 +42,6 @@ class ValueEmitter(Writer):
 
     # ---- values of one type
 
-    def negate(self, value: str, dtype: str) -> str:
-        """Change a float's sign."""
-        return self.guarded(f"fneg {register_type(dtype)} {value}", value)
-
     def call_float(self, name: str, dtype: str, *args: str) -> str:
         """Call an overloaded LLVM intrinsic on values of one type."""
         kind = register_type(dtype)
