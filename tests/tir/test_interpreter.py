@@ -279,3 +279,20 @@ class _Renamed(Mutator):
     def visit_For(self, node: tir.For) -> tir.For:
         made: tir.For = self.generic_visit(node)
         return made.replace(loop_var=self.names[node.loop_var])
+
+
+def test_symbols_of_formulas_alone_are_found():
+    func = script.parse("""
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n * 4 + 2,), "float32")
+    B = T.match_buffer(b, (n * 4,), "float32")
+    for i in range(n * 4):
+        B[i] = A[i + 2]
+""")
+    a, b = np.arange(14, dtype="float32"), np.zeros(12, "float32")
+    run(func, a, b)
+    np.testing.assert_array_equal(b, a[2:])
+    with pytest.raises(RunError, match="which is 14, in dimension 0, got 15"):
+        run(func, np.zeros(15, "float32"), b)

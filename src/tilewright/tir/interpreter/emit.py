@@ -20,6 +20,7 @@ from tilewright.ir import (
     as_int,
     contains,
     dtypes,
+    free_vars,
     is_const,
 )
 from tilewright.ir.op import UNARY_NUMBER
@@ -119,6 +120,11 @@ class Emitter(Visitor):
         symbols = [var for var in func.params if var not in func.buffer_map]
         for var in (*symbols, *func.symbolic_vars()):
             self.line(f"{self.name(var)} = symbols[{id(var)}]")
+        bound = {*symbols, *func.symbolic_vars()}
+        parts = [var for buffer in func.buffers for part in buffer.shape for var in free_vars(part)]
+        for var in dict.fromkeys(parts):  # of formulas like ``n * 4`` only
+            if var not in bound:
+                self.line(f"{self.name(var)} = symbols.get({id(var)})")
         for number, var in enumerate(func.params):
             buffer = func.buffer_map.get(var)
             if buffer is not None:

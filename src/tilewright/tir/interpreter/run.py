@@ -175,8 +175,32 @@ def _bind(
             if arg.flags.writeable:
                 written_back.append((arg, flat))
         memory[number] = (values.view(flat, buffer.dtype), flat.reshape(-1))
+    _solve_formulas(func, args, symbols)
     _check_formulas(func, args, symbols)
     return memory, symbols, written_back
+
+
+def _solve_formulas(func: PrimFunc, args: tuple[Any, ...], symbols: dict[int, Any]) -> None:
+    """Find symbols that no extent is, but ones like ``n * 4`` are made of, as compiled code does.
+
+    What comes of it is checked afterwards: nothing else is asked of the formula here.
+    """
+    for var, arg in zip(func.params, args):
+        buffer = func.buffer_map.get(var)
+        for axis, extent in enumerate(() if buffer is None else buffer.shape):
+            used = free_vars(extent)
+            unknown = [v for v in used if id(v) not in symbols]
+            if len(unknown) != 1:
+                continue
+            known = {v: const(symbols[id(v)], v.dtype) for v in used if v is not unknown[0]}
+            first, second = (
+                as_int(
+                    simplify(substitute(extent, {**known, unknown[0]: const(n, unknown[0].dtype)}))
+                )
+                for n in (0, 1)
+            )
+            if first is not None and second is not None and first != second:
+                symbols[id(unknown[0])] = (arg.shape[axis] - first) // (second - first)
 
 
 def _check_formulas(func: PrimFunc, args: tuple[Any, ...], symbols: dict[int, Any]) -> None:
