@@ -375,6 +375,7 @@ def test_a_workload_whose_text_is_no_program_is_set_aside_when_it_is_needed(
         '[0,[[],null,{"kind":"llvm","mcpu":{}},[],{}]]',
         '[0,[[],null,null,[["TENSOR","float32x\u00b2",[1]]],{}]]',
         '[0,[[],null,null,[["TENSOR",[],[1]]],{}]]',
+        '[0,[[],null,null,[["TENSOR","' + "x" * 5000 + '",[1]]],{}]]',
         '[0,[[],null,null,[["TENSOR","float32",[-1]]],{}]]',
         '[0,[[],null,null,[["TENSOR","float32",[1.5]]],{}]]',
         '[0,[[],null,null,[["SCALAR","float32","1"]],{}]]',
@@ -394,6 +395,7 @@ def test_a_corrupt_record_line_is_set_aside(
     with caplog.at_level(logging.WARNING):
         database = JSONDatabase(work_dir=three)
     assert "database_tuning_record.json.corrupt" in caplog.text
+    assert all(len(record.getMessage()) < 1000 for record in caplog.records)
     assert lines_of(three / "database_tuning_record.json.corrupt") == [damage]
     assert times(database) == [1e-5, 2e-5, 3e-5]
 

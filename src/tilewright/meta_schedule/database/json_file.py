@@ -32,6 +32,7 @@ from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.tir import PrimFunc
 
 logger = logging.getLogger("tilewright.meta_schedule.database")
+_LONGEST_REASON = 500  # characters in a warning
 
 WORKLOAD_FILE = "database_workload.json"
 RECORD_FILE = "database_tuning_record.json"
@@ -153,10 +154,11 @@ class JSONDatabase(MemoryDatabase):
         if not line.strip():
             return
         corrupt = path.with_name(path.name + ".corrupt")
+        reason = str(error)  # it may quote what stands in the line, however long that is
         logger.warning(
             "a line of %s can't be read (%s); it is set aside in %s, the rest is used",
             path,
-            error,
+            reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]} …",
             corrupt.name,
         )
         try:
