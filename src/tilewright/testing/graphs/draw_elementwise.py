@@ -49,7 +49,7 @@ FLOAT_UNARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], float]] = {
     "relu6": (op.nn.relu6, lambda x: np.clip(x, 0, 6), 0),
     "softplus": (op.nn.softplus, lambda x: np.where(x > 20, x, np.logaddexp(x, 0)), 16),
     "hard_sigmoid": (op.nn.hard_sigmoid, lambda x: np.clip(x + 3, 0, 6) / 6, 16),
-    "hard_swish": (op.nn.hard_swish, lambda x: x * np.clip(x + 3, 0, 6) / 6, 16),
+    "hard_swish": (op.nn.hard_swish, lambda x: x * (np.clip(x + 3, 0, 6) / 6), 16),
     "silu": (op.nn.silu, lambda x: np.where(x == -np.inf, -0.0, x * _sigmoid(x)), 16),
 }
 """Operators of floating-point numbers: meaning in float64, and units in the last place.
