@@ -34,8 +34,8 @@ def wide(array: Any) -> Any:
 
 
 def product(array: Any, **how: Any) -> Any:
-    """``np.prod``; in single precision with the zeros last, when the rest may have overflowed."""
-    if not _single:
+    """``np.prod``; in single precision what grows is apart from what shrinks: both may overflow."""
+    if not _single or array.dtype.kind not in "fV":
         return np.prod(array, **how)
-    nothing = array == 0
-    return np.prod(np.where(nothing, 1, array), **how) * np.prod(np.where(nothing, array, 1), **how)
+    grows = np.abs(array) >= 1
+    return np.prod(np.where(grows, array, 1), **how) * np.prod(np.where(grows, 1, array), **how)
