@@ -146,3 +146,26 @@ def main(A: T.Buffer((4, 2), "int32"), Z: T.Buffer((4,), "int32")):
     verify(sch.mod)
     sch.compute_inline(table)
     check(sch, parse(text))
+
+
+def test_regions_simplified_by_a_domain_that_grows() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((2,)), Z: T.Buffer((2,))):
+    B = T.alloc_buffer((2,))
+    for i, k in T.grid(2, 3):
+        with T.block("B"):
+            v, r = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[v] = 0.0
+            B[v] = B[v] + (T.if_then_else(v + r - 1 >= 0 and v + r - 1 < 2, A[v + r - 1], 0.0)
+                + A[v % 2])
+    for i in range(2):
+        with T.block("Z"):
+            v = T.axis.spatial(2, i)
+            Z[v] = B[v]
+"""
+    sch = Schedule(parse(text))
+    sch.split(sch.get_loops("B")[0], [2, 3, None], tail="pad")
+    verify(sch.mod)
+    check(sch, parse(text))

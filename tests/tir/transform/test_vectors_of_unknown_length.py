@@ -49,3 +49,31 @@ def main(a: T.handle, z: T.handle):
     tilewright.compile(IRModule({"main": func}), target="llvm")(values, found)
     np.testing.assert_array_equal(found, expected)
     assert (memory[n * 4 :] == -1).all()
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 18])
+@pytest.mark.parametrize("inner", [False, True])
+def test_less_than_nothing_is_no_iteration(n: int, inner: bool) -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, z: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (2, n), "float32")
+    Z = T.match_buffer(z, (2, 64), "float32")
+    for i, j in T.grid(2, n - 1):
+        with T.block("Z"):
+            v, w = T.axis.remap("SS", [i, j])
+            Z[v, w] = A[v, w + 1]
+""")
+    sch = tilewright.tir.Schedule(func)
+    row, column = sch.get_loops("Z")
+    if not inner:
+        sch.reorder(column, row)
+    sch.vectorize(column)
+    values = np.ones((2, n), "float32")
+    memory = np.full(2 * GUARD + 128, -1, "float32")
+    found = memory[GUARD:-GUARD].reshape(2, 64)
+    tilewright.compile(sch.mod, target="llvm")(values, found)
+    count = max(n - 1, 0)
+    assert (found[:, :count] == 1).all()
+    assert (memory == -1).sum() == memory.size - 2 * count

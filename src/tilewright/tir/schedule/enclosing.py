@@ -5,7 +5,8 @@ A primitive rewrites the blocks that it is about. Blocks around these (made by `
 outside: of a producer that computes a little more than is used, say. So after each primitive, the
 declared regions of the blocks around what it changed are made wider where they leave something out;
 and those of the blocks inside, whose axes may be bounded by what is around in ways that can't be
-proven any more. They are never made smaller: what a user has declared stays.
+proven any more; and those of blocks whose axes run over more than before, by which a region was
+once simplified. They are never made smaller: what a user has declared stays.
 
 What is written more comes as a region of its own: the box around both would claim that all between
 them is written too.
@@ -26,10 +27,13 @@ Box = tuple[Range, ...]
 
 
 def widen_enclosing(state: ScheduleState, before: tuple[Any, ...]) -> None:
-    """Let blocks around what changed since the snapshot ``before`` declare what is inside."""
+    """Let blocks that changed since the snapshot ``before`` declare what is inside."""
     for func_name, old in state.changed_since(before):
+        index = state.index(func_name)
         known = old.parents if old is not None else {}
-        changed = [item for item in nested_blocks(state.index(func_name)) if item not in known]
+        changed = [item for item in nested_blocks(index) if item not in known]
+        if old is not None:
+            changed += [item for item in _with_other_domains(index, old) if item not in changed]
         # The innermost first: what is around them goes by what they declare then.
         for name in [block.name for block in reversed(changed)]:
             realize = state.index(func_name).blocks[name]
@@ -54,6 +58,17 @@ def nested_blocks(index: FunctionIndex) -> list[Block]:
         found = [item.block for item in index.blocks.values() if item.block in nested]
         index.cache["nested_blocks"] = found
     return found
+
+
+def _with_other_domains(index: FunctionIndex, old: FunctionIndex) -> list[Block]:
+    """Blocks whose axes run over something else: a region may have been simplified by that."""
+    return [
+        realize.block
+        for name, realize in index.blocks.items()
+        if name in old.blocks
+        and realize.block is not (had := old.blocks[name].block)
+        and any(a.dom is not b.dom for a, b in zip(realize.block.iter_vars, had.iter_vars))
+    ]
 
 
 def _widen(state: ScheduleState, realize: BlockRealize, before: Block | None) -> None:

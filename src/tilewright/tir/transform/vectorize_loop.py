@@ -31,6 +31,7 @@ from tilewright.ir import (
     Shuffle,
     Sub,
     Var,
+    and_,
     as_int,
     const,
     dtypes,
@@ -176,7 +177,17 @@ class _LoopFinder(StmtMutator):
         lane = Ramp(start, const(1), width)
         mask = lane < Broadcast(loop.extent, width)
         tail = IfThenElse(mask, self._piece(loop, loop.min + start, width, masked=True))
-        return seq(main, IfThenElse(start < loop.extent, tail))
+        left = start < loop.extent
+        if not self._outside().can_prove(loop.extent >= 0):
+            left = and_(loop.extent > 0, left)  # no iteration, as of 0
+        return seq(main, IfThenElse(left, tail))
+
+    def _outside(self) -> Analyzer:
+        """What is known where the innermost loop may have no iterations."""
+        known = function_analyzer(self.func)
+        for loop in self.around[:-1]:
+            bind_loop(known, loop)
+        return known
 
 
 def _element_bits(body: Stmt) -> int:

@@ -44,6 +44,19 @@ for i in T.serial(d0):
         vi = T.axis.spatial(d0, i)
         Y[vi] = Z[vi] * T.int32(2) + T.int32(1)
 """,
+    "perhaps less than nothing": """
+? N d1 - 2|d1 - 1|d1 // 2 * 2 - 1
+? M d1 - 1|d1 - 2
+A d0,d1 float32; Z d0,d1 float32; Y d0,d1 float32
+for i, j in T.grid(d0, {N}):
+    with T.block("Z"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        Z[vi, vj + 1] = A[vi, vj] + A[vi, vj + 1]
+for j, i in T.grid({M}, d0):
+    with T.block("Y"):
+        vj, vi = T.axis.remap("SS", [j, i])
+        Y[vi, vj] = A[vi, vj + 1] * T.float32(2) - A[vi, vj]
+""",
     "as many as data says": """
 A d0,d1 int32; F d0 int32 d1; Z d0 int32
 for i in T.serial(d0):
