@@ -28,7 +28,7 @@ def target_of(threads: int) -> Target:
 def tune(workload: Workload, threads: int, trials: int, work_dir: Path, constant: bool) -> None:
     """Tune an operator into the database of ``work_dir``."""
     if constant and workload.graph is not None:
-        tune_relax(_graph(workload), None, target_of(threads), work_dir, trials)
+        tune_relax(graph_of(workload), None, target_of(threads), work_dir, trials)
     else:
         tune_tir(workload.prim_func(constant), target_of(threads), work_dir, trials)
 
@@ -87,7 +87,7 @@ def _as_graph(
 ) -> Made:
     """Compile a graph that holds the weights as constants."""
     database = None if work_dir is None else JSONDatabase(work_dir=work_dir)
-    mod = to_tensor_functions(_graph(workload), target, database=database)
+    mod = to_tensor_functions(graph_of(workload), target, database=database)
     mod = _with_records(mod, target, work_dir)
     start = time.perf_counter()
     executable = relax.build(mod, target)
@@ -102,7 +102,7 @@ def _as_graph(
     return _prepared(executable.mod["main"].ffi, tensors, out), info
 
 
-def _graph(workload: Workload) -> IRModule:
+def graph_of(workload: Workload) -> IRModule:
     assert workload.graph is not None
     builder = relax.BlockBuilder()
     operands: list[Any] = [

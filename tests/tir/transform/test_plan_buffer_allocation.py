@@ -115,3 +115,33 @@ def main(A: T.Buffer((2, 4), "float32"), G: T.Buffer((6,), "int8"), Z: T.Buffer(
     np.testing.assert_array_equal(z, a[g])
     run(func, a, g, z)
     np.testing.assert_array_equal(z, a[g])
+
+
+def test_extents_of_the_loops_inside_that_are_long_formulas() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((2, 2), "int32"), C: T.Buffer((2, 2), "int32")):
+    B = T.alloc_buffer((2, 2), "int32")
+    for i, j, k0 in T.grid(2, 2, 2):
+        for k1, k2 in T.grid((T.max(i, j) - T.min(i, j) + 10) // 10, 5):
+            for y in range(2):
+                with T.block("B"):
+                    vx = T.axis.spatial(2, T.min(i, j)
+                        + (k0 * ((T.max(i, j) - T.min(i, j) + 10) // 10 * 5) + k1 * 5 + k2))
+                    vy = T.axis.spatial(2, y)
+                    T.where(k0 * ((T.max(i, j) - T.min(i, j) + 10) // 10 * 5) + k1 * 5 + k2
+                        < T.max(i, j) - T.min(i, j) + 1)
+                    B[vx, vy] = A[vx, vy] * 2
+            for y in range(2):
+                with T.block("C"):
+                    vx = T.axis.spatial(2, T.min(i, j)
+                        + (k0 * ((T.max(i, j) - T.min(i, j) + 10) // 10 * 5) + k1 * 5 + k2))
+                    vy = T.axis.spatial(2, y)
+                    T.where(k0 * ((T.max(i, j) - T.min(i, j) + 10) // 10 * 5) + k1 * 5 + k2
+                        < T.max(i, j) - T.min(i, j) + 1)
+                    C[vx, vy] = B[vx, 1 - vy]
+""")
+    a = np.arange(4, dtype="int32").reshape(2, 2)
+    actual = np.zeros_like(a)
+    tilewright.compile(IRModule({"main": func}), target="llvm")(a, actual)
+    np.testing.assert_array_equal(actual, a[:, ::-1] * 2)

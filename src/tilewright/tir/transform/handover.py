@@ -125,7 +125,7 @@ class Handover:
     """What the blocks of one iteration of a loop write and read of a buffer, as boxes."""
 
     def __init__(self, loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) -> None:
-        self.path, self.func = path, func
+        self.path, self.func = path[: path.index(loop) + 1], func
         self.known: Analyzer | None = None
         self.conditions: dict[_Access, list[Expr]] = {}
         self.boxes: dict[_Access, list[Range]] = {}
