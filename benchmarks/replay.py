@@ -17,8 +17,8 @@ import difflib
 import importlib
 import re
 import sys
-from functools import partial
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
