@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tilewright
 from tilewright.ir import IRModule, PassContext, PassInstrument, PassTimingInstrument
 from tilewright.script import parse
 from tilewright.support.errors import LowerError
@@ -570,3 +571,23 @@ def main(a: T.handle, C: T.Buffer((8,), "float32")):
         mod = item(mod)
     made = body(mod)
     assert "T.min" in made[made.index("for i") :]
+
+
+def test_a_loop_whose_iterations_all_are_the_first_one_repeats_the_init():
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((3, 1)), B: T.Buffer((3,))):
+    for i, k in T.grid(3, 2):
+        with T.block("B"):
+            vi = T.axis.spatial(3, i)
+            vk = T.axis.reduce(1, k // 2)
+            with T.init():
+                B[vi] = 0.0
+            B[vi] = B[vi] + A[vi, vk]
+""")
+    a = np.arange(3, dtype="float32").reshape(3, 1)
+    expected, actual = np.zeros(3, "float32"), np.zeros(3, "float32")
+    run(func, a, expected)
+    tilewright.compile(IRModule({"main": func}), target="llvm")(a, actual)
+    np.testing.assert_array_equal(expected, a[:, 0])
+    np.testing.assert_array_equal(actual, expected)

@@ -34,6 +34,7 @@ from tilewright.ir import (
     as_int,
     collect,
     expr_equal,
+    free_vars,
     is_const,
     pre_order,
     substitute,
@@ -439,7 +440,18 @@ def _detected(
 ) -> bool:
     known = analyzer() if analyzer is not None else None
     found = detect_iter_map(list(values), dict(loops), predicate, analyzer=known)
-    return not found.errors and found.injective
+    if found.errors or not found.injective:
+        return False
+    # A loop may be in a value that is the same in all its iterations: ``l // 2`` of two of them.
+    told = {var for index in found.indices for var in free_vars(index.to_expr())}
+    used = {var for value in values for var in free_vars(value) if var in loops}
+    untold = [var for var in used - told if not is_const(loops[var].extent, 1)]
+    if not untold:
+        return True
+    known = analyzer() if analyzer is not None else Analyzer()
+    known.bind_ranges(loops)
+    with known.constraint(predicate):
+        return all(known.can_prove(var == loops[var].min) for var in untold)
 
 
 def is_affine_binding(
