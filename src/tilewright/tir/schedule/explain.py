@@ -205,8 +205,8 @@ def _known_outside(state: ScheduleState, func_name: str, realize: BlockRealize) 
     """What is fixed for all loops of the block: sizes, and blocks around with their loops."""
     scope = state.scope_realize(realize)
     if scope is None:
-        return state.analyzer(func_name)
-    known = state.analyzer_at(scope)
+        return state.analyzer(func_name, least_size=1)
+    known = state.analyzer_at(scope, least_size=1)
     for iter_var in scope.block.iter_vars:
         known.bind(iter_var.var, iter_var.dom)
     return known

@@ -318,10 +318,11 @@ class ScheduleState:
 
     # ---- facts for proofs ---------------------------------------------------------------------
 
-    def analyzer(self, func_name: str, *, least_size: int = 1) -> Analyzer:
+    def analyzer(self, func_name: str, *, least_size: int = 0) -> Analyzer:
         """Return an analyzer that knows the function's symbolic extents, tile variables and data.
 
-        Where a loop over a size may be the first, that is at least 0, not 1.
+        A size may be 0: that it is ``least_size``, 1, is for what is said of programs that do
+        something at all.
         """
         made = Analyzer()
         func = self.func(func_name)
@@ -337,7 +338,7 @@ class ScheduleState:
             for var in tile.variables:
                 analyzer.bind_positive(var)
 
-    def analyzer_at(self, stmt: Node, *, least_size: int = 1) -> Analyzer:
+    def analyzer_at(self, stmt: Node, *, least_size: int = 0) -> Analyzer:
         """Return an analyzer that knows all loops, iteration variables around ``stmt``."""
         made = self.analyzer(self.func_name_of(stmt), least_size=least_size)
         around = list(self.parents(stmt))

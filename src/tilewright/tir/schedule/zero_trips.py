@@ -42,8 +42,8 @@ def analyzer_where_begun(state: ScheduleState, loop: For) -> Analyzer:
     inside = {item.block.name for item in pre_order(loop.body) if type(item) is BlockRealize}
     for around in state.loops_above(loop):
         if not surely_runs(state, around) and inside & begun_by_nothing(around):
-            return state.analyzer(state.func_name_of(loop), least_size=0)
-    return state.analyzer_at(loop, least_size=0)
+            return state.analyzer(state.func_name_of(loop))
+    return state.analyzer_at(loop)
 
 
 def check_not_negative(sch: Schedule, loop: For) -> None:
@@ -89,7 +89,7 @@ def check_guard_keeps_inits(sch: Schedule, loop: For, body: Stmt, guard: Expr) -
     for around in (loop, *sch.state.loops_above(loop)):
         if not surely_runs(sch.state, around) and guarded & begun_by_nothing(around):
             raise _guarded(sch, around, guarded)
-    known = sch.state.analyzer_at(loop, least_size=0)
+    known = sch.state.analyzer_at(loop)
     for around in inner:
         if not known.can_prove_ge(around.extent, 1):
             raise _guarded(sch, around, guarded)

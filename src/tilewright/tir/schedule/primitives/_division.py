@@ -73,8 +73,8 @@ class Division:
                 )
         self.analyzer: Analyzer = state.analyzer_at(realize)
         # Where the nest has no iterations, its loops say nothing.
-        self.outside: Analyzer = state.analyzer_at(top)
-        self.sizes_from_zero: Analyzer = state.analyzer_at(top, least_size=0)
+        self.outside: Analyzer = state.analyzer_at(top, least_size=1)
+        self.sizes_from_zero: Analyzer = state.analyzer_at(top)
         func_name = state.func_name_of(realize)
         self.sizes = {*state.func(func_name).symbolic_vars()}
         for tile in state.symbolic:
@@ -324,5 +324,6 @@ class Division:
         made = [substitute(condition, zeros) for condition in self.conditions]
         # The ranges of the axes prove nothing here: the conditions are what keeps them inside. The
         # sizes are positive: where the reduction is over nothing, it has to be initialised too.
-        sizes = self.sch.state.analyzer(self.sch.state.func_name_of(self.realize))
+        name = self.sch.state.func_name_of(self.realize)
+        sizes = self.sch.state.analyzer(name, least_size=1)
         return and_(*(item for item in made if not sizes.can_prove(item)))

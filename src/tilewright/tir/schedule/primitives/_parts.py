@@ -40,7 +40,7 @@ def part_of(
     """
     mapping = {loop.loop_var: value}
     body = rewrite_outside_blocks(loop.body, lambda expr: substitute_index(expr, mapping))
-    known = sch.state.analyzer_at(loop, least_size=0)
+    known = sch.state.analyzer_at(loop)
     # Loops around that have no iterations: all can be proven inside of them.
     idle = int(known.can_prove(extent <= 0))
     known.bind(var, Range(const(0, var.dtype), extent))

@@ -226,7 +226,7 @@ def _covering(sch: Schedule, loop: For, given: Sequence[Expr | None]) -> tuple[l
             analyzer = sch.state.analyzer_at(loop)
             perfect = analyzer.can_prove_equal(floormod(extent, total), 0)
             # Where the loop is empty, so is what is inferred.
-            inferred = sch.state.analyzer_at(loop, least_size=0).simplify(
+            inferred = sch.state.analyzer_at(loop).simplify(
                 floordiv(extent, total) if perfect else ceildiv(extent, total)
             )
         return [inferred if item is None else item for item in given], perfect

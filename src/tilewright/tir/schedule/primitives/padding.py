@@ -224,7 +224,7 @@ def _inner_copy(state: ScheduleState, found: _Padding) -> dict[Any, Any]:
     for iter_var in block.iter_vars:
         analyzer.bind(iter_var.var, iter_var.dom)
     # Shorter loops run where the whole ones don't: sizes may be 0 there.
-    outside = state.analyzer_at(found.chain[0], least_size=0)
+    outside = state.analyzer_at(found.chain[0])
     rest = list(conjuncts(analyzer.simplify(found.inside)))
     axes = {iter_var.var for iter_var in block.iter_vars}
     replaced: dict[Var, Expr] = {}
