@@ -103,13 +103,17 @@ class Primitive:
     """A registered primitive; see the module's text.
 
     ``pure`` primitives don't change the program, so a trace may drop them when nothing uses what
-    they return. ``recorded`` is false for questions whose answer is not a handle.
+    they return. ``recorded`` is false for questions whose answer is not a handle. What ``marks``
+    loops, blocks or buffers moves no computation: what is asked after others isn't asked after it.
     """
 
-    def __init__(self, function: Callable[..., Any], pure: bool, recorded: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], pure: bool, recorded: bool, marks: bool = False
+    ) -> None:
         self.function = function
         self.name = function.__name__
         self.pure = pure
+        self.marks = marks
         self.recorded = recorded
         signature = inspect.signature(function)
         parameters = list(signature.parameters.values())[1:]
@@ -228,8 +232,9 @@ class Primitive:
             if history.dead:
                 history.check_alive(args, self.name)
             result = self.invoke(sch, args, decision)
-            widen_enclosing(state, saved)
-            refuse_races(sch, saved)
+            if not self.marks:
+                widen_enclosing(state, saved)
+                refuse_races(sch, saved)
             if sch.checked:
                 sch.verify()
         except BaseException:
@@ -279,16 +284,22 @@ def primitive(function: F) -> F: ...
 
 
 @overload
-def primitive(*, pure: bool = False, recorded: bool = True) -> Callable[[F], F]: ...
+def primitive(
+    *, pure: bool = False, recorded: bool = True, marks: bool = False
+) -> Callable[[F], F]: ...
 
 
 def primitive(
-    function: Callable[..., Any] | None = None, *, pure: bool = False, recorded: bool = True
+    function: Callable[..., Any] | None = None,
+    *,
+    pure: bool = False,
+    recorded: bool = True,
+    marks: bool = False,
 ) -> Any:
     """Register a function ``(sch, ...)`` as a schedule primitive; see the module's text."""
 
     def register(target: Callable[..., Any]) -> Callable[..., Any]:
-        made = Primitive(target, pure, recorded)
+        made = Primitive(target, pure, recorded, marks)
         PRIMITIVES.register(made.name, made)
         for receiver in _receivers:
             setattr(receiver, made.name, made.method())

@@ -30,7 +30,7 @@ def _resolved(value: Any) -> Any:
     return value
 
 
-@primitive
+@primitive(marks=True)
 def annotate(
     sch: Schedule, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: Annotation
 ) -> None:

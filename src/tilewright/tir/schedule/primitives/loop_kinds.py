@@ -100,7 +100,7 @@ def vectorize(sch: Schedule, loop: LoopRV) -> None:
     _mark(sch, target, VECTORIZED)
 
 
-@primitive
+@primitive(marks=True)
 def unroll(sch: Schedule, loop: LoopRV) -> None:
     """Write the iterations of a loop out one after the other.
 

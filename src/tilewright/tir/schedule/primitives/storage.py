@@ -153,7 +153,7 @@ def set_scope(
     sch.state.replace(owner, made)
 
 
-@primitive
+@primitive(marks=True)
 def storage_align(
     sch: Schedule, block: BlockRV, buffer_index: int | str, axis: int, factor: int, offset: int
 ) -> None:
