@@ -427,3 +427,25 @@ def main(A: T.Buffer((10,)), Y: T.Buffer((2, 2, 10))):
     k, loop = sch.get_loops("X_o")
     sch.reorder(loop, k)
     check(sch, func)
+
+
+def test_a_predicate_that_leaves_one_tile_leaves_one_instance() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((4, 5)), Z: T.Buffer((2, 5))):
+    B = T.alloc_buffer((2, 5))
+    for i, j in T.grid(4, 5):
+        with T.block("B"):
+            v, w = T.axis.remap("SS", [i, j])
+            T.where(i < 2)
+            B[v, w] = A[v, w] + 1.0
+    for i, j in T.grid(2, 5):
+        with T.block("Z"):
+            v, w = T.axis.remap("SS", [i, j])
+            Z[v, w] = B[v, w]
+""")
+    sch = Schedule(func)
+    outer = sch.blockize(sch.get_loops("B")[0])
+    assert all(item.dom.extent.value == 1 for item in sch.get(outer).iter_vars)
+    sch.compute_at(outer, sch.get_loops("Z")[0])
+    check(sch, func)

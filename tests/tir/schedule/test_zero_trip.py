@@ -441,3 +441,28 @@ def main(a: T.handle, Z: T.Buffer((1,), "float32")):
         made = np.zeros(1, "float32")
         run(sch.mod["main"], np.ones((1, n), "float32"), made)
         assert made == [5 + min(n, 1)]
+
+
+def test_a_part_keeps_what_guards_the_init_of_a_reduction_over_nothing() -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, z: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, n), "float32")
+    Z = T.match_buffer(z, (n,), "float32")
+    for i0, i1, i2, k in T.grid(4, 2, (n + 7) // 8, n // 2):
+        with T.block("Z"):
+            v = T.axis.spatial(n, i0 * (2 * ((n + 7) // 8)) + i1 * ((n + 7) // 8) + i2)
+            r = T.axis.reduce(n // 2, k)
+            T.where(i0 * (2 * ((n + 7) // 8)) + i1 * ((n + 7) // 8) + i2 < n)
+            with T.init():
+                Z[v] = 3.0
+            Z[v] = Z[v] + A[v, r]
+""")
+    sch = Schedule(func)
+    sch.loop_partition(sch.get_loops("Z")[0], [1, None])
+    for n in SIZES:
+        a = np.ones((n, n), "float32")
+        z = np.zeros(n, "float32")
+        run(sch.mod["main"], a, z)
+        np.testing.assert_array_equal(z, 3 + n // 2)

@@ -161,6 +161,8 @@ class Division:
             raise self._refuse(iter_var, value)  # the number of tiles would be divided by zero
         simplify = self.analyzer.simplify
         count = simplify(floordiv(add(domain, sub(extent, 1)), extent))
+        if is_const(outer_value):  # further tiles don't run: a predicate may be what forbids them
+            return add(outer_value, 1)
         if is_const(simplify(floormod(domain, extent)), 0):
             return count
         # A last tile that reaches out of the domain: left out if nobody asks for it, else cut.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import Analyzer, conjuncts
-from tilewright.ir import TRUE, Expr, Range, Var, and_, const
+from tilewright.ir import TRUE, Expr, Range, Var, and_, as_int, const, uses_var
 from tilewright.tir import OPAQUE, REDUCE, SERIAL, Block, BlockRealize, For, Stmt
 from tilewright.tir.analysis import block_facts
 from tilewright.tir.analysis.data_variables import know_lets
@@ -43,9 +43,11 @@ def part_of(
     known = sch.state.analyzer_at(loop)
     # Loops around that have no iterations: all can be proven inside of them.
     idle = int(known.can_prove(extent <= 0))
-    known.bind(var, Range(const(0, var.dtype), extent))
-    body = renew_definitions(body)
-    know_lets(known, body)
+    whole = For(var, const(0, var.dtype), extent, SERIAL, renew_definitions(body))
+    known.bind(var, Range(whole.min, extent))
+    know_lets(known, whole.body)
+    around: list[Any] = [*reversed(list(sch.state.parents(loop))), whole]
+    facts = _WhereBegun(sch, loop, whole, around)
 
     def go(node: Any) -> Any:
         nonlocal idle
@@ -54,9 +56,11 @@ def part_of(
         if type(node) is For:
             is_idle = known.can_prove(node.extent <= 0)
             idle += is_idle
+            around.append(node)
             with known.constraint(TRUE):
                 known.bind(node.loop_var, Range(node.min, node.extent))
                 inner = node.map_children(go)
+            around.pop()
             idle -= is_idle
             return inner
         made = node.map_children(go)
@@ -65,17 +69,57 @@ def part_of(
             if renamed is not None:
                 renamed[made.name] = name
             return made.replace(name=name)
-        return _narrowed(made, known) if type(made) is BlockRealize and not idle else made
+        if type(made) is BlockRealize and not idle:
+            return _narrowed(made, known, facts)
+        return made
 
-    return For(var, const(0, var.dtype), extent, SERIAL, go(body))
+    return whole.replace(body=go(whole.body))
 
 
-def _narrowed(realize: BlockRealize, known: Analyzer) -> BlockRealize:
+class _WhereBegun:
+    """What is known of a block wherever its ``init`` runs: also where a reduction is over nothing.
+
+    The loops of that reduction have no iterations then, so nothing follows from their extents.
+    """
+
+    def __init__(self, sch: Schedule, loop: For, whole: For, around: list[Any]) -> None:
+        self.sch, self.around = sch, around
+        self.func_name = sch.state.func_name_of(loop)
+        self.whole = whole
+
+    def can_prove(self, condition: Expr, realize: BlockRealize) -> bool:
+        """Whether a condition holds, apart from what an init has to do with."""
+        pairs = list(zip(realize.block.iter_vars, realize.iter_values))
+        reducing = [value for item, value in pairs if item.kind == REDUCE]
+        rest = [value for item, value in pairs if item.kind != REDUCE]
+        unsure = frozenset(
+            item.loop_var
+            for item in self.around
+            if type(item) is For
+            and as_int(item.extent) is None
+            and not uses_var(condition, {item.loop_var})  # an init isn't asked about these
+            and any(uses_var(value, {item.loop_var}) for value in reducing)
+            and not any(uses_var(value, {item.loop_var}) for value in rest)
+        )
+        return not unsure or self.analyzer(unsure).can_prove(condition)
+
+    def analyzer(self, unsure: frozenset[Var]) -> Analyzer:
+        known = self.sch.state.analyzer(self.func_name)
+        know_lets(known, self.whole.body)
+        for item in self.around:
+            if type(item) is Block:
+                for axis in item.iter_vars:
+                    known.bind(axis.var, axis.dom)
+            elif type(item) is For and (
+                item.loop_var not in unsure or known.can_prove_ge(item.extent, 1)
+            ):
+                known.bind(item.loop_var, Range(item.min, item.extent))
+        return known
+
+
+def _narrowed(realize: BlockRealize, known: Analyzer, begun: _WhereBegun) -> BlockRealize:
     """Drop conditions that hold, and an ``init`` that can't be due."""
     predicate, block = realize.predicate, realize.block
-    if not trivially_true(predicate):
-        kept = [item for item in conjuncts(predicate) if not known.can_prove(item)]
-        predicate = and_(*kept) if kept else TRUE
     if block.init is not None and any(
         item.kind == REDUCE and known.can_prove(value > item.dom.min)
         for item, value in zip(block.iter_vars, realize.iter_values)
@@ -85,6 +129,14 @@ def _narrowed(realize: BlockRealize, known: Analyzer) -> BlockRealize:
         # The update alone must be seen to be one, else other primitives could do less with it.
         if block_facts(without).kind != OPAQUE:
             block = without
+    if not trivially_true(predicate):
+        kept = [
+            item
+            for item in conjuncts(predicate)
+            if not known.can_prove(item)
+            or (block.init is not None and not begun.can_prove(item, realize))
+        ]
+        predicate = and_(*kept) if kept else TRUE
     if predicate is realize.predicate and block is realize.block:
         return realize
     return BlockRealize(realize.iter_values, predicate, block)
