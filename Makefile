@@ -28,6 +28,7 @@ graphs: $(VENV)/.installed
 
 docs: $(VENV)/.installed
 	$(BIN)/python tools/reference_pages.py
+	$(BIN)/python tools/schedule_stub.py
 	$(BIN)/python tools/math_page.py
 
 lint: $(VENV)/.installed-dev

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 # What a user of TensorIR looks for, and what is new here.
@@ -25,9 +27,10 @@ get_tensorize_loop_mapping undo explain
 """.split()
 
 
-def test_pages_are_up_to_date() -> None:
+@pytest.mark.parametrize("tool", ["reference_pages.py", "schedule_stub.py"])
+def test_what_is_made_from_the_code_is_up_to_date(tool: str) -> None:
     found = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "reference_pages.py"), "--check"],
+        [sys.executable, str(ROOT / "tools" / tool), "--check"],
         capture_output=True,
         text=True,
         check=False,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import cast
 
 from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.choices import preferring
@@ -349,10 +348,10 @@ def _input_transform(
     vectorize_tile(sch, [x, y, channel])
     vectorize_tile(sch, sch.get_loops(stages.input_rows)[depth + 4 :])
     if depth:
-        return cast(LoopRV, down)
+        return down
     # Rows of tiles are padded one by one only where channels are in blocks.
     shared = [batch, down] if _in_blocks(sch.get(stages.pad)) else [batch, down, across]
-    return parallelize(sch, shared, target, PARALLEL_WORK) or cast(LoopRV, down)
+    return parallelize(sch, shared, target, PARALLEL_WORK) or down
 
 
 def _pad(sch: Schedule, pad: BlockRV, down: LoopRV, plan: _Plan, target: Target) -> None:

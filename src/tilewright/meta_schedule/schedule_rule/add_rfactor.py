@@ -119,7 +119,7 @@ class AddRFactor(ScheduleRule):
             used = [
                 iter_var
                 for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
-                if uses_var(value, {loop.var})
+                if uses_var(value, {sch.get(loop).loop_var})
             ]
             if any(iter_var.var is lane for iter_var in used):
                 lanes.append(loop)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
 from tilewright.target import Target
-from tilewright.tir.schedule import BlockRV, Schedule
+from tilewright.tir.schedule import BlockRV, ExprRV, Schedule
 
 PARALLEL_KEY = "meta_schedule.parallel"
 VECTORIZE_KEY = "meta_schedule.vectorize"
@@ -56,7 +56,7 @@ class ParallelizeVectorizeUnroll(ScheduleRule):
         return [sch]
 
 
-def _choose(sch: Schedule, choices: Sequence[int]) -> object:
+def _choose(sch: Schedule, choices: Sequence[int]) -> int | ExprRV:
     if len(choices) == 1:
         return choices[0]
     return sch.sample_categorical(list(choices), [1.0 / len(choices)] * len(choices))

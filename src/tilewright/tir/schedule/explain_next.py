@@ -82,7 +82,7 @@ def _candidates(
     ):
         for other in others:
             for loop in look.get_loops(other):
-                label = f"{primitive}({other.name}, {loop.var.name})"
+                label = f"{primitive}({other.name}, {look.get(loop).loop_var.name})"
                 yield label, primitive, _moving(primitive, rv, loop)
     if handles:
         inner, outer = handles[-1], handles[0]

@@ -6,7 +6,7 @@ The primitives are functions in ``primitives/``; they become methods here throug
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.ir import IntImm, IRModule
 from tilewright.support.errors import ScheduleError
@@ -16,7 +16,8 @@ from tilewright.tir.analysis import verify
 from tilewright.tir.schedule.error import Text
 from tilewright.tir.schedule.explain import Explanation, explain, show_explanation
 from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
-from tilewright.tir.schedule.instruction import Instruction, receive_primitives
+from tilewright.tir.schedule.instruction import Instruction
+from tilewright.tir.schedule.methods import PrimitiveMethods
 from tilewright.tir.schedule.sampling import Rng
 from tilewright.tir.schedule.sref import StmtSRef, sref_of
 from tilewright.tir.schedule.state import ScheduleState
@@ -24,8 +25,7 @@ from tilewright.tir.schedule.trace import Trace
 from tilewright.tir.schedule.undo import History
 
 
-@receive_primitives
-class Schedule:
+class Schedule(PrimitiveMethods):
     """A program under transformation.
 
     >>> sch = Schedule(func)
@@ -38,11 +38,6 @@ class Schedule:
     variables instead of numbers; see ``sample_perfect_tile``. ``record=False`` keeps no trace, and
     nothing can be taken back.
     """
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Primitives, which the registry adds."""
 
     def __init__(
         self,
