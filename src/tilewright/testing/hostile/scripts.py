@@ -18,6 +18,7 @@ from typing import Any
 
 from tilewright import relax, script
 from tilewright.ir import BaseFunc, IRModule, structural_equal
+from tilewright.ir.contents import make_collectors
 from tilewright.script.scope import load_dialect
 from tilewright.support.errors import TilewrightError
 from tilewright.support.registry import Registry
@@ -210,6 +211,7 @@ def prepare() -> None:
     Registry._load_plugins()
     for text in programs():
         check(text)
+    make_collectors()
 
 
 # The Python parser looks for the text's file when it reports an error.
