@@ -8,6 +8,8 @@ from tilewright import relax, script, te
 from tilewright.relax.frontend import nn
 from tilewright.support.errors import ParseError, VerifyError
 
+INFO = relax.TensorStructInfo((4,), "float32")
+
 
 @pytest.mark.parametrize(
     ("make", "message"),
@@ -21,6 +23,9 @@ from tilewright.support.errors import ParseError, VerifyError
         (lambda: te.placeholder((-4,), name="A"), "tensor A has the extent -4, less than nothing"),
         (lambda: te.placeholder((4,), name=3), "the name of a tensor is text, got 3"),
         (lambda: te.compute((-4,), lambda i: i, name="B"), "tensor B has the extent -4"),
+        (lambda: relax.call_tir((), (), INFO), "what is called is a GlobalVar"),
+        (lambda: relax.call_tir(relax.ExternFunc(3), (), INFO), "3 is no symbol of a library"),
+        (lambda: relax.expr.RelaxCall((), ()), "() is no operator, and no GlobalVar"),
     ],
 )
 def test_refused(make, message):

@@ -281,6 +281,8 @@ class ExternFunc(BaseFunc):
     attrs: Mapping[str, Any] = attr(default=None)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.symbol_name, str):
+            raise VerifyError(f"{self.symbol_name!r} is no symbol of a library")
         if self.attrs is None:
             object.__setattr__(self, "attrs", {})
 
@@ -296,6 +298,11 @@ class FunctionRef(RelaxExpr):
     struct_info: StructInfo = derived()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.callee, (GlobalVar, ExternFunc)):
+            raise VerifyError(
+                "what is called is a GlobalVar (a function of the module) or an ExternFunc, not "
+                f"{type(self.callee).__name__} {self.callee!r}"
+            )
         object.__setattr__(self, "struct_info", ObjectStructInfo())
 
     @property
@@ -328,6 +335,10 @@ class RelaxCall(RelaxExpr):
     def __post_init__(self) -> None:
         if self.attrs is None:
             object.__setattr__(self, "attrs", {})
+        if not isinstance(self.op, GlobalVar) and not hasattr(self.op, "infer"):
+            raise VerifyError(
+                f"{self.op!r} is no operator, and no GlobalVar of a graph function of the module"
+            )
         for arg in self.args:
             if not isinstance(arg, RelaxExpr):
                 raise VerifyError(
