@@ -9,6 +9,7 @@ from schedule_cases import check, loop_extents, matmul, matmul_relu, predicate_o
 import tilewright
 from tilewright import te
 from tilewright.ir import TRUE
+from tilewright.script import parse
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import PrimFunc
 from tilewright.tir.interpreter import run
@@ -207,3 +208,25 @@ def test_random_einsums_are_padded_exactly(seed: int) -> None:
     rounded = [-(-size // number) * number for size, number in zip((n, m, k), padding)]
     assert loop_extents(sch, "C") == rounded
     check(sch, func)
+
+
+def test_an_axis_beyond_an_operand_that_is_never_read() -> None:
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, Z: T.Buffer((3,), "int32")):
+    n = T.int64()
+    A = T.match_buffer(a, (3, n, 6), "int32")
+    for i, k, l in T.grid(3, 1, n):
+        with T.block("Z"):
+            vi, vk, vl = T.axis.remap("SRR", [i, k, l])
+            with T.init():
+                Z[vi] = 0
+            Z[vi] = Z[vi] + A[vi, vk, vl]
+""")
+    sch = Schedule(func)
+    sch.pad_einsum("Z", [1, 4, 1])
+    for n in (0, 3):
+        a = np.arange(18 * n, dtype="int32").reshape(3, n, 6)
+        z = np.full(3, 7, "int32")
+        run(sch.mod["main"], a, z)
+        np.testing.assert_array_equal(z, a[:, :1, :n].sum((1, 2)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.arith import Analyzer
 from tilewright.ir import (
     Add,
     Cast,
@@ -133,7 +134,8 @@ def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
         if buffer is store.buffer:
             after.append(_crop(realize, made, store, name))
         else:
-            before.append(_zero_padded(buffer, made, accesses[buffer], sizes, name))
+            known = state.analyzer(scope.func_name)
+            before.append(_zero_padded(buffer, made, accesses[buffer], sizes, name, known))
     nest = _padded_nest(state, realize, accesses, padded, sizes)
     body = state.rebuilt(scope.block.body, {outermost: seq(*before, nest, *after)})
     allocated = (*scope.block.alloc_buffers, *padded.values())
@@ -319,14 +321,23 @@ def _zero_padded(
     indices: Sequence[Expr],
     sizes: dict[Var, tuple[Expr, Expr]],
     name: str,
+    known: Analyzer,
 ) -> Stmt:
-    """Copy an operand, with zeros where a padded axis is beyond its extent."""
+    """Copy an operand, with zeros where a padded axis is beyond its extent.
+
+    Other axes of the block may be over nothing, so an axis may exceed the operand unnoticed.
+    """
 
     def body(where: list[Var]) -> Stmt:
         inside = [
             var < sizes[index][0]  # type: ignore[index]
             for var, index in zip(where, indices)
             if index in sizes
+        ]
+        inside += [
+            var < extent
+            for var, index, extent in zip(where, indices, source.shape)
+            if index in sizes and not known.can_prove(sizes[index][0] <= extent)  # type: ignore[index]
         ]
         zero = const(0, source.dtype)
         value = if_then_else(and_(*inside), BufferLoad(source, tuple(where)), zero)
