@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright import runtime
-from tilewright.codegen.llvm.ffi_abi import FunctionSpec, ScalarArg, TensorArg, emit_ffi_wrapper
+from tilewright.codegen.llvm.ffi_abi import FunctionSpec, ScalarArg, TensorArg, emit_ffi_wrappers
 from tilewright.codegen.llvm.package import build_module
 from tilewright.support.errors import CodegenError
 
@@ -29,7 +29,7 @@ def recorder(spec: FunctionSpec, code: int = 0) -> Callable[..., Any]:
             "i1": f"uitofp i1 %{name} to double",
         }.get(kind)
         if operation is None:
-            verb = "fpext" if kind in ("half", "bfloat", "float") else "sitofp"
+            verb = "fpext" if kind in ("half", "float") else "sitofp"
             operation = f"{verb} {kind} %{name} to double"
         body += [f"  %d{index} = {operation}", f"  store double %d{index}, ptr %p{index}"]
         position += 1
@@ -262,6 +262,13 @@ def test_scalar_must_agree_with_extents_before_and_after_it() -> None:
         ValueError,
         "f: argument #1 'A': expected shape (n,), got (3,): 'n' is 4 by argument #0 'n'",
     )
+    # `n` has no value yet when the first extent differs.
+    check(
+        FunctionSpec("f", (tensor("A", (2, "n", "n")), OUT)),
+        (zeros(3, 4, 5), out()),
+        ValueError,
+        "f: argument #0 'A': expected shape (2, n, n), got (3, 4, 5)",
+    )
     after = FunctionSpec("f", (tensor("A", ("n",)), ScalarArg("n", "int32"), OUT))
     recorder(after)(zeros(3), 3, out())
     check(
@@ -301,12 +308,12 @@ def test_long_messages_are_cut() -> None:
 
 def test_bad_specs_are_refused() -> None:
     with pytest.raises(CodegenError, match="names must differ"):
-        emit_ffi_wrapper(FunctionSpec("f", (OUT, OUT)))
+        emit_ffi_wrappers([FunctionSpec("f", (OUT, OUT))])
     with pytest.raises(CodegenError, match="power of two"):
-        emit_ffi_wrapper(FunctionSpec("f", (tensor("A", (1,), alignment=3),)))
+        emit_ffi_wrappers([FunctionSpec("f", (tensor("A", (1,), alignment=3),))])
     with pytest.raises(CodegenError, match="1 extents but 2 strides"):
-        emit_ffi_wrapper(FunctionSpec("f", (tensor("A", (1,), strides=(1, 1)),)))
+        emit_ffi_wrappers([FunctionSpec("f", (tensor("A", (1,), strides=(1, 1)),))])
     with pytest.raises(CodegenError, match="can't be of type 'float8_e5m2'"):
-        emit_ffi_wrapper(FunctionSpec("f", (ScalarArg("x", "float8_e5m2"),)))
+        emit_ffi_wrappers([FunctionSpec("f", (ScalarArg("x", "float8_e5m2"),))])
     with pytest.raises(CodegenError, match="can't be the name"):
-        emit_ffi_wrapper(FunctionSpec("a b", (OUT,)))
+        emit_ffi_wrappers([FunctionSpec("a b", (OUT,))])

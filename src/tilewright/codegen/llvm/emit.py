@@ -19,7 +19,7 @@ from tilewright.codegen.llvm.near_gather import near_gather_function
 from tilewright.codegen.llvm.parallel import emit_parallel
 from tilewright.codegen.llvm.signature import Signature, kernel_symbol, make_signature
 from tilewright.codegen.llvm.streaming import NONTEMPORAL, streaming_function
-from tilewright.codegen.llvm.types import c_string, global_name
+from tilewright.codegen.llvm.types import c_string, global_name, is_narrow
 from tilewright.ir import INDEX, Expr, IRModule, Var, as_int, free_vars
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
@@ -162,8 +162,8 @@ class ModuleEmitter:
                 continue
             if kind == "i64" and expr.dtype != INDEX and expr not in func.params:
                 operand = emitter.convert(operand, INDEX, expr.dtype)
-            elif kind in ("half", "bfloat"):
-                operand = emitter.pure(f"fpext {kind} {operand} to float", operand)
+            elif is_narrow(expr.dtype):
+                operand = emitter.from_memory(operand, expr.dtype)
             emitter.define(expr, operand)
         for buffer in func.buffers:
             self.element_of_data[buffer.data] = buffer.dtype

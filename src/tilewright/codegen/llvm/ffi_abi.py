@@ -7,7 +7,7 @@ tvm-ffi host can call: it has its arguments checked against a constant table by 
     i32 NAME(ptr tensor..., scalar..., i64 extent...)
 
 - tensors in the order of the arguments, the byte offset applied;
-- scalars in their order, each in its own LLVM type (``bool`` is ``i1``);
+- scalars in their order, each in its own LLVM type (``bool`` is ``i1``, ``bfloat16`` its bits);
 - the symbolic extents that no scalar argument names, in the order of their first occurrence
   (arguments from first to last; of a tensor first the shape, then the strides from the last).
 
@@ -18,22 +18,57 @@ error through tvm-ffi, or any other code, which the wrapper raises as a ``Runtim
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tilewright.codegen.llvm.types import c_string
+from tilewright.codegen.llvm.binder_tables import (
+    ARGUMENT,
+    BIND,
+    BOOL_KIND,
+    EXTENT,
+    FAIL_CODE,
+    FLOAT_KIND,
+    INT_KIND,
+    IS_ANY,
+    IS_COMPARED,
+    IS_DEFINED,
+    IS_VALUE,
+    RETURN_TEXT,
+    SYMBOL,
+    TABLE,
+    TENSOR_KIND,
+    UINT_KIND,
+)
+from tilewright.codegen.llvm.builder import (
+    Callee,
+    Function,
+    Global,
+    Module,
+)
+from tilewright.codegen.llvm.values import (
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    HALF,
+    I8,
+    I16,
+    I32,
+    I64,
+    PTR,
+    U32,
+    VOID,
+    Place,
+    Struct,
+    Value,
+    array,
+)
 from tilewright.runtime.dlpack import dlpack_dtype
 from tilewright.support.errors import CodegenError
 
-#: Declarations that the wrappers of a module need, once per module.
-WRAPPER_DECLARATIONS = (
-    "declare i32 @tw_bind(ptr, ptr, i32, ptr)",
-    "declare i32 @tw_fail_code(ptr, i32)",
-    "declare i32 @tw_return_text(ptr, i64, ptr)",
-)
-
-_LLVM_FLOATS = {"float16": "half", "bfloat16": "bfloat", "float32": "float", "float64": "double"}
+_LLVM_FLOATS = {"float16": "half", "float32": "float", "float64": "double"}
 _INT_MAX = 2**31 - 1
+_TYPES = {kind.text: kind for kind in (BOOL, PTR, I8, I16, I32, I64, HALF, FLOAT, DOUBLE)}
+_FFI_PARAMETERS = {"self": PTR, "args": PTR, "count": I32, "result": PTR}
 
 
 @dataclass(frozen=True)
@@ -79,7 +114,7 @@ class FunctionSpec:
     def parameters(self) -> list[tuple[str, str]]:
         """Return the kernel's parameters as (name, LLVM type)."""
         layout = _Layout(self)
-        return [(name, kind) for name, kind, _ in layout.parameters]
+        return [(name, scalar_llvm_type(dtype)) for name, dtype, _ in layout.parameters]
 
     def written(self) -> tuple[bool, ...]:
         """For each argument, whether the function may write to it."""
@@ -87,17 +122,21 @@ class FunctionSpec:
 
 
 def scalar_llvm_type(dtype: str) -> str:
-    """Return the LLVM type in which a scalar of ``dtype`` is passed."""
+    """Return the LLVM type in which a scalar of ``dtype`` is passed; a handle is an address."""
+    if dtype == "handle":
+        return "ptr"
     code, bits, lanes = dlpack_dtype(dtype)
     if dtype == "bool":
         return "i1"
     if lanes == 1 and code in (0, 1):
         return f"i{bits}"
+    if dtype == "bfloat16":
+        return "i16"
     if dtype in _LLVM_FLOATS:
         return _LLVM_FLOATS[dtype]
     raise CodegenError(
         f"a scalar argument can't be of type {dtype!r}; possible are bool, the integers, "
-        f"{', '.join(_LLVM_FLOATS)}"
+        f"bfloat16, {', '.join(_LLVM_FLOATS)}"
     )
 
 
@@ -138,12 +177,10 @@ class _Layout:
             elif arg.name in used and dlpack_dtype(arg.dtype)[0] in (0, 1):
                 self.scalar_rules[arg.name] = self._rule(arg.name, index)[:2]
         self.parameters: list[tuple[str, str, int]] = [
-            (arg.name, "ptr", self.slots[arg.name]) for arg in tensors
+            (arg.name, "handle", self.slots[arg.name]) for arg in tensors
         ]
-        for scalar in scalars:
-            kind = scalar_llvm_type(scalar.dtype)
-            self.parameters.append((scalar.name, kind, self.slots[scalar.name]))
-        self.parameters += [(name, "i64", self.slots[name]) for name in self._extra]
+        self.parameters += [(arg.name, arg.dtype, self.slots[arg.name]) for arg in scalars]
+        self.parameters += [(name, "int64", self.slots[name]) for name in self._extra]
 
     def _check_names(self) -> None:
         spec = self.spec
@@ -167,17 +204,17 @@ class _Layout:
     def _rule(self, extent: int | str | None, argument: int) -> tuple[int, int, int]:
         """(rule, symbol's number, value) of an extent, in the order in which they are checked."""
         if extent is None:
-            return 3, 0, 0
+            return IS_ANY, 0, 0
         if isinstance(extent, int):
-            return 0, 0, extent
+            return IS_VALUE, 0, extent
         if extent in self.symbols:
-            return 2, self.symbols[extent][0], 0
+            return IS_COMPARED, self.symbols[extent][0], 0
         if extent not in self.slots:
             self.slots[extent] = len(self.slots)
             self._extra.append(extent)
         number = len(self.symbols)
         self.symbols[extent] = number, self.slots[extent], argument
-        return 1, number, 0
+        return IS_DEFINED, number, 0
 
 
 def _tuple_text(values: Iterable[int | str | None]) -> str:
@@ -185,167 +222,159 @@ def _tuple_text(values: Iterable[int | str | None]) -> str:
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 
-def _narrowed(made: str, wide: str, kind: str) -> list[str]:
-    """Lines that convert a double; LLVM's way to bfloat is a library call nobody defines."""
-    if kind != "bfloat":
-        return [f"  {made} = fptrunc double {wide} to {kind}"]
-    return [
-        f"  {made}.single = fptrunc double {wide} to float",
-        f"  {made}.bits = bitcast float {made}.single to i32",
-        f"  {made}.high = lshr i32 {made}.bits, 16",
-        f"  {made}.odd = and i32 {made}.high, 1",
-        f"  {made}.bias = add i32 {made}.odd, {0x7FFF}",
-        f"  {made}.sum = add i32 {made}.bits, {made}.bias",
-        f"  {made}.nearest = lshr i32 {made}.sum, 16",
-        f"  {made}.nan = fcmp uno double {wide}, {wide}",
-        f"  {made}.picked = select i1 {made}.nan, i32 {0x7FC0}, i32 {made}.nearest",
-        f"  {made}.short = trunc i32 {made}.picked to i16",
-        f"  {made} = bitcast i16 {made}.short to bfloat",
-    ]
+def _kernel(spec: FunctionSpec) -> Callee:
+    parameters = {f"p{i}": _TYPES[kind] for i, (_, kind) in enumerate(spec.parameters())}
+    return Callee(_checked(spec.kernel), VOID if spec.returns_void else I32, parameters)
 
 
-def quoted(name: str) -> str:
-    """Return a name as an LLVM global."""
+def _loaded(slot: Place, dtype: str) -> Value:
+    """What the binder left in a slot, as the kernel takes it."""
+    made = _TYPES[scalar_llvm_type(dtype)]
+    if dtype == "handle":
+        return slot.seen_as(made).get()
+    if dtype == "bfloat16":
+        return _bfloat_bits(slot.seen_as(DOUBLE).get())
+    if dtype not in _LLVM_FLOATS:
+        return slot.to(made)
+    wide = slot.seen_as(DOUBLE).get()
+    return wide if made is DOUBLE else wide.convert("fptrunc", made)
+
+
+def _bfloat_bits(wide: Value) -> Value:
+    """Round a number; LLVM's way to bfloat is a library call nobody defines."""
+    bits = wide.convert("fptrunc", FLOAT).convert("bitcast", U32)
+    nearest = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
+    return wide.f.select(wide.is_nan(), 0x7FC0, nearest).to(I16)
+
+
+def _checked(name: str) -> str:
+    """Return the name of a function, unless it can't be one."""
     if not name or any(not 32 < ord(c) < 127 or c in '"\\' for c in name):
         raise CodegenError(f"{name!r} can't be the name of a function")
-    return f'@"{name}"'
+    return name
 
 
-class _Emitter:
-    def __init__(self, spec: FunctionSpec) -> None:
-        self.spec = spec
+class _Wrapper:
+    """Writes what a function needs: its tables, its wrapper and its description."""
+
+    def __init__(self, module: Module, spec: FunctionSpec) -> None:
+        self.module, self.spec = module, spec
         self.layout = _Layout(spec)
-        self.lines: list[str] = []
-        self._texts: dict[str, str] = {}
         self._rows: dict[str, str] = {}
+        module.refer(self._callable("__tvm_ffi_", self._wrapper))
+        module.refer(self._callable("__tvm_ffi__metadata_", self._metadata))
 
-    def text(self, text: str) -> str:
-        if text not in self._texts:
-            name = f'@"{self.spec.name}.t{len(self._texts)}"'
-            self._texts[text] = name
-            self.lines.append(f"{name} = private constant {c_string(text)}")
-        return f"ptr {self._texts[text]}"
+    def _callable(self, prefix: str, body: Callable[..., None]) -> Callee:
+        name = _checked(prefix + self.spec.name)
+        return Callee(name, I32, _FFI_PARAMETERS, "noinline optnone nounwind", body=body)
 
-    def extents(self, rules: list[tuple[int, int, int]]) -> str:
-        cells = ", ".join(
-            f"{{ i32, i32, i64 }} {{ i32 {rule}, i32 {symbol}, i64 {value} }}"
-            for rule, symbol, value in rules
-        )
-        if not cells:
-            return "ptr null"
-        body = f"[{len(rules)} x {{ i32, i32, i64 }}] [{cells}]"
-        if body not in self._rows:
-            name = f'@"{self.spec.name}.d{len(self._rows)}"'
-            self._rows[body] = name
-            self.lines.append(f"{name} = private constant {body}")
-        return f"ptr {self._rows[body]}"
+    # ---- tables
 
-    def argument(self, arg: TensorArg | ScalarArg) -> str:
-        slot = self.layout.slots[arg.name]
-        name, dtype = self.text(arg.name), self.text(arg.dtype)
-        packed = _packed(arg.dtype)
+    def _rows_of(self, name: str, kind: Struct, rows: list[str]) -> str:
+        """Define an array of structs; return its name."""
+        made = array(len(rows), kind)
+        initial = f"[{', '.join(rows)}]"
+        own = Global(f"{self.spec.name}.{name}", made, 8, initial, constant=True)
+        self.module.need(kind)
+        return self.module.use(own)
+
+    def _extents(self, rules: list[tuple[int, int, int]]) -> str:
+        if not rules:
+            return "null"
+        rows = [EXTENT.constant(rule=r, symbol=s, value=v) for r, s, v in rules]
+        key = " ".join(rows)
+        if key not in self._rows:
+            self._rows[key] = self._rows_of(f"d{len(self._rows)}", EXTENT, rows)
+        return self._rows[key]
+
+    def _argument(self, arg: TensorArg | ScalarArg) -> str:
+        text = self.module.string
+        common: dict[str, int | str] = {
+            "name": text(arg.name),
+            "dtype_text": text(arg.dtype),
+            "dtype": _packed(arg.dtype),
+            "slot": self.layout.slots[arg.name],
+        }
         if isinstance(arg, ScalarArg):
             scalar_llvm_type(arg.dtype)
             code = dlpack_dtype(arg.dtype)[0]
-            kind = 4 if arg.dtype == "bool" else {0: 1, 1: 2}.get(code, 3)
             rule, symbol = self.layout.scalar_rules.get(arg.name, (0, 0))
-            pointers = f"{name}, ptr null, ptr null, ptr null, ptr null, {dtype}"
-            numbers = (kind, 0, packed, 0, 1, slot, rule, symbol)
-        else:
-            shape = self.extents(self.layout.shape_rules[arg.name])
-            if arg.strides is None:
-                strides, wanted = "ptr null", "compact row-major strides"
-            elif not arg.strides:
-                strides, wanted = "ptr null", ""
-            else:
-                strides = self.extents(self.layout.stride_rules[arg.name])
-                wanted = f"strides {_tuple_text(arg.strides)}"
-            texts = f"{self.text(_tuple_text(arg.shape))}, {self.text(wanted)}"
-            pointers = f"{name}, {shape}, {strides}, {texts}, {dtype}"
-            numbers = (0, len(arg.shape), packed, arg.device_type, arg.alignment, slot, 0, 0)
-        return f"%tw.argument {{ {pointers}, {', '.join(f'i32 {n}' for n in numbers)} }}"
-
-    def table(self) -> None:
-        spec, layout = self.spec, self.layout
-        rows = ", ".join(self.argument(arg) for arg in spec.args)
-        symbols = ", ".join(
-            f"{{ ptr, ptr, i32, i32 }} {{ {self.text(name)}, "
-            f"{self.text(spec.args[argument].name)}, i32 {slot}, i32 {argument} }}"
-            for name, (_, slot, argument) in layout.symbols.items()
+            return ARGUMENT.constant(
+                **common,
+                **dict.fromkeys(("extents", "strides", "shape_text", "strides_text"), "null"),
+                kind=BOOL_KIND
+                if arg.dtype == "bool"
+                else {0: INT_KIND, 1: UINT_KIND}.get(code, FLOAT_KIND),
+                ndim=0,
+                device=0,
+                alignment=1,
+                rule=rule,
+                symbol=symbol,
+            )
+        wanted = "compact row-major strides"
+        if arg.strides is not None:
+            wanted = f"strides {_tuple_text(arg.strides)}" if arg.strides else ""
+        return ARGUMENT.constant(
+            **common,
+            extents=self._extents(self.layout.shape_rules[arg.name]),
+            strides=self._extents(self.layout.stride_rules.get(arg.name, [])),
+            shape_text=text(_tuple_text(arg.shape)),
+            strides_text=text(wanted),
+            kind=TENSOR_KIND,
+            ndim=len(arg.shape),
+            device=arg.device_type,
+            alignment=arg.alignment,
+            rule=0,
+            symbol=0,
         )
+
+    def _table(self) -> Global:
+        spec, text = self.spec, self.module.string
+        symbols = [
+            SYMBOL.constant(
+                name=text(name),
+                argument_name=text(spec.args[argument].name),
+                slot=slot,
+                argument=argument,
+            )
+            for name, (_, slot, argument) in self.layout.symbols.items()
+        ]
         signature = ", ".join(
             f"{arg.name}: {'Tensor' if isinstance(arg, TensorArg) else arg.dtype}"
             for arg in spec.args
         )
-        prefix = f'@"{spec.name}'
-        count = len(spec.args)
-        name, text = self.text(spec.name), self.text(signature)
-        self.lines += [
-            f'{prefix}.a" = private constant [{count} x %tw.argument] [{rows}]',
-            f'{prefix}.y" = private constant [{len(layout.symbols)} x {{ ptr, ptr, i32, i32 }}] '
-            f"[{symbols}]",
-            f'{prefix}.table" = private constant {{ ptr, ptr, ptr, ptr, i32, i32 }} '
-            f'{{ {name}, ptr {prefix}.a", ptr {prefix}.y", {text}, i32 {count}, i32 0 }}',
-        ]
+        table = TABLE.constant(
+            name=text(spec.name),
+            arguments=self._rows_of("a", ARGUMENT, [self._argument(arg) for arg in spec.args]),
+            symbols=self._rows_of("y", SYMBOL, symbols),
+            signature=text(signature),
+            count=len(spec.args),
+            unused=0,
+        )
+        initial = table.removeprefix(f"{TABLE.text} ")
+        return Global(f"{spec.name}.table", TABLE, 8, initial, constant=True)
 
-    def wrapper(self) -> None:
-        spec, layout = self.spec, self.layout
-        size = max(len(layout.slots), 1)
-        body = [
-            f"define i32 {quoted('__tvm_ffi_' + spec.name)}"
-            "(ptr %self, ptr %args, i32 %count, ptr %result) noinline optnone nounwind {",
-            f"  %slots = alloca [{size} x i64], align 8",
-            f'  %bound = call i32 @tw_bind(ptr @"{spec.name}.table", ptr %args, i32 %count, '
-            "ptr %slots)",
-            "  %refused = icmp ne i32 %bound, 0",
-            "  br i1 %refused, label %out, label %run",
-            "out:",
-            "  ret i32 -1",
-            "run:",
-        ]
-        actual = []
-        for index, (_, kind, slot) in enumerate(layout.parameters):
-            body.append(f"  %p{index} = getelementptr i64, ptr %slots, i64 {slot}")
-            value = f"%v{index}"
-            if kind in ("ptr", "i64", "double"):
-                body.append(f"  {value} = load {kind}, ptr %p{index}")
-            elif kind in _LLVM_FLOATS.values():
-                body.append(f"  %w{index} = load double, ptr %p{index}")
-                body += _narrowed(value, f"%w{index}", kind)
-            else:
-                body.append(f"  %w{index} = load i64, ptr %p{index}")
-                body.append(f"  {value} = trunc i64 %w{index} to {kind}")
-            actual.append(f"{kind} {value}")
-        call = f"{quoted(spec.kernel)}({', '.join(actual)})"
-        if spec.returns_void:
-            body += [f"  call void {call}", "  ret i32 0", "}"]
-        else:
-            body += [
-                f"  %code = call i32 {call}",
-                "  switch i32 %code, label %fail [ i32 0, label %good\n"
-                "                                  i32 -1, label %out ]",
-                "good:",
-                "  ret i32 0",
-                "fail:",
-                f"  %raised = call i32 @tw_fail_code({self.text(spec.name)}, i32 %code)",
-                "  ret i32 %raised",
-                "}",
-            ]
-        self.lines += body
+    # ---- functions
 
-    def metadata(self) -> None:
-        """Emit ``__tvm_ffi__metadata_NAME``, which tells a host (and us) about the arguments."""
+    def _wrapper(self, f: Function, _: Value, args: Value, count: Value, __: Value) -> None:
         spec = self.spec
-        text = json.dumps(spec_metadata(spec))
-        size = len(text.encode())
-        self.lines += [
-            f'@"{spec.name}.meta" = private constant {c_string(text)}',
-            f"define i32 {quoted('__tvm_ffi__metadata_' + spec.name)}"
-            "(ptr %self, ptr %args, i32 %count, ptr %result) noinline optnone nounwind {",
-            f'  %rc = call i32 @tw_return_text(ptr @"{spec.name}.meta", i64 {size}, ptr %result)',
-            "  ret i32 %rc",
-            "}",
-        ]
+        slots = f.local(array(max(len(self.layout.slots), 1), I64))
+        bound = f.call(BIND, f.use(self._table()), args, count, slots.address)
+        with f.if_(bound.ne(0)):
+            f.ret(-1)
+        values = [_loaded(slots[slot], dtype) for _, dtype, slot in self.layout.parameters]
+        code = f.call(_kernel(spec), *values)
+        if spec.returns_void:
+            f.ret(0)
+            return
+        with f.if_(code.ne(0)), f.if_(code.ne(-1)):
+            f.ret(f.call(FAIL_CODE, f.string(spec.name), code))
+        f.ret(code)
+
+    def _metadata(self, f: Function, _: Value, __: Value, ___: Value, result: Value) -> None:
+        """Tell a host (and us) about the arguments."""
+        text = json.dumps(spec_metadata(self.spec))
+        f.ret(f.call(RETURN_TEXT, f.string(text), len(text.encode()), result))
 
 
 def spec_metadata(spec: FunctionSpec) -> dict[str, object]:
@@ -373,34 +402,19 @@ def spec_metadata(spec: FunctionSpec) -> dict[str, object]:
     return {"type_schema": json.dumps(schema), "arguments": arguments}
 
 
-#: The type of a row of the tables; once per module, before the first wrapper.
-WRAPPER_TYPES = (
-    "%tw.argument = type { ptr, ptr, ptr, ptr, ptr, ptr, i32, i32, i32, i32, i32, i32, i32, i32 }",
-)
-
-
-def emit_ffi_wrapper(spec: FunctionSpec, *, metadata: bool = True) -> str:
-    """Return the LLVM IR text of ``__tvm_ffi_NAME`` and its tables.
-
-    The module must also hold :data:`WRAPPER_TYPES` and :data:`WRAPPER_DECLARATIONS`, once, and
-    the kernel. Without ``metadata`` the description for hosts is left out.
-    """
-    emitter = _Emitter(spec)
-    emitter.table()
-    emitter.wrapper()
-    if metadata:
-        emitter.metadata()
-    return "\n".join(emitter.lines) + "\n"
-
-
 def kernel_declaration(spec: FunctionSpec) -> str:
     """Return the declaration of a function's kernel, for wrappers in a module of their own."""
-    kinds = ", ".join(kind for _, kind in spec.parameters())
-    return f"declare {'void' if spec.returns_void else 'i32'} {quoted(spec.kernel)}({kinds})"
+    return _kernel(spec).declaration
 
 
-def emit_ffi_wrappers(specs: Iterable[FunctionSpec], *, metadata: bool = True) -> str:
-    """Return the text for several functions, with the types and declarations that they need."""
-    parts = [*WRAPPER_TYPES, *WRAPPER_DECLARATIONS]
-    parts += [emit_ffi_wrapper(spec, metadata=metadata) for spec in specs]
-    return "\n".join(parts) + "\n"
+def emit_ffi_wrappers(specs: Iterable[FunctionSpec]) -> str:
+    """Return the LLVM IR text of ``__tvm_ffi_NAME`` and its tables, for several functions.
+
+    A description of each for hosts, ``__tvm_ffi__metadata_NAME``, comes with it. The module must
+    also hold the kernels.
+    """
+    module = Module()
+    specs = tuple(specs)
+    for spec in specs:
+        _Wrapper(module, spec)
+    return module.text(defined={spec.kernel for spec in specs})

@@ -1,0 +1,351 @@
+"""Types, values and places of :mod:`builder`: what its functions compute with.
+
+A value is an LLVM operand with its type. Types tell signed from unsigned, so operators know which
+division, shift, comparison or extension is meant. A place is memory for one value: a variable, a
+field of a struct, an element of an array, a global; in arithmetic it stands for what it holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.codegen.llvm.writer import Writer
+from tilewright.support.errors import CodegenError
+
+# Orders of atomic accesses, by LLVM's names.
+RELAXED, ACQUIRE, RELEASE = "monotonic", "acquire", "release"
+ACQUIRE_RELEASE, SEQUENTIAL = "acq_rel", "seq_cst"
+
+
+@dataclass(frozen=True)
+class Type:
+    """A type: how LLVM spells it, its bytes, and whether its integers are signed."""
+
+    text: str
+    bytes: int = 0
+    signed: bool = False
+    element: Type | None = None
+    """What an array or a vector holds."""
+
+    @property
+    def is_pointer(self) -> bool:
+        """Whether values are addresses."""
+        return self.text == "ptr"
+
+    @property
+    def passed(self) -> str:
+        """What is passed for it: structs by their address."""
+        return self.text
+
+
+VOID, BOOL, PTR = Type("void"), Type("i1"), Type("ptr", 8)
+I8, I16, I32, I64 = (Type(f"i{8 * size}", size, signed=True) for size in (1, 2, 4, 8))
+U8, U16, U32, U64 = (Type(f"i{8 * size}", size) for size in (1, 2, 4, 8))
+HALF, FLOAT, DOUBLE = Type("half", 2), Type("float", 4), Type("double", 8)
+
+
+def array(count: int, element: Type) -> Type:
+    """Return the type of so many elements in a row."""
+    return Type(f"[{count} x {element.text}]", count * element.bytes, element=element)
+
+
+class Struct(Type):
+    """A struct, in C's layout, whose fields have names. A parameter of it is the address of one."""
+
+    def __init__(self, name: str, /, **fields: Type) -> None:
+        super().__init__(f"%{name}")
+        object.__setattr__(self, "fields", fields)
+
+    fields: dict[str, Type]
+
+    @property
+    def passed(self) -> str:
+        return PTR.text
+
+    @property
+    def declaration(self) -> str:
+        """The line that says what its name stands for."""
+        return f"{self.text} = type {{ {', '.join(kind.text for kind in self.fields.values())} }}"
+
+    def position(self, field: str) -> int:
+        """Return the number of a field."""
+        if field not in self.fields:
+            known = ", ".join(self.fields)
+            raise CodegenError(f"{self.text} has no field {field!r}; it has {known}")
+        return list(self.fields).index(field)
+
+    def constant(self, /, **values: int | str) -> str:
+        """Return a constant: each field a number, or the name of a global; all must be there."""
+        if values.keys() != self.fields.keys():
+            raise CodegenError(
+                f"a constant of {self.text} must have the fields {', '.join(self.fields)}; "
+                f"got {', '.join(values)}"
+            )
+        cells = (f"{kind.text} {values[field]}" for field, kind in self.fields.items())
+        return f"{self.text} {{ {', '.join(cells)} }}"
+
+
+class _Operators:
+    """The operators of values and of places, which stand for what they hold."""
+
+    __slots__ = ()
+
+    def get(self) -> Value:
+        raise NotImplementedError
+
+    def _binary(self, signed: str, unsigned: str, other: Operand, swap: bool = False) -> Value:
+        value = self.get()
+        f, kind = value.f, value.type
+        sides = [value.text, f.operand(other, kind)]
+        if swap:
+            sides.reverse()
+        op = signed if kind.signed else unsigned
+        return Value(f, kind, f.here(f"{op} {kind.text} {', '.join(sides)}"))
+
+    def _compare(self, how: str, other: Operand) -> Value:
+        value = self.get()
+        f, kind = value.f, value.type
+        if how not in ("eq", "ne"):
+            how = f"{'s' if kind.signed else 'u'}{how}"
+        text = f"icmp {how} {kind.text} {value.text}, {f.operand(other, kind)}"
+        return Value(f, BOOL, f.here(text))
+
+    def __add__(self, other: Operand) -> Value:
+        return self._binary("add", "add", other)
+
+    def __sub__(self, other: Operand) -> Value:
+        return self._binary("sub", "sub", other)
+
+    def __rsub__(self, other: Operand) -> Value:
+        return self._binary("sub", "sub", other, swap=True)
+
+    def __mul__(self, other: Operand) -> Value:
+        return self._binary("mul", "mul", other)
+
+    def __floordiv__(self, other: Operand) -> Value:
+        """Divide as C does: towards zero."""
+        return self._binary("sdiv", "udiv", other)
+
+    def __mod__(self, other: Operand) -> Value:
+        return self._binary("srem", "urem", other)
+
+    def __and__(self, other: Operand) -> Value:
+        return self._binary("and", "and", other)
+
+    def __or__(self, other: Operand) -> Value:
+        return self._binary("or", "or", other)
+
+    def __xor__(self, other: Operand) -> Value:
+        return self._binary("xor", "xor", other)
+
+    def __lshift__(self, other: Operand) -> Value:
+        return self._binary("shl", "shl", other)
+
+    def __rlshift__(self, other: Operand) -> Value:
+        return self._binary("shl", "shl", other, swap=True)
+
+    def __rshift__(self, other: Operand) -> Value:
+        return self._binary("ashr", "lshr", other)
+
+    def __invert__(self) -> Value:
+        return self ^ -1
+
+    def __lt__(self, other: Operand) -> Value:
+        return self._compare("lt", other)
+
+    def __le__(self, other: Operand) -> Value:
+        return self._compare("le", other)
+
+    def __gt__(self, other: Operand) -> Value:
+        return self._compare("gt", other)
+
+    def __ge__(self, other: Operand) -> Value:
+        return self._compare("ge", other)
+
+    def eq(self, other: Operand) -> Value:
+        """``self == other``."""
+        return self._compare("eq", other)
+
+    def ne(self, other: Operand) -> Value:
+        """``self != other``."""
+        return self._compare("ne", other)
+
+    def to(self, kind: Type) -> Value:
+        """Convert to another integer type, or between addresses and integers."""
+        value = self.get()
+        old = value.type
+        if old.text == kind.text:
+            return Value(value.f, kind, value.text)
+        if old.is_pointer or kind.is_pointer:
+            op = "ptrtoint" if old.is_pointer else "inttoptr"
+        elif kind.bytes < old.bytes:
+            op = "trunc"
+        else:
+            op = "sext" if old.signed else "zext"
+        return value.convert(op, kind)
+
+    def convert(self, op: str, kind: Type) -> Value:
+        """Convert by an instruction of LLVM: ``bitcast``, ``sitofp``, ..."""
+        value = self.get()
+        text = f"{op} {value.type.text} {value.text} to {kind.text}"
+        return Value(value.f, kind, value.f.here(text))
+
+    def at(self, kind: Type, index: Operand = 0) -> Place:
+        """Return the element of an array that this address points to."""
+        address = self.get()
+        f = address.f
+        if isinstance(index, int) and index == 0:
+            return Place(f, kind, address.text)
+        text = f"getelementptr {kind.text}, ptr {address.text}, {f.index(index)}"
+        return Place(f, kind, f.here(text))
+
+
+class Value(_Operators):
+    """What an instruction computed, a parameter or a constant."""
+
+    __slots__ = ("f", "text", "type")
+
+    def __init__(self, f: ValueWriter, kind: Type, text: str) -> None:
+        self.f, self.type, self.text = f, kind, text
+
+    def get(self) -> Value:
+        """Return itself."""
+        return self
+
+    def is_nan(self) -> Value:
+        """Whether a floating value is none."""
+        text = f"fcmp uno {self.type.text} {self.text}, {self.text}"
+        return Value(self.f, BOOL, self.f.here(text))
+
+
+class Place(_Operators):
+    """Memory for one value of a type."""
+
+    __slots__ = ("_pointer", "f", "type")
+
+    def __init__(self, f: ValueWriter, kind: Type, pointer: str) -> None:
+        self.f, self.type, self._pointer = f, kind, pointer
+        f.need(kind)
+
+    @property
+    def address(self) -> Value:
+        """Where it is."""
+        return Value(self.f, PTR, self._pointer)
+
+    def __getitem__(self, key: str | Operand) -> Place:
+        """Return a field of a struct, or an element of an array."""
+        kind, base = self.type, f"getelementptr {self.type.text}, ptr {self._pointer}, i64 0"
+        if isinstance(key, str):
+            if not isinstance(kind, Struct):
+                raise CodegenError(f"{kind.text} has no field {key!r}: it is no struct")
+            number = kind.position(key)
+            pointer = self.f.here(f"{base}, i32 {number}") if number else self._pointer
+            return Place(self.f, kind.fields[key], pointer)
+        if kind.element is None:
+            raise CodegenError(f"{kind.text} has no elements: it is no array")
+        return Place(self.f, kind.element, self.f.here(f"{base}, {self.f.index(key)}"))
+
+    def get(self, order: str = "") -> Value:
+        """Read it, atomically if an order is given."""
+        how = f"load atomic {self.type.text}" if order else f"load {self.type.text}"
+        text = f"{how}, ptr {self._pointer}{self._order(order)}"
+        return Value(self.f, self.type, self.f.here(text))
+
+    def set(self, value: Operand, order: str = "") -> None:
+        """Write it, atomically if an order is given."""
+        how = "store atomic" if order else "store"
+        what = f"{self.type.text} {self.f.operand(value, self.type)}"
+        self.f.effect(f"{how} {what}, ptr {self._pointer}{self._order(order)}")
+
+    def seen_as(self, kind: Type) -> Place:
+        """Return the same memory, for a value of another type."""
+        return Place(self.f, kind, self._pointer)
+
+    def _order(self, order: str) -> str:
+        return f" {order}, align {self.type.bytes}" if order else ""
+
+    # A place stays what it is: `x += 1` writes to it, unlike `y = x + 1`.
+    def __iadd__(self, other: Operand) -> Place:  # type: ignore[override]
+        self.set(self + other)
+        return self
+
+    def __imul__(self, other: Operand) -> Place:  # type: ignore[override]
+        self.set(self * other)
+        return self
+
+    def _modify(self, op: str, value: Operand, order: str) -> Value:
+        what = f"{self.type.text} {self.f.operand(value, self.type)}"
+        text = f"atomicrmw {op} ptr {self._pointer}, {what} {order}"
+        return Value(self.f, self.type, self.f.here(text))
+
+    def fetch_add(self, value: Operand, order: str) -> Value:
+        """Add, and return what was there before."""
+        return self._modify("add", value, order)
+
+    def fetch_sub(self, value: Operand, order: str) -> Value:
+        """Subtract, and return what was there before."""
+        return self._modify("sub", value, order)
+
+    def exchange(self, value: Operand, order: str) -> Value:
+        """Write, and return what was there before."""
+        return self._modify("xchg", value, order)
+
+    def compare_exchange(self, old: Operand, new: Operand, order: str) -> Value:
+        """Write ``new`` if ``old`` is there; return whether it was."""
+        f, kind = self.f, self.type.text
+        before, after = f.operand(old, self.type), f.operand(new, self.type)
+        text = f"cmpxchg ptr {self._pointer}, {kind} {before}, {kind} {after} {order} {RELAXED}"
+        return Value(f, BOOL, f.here(f"extractvalue {{ {kind}, i1 }} {f.here(text)}, 1"))
+
+
+Operand = Value | Place | int
+
+
+class ValueWriter(Writer):
+    """Writes operations on values."""
+
+    def need(self, kind: Type) -> None:
+        """See to it that a struct is declared."""
+        raise NotImplementedError
+
+    def operand(self, value: Operand, kind: Type) -> str:
+        """Return the text of an operand of a type; 0 is the null of addresses."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, int):
+            return "null" if kind.is_pointer and value == 0 else str(value)
+        if isinstance(kind, Struct):
+            made = value.address if isinstance(value, Place) and value.type is kind else value.get()
+            kind = PTR if made.type is PTR else kind
+        else:
+            made = value.get()
+        if made.type.text != kind.text:
+            raise CodegenError(f"expected a value of type {kind.text}, got one of {made.type.text}")
+        return made.text
+
+    def index(self, value: Operand) -> str:
+        """Return an operand that counts elements, with its type."""
+        if isinstance(value, int):
+            return f"i64 {value}"
+        return f"i64 {value.to(I64).text}"
+
+    def constant(self, kind: Type, value: int) -> Value:
+        """Return a number as a value."""
+        return Value(self, kind, self.operand(value, kind))
+
+    def select(self, condition: Operand, a: Operand, b: Operand, kind: Type | None = None) -> Value:
+        """Return one of two values; their type must be told if both are numbers."""
+        if kind is None:
+            kind = next(item.type for item in (a, b) if not isinstance(item, int))
+        text = kind.text
+        one, other = self.operand(a, kind), self.operand(b, kind)
+        test = self.operand(condition, BOOL)
+        return Value(self, kind, self.here(f"select i1 {test}, {text} {one}, {text} {other}"))
+
+    def least(self, a: Value, b: Operand) -> Value:
+        """Return the lesser."""
+        return self.select(a < b, a, b)
+
+    def greatest(self, a: Value, b: Operand) -> Value:
+        """Return the greater."""
+        return self.select(a > b, a, b)
