@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tilewright import relax
+from tilewright.testing.graphs import __main__ as campaign
+from tilewright.testing.graphs import shrink as shrinking
 from tilewright.testing.graphs.__main__ import main
 from tilewright.testing.graphs.check import check, whole
 from tilewright.testing.graphs.compare import Noise, difference
 from tilewright.testing.graphs.draw import draw_case
 from tilewright.testing.graphs.graph import Step
 from tilewright.testing.graphs.guarded import guarded
-from tilewright.testing.graphs.shrink import shrink
+from tilewright.testing.graphs.shrink import checked_apart, shrink
 from tilewright.testing.graphs.width import in_single_precision, product, wide
 
 
@@ -62,6 +66,44 @@ def test_a_right_graph_has_nothing_to_shrink() -> None:
 def test_the_command_counts_graphs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["--count", "3", "--seed", "9", "--jobs", "1", "--folder", str(tmp_path)]) == 0
     assert "3 graphs" in capsys.readouterr().out
+
+
+def _hang_in_python(*_: object) -> None:
+    while True:
+        pass
+
+
+def _hang_in_native_code(*_: object) -> None:
+    lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
+    lock(mutex)
+    lock(mutex)  # no signal ends that
+
+
+@pytest.mark.parametrize(
+    ("hang", "says"),
+    [(_hang_in_python, "Python code was running"), (_hang_in_native_code, "native code was")],
+)
+def test_a_case_that_hangs_shows_its_stack(
+    hang: Callable[..., None], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shrinking, "check", hang)
+    problem = checked_apart(whole(draw_case("everyday-1")), seconds=0.5)
+    assert problem is not None and problem.key == ("died", "no result within # s")
+    assert hang.__name__ in problem.text and says in problem.text
+    assert "s of processor time" in problem.text
+
+
+def test_the_report_of_a_worker_that_hangs_shows_its_stack(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the case is fine when it is tried again."""
+    monkeypatch.setattr(campaign, "check", _hang_in_python)
+    monkeypatch.setattr(campaign, "_SECONDS", 0.5)
+    arguments = ["--case", "everyday-1", "--jobs", "1", "--folder", str(tmp_path)]
+    assert main(arguments) == 1
+    (written,) = tmp_path.iterdir()
+    for text in (capsys.readouterr().out, written.read_text()):
+        assert "flaky" in text and "_hang_in_python" in text
 
 
 def test_reading_past_a_guarded_array_kills() -> None:

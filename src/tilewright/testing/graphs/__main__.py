@@ -19,6 +19,7 @@ from typing import Any
 from tilewright.testing.graphs.check import Problem, check, whole
 from tilewright.testing.graphs.draw import draw_case
 from tilewright.testing.graphs.shrink import report
+from tilewright.testing.graphs.stacks import Stacks
 
 _SECONDS = 120.0
 """A graph that takes longer than this is a fault."""
@@ -109,7 +110,7 @@ class Campaign:
         if known is not None and len(known) > 2:
             known.append(name)
             return
-        small, path = report(name, self.folder, self.target)
+        small, path = report(name, self.folder, self.target, problem)
         self.faults.setdefault(problem.key, []).append(name)
         print(f"\nFAULT {small.kind}: {small.text}\n  case {name}: {path}", flush=True)
 
@@ -143,8 +144,9 @@ class _Worker:
 
     def __init__(self, name: str, target: str | None) -> None:
         self.connection, theirs = multiprocessing.Pipe()
+        self.stacks = Stacks()
         self.process = multiprocessing.get_context("fork").Process(
-            target=_work, args=(theirs, target), daemon=True
+            target=_work, args=(theirs, self.stacks, target), daemon=True
         )
         self.process.start()
         theirs.close()
@@ -169,15 +171,18 @@ class _Worker:
             return Problem("died", f"exit status {code}"), {}, 0, {}
         if time.perf_counter() - self.since > _SECONDS:
             self.alive = False
-            return Problem("died", f"no result within {_SECONDS:g} s"), {}, 0, {}
+            where = self.stacks.ask(self.process.pid or 0)
+            return Problem("died", f"no result within {_SECONDS:g} s\n{where}"), {}, 0, {}
         return None
 
     def stop(self) -> None:
         """End the process."""
         self.process.kill()
+        self.stacks.close()
 
 
-def _work(connection: Connection, target: str | None) -> None:
+def _work(connection: Connection, stacks: Stacks, target: str | None) -> None:
+    stacks.answer()
     while True:
         try:
             name = connection.recv()

@@ -13,23 +13,29 @@ from tilewright.relax import TensorStructInfo
 from tilewright.testing.graphs.check import Part, Problem, check, whole
 from tilewright.testing.graphs.draw import draw_case
 from tilewright.testing.graphs.graph import Sizes, Step, Value, evaluate, module_of, needed
+from tilewright.testing.graphs.stacks import Stacks
 
 _SECONDS = 60.0
 
 
-def checked_apart(part: Part, target: str | None = None) -> Problem | None:
+def checked_apart(
+    part: Part, target: str | None = None, seconds: float = _SECONDS
+) -> Problem | None:
     """``check`` in a process of its own, which may die."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
+    stacks = Stacks()
 
     def run() -> None:
+        stacks.answer()
         theirs.send(check(part, target))
 
     process = multiprocessing.get_context("fork").Process(target=run, daemon=True)
     process.start()
     theirs.close()
     try:
-        if not ours.poll(_SECONDS):
-            return Problem("died", f"no result within {_SECONDS:g} s")
+        if not ours.poll(seconds):
+            where = stacks.ask(process.pid or 0)
+            return Problem("died", f"no result within {seconds:g} s\n{where}")
         found: Problem | None = ours.recv()
         return found
     except EOFError:
@@ -38,6 +44,8 @@ def checked_apart(part: Part, target: str | None = None) -> Problem | None:
         return Problem("died", signal.Signals(-code).name if code < 0 else f"exit status {code}")
     finally:
         process.kill()
+        process.join()
+        stacks.close()
 
 
 def shrink(name: str, target: str | None = None) -> tuple[Part, Problem | None]:
@@ -98,10 +106,14 @@ def _tidy(part: Part, inputs: Any, given: Any, steps: list[Step], outputs: list[
     )  # fmt: skip
 
 
-def report(name: str, folder: Path, target: str | None = None) -> tuple[Problem, Path]:
-    """Shrink the case of a name and write what is left, with its data."""
+def report(
+    name: str, folder: Path, target: str | None = None, seen: Problem | None = None
+) -> tuple[Problem, Path]:
+    """Shrink the case of a name and write what is left, with its data, and the problem ``seen``."""
     part, problem = shrink(name, target)
-    problem = problem or Problem("flaky", "not seen again in a process of its own")
+    if problem is None:
+        first = f"; seen was {seen.kind}: {seen.text}" if seen is not None else ""
+        problem = Problem("flaky", f"not seen again in a process of its own{first}")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.txt"
     lines = [f"{problem.kind}: {problem.text}", "", f"case {name}", ""]
