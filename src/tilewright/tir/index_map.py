@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Union
 
@@ -27,18 +26,13 @@ from tilewright.ir import (
     TRUE,
     Expr,
     ExprLike,
-    FloorDiv,
-    FloorMod,
     IntImm,
-    Max,
-    Min,
     Node,
     Range,
     Var,
     as_expr,
     as_int,
     attr,
-    ceildiv,
     children,
     const,
     definitions,
@@ -46,13 +40,12 @@ from tilewright.ir import (
     maximum,
     node,
     or_,
-    post_order,
     structural_equal,
     substitute,
-    uses_var,
 )
 from tilewright.support.errors import ScheduleError, TilewrightError
-from tilewright.tir.index_map_text import AXIS_SEPARATOR, SYMBOLS, expr_text, map_text, parse_map
+from tilewright.tir.index_map_solve import evaluate, padded_extent, solve_indices
+from tilewright.tir.index_map_text import AXIS_SEPARATOR, expr_text, map_text, parse_map
 
 IndexMapLike = Union["IndexMap", Callable[..., Any], str, Mapping[str, str]]
 
@@ -354,7 +347,7 @@ class IndexMap(Node):
             solved: Mapping[Var, Expr] = dict(zip(self.initial_indices, given))
             return solved if self._undoes(solved, variables, domain, known) else None
         padded = {
-            var: Range(const(0), _padded_extent(var, dom.extent, self.final_indices, known))
+            var: Range(const(0), padded_extent(var, dom.extent, self.final_indices, known))
             for var, dom in domain.items()
         }
         found = solve_indices(self.final_indices, padded, variables, analyzer=known)
@@ -480,78 +473,6 @@ def as_index_map(
     return value
 
 
-def solve_indices(
-    indices: Sequence[Expr],
-    domain: Mapping[Var, Range],
-    outputs: Sequence[Expr],
-    predicate: Expr = TRUE,
-    *,
-    analyzer: Analyzer | None = None,
-) -> dict[Var, Expr] | None:
-    """Solve ``indices == outputs`` for the variables of ``domain``; ``None`` if that can't be done.
-
-    The indices must be a bijection of the domain onto a box. Variables whose extent is one need not
-    appear. Plain permutations take a short way round the analysis.
-    """
-    solved: dict[Var, Expr] = {}
-    rest: list[Expr] = []
-    rest_outputs: list[Expr] = []
-    for index, output in zip(indices, outputs):
-        if type(index) is Var and index in domain and index not in solved:
-            solved[index] = output
-        elif as_int(index) is None:
-            rest.append(index)
-            rest_outputs.append(output)
-    for var, dom in domain.items():
-        if var not in solved and as_int(dom.extent) == 1:
-            solved[var] = dom.min
-    if rest and any(uses_var(index, set(solved)) for index in rest):
-        # An index seen both plainly and inside another one: leave all of it to the analysis.
-        solved = {var: dom.min for var, dom in domain.items() if as_int(dom.extent) == 1}
-        rest, rest_outputs = list(indices), list(outputs)
-    if rest:
-        inner = {var: dom for var, dom in domain.items() if var not in solved}
-        fixed = [substitute(index, solved) for index in rest]
-        result = detect_iter_map(fixed, inner, predicate, require_bijective=True, analyzer=analyzer)
-        if result.errors or not result.indices:
-            return None
-        solved.update(inverse_affine_iter_map(result.indices, rest_outputs))
-    return solved if all(var in solved for var in domain) else None
-
-
-def _padded_extent(var: Var, extent: Expr, indices: Sequence[Expr], known: Analyzer) -> Expr:
-    """Round ``extent`` up so that the factors by which ``indices`` split ``var`` divide it."""
-    factor = 1
-    for index in indices:
-        for item in post_order(index):
-            if isinstance(item, (FloorDiv, FloorMod)):
-                divisor = as_int(item.b)
-                if divisor is not None and divisor > 0 and item.a is var:
-                    factor = math.lcm(factor, divisor)
-                elif item.a is var and not known.can_prove_equal(extent % item.b, 0):
-                    rounded: Expr = ceildiv(extent, item.b) * item.b
-                    return rounded  # the one symbolic factor
-    # (i // 4) % 8 splits i by 4 and by 32: walk the chains of divisions of var.
-    for index in indices:
-        for item in post_order(index):
-            if (
-                isinstance(item, (FloorDiv, FloorMod))
-                and isinstance(item.a, FloorDiv)
-                and item.a.a is var
-            ):
-                inner, outer = as_int(item.a.b), as_int(item.b)
-                if inner is not None and outer is not None:
-                    factor = math.lcm(factor, inner * outer)
-    if factor == 1:
-        return extent
-    size = as_int(extent)
-    if size is not None:
-        return extent if size % factor == 0 else const(-(-size // factor) * factor)
-    if known.can_prove_equal(extent % factor, 0):
-        return extent
-    return ceildiv(extent, factor) * factor
-
-
 def _product(extents: Iterable[Expr]) -> Expr:
     total: Expr = const(1)
     for extent in extents:
@@ -589,30 +510,6 @@ def _parameter_vars(function: Callable[..., Any], ndim: int | None) -> list[Var]
         extra = [Var(f"{variadic}_{axis}") for axis in range(ndim - len(variables))]
         variables[position:position] = extra
     return variables
-
-
-_NUMERIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-}
-
-
-def evaluate(expr: Expr, values: Mapping[Any, Any]) -> Any:
-    """Evaluate index arithmetic on NumPy arrays."""
-    if isinstance(expr, Var):
-        return values[expr]
-    if isinstance(expr, IntImm):
-        return expr.value
-    a, b = evaluate(expr.a, values), evaluate(expr.b, values)  # type: ignore[attr-defined]
-    if isinstance(expr, Min):
-        return np.minimum(a, b)
-    if isinstance(expr, Max):
-        return np.maximum(a, b)
-    symbol, _ = SYMBOLS[type(expr)]
-    return _NUMERIC[symbol](a, b)
 
 
 __all__ = ["AXIS_SEPARATOR", "IndexMap", "IndexMapLike", "as_index_map", "solve_indices"]

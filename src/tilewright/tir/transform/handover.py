@@ -32,7 +32,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.index_map import evaluate
+from tilewright.tir.index_map_solve import evaluate
 from tilewright.tir.schedule.footprint import disjoint, inside_box, region_below
 from tilewright.tir.stmt import BlockRealize, For
 from tilewright.tir.transform.base import function_analyzer

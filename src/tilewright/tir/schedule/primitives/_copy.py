@@ -43,7 +43,7 @@ from tilewright.tir import (
     fresh_name,
     seq,
 )
-from tilewright.tir.index_map import solve_indices
+from tilewright.tir.index_map_solve import solve_indices
 from tilewright.tir.schedule.footprint import loop_ranges, restricting_conjuncts
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import CONVERTERS

@@ -18,7 +18,7 @@ from tilewright.arith.polynomial import (
 )
 from tilewright.ir import Expr, Range, Var, as_int, free_vars, uses_var
 from tilewright.tir import Block, BlockRealize, Buffer, BufferRegion, For
-from tilewright.tir.index_map import solve_indices
+from tilewright.tir.index_map_solve import solve_indices
 from tilewright.tir.schedule.primitives._linear import Span
 from tilewright.tir.schedule.primitives._place import Place
 from tilewright.tir.schedule.primitives._regions import Regions
