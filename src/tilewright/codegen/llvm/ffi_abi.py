@@ -343,7 +343,7 @@ class _Wrapper:
             f"{arg.name}: {'Tensor' if isinstance(arg, TensorArg) else arg.dtype}"
             for arg in spec.args
         )
-        table = TABLE.constant(
+        initial = TABLE.initial(
             name=text(spec.name),
             arguments=self._rows_of("a", ARGUMENT, [self._argument(arg) for arg in spec.args]),
             symbols=self._rows_of("y", SYMBOL, symbols),
@@ -351,7 +351,6 @@ class _Wrapper:
             count=len(spec.args),
             unused=0,
         )
-        initial = table.removeprefix(f"{TABLE.text} ")
         return Global(f"{spec.name}.table", TABLE, 8, initial, constant=True)
 
     # ---- functions

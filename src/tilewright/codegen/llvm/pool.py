@@ -1,4 +1,4 @@
-"""The thread pool that parallel loops run on, written as LLVM IR.
+"""The thread pool that parallel loops run on, compiled from LLVM IR like the kernels.
 
 A compiled function calls
 
@@ -47,153 +47,29 @@ from __future__ import annotations
 
 from functools import cache
 
+from tilewright.codegen.llvm.builder import module_text
 from tilewright.codegen.llvm.jit import host_triple
 from tilewright.codegen.llvm.object_cache import compile_portable
-from tilewright.codegen.llvm.pool_launch_text import LAUNCHES
-from tilewright.codegen.llvm.pool_threads_text import THREADS
+from tilewright.codegen.llvm.pool_launch import launch, launch_dynamic
+from tilewright.codegen.llvm.pool_state import MACHINES
+from tilewright.codegen.llvm.pool_threads import get_num_threads, set_affinity, set_num_threads
 from tilewright.runtime.loader import SupportObject, register_support_object
 from tilewright.support.errors import CodegenError
 
-POOL_SYMBOLS = (
-    "tw_parallel_launch",
-    "tw_parallel_launch_dynamic",
-    "tw_set_num_threads",
-    "tw_get_num_threads",
-    "tw_set_affinity",
-)
-
-#: Most threads that one launch uses: the width of the thread count in the launch word.
-MAX_THREADS = 512
-
-#: Most pieces of a part: the more, the less a slower core delays, and the more calls.
-MAX_PIECES = 8
-
-#: CPUs that an affinity mask has room for.
-MAX_CPUS = 8192
-
-# Per architecture: the pause instruction, and the numbers of the system calls futex and gettid.
-_ARCHITECTURES = {
-    "x86_64": ("llvm.x86.sse2.pause", "", 202, 186),
-    "aarch64": ("llvm.aarch64.hint", "i32 1", 98, 178),
-}
-
-# How the parts talk to each other:
-#
-# - `word` = launch number << 14 | P << 10 | T: T parts of P pieces each. A worker t sees the number
-#   change; it takes part if t < T.
-# - `claims[t]` = number of the last launch of whose part t a piece has been claimed << 4 | how many
-#   have been. Whoever moves it on runs that piece. A piece counts in `pending` until it has ended,
-#   and `launch` does not return before that, so a worker that holds a claim may read the job; one
-#   that comes late finds nothing left to claim and touches nothing. It knows P from the word that
-#   it saw, not from the job, which may be the next one's by then.
-# - `tids` and `places` are Dekker-style too: a worker announces its id and looks for its place,
-#   who sets places looks for ids afterwards.
-# - `sleepers` and `waiting` are Dekker-style: sleeper: announce, check again, sleep. Waker: change
-#   the word, look for announcements. All of these are sequentially consistent.
-_STATE = r"""
-%job = type { i64, ptr, ptr, i64 }          ; word, fn, ctx, n: one cache line
-%line = type { i64, [7 x i64] }             ; the claims of one part per cache line
-%cost = type { ptr, i64 }                   ; a task, and the ns that it takes one thread
-%dynamic = type { %line, ptr, ptr, i64, i64 }  ; next index, fn, ctx, n, grain
-
-@tw.job = internal global %job zeroinitializer, align 128
-@tw.pending = internal global i32 0, align 128
-@tw.waiting = internal global i32 0, align 4
-@tw.error = internal global i32 0, align 4
-@tw.sleepers = internal global i32 0, align 128
-@tw.lock = internal global i32 0, align 128
-@tw.workers = internal global i64 1, align 8      ; threads that exist, the caller included
-@tw.limit = internal global i32 0, align 4        ; 0: not known yet
-@tw.hooked = internal global i32 0, align 4
-@tw.claims = internal global [MAXT x %line] zeroinitializer, align 128
-@tw.tids = internal global [MAXT x i32] zeroinitializer, align 4
-@tw.places = internal global [MAXT x i32] zeroinitializer, align 4
-@tw.place_count = internal global i32 0, align 4  ; 0: workers aren't bound
-@tw.costs = internal global [256 x %cost] zeroinitializer, align 128
-@tw.price = internal global i64 PRICE, align 8    ; of waking the workers, in ns
-@tw.lost = internal global i64 0, align 8         ; ns, by not waking them
-@tw.lost_at = internal global i64 0, align 8      ; when
-@tw.avoids = internal global [MAXT x i32] zeroinitializer, align 4  ; CPU + 1 that t stays off
-
-declare i32 @pthread_create(ptr, ptr, ptr, ptr)
-declare i32 @pthread_detach(i64)
-declare i32 @pthread_sigmask(i32, ptr, ptr)
-declare i32 @__register_atfork(ptr, ptr, ptr, ptr)
-declare i32 @sched_getaffinity(i32, i64, ptr)
-declare i32 @sched_setaffinity(i32, i64, ptr)
-declare i32 @sched_getcpu()
-declare i32 @clock_gettime(i32, ptr)
-declare i64 @syscall(i64, ...)
-declare void @PAUSE(PAUSE_TYPE)
-declare i64 @llvm.ctpop.i64(i64)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-
-define internal i64 @tw.now() nounwind noinline {
-  %ts = alloca [2 x i64], align 8
-  %rc = call i32 @clock_gettime(i32 1, ptr %ts)
-  %s = load i64, ptr %ts
-  %np = getelementptr i64, ptr %ts, i64 1
-  %n = load i64, ptr %np
-  %sn = mul i64 %s, 1000000000
-  %r = add i64 %sn, %n
-  ret i64 %r
-}
-
-; Until when a thread spins that has worked since `since`: half as long again, within bounds.
-define internal i64 @tw.deadline(i64 %since) nounwind noinline {
-  %now = call i64 @tw.now()
-  %worked = sub i64 %now, %since
-  %half = sdiv i64 %worked, 2
-  %short = icmp slt i64 %half, SPIN_LEAST
-  %most = icmp sgt i64 %half, SPIN_MOST
-  %capped = select i1 %most, i64 SPIN_MOST, i64 %half
-  %spin = select i1 %short, i64 SPIN_LEAST, i64 %capped
-  %deadline = add i64 %now, %spin
-  ret i64 %deadline
-}
-
-; Sleep until somebody wakes `addr`, unless it no longer holds `value`.
-define internal void @tw.sleep(ptr %addr, i32 %value) nounwind noinline {
-  %v = zext i32 %value to i64
-  %r = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %addr, i64 128, i64 %v, ptr null, ptr null, i64 0)
-  ret void
-}
-
-define internal void @tw.wake(ptr %addr) nounwind noinline {
-  %r = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %addr, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
-  ret void
-}
-"""  # noqa: E501 (LLVM IR)
+_FUNCTIONS = (launch, launch_dynamic, set_num_threads, get_num_threads, set_affinity)
+POOL_SYMBOLS = tuple(callee.name for callee in _FUNCTIONS)
 
 
 @cache
 def pool_ll(triple: str | None = None) -> str:
     """Return the pool's LLVM IR text for a triple (this process's when left out)."""
     architecture, _, system = (triple or host_triple()).partition("-")
-    if architecture not in _ARCHITECTURES or "linux" not in system:
+    if architecture not in MACHINES or "linux" not in system:
         raise CodegenError(
-            f"the thread pool runs on Linux on {' and '.join(_ARCHITECTURES)}, "
+            f"the thread pool runs on Linux on {' and '.join(MACHINES)}, "
             f"not on {triple or host_triple()!r}; build with one thread there"
         )
-    pause, argument, futex, gettid = _ARCHITECTURES[architecture]
-    text = "\n".join((_STATE, LAUNCHES, THREADS))
-    text = text.replace("PAUSE_TYPE", argument.split(" ")[0]).replace("PAUSE_ARG", argument)
-    numbers = {
-        "PAUSE": pause,
-        "FUTEX": futex,
-        "GETTID": gettid,
-        "TIDS_BYTES": 4 * MAX_THREADS,
-        "MAXT": MAX_THREADS,
-        "PIECES": MAX_PIECES,
-        "PRICE": 10_000,
-        "RECENT": 1_000_000,
-        "SPIN_LEAST": 50_000,
-        "SPIN_MOST": 1_000_000,
-        "CPUS": MAX_CPUS,
-    }
-    for name, value in numbers.items():
-        text = text.replace(name, str(value))
-    return text
+    return module_text(_FUNCTIONS, architecture)
 
 
 @cache

@@ -74,15 +74,19 @@ class Struct(Type):
             raise CodegenError(f"{self.text} has no field {field!r}; it has {known}")
         return list(self.fields).index(field)
 
-    def constant(self, /, **values: int | str) -> str:
-        """Return a constant: each field a number, or the name of a global; all must be there."""
+    def initial(self, /, **values: int | str) -> str:
+        """Return contents: for each field a number, or the name of a global; all must be there."""
         if values.keys() != self.fields.keys():
             raise CodegenError(
                 f"a constant of {self.text} must have the fields {', '.join(self.fields)}; "
                 f"got {', '.join(values)}"
             )
         cells = (f"{kind.text} {values[field]}" for field, kind in self.fields.items())
-        return f"{self.text} {{ {', '.join(cells)} }}"
+        return f"{{ {', '.join(cells)} }}"
+
+    def constant(self, /, **values: int | str) -> str:
+        """Return contents with their type, as they stand in an array."""
+        return f"{self.text} {self.initial(**values)}"
 
 
 class _Operators:
