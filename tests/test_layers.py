@@ -23,6 +23,8 @@ LAYERS = [
     ["codegen"],
     ["backend"],
     ["driver"],
+    ["scheduling"],
+    ["kernels"],
     ["dlight"],
     ["meta_schedule"],
     ["relax"],

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tilewright import driver, te, topi
-from tilewright.dlight.base import NotApplicable
 from tilewright.dlight.cpu import BlockedWindow
 from tilewright.ir import IRModule, Var
+from tilewright.scheduling import NotApplicable
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, PrimFunc
 from tilewright.tir.schedule import Schedule

@@ -44,7 +44,7 @@ def test_blocks_that_only_call_stay_as_they_are(
 ) -> None:
     target = Target("native")
     mod = parse(CALLS.format(loops=loops, axes=axes))
-    with target, caplog.at_level(logging.WARNING, logger="tilewright.dlight"):
+    with target, caplog.at_level(logging.WARNING, logger="tilewright.scheduling"):
         scheduled = dlight.ApplyDefaultSchedule(*dlight.cpu.rules())(mod)
     assert "'row' (it stores nothing itself" in caplog.text
     a = np.arange(20, dtype="int32").reshape(5, 4)

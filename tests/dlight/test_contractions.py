@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tilewright import dlight, driver, te, topi
-from tilewright.dlight.cpu.blocks import Axis, axes_of
 from tilewright.dlight.cpu.register_tile import choose_tile, rows_in_cache, step_cycles
 from tilewright.dlight.cpu.tiled_reduction import Plan, rank_plans
 from tilewright.ir import IRModule, Var, as_int, collect
+from tilewright.scheduling.cpu import Axis, axes_of
 from tilewright.target import Target
 from tilewright.tir import Block, For, PrimFunc
 from tilewright.tir.layout_rewrite import LAYOUT_FREE, LAYOUT_REWRITE, split_layout_rewrite

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tilewright import compile, te, topi
-from tilewright.dlight.base import NotApplicable
 from tilewright.dlight.cpu import DotProductTile
 from tilewright.ir import IRModule, maximum, minimum, structural_equal
+from tilewright.scheduling import NotApplicable
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import PREFETCH_DISTANCE, PrimFunc

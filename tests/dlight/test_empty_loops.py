@@ -128,7 +128,7 @@ def repeated(a: T.Buffer((64, 100), "float32"), out: T.Buffer((64,), "float32"))
 
 def warnings_of(call: Callable[[], object], caplog: pytest.LogCaptureFixture) -> list[str]:
     caplog.clear()
-    with caplog.at_level(logging.DEBUG, logger="tilewright.dlight"):
+    with caplog.at_level(logging.DEBUG, logger="tilewright.scheduling"):
         call()
     return [item.getMessage() for item in caplog.records if item.levelno >= logging.WARNING]
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tilewright import driver, te, topi
-from tilewright.dlight.base import NotApplicable
 from tilewright.dlight.cpu import PointwiseConvolution
 from tilewright.ir import IRModule, collect
+from tilewright.scheduling import NotApplicable
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, VECTORIZED, Block, For, PrimFunc
 from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite

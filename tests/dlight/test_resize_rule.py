@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tilewright import dlight, driver, te, topi
-from tilewright.dlight.base import NotApplicable
 from tilewright.dlight.cpu.resize import Resize
 from tilewright.ir import IRModule, Var, collect
+from tilewright.scheduling import NotApplicable
 from tilewright.target import Target
 from tilewright.tir import For
 from tilewright.tir.interpreter import run

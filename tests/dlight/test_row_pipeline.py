@@ -9,8 +9,8 @@ import pytest
 
 from tilewright import dlight, driver, runtime, te, topi
 from tilewright.codegen.llvm.emit import emit_module
-from tilewright.dlight.choices import Choices
 from tilewright.ir import IRModule, collect
+from tilewright.scheduling import Choices
 from tilewright.target import Target
 from tilewright.tir import PARALLEL, For, PrimFunc
 from tilewright.tir.transform.inject_software_pipeline import FUSE, STAGE

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tilewright import dlight, driver, runtime, te, topi
-from tilewright.dlight.base import NotApplicable
 from tilewright.dlight.cpu import RowWise
 from tilewright.ir import IRModule, collect
+from tilewright.scheduling import NotApplicable
 from tilewright.target import Target
 from tilewright.tir import For, PrimFunc
 from tilewright.tir.schedule import Schedule

@@ -10,9 +10,9 @@ import pytest
 
 from tilewright import dlight, driver, te, topi
 from tilewright.dlight.cpu import QuotientAxes, SlidingWindow
-from tilewright.dlight.cpu.blocks import axes_of, is_injective, leaf_blocks
 from tilewright.dlight.cpu.quotient_axes import divisors_of
 from tilewright.ir import FloorMod, IRModule, Mul, collect
+from tilewright.scheduling.cpu import axes_of, is_injective, leaf_blocks
 from tilewright.target import Target
 from tilewright.tir import Allocate, BufferStore, For, IfThenElse, PrimFunc
 from tilewright.tir.interpreter import run

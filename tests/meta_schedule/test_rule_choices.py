@@ -6,11 +6,11 @@ import math
 
 from tilewright import te
 from tilewright.dlight import Choices, NotApplicable, ScheduleRule
-from tilewright.dlight.choices import choose, is_exploring, others_after, preferring
 from tilewright.meta_schedule.arg_info import arg_infos
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.search_strategy import RuleChoices
+from tilewright.scheduling import choose, is_exploring, others_after, preferring
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule

@@ -149,7 +149,7 @@ def test_operators_reach_every_rule() -> None:
 def test_the_command_says_which_rules_applied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    logger = logging.getLogger("tilewright.dlight")
+    logger = logging.getLogger("tilewright.scheduling")
     monkeypatch.setattr(logger, "level", logger.level)
     code = command.main(
         ["--rules", "--family", "operators", "--case", "suite-0@operators",

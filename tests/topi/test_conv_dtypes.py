@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tilewright import compile, te, topi
-from tilewright.dlight.base import first_schedule
 from tilewright.dlight.cpu import rules
+from tilewright.scheduling import first_schedule
 from tilewright.target import Target
 from tilewright.tir.interpreter import run
 

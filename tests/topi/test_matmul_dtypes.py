@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tilewright import compile, te, topi
-from tilewright.dlight.base import first_schedule
 from tilewright.dlight.cpu import rules
 from tilewright.dlight.cpu.widened_operand import WidenedOperand
 from tilewright.ir import IRModule, structural_equal
+from tilewright.scheduling import first_schedule
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.interpreter import run

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tilewright import compile, te, topi
-from tilewright.dlight.base import first_schedule
 from tilewright.dlight.cpu import GroupedReduction, rules
 from tilewright.ir import IRModule
+from tilewright.scheduling import first_schedule
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
 from tilewright.tir.interpreter import run

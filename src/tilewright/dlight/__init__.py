@@ -7,15 +7,15 @@
 from __future__ import annotations
 
 from tilewright.dlight import cpu
-from tilewright.dlight.base import (
-    ApplyDefaultSchedule,
+from tilewright.dlight.apply import ApplyDefaultSchedule
+from tilewright.scheduling import (
+    Choices,
     NotApplicable,
     ScheduleRule,
     first_applied,
     first_schedule,
     start_schedule,
 )
-from tilewright.dlight.choices import Choices
 
 __all__ = [
     "ApplyDefaultSchedule",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tilewright.arith import simplify
-from tilewright.ir import TRUE, Expr, ExprLike, Ramp, Range, Var, as_expr, const
+from tilewright.ir import TRUE, Expr, ExprLike, Ramp, Range, Var, as_expr, as_int, const
 from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import (
@@ -23,6 +23,7 @@ from tilewright.tir.stmt import (
     BufferStore,
     For,
     IterVar,
+    LetStmt,
     Stmt,
 )
 
@@ -40,6 +41,21 @@ class Axis(NamedTuple):
     kind: str = SPATIAL
     ahead: int = 0
     keep: bool = False
+
+
+def loop(name: str, extent: ExprLike, body: Callable[[Var], Stmt], kind: str = SERIAL) -> Stmt:
+    """A loop from zero."""
+    var = Var(name)
+    return For(var, const(0), simplify(as_expr(extent)), kind, body(var))
+
+
+def let(name: str, value: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
+    """A statement that uses a value more than once."""
+    value = simplify(value)
+    if as_int(value) is not None or isinstance(value, Var):
+        return body(value)
+    var = Var(name, value.dtype)
+    return LetStmt(var, value, body(var))
 
 
 def block(

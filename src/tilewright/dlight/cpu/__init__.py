@@ -24,37 +24,30 @@
 
 from __future__ import annotations
 
-from tilewright.dlight.base import ScheduleRule
-from tilewright.dlight.cpu.attention import FusedAttention
 from tilewright.dlight.cpu.block_by_block import BlockByBlock
 from tilewright.dlight.cpu.blocked_convolution import BlockedConvolution
 from tilewright.dlight.cpu.blocked_window import BlockedWindow
-from tilewright.dlight.cpu.blocks import axes_of
 from tilewright.dlight.cpu.convolution import PointwiseConvolution
 from tilewright.dlight.cpu.dot_product import DotProductTile
-from tilewright.dlight.cpu.extremum_places import ExtremumPlaces
 from tilewright.dlight.cpu.grouped_reduction import GroupedReduction
-from tilewright.dlight.cpu.int4_dot import Int4Dot
 from tilewright.dlight.cpu.matrix_vector import MatrixVector
 from tilewright.dlight.cpu.quotient_axes import QuotientAxes
 from tilewright.dlight.cpu.resize import Resize
 from tilewright.dlight.cpu.row_wise import RowWise
 from tilewright.dlight.cpu.scan import Scan
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
-from tilewright.dlight.cpu.sorting import SortRule
 from tilewright.dlight.cpu.tiled_reduction import Plan, TiledReduction, rank_plans, schedule_plan
 from tilewright.dlight.cpu.widened_operand import WidenedOperand
 from tilewright.dlight.cpu.winograd import Winograd
+from tilewright.kernels.cpu import ExtremumPlaces, FusedAttention, Int4Dot, SortRule
+from tilewright.scheduling import ScheduleRule
 
 __all__ = [
     "BlockByBlock",
     "BlockedConvolution",
     "BlockedWindow",
     "DotProductTile",
-    "ExtremumPlaces",
-    "FusedAttention",
     "GroupedReduction",
-    "Int4Dot",
     "MatrixVector",
     "Plan",
     "PointwiseConvolution",
@@ -63,11 +56,9 @@ __all__ = [
     "RowWise",
     "Scan",
     "SlidingWindow",
-    "SortRule",
     "TiledReduction",
     "WidenedOperand",
     "Winograd",
-    "axes_of",
     "rank_plans",
     "rules",
     "schedule_plan",

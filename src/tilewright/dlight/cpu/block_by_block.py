@@ -6,19 +6,20 @@ together: the second finds each row in the nearest cache.
 
 from __future__ import annotations
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule, warn_of_plain_blocks
-from tilewright.dlight.cpu.blocks import (
+from tilewright.scheduling import NotApplicable, ScheduleRule, warn_of_plain_blocks
+from tilewright.scheduling.cpu import (
     axes_of,
+    come_from_afar,
     element_bits,
     inline_injective,
     is_injective,
     leaf_blocks,
     parallelize,
+    schedule_injective,
+    schedule_reduction,
     stores_of,
     work_of,
 )
-from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.dlight.cpu.reduction import come_from_afar, schedule_reduction
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule

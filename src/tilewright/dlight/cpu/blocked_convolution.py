@@ -16,21 +16,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.blocks import (
+from tilewright.dlight.cpu.register_tile import rank_tiles
+from tilewright.ir import Expr, FloorDiv, as_int, dtypes, pre_order, uses_var
+from tilewright.scheduling import NotApplicable, ScheduleRule
+from tilewright.scheduling.cpu import (
     Axis,
     axes_of,
     fused_epilogue,
     loads_of,
     parallelize,
+    schedule_injective,
     sole_reduction,
     stores_of,
     stride_of,
     work_of,
 )
-from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.dlight.cpu.register_tile import rank_tiles
-from tilewright.ir import Expr, FloorDiv, as_int, dtypes, pre_order, uses_var
 from tilewright.target import Target
 from tilewright.tir import SPATIAL, Block, BufferLoad, IterVar
 from tilewright.tir.analysis import has_branch

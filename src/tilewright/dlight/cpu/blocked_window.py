@@ -10,21 +10,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule
 from tilewright.dlight.cpu.blocked_convolution import has_axes, has_same_axes, pad_rows, pads
-from tilewright.dlight.cpu.blocks import (
+from tilewright.ir import as_int, dtypes, uses_var
+from tilewright.scheduling import NotApplicable, ScheduleRule
+from tilewright.scheduling.cpu import (
     Axis,
     axes_of,
     fused_epilogue,
     loads_of,
     parallelize,
+    schedule_injective,
     sole_reduction,
     stores_of,
     stride_of,
     work_of,
 )
-from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.ir import as_int, dtypes, uses_var
 from tilewright.target import Target
 from tilewright.tir import SPATIAL, BufferLoad
 from tilewright.tir.schedule import Schedule

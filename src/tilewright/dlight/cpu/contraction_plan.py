@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.dlight.cpu.blocks import (
+from tilewright.dlight.cpu.operand_packing import dimension_of, is_part, run_after
+from tilewright.dlight.cpu.register_tile import MOST_ROWS, Tile, rank_tiles, rows_in_cache
+from tilewright.ir import dtypes, uses_var
+from tilewright.scheduling.cpu import (
     Axis,
     element_bits,
     loads_of,
@@ -19,9 +22,6 @@ from tilewright.dlight.cpu.blocks import (
     stride_of,
     work_of,
 )
-from tilewright.dlight.cpu.operand_packing import dimension_of, is_part, run_after
-from tilewright.dlight.cpu.register_tile import MOST_ROWS, Tile, rank_tiles, rows_in_cache
-from tilewright.ir import dtypes, uses_var
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
 from tilewright.tir.layout_rewrite import layout_free_positions

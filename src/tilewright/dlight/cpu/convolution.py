@@ -12,20 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.choices import choose, others_after
-from tilewright.dlight.cpu.blocks import (
+from tilewright.ir import Add, Expr, Var, as_int, dtypes
+from tilewright.scheduling import NotApplicable, ScheduleRule, choose, others_after
+from tilewright.scheduling.cpu import (
     PARALLEL_WORK,
     element_bits,
     fused_epilogue,
     loads_of,
     parallelize,
+    schedule_injective,
     sole_reduction,
     stores_of,
     vectorize_tile,
 )
-from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.ir import Add, Expr, Var, as_int, dtypes
 from tilewright.target import Target
 from tilewright.tir import Block
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE

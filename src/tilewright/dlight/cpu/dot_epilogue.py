@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tilewright.dlight.cpu.blocks import loads_of, stores_of
 from tilewright.dlight.cpu.register_tile import Tile
 from tilewright.ir import Expr, FloorDiv, FloorMod, Var, as_int, dtypes, uses_var
+from tilewright.scheduling.cpu import loads_of, stores_of
 from tilewright.tir import Block, Buffer, BufferStore
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.dlight.cpu.blocks import (
+from tilewright.ir import Expr, as_int, collect, uses_var
+from tilewright.scheduling.cpu import (
     Axis,
     axes_of,
     is_injective,
     parallelize,
+    schedule_injective,
     work_of,
 )
-from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.ir import Expr, as_int, collect, uses_var
 from tilewright.target import Target
 from tilewright.tir import SPATIAL, Block, Buffer, BufferLoad, PrimFunc
 from tilewright.tir.analysis import has_branch

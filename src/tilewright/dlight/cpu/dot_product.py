@@ -19,43 +19,14 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.choices import choose, is_exploring
-from tilewright.dlight.cpu.blocks import (
-    SEPARATE,
-    Axis,
-    axes_of,
-    fused_epilogue,
-    inline_injective,
-    is_injective,
-    leaf_blocks,
-    loads_of,
-    parallelize,
-    size_of,
-    stores_of,
-    stride_of,
-    vectorize_tile,
-    work_of,
-)
 from tilewright.dlight.cpu.convolution import is_pointwise
 from tilewright.dlight.cpu.dot_epilogue import (
     column_of,
     split_epilogue,
     tiles_together,
 )
-from tilewright.dlight.cpu.dot_operands import dot_operands
 from tilewright.dlight.cpu.dot_packing import constants_of, dimension_of, known_before, lay_out
-from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.dlight.cpu.reduction import schedule_reduction
 from tilewright.dlight.cpu.register_tile import rank_tiles
-from tilewright.dlight.cpu.signed_dot import (
-    UNSIGNED_OPERAND,
-    has_rows_to_sum,
-    reads,
-    schedule_row_sums,
-    sums_of,
-    wants_unsigned,
-)
 from tilewright.dlight.cpu.tiled_reduction import (
     Tile,
     _columns_innermost,
@@ -78,6 +49,34 @@ from tilewright.ir import (
     dtypes,
     pre_order,
     uses_var,
+)
+from tilewright.kernels.cpu.unsigned_product import (
+    UNSIGNED_OPERAND,
+    dot_operands,
+    has_rows_to_sum,
+    reads,
+    schedule_row_sums,
+    sums_of,
+    wants_unsigned,
+)
+from tilewright.scheduling import NotApplicable, ScheduleRule, choose, is_exploring
+from tilewright.scheduling.cpu import (
+    SEPARATE,
+    Axis,
+    axes_of,
+    fused_epilogue,
+    inline_injective,
+    is_injective,
+    leaf_blocks,
+    loads_of,
+    parallelize,
+    schedule_injective,
+    schedule_reduction,
+    size_of,
+    stores_of,
+    stride_of,
+    vectorize_tile,
+    work_of,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target

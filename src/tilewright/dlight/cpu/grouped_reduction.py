@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.choices import choose, others_after
-from tilewright.dlight.cpu.blocks import (
+from tilewright.dlight.cpu.dot_packing import constants_of
+from tilewright.dlight.cpu.register_tile import Tile, rank_tiles
+from tilewright.ir import Expr, Var, dtypes, uses_var
+from tilewright.scheduling import NotApplicable, ScheduleRule, choose, others_after
+from tilewright.scheduling.cpu import (
     Axis,
     axes_of,
     inline_injective,
@@ -22,16 +24,13 @@ from tilewright.dlight.cpu.blocks import (
     leaf_blocks,
     loads_of,
     parallelize,
+    schedule_injective,
+    schedule_reduction,
     stores_of,
     stride_of,
     vectorize_tile,
     work_of,
 )
-from tilewright.dlight.cpu.dot_packing import constants_of
-from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.dlight.cpu.reduction import schedule_reduction
-from tilewright.dlight.cpu.register_tile import Tile, rank_tiles
-from tilewright.ir import Expr, Var, dtypes, uses_var
 from tilewright.target import Target
 from tilewright.tir import PREFETCH_DISTANCE, BufferLoad
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE

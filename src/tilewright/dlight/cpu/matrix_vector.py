@@ -14,23 +14,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.choices import choose, preferring
-from tilewright.dlight.cpu.blocks import (
+from tilewright.ir import uses_var
+from tilewright.scheduling import NotApplicable, ScheduleRule, choose, preferring
+from tilewright.scheduling.cpu import (
     PARALLEL_WORK,
     Axis,
     axes_of,
     element_bits,
     loads_of,
     parallelize,
+    schedule_injective,
     sole_reduction,
     stores_of,
     stride_of,
     vectorize_tile,
     work_of,
 )
-from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.ir import uses_var
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad
 from tilewright.tir.layout_rewrite import layout_free_positions

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tilewright.dlight.cpu.blocks import (
+from tilewright.ir import Expr, as_int, dtypes, free_vars, uses_var
+from tilewright.scheduling.cpu import (
     Axis,
     axes_of,
     coefficient_of,
@@ -21,7 +22,6 @@ from tilewright.dlight.cpu.blocks import (
     stride_of,
     work_of,
 )
-from tilewright.ir import Expr, as_int, dtypes, free_vars, uses_var
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import BufferLoad

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.arith import conjuncts, detect_linear_equation
-from tilewright.dlight.cpu.blocks import Axis, loads_of, stores_of
 from tilewright.dlight.cpu.contraction_plan import Plan
 from tilewright.dlight.cpu.register_tile import MULTIPLY_ADDS
 from tilewright.ir import GE, LT, Call, Expr, FloatImm, IntImm, Var, as_int, free_vars
+from tilewright.scheduling.cpu import Axis, loads_of, stores_of
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV

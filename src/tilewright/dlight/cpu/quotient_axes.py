@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.blocks import (
+from tilewright.dlight.cpu.sliding_window import SlidingWindow
+from tilewright.dlight.cpu.tiled_reduction import TiledReduction
+from tilewright.ir import FloorDiv, FloorMod, Var, as_int, pre_order, uses_var
+from tilewright.scheduling import NotApplicable, ScheduleRule
+from tilewright.scheduling.cpu import (
     SEPARATE,
     Axis,
     axes_of,
@@ -21,9 +24,6 @@ from tilewright.dlight.cpu.blocks import (
     sole_reduction,
     stores_of,
 )
-from tilewright.dlight.cpu.sliding_window import SlidingWindow
-from tilewright.dlight.cpu.tiled_reduction import TiledReduction
-from tilewright.ir import FloorDiv, FloorMod, Var, as_int, pre_order, uses_var
 from tilewright.target import Target
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.dlight.cpu.blocks import Axis
+from tilewright.scheduling.cpu import Axis
 from tilewright.target import Target
 
 #: Per cycle; and how many cycles a multiply-add takes, in which each sum can take part in only one.

@@ -8,8 +8,9 @@ ones instead of element by element (``codegen/llvm/near_gather.py``).
 
 from __future__ import annotations
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.blocks import (
+from tilewright.ir import as_int, collect, uses_var
+from tilewright.scheduling import NotApplicable, ScheduleRule
+from tilewright.scheduling.cpu import (
     SEPARATE,
     Axis,
     axes_of,
@@ -18,13 +19,13 @@ from tilewright.dlight.cpu.blocks import (
     leaf_blocks,
     loads_of,
     parallelize,
+    schedule_injective,
     stores_of,
+    stream_if_large,
     stride_of,
     vector_extent,
     work_of,
 )
-from tilewright.dlight.cpu.elementwise import schedule_injective, stream_if_large
-from tilewright.ir import as_int, collect, uses_var
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad
 from tilewright.tir.schedule import Schedule

@@ -18,8 +18,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.dlight.choices import choose, others_after
-from tilewright.dlight.cpu.blocks import (
+from tilewright.ir import Call, Sequential, collect, uses_var
+from tilewright.scheduling import choose, others_after
+from tilewright.scheduling.cpu import (
     Axis,
     element_bits,
     exceeds,
@@ -28,7 +29,6 @@ from tilewright.dlight.cpu.blocks import (
     vector_extent,
     work_of,
 )
-from tilewright.ir import Call, Sequential, collect, uses_var
 from tilewright.support.errors import LowerError
 from tilewright.target import Target
 from tilewright.tir import PREFETCH_DISTANCE, SERIAL, VECTORIZED, Block, For, SeqStmt, Stmt

@@ -10,25 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.choices import choose, others_after
-from tilewright.dlight.cpu.blocks import (
+from tilewright.dlight.cpu.row_pipeline import RowPipeline, pipeline_rows, plan_row_pipeline
+from tilewright.ir import Expr, FloorDiv, as_int
+from tilewright.scheduling import NotApplicable, ScheduleRule, choose, others_after
+from tilewright.scheduling.cpu import (
     Axis,
     axes_of,
+    come_from_afar,
     element_bits,
     inline_injective,
     is_injective,
     leaf_blocks,
     loads_of,
     parallelize,
+    schedule_injective,
+    schedule_reduction,
     stores_of,
     stride_of,
     work_of,
 )
-from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.dlight.cpu.reduction import come_from_afar, schedule_reduction
-from tilewright.dlight.cpu.row_pipeline import RowPipeline, pipeline_rows, plan_row_pipeline
-from tilewright.ir import Expr, FloorDiv, as_int
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad, BufferStore
 from tilewright.tir.schedule import Schedule

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.cpu.blocks import leaf_blocks, parallelize
 from tilewright.ir import as_int
+from tilewright.scheduling import NotApplicable, ScheduleRule
+from tilewright.scheduling.cpu import leaf_blocks, parallelize
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
 from tilewright.topi.scan import SCAN

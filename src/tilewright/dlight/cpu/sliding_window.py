@@ -17,23 +17,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.choices import choose, others_after
-from tilewright.dlight.cpu.blocks import (
+from tilewright.ir import Var, uses_var
+from tilewright.scheduling import NotApplicable, ScheduleRule, choose, others_after
+from tilewright.scheduling.cpu import (
     Axis,
     axes_of,
     element_bits,
     fused_epilogue,
     loads_of,
     parallelize,
+    schedule_injective,
     sole_reduction,
     stores_of,
     stride_of,
     vector_extent,
     work_of,
 )
-from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.ir import Var, uses_var
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad

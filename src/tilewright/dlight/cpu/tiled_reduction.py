@@ -29,21 +29,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.choices import choose, is_exploring, others_after, preferring
-from tilewright.dlight.cpu.blocks import (
-    PARALLEL_WORK,
-    Axis,
-    axes_of,
-    coefficient_of,
-    element_bits,
-    fused_epilogue,
-    sole_reduction,
-    stores_of,
-    stride_of,
-    vectorize_tile,
-    work_of,
-)
 from tilewright.dlight.cpu.contraction_plan import (
     TASKS_PER_CORE,
     Plan,
@@ -51,7 +36,6 @@ from tilewright.dlight.cpu.contraction_plan import (
     pass_by_rows,
     rank_plans,
 )
-from tilewright.dlight.cpu.elementwise import schedule_injective
 from tilewright.dlight.cpu.image_axes import join_rows, lay_channels_close, phases_of
 from tilewright.dlight.cpu.operand_packing import (
     copy_operand,
@@ -67,6 +51,28 @@ from tilewright.dlight.cpu.padded_taps import padded_axes, prefer_skipping, skip
 from tilewright.dlight.cpu.register_tile import Tile, choose_tile
 from tilewright.dlight.cpu.sliding_window import window_of
 from tilewright.ir import Expr, Var, as_int, dtypes, free_vars, uses_var
+from tilewright.scheduling import (
+    NotApplicable,
+    ScheduleRule,
+    choose,
+    is_exploring,
+    others_after,
+    preferring,
+)
+from tilewright.scheduling.cpu import (
+    PARALLEL_WORK,
+    Axis,
+    axes_of,
+    coefficient_of,
+    element_bits,
+    fused_epilogue,
+    schedule_injective,
+    sole_reduction,
+    stores_of,
+    stride_of,
+    vectorize_tile,
+    work_of,
+)
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import PREFETCH_DISTANCE, BufferLoad

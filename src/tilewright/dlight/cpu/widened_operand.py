@@ -16,19 +16,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule, first_applied
-from tilewright.dlight.cpu.blocks import (
-    axes_of,
-    is_costly,
-    is_injective,
-    loads_of,
-    sole_reduction,
-    stores_of,
-    work_of,
-)
 from tilewright.dlight.cpu.contraction_plan import rank_plans
 from tilewright.dlight.cpu.dot_packing import constants_of
-from tilewright.dlight.cpu.nests import ReadInstead, block_named, over, replaced_nest, with_block
 from tilewright.dlight.cpu.tiled_reduction import TiledReduction
 from tilewright.ir import (
     Cast,
@@ -41,6 +30,25 @@ from tilewright.ir import (
     free_vars,
     substitute,
     uses_var,
+)
+from tilewright.scheduling import (
+    NotApplicable,
+    ReadInstead,
+    ScheduleRule,
+    block_named,
+    first_applied,
+    over,
+    replaced_nest,
+    with_block,
+)
+from tilewright.scheduling.cpu import (
+    axes_of,
+    is_costly,
+    is_injective,
+    loads_of,
+    sole_reduction,
+    stores_of,
+    work_of,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target

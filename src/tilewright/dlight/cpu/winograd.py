@@ -13,18 +13,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from tilewright.dlight.base import NotApplicable, ScheduleRule
-from tilewright.dlight.choices import preferring
-from tilewright.dlight.cpu.blocks import (
+from tilewright.ir import Expr, as_int, dtypes, structural_equal
+from tilewright.scheduling import NotApplicable, ScheduleRule, preferring
+from tilewright.scheduling.cpu import (
     PARALLEL_WORK,
     is_injective,
     leaf_blocks,
     loads_of,
     parallelize,
+    schedule_injective,
     vectorize_tile,
 )
-from tilewright.dlight.cpu.elementwise import schedule_injective
-from tilewright.ir import Expr, as_int, dtypes, structural_equal
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer
 from tilewright.tir.analysis import has_branch

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 
-from tilewright.dlight.cpu import axes_of, rank_plans, schedule_plan
+from tilewright.dlight.cpu import rank_plans, schedule_plan
 from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.multi_level_tiling import TILED
 from tilewright.meta_schedule.schedule_rule.patterns import (
@@ -18,6 +18,7 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
     has_reduction,
     single_store,
 )
+from tilewright.scheduling.cpu import axes_of
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.schedule import BlockRV, Schedule

@@ -1,7 +1,7 @@
 """Search around what the rules for untuned code make.
 
 Rules (``dlight``) decide by estimates: sizes of tiles, numbers of accumulators, what is fetched
-ahead. ``dlight.choices`` says which decisions there are. The first candidate is what the rules
+ahead. ``scheduling.choices`` says which decisions there are. The first candidate is what the rules
 prefer; then come its neighbours, which differ in one choice, the nearest options first; then those
 of the fastest that were measured. Few trials go far here, since everything else about such a
 candidate is as good as the rules know.

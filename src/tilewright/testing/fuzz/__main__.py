@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     mode = RULES_MODE if args.rules else PRIMITIVES_MODE
     if args.rules:
-        logging.getLogger("tilewright.dlight").setLevel(logging.ERROR)
+        logging.getLogger("tilewright.scheduling").setLevel(logging.ERROR)
     campaign = Campaign(
         options, args.seconds, args.applications, Path(args.folder), args.quiet, mode
     )

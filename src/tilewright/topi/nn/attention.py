@@ -1,8 +1,9 @@
 """Scaled dot-product attention as a plain compute definition.
 
-``softmax(Q Kᵀ * scale + mask) V``, stage by stage: what the fused kernels of ``dlight`` are checked
-against, and what runs where none of them applies. The last stage carries the options as the block
-annotation ``ATTENTION``, from which a rule can tell what it looks at.
+``softmax(Q Kᵀ * scale + mask) V``, stage by stage: what the fused kernels
+(``kernels.cpu.attention``) are checked against, and what runs where none of them applies. The last
+stage carries the options as the block annotation ``ATTENTION``, from which a kernel can tell what
+it looks at.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ is, since activations are divided by ``16 ** i`` beforehand; so decoding takes t
 points are multiplied by the sum of a group's activations. All of this is exact but for rounding
 sums, and of activations below ``2 ** -98``, which become denormal; a row with infinite or NaN
 activations gives NaN. CPUs that multiply bytes compute it another way that is as good:
-``dlight.cpu.int4_dot``.
+``kernels.cpu.int4_product``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,7 @@
+"""Places of extrema of rows (argmax, argmin): one pass, a place in each lane."""
+
+from __future__ import annotations
+
+from tilewright.kernels.cpu.arg_extremum.kernel import ExtremumPlaces
+
+__all__ = ["ExtremumPlaces"]

@@ -1,0 +1,466 @@
+"""Places of extrema along rows, in one pass: each lane keeps the best element so far and its step.
+
+As defined (``topi.argmax``) the extremum of a row is found first, and then its place, which reads
+rows twice. Lanes need no comparison of places: a later element replaces an earlier one only where
+it is better, or not worse if the last of equals is wanted. The kernel ``extremum_lanes`` puts that
+in front, and lets the two reductions go on with what the lanes have found.
+
+Where there are fewer rows than threads, each thread goes through a part of every row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tilewright.arith import simplify
+from tilewright.ir import (
+    Expr,
+    Range,
+    Var,
+    and_,
+    as_int,
+    cast,
+    const,
+    dtypes,
+    if_then_else,
+    max_value,
+    maximum,
+    min_value,
+    minimum,
+    or_,
+    select,
+    structural_equal,
+    substitute,
+)
+from tilewright.scheduling import (
+    NotApplicable,
+    ScheduleRule,
+    block_of,
+    choose,
+    nest_of,
+    nests_of,
+    others_after,
+)
+from tilewright.scheduling.cpu import (
+    PARALLEL_WORK,
+    inline_injective,
+    is_injective,
+    leaf_blocks,
+    parallelize,
+    schedule_injective,
+    schedule_reduction,
+)
+from tilewright.target import Target
+from tilewright.tir import (
+    REDUCE,
+    SPATIAL,
+    UNROLLED,
+    VECTORIZED,
+    Block,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    IterVar,
+    LetStmt,
+    PrimFunc,
+    Stmt,
+    decl_buffer,
+    fresh_name,
+    seq,
+)
+from tilewright.tir.building import Axis, block, let, load, loop, store
+from tilewright.tir.schedule import KERNELS, Schedule
+from tilewright.tir.schedule.handles import BlockRV
+
+EXTREMUM_LANES = "extremum_lanes"
+
+# Vectors that go along a row together: they hide the latency of a comparison and a choice, but
+# must be joined. Each takes some registers.
+_VECTORS, _VECTORS_OF_LONG_ROWS, _REGISTERS = 4, 8, 3
+# Vectors of a row that is long.
+_LONG_ROW = 512
+# Vectors of a row that are worth joining so many lanes.
+_LEAST_VECTORS = 16
+# What the block of the lanes is called after the extremum's.
+_SUFFIX = "_lanes"
+
+
+@dataclass(frozen=True)
+class ExtremumTiles:
+    """Sizes: lanes of a vector, vectors that go together, and parts of a row."""
+
+    lanes: int
+    vectors: int
+    parts: int
+
+    def fault(self) -> str | None:
+        """Say what is wrong with the sizes, if anything is."""
+        if min(self.lanes, self.vectors, self.parts) < 1:
+            return "lanes, vectors and parts are at least one"
+        return None
+
+
+@dataclass(frozen=True)
+class Search:
+    """An extremum of rows and its place; ``element`` is a formula of ``rows`` and ``along``."""
+
+    value: Block
+    place: Block
+    rows: tuple[IterVar, ...]
+    along: IterVar
+    element: Expr
+    least: bool
+    last: bool
+
+    @property
+    def best(self) -> Buffer:
+        """Where the extrema are."""
+        return self.value.writes[0].buffer
+
+    @property
+    def where(self) -> Buffer:
+        """Where the places are."""
+        return self.place.writes[0].buffer
+
+    @property
+    def never(self) -> Expr:
+        """The place of nothing."""
+        dtype = self.where.dtype
+        return min_value(dtype) if self.last else max_value(dtype)
+
+    @property
+    def worst(self) -> Expr:
+        """What every element is at least as good as."""
+        dtype = self.best.dtype
+        return max_value(dtype) if self.least else min_value(dtype)
+
+    def joined_value(self, before: Expr, element: Expr) -> Expr:
+        """The better of two elements."""
+        return minimum(before, element) if self.least else maximum(before, element)
+
+    def joined_place(self, before: Expr, element: Expr, best: Expr, place: Expr) -> Expr:
+        """The place so far, or that of an element if it is the extremum."""
+        hit = element == best
+        if dtypes.is_float(self.best.dtype):
+            hit = or_(hit, element != element)
+        found = select(hit, place, self.never)
+        return maximum(before, found) if self.last else minimum(before, found)
+
+    @property
+    def has_nan(self) -> bool:
+        """Whether an element may be NaN, which is better than any number."""
+        return dtypes.is_float(self.best.dtype)
+
+    def replaces(self, element: Expr, before: Expr) -> Expr:
+        """Whether a later number of a lane is to be kept."""
+        if self.last:
+            return element <= before if self.least else element >= before
+        return element < before if self.least else element > before
+
+
+class ExtremumPlaces(ScheduleRule):
+    """Applies where a function begins with extrema of rows and their places."""
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Put the kernel in; rows, or parts of them, run in parallel."""
+        inline_injective(sch)
+        names = [sch.get(rv).name for rv in leaf_blocks(sch)]
+        found = read_search(sch.mod["main"])
+        if isinstance(found, str):
+            return NotApplicable(found)
+        tiles = choose_tiles(found, target)
+        if tiles is None:
+            return NotApplicable("rows are short")
+        sch.use_kernel("root", EXTREMUM_LANES, asdict(tiles))
+        value, place = (sch.get_block(item.name) for item in (found.value, found.place))
+        self._lanes(sch, found, (value, place), tiles, target)
+        for name in reversed(names[2:]):
+            rv = sch.get_block(name)
+            if is_injective(sch, rv):
+                schedule_injective(sch, rv, target)
+            else:
+                schedule_reduction(sch, rv, target)
+        return sch
+
+    def _lanes(
+        self,
+        sch: Schedule,
+        search: Search,
+        joins: Sequence[BlockRV],
+        tiles: ExtremumTiles,
+        target: Target,
+    ) -> None:
+        lanes = sch.get_block(search.value.name + _SUFFIX)
+        loops = sch.get_loops(lanes)
+        extents = [as_int(axis.dom.extent) for axis in (*search.rows, search.along)]
+        work = math.prod(64 if n is None else n for n in extents)
+        if tiles.parts > 1 or not search.rows:
+            for rv in joins:
+                schedule_reduction(sch, rv, target)
+            parallelize(sch, loops, target, work)
+            return
+        row = loops[0] if len(loops) == 1 else sch.fuse(*loops)
+        for rv in joins:
+            sch.reverse_compute_at(rv, row)
+        for rv in joins:
+            schedule_reduction(sch, rv, target, skip=1)
+        parallelize(sch, [row], target, 2 * work)
+
+
+def choose_tiles(search: Search, target: Target) -> ExtremumTiles | None:
+    """Whole rows if there are enough for the threads; ``None`` if rows are short."""
+    lanes = target.vector_lanes(max(32, dtypes.bits_of(search.best.dtype)))
+    extent = as_int(search.along.dom.extent)
+    if extent is not None and extent < _LEAST_VECTORS * lanes:
+        return None
+    is_long = extent is not None and extent >= _LONG_ROW * lanes
+    vectors = _VECTORS_OF_LONG_ROWS if is_long else _VECTORS
+    while _REGISTERS * (vectors + 1) > target.vector_registers:
+        vectors //= 2
+    vectors = choose(f"{search.value.name}.vectors", others_after(vectors, (8, 4, 2)))
+    known = [as_int(axis.dom.extent) for axis in search.rows]
+    rows = math.prod(64 if n is None else n for n in known)
+    few = rows < target.num_cores and extent is not None and rows * extent >= PARALLEL_WORK
+    return ExtremumTiles(lanes, vectors, target.num_cores if few else 1)
+
+
+# ---- recognising --------------------------------------------------------------------------------
+
+
+def read_search(func: PrimFunc) -> Search | str:
+    """Read the search that a function begins with; or say why there is none."""
+    nests = nests_of(func)
+    if len(nests) < 2:
+        return "the function has fewer than two stages"
+    value, place = block_of(nests[0]), block_of(nests[1])
+    if value is None or place is None:
+        return "the function doesn't begin with two blocks under loops"
+    rows = tuple(axis for axis in value.iter_vars if axis.kind == SPATIAL)
+    along = [axis for axis in value.iter_vars if axis.kind == REDUCE]
+    body = value.body
+    if (
+        len(along) != 1
+        or not isinstance(body, BufferStore)
+        or len(rows) + 1 != len(value.iter_vars)
+    ):
+        return "the first block is no reduction of rows"
+    if not (hasattr(body.value, "a") and hasattr(body.value, "b")):
+        return "the first block is no extremum"
+    for least in (False, True):
+        for last in (False, True):
+            made = Search(value, place, rows, along[0], body.value.b, least, last)
+            if _is_search(made):
+                return made
+    return "the first blocks are not an extremum and its place"
+
+
+def _is_search(search: Search) -> bool:
+    """Whether the two blocks are what a search is defined as."""
+    value, place, rows = search.value, search.place, search.rows
+    same = [axis.kind for axis in place.iter_vars] == [axis.kind for axis in value.iter_vars]
+    if not same or len(place.writes) != 1 or len(value.writes) != 1:
+        return False
+    at = tuple(axis.var for axis in rows)
+    before = BufferLoad(search.best, at)
+    expected = BufferStore(search.best, search.joined_value(before, search.element), at)
+    start = BufferStore(search.best, search.worst, at)
+    if not structural_equal(value.body, expected) or not structural_equal(value.init, start):
+        return False
+    theirs = {axis.var: mine.var for axis, mine in zip(place.iter_vars, value.iter_vars)}
+    if any(
+        not structural_equal(axis.dom.extent, mine.dom.extent)
+        for axis, mine in zip(place.iter_vars, value.iter_vars)
+    ):
+        return False
+    found = cast(search.along.var, search.where.dtype)
+    old = BufferLoad(search.where, at)
+    joined = search.joined_place(old, search.element, before, found)
+    expected = BufferStore(search.where, joined, at)
+    start = BufferStore(search.where, search.never, at)
+    body, init = (substitute(item, theirs) for item in (place.body, place.init))
+    return structural_equal(body, expected) and structural_equal(init, start)
+
+
+# ---- the kernel ---------------------------------------------------------------------------------
+
+
+@KERNELS.decorator(EXTREMUM_LANES)
+def extremum_lanes(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
+    """The function with a first pass by lanes; options are the fields of ``ExtremumTiles``."""
+    search = read_search(func)
+    if isinstance(search, str):
+        return search
+    tiles = ExtremumTiles(**options)
+    if (fault := tiles.fault()) is not None:
+        return fault
+    made = _Lanes(func, search, tiles)
+    body = seq(made.first_pass(), *made.joins(), *nests_of(func)[2:])
+    buffers = (*func.root.alloc_buffers, made.values, made.places)
+    return func.root.replace(body=body, alloc_buffers=buffers)
+
+
+class _Lanes:
+    """The buffers and nests that take the place of a search."""
+
+    def __init__(self, func: PrimFunc, search: Search, tiles: ExtremumTiles) -> None:
+        self.search, self.tiles = search, tiles
+        self.width = tiles.lanes * tiles.vectors
+        self.extent = search.along.dom.extent
+        taken = {buffer.name for buffer in (*func.buffers, *func.root.alloc_buffers)}
+        rows = [axis.dom.extent for axis in search.rows]
+        shape = (*rows, const(tiles.parts), const(self.width))
+        best, where = search.best, search.where
+        self.values = decl_buffer(shape, best.dtype, fresh_name(f"{best.name}{_SUFFIX}", taken))
+        self.places = decl_buffer(shape, where.dtype, fresh_name(f"{where.name}{_SUFFIX}", taken))
+        registers = (tiles.vectors, tiles.lanes)
+        self.kept = decl_buffer(registers, best.dtype, "kept", scope="local")
+        self.steps = decl_buffer(registers, "int32", "steps", scope="local")
+        self.nans = decl_buffer(registers, "int32", "nans", scope="local")
+        self.now = decl_buffer((tiles.lanes,), "int32", "now", scope="local")
+
+    def first_pass(self) -> Stmt:
+        """Find the best element of each lane, and its place."""
+        axes = [Axis(f"i{n}", axis.dom.extent) for n, axis in enumerate(self.search.rows)]
+        axes.append(Axis("part", self.tiles.parts))
+        name = f"{self.search.value.name}{_SUFFIX}"
+        registers = [self.kept, self.steps, self.now, *([self.nans] if self.search.has_nan else [])]
+        return block(name, axes, self._part, registers)
+
+    def joins(self) -> list[Stmt]:
+        """The two reductions, of what the lanes have found."""
+        search = self.search
+        rows = [IterVar(Var(axis.var.name), axis.dom, SPATIAL) for axis in search.rows]
+        part = IterVar(Var("v_part"), Range(const(0), const(self.tiles.parts)), REDUCE)
+        lane = IterVar(Var("v_lane"), Range(const(0), const(self.width)), REDUCE)
+        axes = [*rows, *([part] if self.tiles.parts > 1 else []), lane]
+        at = tuple(axis.var for axis in rows)
+        inner = (*at, part.var if self.tiles.parts > 1 else const(0), lane.var)
+        element, best = BufferLoad(self.values, inner), BufferLoad(search.best, at)
+        value = search.joined_value(best, element)
+        before, found = BufferLoad(search.where, at), BufferLoad(self.places, inner)
+        place = search.joined_place(before, element, best, found)
+        made = []
+        for old, joined, start in (
+            (search.value, value, search.worst), (search.place, place, search.never),
+        ):  # fmt: skip
+            buffer = old.writes[0].buffer
+            fresh = [axis.replace(var=Var(axis.var.name)) for axis in axes]
+            renamed = {axis.var: new.var for axis, new in zip(axes, fresh)}
+            where = tuple(renamed[var] for var in at)
+            body = BufferStore(buffer, substitute(joined, renamed), where)
+            made.append(nest_of(fresh, body, old.name, BufferStore(buffer, start, where)))
+        return made
+
+    def _part(self, *axes: Var) -> Stmt:
+        *rows, part = axes
+        if self.tiles.parts == 1:
+            return self._run(rows, part, const(0), self.extent)
+        whole = -(-self.extent // (self.tiles.parts * self.width)) * self.width
+        size = simplify(whole)
+
+        def run(start: Expr) -> Stmt:
+            left = maximum(minimum(self.extent - start, size), 0)
+            return let("size", left, lambda length: self._run(rows, part, start, length))
+
+        return let("start", part * size, run)
+
+    def _run(self, rows: Sequence[Expr], part: Expr, start: Expr, length: Expr) -> Stmt:
+        """Go through so many elements of a row."""
+        steps = simplify(length // self.width)
+        rest, end = simplify(length - steps * self.width), simplify(start + length)
+        stmts = [
+            loop(
+                "lane",
+                self.tiles.lanes,
+                lambda lane: store(self.now, const(0, "int32"), lane),
+                VECTORIZED,
+            ),
+            self._over(self._begin),
+            loop("step", steps, lambda s: seq(self._step(rows, start, s), self._next())),
+        ]
+        if as_int(rest) != 0:
+            stmts.append(self._step(rows, start, steps, end))
+        stmts.append(self._over(lambda v, lane: self._give(rows, part, start, end, v, lane)))
+        return seq(*stmts)
+
+    def _over(self, body: Any) -> Stmt:
+        """``body(vector, lane)`` for all lanes."""
+
+        def vector(v: Expr) -> Stmt:
+            return loop("lane", self.tiles.lanes, lambda lane: body(v, lane), VECTORIZED)
+
+        return loop("v", self.tiles.vectors, vector, UNROLLED)
+
+    def _begin(self, v: Expr, lane: Expr) -> Stmt:
+        stmts = [
+            store(self.kept, self.search.worst, v, lane),
+            store(self.steps, const(0, "int32"), v, lane),
+        ]
+        if self.search.has_nan:
+            stmts.append(store(self.nans, self._no_step, v, lane))
+        return seq(*stmts)
+
+    @property
+    def _no_step(self) -> Expr:
+        return const(-1, "int32") if self.search.last else max_value("int32")
+
+    def _step(self, rows: Sequence[Expr], start: Expr, step: Expr, end: Expr | None = None) -> Stmt:
+        """A vector of elements each; with ``end`` only those before it."""
+        search = self.search
+
+        def update(v: Expr, lane: Expr) -> Stmt:
+            index = start + step * self.width + v * self.tiles.lanes + lane
+            axes = (*search.rows, search.along)
+            element = substitute(
+                search.element, {axis.var: at for axis, at in zip(axes, (*rows, index))}
+            )
+            if end is not None:
+                element = if_then_else(index < end, element, search.worst)
+            name = Var("element", element.dtype)
+            kept, number = load(self.kept, v, lane), load(self.steps, v, lane)
+            now = load(self.now, lane)
+            better = search.replaces(name, kept)
+            if end is not None and search.last:
+                better = and_(better, index < end)
+            stmts = [
+                store(self.steps, select(better, now, number), v, lane),
+                store(self.kept, select(better, name, kept), v, lane),
+            ]
+            if search.has_nan:
+                before = load(self.nans, v, lane)
+                found = now if search.last else minimum(before, now)
+                stmts.append(store(self.nans, select(name != name, found, before), v, lane))
+            return LetStmt(name, element, seq(*stmts))
+
+        return self._over(update)
+
+    def _next(self) -> Stmt:
+        """Count a step, in all lanes: a vector that stays one is cheaper than to make it anew."""
+        return loop(
+            "lane",
+            self.tiles.lanes,
+            lambda lane: store(self.now, load(self.now, lane) + const(1, "int32"), lane),
+            VECTORIZED,
+        )
+
+    def _give(
+        self, rows: Sequence[Expr], part: Expr, start: Expr, end: Expr, v: Expr, lane: Expr
+    ) -> Stmt:
+        """Write what a lane has found; no place if it had no elements."""
+        search = self.search
+        at = v * self.tiles.lanes + lane
+        value: Expr = load(self.kept, v, lane)
+        step: Expr = load(self.steps, v, lane)
+        if search.has_nan:
+            nan = load(self.nans, v, lane)
+            is_nan = nan != self._no_step
+            value = select(is_nan, const(math.nan, value.dtype), value)
+            step = select(is_nan, nan, step)
+        place = cast(start + at + cast(step, "int64") * self.width, self.places.dtype)
+        found = select(start + at < end, place, search.never)
+        return seq(
+            store(self.values, value, *rows, part, at), store(self.places, found, *rows, part, at)
+        )

@@ -1,0 +1,7 @@
+"""Scaled dot-product attention, as an online softmax."""
+
+from __future__ import annotations
+
+from tilewright.kernels.cpu.attention.kernel import FusedAttention
+
+__all__ = ["FusedAttention"]

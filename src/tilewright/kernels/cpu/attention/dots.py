@@ -1,0 +1,248 @@
+"""Attention over many queries in bfloat16, by dot instructions with sums in float32.
+
+The kernel of :mod:`.prefill` with both products made of words, each two neighbours of a
+reduction, and one instruction per vector of words::
+
+    scores [key, query]   words of K along the depth, as they lie  x  Qᵀ, packed once per tile
+    values [query, depth] powers of two keys, in bfloat16          x  rows of V, two interleaved
+
+Maxima, sums and what is summed up stay in float32; powers are rounded as they are packed, which is
+what other frameworks' kernels do too. The scale goes to the scores: queries would lose bits by it.
+"""
+
+from __future__ import annotations
+
+from tilewright.arith import simplify
+from tilewright.ir import (
+    Broadcast,
+    Expr,
+    Shuffle,
+    Var,
+    as_int,
+    call,
+    ceildiv,
+    const,
+    dtypes,
+    minimum,
+    select,
+)
+from tilewright.kernels.cpu.attention.common import FLOAT, Attention, exp2_of_negative
+from tilewright.kernels.cpu.attention.prefill import PrefillKernel, PrefillTiles
+from tilewright.target import Target
+from tilewright.tir import (
+    REDUCE,
+    UNROLLED,
+    VECTORIZED,
+    Buffer,
+    BufferStore,
+    LetStmt,
+    Stmt,
+    decl_buffer,
+    seq,
+)
+from tilewright.tir.building import Axis, block, lanes_from, load, store
+from tilewright.tir.op import bitwise_and, bitwise_or, shift_right
+
+NARROW, WORD = "bfloat16", "uint32"
+_HALF = "uint16"
+# Degree of the polynomial for powers, which are rounded to 8 bits: relative error 7.5e-5.
+DEGREE = 3
+
+
+def has_dots(target: Target) -> bool:
+    """Whether products in bfloat16 are one instruction, on whole vectors."""
+    return target.has("avx512bf16") and target.vector_bits == 512
+
+
+def as_words(halves: Expr) -> Expr:
+    """Neighbours of 16 bits as words."""
+    lanes = dtypes.lanes_of(halves.dtype) // 2
+    return call("reinterpret", halves, dtype=dtypes.vector_dtype(WORD, lanes))
+
+
+def as_pairs(words: Expr) -> Expr:
+    """Words as neighbours in bfloat16."""
+    lanes = dtypes.lanes_of(words.dtype) * 2
+    return call("reinterpret", words, dtype=dtypes.vector_dtype(NARROW, lanes))
+
+
+def interleaved(first: Expr, second: Expr, lanes: int) -> list[Expr]:
+    """Words of one element each of two rows of 16 bits, in vectors of ``lanes``."""
+    count = dtypes.lanes_of(first.dtype)
+    kind = dtypes.vector_dtype(_HALF, count)
+    rows = tuple(call("reinterpret", row, dtype=kind) for row in (first, second))
+    return [
+        as_words(
+            Shuffle(rows, tuple(side + i for i in range(at, at + lanes) for side in (0, count)))
+        )
+        for at in range(0, count, lanes)
+    ]
+
+
+def zero_unless(condition: Expr, row: Expr) -> Expr:
+    """A row of 16 bits, or zeros in its place."""
+    kind = dtypes.vector_dtype(_HALF, dtypes.lanes_of(row.dtype))
+    zeros = Broadcast(const(0, _HALF), dtypes.lanes_of(row.dtype))
+    return select(condition, call("reinterpret", row, dtype=kind), zeros)
+
+
+def paired(first: Expr, second: Expr) -> Expr:
+    """Round two float32 to bfloat16 and put them into a word.
+
+    For what is never negative and far from overflowing. Ties are rounded up. A NaN may become a
+    number: it is in the sum of the powers too, by which all is divided.
+    """
+    half = const(0x8000, WORD)
+    a, b = (call("reinterpret", item, dtype=WORD) + half for item in (first, second))
+    return bitwise_or(shift_right(a, const(16, WORD)), bitwise_and(b, const(0xFFFF0000, WORD)))
+
+
+class DotPrefillKernel(PrefillKernel):
+    """Builds the body of the function; see the module's text."""
+
+    def __init__(self, problem: Attention, tiles: PrefillTiles) -> None:
+        super().__init__(problem, tiles)
+        queries, pairs = tiles.queries, tiles.keys // 2
+        self.query_units = problem.depth // 2
+        self.value_width = -(-problem.value_depth // tiles.lanes) * tiles.lanes
+        self.q_packed = decl_buffer((self.query_units, queries), WORD, "q_packed")
+        self.values = decl_buffer((queries, self.value_width), FLOAT, "values")
+        self.k_wide = self.v_wide = None
+        self.powers = decl_buffer((pairs, queries), WORD, "powers")
+        self.v_pairs = decl_buffer((pairs, self.value_width), WORD, "v_pairs")
+
+    @staticmethod
+    def fault(problem: Attention, tiles: PrefillTiles) -> str | None:
+        """Say why dot instructions don't do for a problem, if so."""
+        if problem.query.dtype != NARROW:
+            return f"dot instructions take {NARROW}, the operands are {problem.query.dtype}"
+        if problem.depth % 2 or problem.value_depth < tiles.lanes:
+            return "dot instructions take an even depth, and values of a vector at least"
+        if tiles.lanes < 2 or tiles.key_rows % 2:
+            return "dot instructions take keys in pairs"
+        return None
+
+    def _buffers(self) -> list[Buffer]:
+        return [*super()._buffers(), self.powers, self.v_pairs]
+
+    def _query_vector(self, row: Expr, unit: Expr, count: int) -> Expr:
+        at = lanes_from(unit * 2, 2 * count)
+        return as_words(self.problem.query_elements(self.b, self.h, row, at))
+
+    def _prepare(self) -> Stmt:
+        """Interleave rows of V."""
+        depth = self.problem.value_depth
+        step = min(2 * self.tiles.lanes, 1 << (depth.bit_length() - 1))
+        keys = self.problem.keys
+
+        def row(k: Expr, d: Expr) -> Expr:
+            at = lanes_from(d, step)
+            if self._keys_even():
+                return self.problem.value_elements(self.b, self.h, k, at)
+            # After the last row come zeros: their powers are zero, but not all products are.
+            made = self.problem.value_elements(self.b, self.h, minimum(k, keys - 1), at)
+            return zero_unless(k < keys, made)
+
+        def pack(pair: Var, part: Var) -> Stmt:
+            # The last part may overlap the one before.
+            d = simplify(part * step) if depth % step == 0 else minimum(part * step, depth - step)
+            key = self.first_key + pair * 2
+            words = interleaved(row(key, d), row(key + 1, d), step // 2)
+            stores = [
+                BufferStore(self.v_pairs, part, (pair, lanes_from(d + i * (step // 2), step // 2)))
+                for i, part in enumerate(words)
+            ]
+            return seq(*stores)
+
+        axes = [Axis("pair", halved(self._all_keys())), Axis("part", -(-depth // step))]
+        return block("pack_values", axes, pack)
+
+    def _keys_even(self) -> bool:
+        keys = as_int(self.problem.keys)
+        return keys is not None and keys % 2 == 0
+
+    def _scaled(self, score: Expr) -> Expr:
+        return score * const(self.problem.scale, FLOAT)
+
+    def _score_update(self, tile: Buffer, q_wide: Var, k_tile: Var) -> Stmt:
+        rows, lanes = self.tiles.key_rows, self.tiles.lanes
+
+        def update(word: Var, r: Var, v: Var) -> Stmt:
+            key = self._key(k_tile * rows + r)
+            a = as_pairs(load(self.q_packed, word, self._lanes(q_wide * self.tiles.width, v)))
+            b = self.problem.key_elements(self.b, self.h, key, lanes_from(word * 2, 2))
+            old = load(tile, r, lanes_from(v * lanes, lanes))
+            made = call("dot_accumulate", old, a, b, dtype=old.dtype)
+            return BufferStore(tile, made, (r, lanes_from(v * lanes, lanes)))
+
+        axes = [
+            Axis("word", self.query_units, kind=REDUCE),
+            Axis("r", rows, UNROLLED),
+            Axis("v", self.tiles.vectors, UNROLLED),
+        ]
+        return block("score_update", axes, update)
+
+    def _lanes(self, first: Expr, vector: Expr) -> Expr:
+        return lanes_from(first + vector * self.tiles.lanes, self.tiles.lanes)
+
+    def _powers(self) -> Stmt:
+        width = self.tiles.width
+
+        def per_vector(q_wide: Var) -> Stmt:
+            def body(pair: Var, lane: Var) -> Stmt:
+                q = q_wide * width + lane
+
+                def power(k: Expr) -> Expr:
+                    return exp2_of_negative(
+                        load(self.scores, k, q) - load(self.shift, q), degree=DEGREE
+                    )
+
+                first, second = (Var(name, FLOAT) for name in ("first", "second"))
+                total = load(self.total, q) + (first + second)
+                body = seq(
+                    store(self.powers, paired(first, second), pair, q),
+                    store(self.total, total, q),
+                )
+                return LetStmt(first, power(pair * 2), LetStmt(second, power(pair * 2 + 1), body))
+
+            count = halved(self._key_count(q_wide * width + width - 1))
+            axes = [Axis("pair", count, kind=REDUCE), Axis("lane", width, VECTORIZED)]
+            return block("power", axes, body)
+
+        return block("powers", [Axis("q_wide", self.wide_count)], per_vector)
+
+    def _value_update(self, tile: Buffer, row: Expr, first: Expr, number: int) -> Stmt:
+        rows, lanes = self.tiles.query_rows, self.tiles.lanes
+        width = as_int(tile.shape[1])
+        assert width is not None
+
+        def update(pair: Var, r: Var, v: Var) -> Stmt:
+            a = as_pairs(load(self.v_pairs, pair, self._lanes(first, v)))
+            b = as_pairs(load(self.powers, pair, row + r))
+            old = load(tile, r, lanes_from(v * lanes, lanes))
+            made = call("dot_accumulate", old, a, b, dtype=old.dtype)
+            return BufferStore(tile, made, (r, lanes_from(v * lanes, lanes)))
+
+        axes = [
+            Axis("pair", halved(self._key_count(row + (rows - 1))), kind=REDUCE),
+            Axis("r", rows, UNROLLED),
+            Axis("v", width // lanes, UNROLLED),
+        ]
+        return block(f"value_update_{number}", axes, update)
+
+
+def halved(count: Expr) -> Expr:
+    """Pairs that hold so many."""
+    return simplify(ceildiv(count, const(2)))
+
+
+__all__ = [
+    "DEGREE",
+    "NARROW",
+    "DotPrefillKernel",
+    "as_pairs",
+    "halved",
+    "has_dots",
+    "interleaved",
+    "zero_unless",
+]

@@ -1,0 +1,246 @@
+"""Attention as one kernel: recognised as ``topi`` defines it, replaced by its online form.
+
+The rule compares the function with the definition that its annotation stands for, so that a
+function which was fused or changed is left to other rules. What replaces it is chosen by shape:
+
+- a few queries per head of keys (decoding): :mod:`.decode`, bound by memory;
+- else tiles of queries: :mod:`.prefill`. Where a group of heads shares keys and each has
+  but a few queries, the group's queries make one tile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from tilewright import te
+from tilewright.ir import as_int, pre_order, structural_equal
+from tilewright.kernels.cpu.attention.common import Attention
+from tilewright.kernels.cpu.attention.decode import DecodeKernel, DecodeTiles
+from tilewright.kernels.cpu.attention.decode_dots import DotDecodeKernel
+from tilewright.kernels.cpu.attention.dots import DotPrefillKernel, has_dots
+from tilewright.kernels.cpu.attention.prefill import PrefillKernel, PrefillTiles
+from tilewright.scheduling import NotApplicable, ScheduleRule, choose, others_after
+from tilewright.scheduling.cpu import PARALLEL_WORK
+from tilewright.support.errors import VerifyError
+from tilewright.target import Target
+from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc, make_root_block
+from tilewright.tir.schedule import KERNELS, Schedule
+from tilewright.topi.nn.attention import ATTENTION, AttentionOptions, define_attention
+
+PREFILL, DECODE = "attention_prefill", "attention_decode"
+DTYPES = ("float32", "float16", "bfloat16")
+
+# Up to so many queries per head of keys, lanes along the depth beat lanes along the queries.
+_FEW_ROWS = 8
+# Register tiles that a search may try, of scores (keys by vectors of queries) and of values.
+_SCORES = ((8, 2), (4, 4), (6, 4), (12, 2), (8, 1))
+_VALUES = ((4, 4), (8, 2), (6, 4), (8, 1))
+# Scores of a block of keys, when there are few queries.
+_SCORES_BYTES = 8 << 10
+# An extent that isn't known counts as that much work.
+_UNKNOWN = 64
+
+
+class FusedAttention(ScheduleRule):
+    """Applies to functions that are scaled dot-product attention, and nothing else."""
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Put the kernel in; run heads and tiles of queries in parallel."""
+        problem = read_attention(sch.mod["main"])
+        if isinstance(problem, str):
+            return NotApplicable(problem)
+        kernel, options = choose_kernel(problem, target)
+        sch.use_kernel("root", kernel, options)
+        names = ("attention_tile",) if kernel == PREFILL else ("attention_part", "join")
+        work = _work(problem)
+        for name in names[: 1 if options.get("splits", 1) == 1 else 2]:
+            fused = sch.fuse(*sch.get_loops(name))
+            if target.num_cores > 1 and work >= PARALLEL_WORK:
+                sch.parallel(fused)
+        return sch
+
+
+def _work(problem: Attention) -> int:
+    extents = (problem.batch, problem.heads, problem.rows, problem.keys)
+    known = (as_int(extent) for extent in extents)
+    return math.prod(_UNKNOWN if n is None else n for n in known) * problem.depth
+
+
+# ---- recognising --------------------------------------------------------------------------------
+
+
+def read_attention(func: PrimFunc) -> Attention | str:
+    """Read operands and options from a function; or say why it is no attention for the kernels."""
+    blocks = {item.name: item for item in pre_order(func.body) if isinstance(item, Block)}
+    last = blocks.get("attention")
+    if last is None or ATTENTION not in last.annotations:
+        return "no block is annotated as attention"
+    options = AttentionOptions.from_annotation(last.annotations[ATTENTION])
+    try:
+        query, key = _operands(func, blocks["attention_scores"])
+        (value,) = _operands(func, blocks["attention_values"])
+        mask = _operands(func, blocks["attention_mask"])[0] if options.has_mask else None
+    except (KeyError, ValueError, IndexError):
+        return "the stages are not those of the definition"
+    if not last.writes:
+        return "the stages are not those of the definition"
+    out = last.writes[0].buffer
+    problem = Attention(query, key, value, mask, out, options)
+    reason = _unfit(problem)
+    if reason is None and not _is_definition(func, problem):
+        reason = "the function is more or less than attention"
+    return problem if reason is None else reason
+
+
+def _operands(func: PrimFunc, block: Block) -> list[Buffer]:
+    """Operands of the function that a stage reads, in the order of its formula."""
+    params = set(func.buffers)
+    loads = [item.buffer for item in pre_order(block.body) if isinstance(item, BufferLoad)]
+    return [buffer for buffer in loads if buffer in params]
+
+
+def _unfit(problem: Attention) -> str | None:
+    operands = (problem.query, problem.key, problem.value)
+    if any(item.ndim != 4 for item in operands):
+        return "query, key and value don't have the layouts' dimensions"
+    if any(item.dtype not in DTYPES or item.dtype != problem.query.dtype for item in operands):
+        return f"the dtype is not one of {', '.join(DTYPES)}"
+    depths = (operands[i].shape[problem.options.layouts[i].index("D")] for i in (0, 2))
+    if any(as_int(depth) is None for depth in depths):
+        return "the depth of a head is not known"
+    if any(as_int(extent) == 0 for item in operands for extent in item.shape):
+        return "there is nothing to compute"
+    return None
+
+
+def _is_definition(func: PrimFunc, problem: Attention) -> bool:
+    """Whether a function is what ``topi`` defines for these operands and options."""
+    tensors: dict[Buffer, te.Tensor] = {
+        buffer: te.placeholder(buffer.shape, buffer.dtype, buffer.name)
+        for buffer in func.buffers
+        if buffer is not problem.out
+    }
+    operands = (problem.query, problem.key, problem.value)
+    if any(item is not None and item not in tensors for item in (*operands, problem.mask)):
+        return False
+    query, key, value = (tensors[item] for item in operands)
+    mask = None if problem.mask is None else tensors[problem.mask]
+    try:
+        tensors[problem.out] = define_attention(query, key, value, mask, problem.options)
+    except VerifyError:
+        return False  # The definition takes no such operands.
+    args = [
+        tensors[func.buffer_map[param]] if param in func.buffer_map else param
+        for param in func.params
+    ]
+    wanted = te.create_prim_func(args)
+    return structural_equal(func.replace(attrs={}), wanted.replace(attrs={}))
+
+
+# ---- choosing -----------------------------------------------------------------------------------
+
+
+def choose_kernel(problem: Attention, target: Target) -> tuple[str, dict[str, Any]]:
+    """Return the kernel's name and options for a problem."""
+    lanes, registers = target.vector_lanes(32), target.vector_registers
+    queries = as_int(problem.queries)
+    rows = None if queries is None else queries * problem.group
+    if rows is not None and rows <= _FEW_ROWS:
+        splits = _splits(problem, target)
+        # Rows that need little arithmetic go fastest in long runs; scores stay in the first cache.
+        longest = min(_SCORES_BYTES // 4 // rows, 512 if splits > 1 else 2048)
+        keys = choose("attention.keys", others_after(max(longest, 512), (512, 256, 1024, 128)))
+        ahead = choose("attention.ahead", (4096 if rows == 1 else 8192, 2048, 16384))
+        tiles = DecodeTiles(lanes, keys, splits=splits, registers=registers, ahead=ahead)
+        dots = has_dots(target) and DotDecodeKernel.fault(problem, tiles) is None
+        return DECODE, asdict(replace(tiles, dots=dots))
+    stacked = problem.group > 1 and rows is not None and rows <= 4 * lanes
+    own = _prefill_tiles(problem.with_stacked(stacked), target)
+    prefill_tiles = PrefillTiles(
+        lanes,
+        choose("attention.queries", others_after(own.queries, (4 * lanes, 8 * lanes))),
+        choose("attention.keys", others_after(own.keys, (32, 64, 128, 256))),
+        *choose("attention.scores", others_after((own.key_rows, own.vectors), _SCORES)),
+        *choose("attention.values", others_after((own.query_rows, own.value_vectors), _VALUES)),
+        dots=own.dots,
+    )
+    return PREFILL, {**asdict(prefill_tiles), "stacked": stacked}
+
+
+def _prefill_tiles(problem: Attention, target: Target) -> PrefillTiles:
+    """Register tiles of about half the registers; as wide as the number of queries lets them."""
+    lanes, registers = target.vector_lanes(32), target.vector_registers
+    rows = as_int(problem.rows)
+    if registers < 32:
+        tiles = PrefillTiles(lanes, 4 * lanes, key_rows=4, vectors=2, value_vectors=2)
+    elif rows is not None and rows <= lanes:
+        tiles = PrefillTiles(lanes, lanes, vectors=1)
+    elif rows is not None and (rows - 1) % (4 * lanes) >= 2 * lanes:
+        # As many lanes of the last tile do nothing as in narrower tiles.
+        tiles = PrefillTiles(lanes, 4 * lanes, key_rows=4, vectors=4)
+    else:
+        tiles = PrefillTiles(lanes, 4 * lanes)
+    dots = has_dots(target) and DotPrefillKernel.fault(problem, tiles) is None
+    return replace(tiles, dots=dots)
+
+
+def _splits(problem: Attention, target: Target) -> int:
+    """Parts of the keys, so that every thread has the same work where there are few heads."""
+    batch, heads = as_int(problem.batch), as_int(problem.heads)
+    keys, cores = as_int(problem.keys), target.num_cores
+    if batch is None or heads is None or cores == 1:
+        return 1
+    units = batch * (heads // problem.group)
+    if units % cores == 0 or units >= 4 * cores:
+        return 1
+    wanted = cores // math.gcd(units, cores)
+    blocks = wanted if keys is None else -(-keys // DecodeTiles(1).keys)
+    return max(1, min(wanted, blocks))
+
+
+# ---- kernels ------------------------------------------------------------------------------------
+
+
+def _problem(func: PrimFunc, stacked: bool) -> Attention | str:
+    problem = read_attention(func)
+    if isinstance(problem, str):
+        return problem
+    if stacked and as_int(problem.queries) is None:
+        return "queries of a group make one tile only if their number is known"
+    return problem.with_stacked(stacked)
+
+
+@KERNELS.decorator(PREFILL)
+def prefill(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
+    """The tiled kernel; options are the fields of ``PrefillTiles``, and ``stacked``."""
+    sizes = dict(options)
+    problem = _problem(func, bool(sizes.pop("stacked", False)))
+    if isinstance(problem, str):
+        return problem
+    tiles = PrefillTiles(**sizes)
+    kernel = DotPrefillKernel if tiles.dots else PrefillKernel
+    reason = tiles.fault(problem)
+    if reason is None and tiles.dots:
+        reason = DotPrefillKernel.fault(problem, tiles)
+    return reason or make_root_block(kernel(problem, tiles).build()).block
+
+
+@KERNELS.decorator(DECODE)
+def decode(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
+    """The kernel for few queries; options are the fields of ``DecodeTiles``."""
+    problem = _problem(func, True)
+    if isinstance(problem, str):
+        return problem
+    tiles = DecodeTiles(**options)
+    reason = tiles.fault(problem)
+    if reason is not None:
+        return reason
+    if tiles.dots:
+        reason = DotDecodeKernel.fault(problem, tiles)
+        if reason is not None:
+            return reason
+    kernel = (DotDecodeKernel if tiles.dots else DecodeKernel)(problem, tiles)
+    return make_root_block(kernel.build(), kernel.root_buffers).block

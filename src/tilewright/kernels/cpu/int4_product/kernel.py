@@ -1,0 +1,505 @@
+"""Products with 4-bit weights by dot instructions for bytes.
+
+A decoded weight is a byte from 0 to 15, for which CPUs have instructions that multiply four and add
+them up. Activations join in as numbers with a fixed point: within a run of inputs that share a
+scale, ``x = top * fixed / levels`` where ``top`` is the largest magnitude, and ``fixed`` an integer
+that is cut into signed bytes (limbs) ``fixed = low + 256 * middle + 65536 * high``. Each limb makes
+a product of its own, and the sums are put together again when the run is done. With three limbs a
+product is as good as one in float32: what is rounded is ``2 ** -22`` of the largest activation of
+the run. Two are more than 16-bit floats hold.
+
+In a word of eight weights the even ones lie in the low halves of bytes: one operation decodes four
+of them in each lane, two the odd ones. Limbs are laid out in this order, so weights need no other
+layout than panels as wide as a tile. All of a run is exact, and zero points cost a subtraction.
+
+The kernel ``int4_dot`` takes the place of ``topi.nn.dense_int4``'s stages in a function; what comes
+before and after them stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tilewright.ir import (
+    Broadcast,
+    Expr,
+    Shuffle,
+    Var,
+    call,
+    cast,
+    const,
+    dtypes,
+    floordiv,
+    floormod,
+    if_then_else,
+    maximum,
+    minimum,
+    select,
+)
+from tilewright.kernels.cpu.int4_product.problem import Problem, read_int4
+from tilewright.scheduling import NotApplicable, ScheduleRule, block_of, nests_of, over
+from tilewright.scheduling.cpu import (
+    SEPARATE,
+    inline_injective,
+    is_injective,
+    leaf_blocks,
+    parallelize,
+    schedule_injective,
+    schedule_reduction,
+)
+from tilewright.target import Target
+from tilewright.tir import (
+    REDUCE,
+    Block,
+    Buffer,
+    BufferStore,
+    LetStmt,
+    PrimFunc,
+    Stmt,
+    decl_buffer,
+    fresh_name,
+    seq,
+)
+from tilewright.tir.building import Axis, block, lanes_from, load, store
+from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
+from tilewright.tir.op import bitwise_and, bitwise_or, bitwise_xor, shift_left, shift_right
+from tilewright.tir.schedule import KERNELS, Schedule
+from tilewright.topi.nn.int4 import ACTIVATION_LEVELS, PER_WORD, SYMMETRIC_ZERO
+
+INT4_DOT = "int4_dot"
+#: Blocks of the kernel that other primitives look for.
+TILES, FIXED = "int4_tiles", "int4_fixed"
+
+_FLOAT, _SUM, _WORD = "float32", "int32", "uint32"
+_LARGEST = 15
+_NIBBLES = 0x0F0F0F0F
+# Limbs of activations by dtype.
+_LIMBS = {"float32": 3, "float16": 2, "bfloat16": 2}
+# Registers for masks and a broadcast limb; most vectors of a tile.
+_SPARE, _MOST_VECTORS = 3, 8
+# Bytes that weights are fetched ahead where each is used once.
+_AHEAD = 4096
+# Tops below are moved up before they divide.
+_TINY, _MOVED = 2.0**-64, 2.0**60
+
+
+@dataclass(frozen=True)
+class Int4Tiles:
+    """Rows and columns of the tile of results, lanes of a vector, limbs of an activation."""
+
+    rows: int
+    columns: int
+    lanes: int
+    limbs: int
+
+
+class Int4Dot(ScheduleRule):
+    """Applies to functions with one product with 4-bit weights, whatever is around it."""
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Put the kernel in, run its tiles in parallel; other blocks one by one."""
+        problem = read_int4(sch.mod["main"])
+        if isinstance(problem, str):
+            return NotApplicable(problem)
+        tiles = choose_tiles(problem, target)
+        if isinstance(tiles, str):
+            return NotApplicable(tiles)
+        before = {rv.name for rv in leaf_blocks(sch)}
+        sch.use_kernel("root", INT4_DOT, asdict(tiles))
+        inline_injective(sch)
+        work = problem.rows * problem.depth * problem.columns
+        parallelize(sch, sch.get_loops(TILES), target, work)
+        parallelize(sch, sch.get_loops(FIXED), target, problem.rows * problem.depth)
+        for rv in leaf_blocks(sch):
+            if rv.name not in before:
+                continue
+            if is_injective(sch, rv):
+                schedule_injective(sch, rv, target)
+            else:
+                schedule_reduction(sch, rv, target)
+        return sch
+
+
+# ---- choosing -----------------------------------------------------------------------------------
+
+
+def choose_tiles(problem: Problem, target: Target) -> Int4Tiles | str:
+    """Return the tile for a problem, or why the kernel is not for it."""
+    if not multiplies_bytes(target):
+        return "the target multiplies no unsigned by signed bytes"
+    lanes, limbs = target.vector_lanes(32), limbs_of(problem)
+    registers = target.vector_registers - _SPARE
+
+    def most_vectors(rows: int) -> int:
+        """Vectors whose sums fit, and next to them words as they are and as they are decoded."""
+        return min(_MOST_VECTORS, registers // (rows * limbs + 2))
+
+    least = 2 if problem.rows > 1 else 1
+    fitting = [n for n in range(1, problem.rows + 1) if most_vectors(n) >= least]
+    rows = max(fitting or [1], key=lambda high: (-(-(-problem.rows // high) * high), high))
+    vectors = 1 << (max(1, most_vectors(rows)).bit_length() - 1)
+    while vectors > 1 and vectors * lanes >= 2 * problem.columns:
+        vectors //= 2
+    tiles = Int4Tiles(rows, vectors * lanes, lanes, limbs)
+    return _misfit(problem, tiles) or tiles
+
+
+def limbs_of(problem: Problem) -> int:
+    """Limbs that activations have: as many as they need, or as they are rounded to."""
+    return problem.activation_bits // 8 or _LIMBS[problem.data.dtype]
+
+
+def multiplies_bytes(target: Target) -> bool:
+    """Whether a target has dot instructions for unsigned times signed bytes."""
+    return any(target.has(feature) for feature in ("avx512vnni", "avxvnni", "i8mm"))
+
+
+def _misfit(problem: Problem, tiles: Int4Tiles) -> str | None:
+    """Why operands can't be read by tiles: they would have to be packed in each call."""
+    weights = [problem.packed, problem.scales, problem.zero_points]
+    if all(item is None or item in problem.constants for item in weights):
+        return None
+    if problem.by_output or problem.columns % tiles.columns:
+        return "weights that change from call to call lie in another order than tiles"
+    return None
+
+
+# ---- the kernel ---------------------------------------------------------------------------------
+
+
+@KERNELS.decorator(INT4_DOT)
+def int4_dot(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
+    """The stages of a product by dot instructions; options are the fields of ``Int4Tiles``."""
+    problem = read_int4(func)
+    if isinstance(problem, str):
+        return problem
+    tiles = Int4Tiles(**options)
+    reason = _misfit(problem, tiles)
+    if problem.activation_bits and tiles.limbs != limbs_of(problem):
+        reason = f"activations of {problem.activation_bits} bits have {limbs_of(problem)} limbs"
+    if reason is not None:
+        return reason
+    root, nests = func.root, nests_of(func)
+    taken = {buffer.name for buffer in (*func.buffers, *root.alloc_buffers)}
+    kernel = _Kernel(problem, tiles, taken)
+    place = next(n for n, nest in enumerate(nests) if nest is problem.stages[0])
+    nests[place : place + len(problem.stages)] = kernel.build()
+    made = [region.buffer for nest in problem.stages for region in _block(nest).writes]
+    kept = [buffer for buffer in root.alloc_buffers if buffer not in made[:-1]]
+    return root.replace(body=seq(*nests), alloc_buffers=(*kept, *kernel.buffers))
+
+
+def _block(nest: Stmt) -> Block:
+    found = block_of(nest)
+    assert found is not None
+    return found
+
+
+class _Kernel:
+    """Builds the nests of the kernel."""
+
+    def __init__(self, problem: Problem, tiles: Int4Tiles, taken: set[str]) -> None:
+        self.problem, self.tiles = problem, tiles
+        self.run, self.rows = problem.run, problem.rows
+        self.runs = problem.depth // self.run
+        self.panels = -(-problem.columns // tiles.columns)
+        self.tall = -(-self.rows // tiles.rows)
+        self.buffers: list[Buffer] = []
+        most = (2**31 - 1) // (_LARGEST * self.run) - 1
+        self.levels = min(127 * 256 ** (tiles.limbs - 1), most)
+        if problem.activation_bits:
+            self.levels = ACTIVATION_LEVELS[problem.activation_bits]
+
+        def buffer(name: str, shape: Sequence[int], dtype: str) -> Buffer:
+            made = decl_buffer([const(n) for n in shape], dtype, fresh_name(name, taken))
+            self.buffers.append(made)
+            return made
+
+        self.limbs = buffer("limbs", (self.rows, self.runs, tiles.limbs, self.run), "int8")
+        self.tops = buffer("tops", (self.rows, self.runs), _FLOAT)
+        self.sums = buffer("fixed_sums", (self.rows, self.runs), _SUM)
+        self.made = buffer("int4_made", (self.panels, self.rows, tiles.columns), _FLOAT)
+        self._buffer = buffer
+
+    def build(self) -> list[Stmt]:
+        """All nests: packing of the weights, fixed-point activations, tiles, the result."""
+        problem = self.problem
+        words = problem.depth // PER_WORD
+        packing: list[Stmt] = []
+        self.words = self._panels(packing, problem.packed, words, self._word, _WORD)
+        groups = problem.depth // problem.group
+        self.scales = self._panels(packing, problem.scales, groups, self._at(problem.scales))
+        self.zeros = None
+        if problem.zero_points is not None:
+            at = self._at(problem.zero_points)
+            self.zeros = self._panels(packing, problem.zero_points, groups, at)
+        return [*packing, self._activations(), self._tiles(), self._result()]
+
+    # ---- weights
+
+    def _panels(
+        self,
+        packing: list[Stmt],
+        source: Buffer,
+        length: int,
+        read: Callable[[Expr, Expr], Expr],
+        dtype: str | None = None,
+    ) -> Callable[[Expr, Expr], Expr]:
+        """Add the packing of a constant operand; return how a tile reads a row of its columns."""
+        columns = self.tiles.columns
+        if source not in self.problem.constants:
+            lanes = lanes_from(0, columns)
+            return lambda panel, row: read(row, panel * columns + lanes)
+        kind = dtype or source.dtype
+        panels = self._buffer(f"{source.name}_panels", (self.panels, length, columns), kind)
+
+        def element(panel: Expr, row: Expr, column: Expr) -> Expr:
+            place = panel * columns + column
+            if self.problem.columns % columns == 0:
+                return read(row, place)
+            return if_then_else(place < self.problem.columns, read(row, place), const(0, kind))
+
+        def body(panel: Var, row: Var, column: Var) -> Stmt:
+            return store(panels, element(panel, row, column), panel, row, column)
+
+        axes = [Axis("panel", self.panels), Axis("row", length), Axis("column", columns)]
+        marks = {LAYOUT_REWRITE: True, SEPARATE: 1}
+        packing.append(block(panels.name, axes, body, annotations=marks))
+        return lambda panel, row: load(panels, panel, row, lanes_from(0, columns))
+
+    def _word(self, row: Expr, column: Expr) -> Expr:
+        """Eight weights of an output."""
+        packed = self.problem.packed
+        if not self.problem.by_output:
+            return load(packed, row, column)
+        made: Expr = cast(load(packed, column, row * 4), _WORD)
+        for place in range(1, 4):
+            byte = cast(load(packed, column, row * 4 + place), _WORD)
+            made = bitwise_or(made, shift_left(byte, const(8 * place, _WORD)))
+        return made
+
+    def _at(self, values: Buffer) -> Callable[[Expr, Expr], Expr]:
+        """How to read what a group of an output has."""
+        if self.problem.by_output:
+            return lambda row, column: load(values, column, row)
+        return lambda row, column: load(values, row, column)
+
+    # ---- activations
+
+    def _activations(self) -> Stmt:
+        """Turn runs of activations into integers, and cut these into limbs."""
+        run = self.run
+        lanes = max(n for n in (4, 8, self.tiles.lanes) if run % n == 0 and n <= self.tiles.lanes)
+        values = decl_buffer((run,), _FLOAT, "values")
+        fixed = decl_buffer((run,), _SUM, "fixed")
+        shape = self.problem.data.shape[:-1]
+        starts = range(0, run, lanes)
+
+        def convert(*at: Var) -> Stmt:
+            *row, number = at
+            place = _ravel(row, shape)
+            parts = [load(values, lanes_from(start, lanes)) for start in starts]
+            top = Var("top", _FLOAT)
+            take = [
+                store(
+                    values, self._data(row, number * run + start, lanes), lanes_from(start, lanes)
+                )
+                for start in starts
+            ]
+            made = seq(
+                store(self.tops, top, place, number),
+                self._fixed(parts, top, fixed, place, number),
+                *self._limbs(fixed, place, number, lanes),
+            )
+            return seq(*take, LetStmt(top, self._top(parts, lanes), made))
+
+        names = [Axis(f"m{d}", extent) for d, extent in enumerate(shape)]
+        return block(FIXED, [*names, Axis("run", self.runs)], convert, [values, fixed])
+
+    def _data(self, row: Sequence[Expr], first: Expr, lanes: int) -> Expr:
+        found = load(self.problem.data, *row, lanes_from(first, lanes))
+        return cast(found, dtypes.vector_dtype(_FLOAT, lanes))
+
+    def _top(self, parts: Sequence[Expr], lanes: int) -> Expr:
+        """The largest magnitude; NaN if one is not finite."""
+        kind = dtypes.vector_dtype(_FLOAT, lanes)
+        largest = _folded([call("fabs", part) for part in parts], maximum)
+        # Zero, or NaN.
+        checked = _folded([part * const(0.0, kind) for part in parts], lambda a, b: a + b)
+        top: Expr = call("vector_reduce_max", largest, dtype=_FLOAT)
+        return top + call("vector_reduce_add", checked, dtype=_FLOAT)
+
+    def _fixed(
+        self, parts: Sequence[Expr], top: Var, fixed: Buffer, place: Expr, number: Expr
+    ) -> Stmt:
+        """Store activations over the top times the levels, rounded, and their sum."""
+        lanes = dtypes.lanes_of(parts[0].dtype)
+        moved = select(top < _TINY, const(_MOVED, _FLOAT), const(1.0, _FLOAT))
+        moved_var, factor_var = Var("moved", _FLOAT), Var("factor", _FLOAT)
+        least = const(2.0**-90, _FLOAT)
+        factor = const(float(self.levels), _FLOAT) / maximum(top * moved_var, least)
+        stmts: list[Stmt] = []
+        kind = dtypes.vector_dtype(_SUM, lanes)
+        for n, part in enumerate(parts):
+            scaled = call("nearbyint", part * moved_var * factor_var)
+            stmts.append(store(fixed, cast(scaled, kind), lanes_from(n * lanes, lanes)))
+        loads = [load(fixed, lanes_from(n * lanes, lanes)) for n in range(len(parts))]
+        total = call("vector_reduce_add", _folded(loads, lambda a, b: a + b), dtype=_SUM)
+        stmts.append(store(self.sums, total, place, number))
+        return LetStmt(moved_var, moved, LetStmt(factor_var, factor, seq(*stmts)))
+
+    def _limbs(self, fixed: Buffer, place: Expr, number: Expr, lanes: int) -> list[Stmt]:
+        """Store signed bytes: of each eight inputs the even ones, then the odd ones."""
+        width = max(lanes, PER_WORD)
+        order = tuple(
+            base + 2 * k + odd for base in range(0, width, PER_WORD) for odd in (0, 1)
+            for k in range(4)
+        )  # fmt: skip
+        kind, small = dtypes.vector_dtype(_SUM, width), dtypes.vector_dtype("int8", width)
+        # With 128 added to each limb there is nothing to borrow: limbs are bytes.
+        biased = const(sum(128 << 8 * limb for limb in range(self.tiles.limbs)), kind)
+        stmts: list[Stmt] = []
+        for start in range(0, self.run, width):
+            number_of = Shuffle((load(fixed, lanes_from(start, width)),), order) + biased
+            for limb in range(self.tiles.limbs):
+                byte = bitwise_xor(shift_right(number_of, const(8 * limb, kind)), const(128, kind))
+                at = (place, number, const(limb), lanes_from(start, width))
+                stmts.append(store(self.limbs, cast(byte, small), *at))
+        return stmts
+
+    # ---- tiles
+
+    def _tiles(self) -> Stmt:
+        tiles = self.tiles
+        shape = (tiles.rows, tiles.limbs, tiles.columns)
+        acc = decl_buffer(shape, _SUM, "dots", scope="local")
+        total = decl_buffer((tiles.rows, tiles.columns), _FLOAT, "totals")
+
+        def body(panel: Var, tall: Var) -> Stmt:
+            rows = [self._row(tall, r) for r in range(tiles.rows)]
+            ahead = _AHEAD if self.tall == 1 else 0
+            steps = Axis("run", self.runs, kind=REDUCE)
+            zero = const(0.0, dtypes.vector_dtype(_FLOAT, tiles.columns))
+            lanes = lanes_from(0, tiles.columns)
+            start = [store(total, zero, r, lanes) for r in range(tiles.rows)]
+            give = [
+                store(self.made, load(total, r, lanes), panel, row, lanes)
+                for r, row in enumerate(rows)
+            ]
+            return seq(
+                *start,
+                block("int4_run", [steps], lambda g: self._run(acc, total, panel, rows, g, ahead)),
+                *give,
+            )
+
+        axes = [Axis("panel", self.panels), Axis("tall", self.tall)]
+        return block(TILES, axes, body, [acc, total])
+
+    def _row(self, tall: Expr, row: int) -> Expr:
+        """A row of a tile; what is beyond the last one is that again."""
+        place = tall * self.tiles.rows + row
+        return place if self.rows % self.tiles.rows == 0 else minimum(place, self.rows - 1)
+
+    def _run(
+        self, acc: Buffer, total: Buffer, panel: Expr, rows: Sequence[Expr], g: Expr, ahead: int
+    ) -> Stmt:
+        """Add what a run of inputs contributes to the totals."""
+        tiles, words = self.tiles, self.run // PER_WORD
+        lanes = lanes_from(0, tiles.columns)
+        start = []
+        for r, row in enumerate(rows):
+            for limb in range(tiles.limbs):
+                value: Expr = const(0, _SUM)
+                if limb == 0 and self.zeros is None:
+                    value = load(self.sums, row, g) * -SYMMETRIC_ZERO
+                start.append(store(acc, Broadcast(value, tiles.columns), r, limb, lanes))
+
+        def dots(j: Var) -> Stmt:
+            return self._dots(acc, self.words(panel, g * words + j), rows, g, j)
+
+        steps = Axis("j", words, kind=REDUCE, ahead=ahead)
+        group = g if self.run == self.problem.group else floordiv(g, self.problem.group // self.run)
+        return seq(
+            *start,
+            block("int4_dots", [steps], dots),
+            *self._joined(acc, total, panel, rows, g, group),
+        )
+
+    def _dots(self, acc: Buffer, words: Expr, rows: Sequence[Expr], g: Expr, j: Expr) -> Stmt:
+        tiles = self.tiles
+        lanes = lanes_from(0, tiles.columns)
+        kind = dtypes.vector_dtype(_WORD, tiles.columns)
+        word = Var("words", kind)
+        halves = (Var("even", kind), Var("odd", kind))
+        stmts = []
+        for half, var in enumerate(halves):
+            weights = call(
+                "reinterpret", var, dtype=dtypes.vector_dtype("uint8", 4 * tiles.columns)
+            )
+            for r, row in enumerate(rows):
+                for limb in range(tiles.limbs):
+                    at = lanes_from(j * PER_WORD + 4 * half, 4)
+                    numbers = load(self.limbs, row, g, limb, at)
+                    before = load(acc, r, limb, lanes)
+                    made = call("dot_accumulate", before, weights, numbers, dtype=before.dtype)
+                    stmts.append(store(acc, made, r, limb, lanes))
+        mask = const(_NIBBLES, kind)
+        body: Stmt = LetStmt(
+            halves[1], bitwise_and(shift_right(word, const(4, kind)), mask), seq(*stmts)
+        )
+        return LetStmt(word, words, LetStmt(halves[0], bitwise_and(word, mask), body))
+
+    def _joined(
+        self, acc: Buffer, total: Buffer, panel: Expr, rows: Sequence[Expr], g: Expr, group: Expr
+    ) -> list[Stmt]:
+        """Put limbs together, scale, and add to the totals."""
+        tiles = self.tiles
+        lanes = lanes_from(0, tiles.columns)
+        ints, floats = (dtypes.vector_dtype(kind, tiles.columns) for kind in (_SUM, _FLOAT))
+        factor = Var("factor", floats)
+        stmts: list[Stmt] = []
+        for r, row in enumerate(rows):
+            made: Expr = load(acc, r, 0, lanes)
+            for limb in range(1, tiles.limbs):
+                made = made + shift_left(load(acc, r, limb, lanes), const(8 * limb, ints))
+            if self.zeros is not None:
+                zero = cast(self.zeros(panel, group), ints)
+                made = made - zero * Broadcast(load(self.sums, row, g), tiles.columns)
+            top = Broadcast(load(self.tops, row, g), tiles.columns)
+            value = cast(made, floats) * factor * top
+            stmts.append(store(total, load(total, r, lanes) + value, r, lanes))
+        scale = cast(self.scales(panel, group), floats) * const(1.0 / self.levels, floats)
+        return [LetStmt(factor, scale, seq(*stmts))]
+
+    # ---- the result
+
+    def _result(self) -> Stmt:
+        out, columns = self.problem.out, self.tiles.columns
+
+        def body(*at: Var) -> BufferStore:
+            *row, n = at
+            place = _ravel(row, out.shape[:-1])
+            found = load(self.made, floordiv(n, columns), place, floormod(n, columns))
+            return BufferStore(out, found, at)
+
+        return over(out.shape, body, out.name)
+
+
+def _ravel(row: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
+    """The number of a row among those of all leading dimensions."""
+    place: Expr = const(0)
+    for index, extent in zip(row, shape):
+        place = place * extent + index
+    return place
+
+
+def _folded(values: Sequence[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr:
+    found = values[0]
+    for value in values[1:]:
+        found = join(found, value)
+    return found
+
+
+__all__ = ["FIXED", "INT4_DOT", "TILES", "Int4Tiles", "choose_tiles", "read_int4"]

@@ -1,0 +1,150 @@
+"""Products with 4-bit weights as ``topi.nn.dense_int4`` defines them: recognised in a function.
+
+The last stage of the definition is annotated. The stages are compared with those that ``topi``
+defines for the same operands, so that what was changed is left to other rules. For
+:mod:`.kernel`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright import te
+from tilewright.ir import Expr, as_int, structural_equal
+from tilewright.scheduling import block_of, nests_of
+from tilewright.support.errors import VerifyError
+from tilewright.tir import Buffer, PrimFunc, Stmt, seq
+from tilewright.tir.layout_rewrite import layout_free_positions
+from tilewright.topi.nn.int4 import DENSE_INT4, PER_WORD, dense_int4
+
+# Inputs of a run at most, so that its sums keep enough bits of each activation.
+_MOST_INPUTS = 128
+# Where the definition rounds activations, all of a group makes a run; its steps are written out.
+_MOST_ROUNDED = 512
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Operands of a product with 4-bit weights, and the stages that define it."""
+
+    data: Buffer
+    packed: Buffer
+    scales: Buffer
+    zero_points: Buffer | None
+    out: Buffer
+    stages: tuple[Stmt, ...]
+    constants: frozenset[Buffer]
+    activation_bits: int = 0
+
+    @property
+    def by_output(self) -> bool:
+        """Whether weights are bytes, rows of one output each."""
+        return self.packed.dtype == "uint8"
+
+    @property
+    def depth(self) -> int:
+        """Number of inputs."""
+        return _extent(self.data.shape[-1])
+
+    @property
+    def columns(self) -> int:
+        """Number of outputs."""
+        return _extent(self.out.shape[-1])
+
+    @property
+    def rows(self) -> int:
+        """Number of vectors that are multiplied."""
+        return math.prod(_extent(extent) for extent in self.data.shape[:-1])
+
+    @property
+    def group(self) -> int:
+        """Inputs that share a scale."""
+        return self.depth // _extent(self.scales.shape[1 if self.by_output else 0])
+
+    @property
+    def run(self) -> int:
+        """Inputs whose sums are put together at once: all of a group, or a part of it."""
+        if self.activation_bits:
+            return self.group
+        sizes = range(PER_WORD, min(self.group, _MOST_INPUTS) + 1, PER_WORD)
+        return max(size for size in sizes if self.group % size == 0)
+
+
+def _extent(extent: Expr) -> int:
+    found = as_int(extent)
+    assert found is not None
+    return found
+
+
+def read_int4(func: PrimFunc) -> Problem | str:
+    """Read operands from a function with one product with 4-bit weights; or say why not."""
+    nests = nests_of(func)
+    marked = [n for n, nest in enumerate(nests) if DENSE_INT4 in _annotations(nest)]
+    if len(marked) != 1:
+        return f"{len(marked)} products with 4-bit weights, one is expected"
+    last = marked[0]
+    mark = _annotations(nests[last])[DENSE_INT4]
+    first = last + 1 - int(mark["stages"])
+    stages = tuple(nests[max(first, 0) : last + 1])
+    blocks = [block_of(nest) for nest in stages]
+    if first < 0 or any(item is None for item in blocks):
+        return "the stages are not those of the definition"
+    made = [region.buffer for item in blocks if item for region in item.writes]
+    read = [region.buffer for item in blocks if item for region in item.reads]
+    operands = list(dict.fromkeys(buffer for buffer in read if buffer not in made))
+    if len(operands) not in (3, 4):
+        return "the stages have other operands than the definition's"
+    if any(as_int(extent) is None for item in operands for extent in item.shape):
+        return "extents are symbolic"
+    if any(as_int(extent) == 0 for item in operands for extent in item.shape):
+        return "there is nothing to compute"
+    constants = frozenset(
+        func.buffer_map[func.params[place]] for place in layout_free_positions(func)
+    )
+    for order in _orders(operands, made[-1], stages, constants):
+        problem = replace(order, activation_bits=int(mark["activation_bits"]))
+        if problem.activation_bits and problem.group > _MOST_ROUNDED:
+            return f"activations are rounded in groups of more than {_MOST_ROUNDED}"
+        if _is_definition(problem):
+            return problem
+    return "the stages compute something else"
+
+
+def _annotations(nest: Stmt) -> Mapping[str, Any]:
+    found = block_of(nest)
+    return {} if found is None else found.annotations
+
+
+def _orders(
+    operands: Sequence[Buffer], out: Buffer, stages: tuple[Stmt, ...], constants: frozenset[Buffer]
+) -> list[Problem]:
+    """What operands may be: data are read first, weights next, of zero points and scales either."""
+    data, packed, *rest = operands
+    if len(rest) == 1:
+        return [Problem(data, packed, rest[0], None, out, stages, constants)]
+    return [
+        Problem(data, packed, scales, zeros, out, stages, constants)
+        for scales, zeros in (rest, rest[::-1])
+    ]
+
+
+def _is_definition(problem: Problem) -> bool:
+    """Whether the stages are those that ``topi`` defines for these operands."""
+    operands = (problem.data, problem.packed, problem.scales, problem.zero_points)
+    tensors = [
+        None if item is None else te.placeholder(item.shape, item.dtype, item.name)
+        for item in operands
+    ]
+    data, packed, scales, zeros = tensors
+    assert data is not None and packed is not None and scales is not None
+    try:
+        bits = problem.activation_bits or None
+        made = dense_int4(data, packed, scales, zeros, out_dtype="float32", activation_bits=bits)
+    except VerifyError:
+        return False
+    given = [item for item in tensors if item is not None]
+    wanted = te.create_prim_func([*given, made])
+    return structural_equal(seq(*problem.stages), seq(*nests_of(wanted)))

@@ -1,0 +1,7 @@
+"""Sorting and the first few of rows: networks of vector minima and maxima."""
+
+from __future__ import annotations
+
+from tilewright.kernels.cpu.sort.kernel import SortRule
+
+__all__ = ["SortRule"]

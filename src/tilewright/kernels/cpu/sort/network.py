@@ -1,0 +1,482 @@
+"""Sorting integers in memory by a network of vector minima and maxima (bitonic merges).
+
+All comparators put the less element first, so that whole vectors are compared at once and there
+are no branches. A run of ``tile`` vectors is sorted in registers: its columns by Batcher's network,
+which needs no shuffles, then transposed, so that each lane's column becomes a run, then merged.
+Longer runs are merged in memory: the first step compares a run with the mirror image of its
+neighbour, the others compare at half the distance each; the last ones are done in registers again.
+
+Elements beyond the end are the greatest number: no comparator moves them, so that steps which would
+touch nothing else are left out, and any number of tiles will do.
+
+Two steps in memory are done at once, by fours of vectors. What is longer than a cache holds goes by
+blocks: each is sorted, and what a merge does at distances below a block is done block by block.
+
+With ``is_shared`` threads share the blocks, and the vectors that are compared between blocks. Each
+has registers of its own then.
+
+What happens in registers is most of the program, so there is one of it: sorting and merging are
+turns of the same loops, and what only some of them do stands under conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from tilewright.arith import simplify
+from tilewright.ir import (
+    TRUE,
+    Expr,
+    ExprLike,
+    Shuffle,
+    Var,
+    as_expr,
+    as_int,
+    call,
+    ceildiv,
+    const,
+    is_const,
+    maximum,
+    minimum,
+    select,
+    substitute,
+)
+from tilewright.tir import (
+    PARALLEL,
+    SERIAL,
+    UNROLLED,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    IfThenElse,
+    LetStmt,
+    Stmt,
+    building,
+    decl_buffer,
+    seq,
+)
+from tilewright.tir.building import Axis, lanes_from, let, loop
+from tilewright.tir.stmt import AUTO_STEP
+from tilewright.tir.transform.loop_partition import KEEP_WHOLE
+
+# Vectors of a block: half of a small second cache.
+_BLOCK = 2048
+
+
+def kept_loop(name: str, extent: ExprLike, body: Callable[[Var], Stmt]) -> Stmt:
+    """A loop that nothing is to cut or unroll: its body is long, and there shall be one of it."""
+    made = loop(name, extent, body)
+    return (
+        made.replace(annotations={KEEP_WHOLE: 1, AUTO_STEP: 0}) if isinstance(made, For) else made
+    )
+
+
+class Span(NamedTuple):
+    """Neighbouring vectors: the first, and how many."""
+
+    start: Expr
+    vectors: Expr
+
+
+class SortNetwork:
+    """Sorts the first ``vectors`` vectors of a buffer of integers, a multiple of ``tile``.
+
+    ``tile`` is a power of two and a multiple of ``lanes``, ``block`` a power of two of tiles.
+    """
+
+    def __init__(
+        self,
+        keys: Buffer,
+        lanes: int,
+        tile: int,
+        block: int = _BLOCK,
+        *,
+        is_shared: bool = False,
+    ) -> None:
+        assert tile % lanes == 0 and not tile & (tile - 1), "tiles are whole squares of lanes"
+        assert block % tile == 0 and not block & (block - 1), "blocks are whole tiles"
+        self.keys, self.lanes, self.tile, self.block = keys, lanes, tile, block
+        self.registers = decl_buffer((tile, lanes), keys.dtype, "registers", scope="local")
+        self.is_shared = is_shared
+
+    @property
+    def alloc(self) -> list[Buffer]:
+        """What must be allocated around the network."""
+        return [] if self.is_shared else [self.registers]
+
+    def build(self, vectors: ExprLike) -> Stmt:
+        """Sort in ascending order; ``alloc`` must be allocated around this."""
+        count = simplify(as_expr(vectors))
+        most = as_int(self.keys.shape[0])
+        if not self.is_shared and most is not None and most <= self.block * self.lanes:
+            return self._sort(Span(const(0), count))
+        span = Span(const(0), count)
+
+        def turn(t: Expr) -> Stmt:
+            def merge(half: Expr) -> Stmt:
+                return seq(
+                    self._mirrors(half, span, self._kind),
+                    self._halves(t - 1, half, span, self._kind),
+                )
+
+            merged = let("half", call("shift_left", const(self.block), t - 1), merge)
+            return seq(IfThenElse(t > 0, merged), self._blocks(count, t, turns))
+
+        turns = simplify(_levels(count, self.block) + 1)
+        return kept_loop("turn", turns, turn)
+
+    # ---- in memory ----
+
+    def _blocks(self, count: Expr, turn: Expr, turns: Expr) -> Stmt:
+        """Sort each block in the first turn, and merge it in the others."""
+
+        def block(turn: Expr, b: Expr) -> Stmt:
+            start = b * self.block
+
+            def sort(size: Expr) -> Stmt:
+                return self._sort(Span(start, size), turn == 0)
+
+            return let("size", minimum(self.block, count - start), sort)
+
+        extent = ceildiv(count, const(self.block))
+        if not self.is_shared:
+            return loop("block", extent, lambda b: block(turn, b))
+        axes = [Axis("turn", turns), Axis("b", extent, PARALLEL)]
+        made = building.block("sort_block", axes, block, [self.registers])
+        # The loop over turns is there already.
+        assert isinstance(made, For)
+        body: Stmt = substitute(made.body, {made.loop_var: turn})
+        return body
+
+    @property
+    def _kind(self) -> str:
+        """Of loops over vectors of all blocks."""
+        return PARALLEL if self.is_shared else SERIAL
+
+    def _sort(self, span: Span, fresh: Expr = TRUE) -> Stmt:
+        """Sort what fits a cache; unless ``fresh``, it is one bitonic sequence of a whole block."""
+        levels = _levels(span.vectors, self.tile)
+        always = is_const(fresh, True)
+        if always and as_int(levels) == 0:
+            return self._tiles(span, TRUE)
+        last = (self.block // self.tile).bit_length()
+        first = const(0) if always else select(fresh, 0, last)
+        turns = levels + 1 if always else select(fresh, levels + 1, 1)
+
+        def turn(t: Expr) -> Stmt:
+            def merge(half: Expr) -> Stmt:
+                mirrors = self._mirrors(half, span)
+                if not always:
+                    mirrors = IfThenElse(fresh, mirrors)
+                return seq(mirrors, self._halves(t - 1, half, span))
+
+            merged = let("half", call("shift_left", const(self.tile), t - 1), merge)
+            return seq(IfThenElse(t > 0, merged), self._tiles(span, t == 0))
+
+        return kept_loop("turn", turns, lambda t: let("level", first + t, turn))
+
+    def _tiles(self, span: Span, fresh: Expr) -> Stmt:
+        def tile(t: Expr) -> Stmt:
+            return let("first", span.start + t * self.tile, lambda n: self._tile(n, fresh))
+
+        return loop("tile", span.vectors // self.tile, tile)
+
+    def _mirrors(self, half: Expr, span: Span, kind: str = SERIAL) -> Stmt:
+        """Compare runs of ``half`` vectors with the mirror images of their neighbours."""
+
+        def pair(p: Expr) -> Stmt:
+            def pairs(stop: Expr) -> Stmt:
+                skipped = maximum(stop - span.vectors, 0)
+
+                def exchange(i: Expr) -> Stmt:
+                    low, high = stop - half * 2 + skipped + i, stop - 1 - skipped - i
+                    return self._exchange(span.start + low, span.start + high, self._reversed)
+
+                return loop("i", maximum(half - skipped, 0), exchange, kind)
+
+            return let("stop", (p + 1) * (half * 2), pairs)
+
+        return loop("pair", ceildiv(span.vectors, half * 2), pair)
+
+    def _halves(self, steps: Expr, half: Expr, span: Span, kind: str = SERIAL) -> Stmt:
+        """So many steps, at half of ``half`` vectors and so on; two at a time."""
+        odd = simplify(steps % 2)
+
+        def pairs(start: Expr) -> Stmt:
+            return loop(
+                "step",
+                steps // 2,
+                lambda s: let(
+                    "distance",
+                    call("shift_right", start, s * 2 + 2),
+                    lambda d: self._quarter(d, span, kind),
+                ),
+            )
+
+        def single(_: Expr) -> Stmt:
+            return let(
+                "distance",
+                call("shift_right", half, const(1)),
+                lambda d: self._halve(d, span, kind),
+            )
+
+        return seq(loop("odd", odd, single), let("start", call("shift_right", half, odd), pairs))
+
+    def _halve(self, distance: Expr, span: Span, kind: str, first: ExprLike = 0) -> Stmt:
+        """Compare vectors at a distance; from group ``first`` of two distances on."""
+
+        def group(g: Expr) -> Stmt:
+            start = (g + first) * (distance * 2)
+            extent = maximum(minimum(distance, span.vectors - start - distance), 0)
+
+            def exchange(i: Expr) -> Stmt:
+                low = span.start + start + i
+                return self._exchange(low, low + distance)
+
+            return loop("i", extent, exchange, kind)
+
+        return loop("group", ceildiv(span.vectors, distance * 2) - first, group)
+
+    def _quarter(self, distance: Expr, span: Span, kind: str) -> Stmt:
+        """Compare at twice a distance, then at it."""
+
+        def whole(groups: Expr) -> Stmt:
+            def group(g: Expr) -> Stmt:
+                start = span.start + g * (distance * 4)
+                four = partial(self._exchange_four, distance=distance)
+                return loop("i", distance, lambda i: four(start + i), kind)
+
+            return seq(
+                loop("group", groups, group),
+                # What is left is no whole group.
+                self._halve(distance * 2, span, kind, groups),
+                self._halve(distance, span, kind, groups * 2),
+            )
+
+        return let("groups", span.vectors // (distance * 4), whole)
+
+    def _exchange_four(self, first: Expr, distance: Expr) -> Stmt:
+        places = [first + distance * n for n in range(4)]
+        values = [Var(name, self._dtype) for name in "abcd"]
+        lows = [Var(f"{name}_low", self._dtype) for name in "ab"]
+        highs = [Var(f"{name}_high", self._dtype) for name in "ab"]
+        body = seq(
+            self._put(minimum(*lows), places[0]),
+            self._put(maximum(*lows), places[1]),
+            self._put(minimum(*highs), places[2]),
+            self._put(maximum(*highs), places[3]),
+        )
+        for n in (1, 0):
+            body = LetStmt(highs[n], maximum(values[n], values[n + 2]), body)
+            body = LetStmt(lows[n], minimum(values[n], values[n + 2]), body)
+        for value, place in zip(reversed(values), reversed(places)):
+            body = LetStmt(value, self._vector(place), body)
+        return body
+
+    def _exchange(
+        self, low: Expr, high: Expr, turned: Callable[[Expr], Expr] = lambda value: value
+    ) -> Stmt:
+        """Compare two vectors in memory, the second one ``turned``."""
+        a, b = Var("a", self._dtype), Var("b", self._dtype)
+        body = seq(self._put(minimum(a, b), low), self._put(turned(maximum(a, b)), high))
+        return LetStmt(a, self._vector(low), LetStmt(b, turned(self._vector(high)), body))
+
+    @property
+    def _dtype(self) -> str:
+        return self._vector(const(0)).dtype
+
+    def _vector(self, place: Expr) -> BufferLoad:
+        return BufferLoad(self.keys, (lanes_from(place * self.lanes, self.lanes),))
+
+    def _put(self, value: Expr, place: Expr) -> Stmt:
+        return BufferStore(self.keys, value, (lanes_from(place * self.lanes, self.lanes),))
+
+    def _reversed(self, value: Expr) -> Expr:
+        return Shuffle((value,), tuple(reversed(range(self.lanes))))
+
+    # ---- in registers ----
+
+    def _register(self, number: Expr) -> BufferLoad:
+        return BufferLoad(self.registers, (number, lanes_from(0, self.lanes)))
+
+    def _set(self, number: Expr, value: Expr) -> Stmt:
+        return BufferStore(self.registers, value, (number, lanes_from(0, self.lanes)))
+
+    def _tile(self, first: Expr, fresh: Expr) -> Stmt:
+        """Sort a tile; unless it is ``fresh``, it is one bitonic sequence."""
+
+        def take(r: Var) -> Stmt:
+            return self._set(r, self._vector(first + r))
+
+        def give(r: Var) -> Stmt:
+            return self._put(self._register(r), first + r)
+
+        takes, gives = (loop("r", self.tile, body, UNROLLED) for body in (take, give))
+        columns = seq(*(self._compare(const(i), const(j)) for i, j in batcher(self.tile)))
+        if self.lanes == 1:
+            return seq(takes, IfThenElse(fresh, columns, seq(*self._steps(self.tile // 2))), gives)
+        # Then the column of each lane is a run, in so many neighbouring vectors.
+        columns = IfThenElse(fresh, seq(columns, *self._transpose()))
+        return seq(takes, columns, self._merges(fresh), gives)
+
+    def _merges(self, fresh: Expr) -> Stmt:
+        """Merge runs until there is one; a bitonic sequence takes what the last merge ends with."""
+        count = self.lanes.bit_length() - 1
+        runs = [(self.tile // self.lanes) << (n + 1) for n in range(count)]
+        if is_const(fresh, True):
+            # A row that is one tile: turns of a loop would wait for each other.
+            merges = [[self._meets(run), *self._steps(run // 4), self._lanes()] for run in runs]
+            return seq(*(stmt for merge in merges for stmt in merge))
+
+        def merge(level: Expr) -> Stmt:
+            first = self._apart(self.tile // 2)
+            for n, run in reversed(list(enumerate(runs))):
+                first = IfThenElse(level == n, self._meets(run), first)
+            stmts = [first]
+            distance = self.tile // 4
+            while distance:
+                least = next((n for n, run in enumerate(runs) if run >= 4 * distance), count)
+                stmts.append(IfThenElse(level >= least, self._apart(distance)))
+                distance //= 2
+            return seq(*stmts, self._lanes())
+
+        start, turns = select(fresh, 0, count), select(fresh, count, 1)
+        return kept_loop("merge", turns, lambda t: let("level", start + t, merge))
+
+    def _lanes(self) -> Stmt:
+        """Sort each two registers, which are a bitonic sequence each."""
+        return loop("p", self.tile // 2, lambda p: self._within(p * 2, p * 2 + 1), UNROLLED)
+
+    def _steps(self, distance: int) -> list[Stmt]:
+        """Compare at a distance, at half of it and so on."""
+        return [self._apart(distance >> n) for n in range(distance.bit_length())]
+
+    def _meets(self, run: int) -> Stmt:
+        """Compare each half of ``run`` registers with the mirror image of the other."""
+        return self._pairs(run // 2, lambda g, i: self._meet(g * run + i, g * run + (run - 1) - i))
+
+    def _transpose(self) -> list[Stmt]:
+        """Transpose squares of registers, and bring the vectors of a lane's column together."""
+        lanes, squares = self.lanes, self.tile // self.lanes
+        stmts: list[Stmt] = []
+        step = 1
+        while step < lanes:
+            low = tuple(lanes + j - step if j & step else j for j in range(lanes))
+            high = tuple(lanes + j if j & step else j + step for j in range(lanes))
+            for r in range(self.tile):
+                if not r & step:
+                    stmts.append(self._shuffle(const(r), const(r + step), low, high))
+            step *= 2
+        if squares > 1:
+            stmts += self._permute(
+                [s * lanes + lane for lane in range(lanes) for s in range(squares)]
+            )
+        return stmts
+
+    def _permute(self, sources: Sequence[int]) -> list[Stmt]:
+        """Let register ``i`` be what register ``sources[i]`` was: copies, which cost nothing."""
+        names = [Var(f"v{r}", self._dtype) for r in range(len(sources))]
+        stmt = seq(*(self._set(const(r), names[source]) for r, source in enumerate(sources)))
+        for r, name in enumerate(names):
+            stmt = LetStmt(name, self._register(const(r)), stmt)
+        return [stmt]
+
+    def _apart(self, distance: int) -> Stmt:
+        return self._pairs(
+            distance,
+            lambda g, i: self._compare(g * (2 * distance) + i, g * (2 * distance) + (i + distance)),
+        )
+
+    def _pairs(self, distance: int, body: Callable[[Expr, Expr], Stmt]) -> Stmt:
+        groups = self.tile // (2 * distance)
+
+        def group(g: Expr) -> Stmt:
+            return loop("i", distance, lambda i: body(g, i), UNROLLED)
+
+        return loop("g", groups, group, UNROLLED)
+
+    def _compare(self, i: Expr, j: Expr) -> Stmt:
+        return self._pair(i, j, lambda a, b: (minimum(a, b), maximum(a, b)))
+
+    def _meet(self, i: Expr, j: Expr) -> Stmt:
+        """Compare a register with the mirror image of another."""
+        a, b = Var("a", self._dtype), Var("b", self._dtype)
+        body = seq(self._set(i, minimum(a, b)), self._set(j, self._reversed(maximum(a, b))))
+        return LetStmt(a, self._register(i), LetStmt(b, self._reversed(self._register(j)), body))
+
+    def _shuffle(self, i: Expr, j: Expr, low: Sequence[int], high: Sequence[int]) -> Stmt:
+        return self._pair(
+            i, j, lambda a, b: (Shuffle((a, b), tuple(low)), Shuffle((a, b), tuple(high)))
+        )
+
+    def _pair(self, i: Expr, j: Expr, made: Callable[[Expr, Expr], tuple[Expr, Expr]]) -> Stmt:
+        a, b = Var("a", self._dtype), Var("b", self._dtype)
+        low, high = made(a, b)
+        body = seq(self._set(i, low), self._set(j, high))
+        return LetStmt(a, self._register(i), LetStmt(b, self._register(j), body))
+
+    def _within(self, i: Expr, j: Expr) -> Stmt:
+        """Sort two registers, each of which is bitonic: at each step partners meet lane by lane.
+
+        Elements change their places between steps so that one comparator serves both registers.
+        """
+        stmts: list[Stmt] = []
+        at = [[(r, lane) for lane in range(self.lanes)] for r in (0, 1)]
+        bits = self.keys.dtype.removeprefix("int")
+        in_group = max(1, 128 // int(bits))
+        distance = self.lanes // 2
+        while distance:
+            low, high = _partners(at, distance, in_group)
+            stmts += [self._shuffle(i, j, low, high), self._compare(i, j)]
+            flat = at[0] + at[1]
+            at = [[flat[n] for n in low], [flat[n] for n in high]]
+            distance //= 2
+        flat = at[0] + at[1]
+        back = {place: n for n, place in enumerate(flat)}
+        low, high = ([back[r, lane] for lane in range(self.lanes)] for r in (0, 1))
+        return seq(*stmts, self._shuffle(i, j, low, high))
+
+
+def _partners(
+    at: list[list[tuple[int, int]]], distance: int, in_group: int
+) -> tuple[list[int], list[int]]:
+    """Places of the elements that come first in their pair, and of their partners.
+
+    ``at`` says which element is where. Where possible elements stay in their group of so many
+    lanes: such shuffles are cheaper.
+    """
+    flat = at[0] + at[1]
+    lanes = len(at[0])
+    first = [n for n, (_, lane) in enumerate(flat) if not lane & distance]
+    if distance < in_group:
+        first.sort(key=lambda n: (n % lanes // in_group, n // lanes, n % lanes))
+    where = {place: n for n, place in enumerate(flat)}
+    partners = [where[flat[n][0], flat[n][1] | distance] for n in first]
+    return first, partners
+
+
+def batcher(size: int) -> list[tuple[int, int]]:
+    """Comparators of Batcher's odd-even merge sort for a power of two."""
+    made: list[tuple[int, int]] = []
+    p = 1
+    while p < size:
+        k = p
+        while k:
+            for j in range(k % p, size - k, 2 * k):
+                for i in range(min(k, size - j - k)):
+                    if (i + j) // (2 * p) == (i + j + k) // (2 * p):
+                        made.append((i + j, i + j + k))
+            k //= 2
+        p *= 2
+    return made
+
+
+def _levels(count: Expr, tile: int) -> Expr:
+    """How often runs of ``tile`` vectors must be merged until there is one."""
+    known = as_int(count)
+    if known is not None:
+        return const(max(0, (-(-known // tile) - 1).bit_length()))
+    return 64 - call("clz", maximum(count // tile - 1, 0))

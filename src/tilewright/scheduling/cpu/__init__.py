@@ -1,0 +1,61 @@
+"""Blocks of functions for CPUs: looking at them, and scheduling one by itself.
+
+What is around a kernel or a contraction is scheduled so: element by element (``elementwise``, with
+``transpose``, ``lookup``, ``cut_axes`` and ``joined_parts``), or as a ``reduction``.
+"""
+
+from __future__ import annotations
+
+from tilewright.scheduling.cpu.blocks import (
+    PARALLEL_WORK,
+    SEPARATE,
+    Axis,
+    axes_of,
+    coefficient_of,
+    element_bits,
+    exceeds,
+    fused_epilogue,
+    inline_injective,
+    is_costly,
+    is_injective,
+    leaf_blocks,
+    loads_of,
+    parallelize,
+    size_of,
+    sole_reduction,
+    stores_of,
+    stride_of,
+    vector_extent,
+    vectorize_tile,
+    work_of,
+)
+from tilewright.scheduling.cpu.elementwise import schedule_injective, stream_if_large
+from tilewright.scheduling.cpu.reduction import come_from_afar, schedule_reduction
+
+__all__ = [
+    "Axis",
+    "PARALLEL_WORK",
+    "SEPARATE",
+    "axes_of",
+    "coefficient_of",
+    "come_from_afar",
+    "element_bits",
+    "exceeds",
+    "fused_epilogue",
+    "inline_injective",
+    "is_costly",
+    "is_injective",
+    "leaf_blocks",
+    "loads_of",
+    "parallelize",
+    "schedule_injective",
+    "schedule_reduction",
+    "size_of",
+    "sole_reduction",
+    "stores_of",
+    "stream_if_large",
+    "stride_of",
+    "vector_extent",
+    "vectorize_tile",
+    "work_of",
+]

@@ -1,0 +1,361 @@
+"""Looking at blocks and their axes: what all CPU rules share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.arith import Analyzer
+from tilewright.ir import (
+    Call,
+    Div,
+    Expr,
+    IRModule,
+    Mul,
+    Var,
+    as_int,
+    collect,
+    dtypes,
+    free_vars,
+    pre_order,
+    uses_var,
+)
+from tilewright.scheduling.choices import choose
+from tilewright.scheduling.rule import NotApplicable
+from tilewright.support.errors import ScheduleError
+from tilewright.target import Target
+from tilewright.tir import REDUCE, SPATIAL, Block, Buffer, BufferLoad, BufferStore
+from tilewright.tir.analysis import has_branch
+from tilewright.tir.annotations import FLAG, register_annotation
+from tilewright.tir.parallel_work import PARALLEL_SCHEDULE
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+# Below this many elements, starting threads costs more than it saves.
+PARALLEL_WORK = 1 << 14
+# What a symbolic extent counts as.
+_UNKNOWN = 64
+# A table of indices that is read so often is computed once.
+_TABLE_USES = 8
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop of a block together with the iteration variable that it drives."""
+
+    loop: LoopRV
+    var: Var
+    kind: str
+    extent: int | None
+
+    @property
+    def is_reduce(self) -> bool:
+        """Whether the axis is reduced over."""
+        return self.kind == REDUCE
+
+
+def leaf_blocks(sch: Schedule) -> list[BlockRV]:
+    """Return the blocks of the function, in program order."""
+    root = sch.get_block("root")
+    return list(sch.get_child_blocks(root))
+
+
+def axes_of(sch: Schedule, rv: BlockRV, skip: int = 0) -> list[Axis] | None:
+    """Pair the loops of a block, below the first ``skip``, with its iteration variables.
+
+    ``None`` unless each such loop drives exactly one variable, as itself or itself plus something
+    of the loops outside.
+    """
+    realize = sch.state.get_block(rv)
+    loops = sch.get_loops(rv)[skip:]
+    by_var = {sch.get(loop).loop_var: loop for loop in loops}
+    axes: dict[LoopRV, Axis] = {}
+    for iter_var, value in zip(realize.block.iter_vars, realize.iter_values):
+        if iter_var.kind not in (SPATIAL, REDUCE):
+            return None
+        driven = [var for var in free_vars(value) if var in by_var]
+        if not driven:
+            continue
+        loop = by_var[driven[0]]
+        if len(driven) > 1 or loop in axes or coefficient_of(value, driven[0]) != 1:
+            return None
+        axes[loop] = Axis(loop, iter_var.var, iter_var.kind, as_int(sch.get(loop).extent))
+    if len(axes) != len(loops):
+        return None
+    return [axes[loop] for loop in loops]
+
+
+def stride_of(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int | None:
+    """Elements between neighbours along ``var`` in a compact buffer; ``None`` if not constant.
+
+    0 means that the access does not depend on the variable.
+    """
+    stride, total = 1, 0
+    for index, extent in zip(reversed(indices), reversed(buffer.shape)):
+        step = coefficient_of(index, var)
+        if step is None:
+            return _stride_of_offset(indices, buffer, var)
+        total += step * stride
+        size = as_int(extent)
+        if size is None:
+            if total == 0 and not any(uses_var(i, {var}) for i in indices):
+                return 0
+            return total if total else None
+        stride *= size
+    return total
+
+
+def _stride_of_offset(indices: Sequence[Expr], buffer: Buffer, var: Var) -> int | None:
+    """Find the stride where quotients and remainders of one axis make up several indices."""
+    offset = indices[0]
+    for index, extent in zip(indices[1:], buffer.shape[1:]):
+        offset = offset * extent + index
+    return coefficient_of(Analyzer().simplify(offset), var)
+
+
+def coefficient_of(index: Expr, var: Var) -> int | None:
+    """Return the factor of a variable in an index, ``None`` unless the index is linear in it."""
+    if index is var:
+        return 1
+    if not uses_var(index, {var}):
+        return 0
+    name = type(index).__name__
+    if name in ("Add", "Sub"):
+        a, b = coefficient_of(index.a, var), coefficient_of(index.b, var)  # type: ignore[attr-defined]
+        if a is None or b is None:
+            return None
+        return a + b if name == "Add" else a - b
+    if isinstance(index, Mul):
+        for factor, other in ((index.a, index.b), (index.b, index.a)):
+            number, inner = as_int(factor), coefficient_of(other, var)
+            if number is not None and inner is not None:
+                return number * inner
+    return None
+
+
+def loads_of(block: Block) -> list[BufferLoad]:
+    """Return the reads of a block's body, without those of buffers that it writes itself."""
+    written = {region.buffer for region in block.writes}
+    return [load for load in collect(block.body, BufferLoad) if load.buffer not in written]
+
+
+def stores_of(block: Block) -> list[BufferStore]:
+    """Return the writes of a block's body."""
+    return collect(block.body, BufferStore)
+
+
+def is_injective(sch: Schedule, rv: BlockRV) -> bool:
+    """Whether a block computes each element by itself, without a reduction."""
+    block = sch.get(rv)
+    return block.init is None and all(item.kind == SPATIAL for item in block.iter_vars)
+
+
+def is_costly(block: Block) -> bool:
+    """Whether an element costs more than a handful of additions (exp, division …)."""
+    return any(
+        isinstance(item, Div)
+        or (isinstance(item, Call) and item.op.name not in ("if_then_else", "likely"))
+        for item in pre_order(block.body)
+    )
+
+
+#: Annotation of a block that another rule has made to stay: it is not computed where it is used.
+SEPARATE = register_annotation("dlight.separate", FLAG)
+
+
+_last_inlined: tuple[IRModule, Schedule] | None = None
+
+
+def inline_injective(sch: Schedule) -> None:
+    """Compute cheap intermediate elements where they are used.
+
+    Producers go into consumers that use each element about once: not what a reduction reads many
+    times, unless it only moves elements; not padding, whose conditions would slow the inner loop;
+    not costly functions with several consumers.
+
+    All rules begin with it, one after another on the same function: the last result is kept.
+    """
+    global _last_inlined
+    fresh, before = not sch.trace, sch.mod
+    if fresh and _last_inlined is not None:
+        key, known = _last_inlined
+        if key is before and (known.trace is None, known.checked) == (
+            sch.trace is None,
+            sch.checked,
+        ):
+            sch.become(known)
+            return
+    _inline_all(sch)
+    if fresh:
+        _last_inlined = before, sch.copy()
+
+
+def sole_reduction(sch: Schedule) -> tuple[BlockRV, list[BlockRV]] | NotApplicable:
+    """Begin a rule for functions with one reduction: inline, return it and all blocks in order."""
+    inline_injective(sch)
+    blocks = leaf_blocks(sch)
+    reductions = [rv for rv in blocks if not is_injective(sch, rv)]
+    if len(reductions) != 1:
+        return NotApplicable(f"{len(reductions)} reductions, one is expected")
+    return reductions[0], blocks
+
+
+def fused_epilogue(sch: Schedule, main: BlockRV, consumers: Sequence[BlockRV]) -> BlockRV:
+    """Keep a reduction's sums in registers; return what writes them: its epilogue, or a copy."""
+    if consumers:
+        sch.set_scope(main, 0, "local")
+        return consumers[0]
+    copy: BlockRV = sch.cache_write(main, 0, "local")
+    return copy
+
+
+def _inline_all(sch: Schedule) -> None:
+    for rv in leaf_blocks(sch):
+        block = sch.get(rv)
+        if not is_injective(sch, rv) or _writes_output(sch, block):
+            continue
+        consumers = sch.get_consumers(rv)
+        if not consumers or SEPARATE in block.annotations:
+            continue
+        seldom = all(
+            is_injective(sch, consumer) or _iterates_alike(block, sch.get(consumer))
+            for consumer in consumers
+        )
+        if not seldom and (has_branch(block) or not _only_moves(block)):
+            continue
+        if len(consumers) > 1 and is_costly(block):
+            continue
+        if any(_looks_up(sch.get(consumer), block) for consumer in consumers):
+            continue
+        try:
+            sch.compute_inline(rv)
+        except ScheduleError:
+            continue  # it stays a block of its own, which is always right
+
+
+def _iterates_alike(producer: Block, consumer: Block) -> bool:
+    """Whether two blocks run equally often, so that a reduction reads an element once."""
+    sizes = []
+    for block in (producer, consumer):
+        extents = [item.dom.extent for item in block.iter_vars]
+        fixed = math.prod(value for e in extents if (value := as_int(e)) is not None)
+        symbolic = sorted(repr(e) for e in extents if as_int(e) is None)
+        sizes.append((fixed, symbolic))
+    return sizes[0] == sizes[1]
+
+
+def _looks_up(consumer: Block, producer: Block) -> bool:
+    """Whether a block takes its indices from a small table that another one computes.
+
+    A formula in the place of such an index would be computed for each dimension and each element.
+    """
+    tables = {region.buffer for region in producer.writes}
+    used = any(
+        load.buffer in tables
+        for outer in collect(consumer.body, BufferLoad)
+        for index in outer.indices
+        for load in collect(index, BufferLoad)
+    )
+    return used and _TABLE_USES * _work(producer) <= _work(consumer)
+
+
+def _work(block: Block) -> int:
+    """Iterations of a block; symbolic extents count as in :func:`work_of`."""
+    return math.prod(as_int(item.dom.extent) or _UNKNOWN for item in block.iter_vars)
+
+
+def _only_moves(block: Block) -> bool:
+    stores = stores_of(block)
+    return len(stores) == 1 and isinstance(stores[0].value, BufferLoad)
+
+
+def _writes_output(sch: Schedule, block: Block) -> bool:
+    outputs = set(sch.mod["main"].buffers)
+    return any(region.buffer in outputs for region in block.writes)
+
+
+def work_of(axes: Sequence[Axis], unknown: int = _UNKNOWN) -> int:
+    """Number of iterations; symbolic extents count as ``unknown``."""
+    total = 1
+    for axis in axes:
+        total *= unknown if axis.extent is None else axis.extent
+    return total
+
+
+def parallelize(sch: Schedule, loops: Sequence[LoopRV], target: Target, work: int) -> LoopRV | None:
+    """Fuse outer spatial loops and run them in parallel, if there is enough to do."""
+    if not loops:
+        return None
+    fused = loops[0] if len(loops) == 1 else sch.fuse(*loops)
+    if target.num_cores > 1 and work >= PARALLEL_WORK:
+        how = choose("parallel.schedule", ("static", "dynamic", "serial"))
+        if how != "serial":
+            sch.parallel(fused)
+        if how == "dynamic":
+            sch.annotate(fused, PARALLEL_SCHEDULE, how)
+    return fused
+
+
+def vectorize_tile(sch: Schedule, loops: Sequence[LoopRV]) -> None:
+    """Vectorise the last loop of a tile and unroll the others, so that it lies in registers."""
+    if loops:
+        sch.vectorize(loops[-1])
+    for loop in loops[:-1]:
+        sch.unroll(loop)
+
+
+def vector_extent(extent: int | None, lanes: int, limit: int) -> int | None:
+    """Choose how many neighbouring elements one step computes.
+
+    The largest multiple of ``lanes`` up to ``limit`` that divides the extent; the whole extent if
+    that is at most ``limit``; ``lanes`` (with a remainder) if nothing divides; ``None`` for extents
+    that are not worth it.
+    """
+    if extent is None:
+        return lanes
+    if extent == 1:
+        return None
+    best = [size for size in range(lanes, limit + 1, lanes) if extent % size == 0]
+    if best:
+        return best[-1]
+    if extent <= limit:
+        return extent
+    return lanes
+
+
+def element_bits(block: Block) -> int:
+    """Bits of the widest element that a block reads or writes."""
+    buffers = [region.buffer for region in (*block.reads, *block.writes)]
+    return max((dtypes.bits_of(buffer.dtype) for buffer in buffers), default=32)
+
+
+def size_of(buffer: Buffer) -> int | None:
+    """Bytes of a buffer; ``None`` if its shape is symbolic."""
+    size = dtypes.bytes_of(buffer.dtype)
+    for extent in buffer.shape:
+        number = as_int(extent)
+        if number is None:
+            return None
+        size *= number
+    return size
+
+
+def exceeds(buffer: Buffer, most: int) -> bool:
+    """Whether a buffer of known size takes ``most`` bytes or more."""
+    size = size_of(buffer)
+    return size is not None and size >= most
+
+
+def can_vectorize(block: Block, axis: Axis) -> bool:
+    """Whether neighbours along an axis are neighbours (or the same) in every access."""
+    accesses: list[tuple[Sequence[Expr], Buffer]] = [
+        (load.indices, load.buffer) for load in loads_of(block)
+    ]
+    accesses += [(store.indices, store.buffer) for store in stores_of(block)]
+    return all(stride_of(indices, buffer, axis.var) in (0, 1) for indices, buffer in accesses)
+
+
+def reads_along(block: Block, axis: Axis) -> bool:
+    """Whether neighbours along an axis are neighbours in something that a block reads."""
+    return any(stride_of(x.indices, x.buffer, axis.var) == 1 for x in loads_of(block))

@@ -1,0 +1,92 @@
+"""Axes that what is read takes as quotient and remainder, made axes of their own.
+
+Reshaping, repeating and tiling, patches of images, pixels shuffled into channels, images that lose
+their blocks of channels (``NCHW16c`` to ``NCHW``): their results have axes of which the operand is
+indexed by ``v // 16`` here and by ``v % 16`` there. With such an axis cut in two (or more), every
+index is linear again: neighbours are seen to be neighbours, and transpositions transpositions.
+Used by :func:`~tilewright.scheduling.cpu.elementwise.schedule_injective`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir import Expr, FloorDiv, FloorMod, Var, as_int, pre_order
+from tilewright.scheduling.cpu.blocks import Axis, axes_of, loads_of
+from tilewright.support.errors import ScheduleError
+from tilewright.tir import Block
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV
+
+
+def with_cut_axes(sch: Schedule, rv: BlockRV) -> tuple[Schedule, list[Axis]] | None:
+    """Return a copy of the schedule in which a block's axes are cut, and the axes.
+
+    ``None`` if there is nothing to cut.
+    """
+    block = sch.get(rv)
+    variables = [item.var for item in block.iter_vars]
+    cuts = {
+        item.var: found
+        for item in block.iter_vars
+        if (found := _chain(_divisors(block, item.var), as_int(item.dom.extent)))
+    }
+    if not cuts:
+        return None
+
+    def cut(*index: Expr) -> tuple[Expr, ...]:
+        return tuple(
+            part
+            for var, item in zip(variables, index)
+            for part in (_parts(item, cuts[var]) if var in cuts else [item])
+        )
+
+    attempt = sch.copy()
+    try:
+        attempt.transform_block_layout(rv, cut)
+    except ScheduleError:
+        return None  # the loops hold something else, too
+    axes = axes_of(attempt, rv)
+    return None if axes is None else (attempt, axes)
+
+
+def _divisors(block: Block, var: Var) -> set[int]:
+    """Numbers by which the axis is divided, whatever is divided first."""
+    found: set[int] = set()
+
+    def scale(expr: Expr) -> int | None:
+        """How much of the axis makes one of an expression; notes the ends of its parts."""
+        if expr is var:
+            return 1
+        if not isinstance(expr, (FloorDiv, FloorMod)):
+            return None
+        low, number = scale(expr.a), as_int(expr.b)
+        if low is None or number is None or number < 1:
+            return None
+        found.add(low * number)
+        return low * number if isinstance(expr, FloorDiv) else low
+
+    for load in loads_of(block):
+        for index in load.indices:
+            for item in pre_order(index):
+                if isinstance(item, Expr):
+                    scale(item)
+    return found
+
+
+def _chain(divisors: set[int], extent: int | None) -> list[int]:
+    """Those of the divisors, from the smallest, that divide one another and the axis."""
+    found: list[int] = []
+    for number in sorted(divisors):
+        whole = extent and 1 < number < extent and extent % number == 0
+        if whole and (not found or number % found[-1] == 0):
+            found.append(number)
+    return found
+
+
+def _parts(index: Expr, cuts: Sequence[int]) -> list[Expr]:
+    """The digits of an index, the highest first."""
+    parts = [index // cuts[-1]]
+    for high, low in zip(reversed(cuts), [*reversed(cuts[:-1]), 1]):
+        parts.append(index % high // low if low != 1 else index % high)
+    return parts

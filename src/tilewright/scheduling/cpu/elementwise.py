@@ -1,0 +1,219 @@
+"""Schedules of single blocks without reductions: vectors along the last axis, or transposed.
+
+Vectors need neighbours. Where the last axis has none, tiles are transposed, a few channels are done
+together, or lanes are picked from whole vectors, in the axes as they are or as they are when cut
+(``cut_axes``). What is left goes element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir import as_int, dtypes
+from tilewright.scheduling.choices import choose, others_after
+from tilewright.scheduling.cpu.blocks import (
+    Axis,
+    axes_of,
+    can_vectorize,
+    exceeds,
+    is_costly,
+    leaf_blocks,
+    loads_of,
+    parallelize,
+    stores_of,
+    stride_of,
+    vector_extent,
+    work_of,
+)
+from tilewright.scheduling.cpu.cut_axes import with_cut_axes
+from tilewright.scheduling.cpu.joined_parts import Parts, parts_of, schedule_parts
+from tilewright.scheduling.cpu.lookup import fetch_looked_up_rows, schedule_lookup, shared_lookup
+from tilewright.scheduling.cpu.transpose import (
+    Transposition,
+    channels_of,
+    schedule_channels,
+    schedule_transposition,
+    transposition_of,
+)
+from tilewright.target import Target
+from tilewright.tir import STREAMING_STORES, Block, BufferLoad, BufferStore
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+# Vectors that one step computes: enough to hide latencies, few enough for the registers.
+_VECTORS = 4
+# Parts of the work for each thread, so that none waits long for the last one.
+_PARTS = 16
+# Distances at which lanes are picked from whole vectors: a reversed row, every second element …
+_NEAR = (-1, 0, 1, 2, 3, 4, 5, 6, 7, 8)
+# From so many times the second cache results of transpositions are streamed.
+_STREAMED = 4
+# Neighbours that make a vector worthwhile.
+_LEAST_BYTES = 16
+
+
+def schedule_injective(
+    sch: Schedule, rv: BlockRV, target: Target, skip: int = 0, vectors: int = _VECTORS
+) -> None:
+    """Vectorise along the innermost loop, up to so many vectors a step.
+
+    With ``skip == 0`` the outer loops run in parallel; otherwise that many loops are left alone.
+    """
+    axes = axes_of(sch, rv, skip)
+    if not axes:
+        return
+    if skip == 0:
+        axes = _best_axes(sch, rv, axes, target)
+    block = sch.get(rv)
+    work = work_of(axes) * (8 if is_costly(block) else 1)
+    vectors = choose(f"{block.name}.vectors", others_after(vectors, (1, 2, 4, 8)))
+    last, outer = axes[-1], [axis.loop for axis in axes[:-1]]
+    lanes = target.vector_lanes(max(8, _moving_bits(block, last)))
+    way, blocks = _way(block, axes, target, whole=skip == 0), [rv]
+    if way == "vectors":
+        size = vector_extent(last.extent, lanes, vectors * lanes)
+        if skip == 0 and _is_flat(block, axes):
+            last = Axis(sch.fuse(*(axis.loop for axis in axes)), last.var, last.kind, None)
+            outer, size = [], _flat_vector(axes, lanes, vectors)
+        if size is not None:
+            inner = last.loop
+            if size != last.extent:
+                chunk, inner = sch.split(last.loop, [None, size])
+                outer.append(chunk)
+            sch.vectorize(inner)
+    elif isinstance(way, Parts):
+        blocks = schedule_parts(sch, axes, way, lanes, vectors * lanes)
+    elif isinstance(way, Transposition):
+        outer = schedule_transposition(sch, rv, axes, way, target)
+    elif way == "lookup" and (rows := shared_lookup(block, axes)) is not None:
+        outer = schedule_lookup(sch, axes, rows)
+    elif way == "channels" and (turns := channels_of(block, axes)) is not None:
+        outer = schedule_channels(sch, axes, turns, lanes)
+    for part in blocks:
+        stream_if_large(sch, part, target, 2 if isinstance(way, Transposition) else 1)
+    if skip == 0:
+        parallelize(sch, _enough(sch, outer, target), target, work)
+        fetch_looked_up_rows(sch, rv, target)
+
+
+def _way(
+    block: Block, axes: Sequence[Axis], target: Target, *, whole: bool
+) -> Transposition | Parts | str | None:
+    """How elements become vectors; ``whole`` if all loops of the block may be changed."""
+    last, turns = axes[-1], channels_of(block, axes)
+    vectors = can_vectorize(block, last)
+    if vectors and (turns is None or _is_flat(block, axes)):
+        return (parts_of(block, last) if whole else None) or "vectors"
+    plan = transposition_of(block, axes, target) if whole and not vectors else None
+    if plan is not None:
+        return plan
+    if whole and not vectors and shared_lookup(block, axes) is not None:
+        return "lookup"
+    if turns is not None:
+        return "channels"
+    return "vectors" if _is_near(block, last) else None
+
+
+def _best_axes(sch: Schedule, rv: BlockRV, axes: list[Axis], target: Target) -> list[Axis]:
+    """Cut axes that are used as quotient and remainder, if only then there are vectors."""
+    block = sch.get(rv)
+    if _way(block, axes, target, whole=True) is not None and not _is_divided(block, axes[-1]):
+        return axes
+    found = with_cut_axes(sch, rv)
+    if found is None:
+        return axes
+    attempt, cut = found
+    block = attempt.get(rv)
+    way = _way(block, cut, target, whole=True)
+    if way is None or (way == "vectors" and not _is_wide(block, cut[-1])):
+        return axes
+    sch.become(attempt)
+    return cut
+
+
+def _is_divided(block: Block, axis: Axis) -> bool:
+    return any(stride_of(x.indices, x.buffer, axis.var) is None for x in loads_of(block))
+
+
+def _is_wide(block: Block, axis: Axis) -> bool:
+    """Whether an axis has neighbours enough for a vector."""
+    bits = max(8, _moving_bits(block, axis))
+    return axis.extent is None or axis.extent * bits >= 8 * _LEAST_BYTES
+
+
+def _is_near(block: Block, axis: Axis) -> bool:
+    """Whether elements that are neighbours in the result come from nearby."""
+    if any(stride_of(x.indices, x.buffer, axis.var) != 1 for x in stores_of(block)):
+        return False
+    steps = [stride_of(x.indices, x.buffer, axis.var) for x in loads_of(block)]
+    return bool(steps) and all(step in _NEAR for step in steps)
+
+
+def _enough(sch: Schedule, loops: Sequence[LoopRV], target: Target) -> Sequence[LoopRV]:
+    """The outermost loops that make work for all threads; fusing more would only divide again."""
+    count = 1
+    for number, loop in enumerate(loops):
+        count *= as_int(sch.get(loop).extent) or 1
+        if count >= _PARTS * target.num_cores:
+            return loops[: number + 1]
+    return loops
+
+
+def _moving_bits(block: Block, last: Axis) -> int:
+    """Bits of the widest element that changes along an axis: indices of rows, say, don't."""
+    accesses: list[BufferLoad | BufferStore] = [*loads_of(block), *stores_of(block)]
+    moving = [x.buffer for x in accesses if stride_of(x.indices, x.buffer, last.var) != 0]
+    return max((dtypes.bits_of(buffer.dtype) for buffer in moving), default=32)
+
+
+def _is_flat(block: Block, axes: Sequence[Axis]) -> bool:
+    """Whether all accesses go through their buffers in the order of memory, element by element."""
+    if len(axes) < 2:
+        return False
+    variables = [axis.var for axis in axes]
+    accesses: list[BufferLoad | BufferStore] = [*loads_of(block), *stores_of(block)]
+    return all(
+        len(item.indices) == len(axes)
+        and all(index is var for index, var in zip(item.indices, variables))
+        and all(
+            as_int(extent) == axis.extent for extent, axis in zip(item.buffer.shape[1:], axes[1:])
+        )
+        for item in accesses
+    )
+
+
+def _flat_vector(axes: Sequence[Axis], lanes: int, most: int) -> int:
+    """Elements of a step through elements that all lie side by side."""
+    if any(axis.extent is None for axis in axes):
+        return lanes
+    total = work_of(axes)
+    for vectors in range(most, 0, -1):
+        if total % (vectors * lanes) == 0:
+            return vectors * lanes
+    return (most if total >= 4 * most * lanes else 1) * lanes
+
+
+def stream_if_large(sch: Schedule, rv: BlockRV, target: Target, how: int) -> None:
+    """Let stores of a result go past the caches if it won't stay there anyway.
+
+    ``how`` is 1 for results written in the order of memory. Those of transpositions (2) go by lines
+    that lie far from each other, which a cache would have to read first: even if the last cache had
+    room for the result, that takes longer, unless it is a few times the second cache only.
+    """
+    last = sch.get(rv).iter_vars
+    extent = as_int(last[-1].dom.extent) if last else None
+    size = dtypes.bytes_of(stores_of(sch.get(rv))[0].buffer.dtype)
+    if how == 2 and (extent is None or extent * size % (target.vector_bits // 8)):
+        return  # lines would be written by halves
+    buffers = {region.buffer for region in sch.get(rv).writes}
+    outputs = set(sch.mod["main"].buffers)
+    if not buffers <= outputs:
+        return
+    most = _STREAMED * target.l2_bytes if how == 2 else target.l3_bytes // 2
+    if not all(exceeds(buffer, most) for buffer in buffers):
+        return
+    others = [other for other in leaf_blocks(sch) if other != rv]
+    if any(region.buffer in buffers for other in others for region in sch.get(other).reads):
+        return
+    if choose(f"{rv.name}.streams", (True, False)):
+        sch.annotate(rv, STREAMING_STORES, how)

@@ -1,0 +1,63 @@
+"""Schedules of rows that are put together from several operands: concatenation, rolling, halves.
+
+Where a row's element comes from is a condition on its place. Vectors that ask it load from all
+operands under masks; so the loop along the row is cut where the condition changes, and each part is
+a plain copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tilewright.ir import LT, Call, as_int, collect
+from tilewright.scheduling.cpu.blocks import Axis, vector_extent
+from tilewright.tir import Block, BufferLoad
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV
+
+# More parts make more code than they save.
+_MOST_PARTS = 8
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The extents of what follows one another along a row."""
+
+    extents: tuple[int, ...]
+
+
+def parts_of(block: Block, last: Axis) -> Parts | None:
+    """Return the parts of rows; ``None`` if all of a row is read alike or under other conditions.
+
+    What one operand and a constant make up (padding) has narrow borders: masks are as good there.
+    """
+    if last.extent is None:
+        return None
+    ends = {0, last.extent}
+    for branch in collect(block.body, Call):
+        if branch.op.name != "if_then_else" or not all(
+            collect(side, BufferLoad) for side in branch.args[1:]
+        ):
+            continue
+        test = branch.args[0]
+        end = as_int(test.b) if isinstance(test, LT) and test.a is last.var else None
+        if end is not None and 0 < end < last.extent:
+            ends.add(end)
+    if not 2 < len(ends) <= _MOST_PARTS + 1:
+        return None
+    return Parts(tuple(b - a for a, b in pairwise(sorted(ends))))
+
+
+def schedule_parts(
+    sch: Schedule, axes: Sequence[Axis], parts: Parts, lanes: int, limit: int
+) -> list[BlockRV]:
+    """Cut the last loop into the parts, with vectors of their own; return the parts' blocks."""
+    blocks = []
+    for loop, extent in zip(sch.loop_partition(axes[-1].loop, parts.extents), parts.extents):
+        blocks += sch.get_child_blocks(loop)
+        size = vector_extent(extent, lanes, limit)
+        if size is not None:
+            sch.vectorize(loop if size == extent else sch.split(loop, [None, size])[1])
+    return blocks

@@ -1,0 +1,151 @@
+"""What a schedule rule is, and how a function gets the schedule of the first one that fits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from tilewright.ir import IRModule, is_const, pre_order
+from tilewright.scheduling.choices import is_exploring
+from tilewright.scheduling.size_checks import put_back, set_aside
+from tilewright.support.errors import ScheduleError
+from tilewright.target import Target
+from tilewright.tir import IS_SCHEDULED, SERIAL, For, PrimFunc
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.stmt import BlockRealize, Stmt, is_no_op
+from tilewright.tir.transform import RemoveEmptyLoops
+
+logger = logging.getLogger("tilewright.scheduling")
+
+# The name of the function that rules are scheduling.
+_function: ContextVar[str] = ContextVar("function", default="main")
+
+
+@dataclass(frozen=True)
+class NotApplicable:
+    """A rule doesn't apply, and why."""
+
+    reason: str
+
+
+class ScheduleRule:
+    """Schedules the functions of one shape."""
+
+    @property
+    def name(self) -> str:
+        """The rule's name, for logs."""
+        return type(self).__name__
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Schedule the function ``main`` of a fresh schedule.
+
+        Return the schedule, or why the rule doesn't apply. A ``ScheduleError`` from a primitive
+        counts as not applicable.
+        """
+        raise NotImplementedError(f"{self.name} must define apply")
+
+
+def is_scheduled(func: PrimFunc) -> bool:
+    """Whether somebody has scheduled a function."""
+    if func.attrs.get(IS_SCHEDULED):
+        return True
+    if not isinstance(func.body, BlockRealize):
+        return True  # lowered already
+    return any(item.kind != SERIAL or item.annotations for item in _loops(func))
+
+
+def _loops(func: PrimFunc) -> Iterator[For]:
+    """The loops of a function."""
+    found = pre_order(func.body, lambda node: isinstance(node, Stmt))
+    return (item for item in found if isinstance(item, For))
+
+
+def schedule_function(
+    name: str, func: PrimFunc, rules: tuple[ScheduleRule, ...], target: Target
+) -> PrimFunc:
+    """Apply the first rule that fits; the function itself comes back if none does."""
+    if is_scheduled(func):
+        return func
+    func = RemoveEmptyLoops().transform_function(func)
+    if is_no_op(func.root.body):
+        return func.with_attr(IS_SCHEDULED, 1)  # type: ignore[no-any-return]
+    checks, computing = set_aside(func)
+    sch = first_schedule(computing, rules, target, name=name)
+    if sch is None:
+        return func
+    made = put_back(checks, computing, sch.mod["main"])
+    return made.with_attr(IS_SCHEDULED, 1)  # type: ignore[no-any-return]
+
+
+def first_schedule(
+    func: PrimFunc,
+    rules: tuple[ScheduleRule, ...],
+    target: Target,
+    *,
+    record: bool = False,
+    name: str = "main",
+) -> Schedule | None:
+    """Return the schedule of the first rule that applies, or ``None``.
+
+    With ``record`` it has a trace, so that it can be kept in a database.
+    """
+    start = start_schedule(func, record=record, name=name)
+    made = None if start is None else first_applied(start, rules, target, name=name)
+    return made if isinstance(made, Schedule) else None
+
+
+def start_schedule(func: PrimFunc, *, record: bool = False, name: str = "main") -> Schedule | None:
+    """Return what rules begin with; ``None`` if some loops have no iterations.
+
+    ``ApplyDefaultSchedule`` removes such loops, which a schedule with a trace can't. Rules that
+    begin with the same schedule share what they find out about it.
+    """
+    if any(is_const(item.extent, 0) for item in _loops(func)):
+        logger.debug("%s: stays as it is: some of its loops have no iterations", name)
+        return None
+    return Schedule(IRModule({"main": func}), record=record)
+
+
+def first_applied(
+    sch: Schedule, rules: tuple[ScheduleRule, ...], target: Target, *, name: str | None = None
+) -> Schedule | NotApplicable:
+    """Return what the first rule that applies makes of a schedule, or why none does.
+
+    A rule that tries other rules leaves out the function's ``name``.
+    """
+    reasons = []
+    name = _function.get() if name is None else name
+    for rule in rules:
+        known = _function.set(name)
+        try:
+            result = rule.apply(sch.copy(), target)
+        except ScheduleError as error:
+            result = NotApplicable(str(error).split("\n")[0])
+        finally:
+            _function.reset(known)
+        if isinstance(result, Schedule):
+            logger.debug("%s: scheduled by %s", name, rule.name)
+            return result
+        logger.debug("%s: %s does not apply: %s", name, rule.name, result.reason)
+        reasons.append(f"{rule.name}: {result.reason}")
+    return NotApplicable("; ".join(reasons))
+
+
+def warn_of_plain_blocks(reasons: Mapping[str, str]) -> None:
+    """Tell the user which blocks a rule left as plain loops, and why, by the blocks' names.
+
+    A search that tries what rules could do otherwise isn't told: it measures.
+    """
+    if not reasons:
+        return
+    logger.log(
+        logging.DEBUG if is_exploring() else logging.WARNING,
+        "%s: no rule schedules %s, left as plain loops on one thread without vectors; schedule the "
+        "function by hand (tir.Schedule, then the attribute %r) or tune it, or state the "
+        "computation otherwise",
+        _function.get(),
+        ", ".join(f"block {block!r} ({why})" for block, why in reasons.items()),
+        IS_SCHEDULED,
+    )
