@@ -5,8 +5,9 @@ from __future__ import annotations
 from tilewright.arith.analyzer import Analyzer, simplify
 from tilewright.arith.bounds import NEG_INF, POS_INF, ConstIntBound
 from tilewright.arith.cases import can_prove_by_cases
-from tilewright.arith.conditions import conjuncts
+from tilewright.arith.conditions import conjuncts, decided_conjuncts
 from tilewright.arith.data import holds_data
+from tilewright.arith.evaluate import NotEvaluable, evaluate
 from tilewright.arith.inequalities import LinearSolution, solve_linear_inequalities
 from tilewright.arith.int_set import BoxBounds, IntervalSet, int_set, region_bound
 from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr
@@ -46,15 +47,18 @@ __all__ = [
     "LinearSolution",
     "ModularSet",
     "NEG_INF",
+    "NotEvaluable",
     "POS_INF",
     "Polynomial",
     "SubspaceDivision",
     "collect_conditions",
     "collects_conditions",
     "conjuncts",
+    "decided_conjuncts",
     "detect_clip_bound",
     "detect_iter_map",
     "detect_linear_equation",
+    "evaluate",
     "holds_data",
     "holds_or_stays",
     "int_set",

@@ -10,8 +10,26 @@ from typing import Any
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.canonical import ARITHMETIC_DTYPES
+from tilewright.arith.comparisons import NEGATED
 from tilewright.arith.polynomial import AtomTable, Poly, poly_atoms, poly_sub
-from tilewright.ir import EQ, GE, GT, LE, LT, And, Call, Expr, IntImm, Range, Var, uses_var
+from tilewright.ir import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    And,
+    Call,
+    Expr,
+    IntImm,
+    Not,
+    Or,
+    Range,
+    Var,
+    and_,
+    not_,
+    uses_var,
+)
 
 
 def conjuncts(condition: Expr) -> list[Expr]:
@@ -25,6 +43,22 @@ def conjuncts(condition: Expr) -> list[Expr]:
         elif type(item) is Call and item.op.name == "likely":
             stack.append(item.args[0])
         elif not (type(item) is IntImm and item.value):
+            parts.append(item)
+    return parts
+
+
+def decided_conjuncts(condition: Expr) -> list[Expr]:
+    """``conjuncts``, split at a denied ``or`` too, and with denied comparisons turned around."""
+    parts: list[Expr] = []
+    stack: list[Any] = conjuncts(condition)[::-1]
+    while stack:
+        item = stack.pop()
+        denied: Any = item.a if type(item) is Not else None
+        if type(denied) is Or:
+            stack += conjuncts(and_(not_(denied.a), not_(denied.b)))[::-1]
+        elif type(denied) in NEGATED and denied.a.dtype in ARITHMETIC_DTYPES:
+            parts.append(NEGATED[type(denied)](denied.a, denied.b))
+        else:
             parts.append(item)
     return parts
 

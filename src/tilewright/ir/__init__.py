@@ -82,6 +82,7 @@ from tilewright.ir.expr_operators import (
     neg,
     not_,
     or_,
+    product,
     select,
     sub,
     truncdiv,

@@ -8,7 +8,7 @@ expressions are these functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tilewright.ir.dtype import (
@@ -274,6 +274,14 @@ def not_(a: ExprLike) -> Expr:
     if isinstance(a, IntImm):
         return FALSE if a.value else TRUE
     return a.a if isinstance(a, Not) else Not(a)
+
+
+def product(factors: Iterable[ExprLike]) -> Expr:
+    """Multiply factors, from the first on; 1 if there are none."""
+    made = const(1)
+    for factor in factors:
+        made = mul(made, factor)
+    return made
 
 
 def select(condition: ExprLike, true_value: ExprLike, false_value: ExprLike) -> Expr:

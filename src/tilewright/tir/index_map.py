@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
 import numpy as np
 
-from tilewright.arith import Analyzer, detect_iter_map, inverse_affine_iter_map
+from tilewright.arith import Analyzer, detect_iter_map, evaluate, inverse_affine_iter_map
 from tilewright.ir import (
     FALSE,
     TRUE,
@@ -40,11 +40,12 @@ from tilewright.ir import (
     maximum,
     node,
     or_,
+    product,
     structural_equal,
     substitute,
 )
 from tilewright.support.errors import ScheduleError, TilewrightError
-from tilewright.tir.index_map_solve import evaluate, padded_extent, solve_indices
+from tilewright.tir.index_map_solve import padded_extent, solve_indices
 from tilewright.tir.index_map_text import AXIS_SEPARATOR, expr_text, map_text, parse_map
 
 IndexMapLike = Union["IndexMap", Callable[..., Any], str, Mapping[str, str]]
@@ -395,7 +396,7 @@ class IndexMap(Node):
     ) -> Expr:
         """Points of the mapped shape whose inverse is outside of the domain or mapped elsewhere."""
         variables = inverse.initial_indices
-        if known.can_prove_equal(_product(shape), _product(dom.extent for dom in domain.values())):
+        if known.can_prove_equal(product(shape), product(dom.extent for dom in domain.values())):
             return FALSE  # no two inputs share a point, so every point has its input
         inside = known.copy()
         inside.bind_ranges(dict(zip(variables, (Range(const(0), extent) for extent in shape))))
@@ -471,13 +472,6 @@ def as_index_map(
             f"{value.to_text()}"
         )
     return value
-
-
-def _product(extents: Iterable[Expr]) -> Expr:
-    total: Expr = const(1)
-    for extent in extents:
-        total = total * extent  # constants fold
-    return total
 
 
 def _as_const(expr: Expr) -> IntImm:

@@ -1,13 +1,9 @@
-"""Index arithmetic of ``index_map.py``: solved for its variables, padded, evaluated on arrays."""
+"""Index arithmetic of ``index_map.py``: solved for its variables, and padded."""
 
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Mapping, Sequence
 
 from tilewright.arith import Analyzer, detect_iter_map, inverse_affine_iter_map
 from tilewright.ir import (
@@ -15,9 +11,6 @@ from tilewright.ir import (
     Expr,
     FloorDiv,
     FloorMod,
-    IntImm,
-    Max,
-    Min,
     Range,
     Var,
     as_int,
@@ -27,7 +20,6 @@ from tilewright.ir import (
     substitute,
     uses_var,
 )
-from tilewright.tir.index_map_text import SYMBOLS
 
 
 def solve_indices(
@@ -100,27 +92,3 @@ def padded_extent(var: Var, extent: Expr, indices: Sequence[Expr], known: Analyz
     if known.can_prove_equal(extent % factor, 0):
         return extent
     return ceildiv(extent, factor) * factor
-
-
-_NUMERIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-}
-
-
-def evaluate(expr: Expr, values: Mapping[Any, Any]) -> Any:
-    """Evaluate index arithmetic on NumPy arrays."""
-    if isinstance(expr, Var):
-        return values[expr]
-    if isinstance(expr, IntImm):
-        return expr.value
-    a, b = evaluate(expr.a, values), evaluate(expr.b, values)  # type: ignore[attr-defined]
-    if isinstance(expr, Min):
-        return np.minimum(a, b)
-    if isinstance(expr, Max):
-        return np.maximum(a, b)
-    symbol, _ = SYMBOLS[type(expr)]
-    return _NUMERIC[symbol](a, b)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import Expr, as_int, const, dtypes, max_value, min_value, or_, select
+from tilewright.ir import Expr, as_int, const, dtypes, max_value, min_value, or_, product, select
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, compute
 from tilewright.topi.elementwise import fast_dtype, map_elements
-from tilewright.topi.utils import normal_axes, product, ravel
+from tilewright.topi.utils import normal_axes, ravel
 
 
 def reduce_over(

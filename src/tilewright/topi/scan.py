@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.ir import Expr, Var, as_int, const
+from tilewright.ir import Expr, Var, as_int, const, product
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, extern
 from tilewright.tir import SERIAL, Buffer, For, Stmt, decl_buffer, seq
 from tilewright.tir.annotations import integer, register_annotation
 from tilewright.tir.building import Axis, block, load, store
 from tilewright.topi.transform import reshape
-from tilewright.topi.utils import normal_axis, product, sum_dtype
+from tilewright.topi.utils import normal_axis, sum_dtype
 
 SCAN = register_annotation("scan", integer())
 """Block annotation of the definition: the axis."""

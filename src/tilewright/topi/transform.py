@@ -18,6 +18,7 @@ from tilewright.ir import (
     dtypes,
     free_vars,
     if_then_else,
+    product,
 )
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
@@ -25,7 +26,6 @@ from tilewright.te import Tensor, compute, require, require_equal, with_conditio
 from tilewright.topi.utils import (
     normal_axes,
     normal_axis,
-    product,
     ravel,
     require_elements,
     unravel,

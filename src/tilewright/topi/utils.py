@@ -92,14 +92,6 @@ def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(made)
 
 
-def product(values: Sequence[Any]) -> Expr:
-    """Multiply extents."""
-    result = as_expr(1)
-    for value in values:
-        result = result * value
-    return result
-
-
 def require_ndim(what: str, tensor: Tensor, ndim: int) -> None:
     """Raise ``VerifyError`` unless a tensor has ``ndim`` dimensions."""
     if tensor.ndim != ndim:

@@ -46,6 +46,14 @@ def test_values_that_iterations_hand_on_outlive_them(value: str, inside: bool) -
     np.testing.assert_array_equal(actual, expected)
 
 
+def test_conditions_of_any_integer_operator_are_counted() -> None:
+    remapped = 'vi, vj = T.axis.remap("SS", [i, j])\n'
+    guarded = remapped + "                T.where(T.bitwise_xor(j, 1) < 4)\n"
+    func = parse(TWO_STEPS.replace(remapped, guarded, 1).replace("VALUE", "B[vi, vj]"))
+    planned = PlanBufferAllocation()(IRModule({"main": func}))["main"]
+    assert "T.allocate" in planned.script()
+
+
 def test_values_handed_on_by_an_outer_loop_only() -> None:
     func = parse("""
 @T.prim_func

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce as fold
 from typing import Any
 
 from tilewright import topi
 from tilewright.arith import simplify
-from tilewright.ir import Expr, as_expr, as_int, const, minimum
+from tilewright.ir import Expr, as_expr, as_int, const, minimum, product
 from tilewright.relax.conditions import InferenceError, require, require_equal
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
@@ -120,9 +119,9 @@ def same_dtype(*infos: TensorStructInfo) -> str:
     return found
 
 
-def product(extents: Sequence[Expr]) -> Expr:
-    """Product of extents."""
-    return simplify(fold(lambda a, b: a * b, extents, as_expr(1)))
+def element_count(extents: Sequence[Expr]) -> Expr:
+    """Number of elements of a shape."""
+    return simplify(product(extents))
 
 
 def require_ndim(info: TensorStructInfo, ndim: int, name: str = "x") -> None:

@@ -23,10 +23,10 @@ from tilewright.relax.conditions import require, require_equal
 from tilewright.relax.expr import RelaxExpr, ShapeExpr, shape_values
 from tilewright.relax.ops.common import (
     broadcast,
+    element_count,
     known,
     normal_axes,
     normal_axis,
-    product,
     same_dtype,
     tensor_like,
 )
@@ -62,7 +62,7 @@ _MOST_SECTIONS = 10_000  # each is a value of its own
 def _reshape(x: Tensor, shape: Shape) -> StructInfo:
     """Give a tensor another shape with as many elements."""
     info: Any = x
-    require_equal("numbers of elements differ", product(known(info)), product(shape))  # type: ignore[arg-type]
+    require_equal("numbers of elements differ", element_count(known(info)), element_count(shape))  # type: ignore[arg-type]
     return TensorStructInfo(shape, info.dtype)  # type: ignore[arg-type]
 
 
@@ -88,7 +88,7 @@ def _left_over(have: list[Expr], wanted: list[Expr]) -> Expr:
             rest.append(extent)
         else:
             have.pop(same)
-    total, known_part = product(have), product(rest)
+    total, known_part = element_count(have), element_count(rest)
     if as_int(known_part) == 0:
         raise VerifyError("reshape: next to an extent of 0 nothing says what -1 is")
     if prove_different(simplify(total % known_part), const(0)):
@@ -130,7 +130,7 @@ def flatten(x: RelaxExpr, start_dim: int = 0, end_dim: int = -1) -> Any:
         raise VerifyError(f"flatten: {error}") from None
     if start > end:
         raise VerifyError(f"flatten: axis {start_dim} comes after axis {end_dim}")
-    return reshape(x, (*shape[:start], product(shape[start : end + 1]), *shape[end + 1 :]))
+    return reshape(x, (*shape[:start], element_count(shape[start : end + 1]), *shape[end + 1 :]))
 
 
 @operator(
@@ -351,7 +351,7 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
     info: Any = x
     shape = list(known(info))
     if axis is None:
-        shape, axis = [simplify(product(shape))], 0
+        shape, axis = [simplify(element_count(shape))], 0
     position = normal_axis(axis, len(shape))
     if repeats < 0:
         raise InferenceError(f"repeats must not be negative, got {repeats}")
@@ -382,7 +382,7 @@ def _check_lookup(indices: Any, mode: str, extent: Expr) -> None:
         raise InferenceError(f"indices must be integers, got {indices.dtype}")
     if mode not in ("clip", "wrap", "fast"):
         raise InferenceError(f"mode must be clip, wrap or fast, got {mode!r}")
-    count = product(known(indices, "indices"))
+    count = element_count(known(indices, "indices"))
     require(or_(extent >= 1, count <= 0), "there is nothing to look up along an axis of ", extent)
 
 
@@ -400,7 +400,7 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
     where_: Any = indices
     shape = known(info)
     if axis is None:
-        _check_lookup(where_, mode, product(shape))
+        _check_lookup(where_, mode, element_count(shape))
         return TensorStructInfo(where_.shape, info.dtype)
     position = normal_axis(axis, len(shape))
     _check_lookup(where_, mode, shape[position])

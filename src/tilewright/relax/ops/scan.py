@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright import topi
-from tilewright.arith import simplify
 from tilewright.relax.expr import RelaxCall, RelaxExpr
-from tilewright.relax.ops.common import known, normal_axis, tensor_like
+from tilewright.relax.ops.common import element_count, known, normal_axis, tensor_like
 from tilewright.relax.ops.manipulate import permute_dims, reshape
 from tilewright.relax.registry import Tensor, get_op, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
-from tilewright.topi.utils import product
 
 
 def _along_rows(call: RelaxCall) -> RelaxExpr | None:
@@ -35,7 +33,7 @@ def _along_rows(call: RelaxCall) -> RelaxExpr | None:
 def _scanned(x: Any, axis: int | None, dtype: str | None) -> StructInfo:
     made = dtype or x.dtype
     if axis is None:
-        return TensorStructInfo((simplify(product(known(x))),), made)
+        return TensorStructInfo((element_count(known(x)),), made)
     normal_axis(axis, x.ndim)
     return tensor_like(x, dtype=made)
 

@@ -144,7 +144,7 @@ def _tile_loops(leaves: Sequence[_Leaf]) -> set[For]:
         shared = set(found[0][0].loops).intersection(*[leaf.loops for leaf, _ in found])
         tile = [loops - shared for _, loops in found]
         limit = _TILE_BYTES // (1 if buffer.scope == "local" else 4)
-        size = max(map(_product, tile)) * dtypes.bytes_of(buffer.dtype)
+        size = max(map(_copies, tile)) * dtypes.bytes_of(buffer.dtype)
         unrolled = [{loop for loop in loops if loop.kind != VECTORIZED} for loops in tile]
         steps = [_steps(leaf, loops) for (leaf, _), loops in zip(found, unrolled)]
         if size <= limit and max(steps) <= _TILE_STEPS:
@@ -155,14 +155,14 @@ def _tile_loops(leaves: Sequence[_Leaf]) -> set[For]:
 def _steps(leaf: _Leaf, tile: set[For]) -> int:
     """Copies of a statement inside a tile's loops, those that are unrolled anyway included."""
     first = next((place for place, loop in enumerate(leaf.loops) if loop in tile), 0)
-    return _product({x for x in leaf.loops[first:] if x in tile or x.kind == UNROLLED})
+    return _copies({x for x in leaf.loops[first:] if x in tile or x.kind == UNROLLED})
 
 
 def _loads(expr: Any) -> list[BufferLoad]:
     return collect(expr, BufferLoad)
 
 
-def _product(loops: set[For]) -> int:
+def _copies(loops: set[For]) -> int:
     total = 1
     for loop in loops:
         total *= as_int(loop.extent) or 1

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arith import Analyzer, detect_iter_map
+from tilewright.arith import Analyzer, decided_conjuncts, detect_iter_map
 from tilewright.ir import (
     EQ,
     TRUE,
@@ -23,6 +23,7 @@ from tilewright.ir import (
     Range,
     Var,
     add,
+    and_,
     as_int,
     const,
     is_const,
@@ -37,7 +38,6 @@ from tilewright.tir.analysis.enumeration import ENUMERATION_LIMIT, enumerate_poi
 from tilewright.tir.analysis.forms import (
     Domain,
     Form,
-    conjuncts,
     depends,
     gap_of,
     linear_form,
@@ -87,7 +87,7 @@ def count_instances(
 ) -> Count:
     """Count the values of the variables for which all conditions hold."""
     known = analyzer if analyzer is not None else Analyzer()
-    parts = list(conjuncts(conditions))
+    parts = decided_conjuncts(and_(*conditions))
     total = ONE
     ranges, parts, _ = narrowed(domain, parts, known)
     for variables, own in _independent(ranges, parts):
@@ -102,7 +102,7 @@ def _instances(domain: Domain, conditions: list[Expr], known: Analyzer) -> Count
         return ZERO if False in loose else ONE.bound() if None in loose else ONE
     rectangular = not any(depends(item, domain) for item in domain.values())
     if rectangular:
-        everything = Count(_product(domain.values(), known))
+        everything = Count(_size(domain.values(), known))
         if not conditions:
             return everything
         found = _conditional(domain, conditions, known)
@@ -130,7 +130,7 @@ def _conditional(domain: Domain, conditions: list[Expr], known: Analyzer) -> Cou
     run = _run(form, known)
     if run is None or not run.dense:
         return None
-    if not known.can_prove_equal(_product(domain.values(), known), run.count):
+    if not known.can_prove_equal(_size(domain.values(), known), run.count):
         return None  # some values come more than once
     clipped = _clipped(index, conditions, domain, form, run, known)
     return None if clipped is None else Count(clipped.extent)
@@ -178,7 +178,7 @@ def footprint(
 ) -> Footprint:
     """Find the different elements that a box touches while the variables run."""
     known = analyzer if analyzer is not None else Analyzer()
-    parts = list(conjuncts(conditions))
+    parts = decided_conjuncts(and_(*conditions))
     maybe = _may_be_empty(domain, known)
     domain, parts, fixed = narrowed(_related(domain, box, parts), parts, known)
     box = [substitute(item, fixed) for item in box] if fixed else box
@@ -532,7 +532,7 @@ def _clipped(
     return Range(low, const(0)) if value is not None and value < 0 else None
 
 
-def _product(ranges: Iterable[Range], known: Analyzer) -> Expr:
+def _size(ranges: Iterable[Range], known: Analyzer) -> Expr:
     total: Expr = const(1)
     for item in ranges:
         extent = item.extent

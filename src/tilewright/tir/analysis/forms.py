@@ -6,21 +6,16 @@ ranges, a form is ``base + sum(factor * (0 … extent-1))`` over it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tilewright.arith import Analyzer, detect_linear_equation
 from tilewright.ir import (
-    EQ,
     GE,
     GT,
     LE,
     LT,
-    NE,
-    And,
     Expr,
-    Not,
-    Or,
     Range,
     Var,
     add,
@@ -94,25 +89,6 @@ def gap_of(condition: Any) -> Expr | None:
     a, b = condition.a, condition.b  # type: ignore[attr-defined]
     gap: Expr = sub(b, a) if kind in (LT, LE) else sub(a, b)
     return sub(gap, 1) if kind in (LT, GT) else gap
-
-
-def conjuncts(conditions: Iterable[Any]) -> Iterable[Any]:
-    """Split conditions at ``and`` (and denied ``or``), and turn denied comparisons around."""
-    stack: list[Any] = list(conditions)[::-1]
-    while stack:
-        item = stack.pop()
-        denied: Any = item.a if type(item) is Not else None
-        if type(item) is And:
-            stack += [item.b, item.a]
-        elif type(denied) is Or:
-            stack += [Not(denied.b), Not(denied.a)]
-        elif type(denied) in _NEGATED:
-            stack.append(_NEGATED[type(denied)](denied.a, denied.b))
-        elif not is_const(item, 1):
-            yield item
-
-
-_NEGATED: dict[type, Callable[[Any, Any], Expr]] = {LT: GE, GE: LT, LE: GT, GT: LE, EQ: NE, NE: EQ}
 
 
 def depends(item: Range, domain: Domain) -> bool:

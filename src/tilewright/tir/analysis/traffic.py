@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilewright.arith import Analyzer, simplify
-from tilewright.ir import Expr, add, const, dtypes, floordiv, mul
+from tilewright.ir import Expr, add, dtypes, floordiv, mul, product
 from tilewright.tir.analysis.accesses import Access, detect_accesses
 from tilewright.tir.analysis.counting import (
     ZERO,
@@ -156,7 +156,7 @@ class _Counter:
             parts.append(found)
         if not parts:
             return ZERO
-        whole = Count(_product(accesses[0].shape))
+        whole = Count(product(accesses[0].shape))
         total = union(parts, whole, self.known).count
         if not total.exact and not any(item.repeats for item in seen):
             enumerated = enumerated_union([(i.box, i.domain, i.conditions) for i in seen])
@@ -165,14 +165,7 @@ class _Counter:
 
 
 def _volume(access: Access) -> Expr:
-    return _product(item.extent for item in access.box)
-
-
-def _product(extents: Iterable[Expr]) -> Expr:
-    total: Expr = const(1)
-    for extent in extents:
-        total = mul(total, extent)
-    return total
+    return product(item.extent for item in access.box)
 
 
 def _same_place(a: Access, b: Access) -> bool:

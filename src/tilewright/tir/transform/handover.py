@@ -10,14 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from tilewright.arith import Analyzer, conjuncts
 from tilewright.ir import (
-    GE,
-    GT,
-    LE,
-    LT,
     TRUE,
     Add,
     Expr,
@@ -30,16 +24,12 @@ from tilewright.ir import (
     not_,
     substitute,
 )
+from tilewright.tir.analysis.enumeration import enumerate_points
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.index_map_solve import evaluate
 from tilewright.tir.schedule.footprint import disjoint, inside_box, region_below
 from tilewright.tir.stmt import BlockRealize, For
 from tilewright.tir.transform.base import function_analyzer
-
-# Instances that are counted to see whether conditions leave holes in what they write.
-_MOST_COUNTED = 1 << 14
-_COMPARE = {LT: np.less, LE: np.less_equal, GT: np.greater, GE: np.greater_equal}
 
 
 class _Access:
@@ -58,33 +48,22 @@ class _Access:
 
         ``None`` if they leave a hole, are too many, or depend on more than the loops below.
         """
-        loops = [item.loop_var for item in self.inner]
-        extents = [as_int(item.extent) or 0 for item in self.inner]
-        if (
-            not 0 < math.prod(extents) <= _MOST_COUNTED
-            or any(as_int(item.min) != 0 for item in self.inner)
-            or any(
-                type(item) not in _COMPARE or set(free_vars(item)) - {*loops} for item in conditions
-            )
-        ):
-            return None
-        values = dict(zip(loops, np.indices(extents).reshape(len(extents), -1)))
-        runs = np.ones(math.prod(extents), bool)
-        for item in conditions:
-            runs &= _COMPARE[type(item)](evaluate(item.a, values), evaluate(item.b, values))  # type: ignore[attr-defined]
-        box, columns = [], []
+        domain = {item.loop_var: Range(item.min, item.extent) for item in self.inner}
+        starts, indices = [], []
         for low, extent in self.places():
-            found = _apart(low, {*loops})
-            if found is None or as_int(extent) != 1 or not runs.any():
+            found = _apart(low, {*domain})
+            if found is None or as_int(extent) != 1:
                 return None
-            rest, moving = found
-            column = np.broadcast_to(evaluate(moving, values), runs.shape)[runs]
-            columns.append(column)
-            start, end = int(column.min()), int(column.max())
-            box.append(Range(rest + start, const(end - start + 1)))
-        # A buffer without dimensions has one place.
-        different = len(np.unique(np.stack(columns), axis=1).T) if columns else int(runs.any())
-        return box if different == math.prod(as_int(item.extent) or 0 for item in box) else None
+            starts.append(found[0])
+            indices.append(found[1])
+        points = enumerate_points(domain, conditions, indices)
+        if points is None or not points.count:
+            return None
+        first, last = points.places.min(axis=0), points.places.max(axis=0)
+        if len(points.places) != math.prod(map(int, last - first + 1)):
+            return None
+        ends = zip(starts, map(int, first), map(int, last))
+        return [Range(start + low, const(high - low + 1)) for start, low, high in ends]
 
     def runs_with(self, other: _Access, conditions: list[Expr]) -> bool:
         """Whether this runs wherever another does, on the same elements, under ``conditions``.

@@ -7,26 +7,22 @@ place belongs to one thread. Whatever else is taken for a conflict.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tilewright.arith import Analyzer, conjuncts
+from tilewright.arith import Analyzer, NotEvaluable, conjuncts, evaluate
 from tilewright.ir import (
     EQ,
     Broadcast,
-    Cast,
     Expr,
     FloorDiv,
     FloorMod,
     IntImm,
-    Not,
     Ramp,
     Range,
-    Select,
     Var,
     as_int,
     const,
@@ -209,11 +205,11 @@ class Conflicts:
         values: dict[Var, Any] = dict(zip(variables, grids))
         shape = tuple(extent for _, extent in sizes)
         try:
-            places = np.broadcast_to(_evaluate(address, values), shape)
+            places = np.broadcast_to(evaluate(address, values), shape)
             holds = np.ones(shape, bool)
             for condition in conditions:
-                holds = holds & np.broadcast_to(_evaluate(condition, values), shape)
-        except KeyError:
+                holds = holds & np.broadcast_to(evaluate(condition, values), shape)
+        except NotEvaluable:
             return None
         thread = _number([values[var] for var in self.threads], self.threads, shape)
         case = _number([values[var] for var in common], {v: known[v] for v in common}, shape)
@@ -303,54 +299,3 @@ def _pinned(var: Var, access: Access) -> bool:
         for condition in access.conditions
         for item in conjuncts(condition)
     )
-
-
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mul": operator.mul,
-    "FloorDiv": operator.floordiv,
-    "FloorMod": operator.mod,
-    "Min": np.minimum,
-    "Max": np.maximum,
-    "EQ": operator.eq,
-    "NE": operator.ne,
-    "LT": operator.lt,
-    "LE": operator.le,
-    "GT": operator.gt,
-    "GE": operator.ge,
-    "And": np.logical_and,
-    "Or": np.logical_or,
-}
-_CALLS: dict[str, Callable[[Any, Any], Any]] = {
-    "bitwise_and": operator.and_,
-    "bitwise_or": operator.or_,
-    "bitwise_xor": operator.xor,
-    "shift_left": operator.lshift,
-    "shift_right": operator.rshift,
-}
-
-
-def _evaluate(expr: Any, values: Mapping[Var, Any]) -> Any:
-    """Integer arithmetic on arrays; ``KeyError`` for anything else."""
-    if isinstance(expr, IntImm):
-        return expr.value
-    if type(expr) is Var:
-        return values[expr]
-    if isinstance(expr, Cast) and dtypes.is_integer(expr.dtype):
-        return _evaluate(expr.value, values)
-    if isinstance(expr, Not):
-        return np.logical_not(_evaluate(expr.a, values))
-    if isinstance(expr, Select):
-        parts = (expr.condition, expr.true_value, expr.false_value)
-        return np.where(*(_evaluate(part, values) for part in parts))
-    op = getattr(expr, "op", None)
-    if op is not None:
-        if op.name == "likely":
-            return _evaluate(expr.args[0], values)
-        if op.name == "if_then_else":
-            return np.where(*(_evaluate(arg, values) for arg in expr.args))
-        function = _CALLS[op.name]
-        return function(*(_evaluate(arg, values) for arg in expr.args))
-    function = _BINARY[type(expr).__name__]
-    return function(_evaluate(expr.a, values), _evaluate(expr.b, values))

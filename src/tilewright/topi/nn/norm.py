@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import Expr, as_expr, const
+from tilewright.ir import Expr, as_expr, const, product
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, compute, with_conditions
 from tilewright.topi.elementwise import fast_dtype
-from tilewright.topi.utils import normal_axes, normal_axis, product, require_along, require_groups
+from tilewright.topi.utils import normal_axes, normal_axis, require_along, require_groups
 
 
 def _sum_over(x: Any, shape: Sequence[Any], axes: tuple[int, ...], name: str) -> Tensor:

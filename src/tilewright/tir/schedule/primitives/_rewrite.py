@@ -152,14 +152,6 @@ def _with_domains(block: Block, on_expr: Callable[[Any], Any]) -> Block:
     return block.replace(iter_vars=tuple(made))
 
 
-def product(factors: Sequence[Expr]) -> Expr:
-    """Multiply factors."""
-    result: Expr = const(1)
-    for factor in factors:
-        result = mul(result, factor)
-    return result
-
-
 def flattened(variables: Sequence[Var], extents: Sequence[Expr], keep_unit: bool = True) -> Expr:
     """Row-major index of a nest: ``v0*(e1*e2) + v1*e2 + v2``."""
     terms: list[Expr] = []

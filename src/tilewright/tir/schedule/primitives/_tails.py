@@ -32,6 +32,7 @@ from tilewright.ir import (
     mul,
     not_,
     pre_order,
+    product,
     uses_var,
 )
 from tilewright.tir import (
@@ -54,7 +55,6 @@ from tilewright.tir.schedule.primitives._parts import part_of
 from tilewright.tir.schedule.primitives._rewrite import (
     flattened,
     nest,
-    product,
     rewrite_outside_blocks,
     substitute_index,
 )

@@ -24,6 +24,7 @@ from tilewright.ir import (
     floormod,
     free_vars,
     is_const,
+    product,
     uses_var,
 )
 from tilewright.tir import SERIAL, BlockRealize, For
@@ -34,7 +35,6 @@ from tilewright.tir.schedule.legality import check_reorder
 from tilewright.tir.schedule.primitives._rewrite import (
     flattened,
     nest,
-    product,
     rewrite_outside_blocks,
     substitute_index,
 )

@@ -15,7 +15,7 @@ from tilewright.relax.frontend.torch.converters.base import (
     converts,
     dtype_name,
 )
-from tilewright.relax.ops.common import product
+from tilewright.relax.ops.common import element_count
 
 # Reductions computed in the result's dtype, with the overloads that name axes and those of all.
 _REDUCTIONS: dict[Callable[..., Any], tuple[str, ...]] = {
@@ -76,7 +76,7 @@ def _variance(ctx: Context, x: RelaxExpr, dim: Any, correction: Any, keepdim: bo
     less = 1 if correction is None else correction
     if less == 0:
         return made
-    extent = product([x.shape[axis] for axis in axes])
+    extent = element_count([x.shape[axis] for axis in axes])
     count = as_int(extent)
     if count is not None:
         # As PyTorch: no degrees of freedom give inf or nan, not an error.

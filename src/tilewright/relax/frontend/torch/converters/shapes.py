@@ -14,7 +14,7 @@ from tilewright.relax.frontend.torch.converters.base import (
     converts,
     same_tensor,
 )
-from tilewright.relax.ops.common import product
+from tilewright.relax.ops.common import element_count
 from tilewright.relax.struct_info import prove_equal
 
 # All that gives a tensor another shape; which one, PyTorch has recorded.
@@ -103,7 +103,9 @@ def _flip(ctx: Context, x: RelaxExpr, dims: Any) -> Any:
 def _cat(ctx: Context, tensors: list[RelaxExpr], dim: int = 0) -> Any:
     ndim = len(ctx.shape)
     # PyTorch lets an empty one-dimensional tensor join anything.
-    kept = [x for x in tensors if x.ndim == ndim and (ndim == 1 or as_int(product(x.shape)) != 0)]
+    kept = [
+        x for x in tensors if x.ndim == ndim and (ndim == 1 or as_int(element_count(x.shape)) != 0)
+    ]
     kept = [ctx.cast(x, ctx.dtype) for x in kept or tensors[:1]]
     return kept[0] if len(kept) == 1 else op.concat(kept, ctx.axis(dim, ndim))
 
@@ -270,7 +272,9 @@ def _index(ctx: Context, x: RelaxExpr, indices: list[RelaxExpr | None]) -> Any:
     flat = places[0]
     for place, axis in zip(places[1:], axes[1:]):
         flat = op.add(op.multiply(flat, ctx.tensor(shape[axis], "int64")), place)
-    joined = op.reshape(x, (*shape[:first], product(shape[first : last + 1]), *shape[last + 1 :]))
+    joined = op.reshape(
+        x, (*shape[:first], element_count(shape[first : last + 1]), *shape[last + 1 :])
+    )
     return op.take(joined, flat, first)
 
 
