@@ -15,6 +15,7 @@ from tilewright.ir import BaseFunc, Expr, IntImm, IRModule, Node, as_int, dtypes
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
     AUTO_STEP,
+    BUFFER_DIM_ALIGN,
     PREFETCH_DISTANCE,
     STREAMING_STORES,
     Allocate,
@@ -164,7 +165,7 @@ ON_STATEMENTS: dict[str, Annotation] = {
     "auto_copy": FLAG,
     "double_buffer_scope": Annotation("the position of one of the block's writes", _is_write),
     "permuted_layout": _COUNT,
-    "buffer_dim_align": list_of(_ALIGNMENT),
+    BUFFER_DIM_ALIGN: list_of(_ALIGNMENT),
     "software_pipeline_stage": list_of(_COUNT),
     "software_pipeline_order": list_of(_COUNT),
     "software_pipeline_async_stages": list_of(_COUNT),

@@ -46,6 +46,8 @@ THREAD_TAGS = (
 
 #: Annotation of loops and blocks: steps up to which loops are unrolled by themselves.
 AUTO_STEP = "pragma_auto_unroll_max_step"
+#: Annotation of blocks: alignments of the strides of the buffers that the block writes.
+BUFFER_DIM_ALIGN = "buffer_dim_align"
 #: Annotation of serial loops and of blocks, and key of ``AttrStmt``: bytes ahead of vector loads in
 #: an innermost loop that memory is asked for.
 PREFETCH_DISTANCE = "tir.prefetch_distance"

@@ -67,14 +67,9 @@ from tilewright.tir.analysis.dependency import (
     DependencyGraph,
     shared_memory,
 )
+from tilewright.tir.analysis.footprint import loop_ranges
 from tilewright.tir.analysis.update_order import feeds_reduction, threads_combine
-from tilewright.tir.schedule.footprint import (
-    apart,
-    covers,
-    guards_domain,
-    loop_ranges,
-    rewrites_all,
-)
+from tilewright.tir.schedule.footprint import apart, covers, guards_domain, rewrites_all
 from tilewright.tir.schedule.instance_order import check_order_kept
 from tilewright.tir.schedule.state import child_blocks, statements, trivially_true
 

@@ -25,11 +25,8 @@ from tilewright.ir import (
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import Allocate, Block
+from tilewright.tir.stmt import BUFFER_DIM_ALIGN, Allocate, Block
 from tilewright.tir.transform.base import FunctionTransform, statements
-
-BUFFER_DIM_ALIGN = "buffer_dim_align"
-"""Block annotation: alignments of the strides of the buffers that the block writes."""
 
 _has_annotation = contains(annotated(BUFFER_DIM_ALIGN))
 

@@ -48,13 +48,13 @@ from tilewright.tir.stmt import (
     IfThenElse,
     LetStmt,
 )
+from tilewright.tir.thread_scope import shared_by_threads
 from tilewright.tir.transform.base import (
     FunctionTransform,
     function_analyzer,
     inside_loop,
     statements,
 )
-from tilewright.tir.transform.kernels import shared_by_threads
 
 Box = tuple[Range, ...]
 

@@ -25,9 +25,9 @@ from tilewright.ir import (
     substitute,
 )
 from tilewright.tir.analysis.enumeration import enumerate_points
+from tilewright.tir.analysis.footprint import disjoint, inside_box, region_below
 from tilewright.tir.buffer import Buffer, BufferRegion
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.schedule.footprint import disjoint, inside_box, region_below
 from tilewright.tir.stmt import BlockRealize, For
 from tilewright.tir.transform.base import function_analyzer
 

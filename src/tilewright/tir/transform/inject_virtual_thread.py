@@ -29,8 +29,9 @@ from tilewright.tir.stmt import (
     While,
     seq,
 )
+from tilewright.tir.thread_scope import is_shared, is_vthread
 from tilewright.tir.transform.base import FunctionTransform
-from tilewright.tir.transform.kernels import call_name, is_shared, is_vthread, map_kernels
+from tilewright.tir.transform.kernels import call_name, map_kernels
 
 
 class InjectVirtualThread(FunctionTransform):

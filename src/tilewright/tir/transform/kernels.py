@@ -43,36 +43,10 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
+from tilewright.tir.thread_scope import is_private
 
 THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 VTHREAD_TAGS = ("vthread", "vthread.x", "vthread.y", "vthread.z")
-
-
-def is_block_tag(tag: str | None) -> bool:
-    """Whether a thread tag numbers blocks."""
-    return tag is not None and tag.startswith("blockIdx")
-
-
-def is_vthread(tag: str | None) -> bool:
-    """Whether a thread tag is one of virtual threads."""
-    return tag is not None and tag.startswith("vthread")
-
-
-def is_shared(scope: str) -> bool:
-    """Whether memory of a scope belongs to a block."""
-    return scope == "shared" or scope.startswith("shared.")
-
-
-def is_private(scope: str) -> bool:
-    """Whether memory of a scope belongs to one thread (or to the fragments of one warp)."""
-    return scope not in ("global", "warp") and not is_shared(scope)
-
-
-def shared_by_threads(scope: str, tag: str) -> bool:
-    """Whether the threads that a tag numbers see the same memory of a scope."""
-    if scope == "global":
-        return True
-    return not is_private(scope) and not is_block_tag(tag)
 
 
 def map_kernels(func: PrimFunc, function: Callable[[For], Stmt]) -> PrimFunc:

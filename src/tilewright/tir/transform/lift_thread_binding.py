@@ -38,14 +38,9 @@ from tilewright.tir.stmt import (
     While,
     is_no_op,
 )
+from tilewright.tir.thread_scope import is_block_tag, is_private, is_vthread
 from tilewright.tir.transform.base import FunctionTransform, SeqMutator
-from tilewright.tir.transform.kernels import (
-    call_name,
-    is_block_tag,
-    is_private,
-    is_vthread,
-    map_kernels,
-)
+from tilewright.tir.transform.kernels import call_name, map_kernels
 
 
 class LiftThreadBinding(FunctionTransform):

@@ -45,15 +45,9 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
+from tilewright.tir.thread_scope import is_block_tag, is_private, is_vthread
 from tilewright.tir.transform.base import FunctionTransform
-from tilewright.tir.transform.kernels import (
-    all_reduce,
-    assigned,
-    is_block_tag,
-    is_private,
-    is_vthread,
-    register,
-)
+from tilewright.tir.transform.kernels import all_reduce, assigned, register
 
 
 class LowerCrossThreadReduction(FunctionTransform):

@@ -35,9 +35,9 @@ from tilewright.tir.stmt import (
     IfThenElse,
     While,
 )
+from tilewright.tir.thread_scope import is_block_tag, shared_by_threads
 from tilewright.tir.transform.base import FunctionTransform, statements
 from tilewright.tir.transform.handover import Handover, hands_on
-from tilewright.tir.transform.kernels import is_block_tag, shared_by_threads
 
 
 class PlanBufferAllocation(FunctionTransform):

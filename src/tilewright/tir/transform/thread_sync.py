@@ -46,16 +46,9 @@ from tilewright.tir.stmt import (
     While,
     seq,
 )
+from tilewright.tir.thread_scope import is_block_tag, is_shared
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
-from tilewright.tir.transform.kernels import (
-    call_name,
-    has_loads,
-    is_block_tag,
-    is_shared,
-    map_kernels,
-    spread,
-    thread_nest,
-)
+from tilewright.tir.transform.kernels import call_name, has_loads, map_kernels, spread, thread_nest
 from tilewright.tir.transform.thread_conflicts import Access, Conflicts
 
 SCOPES = ("shared", "warp", "global")

@@ -27,15 +27,9 @@ from tilewright.tir.stmt import (
     Stmt,
     While,
 )
+from tilewright.tir.thread_scope import is_block_tag, is_private, is_vthread
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer
-from tilewright.tir.transform.kernels import (
-    VTHREAD_TAGS,
-    guarded,
-    is_block_tag,
-    is_private,
-    is_vthread,
-    map_kernels,
-)
+from tilewright.tir.transform.kernels import VTHREAD_TAGS, guarded, map_kernels
 
 
 class UnifyThreadBinding(FunctionTransform):

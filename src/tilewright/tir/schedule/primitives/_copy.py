@@ -43,8 +43,8 @@ from tilewright.tir import (
     fresh_name,
     seq,
 )
+from tilewright.tir.analysis.footprint import loop_ranges, restricting_conjuncts
 from tilewright.tir.index_map_solve import solve_indices
-from tilewright.tir.schedule.footprint import loop_ranges, restricting_conjuncts
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import CONVERTERS
 from tilewright.tir.schedule.primitives._domain import is_whole

@@ -40,8 +40,8 @@ from tilewright.tir import (
     IterVar,
 )
 from tilewright.tir.analysis import block_access_regions
+from tilewright.tir.analysis.footprint import fills_box
 from tilewright.tir.analysis.regions import relax, same_box, union_box
-from tilewright.tir.schedule.footprint import fills_box
 from tilewright.tir.schedule.primitives._kinds import check_initialised_together
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tilewright.arith import detect_iter_map
 from tilewright.arith.polynomial import Poly, constant_of, poly_add, poly_atoms
 from tilewright.ir import LT, TRUE, Expr, Var, and_, as_int, const, expr_equal
 from tilewright.tir import BlockRealize
-from tilewright.tir.schedule.footprint import loop_ranges, restricting_conjuncts
+from tilewright.tir.analysis.footprint import loop_ranges, restricting_conjuncts
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope
 

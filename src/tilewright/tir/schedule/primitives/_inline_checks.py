@@ -29,8 +29,8 @@ from tilewright.tir import (
     BufferStore,
     LetStmt,
 )
+from tilewright.tir.analysis.footprint import covers_buffer
 from tilewright.tir.index_map_solve import solve_indices
-from tilewright.tir.schedule.footprint import covers_buffer
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import (
     Scope,

@@ -11,7 +11,7 @@ from tilewright.ir import Var, as_int, expr_equal, free_vars, pre_order, substit
 from tilewright.tir import SPATIAL, BlockRealize, Buffer
 from tilewright.tir.analysis import COMPLETE, REDUCTION, block_facts, is_injective_binding
 from tilewright.tir.analysis.block_kind import OPAQUE
-from tilewright.tir.schedule.footprint import loop_ranges
+from tilewright.tir.analysis.footprint import loop_ranges
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers
 from tilewright.tir.schedule.state import ScheduleState
 

@@ -22,7 +22,7 @@ from tilewright.tir.schedule.primitives._linear import Span
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope, removal_root, scope_of
 from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.transform.kernels import is_block_tag, is_shared
+from tilewright.tir.thread_scope import is_block_tag, is_shared
 
 
 def shares(storage: str, thread: str) -> bool:

@@ -10,7 +10,7 @@ from tilewright.ir import free_vars, uses_var
 from tilewright.tir import OPAQUE, REDUCE, SPATIAL, BlockRealize, Buffer, For
 from tilewright.tir.analysis import COMPLETE, block_facts, is_injective_binding
 from tilewright.tir.analysis.block_kind import UPDATE
-from tilewright.tir.schedule.footprint import loop_ranges
+from tilewright.tir.analysis.footprint import loop_ranges
 from tilewright.tir.schedule.legality import covers
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers
 

@@ -41,8 +41,8 @@ from tilewright.tir import (
     Buffer,
     For,
 )
+from tilewright.tir.analysis.footprint import restricting_conjuncts
 from tilewright.tir.analysis.update_order import check_updates_commute
-from tilewright.tir.schedule.footprint import restricting_conjuncts
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instance_order import check_axes_in_order
 from tilewright.tir.schedule.instruction import primitive

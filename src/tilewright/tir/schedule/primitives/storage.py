@@ -21,7 +21,7 @@ from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._element_rewriter import ElementRewriter
 from tilewright.tir.schedule.vocabulary import ElementType, StorageScope
-from tilewright.tir.transform.align_storage import BUFFER_DIM_ALIGN
+from tilewright.tir.stmt import BUFFER_DIM_ALIGN
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
