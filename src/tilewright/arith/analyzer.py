@@ -17,7 +17,6 @@ from tilewright.arith.data import holds_data
 from tilewright.arith.intervals import IntervalSet, Relaxer, bind_domain, interval_of
 from tilewright.arith.modular import ModularSet
 from tilewright.arith.polynomial import (
-    ConstantTooLarge,
     Poly,
     Polynomial,
     constant_of,
@@ -208,22 +207,11 @@ class Analyzer:
 
     def poly(self, expr: Expr) -> Poly:
         """Return the raw polynomial (for the other parts of ``arith``)."""
-        try:
-            return self._canonical.poly(expr)
-        except OpaqueOperand:
-            # Fresh number: an expression with effects equals nothing, not even itself.
-            return {(self._context.table.other(object(), expr),): 1}
+        return self._simplifier.poly(expr)
 
     def from_poly(self, poly: Poly, dtype: str = "int64") -> Expr:
         """Build the expression of a raw polynomial."""
         return self._simplifier.from_poly(self._simplifier.finished(poly), dtype)
-
-    def from_poly_or_none(self, poly: Poly, dtype: str = "int64") -> Expr | None:
-        """``from_poly``; ``None`` where a coefficient is none of the dtype's numbers."""
-        try:
-            return self.from_poly(poly, dtype)
-        except ConstantTooLarge:
-            return None
 
     def const_int_bound(self, expr: ExprLike) -> ConstIntBound:
         """Return the least constant interval found that holds the value."""
@@ -253,7 +241,7 @@ class Analyzer:
 
     def int_set(self, expr: ExprLike, dom: Mapping[Var, Range | IntervalSet]) -> IntervalSet:
         """Return the interval of ``expr`` while the variables run through ``dom``."""
-        known = self.copy()
+        known = self.copy()._simplifier
         return interval_of(Relaxer(known, bind_domain(known, dom)), as_expr(expr))
 
     def can_prove(self, condition: ExprLike) -> bool:

@@ -114,7 +114,7 @@ def _narrow_one(analyzer: Analyzer, ranges: dict[Var, Range], var: Var, conditio
         bound = {mono: -value * k for mono, k in goal.items() if mono != (number,)}
         if any(_uses_number(table, bound, table.var(v)) for v in ranges):
             return False
-        text = analyzer.from_poly_or_none(bound, var.dtype)
+        text = analyzer._simplifier.from_poly_or_none(bound, var.dtype)
         if text is None:
             return False
         if value == 1:  # var >= bound

@@ -50,18 +50,18 @@ def int_set(
     analyzer: Analyzer | None = None,
 ) -> IntervalSet:
     """Return the interval that ``expr`` covers while the variables run through ``dom``."""
-    relaxer, _ = _relaxer(dom, predicate, analyzer)
+    _, relaxer, _ = _relaxer(dom, predicate, analyzer)
     return interval_of(relaxer, expr)
 
 
 def _relaxer(
     dom: Mapping[Var, Range | IntervalSet], predicate: Expr, analyzer: Analyzer | None
-) -> tuple[Relaxer, list[Poly]]:
+) -> tuple[Analyzer, Relaxer, list[Poly]]:
     """Bind a domain, narrow it by a predicate, and return the facts that the predicate gave."""
     known = analyzer.copy() if analyzer is not None else Analyzer()
-    ends = bind_domain(known, dom)
+    ends = bind_domain(known._simplifier, dom)
     if isinstance(predicate, IntImm):
-        return Relaxer(known, ends), []
+        return known, Relaxer(known._simplifier, ends), []
     context = known._context
     before, limits_before = len(context.facts), dict(context.limits)
     known.assume(predicate)
@@ -72,10 +72,10 @@ def _relaxer(
                 facts.append({(number,): 1, **({(): -low} if low else {})})
             if high != POS_INF:
                 facts.append({(number,): -1, **({(): high} if high else {})})
-    ends = narrow(Relaxer(known, ends), ends, facts)
+    ends = narrow(Relaxer(known._simplifier, ends), ends, facts)
     context.ranges.update(ends)
     context.changed()
-    return Relaxer(known, ends), facts
+    return known, Relaxer(known._simplifier, ends), facts
 
 
 def region_bound(
@@ -101,7 +101,7 @@ def region_bound(
         if found is item or not isinstance(found, Range):
             made.append(found)
             continue
-        is_exact = _is_exact(box.relaxer.analyzer, item, found, dom, predicate)
+        is_exact = _is_exact(box.inside, item, found, dom, predicate)
         made.append(found if is_exact else IntervalSet.everything())
     return made
 
@@ -116,14 +116,14 @@ class BoxBounds:
         self.predicate = predicate
         self.analyzer = Analyzer() if analyzer is None else analyzer
         self._ends = _constant_ends(dom) if predicate is TRUE else {}
-        self._relaxer: tuple[Relaxer, list[Poly]] | None = None
+        self._relaxer: tuple[Analyzer, Relaxer, list[Poly]] | None = None
 
     @property
-    def relaxer(self) -> Relaxer:
-        """What knows the domain; made when it is needed."""
+    def inside(self) -> Analyzer:
+        """What knows the domain and the predicate; made when it is needed."""
         return self._known()[0]
 
-    def _known(self) -> tuple[Relaxer, list[Poly]]:
+    def _known(self) -> tuple[Analyzer, Relaxer, list[Poly]]:
         if self._relaxer is None:
             self._relaxer = _relaxer(self.dom, self.predicate, self.analyzer)
         return self._relaxer
@@ -138,7 +138,7 @@ class BoxBounds:
             return found
         if not (uses_var(item.min, self.dom) or uses_var(item.extent, self.dom)):
             return item
-        relaxer, facts = self._known()
+        _, relaxer, facts = self._known()
         return _bound_one(relaxer, item, facts)
 
     def _linear(self, item: Range) -> Range | None:
@@ -173,7 +173,7 @@ class BoxBounds:
                         return None  # it stands for something else
         if start:
             low[()] = start
-        lowest = self.analyzer.from_poly_or_none(low)
+        lowest = self.analyzer._simplifier.from_poly_or_none(low, INDEX)
         if lowest is None or extent > _LIMITS[1]:
             return None
         return Range(lowest, const(extent))
@@ -207,10 +207,10 @@ def _add_terms(expr: Any, factor: int, terms: dict[Var | None, int]) -> bool:
 
 
 def _bound_one(relaxer: Relaxer, item: Range, facts: Sequence[Poly]) -> Range | IntervalSet:
-    analyzer, canonical = relaxer.analyzer, relaxer.canonical
+    simplifier, canonical = relaxer.simplifier, relaxer.canonical
     dtype = item.min.dtype
-    first = canonical.merged(analyzer.poly(item.min))
-    last = poly_sub(poly_add(first, analyzer.poly(item.extent)), {(): 1})
+    first = canonical.merged(simplifier.poly(item.min))
+    last = poly_sub(poly_add(first, simplifier.poly(item.extent)), {(): 1})
     low, high = relaxer.end(first, False), relaxer.end(last, True)
     for fact in facts:
         # fact >= 0 gives last <= last + fact and first >= first - fact.
@@ -220,13 +220,13 @@ def _bound_one(relaxer: Relaxer, item: Range, facts: Sequence[Poly]) -> Range | 
         if relaxer.free(below):
             low = below if low is None else canonical.minmax(MAX, low, below, dtype)
     low, high = unless_limit(low, dtype), unless_limit(high, dtype)
-    first_expr = None if low is None else analyzer.from_poly_or_none(low, dtype)
+    first_expr = None if low is None else simplifier.from_poly_or_none(low, dtype)
     if low is not None and high is not None and first_expr is not None:
         extent = canonical.merged(poly_add(poly_sub(high, low), {(): 1}))
-        extent_expr = analyzer.from_poly_or_none(extent, dtype)
+        extent_expr = simplifier.from_poly_or_none(extent, dtype)
         if extent_expr is not None:
             return Range(first_expr, extent_expr)
-    last_expr = None if high is None else analyzer.from_poly_or_none(high, dtype)
+    last_expr = None if high is None else simplifier.from_poly_or_none(high, dtype)
     return IntervalSet(
         NEG_INF if first_expr is None else first_expr, POS_INF if last_expr is None else last_expr
     )

@@ -8,7 +8,7 @@ divisions, minima and conditional values are bounded part by part. ``Analyzer.in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.arith.bounds import NEG_INF, POS_INF
 from tilewright.arith.polynomial import (
@@ -26,11 +26,9 @@ from tilewright.arith.polynomial import (
     poly_scale,
     poly_sub,
 )
+from tilewright.arith.simplify import Simplifier
 from tilewright.ir import INDEX, Call, Expr, Range, Select, Var, as_expr, pre_order
 from tilewright.ir.dtype import integer_limits
-
-if TYPE_CHECKING:
-    from tilewright.arith.analyzer import Analyzer
 
 Ends = tuple[Poly | None, Poly | None]
 _LEAST, _MOST = integer_limits(INDEX)
@@ -65,12 +63,12 @@ class IntervalSet:
         """Whether both ends are finite."""
         return isinstance(self.min, Expr) and isinstance(self.max, Expr)
 
-    def to_range(self, analyzer: Analyzer | None = None) -> Range | None:
+    def to_range(self) -> Range | None:
         """Return the half-open range, or ``None`` if unbounded."""
         if not self.is_bounded:
             return None
         extent = self.max - self.min + 1
-        return Range(self.min, extent if analyzer is None else analyzer.simplify(extent))
+        return Range(self.min, extent)
 
     def __repr__(self) -> str:
         return f"IntervalSet({self.min!r}, {self.max!r})"
@@ -79,11 +77,11 @@ class IntervalSet:
 class Relaxer:
     """Bounds polynomials over a domain of variables that are to vanish."""
 
-    def __init__(self, analyzer: Analyzer, domain: Mapping[int, Ends]) -> None:
-        self.analyzer = analyzer
-        self.comparisons = analyzer._simplifier.comparisons
-        self.canonical = analyzer._canonical
-        self.context = analyzer._context
+    def __init__(self, simplifier: Simplifier, domain: Mapping[int, Ends]) -> None:
+        self.simplifier = simplifier
+        self.comparisons = simplifier.comparisons
+        self.canonical = simplifier.canonical
+        self.context = simplifier.context
         self.domain = domain
         self._ends: dict[int, Ends] = {}
         self._inside: dict[int, bool] = {}
@@ -241,7 +239,7 @@ class Relaxer:
         elif type(expr) is Call and expr.op.name == "if_then_else":
             branches = expr.args[1:]
         if branches:
-            polys = [self.analyzer.poly(branch) for branch in branches]
+            polys = [self.simplifier.poly(branch) for branch in branches]
             lows = [self.end(poly, False) for poly in polys]
             highs = [self.end(poly, True) for poly in polys]
             return (
@@ -289,21 +287,21 @@ class Relaxer:
         return {}, top
 
 
-def bind_domain(analyzer: Analyzer, domain: Mapping[Var, Any]) -> dict[int, Ends]:
-    """Bind the variables of a domain in an analyzer and return their ends."""
+def bind_domain(simplifier: Simplifier, domain: Mapping[Var, Any]) -> dict[int, Ends]:
+    """Bind the variables of a domain for a simplifier and return their ends."""
     ends: dict[int, Ends] = {}
-    context = analyzer._context
+    context = simplifier.context
     for var, value in domain.items():
         number = context.table.var(var)
         if isinstance(value, IntervalSet):
-            low = None if not isinstance(value.min, Expr) else analyzer.poly(value.min)
-            high = None if not isinstance(value.max, Expr) else analyzer.poly(value.max)
+            low = None if not isinstance(value.min, Expr) else simplifier.poly(value.min)
+            high = None if not isinstance(value.max, Expr) else simplifier.poly(value.max)
         else:
-            low = analyzer.poly(value.min)
-            high = poly_sub(poly_add(low, analyzer.poly(value.extent)), {(): 1})
-            least = poly_sub(analyzer.poly(value.extent), {(): 1})
+            low = simplifier.poly(value.min)
+            high = poly_sub(poly_add(low, simplifier.poly(value.extent)), {(): 1})
+            least = poly_sub(simplifier.poly(value.extent), {(): 1})
             if constant_of(least) is None:
-                analyzer._simplifier.assumptions.assume_nonneg(least)
+                simplifier.assumptions.assume_nonneg(least)
         context.substitutions.pop(var, None)
         context.values.pop(var, None)
         context.ranges[number] = (low, high)
@@ -337,8 +335,8 @@ def narrow(relaxer: Relaxer, domain: dict[int, Ends], facts: Sequence[Poly]) -> 
 
 def interval_of(relaxer: Relaxer, expr: Expr) -> IntervalSet:
     """Return the interval that ``expr`` covers over a relaxer's domain."""
-    known = relaxer.analyzer
-    poly = known._canonical.merged(known.poly(expr))
+    known = relaxer.simplifier
+    poly = known.canonical.merged(known.poly(expr))
     low = unless_limit(relaxer.end(poly, False), expr.dtype)
     high = unless_limit(relaxer.end(poly, True), expr.dtype)
     first = None if low is None else known.from_poly_or_none(low, expr.dtype)

@@ -206,6 +206,21 @@ class Simplifier:
             made = finish(node if same else type(node)(made, b))
         return made  # type: ignore[no-any-return]
 
+    def poly(self, expr: Expr) -> Poly:
+        """The raw polynomial of any expression."""
+        try:
+            return self.canonical.poly(expr)
+        except OpaqueOperand:
+            # Fresh number: an expression with effects equals nothing, not even itself.
+            return {(self.context.table.other(object(), expr),): 1}
+
+    def from_poly_or_none(self, poly: Poly, dtype: str) -> Expr | None:
+        """The finished expression; ``None`` where a coefficient is none of the dtype's numbers."""
+        try:
+            return self.from_poly(self.finished(poly), dtype)
+        except ConstantTooLarge:
+            return None
+
     def from_poly(self, a: Poly, dtype: str) -> Expr:
         """Build the expression of a polynomial."""
         return self.context.table.to_expr(a, dtype)

@@ -12,7 +12,8 @@ they mean identity (so that ``var in list`` works); any other expression refuses
 
 from __future__ import annotations
 
-from typing import Any, Union
+from collections.abc import Callable
+from typing import Any, TypeVar, Union
 
 from tilewright.ir.dtype import (
     INDEX,
@@ -42,6 +43,39 @@ ExprLike = Union["Expr", int, float, bool]
 _LEAST_INDEX, _MOST_INDEX = integer_limits(INDEX)
 
 
+class _Builders:
+    """What makes the expressions that Python operators stand for.
+
+    ``expr_convert`` and ``expr_operators`` stand on the nodes below, and say so by ``builds``.
+    """
+
+    add: Callable[[ExprLike, ExprLike], Expr]
+    sub: Callable[[ExprLike, ExprLike], Expr]
+    mul: Callable[[ExprLike, ExprLike], Expr]
+    div: Callable[[ExprLike, ExprLike], Expr]
+    floordiv: Callable[[ExprLike, ExprLike], Expr]
+    floormod: Callable[[ExprLike, ExprLike], Expr]
+    neg: Callable[[ExprLike], Expr]
+    and_: Callable[..., Expr]
+    or_: Callable[..., Expr]
+    not_: Callable[[ExprLike], Expr]
+    compare: Callable[[Any, Any, Any], Expr]
+    call: Callable[..., Expr]
+    cast: Callable[[ExprLike, str], Expr]
+    as_expr: Callable[[Any], Expr]
+
+
+BUILD = _Builders()
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def builds(function: _Function) -> _Function:
+    """Take a function for what it is named after in ``BUILD``."""
+    assert function.__name__ in _Builders.__annotations__
+    setattr(BUILD, function.__name__, function)
+    return function
+
+
 class Expr(Node):
     """Base of scalar and vector expressions; every one has a ``dtype``."""
 
@@ -50,79 +84,87 @@ class Expr(Node):
     reads_memory = False  # whether evaluating such a node touches memory, by its class
 
     def __add__(self, other: ExprLike) -> Expr:
-        return add(self, other)
+        return BUILD.add(self, other)
 
     def __radd__(self, other: ExprLike) -> Expr:
-        return add(other, self)
+        return BUILD.add(other, self)
 
     def __sub__(self, other: ExprLike) -> Expr:
-        return sub(self, other)
+        return BUILD.sub(self, other)
 
     def __rsub__(self, other: ExprLike) -> Expr:
-        return sub(other, self)
+        return BUILD.sub(other, self)
 
     def __mul__(self, other: ExprLike) -> Expr:
-        return mul(self, other)
+        return BUILD.mul(self, other)
 
     def __rmul__(self, other: ExprLike) -> Expr:
-        return mul(other, self)
+        return BUILD.mul(other, self)
 
     def __truediv__(self, other: ExprLike) -> Expr:
-        return div(self, other)
+        return BUILD.div(self, other)
 
     def __rtruediv__(self, other: ExprLike) -> Expr:
-        return div(other, self)
+        return BUILD.div(other, self)
 
     def __floordiv__(self, other: ExprLike) -> Expr:
-        return floordiv(self, other)
+        return BUILD.floordiv(self, other)
 
     def __rfloordiv__(self, other: ExprLike) -> Expr:
-        return floordiv(other, self)
+        return BUILD.floordiv(other, self)
 
     def __mod__(self, other: ExprLike) -> Expr:
-        return floormod(self, other)
+        return BUILD.floormod(self, other)
 
     def __rmod__(self, other: ExprLike) -> Expr:
-        return floormod(other, self)
+        return BUILD.floormod(other, self)
 
     def __neg__(self) -> Expr:
-        return neg(self)
+        return BUILD.neg(self)
 
     def __lshift__(self, other: ExprLike) -> Expr:
-        return call("shift_left", self, other)
+        return BUILD.call("shift_left", self, other)
 
     def __rshift__(self, other: ExprLike) -> Expr:
-        return call("shift_right", self, other)
+        return BUILD.call("shift_right", self, other)
 
     def __and__(self, other: ExprLike) -> Expr:
-        return call("bitwise_and", self, other) if not is_bool(self.dtype) else and_(self, other)
+        return (
+            BUILD.call("bitwise_and", self, other)
+            if not is_bool(self.dtype)
+            else BUILD.and_(self, other)
+        )
 
     def __or__(self, other: ExprLike) -> Expr:
-        return call("bitwise_or", self, other) if not is_bool(self.dtype) else or_(self, other)
+        return (
+            BUILD.call("bitwise_or", self, other)
+            if not is_bool(self.dtype)
+            else BUILD.or_(self, other)
+        )
 
     def __xor__(self, other: ExprLike) -> Expr:
-        return call("bitwise_xor", self, other)
+        return BUILD.call("bitwise_xor", self, other)
 
     def __invert__(self) -> Expr:
-        return call("bitwise_not", self) if not is_bool(self.dtype) else not_(self)
+        return BUILD.call("bitwise_not", self) if not is_bool(self.dtype) else BUILD.not_(self)
 
     def __lt__(self, other: ExprLike) -> Expr:
-        return compare(LT, self, other)
+        return BUILD.compare(LT, self, other)
 
     def __le__(self, other: ExprLike) -> Expr:
-        return compare(LE, self, other)
+        return BUILD.compare(LE, self, other)
 
     def __gt__(self, other: ExprLike) -> Expr:
-        return compare(GT, self, other)
+        return BUILD.compare(GT, self, other)
 
     def __ge__(self, other: ExprLike) -> Expr:
-        return compare(GE, self, other)
+        return BUILD.compare(GE, self, other)
 
     def __eq__(self, other: object) -> Any:
-        return compare(EQ, self, other) if _is_exprlike(other) else NotImplemented
+        return BUILD.compare(EQ, self, other) if _is_exprlike(other) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        return compare(NE, self, other) if _is_exprlike(other) else NotImplemented
+        return BUILD.compare(NE, self, other) if _is_exprlike(other) else NotImplemented
 
     __hash__ = object.__hash__
 
@@ -134,7 +176,7 @@ class Expr(Node):
 
     def astype(self, dtype: str) -> Expr:
         """Convert to another dtype."""
-        return cast(self, dtype)
+        return BUILD.cast(self, dtype)
 
 
 def _is_exprlike(value: object) -> bool:
@@ -400,22 +442,4 @@ class Range(Node):
     @staticmethod
     def from_min_extent(minimum: ExprLike, extent: ExprLike) -> Range:
         """Make a range from its start and its length."""
-        return Range(as_expr(minimum), as_expr(extent))
-
-
-# Down here, because these build the nodes above, and the operators of ``Expr`` are these.
-from tilewright.ir.expr_convert import as_expr, cast  # noqa: E402
-from tilewright.ir.expr_operators import (  # noqa: E402
-    add,
-    and_,
-    call,
-    compare,
-    div,
-    floordiv,
-    floormod,
-    mul,
-    neg,
-    not_,
-    or_,
-    sub,
-)
+        return Range(BUILD.as_expr(minimum), BUILD.as_expr(extent))

@@ -23,7 +23,7 @@ from tilewright.ir.dtype import (
     split_dtype,
     vector_dtype,
 )
-from tilewright.ir.expr import Broadcast, Cast, Expr, ExprLike, FloatImm, IntImm, StringImm
+from tilewright.ir.expr import Broadcast, Cast, Expr, ExprLike, FloatImm, IntImm, StringImm, builds
 from tilewright.ir.expr_checks import float_constant
 from tilewright.support.errors import VerifyError
 
@@ -81,6 +81,7 @@ def const(value: ExprLike, dtype: str | None = None) -> Expr:
     return IntImm(value, element)
 
 
+@builds
 def as_expr(value: Any, dtype: str | None = None) -> Expr:
     """Turn a Python or NumPy number (or anything with ``as_expr``) into an expression."""
     if isinstance(value, Expr):
@@ -131,6 +132,7 @@ def max_value(dtype: str) -> Expr:
 # ---- dtypes ---------------------------------------------------------------------------------
 
 
+@builds
 def cast(value: ExprLike, dtype: str) -> Expr:
     """Convert to ``dtype``; nothing happens if it already has it."""
     beyond = type(value) is int and value > _MOST_INDEX

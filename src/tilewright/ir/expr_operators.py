@@ -39,6 +39,7 @@ from tilewright.ir.expr import (
     Or,
     Select,
     Sub,
+    builds,
 )
 from tilewright.ir.expr_convert import (
     FALSE,
@@ -71,6 +72,7 @@ def _fold(kind: Any, a: Expr, b: Expr, result: int | float) -> Expr:
     return made
 
 
+@builds
 def add(a: ExprLike, b: ExprLike) -> Expr:
     """``a + b``; of truth values, whether one of them holds, as in NumPy."""
     a, b = match_types(a, b)
@@ -88,6 +90,7 @@ def add(a: ExprLike, b: ExprLike) -> Expr:
     return Add(a, b)  # type: ignore[no-any-return]
 
 
+@builds
 def sub(a: ExprLike, b: ExprLike) -> Expr:
     """``a - b``."""
     a, b = match_types(a, b)
@@ -105,6 +108,7 @@ def sub(a: ExprLike, b: ExprLike) -> Expr:
     return Sub(a, b)  # type: ignore[no-any-return]
 
 
+@builds
 def mul(a: ExprLike, b: ExprLike) -> Expr:
     """``a * b``."""
     a, b = match_types(a, b)
@@ -125,6 +129,7 @@ def mul(a: ExprLike, b: ExprLike) -> Expr:
     return Mul(a, b)  # type: ignore[no-any-return]
 
 
+@builds
 def div(a: ExprLike, b: ExprLike) -> Expr:
     """``a / b`` on floating-point numbers."""
     a, b = match_types(a, b)
@@ -142,6 +147,7 @@ def _check_integer(a: Expr, symbol: str) -> None:
         raise VerifyError(f"`{symbol}` needs integers, got {a.dtype}")
 
 
+@builds
 def floordiv(a: ExprLike, b: ExprLike) -> Expr:
     """``a // b``, rounded towards minus infinity; 0 if ``b`` is (see ``ir.integers``)."""
     a, b = match_types(a, b)
@@ -158,6 +164,7 @@ def floordiv(a: ExprLike, b: ExprLike) -> Expr:
     return FloorDiv(a, b)  # type: ignore[no-any-return]
 
 
+@builds
 def floormod(a: ExprLike, b: ExprLike) -> Expr:
     """``a % b`` with the sign of ``b``; 0 if ``b`` is."""
     a, b = match_types(a, b)
@@ -214,6 +221,7 @@ def maximum(a: ExprLike, b: ExprLike) -> Expr:
     return Max(a, b)  # type: ignore[no-any-return]
 
 
+@builds
 def neg(a: ExprLike) -> Expr:
     """``-a``."""
     a = as_expr(a)
@@ -232,6 +240,7 @@ _COMPARE_FOLD = {
 }
 
 
+@builds
 def compare(kind: Any, a: Any, b: Any) -> Expr:
     """Build a comparison node of class ``kind``; two constants fold."""
     a, b = match_types(a, b)
@@ -242,6 +251,7 @@ def compare(kind: Any, a: Any, b: Any) -> Expr:
     return made
 
 
+@builds
 def and_(*conditions: ExprLike) -> Expr:
     """Logical and; constants fold, no condition gives true."""
     result: Expr | None = None
@@ -255,6 +265,7 @@ def and_(*conditions: ExprLike) -> Expr:
     return TRUE if result is None else result
 
 
+@builds
 def or_(*conditions: ExprLike) -> Expr:
     """Logical or; constants fold, no condition gives false."""
     result: Expr | None = None
@@ -268,6 +279,7 @@ def or_(*conditions: ExprLike) -> Expr:
     return FALSE if result is None else result
 
 
+@builds
 def not_(a: ExprLike) -> Expr:
     """Logical not."""
     a = as_expr(a)
@@ -326,6 +338,7 @@ def _real(value: ExprLike) -> ExprLike:
     return float(value) if type(value) is int else value
 
 
+@builds
 def call(op: str | Op, *args: ExprLike, dtype: str | None = None) -> Expr:
     """Call an intrinsic by name, with the result dtype by the operator's rule."""
     if isinstance(op, str):

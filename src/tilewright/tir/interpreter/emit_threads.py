@@ -7,11 +7,12 @@ that ``threads.run_threads`` runs once per thread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tilewright.ir import Call, Expr, StringImm, Var, dtypes, post_order, pre_order
 from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.reducer import REDUCERS
 from tilewright.tir.stmt import (
     NO_OP,
@@ -22,9 +23,6 @@ from tilewright.tir.stmt import (
     LetStmt,
     Stmt,
 )
-
-if TYPE_CHECKING:
-    from tilewright.tir.interpreter.emit import Emitter
 
 SHUFFLES = ("warp_shuffle", "warp_shuffle_up", "warp_shuffle_down", "warp_shuffle_xor")
 VOTES = ("warp_ballot", "warp_any", "warp_all")
@@ -37,10 +35,26 @@ ASYNC_WAIT = "async_wait_queue_scope"
 ASYNC_INFLIGHT = "async_wait_inflight_count"
 
 
+class Emits(Protocol):
+    """What writes everything else: the emitter, as its part for threads sees it."""
+
+    func: PrimFunc
+    depth: int
+    nest: int
+
+    def line(self, text: str) -> None: ...
+    def name(self, symbol: Any) -> str: ...
+    def expr(self, expr: Expr) -> str: ...
+    def visit(self, node: Any) -> Any: ...
+    def memory(self, buffer: Buffer) -> str: ...
+    def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str: ...
+    def plain_loop(self, node: Any, body: Stmt | None) -> None: ...
+
+
 class ThreadEmitter:
     """The part of the emitter that knows about threads."""
 
-    def __init__(self, emitter: Emitter, check_races: bool) -> None:
+    def __init__(self, emitter: Emits, check_races: bool) -> None:
         self.emitter = emitter
         self.check_races = check_races
         self.lockstep = False  # inside a generator
