@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from tilewright.ir import GlobalVar, IRModule, pre_order
 from tilewright.meta_schedule.database.record import equality, normalized
 from tilewright.meta_schedule.space_generator import SpaceGenerator
-from tilewright.meta_schedule.tune_context import TuneContext, known_flops
+from tilewright.meta_schedule.task import known_flops
+from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, PrimFunc
 

@@ -8,16 +8,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from tilewright.meta_schedule.task_record import TaskRecord
 from tilewright.support.text import human_time
-
-if TYPE_CHECKING:
-    from tilewright.meta_schedule.task_scheduler.base import TaskRecord
 
 logger = logging.getLogger("tilewright.meta_schedule")
 

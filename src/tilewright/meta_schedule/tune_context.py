@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
-
 from tilewright import dlight
-from tilewright.ir import IRModule, structural_hash
-from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
-from tilewright.meta_schedule.database.record import normalized
+from tilewright.ir import IRModule
 from tilewright.meta_schedule.search_strategy import RuleChoices, SearchStrategy
 from tilewright.meta_schedule.space_generator import SpaceGenerator
-from tilewright.support.errors import TuneError, VerifyError
+from tilewright.meta_schedule.task import Task
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
-from tilewright.tir.analysis import estimate_flops
 from tilewright.tir.schedule import Schedule
 
-logger = logging.getLogger("tilewright.meta_schedule")
 
-
-def known_flops(func: PrimFunc) -> float:
-    """Floating-point operations of one call; 0 if they depend on symbols or on data."""
-    try:
-        return float(estimate_flops(func))
-    except VerifyError:
-        return 0.0
-
-
-class TuneContext:
+class TuneContext(Task):
     """A task: a module of one function, a target, a design space and a way to search it.
 
     ``space_generator`` and ``search_strategy`` are instances or names. The same ``seed`` gives the
@@ -47,19 +31,10 @@ class TuneContext:
         seed: int = 0,
         start_from_rules: bool = True,
     ) -> None:
-        self.mod = normalized(mod)
-        if "main" not in self.mod or not isinstance(self.mod["main"], PrimFunc):
-            raise TuneError("a task is a module of one TensorIR function")
-        self.target = Target(target)
-        self.task_name = task_name
-        self.seed = seed
-        self.space_generator = SpaceGenerator.create(space_generator, self.target)
+        super().__init__(
+            mod, target=target, space_generator=space_generator, task_name=task_name, seed=seed
+        )
         self.search_strategy = SearchStrategy.create(search_strategy)
-        self.hash = structural_hash(self.mod)
-        self.args_info: tuple[ArgInfo, ...] = arg_infos(self.mod["main"])
-        self.flops = known_flops(self.mod["main"])
-        self.rejected: Counter[str] = Counter()
-        """Candidates that did not become records, by reason."""
         self.rule_choices: RuleChoices | None = None
         """What the rules could make of the task; ``None`` without ``start_from_rules``."""
         if start_from_rules and self.target.kind == "llvm":

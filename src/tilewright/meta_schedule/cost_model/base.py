@@ -8,18 +8,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.meta_schedule.feature import Evaluation, candidate_evaluation
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.runner import RunnerResult
+from tilewright.meta_schedule.task import Task
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
-
-if TYPE_CHECKING:
-    from tilewright.meta_schedule.runner import RunnerResult
-    from tilewright.meta_schedule.tune_context import TuneContext
 
 logger = logging.getLogger("tilewright.meta_schedule")
 
@@ -43,7 +41,7 @@ class CostModel:
 
     def update(
         self,
-        context: TuneContext,
+        context: Task,
         candidates: Sequence[MeasureCandidate],
         results: Sequence[RunnerResult],
     ) -> None:
@@ -62,7 +60,7 @@ class CostModel:
             seconds.append(median(result.run_secs))
         self.learn(context.hash, evaluations, seconds)
 
-    def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> Any:
+    def predict(self, context: Task, candidates: Sequence[MeasureCandidate]) -> Any:
         """Return the scores of candidates that are already schedules."""
         made = [self.score(context.hash, candidate_evaluation(context, c))[0] for c in candidates]
         return np.array(made)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from tilewright.meta_schedule.feature.per_store import Evaluation, FeatureFunction
 from tilewright.meta_schedule.feature.program import extract
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.task import Task
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
-
-if TYPE_CHECKING:
-    from tilewright.meta_schedule.tune_context import TuneContext
 
 _known: WeakKeyDictionary[MeasureCandidate, Evaluation] = WeakKeyDictionary()
 
@@ -22,7 +19,7 @@ def remember(candidate: MeasureCandidate, evaluation: Evaluation) -> None:
     _known[candidate] = evaluation
 
 
-def candidate_evaluation(context: TuneContext, candidate: MeasureCandidate) -> Evaluation:
+def candidate_evaluation(context: Task, candidate: MeasureCandidate) -> Evaluation:
     """Return a candidate's features; if unknown, replay its trace up to the postprocs."""
     found = _known.get(candidate)
     if found is None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tilewright.meta_schedule.builder import BuilderResult
+from tilewright.meta_schedule.cost_model import CostModel
+from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
+from tilewright.meta_schedule.task_record import TaskRecord
 
-if TYPE_CHECKING:
-    from tilewright.meta_schedule.task_scheduler.base import TaskRecord, TaskScheduler
+
+class Tuning(Protocol):
+    """The run that callbacks are told of: a ``TaskScheduler``."""
+
+    tasks: list[TaskRecord]
+    database: Database | None
+    cost_model: CostModel | None
 
 
 class MeasureCallback:
@@ -18,7 +26,7 @@ class MeasureCallback:
 
     def on_result(
         self,
-        scheduler: TaskScheduler,
+        scheduler: Tuning,
         task: TaskRecord,
         candidate: MeasureCandidate,
         built: BuilderResult,
@@ -28,7 +36,7 @@ class MeasureCallback:
 
     def on_batch(
         self,
-        scheduler: TaskScheduler,
+        scheduler: Tuning,
         task: TaskRecord,
         candidates: Sequence[MeasureCandidate],
         results: Sequence[RunnerResult],

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.database import TuningRecord
 from tilewright.meta_schedule.database.record import provenance
-from tilewright.meta_schedule.measure_callback.base import MeasureCallback
+from tilewright.meta_schedule.measure_callback.base import MeasureCallback, Tuning
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
-
-if TYPE_CHECKING:
-    from tilewright.meta_schedule.task_scheduler.base import TaskRecord, TaskScheduler
+from tilewright.meta_schedule.task_record import TaskRecord
 
 
 class AddToDatabase(MeasureCallback):
@@ -21,7 +18,7 @@ class AddToDatabase(MeasureCallback):
 
     def on_result(
         self,
-        scheduler: TaskScheduler,
+        scheduler: Tuning,
         task: TaskRecord,
         candidate: MeasureCandidate,
         built: BuilderResult,
@@ -55,7 +52,7 @@ class UpdateCostModel(MeasureCallback):
 
     def on_batch(
         self,
-        scheduler: TaskScheduler,
+        scheduler: Tuning,
         task: TaskRecord,
         candidates: Sequence[MeasureCandidate],
         results: Sequence[RunnerResult],

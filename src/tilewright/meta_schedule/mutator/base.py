@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.meta_schedule.column import Column
 from tilewright.support.errors import TuneError
 from tilewright.support.registry import Registry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from tilewright.meta_schedule.search_strategy.design import Column
 
 
 class Mutator:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tilewright.meta_schedule.column import Column
 from tilewright.meta_schedule.mutator.base import MUTATORS, Mutator
-
-if TYPE_CHECKING:
-    from tilewright.meta_schedule.search_strategy.design import Column
 
 
 class MutateComputeLocation(Mutator):

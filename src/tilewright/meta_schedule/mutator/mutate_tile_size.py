@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.meta_schedule.column import Column
 from tilewright.meta_schedule.mutator.base import MUTATORS, Mutator, other_option
 from tilewright.tir.schedule.sampling import prime_factors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from tilewright.meta_schedule.search_strategy.design import Column
 
 
 class MutateTileSize(Mutator):

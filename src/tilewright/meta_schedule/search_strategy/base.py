@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +15,12 @@ from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.feature import Evaluation, remember
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.postproc import VerifyCodeSize
+from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.search_strategy.design import Variant, make_variants, open_shape
+from tilewright.meta_schedule.task import Task
 from tilewright.support.errors import ScheduleError, TilewrightError, TuneError
 from tilewright.support.registry import Registry
 from tilewright.tir.schedule import Schedule
-
-if TYPE_CHECKING:
-    from tilewright.meta_schedule.runner import RunnerResult
-    from tilewright.meta_schedule.tune_context import TuneContext
 
 _SLACK = 2.0
 """How much more code than allowed a candidate may seem to have before it is known exactly."""
@@ -42,7 +40,7 @@ class SearchStrategy:
 
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
-        self._context: TuneContext | None = None
+        self._context: Task | None = None
         self.variants: list[Variant] = []
         self.cost_model: CostModel | None = None
         self.rng = np.random.default_rng(seed)
@@ -52,7 +50,7 @@ class SearchStrategy:
         self._programs: set[str] = set()
 
     @property
-    def context(self) -> TuneContext:
+    def context(self) -> Task:
         """The task; ``TuneError`` before ``pre_tuning``."""
         if self._context is None:
             raise TuneError("the search strategy has no task: call pre_tuning first")
@@ -67,7 +65,7 @@ class SearchStrategy:
 
     def pre_tuning(
         self,
-        context: TuneContext,
+        context: Task,
         spaces: Sequence[Schedule],
         *,
         max_trials: int,

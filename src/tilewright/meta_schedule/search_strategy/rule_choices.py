@@ -13,7 +13,6 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from tilewright.dlight import Choices, ScheduleRule, first_applied, start_schedule
 from tilewright.ir import IRModule, structural_hash
@@ -21,12 +20,10 @@ from tilewright.meta_schedule.arg_info import ArgInfo
 from tilewright.meta_schedule.cost_model.base import median
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
+from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule, Trace
-
-if TYPE_CHECKING:
-    from tilewright.meta_schedule.runner import RunnerResult
 
 logger = logging.getLogger("tilewright.meta_schedule")
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel
@@ -23,7 +21,8 @@ from tilewright.meta_schedule.runner import (
     RunnerInput,
     RunnerResult,
 )
-from tilewright.meta_schedule.task_scheduler.finals import Finalist, contenders, winner
+from tilewright.meta_schedule.task_record import Finalist, TaskRecord
+from tilewright.meta_schedule.task_scheduler.finals import contenders, winner
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
@@ -39,38 +38,6 @@ _FIRST_SHARE, _FAR_BEHIND = 0.85, 2.0
 _MOST_LINES = 1 << 14
 # When a task ends, so many of its best candidates (and the rule-based one) are compared.
 _FINALISTS = 6
-
-
-@dataclass(eq=False)
-class TaskRecord:
-    """How far a task is: trials, best time (seconds), failures by reason.
-
-    ``error`` says why the task as a whole was given up, if it was.
-    """
-
-    context: TuneContext
-    weight: float = 1.0
-    trials: int = 0
-    best_seconds: float = math.inf
-    best_history: list[float] = field(default_factory=list)
-    failures: Counter[str] = field(default_factory=Counter)
-    finished: bool = False
-    spent_seconds: float = 0.0
-    reference: Reference | None = None
-    error: str | None = None
-    prepared: bool = False
-    finalists: list[Finalist] = field(default_factory=list)
-    rule: Finalist | None = None
-
-    @property
-    def name(self) -> str:
-        """The task's name."""
-        return self.context.task_name
-
-    @property
-    def rejected(self) -> Counter[str]:
-        """All candidates that did not become records, by reason."""
-        return self.failures + self.context.rejected
 
 
 class TaskScheduler:

@@ -17,20 +17,12 @@ from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResul
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
+from tilewright.meta_schedule.task_record import Finalist
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.tir.schedule import Schedule
 
 # By how much of its time a candidate must beat the rules' schedule to be used in its place.
 MARGIN = 0.02
-
-
-@dataclass(frozen=True, eq=False)
-class Finalist:
-    """A candidate that agreed with the reference, and its time when it was first measured."""
-
-    seconds: float
-    candidate: MeasureCandidate
-    build: BuilderResult
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,9 +21,10 @@ from tilewright.meta_schedule import tune_tir
 from tilewright.meta_schedule.builder import BuilderResult
 from tilewright.meta_schedule.database import JSONDatabase, TuningRecord
 from tilewright.meta_schedule.measure_callback import AddToDatabase, MeasureCallback
+from tilewright.meta_schedule.measure_callback.base import Tuning
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
-from tilewright.meta_schedule.task_scheduler.base import TaskRecord, TaskScheduler
+from tilewright.meta_schedule.task_record import TaskRecord
 from tilewright.target import Target
 from tilewright.testing.hostile.kind import Case, Fault, Kind, Limits
 from tilewright.tir import PrimFunc
@@ -90,7 +91,7 @@ class _Tell(MeasureCallback):
 
     def on_result(
         self,
-        scheduler: TaskScheduler,
+        scheduler: Tuning,
         task: TaskRecord,
         candidate: MeasureCandidate,
         built: BuilderResult,

@@ -6,25 +6,22 @@ A reduction that the threads combine may be taken apart, or become one that they
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.tir import SERIAL, UNROLLED
 from tilewright.tir.analysis import find_race
-from tilewright.tir.schedule.state import FunctionIndex
-
-if TYPE_CHECKING:
-    from tilewright.tir.schedule.schedule import Schedule
+from tilewright.tir.schedule.state import FunctionIndex, ScheduleState
 
 
-def refuse_races(sch: Schedule, before: tuple[Any, ...]) -> None:
+def refuse_races(state: ScheduleState, before: tuple[Any, ...]) -> None:
     """Refuse what brings a race into a loop that ran its iterations at once before."""
-    for func_name, old in sch.state.changed_since(before):
+    for func_name, old in state.changed_since(before):
         if old is None or not _runs_at_once(old):
             continue
-        race = find_race(sch.state.func(func_name))
+        race = find_race(state.func(func_name))
         if race is not None:
             loop, why = race
-            raise sch.error(
+            raise state.error(
                 why, loop, remedy="do this before parallel, vectorize or bind, or elsewhere"
             )
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
@@ -43,12 +42,10 @@ from tilewright.tir.analysis import Access, Count, Traffic, block_kind, detect_a
 from tilewright.tir.analysis.accesses import works_by_intrinsic
 from tilewright.tir.analysis.flops import count_operations
 from tilewright.tir.analysis.traffic import traffic_of
+from tilewright.tir.schedule.core import ScheduleCore
 from tilewright.tir.schedule.explain_next import Attempt, attempts, iterates
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.state import ScheduleState, child_blocks
-
-if TYPE_CHECKING:
-    from tilewright.tir.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -153,7 +150,7 @@ class Explanation:
         return "\n\n".join("\n".join(_block_lines(block)) for block in self.blocks)
 
 
-def explain(sch: Schedule, block: BlockRV | None, target: Target) -> Explanation:
+def explain(sch: ScheduleCore, block: BlockRV | None, target: Target) -> Explanation:
     """Collect the facts of one block, or of all blocks that compute in the working function."""
     if block is not None:
         return Explanation((_explain_block(sch, block, target),))
@@ -166,7 +163,7 @@ def explain(sch: Schedule, block: BlockRV | None, target: Target) -> Explanation
     return Explanation(tuple(_explain_block(sch, item, target) for item in found))
 
 
-def _explain_block(sch: Schedule, rv: BlockRV, target: Target) -> BlockFacts:
+def _explain_block(sch: ScheduleCore, rv: BlockRV, target: Target) -> BlockFacts:
     state = sch.state
     realize = state.get_block(rv)
     block, loops = realize.block, state.loops_above(realize)

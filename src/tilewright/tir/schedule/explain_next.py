@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tilewright.ir import uses_var
 from tilewright.support.errors import TilewrightError
 from tilewright.tir import REDUCE, BlockRealize, For, TensorIntrin
+from tilewright.tir.schedule.core import ScheduleCore
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
-if TYPE_CHECKING:
-    from tilewright.tir.schedule.schedule import Schedule
-
-Call = Callable[["Schedule"], object]
+Call = Callable[["ScheduleCore"], object]
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ def iterates(realize: BlockRealize, loop: For) -> str:
 
 
 def attempts(
-    sch: Schedule, rv: BlockRV, realize: BlockRealize, loops: list[For]
+    sch: ScheduleCore, rv: BlockRV, realize: BlockRealize, loops: list[For]
 ) -> Iterator[Attempt]:
     """Try the likely next primitives for a block, each on a copy of the schedule."""
     for label, name, call in _candidates(sch, rv, realize, loops):
@@ -59,7 +56,7 @@ def attempts(
 
 
 def _candidates(
-    sch: Schedule, rv: BlockRV, realize: BlockRealize, loops: list[For]
+    sch: ScheduleCore, rv: BlockRV, realize: BlockRealize, loops: list[For]
 ) -> Iterator[tuple[str, str, Call]]:
     """The primitives that one would think of next for a block, as text, name and call."""
     if sch.state.parent(realize) is None:

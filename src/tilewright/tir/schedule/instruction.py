@@ -21,7 +21,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from tilewright.ir import Expr
 from tilewright.support.errors import ScheduleError
@@ -30,9 +30,7 @@ from tilewright.tir.schedule.at_once import refuse_races
 from tilewright.tir.schedule.enclosing import widen_enclosing
 from tilewright.tir.schedule.error import schedule_error
 from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
-
-if TYPE_CHECKING:
-    from tilewright.tir.schedule.schedule import Schedule
+from tilewright.tir.schedule.running import Running
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -167,7 +165,7 @@ class Primitive:
         exec(scope_text, scope)
         return scope[self.name], scope["invoke"]
 
-    def call(self, sch: Schedule, *args: Any, **kwargs: Any) -> Any:
+    def call(self, sch: Running, *args: Any, **kwargs: Any) -> Any:
         """Check and convert arguments, then run and record."""
         try:
             values, decision = self.bind(*args, **kwargs)
@@ -187,7 +185,7 @@ class Primitive:
             sch.history.past = past
             raise
 
-    def _converted(self, sch: Schedule, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _converted(self, sch: Running, values: tuple[Any, ...]) -> tuple[Any, ...]:
         made = list(values)
         for position, _, convert in self.converters:
             value = made[position]
@@ -222,7 +220,7 @@ class Primitive:
         except (TypeError, ValueError, OverflowError) as error:
             raise ScheduleError(f"{self.name}: argument {name!r}: {error}") from None
 
-    def run(self, sch: Schedule, args: tuple[Any, ...], decision: Any) -> Any:
+    def run(self, sch: Running, args: tuple[Any, ...], decision: Any) -> Any:
         """Run with arguments in order of the parameters, and record; undo everything on error."""
         state, history = sch.state, sch.history
         saved, drawn, past = state.snapshot(), sch.rng.state, history.past
@@ -234,7 +232,7 @@ class Primitive:
             result = self.invoke(sch, args, decision)
             if not self.marks:
                 widen_enclosing(state, saved)
-                refuse_races(sch, saved)
+                refuse_races(state, saved)
             if sch.checked:
                 sch.verify()
         except BaseException:

@@ -1,31 +1,14 @@
-"""``Schedule``: a module being rewritten by primitives, each recorded in a trace.
-
-The primitives are functions in ``primitives/``; they become methods here through their registry.
-"""
+"""``Schedule``: a program under transformation, which also explains itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from tilewright.ir import IntImm, IRModule
-from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import PrimFunc, Stmt
-from tilewright.tir.analysis import verify
-from tilewright.tir.schedule.error import Text
+from tilewright.tir.schedule.core import ScheduleCore
 from tilewright.tir.schedule.explain import Explanation, explain, show_explanation
-from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
-from tilewright.tir.schedule.instruction import Instruction
-from tilewright.tir.schedule.methods import PrimitiveMethods
-from tilewright.tir.schedule.sampling import Rng
-from tilewright.tir.schedule.sref import StmtSRef, sref_of
-from tilewright.tir.schedule.state import ScheduleState
-from tilewright.tir.schedule.trace import Trace
-from tilewright.tir.schedule.undo import History
+from tilewright.tir.schedule.handles import BlockRV
 
 
-class Schedule(PrimitiveMethods):
+class Schedule(ScheduleCore):
     """A program under transformation.
 
     >>> sch = Schedule(func)
@@ -38,162 +21,6 @@ class Schedule(PrimitiveMethods):
     variables instead of numbers; see ``sample_perfect_tile``. ``record=False`` keeps no trace, and
     nothing can be taken back.
     """
-
-    def __init__(
-        self,
-        mod: IRModule | PrimFunc,
-        *,
-        seed: int | None = None,
-        check: bool = False,
-        symbolic: bool = False,
-        record: bool = True,
-    ) -> None:
-        if isinstance(mod, PrimFunc):
-            mod = IRModule.from_expr(mod)
-        if not isinstance(mod, IRModule):
-            raise ScheduleError(
-                f"Schedule takes an IRModule or a PrimFunc, got {type(mod).__name__}"
-            )
-        self.state = ScheduleState(mod)
-        self.trace: Trace = Trace() if record else None  # type: ignore[assignment]
-        self.checked = check
-        self.symbolic = symbolic
-        self.seed(seed)
-        self.history = History()
-        # What the running primitive wants recorded in place of the arguments it got.
-        self.notes: dict[str, Any] | None = None
-        self._working_func: str | None = None
-
-    @property
-    def mod(self) -> IRModule:
-        """The module as it is now."""
-        return self.state.mod
-
-    def copy(self, *, seed: int | None = None) -> Schedule:
-        """Return an independent schedule with the same program, trace and past.
-
-        Handles work in both; ``undo`` takes back, in either, what was done before the copy as well.
-        Without ``seed`` both draw the same random numbers from here on.
-        """
-        made = Schedule.__new__(Schedule)
-        made.state = self.state.copy()
-        made.trace = self.trace if self.trace is None else self.trace.copy()
-        made.checked = self.checked
-        made.symbolic = self.symbolic
-        made.rng = self.rng.copy() if seed is None else Rng(seed)
-        made.history = self.history.copy()
-        made.notes = None
-        made._working_func = self._working_func
-        return made
-
-    def become(self, other: Schedule) -> None:
-        """Go on from where ``other`` is: its program, its trace, its past."""
-        for name, value in vars(other.copy()).items():
-            setattr(self, name, value)
-
-    def seed(self, seed: int | None) -> None:
-        """Restart the random generator; ``None`` or -1 takes a seed from the system."""
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < -1):
-            raise ScheduleError(f"a seed is an integer of -1 or more, or None, got {seed!r}")
-        self.rng = Rng(None if seed == -1 else seed)
-
-    def fork_seed(self) -> int:
-        """Draw a seed for another schedule."""
-        return self.rng.fork()
-
-    def work_on(self, func_name: str) -> None:
-        """Make ``func_name`` the function in which ``get_block`` looks by default."""
-        self.state.func(func_name)
-        self._working_func = func_name
-
-    @property
-    def working_func(self) -> str:
-        """The default function: set by ``work_on``, else the only one, else ``main``."""
-        if self._working_func is None:
-            names = self.state.func_names()
-            if len(names) == 1:
-                return names[0]
-            if "main" not in names:
-                raise self.error(
-                    f"say which function is meant (func_name= or work_on): the module has {names}"
-                )
-            return "main"
-        return self._working_func
-
-    def get(self, rv: BlockRV | LoopRV | ExprRV | StmtSRef) -> Any:
-        """Return what a handle stands for: a ``Block``, a ``For``, a number or an expression.
-
-        Of an sref it is the statement, as it was when the sref was taken.
-        """
-        if type(rv) is StmtSRef:
-            return rv.stmt
-        if self.history.dead:
-            self.history.check_alive((rv,))
-        if type(rv) is BlockRV:
-            return self.state.get_block(rv).block
-        if type(rv) is LoopRV:
-            return self.state.get_loop(rv)
-        if type(rv) is ExprRV:
-            return rv.value.value if type(rv.value) is IntImm else rv.value
-        raise ScheduleError(f"expected a handle, got {type(rv).__name__}")
-
-    def get_sref(self, rv: BlockRV | LoopRV | Stmt) -> StmtSRef:
-        """Return where a block or loop (or a ``Block`` or ``For`` of the program) stands."""
-        if isinstance(rv, Stmt):
-            return sref_of(self.state, rv)
-        if type(rv) not in (BlockRV, LoopRV):
-            raise ScheduleError(
-                f"get_sref takes a BlockRV, a LoopRV or a statement, got {type(rv).__name__}"
-            )
-        return sref_of(self.state, self.get(rv))
-
-    def remove_rv(self, rv: BlockRV | LoopRV | ExprRV) -> None:
-        """Drop a handle: using it from now on is an error. The program stays as it is."""
-        if not isinstance(rv, RV_TYPES):
-            raise ScheduleError(f"remove_rv takes a handle, got {type(rv).__name__}")
-        self.history.check_alive((rv,), "remove_rv")
-        self.history.kill((rv,), "remove_rv dropped it")
-
-    def undo(self, steps: int = 1) -> list[Instruction]:
-        """Take back the last primitive, or the last ``steps``; returns their instructions.
-
-        Program, trace, random generator and handles are as they were before: a handle that a
-        primitive gave which is no more can't be used. Look-ups (``get_block``, ``get_loops``, …)
-        don't count; those after the primitive go with it. What is not recorded stays:
-        ``work_on``, ``remove_rv``. ``redo`` brings back what was taken back.
-        """
-        return self._travel(steps, self.history.undo)
-
-    def redo(self, steps: int = 1) -> list[Instruction]:
-        """Bring back what ``undo`` took back, until another primitive runs."""
-        return self._travel(steps, self.history.redo)
-
-    def _travel(
-        self, steps: int, move: Callable[[Schedule, int], list[Instruction]]
-    ) -> list[Instruction]:
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise ScheduleError(f"the number of primitives must be 1 or more, got {steps!r}")
-        if self.trace is None:
-            raise ScheduleError(
-                "a schedule without a trace (record=False) remembers nothing: "
-                "make it with record=True, or keep a copy()"
-            )
-        return move(self, steps)
-
-    def note(self, **changes: Any) -> None:
-        """Called by a primitive: record these arguments (or ``decision``) for those given."""
-        if self.notes is None:
-            self.notes = changes
-        else:
-            self.notes.update(changes)
-
-    def error(self, rule: Text, *culprits: Any, remedy: Text = "") -> ScheduleError:
-        """Make the error of the running primitive, marking ``culprits`` in the program."""
-        return self.state.error(rule, *culprits, remedy=remedy)
-
-    def verify(self) -> None:
-        """Raise ``VerifyError`` if the program is not well formed."""
-        verify(self.mod)
 
     def explain(
         self, block: BlockRV | str | None = None, *, target: Target | str | None = None
@@ -211,9 +38,3 @@ class Schedule(PrimitiveMethods):
         found = explain(self, block, chosen)
         show_explanation(found)
         return found
-
-    def show(self, **options: Any) -> None:
-        """Print the program and the trace."""
-        self.mod.show(**options)
-        if self.trace is not None:
-            print(self.trace.as_python())

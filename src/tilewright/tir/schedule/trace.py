@@ -14,15 +14,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import ScheduleError, TilewrightError
 from tilewright.tir.schedule.handles import RV_TYPES, BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import PRIMITIVES, Instruction
-
-if TYPE_CHECKING:
-    from tilewright.tir.schedule.schedule import Schedule
+from tilewright.tir.schedule.running import Running
 
 DecisionProvider = Callable[[Instruction, Sequence[Any], Any], Any]
 """Gets an instruction, its arguments and its recorded decision; returns the decision to use."""
@@ -83,7 +81,7 @@ class Trace:
 
     def apply_to_schedule(
         self,
-        sch: Schedule,
+        sch: Running,
         remove_postproc: bool = False,
         decision_provider: DecisionProvider | None = None,
     ) -> dict[Any, Any]:
@@ -96,7 +94,7 @@ class Trace:
             return self._apply(sch, remove_postproc, decision_provider)
 
     def _apply(
-        self, sch: Schedule, remove_postproc: bool, decision_provider: DecisionProvider | None
+        self, sch: Running, remove_postproc: bool, decision_provider: DecisionProvider | None
     ) -> dict[Any, Any]:
         handles: dict[Any, Any] = {}
         for number, inst in enumerate(self.insts):

@@ -7,14 +7,12 @@ there. Schedules without a trace (``record=False``) remember nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tilewright.support.errors import ScheduleError
 from tilewright.tir.schedule.error import schedule_error
 from tilewright.tir.schedule.instruction import Instruction, handles_in
-
-if TYPE_CHECKING:
-    from tilewright.tir.schedule.schedule import Schedule
+from tilewright.tir.schedule.running import Running
 
 
 class Step(NamedTuple):
@@ -90,7 +88,7 @@ class History:
 
     # ---- back and forth -------------------------------------------------------------------------
 
-    def undo(self, sch: Schedule, count: int) -> list[Instruction]:
+    def undo(self, sch: Running, count: int) -> list[Instruction]:
         """Take back ``count`` steps; returns their instructions, in the order they ran."""
         taken: list[Step] = []
         for _ in range(count):
@@ -121,7 +119,7 @@ class History:
             f"undo: there are {there} primitives to take back, {count} were asked for"
         )
 
-    def _take_back(self, sch: Schedule, steps: tuple[Step, ...]) -> None:
+    def _take_back(self, sch: Running, steps: tuple[Step, ...]) -> None:
         state, trace, oldest = sch.state, sch.trace, steps[-1]
         after = state.snapshot(), tuple(state.symbolic), sch.rng.state
         state.restore(oldest.saved)
@@ -135,7 +133,7 @@ class History:
         self.past = oldest.past
         self.future = Undone(steps, *after, killed, self.future)
 
-    def redo(self, sch: Schedule, count: int) -> list[Instruction]:
+    def redo(self, sch: Running, count: int) -> list[Instruction]:
         """Bring back ``count`` steps that were taken back; returns their instructions."""
         there, later = 0, self.future
         while later is not None:
