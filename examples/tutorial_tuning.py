@@ -16,7 +16,6 @@ import numpy as np
 
 from tilewright import relax
 from tilewright.ir import IRModule, Sequential
-from tilewright.meta_schedule import extract_tasks
 from tilewright.meta_schedule.database import JSONDatabase, OrderedUnionDatabase
 from tilewright.relax.frontend import nn
 from tilewright.relax.transform import (
@@ -85,7 +84,7 @@ def main(trials: int = 64, folder: str | None = None) -> None:
     # 1. A model, and what there is to tune in it: its different functions, by how often they run.
     mod = exported(classes=10)
     mod.show()
-    for task in extract_tasks(mod, target):
+    for task in relax.extract_tasks(mod, target):
         print(f"task {task.task_name}: weight {task.weight}, {task.flops / 1e3:.0f} kflop")
 
     # 2. Passes in a row. `zero` makes fused tensor functions of the operators; tuning measures

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -35,42 +38,112 @@ LAYERS = [
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 # `runtime` runs what a build made; it must not need the compiler.
 ONLY = {"runtime": {"runtime", "support"}}
+# Within `tir`: who must not know whom.
+APART = [
+    ("tir.analysis", "tir.schedule"),
+    ("tir.analysis", "tir.transform"),
+    ("tir.schedule", "tir.transform"),
+    ("tir.transform", "tir.schedule"),
+]
+# Names of a layer above in a lower one: dialects say here which module has their words.
+NAMED_ABOVE = {("script.scope", "tir.script"), ("script.scope", "relax.script")}
+
+MODULES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in SOURCE.rglob("*.py")
+    if path != SOURCE / "__init__.py"  # what users import: it names all packages
+}
 
 
-def imports_of(path: Path) -> list[tuple[str, int]]:
-    """Packages of ours that a module imports when it is imported, with line numbers."""
-    found = []
-    type_checking: set[ast.AST] = set()
-    tree = ast.parse(path.read_text())
+class Import(NamedTuple):
+    """A module of ours that another one names."""
+
+    module: str
+    line: int
+
+
+def module_of(name: str) -> str | None:
+    """The module that a dotted name is, or is something in; without the package's own name."""
+    parts = name.split(".")[1:] if name.split(".")[0] == "tilewright" else []
+    while parts and ".".join(parts) not in MODULES:
+        parts.pop()
+    return ".".join(parts) or None
+
+
+def named_in(tree: ast.AST) -> Iterator[Import]:
+    """What is imported, at the top, for annotations or inside of functions, or named by a text."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            type_checking.update(inner for child in node.body for inner in ast.walk(child))
-    for node in ast.walk(tree):
-        if node in type_checking:
-            continue
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tilewright"):
-            parts = (node.module or "").split(".")
-            names = [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
-            found += [(name, node.lineno) for name in names if name in RANK]
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            for alias in node.names:
-                parts = alias.name.split(".")
-                if parts[0] == "tilewright" and len(parts) > 1:
-                    found.append((parts[1], node.lineno))
-    return found
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = [node.value] if re.fullmatch(r"tilewright(\.\w+)+", node.value) else []
+        for name in names:
+            found = module_of(name)
+            if found is not None:
+                yield Import(found, node.lineno)
+
+
+def imported_in(tree: ast.AST) -> set[str]:
+    """What import statements name, wherever they stand."""
+    statements = [n for n in ast.walk(tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
+    return {item.module for node in statements for item in named_in(node)}
+
+
+def circles(imports: Mapping[str, set[str]]) -> list[list[str]]:
+    """Modules that import each other, directly or not: what is left when ends are taken away."""
+    left = {module: {*names} - {module} for module, names in imports.items()}
+    while True:
+        wanted = set().union(*left.values())
+        ends = {module for module, names in left.items() if module not in wanted or not names}
+        if not ends:
+            return [sorted(left)] if left else []
+        left = {m: names - ends for m, names in left.items() if m not in ends}
 
 
 @pytest.mark.parametrize("package", sorted(RANK))
-def test_imports_only_downwards(package: str) -> None:
+def test_imports_and_names_only_downwards(package: str) -> None:
     wrong = []
-    for path in (SOURCE / package).rglob("*.py"):
-        for name, line in imports_of(path):
-            allowed = ONLY.get(package)
-            if name == package:
+    for module, path in MODULES.items():
+        if module.split(".")[0] != package:
+            continue
+        for item in named_in(ast.parse(path.read_text())):
+            name = item.module.split(".")[0]
+            if name == package or (module, item.module) in NAMED_ABOVE:
                 continue
-            if (allowed is not None and name not in allowed) or RANK[name] >= RANK[package]:
-                wrong.append(f"{path.relative_to(SOURCE)}:{line} imports {name}")
+            if name not in ONLY.get(package, RANK) or RANK[name] >= RANK[package]:
+                wrong.append(f"{path.relative_to(SOURCE)}:{item.line} names {item.module}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(("package", "other"), APART)
+def test_parts_of_tir_do_not_know_each_other(package: str, other: str) -> None:
+    wrong = [
+        f"{module}:{item.line} names {item.module}"
+        for module, path in MODULES.items()
+        if module.startswith(package)
+        for item in named_in(ast.parse(path.read_text()))
+        if item.module.startswith(other)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    found = circles({m: imported_in(ast.parse(path.read_text())) for m, path in MODULES.items()})
+    assert not found, found
+
+
+def test_circles_are_found() -> None:
+    annotation = "if TYPE_CHECKING:\n    from tilewright.ir.node import Node"
+    inside = "def f():\n    import tilewright.tir.stmt"
+    assert imported_in(ast.parse(annotation)) == {"ir.node"}
+    assert imported_in(ast.parse(inside)) == {"tir.stmt"}
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
+    (text,) = named_in(ast.parse("x = 'tilewright.relax.tuning'"))
+    assert text.module == "relax.tuning"
 
 
 def test_every_package_has_its_layer() -> None:

@@ -1,7 +1,7 @@
 """Search-based scheduling: design spaces, cost models, measurement, databases of what was found.
 
-``tune_tir`` tunes a TensorIR function, ``tune_tasks`` several tasks together. For whole models see
-``tilewright.relax.tuning``, whose entry points are available under this name too.
+``tune_tir`` tunes a TensorIR function, ``tune_tasks`` several tasks together. Whole models are
+tuned by what stands on this, ``relax.extract_tasks`` and ``relax.tune_relax``.
 """
 
 from __future__ import annotations
@@ -50,11 +50,6 @@ _EXPORTS = {
     "compile_tir": "tune",
     "tune_tasks": "tune",
     "tune_tir": "tune",
-    # Of a layer above, under the name by which users know them.
-    "compile_relax": "tilewright.relax.tuning",
-    "extract_tasks": "tilewright.relax.tuning",
-    "tune_relax": "tilewright.relax.tuning",
-    "relax_integration": "tilewright.relax.tuning",
 }
 
 __all__ = sorted(_EXPORTS)
@@ -67,10 +62,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if source == "":
         return importlib.import_module(f"{__name__}.{name}")
-    if "." in source:
-        module = importlib.import_module(source)
-        found = module if name == "relax_integration" else getattr(module, name)
-    else:
-        found = getattr(importlib.import_module(f"{__name__}.{source}"), name)
+    found = getattr(importlib.import_module(f"{__name__}.{source}"), name)
     globals()[name] = found
     return found

@@ -14,16 +14,9 @@ from tilewright import relax, runtime
 from tilewright.ir import Var
 from tilewright.support.errors import TilewrightError
 from tilewright.testing.graphs.compare import Noise, difference
-from tilewright.testing.graphs.data import draw_array
+from tilewright.testing.graphs.data import draw_array, numpy_dtype
 from tilewright.testing.graphs.draw import Case
-from tilewright.testing.graphs.graph import (
-    Sizes,
-    Step,
-    Value,
-    evaluate,
-    module_of,
-    numpy_dtype,
-)
+from tilewright.testing.graphs.graph import Sizes, Step, Value, evaluate, module_of
 from tilewright.testing.graphs.guarded import guarded
 
 _MOVED = 5

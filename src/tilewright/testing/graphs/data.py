@@ -5,11 +5,19 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from tilewright.testing.graphs.graph import FLOATS, numpy_dtype
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+INTEGERS = ("int32", "int64", "int8", "uint8", "int16", "uint16", "uint32", "uint64")
+HALVES = ("float16", "bfloat16")
 
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 65504.0, 1e-7, np.inf, -np.inf, np.nan)
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """NumPy's dtype of a name, bfloat16 among them."""
+    return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
 
 def draw_array(seed: int, shape: tuple[int, ...], dtype: str, likes: str = "") -> Any:

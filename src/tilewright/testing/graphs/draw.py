@@ -10,7 +10,8 @@ from typing import Any
 from tilewright.ir import Var
 from tilewright.support.errors import VerifyError
 from tilewright.testing.graphs import draw_contract, draw_elementwise, draw_moves, draw_reduce
-from tilewright.testing.graphs.graph import FLOATS, INTEGERS, Graph, Step, Value, needed
+from tilewright.testing.graphs.data import FLOATS, INTEGERS
+from tilewright.testing.graphs.graph import Graph, Step, Value, needed
 
 DRAWERS = {
     **draw_elementwise.DRAWERS,

@@ -11,8 +11,9 @@ import numpy as np
 
 from tilewright.ir import as_int
 from tilewright.relax import op
+from tilewright.testing.graphs.data import FLOATS
 from tilewright.testing.graphs.draw_moves import elements
-from tilewright.testing.graphs.graph import FLOATS, Graph, Value
+from tilewright.testing.graphs.graph import Graph, Value
 from tilewright.testing.graphs.width import wide
 
 _PRODUCTS = ("float32", "float16", "bfloat16", "float64", "int32", "int64")

@@ -10,7 +10,8 @@ import numpy as np
 
 from tilewright import relax
 from tilewright.relax import op
-from tilewright.testing.graphs.graph import FLOATS, HALVES, INTEGERS, Graph, Value, numpy_dtype
+from tilewright.testing.graphs.data import FLOATS, HALVES, INTEGERS, numpy_dtype
+from tilewright.testing.graphs.graph import Graph, Value
 from tilewright.testing.graphs.width import wide
 
 _erf = np.vectorize(math.erf, otypes=["float64"])

@@ -9,7 +9,8 @@ import numpy as np
 
 from tilewright.ir import as_int
 from tilewright.relax import op
-from tilewright.testing.graphs.graph import FLOATS, Graph, Value
+from tilewright.testing.graphs.data import FLOATS
+from tilewright.testing.graphs.graph import Graph, Value
 
 MOST = 6000
 """Elements that a value may have."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from tilewright.ir import as_int
 from tilewright.relax import op
-from tilewright.testing.graphs.graph import FLOATS, Graph, Value
+from tilewright.testing.graphs.data import FLOATS
+from tilewright.testing.graphs.graph import Graph, Value
 from tilewright.testing.graphs.width import product, wide
 
 _SUMS = {"sum": op.sum, "mean": op.mean, "prod": op.prod, "variance": op.variance, "std": op.std}

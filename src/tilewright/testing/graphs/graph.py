@@ -7,26 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from tilewright import relax
 from tilewright.arith import simplify
 from tilewright.ir import Expr, IRModule, Var, as_int, const, substitute
 from tilewright.relax import TensorStructInfo, TupleStructInfo
+from tilewright.testing.graphs.data import draw_array, numpy_dtype
 from tilewright.testing.graphs.width import in_single_precision
-
-FLOATS = ("float32", "float16", "bfloat16", "float64")
-INTEGERS = ("int32", "int64", "int8", "uint8", "int16", "uint16", "uint32", "uint64")
-HALVES = ("float16", "bfloat16")
 
 Meaning = Callable[..., Any]
 """``meaning(size, *arrays)``: what a step makes; ``size`` gives the number that an extent is."""
-
-
-def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """NumPy's dtype of a name, bfloat16 among them."""
-    return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
 
 @dataclass(eq=False)
@@ -94,8 +85,6 @@ class Graph:
         number = len(self.inputs) + len(self.constants)
         value = Value(None, extents, dtype, likes=likes)
         if value.numbers is not None and self.rng.random() < constant:
-            from tilewright.testing.graphs.data import draw_array
-
             value.data = draw_array(self.rng.getrandbits(32), value.numbers, dtype, likes)
             value.var = relax.const(value.data)
             self.constants.append(value)
