@@ -268,3 +268,22 @@ def test_axes_that_one_operand_alone_uses_stay() -> None:
     refused = QuotientAxes().apply(sch, TARGET)
     assert isinstance(refused, dlight.NotApplicable)
     assert "no axis is used as quotient" in refused.reason
+
+
+def test_an_epilogue_that_broadcasts_the_tile_is_not_written_out() -> None:
+    # 128 x 8 vectors in a line take LLVM minutes.
+    def build(x: te.Tensor, w: te.Tensor) -> te.Tensor:
+        return topi.minimum(w, topi.nn.conv1d(x, w, 2, (1, 0), 1, groups=16))
+
+    made = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=TARGET)(
+        IRModule({"main": function(build, (1, 16, 4), (128, 1, 2))})
+    )
+    most, stack = 0, [(made["main"].body, 1)]
+    while stack:
+        item, copies = stack.pop()
+        if isinstance(item, For) and item.kind == "unrolled":
+            copies *= item.extent.value
+        if isinstance(item, BufferStore):
+            most = max(most, copies)
+        stack += [(child, copies) for child in item.child_nodes()]
+    assert 8 <= most <= 128

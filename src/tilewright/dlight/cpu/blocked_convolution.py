@@ -29,6 +29,7 @@ from tilewright.scheduling.cpu import (
     sole_reduction,
     stores_of,
     stride_of,
+    vectorize_tile,
     work_of,
 )
 from tilewright.target import Target
@@ -347,10 +348,7 @@ def _schedule(
     init = sch.decompose_reduction(main, steps[0])
     depth = len(outer) + len(inner)
     for rv, skip in ((main, depth + len(steps)), (init, depth), (epilogue, depth)):
-        loops = sch.get_loops(rv)[skip:]
-        sch.vectorize(loops[-1])
-        for loop in loops[:-1]:
-            sch.unroll(loop)
+        vectorize_tile(sch, sch.get_loops(rv)[skip:])
     for rv in padding:
         pad_rows(sch, rv, None if plan.by_filters else group, target)
     if plan.streams and not plan.by_filters:

@@ -23,6 +23,7 @@ from tilewright.scheduling.cpu import (
     sole_reduction,
     stores_of,
     stride_of,
+    vectorize_tile,
     work_of,
 )
 from tilewright.target import Target
@@ -122,10 +123,7 @@ def _schedule(
     sch.reverse_compute_at(epilogue, tile)
     init = sch.decompose_reduction(main, steps[0])
     for rv, skip in ((main, 5 + len(steps)), (init, 5), (epilogue, 5)):
-        loops = sch.get_loops(rv)[skip:]
-        sch.vectorize(loops[-1])
-        for loop in loops[:-1]:
-            sch.unroll(loop)
+        vectorize_tile(sch, sch.get_loops(rv)[skip:])
     count = columns
     for axis in reversed(window.steps):
         count *= axis.extent or 1

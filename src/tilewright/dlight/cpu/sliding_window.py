@@ -31,6 +31,7 @@ from tilewright.scheduling.cpu import (
     stores_of,
     stride_of,
     vector_extent,
+    vectorize_tile,
     work_of,
 )
 from tilewright.support.errors import ScheduleError
@@ -186,10 +187,7 @@ def _schedule(
     sch.reverse_compute_at(epilogue, outer[-1])
     init = sch.decompose_reduction(main, steps[0])
     for rv, skip in ((main, len(outer) + len(steps)), (init, len(outer)), (epilogue, len(outer))):
-        loops = sch.get_loops(rv)[skip:]
-        sch.vectorize(loops[-1])
-        for loop in loops[:-1]:
-            sch.unroll(loop)
+        vectorize_tile(sch, sch.get_loops(rv)[skip:])
     _unroll_window(sch, window, math.prod(size for _, size in sizes) // lanes)
     if masked:
         for loop in around:

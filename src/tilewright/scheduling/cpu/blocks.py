@@ -297,11 +297,20 @@ def parallelize(sch: Schedule, loops: Sequence[LoopRV], target: Target, work: in
     return fused
 
 
+#: Vectors that are written out one by one: no tile in registers has more, and with thousands in a
+#: line (an epilogue that broadcasts a tile) LLVM takes minutes.
+_MOST_UNROLLED = 128
+
+
 def vectorize_tile(sch: Schedule, loops: Sequence[LoopRV]) -> None:
     """Vectorise the last loop of a tile and unroll the others, so that it lies in registers."""
     if loops:
         sch.vectorize(loops[-1])
-    for loop in loops[:-1]:
+    vectors = 1
+    for loop in reversed(loops[:-1]):
+        vectors *= as_int(sch.get(loop).extent) or 1
+        if vectors > _MOST_UNROLLED:
+            break
         sch.unroll(loop)
 
 
