@@ -39,7 +39,7 @@ def conjuncts(condition: Expr) -> list[Expr]:
     while stack:
         item = stack.pop()
         if type(item) is And:
-            stack += [item.b, item.a]  # type: ignore[attr-defined]
+            stack += [item.b, item.a]
         elif type(item) is Call and item.op.name == "likely":
             stack.append(item.args[0])
         elif not (type(item) is IntImm and item.value):

@@ -30,7 +30,7 @@ class IterMark:
 
     def to_expr(self) -> Expr:
         """The expression whose range this is."""
-        return self.source.to_expr() if isinstance(self.source, IterSumExpr) else self.source  # type: ignore[no-any-return]
+        return self.source.to_expr() if isinstance(self.source, IterSumExpr) else self.source
 
 
 @dataclass(eq=False)

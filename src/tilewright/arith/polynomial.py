@@ -328,7 +328,7 @@ class AtomTable:
             made = atom if made is None else Mul(made, atom)
         if made is None:
             return _constant(coefficient, dtype)
-        return made if coefficient == 1 else Mul(made, _constant(coefficient, dtype))  # type: ignore[no-any-return]
+        return made if coefficient == 1 else Mul(made, _constant(coefficient, dtype))
 
     def to_expr(self, a: Poly, dtype: str = INDEX) -> Expr:
         """Build an expression: positive terms in order, negative ones subtracted, constant last."""

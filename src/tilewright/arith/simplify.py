@@ -435,7 +435,7 @@ class Simplifier:
         if has_effects(made):
             return made  # type: ignore[no-any-return]
         result = rules_logic.TABLE.apply(made, self.owner)
-        return made if result is None else result  # type: ignore[no-any-return]
+        return made if result is None else result
 
     def _call(self, expr: Any) -> Expr:
         name = expr.op.name
@@ -445,7 +445,7 @@ class Simplifier:
             inner = self.visit(expr.args[0])
             if isinstance(inner, IntImm):
                 return inner
-            return expr if inner is expr.args[0] else Call(expr.op, (inner,), expr.dtype)  # type: ignore[no-any-return]
+            return expr if inner is expr.args[0] else Call(expr.op, (inner,), expr.dtype)
         return self._generic(expr)  # type: ignore[no-any-return]
 
     def _note_data(self, var: Var, value: Expr) -> None:

@@ -180,7 +180,7 @@ def node(cls: N) -> N:
         namespace["__setattr__"] = _refuse_assignment
     made = type(cls)(cls.__name__, cls.__bases__, namespace)
     made.__qualname__ = cls.__qualname__
-    return made  # type: ignore[return-value]  # same class, rebuilt with slots
+    return made  # same class, rebuilt with slots
 
 
 def _refuse_assignment(self: Node, name: str, value: Any) -> None:

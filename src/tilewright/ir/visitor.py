@@ -39,7 +39,7 @@ class _Dispatch:
         if method is Mutator.generic_visit and is_leaf_class(node_class):
             method = _same  # half of all nodes: no need to look for children
         table[node_class] = method
-        return method  # type: ignore[no-any-return]
+        return method
 
     def visit(self, node: Any) -> Any:
         """Dispatch on the class of ``node``."""

@@ -80,9 +80,9 @@ class References(Literals):
             names = [name for name in names if may_name(value, name)]
         owner = ast.unparse(node.value)
         at = ast.Name(node.attr)
-        at.lineno = at.end_lineno = node.end_lineno or node.lineno  # type: ignore[attr-defined]
-        at.end_col_offset = node.end_col_offset  # type: ignore[attr-defined]
-        at.col_offset = (node.end_col_offset or 0) - len(node.attr.encode())  # type: ignore[attr-defined]
+        at.lineno = at.end_lineno = node.end_lineno or node.lineno
+        at.end_col_offset = node.end_col_offset
+        at.col_offset = (node.end_col_offset or 0) - len(node.attr.encode())
         near = f"; {near_matches(node.attr, names)}" if names else ""
         self.fail(at, f"{owner} has no {node.attr!r}{near}")
 

@@ -31,7 +31,7 @@ def _with_rest(a: Expr, b: Expr, body: Callable[[Expr, Expr], Expr]) -> Expr:
     rest = Var("rest", a.dtype)
     zero = const(0, a.dtype)
     differs = and_(compare(NE, rest, zero), compare(NE, b < zero, rest < zero))
-    return Let(rest, call("fmod", a, b), body(rest, differs))  # type: ignore[no-any-return]
+    return Let(rest, call("fmod", a, b), body(rest, differs))
 
 
 @_in_single
@@ -63,6 +63,6 @@ def float_floor_divide(a: Expr, b: Expr) -> Expr:
         near = select(quotient - whole > const(0.5, a.dtype), whole + one, whole)
         signed = select(compare(EQ, quotient, zero), call("copysign", zero, a / b), near)
         found = Let(whole, call("floor", quotient), signed)
-        return Let(quotient, select(differs, exact - one, exact), found)  # type: ignore[no-any-return]
+        return Let(quotient, select(differs, exact - one, exact), found)
 
     return select(compare(EQ, b, zero), a / b, _with_rest(a, b, body))

@@ -54,7 +54,7 @@ class _Inlined:
             raise VerifyError(f"graph function {name!r} calls itself ({way}), it can't be inlined")
         if name not in self.known:
             self.open.append(name)
-            self.known[name] = _Inliner(self).rewrite(self.mod[name])  # type: ignore[arg-type]
+            self.known[name] = _Inliner(self).rewrite(self.mod[name])
             self.open.pop()
         return self.known[name]
 

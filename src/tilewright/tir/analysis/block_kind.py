@@ -188,7 +188,7 @@ def _updates_in_place(block: Block) -> bool:
         if type(item) is BufferStore:
             stores.append(item)
         elif isinstance(item, (LetStmt, Let)):
-            lets[item.var] = substitute(item.value, lets)  # type: ignore[attr-defined]
+            lets[item.var] = substitute(item.value, lets)
     if not stores:
         return False
     if lets:

@@ -86,7 +86,7 @@ def gap_of(condition: Any) -> Expr | None:
     kind = type(condition)
     if kind not in (LT, LE, GT, GE):
         return None
-    a, b = condition.a, condition.b  # type: ignore[attr-defined]
+    a, b = condition.a, condition.b
     gap: Expr = sub(b, a) if kind in (LT, LE) else sub(a, b)
     return sub(gap, 1) if kind in (LT, GT) else gap
 

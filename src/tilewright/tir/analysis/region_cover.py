@@ -211,7 +211,7 @@ class _Cover:
         if not known:
             return False
         before = np.unique(np.concatenate(known), axis=0)
-        after = np.unique(np.concatenate([before, *read]), axis=0)  # type: ignore[list-item]
+        after = np.unique(np.concatenate([before, *read]), axis=0)
         return len(after) == len(before)
 
     def places(self, access: Access, name: str, shared: int) -> Any:

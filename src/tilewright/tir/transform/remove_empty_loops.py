@@ -23,7 +23,7 @@ class RemoveEmptyLoops(FunctionTransform):
         """Rewrite one function."""
         if not any(map(_is_empty, statements(func))):
             return func
-        return func.map_children(_Remover().visit)  # type: ignore[no-any-return]
+        return func.map_children(_Remover().visit)
 
 
 def _is_empty(stmt: Any) -> bool:

@@ -424,11 +424,11 @@ def _nested_radix(realize: BlockRealize, loops: Sequence[For]) -> bool:
         while stack:
             item = stack.pop()
             if isinstance(item, Add):
-                stack.extend((item.a, item.b))  # type: ignore[attr-defined]
+                stack.extend((item.a, item.b))
                 continue
             factor = 1
-            while isinstance(item, Mul) and isinstance(item.b, IntImm):  # type: ignore[attr-defined]
-                factor, item = factor * item.b.value, item.a  # type: ignore[attr-defined]
+            while isinstance(item, Mul) and isinstance(item.b, IntImm):
+                factor, item = factor * item.b.value, item.a
             if type(item) is Var:
                 if item in extents:
                     extent = as_int(extents[item])

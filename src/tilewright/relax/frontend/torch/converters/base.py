@@ -99,7 +99,7 @@ class Context:
             if number is None:
                 # A range of one element holds a symbolic number.
                 made = op.reshape(op.arange(value, value + 1), ())
-                return made if dtype in (None, "int64") else op.astype(made, dtype)  # type: ignore[no-any-return]
+                return made if dtype in (None, "int64") else op.astype(made, dtype)
             value = number
         if isinstance(value, complex):
             raise self.error("complex numbers are not supported")
