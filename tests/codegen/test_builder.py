@@ -20,6 +20,7 @@ from tilewright.codegen.llvm.builder import (
 )
 from tilewright.codegen.llvm.values import (
     BOOL,
+    DOUBLE,
     I32,
     I64,
     PTR,
@@ -201,6 +202,8 @@ def _late_else(f: Function) -> None:
         (lambda f: f.local(I64)["size"], "it is no struct"),
         (lambda f: f.local(I64)[1], "it is no array"),
         (lambda f: f.constant(I64, 1) + f.constant(I32, 1), "expected a value of type i64"),
+        (lambda f: f.constant(DOUBLE, 1) & 1, "and isn't defined on values of type double"),
+        (lambda f: f.constant(I64, 1) / 2, "fdiv isn't defined on values of type i64"),
         (lambda f: f.ret(1), "a function of type void returns 1"),
         (lambda f: f.call(external(VOID, "g", I64)), "g takes 1 arguments, but is called with 0"),
         (lambda f: f.clear(f.local(CELL)), "the bytes of %cell aren't known"),

@@ -36,6 +36,7 @@ from tilewright.codegen.llvm.values import (
     PTR,
     VOID,
     Operand,
+    Operators,
     Place,
     Struct,
     Type,
@@ -194,7 +195,7 @@ class Function(ValueWriter):
         result = callee.result.text
         if callee.variadic:
             result += f" ({', '.join([*(kind.passed for kind in kinds), '...'])})"
-            kinds += [item.type for item in arguments[len(kinds) :] if not isinstance(item, int)]
+            kinds += [item.type for item in arguments[len(kinds) :] if isinstance(item, Operators)]
         if len(kinds) != len(arguments):
             raise CodegenError(
                 f"{callee.name} takes {len(kinds)} arguments, but is called with {len(arguments)}"
@@ -275,7 +276,7 @@ class Function(ValueWriter):
     @contextmanager
     def for_(self, end: Operand, begin: Operand = 0) -> Iterator[Value]:
         """Repeat what follows for each number from ``begin`` up to ``end``, which isn't one."""
-        kind = I64 if isinstance(end, int) else end.type
+        kind = end.type if isinstance(end, Operators) else I64
         count = self.variable(kind, begin)
         head, step, done = self.label("for"), self.label("next"), self.label("done")
         self._begin(head)

@@ -244,7 +244,7 @@ def _bfloat_bits(wide: Value) -> Value:
     """Round a number; LLVM's way to bfloat is a library call nobody defines."""
     bits = wide.convert("fptrunc", FLOAT).convert("bitcast", U32)
     nearest = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
-    return wide.f.select(wide.is_nan(), 0x7FC0, nearest).to(I16)
+    return wide.f.select(wide.compare("uno", wide), 0x7FC0, nearest).to(I16)
 
 
 def _checked(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Types, values and places of :mod:`builder`: what its functions compute with.
+"""Types, values and places: what :mod:`builder` and the math library compute with.
 
 A value is an LLVM operand with its type. Types tell signed from unsigned, so operators know which
 division, shift, comparison or extension is meant. A place is memory for one value: a variable, a
@@ -8,7 +8,9 @@ field of a struct, an element of an array, a global; in arithmetic it stands for
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, lru_cache
 
+from tilewright.codegen.llvm.types import float_text
 from tilewright.codegen.llvm.writer import Writer
 from tilewright.support.errors import CodegenError
 
@@ -19,13 +21,19 @@ ACQUIRE_RELEASE, SEQUENTIAL = "acq_rel", "seq_cst"
 
 @dataclass(frozen=True)
 class Type:
-    """A type: how LLVM spells it, its bytes, and whether its integers are signed."""
+    """A type: how LLVM spells it, its bytes, whether its integers are signed, or it is a float."""
 
     text: str
     bytes: int = 0
     signed: bool = False
+    is_float: bool = False
     element: Type | None = None
     """What an array or a vector holds."""
+    lanes: int = 1
+    """More in a vector."""
+
+    def __str__(self) -> str:
+        return self.text
 
     @property
     def is_pointer(self) -> bool:
@@ -41,12 +49,43 @@ class Type:
 VOID, BOOL, PTR = Type("void"), Type("i1"), Type("ptr", 8)
 I8, I16, I32, I64 = (Type(f"i{8 * size}", size, signed=True) for size in (1, 2, 4, 8))
 U8, U16, U32, U64 = (Type(f"i{8 * size}", size) for size in (1, 2, 4, 8))
-HALF, FLOAT, DOUBLE = Type("half", 2), Type("float", 4), Type("double", 8)
+HALF, FLOAT, DOUBLE = (
+    Type(name, size, is_float=True) for name, size in (("half", 2), ("float", 4), ("double", 8))
+)
 
 
 def array(count: int, element: Type) -> Type:
     """Return the type of so many elements in a row."""
     return Type(f"[{count} x {element.text}]", count * element.bytes, element=element)
+
+
+@cache
+def vector(lanes: int, element: Type) -> Type:
+    """Return the type of so many lanes; of one, the element itself."""
+    if lanes == 1:
+        return element
+    text, size = f"<{lanes} x {element.text}>", lanes * element.bytes
+    return Type(text, size, element.signed, element.is_float, element, lanes)
+
+
+def _plain_number(value: float, kind: Type) -> str:
+    if kind.is_pointer and value == 0:
+        return "null"
+    scalar = kind.element or kind
+    if scalar is BOOL:
+        text = "true" if value else "false"
+    else:
+        text = float_text(value, scalar is DOUBLE) if kind.is_float else str(int(value))
+    return text if kind.lanes == 1 else f"splat ({scalar.text} {text})"
+
+
+_number = lru_cache(maxsize=4096)(_plain_number)
+
+
+def number_text(value: float, kind: Type) -> str:
+    """Return the text of a number; it is in all lanes of a vector."""
+    # As a key, -0.0 would be 0.0.
+    return _number(value, kind) if value else _plain_number(value, kind)
 
 
 class Struct(Type):
@@ -89,90 +128,130 @@ class Struct(Type):
         return f"{self.text} {self.initial(**values)}"
 
 
-class _Operators:
+# Instructions for signed and unsigned integers, and for floats.
+_ADD, _SUB, _MUL = ("add", "add", "fadd"), ("sub", "sub", "fsub"), ("mul", "mul", "fmul")
+_DIVIDE, _QUOTIENT = ("", "", "fdiv"), ("sdiv", "udiv", "")
+_REMAINDER = "srem", "urem", "frem"
+_AND, _OR, _XOR = ("and", "and", ""), ("or", "or", ""), ("xor", "xor", "")
+_LEFT, _RIGHT = ("shl", "shl", ""), ("ashr", "lshr", "")
+
+
+class Operators:
     """The operators of values and of places, which stand for what they hold."""
 
     __slots__ = ()
 
+    type: Type
+
     def get(self) -> Value:
         raise NotImplementedError
 
-    def _binary(self, signed: str, unsigned: str, other: Operand, swap: bool = False) -> Value:
+    def _binary(self, ops: tuple[str, str, str], other: Operand, swap: bool = False) -> Value:
+        """Apply one of three instructions: for signed and unsigned integers, and for floats."""
         value = self.get()
         f, kind = value.f, value.type
-        sides = [value.text, f.operand(other, kind)]
+        op = ops[2 if kind.is_float else 0 if kind.signed else 1]
+        if not op:
+            known = "/".join(dict.fromkeys(filter(None, ops)))
+            raise CodegenError(f"{known} isn't defined on values of type {kind.text}")
+        left, right = value.text, f.operand(other, kind)
         if swap:
-            sides.reverse()
-        op = signed if kind.signed else unsigned
-        return Value(f, kind, f.here(f"{op} {kind.text} {', '.join(sides)}"))
+            left, right = right, left
+        return Value(f, kind, f.here(f"{op} {kind.text} {left}, {right}"))
 
-    def _compare(self, how: str, other: Operand) -> Value:
+    def compare(self, how: str, other: Operand) -> Value:
+        """Compare by an LLVM predicate: ``olt``, ``uno``, ... or ``eq``, ``slt``, ... ."""
         value = self.get()
         f, kind = value.f, value.type
-        if how not in ("eq", "ne"):
-            how = f"{'s' if kind.signed else 'u'}{how}"
-        text = f"icmp {how} {kind.text} {value.text}, {f.operand(other, kind)}"
-        return Value(f, BOOL, f.here(text))
+        op = "fcmp" if kind.is_float else "icmp"
+        text = f"{op} {how} {kind.text} {value.text}, {f.operand(other, kind)}"
+        return Value(f, vector(kind.lanes, BOOL), f.here(text))
+
+    def _ordered(self, how: str, other: Operand) -> Value:
+        value = self.get()
+        kind = value.type
+        return value.compare(f"{'o' if kind.is_float else 's' if kind.signed else 'u'}{how}", other)
 
     def __add__(self, other: Operand) -> Value:
-        return self._binary("add", "add", other)
+        return self._binary(_ADD, other)
+
+    def __radd__(self, other: Operand) -> Value:
+        return self._binary(_ADD, other)
 
     def __sub__(self, other: Operand) -> Value:
-        return self._binary("sub", "sub", other)
+        return self._binary(_SUB, other)
 
     def __rsub__(self, other: Operand) -> Value:
-        return self._binary("sub", "sub", other, swap=True)
+        return self._binary(_SUB, other, swap=True)
 
     def __mul__(self, other: Operand) -> Value:
-        return self._binary("mul", "mul", other)
+        return self._binary(_MUL, other)
+
+    def __rmul__(self, other: Operand) -> Value:
+        return self._binary(_MUL, other)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return self._binary(_DIVIDE, other)
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return self._binary(_DIVIDE, other, swap=True)
 
     def __floordiv__(self, other: Operand) -> Value:
-        """Divide as C does: towards zero."""
-        return self._binary("sdiv", "udiv", other)
+        """Divide integers as C does: towards zero."""
+        return self._binary(_QUOTIENT, other)
 
     def __mod__(self, other: Operand) -> Value:
-        return self._binary("srem", "urem", other)
+        """Return what such a division leaves."""
+        return self._binary(_REMAINDER, other)
 
     def __and__(self, other: Operand) -> Value:
-        return self._binary("and", "and", other)
+        return self._binary(_AND, other)
 
     def __or__(self, other: Operand) -> Value:
-        return self._binary("or", "or", other)
+        return self._binary(_OR, other)
 
     def __xor__(self, other: Operand) -> Value:
-        return self._binary("xor", "xor", other)
+        return self._binary(_XOR, other)
 
     def __lshift__(self, other: Operand) -> Value:
-        return self._binary("shl", "shl", other)
+        return self._binary(_LEFT, other)
 
     def __rlshift__(self, other: Operand) -> Value:
-        return self._binary("shl", "shl", other, swap=True)
+        return self._binary(_LEFT, other, swap=True)
 
     def __rshift__(self, other: Operand) -> Value:
-        return self._binary("ashr", "lshr", other)
+        return self._binary(_RIGHT, other)
+
+    def __neg__(self) -> Value:
+        value = self.get()
+        if not value.type.is_float:
+            return 0 - value
+        return Value(value.f, value.type, value.f.here(f"fneg {value.type.text} {value.text}"))
 
     def __invert__(self) -> Value:
         return self ^ -1
 
+    # Comparisons of floats are false for NaN, but for `ne`.
+
     def __lt__(self, other: Operand) -> Value:
-        return self._compare("lt", other)
+        return self._ordered("lt", other)
 
     def __le__(self, other: Operand) -> Value:
-        return self._compare("le", other)
+        return self._ordered("le", other)
 
     def __gt__(self, other: Operand) -> Value:
-        return self._compare("gt", other)
+        return self._ordered("gt", other)
 
     def __ge__(self, other: Operand) -> Value:
-        return self._compare("ge", other)
+        return self._ordered("ge", other)
 
     def eq(self, other: Operand) -> Value:
         """``self == other``."""
-        return self._compare("eq", other)
+        return self.compare("oeq" if self.type.is_float else "eq", other)
 
     def ne(self, other: Operand) -> Value:
         """``self != other``."""
-        return self._compare("ne", other)
+        return self.compare("une" if self.type.is_float else "ne", other)
 
     def to(self, kind: Type) -> Value:
         """Convert to another integer type, or between addresses and integers."""
@@ -198,13 +277,13 @@ class _Operators:
         """Return the element of an array that this address points to."""
         address = self.get()
         f = address.f
-        if isinstance(index, int) and index == 0:
+        if not isinstance(index, Operators) and index == 0:
             return Place(f, kind, address.text)
         text = f"getelementptr {kind.text}, ptr {address.text}, {f.index(index)}"
         return Place(f, kind, f.here(text))
 
 
-class Value(_Operators):
+class Value(Operators):
     """What an instruction computed, a parameter or a constant."""
 
     __slots__ = ("f", "text", "type")
@@ -216,13 +295,8 @@ class Value(_Operators):
         """Return itself."""
         return self
 
-    def is_nan(self) -> Value:
-        """Whether a floating value is none."""
-        text = f"fcmp uno {self.type.text} {self.text}, {self.text}"
-        return Value(self.f, BOOL, self.f.here(text))
 
-
-class Place(_Operators):
+class Place(Operators):
     """Memory for one value of a type."""
 
     __slots__ = ("_pointer", "f", "type")
@@ -302,7 +376,7 @@ class Place(_Operators):
         return Value(f, BOOL, f.here(f"extractvalue {{ {kind}, i1 }} {f.here(text)}, 1"))
 
 
-Operand = Value | Place | int
+Operand = Value | Place | float
 
 
 class ValueWriter(Writer):
@@ -314,10 +388,8 @@ class ValueWriter(Writer):
 
     def operand(self, value: Operand, kind: Type) -> str:
         """Return the text of an operand of a type; 0 is the null of addresses."""
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, int):
-            return "null" if kind.is_pointer and value == 0 else str(value)
+        if not isinstance(value, Operators):
+            return number_text(value, kind)
         if isinstance(kind, Struct):
             made = value.address if isinstance(value, Place) and value.type is kind else value.get()
             kind = PTR if made.type is PTR else kind
@@ -329,7 +401,7 @@ class ValueWriter(Writer):
 
     def index(self, value: Operand) -> str:
         """Return an operand that counts elements, with its type."""
-        if isinstance(value, int):
+        if not isinstance(value, Operators):
             return f"i64 {value}"
         return f"i64 {value.to(I64).text}"
 
@@ -340,11 +412,11 @@ class ValueWriter(Writer):
     def select(self, condition: Operand, a: Operand, b: Operand, kind: Type | None = None) -> Value:
         """Return one of two values; their type must be told if both are numbers."""
         if kind is None:
-            kind = next(item.type for item in (a, b) if not isinstance(item, int))
-        text = kind.text
+            kind = next(item.type for item in (a, b) if isinstance(item, Operators))
+        text, truth = kind.text, vector(kind.lanes, BOOL)
         one, other = self.operand(a, kind), self.operand(b, kind)
-        test = self.operand(condition, BOOL)
-        return Value(self, kind, self.here(f"select i1 {test}, {text} {one}, {text} {other}"))
+        test = f"{truth.text} {self.operand(condition, truth)}"
+        return Value(self, kind, self.here(f"select {test}, {text} {one}, {text} {other}"))
 
     def least(self, a: Value, b: Operand) -> Value:
         """Return the lesser."""

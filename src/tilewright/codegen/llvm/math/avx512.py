@@ -128,7 +128,7 @@ def _exp_of_negative_abs(b: Builder, x: Value, lowest: float, up: int = 0) -> Va
 @math_variant(isa=AVX512, ulp=3.5)
 def sigmoid(b: Builder, x: Value) -> Value:
     s = _exp_of_negative_abs(b, x, -104.0)
-    return b.select(x.lt(0.0), s, 1.0) / (s + 1.0)
+    return b.select(x < 0.0, s, 1.0) / (s + 1.0)
 
 
 @math_variant(isa=AVX512, ulp=3.9)
@@ -136,7 +136,7 @@ def silu(b: Builder, x: Value) -> Value:
     # Left of zero numerator and denominator are 2**24 times as large, lest exp becomes denormal
     # before the result does.
     s = _exp_of_negative_abs(b, x, -120.0, up=24)
-    left, bounded = x.lt(0.0), b.at_least(x, -120.0)  # -inf times zero would not be the limit
+    left, bounded = x < 0.0, b.at_least(x, -120.0)  # -inf times zero would not be the limit
     below = b.select(left, s + 2.0**24, b.fma(s, 2.0**-24, 1.0))
     return b.select(left, s * bounded, bounded) / below
 
@@ -235,7 +235,7 @@ def _power(b: Builder, a: Value, y: Value) -> Value:
     z = wide.fma(r, ratio, e + t) * wide.convert(y)
     n = round_to_32nds(wide, z)
     fraction = b.convert(z - n)
-    fraction = b.select(fraction.lt(1.0), fraction, 1.0)  # of infinity, any number will do
+    fraction = b.select(fraction < 1.0, fraction, 1.0)  # of infinity, any number will do
     n = b.convert(n)
     power = lookup(b, TABLES["exp2"][0], b.bits(n + b.fmt.magic / 32))
     return scale(b, b.fma(fraction * b.horner(fraction, POLYNOMIALS["exp2"]), power, power), n)
@@ -250,4 +250,4 @@ def pow(b: Builder, x: Value, y: Value) -> Value:
     odd = b.select(whole, nearest_int(b, y) << 31, 0)
     p = b.from_bits(b.bits(p) ^ (odd & b.bits(x)))
     # As two choices: LLVM turns the conditions joined into a slow test of classes.
-    return b.select(whole | x.eq(-INF), p, b.select(x.lt(0.0), NAN, p))
+    return b.select(whole | x.eq(-INF), p, b.select(x < 0.0, NAN, p))

@@ -1,18 +1,28 @@
-"""A small SSA builder in which a vector formula reads as a formula.
+"""A builder in which a vector formula reads as a formula.
 
 The math library of the LLVM backend writes each function once, for any floating format and any
-number of lanes, with overloaded operators on :class:`Value`. The builder turns them into LLVM IR
-text at once; there is no tree in between. It knows nothing of Tilewright's IR and does not import
+number of lanes, with the operators of :mod:`~tilewright.codegen.llvm.values`. They become LLVM IR
+text at once; there is no tree in between. This knows nothing of Tilewright's IR and does not import
 LLVM.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.support.errors import CodegenError
+from tilewright.codegen.llvm.values import (
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    I32,
+    I64,
+    Type,
+    Value,
+    ValueWriter,
+    number_text,
+    vector,
+)
 
 
 @dataclass(frozen=True)
@@ -20,10 +30,16 @@ class Format:
     """A binary floating-point format as the emitters need it."""
 
     dtype: str
-    llvm: str  # the scalar type in LLVM IR
+    type: Type  # of one lane
+    bits_type: Type  # the integer of the same size
     suffix: str  # in intrinsic names and in our symbols
     bits: int
     mantissa: int  # stored fraction bits
+
+    @property
+    def llvm(self) -> str:
+        """How LLVM spells the type of one lane."""
+        return self.type.text
 
     @property
     def bias(self) -> int:
@@ -41,156 +57,53 @@ class Format:
         return 2.0 ** (1 - self.bias)
 
 
-FLOAT32 = Format("float32", "float", "f32", 32, 23)
-FLOAT64 = Format("float64", "double", "f64", 64, 52)
+FLOAT32 = Format("float32", FLOAT, I32, "f32", 32, 23)
+FLOAT64 = Format("float64", DOUBLE, I64, "f64", 64, 52)
 FORMATS = {fmt.dtype: fmt for fmt in (FLOAT32, FLOAT64)}
 
 
-class Value:
-    """One SSA value: ``kind`` is ``f`` (floating), ``i`` (integer) or ``m`` (mask)."""
-
-    __slots__ = ("builder", "kind", "name")
-
-    def __init__(self, builder: Builder, kind: str, name: str) -> None:
-        self.builder = builder
-        self.kind = kind
-        self.name = name
-
-    def _binary(self, ops: dict[str, str], other: Operand, *, swap: bool = False) -> Value:
-        builder = self.builder
-        op, kind = ops.get(self.kind), self.kind
-        if op is None:
-            raise CodegenError(f"operator {ops} is not defined on values of kind '{kind}'")
-        left, right = self.name, builder.operand(other, kind)
-        if swap:
-            left, right = right, left
-        return builder.line(kind, f"{op} {builder.types[kind]} {left}, {right}")
-
-    def __add__(self, other: Operand) -> Value:
-        return self._binary({"f": "fadd", "i": "add"}, other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Operand) -> Value:
-        return self._binary({"f": "fsub", "i": "sub"}, other)
-
-    def __rsub__(self, other: Operand) -> Value:
-        return self._binary({"f": "fsub", "i": "sub"}, other, swap=True)
-
-    def __mul__(self, other: Operand) -> Value:
-        return self._binary({"f": "fmul"}, other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Operand) -> Value:
-        return self._binary({"f": "fdiv"}, other)
-
-    def __rtruediv__(self, other: Operand) -> Value:
-        return self._binary({"f": "fdiv"}, other, swap=True)
-
-    def __mod__(self, other: Operand) -> Value:
-        return self._binary({"f": "frem"}, other)
-
-    def __and__(self, other: Operand) -> Value:
-        return self._binary({"i": "and", "m": "and"}, other)
-
-    def __or__(self, other: Operand) -> Value:
-        return self._binary({"i": "or", "m": "or"}, other)
-
-    def __xor__(self, other: Operand) -> Value:
-        return self._binary({"i": "xor", "m": "xor"}, other)
-
-    def __lshift__(self, other: Operand) -> Value:
-        return self._binary({"i": "shl"}, other)
-
-    def __rshift__(self, other: Operand) -> Value:
-        return self._binary({"i": "ashr"}, other)
-
-    def __neg__(self) -> Value:
-        return self.builder.line("f", f"fneg {self.builder.types['f']} {self.name}")
-
-    def __invert__(self) -> Value:
-        return self ^ -1
-
-    def compare(self, how: str, other: Operand) -> Value:
-        """Compare by an LLVM predicate: ``olt``, ``uno``, ... or ``eq``, ``slt``, ... ."""
-        builder = self.builder
-        op = "fcmp" if self.kind == "f" else "icmp"
-        right = builder.operand(other, self.kind)
-        return builder.line("m", f"{op} {how} {builder.types[self.kind]} {self.name}, {right}")
-
-    def lt(self, other: Operand) -> Value:
-        """``self < other``; false for NaN."""
-        return self.compare("olt" if self.kind == "f" else "slt", other)
-
-    def gt(self, other: Operand) -> Value:
-        """``self > other``; false for NaN."""
-        return self.compare("ogt" if self.kind == "f" else "sgt", other)
-
-    def eq(self, other: Operand) -> Value:
-        """``self == other``; false for NaN."""
-        return self.compare("oeq" if self.kind == "f" else "eq", other)
-
-    def ne(self, other: Operand) -> Value:
-        """``self != other``; true for NaN."""
-        return self.compare("une" if self.kind == "f" else "ne", other)
-
-
-Operand = Value | float | int
+Operand = Value | float
 
 INF = float("inf")
 NAN = float("nan")
 
 
-class Builder:
+class Builder(ValueWriter):
     """Collects the lines of one function of ``lanes`` values of ``fmt``.
 
-    ``fused`` tells whether the target multiplies and adds in one instruction.
+    ``fused`` tells whether the target multiplies and adds in one instruction. Types have letters:
+    ``f`` (floating), ``i`` (integer) and ``m`` (mask).
     """
 
     def __init__(self, fmt: Format, lanes: int, *, fused: bool = True) -> None:
+        super().__init__()
         self.fmt = fmt
         self.lanes = lanes
         self.fused = fused
-        self.lines: list[str] = []
         self.overload = fmt.suffix if lanes == 1 else f"v{lanes}{fmt.suffix}"
         self.types = {
-            kind: scalar if lanes == 1 else f"<{lanes} x {scalar}>"
-            for kind, scalar in (("f", fmt.llvm), ("i", f"i{fmt.bits}"), ("m", "i1"))
+            letter: vector(lanes, scalar)
+            for letter, scalar in (("f", fmt.type), ("i", fmt.bits_type), ("m", BOOL))
         }
-        self._scalars = {"f": fmt.llvm, "i": f"i{fmt.bits}", "m": "i1"}
-        self._constants: dict[tuple[str, float], str] = {}
         self.depends: list[tuple[str, str, int]] = []  # functions that the formula calls
 
-    def line(self, kind: str, text: str) -> Value:
-        """Append ``%tN = text`` and return the value."""
+    def here(self, text: str) -> str:
+        """Append an instruction; names count the lines."""
         name = f"%t{len(self.lines)}"
         self.lines.append(f"  {name} = {text}")
-        return Value(self, kind, name)
+        return name
 
-    def operand(self, value: Operand, kind: str) -> str:
-        """Return the text of an operand; Python numbers become splat constants."""
-        if isinstance(value, Value):
-            return value.name
-        # 0.0 and -0.0 are equal as keys: only the cheap case is cached.
-        text = self._constants.get((kind, value)) if value else None
-        if text is None:
-            text = self.scalar(value, kind)
-            if self.lanes > 1:
-                text = f"splat ({self._scalars[kind]} {text})"
-            if value:
-                self._constants[kind, value] = text
-        return text
+    def value(self, letter: str, name: str) -> Value:
+        """Return a parameter, or what a line defined, as a value."""
+        return Value(self, self.types[letter], name)
 
-    def scalar(self, value: float, kind: str = "f") -> str:
-        """Return the text of one lane of a constant."""
-        if kind == "i":
-            return str(int(value))
-        if kind == "m":
-            return "true" if value else "false"
-        if self.fmt is FLOAT32:  # LLVM spells float constants as the equal double
-            value = struct.unpack("<f", struct.pack("<f", value))[0]
-        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    def line(self, letter: str, text: str) -> Value:
+        """Append an instruction and return its value."""
+        return self.value(letter, self.here(text))
+
+    def scalar(self, value: float) -> str:
+        """Return the text of one lane of a floating constant."""
+        return number_text(value, self.fmt.type)
 
     def in_double(self) -> Builder:
         """Return a builder that goes on with the same function in float64."""
@@ -200,19 +113,19 @@ class Builder:
 
     def convert(self, x: Value) -> Value:
         """Bring a floating value of another format to this one."""
-        source = x.builder
-        op = "fpext" if source.fmt.bits < self.fmt.bits else "fptrunc"
-        return self.line("f", f"{op} {source.types['f']} {x.name} to {self.types['f']}")
+        kind = self.types["f"]
+        text = f"{'fpext' if x.type.bytes < kind.bytes else 'fptrunc'} {x.type.text} {x.text}"
+        return self.line("f", f"{text} to {kind.text}")
 
     def const(self, value: float) -> Value:
         """Return a splat constant as a value."""
-        return Value(self, "f", self.operand(value, "f"))
+        return self.value("f", number_text(value, self.types["f"]))
 
     def call(self, intrinsic: str, *args: Operand) -> Value:
         """Call ``llvm.<intrinsic>`` on floating values of the function's own type."""
         type_ = self.types["f"]
-        text = ", ".join(f"{type_} {self.operand(arg, 'f')}" for arg in args)
-        return self.line("f", f"call {type_} @llvm.{intrinsic}.{self.overload}({text})")
+        text = ", ".join(f"{type_.text} {self.operand(arg, type_)}" for arg in args)
+        return self.line("f", f"call {type_.text} @llvm.{intrinsic}.{self.overload}({text})")
 
     def fma(self, a: Operand, b: Operand, c: Operand) -> Value:
         """``a * b + c``, with one rounding where the target can, else with two."""
@@ -253,22 +166,15 @@ class Builder:
         """Give ``magnitude`` the sign of ``sign``."""
         return self.call("copysign", magnitude, sign)
 
-    def select(self, mask: Value, then: Operand, otherwise: Operand) -> Value:
-        """Choose lane by lane."""
-        kind = next((v.kind for v in (then, otherwise) if isinstance(v, Value)), "f")
-        type_ = self.types[kind]
-        a, b = self.operand(then, kind), self.operand(otherwise, kind)
-        return self.line(kind, f"select {self.types['m']} {mask.name}, {type_} {a}, {type_} {b}")
-
     def at_most(self, x: Value, limit: float) -> Value:
         """Return ``min(x, limit)``; NaN stays NaN (the operand order is that of ``minps``)."""
         bound = self.const(limit)
-        return self.select(bound.lt(x), bound, x)
+        return self.select(bound < x, bound, x)
 
     def at_least(self, x: Value, limit: float) -> Value:
         """Return ``max(x, limit)``; NaN stays NaN."""
         bound = self.const(limit)
-        return self.select(bound.gt(x), bound, x)
+        return self.select(bound > x, bound, x)
 
     def clamp(self, x: Value, low: float, high: float) -> Value:
         """Bound ``x`` on both sides; NaN stays NaN."""
@@ -276,15 +182,15 @@ class Builder:
 
     def bits(self, x: Value) -> Value:
         """Reinterpret a floating value as an integer."""
-        return self.line("i", f"bitcast {self.types['f']} {x.name} to {self.types['i']}")
+        return x.convert("bitcast", self.types["i"])
 
     def from_bits(self, x: Value) -> Value:
         """Reinterpret an integer as a floating value."""
-        return self.line("f", f"bitcast {self.types['i']} {x.name} to {self.types['f']}")
+        return x.convert("bitcast", self.types["f"])
 
     def to_float(self, x: Value) -> Value:
         """Convert a signed integer."""
-        return self.line("f", f"sitofp {self.types['i']} {x.name} to {self.types['f']}")
+        return x.convert("sitofp", self.types["f"])
 
     def horner(self, x: Value, coefs: Sequence[Operand]) -> Value:
         """Evaluate a polynomial; coefficients run from the constant term upwards."""
@@ -350,23 +256,24 @@ class Builder:
         made = []
         for first in range(0, self.lanes, width):
             picks = [i if i < self.lanes else -1 for i in range(first, first + width)]
-            made.append(self.line(kind, make(*(self._part(arg, picks) for arg in args))).name)
+            made.append(self.here(make(*(self._part(arg, picks) for arg in args))))
         return self._join(made, width, kind)
 
     def _part(self, value: Value, lanes: Sequence[int]) -> str:
-        scalar, type_ = self._scalars[value.kind], self.types[value.kind]
-        part_type = f"<{len(lanes)} x {scalar}>"
+        kind = value.type
+        scalar = kind.element or kind
+        part = vector(len(lanes), scalar)
         if len(lanes) == self.lanes:
-            return f"{part_type} {value.name}"
+            return f"{part} {value.text}"
         if self.lanes == 1:
-            text = f"insertelement {part_type} poison, {scalar} {value.name}, i64 0"
+            text = f"insertelement {part} poison, {scalar} {value.text}, i64 0"
         else:
-            text = f"shufflevector {type_} {value.name}, {type_} poison, {_shuffle_mask(lanes)}"
-        return f"{part_type} {self.line(value.kind, text).name}"
+            text = f"shufflevector {kind} {value.text}, {kind} poison, {_shuffle_mask(lanes)}"
+        return f"{part} {self.here(text)}"
 
     def _join(self, parts: list[str], width: int, kind: str) -> Value:
         """Put vectors of ``width`` lanes side by side; keep as many lanes as the function has."""
-        scalar = self._scalars[kind]
+        scalar = self.types[kind].element or self.types[kind]
         if self.lanes == 1:
             return self.line(kind, f"extractelement <{width} x {scalar}> {parts[0]}, i64 0")
         while len(parts) > 1:
@@ -374,12 +281,12 @@ class Builder:
                 parts.append("poison")
             type_, mask = f"<{width} x {scalar}>", _shuffle_mask(range(2 * width))
             parts = [
-                self.line(kind, f"shufflevector {type_} {a}, {type_} {b}, {mask}").name
+                self.here(f"shufflevector {type_} {a}, {type_} {b}, {mask}")
                 for a, b in zip(parts[::2], parts[1::2])
             ]
             width *= 2
         if width == self.lanes:
-            return Value(self, kind, parts[0])
+            return self.value(kind, parts[0])
         type_, mask = f"<{width} x {scalar}>", _shuffle_mask(range(self.lanes))
         return self.line(kind, f"shufflevector {type_} {parts[0]}, {type_} poison, {mask}")
 
@@ -390,20 +297,20 @@ class Builder:
         """
         lines, fmt, type_ = self.lines, self.fmt, self.types["f"]
         weights = '!prof !{!"branch_weights", i32 1, i32 2000}'
-        lane, value = x.name, fast.name
+        lane, value = x.text, fast.text
         if self.lanes == 1:
-            lines += [f"  br i1 {mask.name}, label %cold, label %done, {weights}", "cold:"]
+            lines += [f"  br i1 {mask.text}, label %cold, label %done, {weights}", "cold:"]
         else:
             lines += [
                 f"  %any = call i1 @llvm.vector.reduce.or.v{self.lanes}i1"
-                f"({self.types['m']} {mask.name})",
+                f"({self.types['m']} {mask.text})",
                 f"  br i1 %any, label %cold, label %done, {weights}",
                 "cold:",
                 "  %lane = phi i32 [ 0, %entry ], [ %next, %cold ]",
-                f"  %part = phi {type_} [ {fast.name}, %entry ], [ %filled, %cold ]",
-                f"  %arg = extractelement {type_} {x.name}, i32 %lane",
-                f"  %old = extractelement {type_} {fast.name}, i32 %lane",
-                f"  %wanted = extractelement {self.types['m']} {mask.name}, i32 %lane",
+                f"  %part = phi {type_} [ {fast.text}, %entry ], [ %filled, %cold ]",
+                f"  %arg = extractelement {type_} {x.text}, i32 %lane",
+                f"  %old = extractelement {type_} {fast.text}, i32 %lane",
+                f"  %wanted = extractelement {self.types['m']} {mask.text}, i32 %lane",
             ]
             lane, value = "%arg", "%part"
         wide = lane
@@ -426,7 +333,7 @@ class Builder:
             "  br i1 %more, label %cold, label %done",
             "done:",
         ]
-        return self.line("f", f"phi {type_} [ {fast.name}, %entry ], [ %filled, %cold ]")
+        return self.line("f", f"phi {type_} [ {fast.text}, %entry ], [ %filled, %cold ]")
 
 
 def _shuffle_mask(lanes: Sequence[int]) -> str:

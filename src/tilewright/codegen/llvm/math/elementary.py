@@ -75,4 +75,4 @@ def isinf(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=_EXACT, result="bool")
 def isfinite(b: Builder, x: Value) -> Value:
-    return b.abs(x).lt(INF)
+    return b.abs(x) < INF

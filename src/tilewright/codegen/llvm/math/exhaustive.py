@@ -41,11 +41,11 @@ def _error(b: Builder, operand: Value | None, got: Value, want: Value) -> Value:
     magnitude = b.abs(want)
     size = magnitude
     if operand is not None:
-        size = b.select(b.abs(operand).gt(size), b.abs(operand), size)
+        size = b.select(b.abs(operand) > size, b.abs(operand), size)
     size = b.clamp(size, FLOAT32.min_normal, float(np.finfo(np.float32).max))
     unit = b.from_bits(b.bits(size) & (0x7FF << 52)) * 2.0**-FLOAT32.mantissa
     error = b.abs(b.clamp(got, -beyond, beyond) - b.clamp(want, -beyond, beyond)) / unit
-    opposite = (b.bits(got) ^ b.bits(want)).lt(0)
+    opposite = (b.bits(got) ^ b.bits(want)) < 0
     error = b.select(got.eq(0.0) & opposite, INF, error)
     got_nan, want_nan = got.ne(got), want.ne(want)
     error = b.select(got_nan | want_nan, INF, error)
@@ -63,13 +63,13 @@ def _loop_text(name: str, isa: str) -> str:
     narrow = Builder(FLOAT32, LANES)
     wide = narrow.in_double()
     floats, ints, doubles = narrow.types["f"], narrow.types["i"], wide.types["f"]
-    x = narrow.from_bits(Value(narrow, "i", "%pattern"))
-    got = narrow.line("f", f"call {floats} @{symbol}({floats} {x.name})")
+    x = narrow.from_bits(narrow.value("i", "%pattern"))
+    got = narrow.line("f", f"call {floats} @{symbol}({floats} {x.text})")
     argument = wide.convert(x)
-    want = wide.line("f", f"call {doubles} @{exact}({doubles} {argument.name})")
+    want = wide.line("f", f"call {doubles} @{exact}({doubles} {argument.text})")
     operand = argument if spec.scale == "operand" else None
     error = _error(wide, operand, wide.convert(got), want)
-    worse = error.gt(Value(wide, "f", "%worst"))
+    worse = error > wide.value("f", "%worst")
     body = "\n".join(narrow.lines)
     lanes = ", ".join(f"i32 {i}" for i in range(LANES))
     own, reference = ((name, "float32", LANES), isa), ((name, "float64", LANES), GENERIC)
@@ -95,8 +95,8 @@ loop:
   %worst = phi {doubles} [ splat (double -1.0), %entry ], [ %worst1, %loop ]
   %where = phi {ints} [ %begin, %entry ], [ %where1, %loop ]
 {body}
-  %worst1 = select {wide.types["m"]} {worse.name}, {doubles} {error.name}, {doubles} %worst
-  %where1 = select {wide.types["m"]} {worse.name}, {ints} %pattern, {ints} %where
+  %worst1 = select {wide.types["m"]} {worse.text}, {doubles} {error.text}, {doubles} %worst
+  %where1 = select {wide.types["m"]} {worse.text}, {ints} %pattern, {ints} %where
   %following = add {ints} %pattern, %step
   %next = add i64 %i, {LANES}
   %more = icmp ult i64 %next, %count

@@ -107,7 +107,7 @@ def sigmoid(b: Builder, x: Value) -> Value:
     limit = -exp_limits(b, constant(b, "ln2")[0])[0]
     y, s, s_rest = _logistic(b, b.at_most(b.abs(x), limit))
     left = y * s * s_rest
-    return b.select(x.lt(0.0), left, 1.0 - left)
+    return b.select(x < 0.0, left, 1.0 - left)
 
 
 @math_function(ulp=(2.5, 2.5))
@@ -117,7 +117,7 @@ def silu(b: Builder, x: Value) -> Value:
     y, s, s_rest = _logistic(b, b.at_most(b.abs(x), limit))
     bounded = b.at_least(x, -limit)  # -inf times zero would not be the limit
     right = (1.0 - y * s * s_rest) * bounded
-    return b.select(x.lt(0.0), y * bounded * s * s_rest, right)
+    return b.select(x < 0.0, y * bounded * s * s_rest, right)
 
 
 @math_function(ulp=(1.5, 1.5))
@@ -130,7 +130,7 @@ def tanh(b: Builder, x: Value) -> Value:
     _, n, r = reduce_by_ln2(b, twice)
     e = exp_near_zero(b, r) * b.power_of_two(n)
     large = 1.0 - 2.0 / (e + 1.0)
-    return b.copysign(b.select(a.lt(0.6), small, large), x)
+    return b.copysign(b.select(a < 0.6, small, large), x)
 
 
 @math_function(ulp=(1.75, 1.5))
@@ -140,7 +140,7 @@ def sinh(b: Builder, x: Value) -> Value:
     small = b.fma(a * z, poly(b, "sinh", z), a)
     half_e = exp_in_range(b, b.at_most(a, exp_limits(b, 0.695)[1]), -1)
     large = half_e - 0.25 / half_e
-    return b.copysign(b.select(a.lt(1.0), small, large), x)
+    return b.copysign(b.select(a < 1.0, small, large), x)
 
 
 @math_function(ulp=(1.5, 1.5))
@@ -156,7 +156,7 @@ def erf(b: Builder, x: Value) -> Value:
     # log(erfc(a)) is smooth: its polynomial is as exact as 1 - erfc(a) needs.
     tail = poly(b, "erfc_log", b.at_most(a, 4.0 if b.fmt.bits == 32 else 6.0))
     large = 1.0 - exp_of_negative(b, tail)
-    return b.copysign(b.select(a.lt(1.0), small, large), x)
+    return b.copysign(b.select(a < 1.0, small, large), x)
 
 
 @math_function(ulp=(2.0, 2.0), scale="operand")

@@ -18,7 +18,7 @@ def _odd(b: Builder, name: str, x: Value) -> Value:
 @math_function(ulp=(1.5, 1.5))
 def atan(b: Builder, x: Value) -> Value:
     a = b.abs(x)
-    swap = a.gt(1.0)
+    swap = a > 1.0
     t = _odd(b, "atan", b.select(swap, 1.0 / a, a))
     high, low, _ = constant(b, "half_pi")
     return b.copysign(b.select(swap, high - (t - low), t), x)
@@ -28,10 +28,10 @@ def atan(b: Builder, x: Value) -> Value:
 def atan2(b: Builder, x: Value, y: Value) -> Value:
     # Named as the ABI has them: the first operand is the ordinate.
     up, right = b.abs(x), b.abs(y)
-    swap = up.gt(right)
+    swap = up > right
     # Scale away from the ends of the range, so that the quotient doesn't suffer from denormals.
     top = b.select(swap, up, right)
-    tiny = top.lt(b.fmt.min_normal * 2.0 ** (b.fmt.mantissa + 2))
+    tiny = top < b.fmt.min_normal * 2.0 ** (b.fmt.mantissa + 2)
     factor = b.select(tiny, b.const(2.0 ** (b.fmt.mantissa + 2)), b.const(1.0))
     num = b.select(swap, right, up) * factor
     q = num / (top * factor)
@@ -42,7 +42,7 @@ def atan2(b: Builder, x: Value, y: Value) -> Value:
     high, low, _ = constant(b, "half_pi")
     t = b.select(swap, high - (t - low), t)
     # The sign bit of the abscissa, not its comparison: -0 counts as left.
-    left = b.bits(y).lt(0)
+    left = b.bits(y) < 0
     t = b.select(left, 2 * high - (t - 2 * low), t)
     return b.copysign(t, x)
 
@@ -52,7 +52,7 @@ def _asin_parts(b: Builder, a: Value) -> tuple[Value, Value, Value]:
 
     ``s`` is ``a``, or ``sqrt((1 - a) / 2)`` where masked: ``asin(a) = pi/2 - 2 * asin(s)``.
     """
-    large = a.gt(0.5)
+    large = a > 0.5
     z = b.select(large, b.fma(a, -0.5, 0.5), a * a)
     s = b.select(large, b.call("sqrt", z), a)
     return large, s, s * z * poly(b, "asin", z)
@@ -75,5 +75,5 @@ def acos(b: Builder, x: Value) -> Value:
     # small: pi/2 - asin(x); large: 2 * t, or pi - 2 * t on the left
     signed = b.copysign(t, x)
     middle = high - (signed - low)
-    outer = b.select(x.lt(0.0), 2 * high - b.fma(t, 2.0, -2 * low), t * 2.0)
+    outer = b.select(x < 0.0, 2 * high - b.fma(t, 2.0, -2 * low), t * 2.0)
     return b.select(large, outer, middle)

@@ -27,7 +27,7 @@ def split(b: Builder, x: Value) -> tuple[Value, Value]:
 def split_any(b: Builder, x: Value) -> tuple[Value, Value]:
     """Return exponent (floating) and mantissa of a positive number, denormal or not."""
     shift = b.fmt.mantissa + 1
-    small = x.lt(b.fmt.min_normal)
+    small = x < b.fmt.min_normal
     e, m = split(b, b.select(small, x * 2.0**shift, x))
     return b.to_float(e) - b.select(small, b.const(shift), b.const(0.0)), m
 
@@ -49,8 +49,8 @@ def log_formula(b: Builder, base: str, e: Value, f: Value) -> Value:
 
 def log_specials(b: Builder, x: Value, y: Value) -> Value:
     """Put the results for infinity, NaN, zero and negative arguments in place."""
-    y = b.select(x.lt(INF), y, x)
-    y = b.select(x.lt(0.0), NAN, y)
+    y = b.select(x < INF, y, x)
+    y = b.select(x < 0.0, NAN, y)
     return b.select(x.eq(0.0), -INF, y)
 
 
@@ -80,23 +80,23 @@ def log1p_finite(b: Builder, x: Value) -> Value:
     k, m = split(b, x + 1.0)
     shrink = b.power_of_two(0 - k)
     exact = b.exact_fma(x, shrink, shrink - 1.0)
-    f = b.select(k.lt(b.fmt.mantissa + 2), exact, m - 1.0)
+    f = b.select(k < b.fmt.mantissa + 2, exact, m - 1.0)
     return log_formula(b, "log", b.to_float(k), f)
 
 
 @math_function(ulp=(1.6, 1.6), domain="x > -1; log1p(-1) = -inf, log1p(+-0) = +-0, nan for x < -1")
 def log1p(b: Builder, x: Value) -> Value:
     y = log1p_finite(b, x)
-    y = b.select(x.lt(INF), y, x)
+    y = b.select(x < INF, y, x)
     y = b.select(x.eq(0.0), x, y)
-    y = b.select(x.lt(-1.0), NAN, y)
+    y = b.select(x < -1.0, NAN, y)
     return b.select(x.eq(-1.0), -INF, y)
 
 
 def _log_of_double(b: Builder, x: Value) -> Value:
     """``log(2 * x)`` of a large number, infinity and NaN included."""
     e, m = split(b, x)
-    return b.select(x.lt(INF), log_formula(b, "log", b.to_float(e + 1), m - 1.0), x)
+    return b.select(x < INF, log_formula(b, "log", b.to_float(e + 1), m - 1.0), x)
 
 
 @math_function(ulp=(2.0, 2.0))
@@ -105,7 +105,7 @@ def asinh(b: Builder, x: Value) -> Value:
     a = b.abs(x)
     root = b.call("sqrt", b.fma(a, a, 1.0))
     near = log1p_finite(b, a + a * a / (root + 1.0))
-    y = b.select(a.lt(2.0 ** (b.fmt.mantissa + 2)), near, _log_of_double(b, a))
+    y = b.select(a < 2.0 ** (b.fmt.mantissa + 2), near, _log_of_double(b, a))
     return b.copysign(b.select(a.eq(0.0), a, y), x)
 
 
@@ -113,8 +113,8 @@ def asinh(b: Builder, x: Value) -> Value:
 def acosh(b: Builder, x: Value) -> Value:
     t = x - 1.0
     near = log1p_finite(b, t + b.call("sqrt", b.fma(t, t, t * 2.0)))
-    y = b.select(x.lt(2.0 ** (b.fmt.mantissa + 2)), near, _log_of_double(b, x))
-    return b.select(x.lt(1.0), NAN, y)
+    y = b.select(x < 2.0 ** (b.fmt.mantissa + 2), near, _log_of_double(b, x))
+    return b.select(x < 1.0, NAN, y)
 
 
 @math_function(ulp=(2.25, 2.25), domain="|x| <= 1; atanh(+-1) = +-inf, else nan")
@@ -122,8 +122,8 @@ def atanh(b: Builder, x: Value) -> Value:
     a = b.abs(x)
     twice = a * 2.0
     y = log1p(b, b.fma(twice, a / (1.0 - a), twice)) * 0.5
-    y = b.select(a.eq(1.0), INF, b.select(a.gt(1.0), NAN, y))
-    return b.copysign(b.select(a.lt(b.fmt.min_normal), a, y), x)
+    y = b.select(a.eq(1.0), INF, b.select(a > 1.0, NAN, y))
+    return b.copysign(b.select(a < b.fmt.min_normal, a, y), x)
 
 
 def log2_extended(b: Builder, x: Value) -> tuple[Value, Value]:
@@ -161,7 +161,7 @@ def log2_extended(b: Builder, x: Value) -> tuple[Value, Value]:
 def pow(b: Builder, x: Value, y: Value) -> Value:
     a = b.abs(x)
     high, low = log2_extended(b, a)
-    high = b.select(a.eq(0.0), -INF, b.select(a.lt(INF), high, a))
+    high = b.select(a.eq(0.0), -INF, b.select(a < INF, high, a))
     # y * log2(a), kept where 2**that is neither zero nor infinite
     product, error = b.two_prod(high, y)
     error = b.fma(low, y, error)
@@ -176,7 +176,7 @@ def pow(b: Builder, x: Value, y: Value) -> Value:
     half = y * 0.5
     odd = integral & b.call("trunc", half).ne(half)
     result = b.select(odd, b.copysign(y_abs, x), y_abs)
-    bad = x.lt(0.0) & x.gt(-INF) & ~integral
+    bad = (x < 0.0) & (x > -INF) & ~integral
     result = b.select(bad, NAN, result)
     one = y.eq(0.0) | x.eq(1.0) | (a.eq(1.0) & b.abs(y).eq(INF))
     return b.select(one, 1.0, result)

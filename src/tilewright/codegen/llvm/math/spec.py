@@ -212,16 +212,16 @@ def _by_call(name: str, dtype: str, width: int, isa: str) -> Formula:
 def _emit(spec: MathSpec, formula: Formula, builder: Builder) -> MathFunction:
     type_ = builder.types["f"]
     names = ("%x", "%y", "%z")[: spec.arity]
-    value = formula(builder, *(Value(builder, "f", arg) for arg in names))
+    value = formula(builder, *(builder.value("f", arg) for arg in names))
     symbol = f"tw_{spec.name}_{builder.overload}"
     params = ", ".join(f"{type_} {arg}" for arg in names)
-    result = builder.types[value.kind]
+    result = value.type
     text = "\n".join(
         (
             f"define internal {result} @{symbol}({params}) alwaysinline nounwind memory(none) {{",
             "entry:",
             *builder.lines,
-            f"  ret {result} {value.name}",
+            f"  ret {result} {value.text}",
             "}",
         )
     )

@@ -53,7 +53,7 @@ def _minus(b: Builder, x: Value, n: Value, parts: tuple[float, ...]) -> Value:
 
 def _with_cold_path(b: Builder, name: str, x: Value, fast: Value) -> Value:
     b.depends.append((f"{name}_huge", "float64", 1))
-    huge = b.abs(x).gt(LIMIT[b.fmt.bits])
+    huge = b.abs(x) > LIMIT[b.fmt.bits]
     return b.cold_lanes(huge, fast, x, f"tw_{name}_huge_f64")
 
 
@@ -86,9 +86,9 @@ def _reduce_huge(fused: bool) -> MathFunction:
     The partial products are exact pairs, each taken modulo 4, and summed without loss.
     """
     b = Builder(FLOAT64, 1, fused=fused)
-    x = Value(b, "f", "%x")
+    x = b.value("f", "%x")
     exponent = (b.bits(b.abs(x)) >> 52) - (1023 + 52)
-    group = b.select(exponent.gt(0), exponent, 0) >> 4
+    group = b.select(exponent > 0, exponent, 0) >> 4
     y = x * b.power_of_two((0 - group) << 4)
     table = f"[{len(TWO_OVER_PI_WINDOWS)} x [4 x double]]"
     terms: list[Value] = []
@@ -96,9 +96,9 @@ def _reduce_huge(fused: bool) -> MathFunction:
         at = b.line(
             "f",
             f"getelementptr inbounds {table}, ptr @tw_two_over_pi,"
-            f" i64 0, i64 {group.name}, i64 {part}",
+            f" i64 0, i64 {group.text}, i64 {part}",
         )
-        window = b.line("f", f"load double, ptr {at.name}")
+        window = b.line("f", f"load double, ptr {at.text}")
         for term in b.two_prod(y, window):
             terms.append(b.fma(b.call("nearbyint", term * 0.25), -4.0, term))
     turns: Value | None = None
@@ -114,7 +114,7 @@ def _reduce_huge(fused: bool) -> MathFunction:
     assert turns is not None
     _, quadrant = b.round_to_int(turns)
     rows = ",\n".join(
-        "  [4 x double] [" + ", ".join(f"double {b.operand(v, 'f')}" for v in row) + "]"
+        "  [4 x double] [" + ", ".join(f"double {b.scalar(v)}" for v in row) + "]"
         for row in TWO_OVER_PI_WINDOWS
     )
     text = "\n".join(
@@ -123,8 +123,8 @@ def _reduce_huge(fused: bool) -> MathFunction:
             "define internal { double, i64 } @tw_reduce_huge_f64(double %x)"
             " noinline cold nounwind memory(none) {",
             *b.lines,
-            f"  %pair = insertvalue {{ double, i64 }} poison, double {r.name}, 0",
-            f"  %both = insertvalue {{ double, i64 }} %pair, i64 {quadrant.name}, 1",
+            f"  %pair = insertvalue {{ double, i64 }} poison, double {r.text}, 0",
+            f"  %both = insertvalue {{ double, i64 }} %pair, i64 {quadrant.text}, 1",
             "  ret { double, i64 } %both",
             "}",
         )
@@ -142,7 +142,7 @@ def _distil(b: Builder, terms: list[Value]) -> list[Value]:
 
 def _huge(name: str, fused: bool) -> MathFunction:
     b = Builder(FLOAT64, 1, fused=fused)
-    x = Value(b, "f", "%x")
+    x = b.value("f", "%x")
     b.lines.append("  %pair = call { double, i64 } @tw_reduce_huge_f64(double %x)")
     r = b.line("f", "extractvalue { double, i64 } %pair, 0")
     quadrant = b.line("i", "extractvalue { double, i64 } %pair, 1")
@@ -150,13 +150,13 @@ def _huge(name: str, fused: bool) -> MathFunction:
         value = _tan(b, quadrant, r)
     else:
         value = _sin_cos(b, quadrant + 1 if name == "cos" else quadrant, r)
-    value = b.select(b.abs(x).lt(INF), value, NAN)
+    value = b.select(b.abs(x) < INF, value, NAN)
     symbol = f"tw_{name}_huge_f64"
     text = "\n".join(
         (
             f"define internal double @{symbol}(double %x) noinline cold nounwind memory(none) {{",
             *b.lines,
-            f"  ret double {value.name}",
+            f"  ret double {value.text}",
             "}",
         )
     )
