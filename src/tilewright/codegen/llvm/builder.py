@@ -358,7 +358,8 @@ class Module:
             raise CodegenError(f"two functions of a module have the name {callee.name!r}")
         return callee.symbol
 
-    def _written(self, callee: Callee) -> Iterator[str]:
+    def written(self, callee: Callee) -> Iterator[str]:
+        """Return the lines of a function, or of its declaration."""
         if callee.body is None:
             yield callee.declaration
             return
@@ -378,15 +379,20 @@ class Module:
         while self._waiting:
             callee = self._waiting.pop(0)
             if callee.name not in defined:
-                functions += self._written(callee)
+                functions += self.written(callee)
         strings = [f"{name} = private constant {c_string(s)}" for s, name in self._strings.items()]
         lines = [
-            *(struct.declaration for struct in self._structs.values()),
+            *(struct.declaration for struct in self._structs.values() if struct.declaration),
             *(variable.declaration for variable in self._globals.values()),
             *strings,
             *functions,
         ]
         return "\n".join(lines) + "\n"
+
+
+def function_text(callee: Callee) -> str:
+    """Return the text of one function, for a module that holds whatever it calls."""
+    return "\n".join(Module().written(callee))
 
 
 def module_text(callees: Iterable[Callee], architecture: str = "") -> str:

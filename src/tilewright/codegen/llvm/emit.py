@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.arith import detect_linear_equation
 from tilewright.codegen.llvm import workspace as _workspace  # noqa: F401 - the loader knows it
+from tilewright.codegen.llvm.builder import Callee, function_text
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, TensorArg
 from tilewright.codegen.llvm.math import collect, emit_math, instruction_set
@@ -55,8 +56,7 @@ class ModuleEmitter:
         self._math: dict[tuple[str, str, int], str] = {}
         self._externs: dict[str, str] = {}
         self._names: set[str] = set()
-        self._streams: set[str] = set()
-        self._near_gathers: set[str] = set()
+        self._helpers: set[str] = set()
 
     # ---- shared things
 
@@ -84,23 +84,24 @@ class ModuleEmitter:
         Such stores need aligned addresses, which only shows when the program runs: callers' arrays
         begin where their allocators like. What isn't aligned at all is stored as usual.
         """
-        symbol = f'@"stream.{element}.{size}.{"parts" if parts else "whole"}"'
-        if symbol not in self._streams:
-            self._streams.add(symbol)
-            self.functions.append(
-                streaming_function(symbol, kind, size, self.target.vector_bits // 8, parts)
-            )
-            self.declare("declare void @llvm.x86.sse.sfence()")
-            self.declare(f"{NONTEMPORAL} = !{{i32 1}}")
-        return symbol
+        name = f"stream.{element}.{size}.{'parts' if parts else 'whole'}"
+        widest = self.target.vector_bits // 8
+        self.declare("declare void @llvm.x86.sse.sfence()")
+        self.declare(f"{NONTEMPORAL} = !{{i32 1}}")
+        return self._once(streaming_function(name, kind, size, widest, parts))
 
     def near_gather(self, element: str, windows: int) -> str:
         """Return the symbol of a function that looks up elements within so many vectors."""
-        symbol = f'@"gather.near.{element}.{windows}"'
-        if symbol not in self._near_gathers:
-            self._near_gathers.add(symbol)
-            self.functions.append(near_gather_function(symbol, element, windows))
-        return symbol
+        return self._once(
+            near_gather_function(f"gather.near.{element}.{windows}", element, windows)
+        )
+
+    def _once(self, callee: Callee) -> str:
+        """Write a function, unless one of its name is there; return its symbol."""
+        if callee.name not in self._helpers:
+            self._helpers.add(callee.name)
+            self.functions.append(function_text(callee))
+        return callee.symbol
 
     def unique_name(self, base: str) -> str:
         """Return an unused name of an internal function."""

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.codegen.llvm.builder import Callee, Function, function_text
 from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.types import register_type
+from tilewright.codegen.llvm.values import I32, I64, Place, Struct, Type, Value
 from tilewright.codegen.llvm.writer import Scope
 from tilewright.ir import INDEX, Expr, Var, as_int, call, cast, const, maximum, minimum, uses_var
 from tilewright.tir import SERIAL, Allocate, For, Stmt
@@ -142,20 +144,25 @@ def _write_functions(module: Any, inner: OutlinedEmitter, name: str, captures: C
     module.functions.append("entry:")
     module.functions.extend(inner.text_lines())
     module.functions.append("}")
-    lines = [f'define internal i32 @"{name}"(ptr %ctx, i64 %begin, i64 %end) nounwind {{']
-    actual = ["i64 %begin", "i64 %end"]
-    struct = _struct(captures)
-    for index, (_, _, kind) in enumerate(captures):
-        lines.append(f"  %p{index} = getelementptr {struct}, ptr %ctx, i32 0, i32 {index}")
-        lines.append(f"  %c{index} = load {kind}, ptr %p{index}")
-        actual.append(f"{kind} %c{index}")
-    lines.append(f'  %code = call i32 @"{name}.body"({", ".join(actual)})')
-    lines += ["  ret i32 %code", "}"]
-    module.functions.extend(lines)
+    module.functions.append(function_text(_unpacker(name, captures)))
 
 
-def _struct(captures: Captures) -> str:
-    return "{ " + ", ".join(kind for _, _, kind in captures) + " }"
+def _unpacker(name: str, captures: Captures) -> Callee:
+    """The function that the pool calls: it passes what was captured on to the body."""
+    fields = _struct(captures).fields
+    parameters = {"begin": I64, "end": I64, **fields}
+    inner = Callee(f"{name}.body", I32, parameters)
+
+    def body(f: Function, context: Place, begin: Value, end: Value) -> None:
+        f.ret(f.call(inner, begin, end, *(context[field].get() for field in fields)))
+
+    parameters = {"ctx": _struct(captures), "begin": I64, "end": I64}
+    return Callee(name, I32, parameters, "nounwind", "internal ", body=body)
+
+
+def _struct(captures: Captures) -> Struct:
+    """What the context of a launch holds."""
+    return Struct("", **{f"c{index}": Type(kind) for index, (_, _, kind) in enumerate(captures)})
 
 
 def _write_launch(

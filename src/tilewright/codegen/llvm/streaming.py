@@ -8,51 +8,39 @@ way each time.
 
 from __future__ import annotations
 
+from tilewright.codegen.llvm.builder import Callee, Function
+from tilewright.codegen.llvm.values import I32, I64, PTR, VOID, Type, Value, vector
+
 #: The smallest vector that can be streamed; its address must be a multiple of it.
 STREAM_BYTES = 16
 #: The metadata node that marks streaming stores.
 NONTEMPORAL = "!900"
 
 
-def streaming_function(symbol: str, kind: str, size: int, widest: int, parts: bool) -> str:
-    """Return the text of ``void symbol(vector, pointer)`` for vectors of ``size`` bytes.
+def streaming_function(name: str, kind: str, size: int, widest: int, parts: bool) -> Callee:
+    """Return the function ``void name(vector, pointer)`` for vectors of ``size`` bytes.
 
     With ``parts`` a vector at any multiple of 16 is stored in pieces, which the processor joins to
     lines if their neighbours follow at once. Where they don't, that is slower than a plain store.
     """
     whole = min(size & -size, widest)
-    words = f"<{size // 4} x i32>"
-    lines = [
-        f"define internal void {symbol}({kind} %value, ptr %to) alwaysinline nounwind {{",
-        "entry:",
+    mark = f", !nontemporal {NONTEMPORAL}"
+    lanes = STREAM_BYTES // I32.bytes
+
+    def body(f: Function, value: Value, to: Value) -> None:
         # There are no streaming stores of some element types.
-        f"  %words = bitcast {kind} %value to {words}",
-        "  %address = ptrtoint ptr %to to i64",
-        f"  %rest = and i64 %address, {whole - 1}",
-        "  %aligned = icmp eq i64 %rest, 0",
-        "  br i1 %aligned, label %whole, label %other",
-        "whole:",
-        f"  store {words} %words, ptr %to, align {whole}, !nontemporal {NONTEMPORAL}",
-        "  ret void",
-        "other:",
-        f"  %crumb = and i64 %address, {STREAM_BYTES - 1}",
-        f"  %divisible = icmp eq i64 %crumb, {0 if parts else STREAM_BYTES}",
-        "  br i1 %divisible, label %parts, label %plain",
-        "parts:",
-    ]
-    for number in range(size // STREAM_BYTES):
-        picks = ", ".join(f"i32 {number * 4 + lane}" for lane in range(4))
-        lines += [
-            f"  %p{number} = shufflevector {words} %words, {words} poison, <4 x i32> <{picks}>",
-            f"  %a{number} = getelementptr i8, ptr %to, i64 {number * STREAM_BYTES}",
-            f"  store <4 x i32> %p{number}, ptr %a{number}, align {STREAM_BYTES}, "
-            f"!nontemporal {NONTEMPORAL}",
-        ]
-    lines += [
-        "  ret void",
-        "plain:",
-        f"  store {kind} %value, ptr %to, align 1",
-        "  ret void",
-        "}",
-    ]
-    return "\n".join(lines)
+        words = value.convert("bitcast", vector(size // I32.bytes, I32))
+        address = to.to(I64)
+        with f.if_((address & (whole - 1)).eq(0)):
+            to.at(words.type).set(words, align=whole, mark=mark)
+            f.ret()
+        if parts:
+            with f.if_((address & (STREAM_BYTES - 1)).eq(0)):
+                for number in range(size // STREAM_BYTES):
+                    part = words.shuffle(range(number * lanes, (number + 1) * lanes))
+                    to.at(part.type, number).set(part, align=STREAM_BYTES, mark=mark)
+                f.ret()
+        to.at(value.type).set(value, align=1)
+
+    parameters = {"value": Type(kind, size), "to": PTR}
+    return Callee(name, VOID, parameters, "alwaysinline nounwind", "internal ", body=body)

@@ -7,6 +7,7 @@ field of a struct, an element of an array, a global; in arithmetic it stands for
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -89,22 +90,23 @@ def number_text(value: float, kind: Type) -> str:
 
 
 class Struct(Type):
-    """A struct, in C's layout, whose fields have names. A parameter of it is the address of one."""
+    """A struct, in C's layout, whose fields have names. A parameter of it is the address of one.
+
+    Without a name of its own, it is spelled out wherever it is used.
+    """
 
     def __init__(self, name: str, /, **fields: Type) -> None:
-        super().__init__(f"%{name}")
+        contents = f"{{ {', '.join(kind.text for kind in fields.values())} }}"
+        super().__init__(f"%{name}" if name else contents)
         object.__setattr__(self, "fields", fields)
+        object.__setattr__(self, "declaration", f"%{name} = type {contents}" if name else "")
 
     fields: dict[str, Type]
+    declaration: str
 
     @property
     def passed(self) -> str:
         return PTR.text
-
-    @property
-    def declaration(self) -> str:
-        """The line that says what its name stands for."""
-        return f"{self.text} = type {{ {', '.join(kind.text for kind in self.fields.values())} }}"
 
     def position(self, field: str) -> int:
         """Return the number of a field."""
@@ -295,6 +297,26 @@ class Value(Operators):
         """Return itself."""
         return self
 
+    def lane(self, index: int) -> Value:
+        """Return one lane of a vector."""
+        element = self.type.element or self.type
+        text = f"extractelement {self.type.text} {self.text}, i64 {index}"
+        return Value(self.f, element, self.f.here(text))
+
+    def shuffle(self, picks: Iterable[int]) -> Value:
+        """Return a vector of some lanes; -1 takes anything."""
+        lanes = [f"i32 {pick}" if pick >= 0 else "i32 poison" for pick in picks]
+        kind, mask = self.type.text, f"<{len(lanes)} x i32> <{', '.join(lanes)}>"
+        text = f"shufflevector {kind} {self.text}, {kind} poison, {mask}"
+        made = vector(len(lanes), self.type.element or self.type)
+        return Value(self.f, made, self.f.here(text))
+
+    def splat(self, lanes: int) -> Value:
+        """Return a vector that holds it in all lanes."""
+        kind = vector(lanes, self.type)
+        text = f"insertelement {kind.text} poison, {self.type.text} {self.text}, i64 0"
+        return Value(self.f, kind, self.f.here(text)).shuffle([0] * lanes)
+
 
 class Place(Operators):
     """Memory for one value of a type."""
@@ -323,24 +345,26 @@ class Place(Operators):
             raise CodegenError(f"{kind.text} has no elements: it is no array")
         return Place(self.f, kind.element, self.f.here(f"{base}, {self.f.index(key)}"))
 
-    def get(self, order: str = "") -> Value:
+    def get(self, order: str = "", *, align: int = 0) -> Value:
         """Read it, atomically if an order is given."""
         how = f"load atomic {self.type.text}" if order else f"load {self.type.text}"
-        text = f"{how}, ptr {self._pointer}{self._order(order)}"
+        text = f"{how}, ptr {self._pointer}{self._how(order, align)}"
         return Value(self.f, self.type, self.f.here(text))
 
-    def set(self, value: Operand, order: str = "") -> None:
-        """Write it, atomically if an order is given."""
+    def set(self, value: Operand, order: str = "", *, align: int = 0, mark: str = "") -> None:
+        """Write it, atomically if an order is given; ``mark`` is metadata of the instruction."""
         how = "store atomic" if order else "store"
         what = f"{self.type.text} {self.f.operand(value, self.type)}"
-        self.f.effect(f"{how} {what}, ptr {self._pointer}{self._order(order)}")
+        self.f.effect(f"{how} {what}, ptr {self._pointer}{self._how(order, align)}{mark}")
 
     def seen_as(self, kind: Type) -> Place:
         """Return the same memory, for a value of another type."""
         return Place(self.f, kind, self._pointer)
 
-    def _order(self, order: str) -> str:
-        return f" {order}, align {self.type.bytes}" if order else ""
+    def _how(self, order: str, align: int) -> str:
+        if order:
+            return f" {order}, align {align or self.type.bytes}"
+        return f", align {align}" if align else ""
 
     # A place stays what it is: `x += 1` writes to it, unlike `y = x + 1`.
     def __iadd__(self, other: Operand) -> Place:  # type: ignore[override]

@@ -260,16 +260,13 @@ class Builder(ValueWriter):
         return self._join(made, width, kind)
 
     def _part(self, value: Value, lanes: Sequence[int]) -> str:
-        kind = value.type
-        scalar = kind.element or kind
-        part = vector(len(lanes), scalar)
-        if len(lanes) == self.lanes:
-            return f"{part} {value.text}"
         if self.lanes == 1:
-            text = f"insertelement {part} poison, {scalar} {value.text}, i64 0"
-        else:
-            text = f"shufflevector {kind} {value.text}, {kind} poison, {_shuffle_mask(lanes)}"
-        return f"{part} {self.here(text)}"
+            part = vector(len(lanes), value.type)
+            text = f"insertelement {part} poison, {value.type} {value.text}, i64 0"
+            return f"{part} {self.here(text)}"
+        if len(lanes) != self.lanes:
+            value = value.shuffle(lanes)
+        return f"{value.type} {value.text}"
 
     def _join(self, parts: list[str], width: int, kind: str) -> Value:
         """Put vectors of ``width`` lanes side by side; keep as many lanes as the function has."""
