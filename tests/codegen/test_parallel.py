@@ -12,6 +12,7 @@ from tilewright import driver, te
 from tilewright.arith import simplify
 from tilewright.codegen.llvm.emit import emit_module
 from tilewright.ir import IRModule, Var, as_int, const, substitute
+from tilewright.script import parse
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import BufferStore, For, decl_buffer
@@ -102,6 +103,23 @@ def test_without_a_grain_cheap_iterations_are_taken_by_the_dozen():
 def test_what_is_not_known_is_refused(annotation: dict[str, Any], message: str):
     with pytest.raises(ScheduleError, match=message):
         launches(exp_rows(64, 64, **annotation))
+
+
+@pytest.mark.parametrize("lanes", [3, 4, 16, 64])
+def test_vectors_of_the_enclosing_function_are_passed_on(lanes: int):
+    program = parse(f"""
+@T.prim_func
+def main(A: T.Buffer((100,), "float32"), B: T.Buffer((4096, {lanes}), "float32")):
+    with T.LetStmt(A[T.Ramp(3, 1, {lanes})]) as v:
+        for i in T.parallel(4096, annotations={{"parallel_grain": 16}}):
+            B[i, T.Ramp(0, 1, {lanes})] = v
+""")
+    mod = IRModule({"main": program})
+    assert launches(mod)
+    a = np.arange(100, dtype="float32")
+    b = np.zeros((4096, lanes), "float32")
+    driver.compile(mod, FOUR)["main"](a, b)
+    assert (b == a[3 : 3 + lanes]).all()
 
 
 def loop_over(extent_of: Any, n: Var) -> For:

@@ -179,7 +179,8 @@ def _write_launch(
         struct = _struct(captures)
         context = parent.fresh("context")
         parent.levels[context] = 0
-        parent.entry.append(f"  {context} = alloca {struct}, align 8")
+        # LLVM knows the alignment: that of the widest vector.
+        parent.entry.append(f"  {context} = alloca {struct}")
         for index, (symbol, _, kind) in enumerate(captures):
             field = parent.pure(
                 f"getelementptr {struct}, ptr {context}, i32 0, i32 {index}", context
