@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from tilewright.ir import IRModule, is_const, pre_order
+from tilewright.ir import IRModule, is_const
 from tilewright.scheduling.choices import is_exploring
 from tilewright.scheduling.size_checks import put_back, set_aside
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, SERIAL, For, PrimFunc
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.stmt import BlockRealize, Stmt, is_no_op
+from tilewright.tir.stmt import BlockRealize, is_no_op
 from tilewright.tir.transform import RemoveEmptyLoops
+from tilewright.tir.walk import statements
 
 logger = logging.getLogger("tilewright.scheduling")
 
@@ -53,13 +54,9 @@ def is_scheduled(func: PrimFunc) -> bool:
         return True
     if not isinstance(func.body, BlockRealize):
         return True  # lowered already
-    return any(item.kind != SERIAL or item.annotations for item in _loops(func))
-
-
-def _loops(func: PrimFunc) -> Iterator[For]:
-    """The loops of a function."""
-    found = pre_order(func.body, lambda node: isinstance(node, Stmt))
-    return (item for item in found if isinstance(item, For))
+    return any(
+        type(item) is For and (item.kind != SERIAL or item.annotations) for item in statements(func)
+    )
 
 
 def schedule_function(
@@ -102,7 +99,7 @@ def start_schedule(func: PrimFunc, *, record: bool = False, name: str = "main") 
     ``ApplyDefaultSchedule`` removes such loops, which a schedule with a trace can't. Rules that
     begin with the same schedule share what they find out about it.
     """
-    if any(is_const(item.extent, 0) for item in _loops(func)):
+    if any(type(item) is For and is_const(item.extent, 0) for item in statements(func)):
         logger.debug("%s: stays as it is: some of its loops have no iterations", name)
         return None
     return Schedule(IRModule({"main": func}), record=record)

@@ -29,6 +29,7 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
+from tilewright.tir.walk import child_blocks, statements
 
 
 def may_be_empty(loop: For) -> bool:
@@ -42,7 +43,7 @@ def initial_values(loop: For, taken: set[str]) -> Stmt | None:
 
     ``taken`` are names that blocks have already; those of the new ones are added.
     """
-    if not any(block.init is not None for block in map(_block_of, _realizes(loop.body))):
+    if not _has_inits(loop):
         return None
     first = {loop.loop_var: loop.min}
     made = _Initial(taken).visit(loop.body, frozenset(first), first)
@@ -51,7 +52,7 @@ def initial_values(loop: For, taken: set[str]) -> Stmt | None:
 
 def begun_by_nothing(loop: For) -> frozenset[str]:
     """Return the names of the blocks whose ``init`` a loop runs if it has no iterations."""
-    if not any(block.init is not None for block in map(_block_of, _realizes(loop.body))):
+    if not _has_inits(loop):
         return frozenset()
     first = {loop.loop_var: loop.min}
     made = _Initial(set())
@@ -59,21 +60,8 @@ def begun_by_nothing(loop: For) -> frozenset[str]:
     return frozenset(made.begun)
 
 
-def _realizes(stmt: Stmt, *, inner: bool = True) -> list[BlockRealize]:
-    """Blocks in a statement, those inside of others too unless ``inner`` is false."""
-    found, stack = [], [stmt]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, BlockRealize):
-            found.append(item)
-            if not inner:
-                continue
-        stack += [child for child in item.child_nodes() if isinstance(child, (Stmt, Block))]
-    return found
-
-
-def _block_of(realize: BlockRealize) -> Block:
-    return realize.block
+def _has_inits(loop: For) -> bool:
+    return any(type(item) is Block and item.init is not None for item in statements(loop))
 
 
 class _Initial:
@@ -205,7 +193,7 @@ def driven_by(loop: For) -> dict[int, set[bool]]:
             for item, value in zip(realize.block.iter_vars, realize.iter_values)
             if uses_var(value, {loop.loop_var})
         }
-        for realize in _realizes(loop.body, inner=False)
+        for realize in child_blocks(loop.body)
     }
 
 
@@ -213,7 +201,8 @@ def only_reduces(loop: For) -> bool:
     """Whether a loop drives axes of reductions, and no others."""
     kinds = {
         item.kind == REDUCE
-        for realize in _realizes(loop.body)
+        for realize in statements(loop)
+        if type(realize) is BlockRealize
         for item, value in zip(realize.block.iter_vars, realize.iter_values)
         if uses_var(value, {loop.loop_var})
     }

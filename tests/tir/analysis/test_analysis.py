@@ -22,7 +22,7 @@ from tilewright.tir.analysis import (
     is_output_block,
     is_reduction_block,
 )
-from tilewright.tir.schedule.state import child_blocks
+from tilewright.tir.walk import child_blocks
 
 HEADER = """
 @T.prim_func

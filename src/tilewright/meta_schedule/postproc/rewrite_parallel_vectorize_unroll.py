@@ -31,7 +31,7 @@ from tilewright.target import Target
 from tilewright.tir import REDUCE, SERIAL, VECTORIZED, BlockRealize, For, SeqStmt
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
 from tilewright.tir.schedule.sampling import divisors
-from tilewright.tir.schedule.state import child_blocks
+from tilewright.tir.walk import child_blocks
 
 _EXPENSIVE_STEPS = 16
 """How many plain statements a statement with an expensive intrinsic counts as."""

@@ -19,7 +19,7 @@ from tilewright.tir import (
 from tilewright.tir.analysis import block_dependencies, is_output_block
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
 from tilewright.tir.schedule import BlockRV, Schedule
-from tilewright.tir.schedule.state import child_blocks
+from tilewright.tir.walk import child_blocks
 
 EXPENSIVE = frozenset(
     "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid silu erf gelu gelu_tanh sin "

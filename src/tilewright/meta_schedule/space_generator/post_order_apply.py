@@ -8,7 +8,7 @@ from tilewright.ir import IRModule
 from tilewright.meta_schedule.schedule_rule import NotApplicable, ScheduleRule
 from tilewright.meta_schedule.space_generator.base import SPACE_GENERATORS, SpaceGenerator
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.state import child_blocks
+from tilewright.tir.walk import child_blocks
 
 logger = logging.getLogger("tilewright.meta_schedule")
 

@@ -129,7 +129,7 @@ def _written(func: PrimFunc) -> set[Buffer]:
 
 
 def _block_pattern(block: Block) -> OpPattern:
-    stores = [item for item in pre_order(block.body) if isinstance(item, BufferStore)]
+    stores = collect(block.body, BufferStore)
     if len({store.buffer for store in stores}) != 1:
         return OpPattern.OPAQUE
     if any(isinstance(item, Block) for item in pre_order(block.body)):

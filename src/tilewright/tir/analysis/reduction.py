@@ -26,16 +26,15 @@ from tilewright.ir import (
     Max,
     Min,
     Mul,
-    Node,
     Or,
     Var,
     expr_equal,
-    pre_order,
     substitute,
 )
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.reducer import CommReducer, known_reducers
 from tilewright.tir.stmt import Block, BufferStore, LetStmt, SeqStmt, Stmt
+from tilewright.tir.walk import loads_of
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def simultaneous_stores(stmt: Stmt) -> list[BufferStore] | None:
         if not isinstance(item, BufferStore):
             return None
         parts = (item.value, *item.indices)
-        if any(_loads_of(part, earlier.buffer) for part in parts for earlier in stores):
+        if any(loads_of(part, earlier.buffer) for part in parts for earlier in stores):
             return None
         stores.append(item)
     return [substitute(store, lets) for store in stores]
@@ -151,7 +150,7 @@ class _Combination:
             if known is not None:
                 if expr_equal(known, expr):
                     yield found
-            elif not any(_loads_of(expr, buffer) for buffer in self.left.values()):
+            elif not any(loads_of(expr, buffer) for buffer in self.left.values()):
                 yield {**found, pattern: expr}
             return
         mirrored = _MIRRORED.get(type(expr))
@@ -195,7 +194,3 @@ def _match_combine(
         if all(var in found for var in reducer.rhs):
             return tuple(found[var] for var in reducer.rhs)
     return None
-
-
-def _loads_of(node: Node, buffer: Buffer) -> bool:
-    return any(isinstance(item, BufferLoad) and item.buffer is buffer for item in pre_order(node))

@@ -45,7 +45,8 @@ from tilewright.tir.analysis.traffic import traffic_of
 from tilewright.tir.schedule.core import ScheduleCore
 from tilewright.tir.schedule.explain_next import Attempt, attempts, iterates
 from tilewright.tir.schedule.handles import BlockRV
-from tilewright.tir.schedule.state import ScheduleState, child_blocks
+from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.walk import child_blocks
 
 
 @dataclass(frozen=True)

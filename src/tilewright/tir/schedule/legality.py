@@ -71,7 +71,8 @@ from tilewright.tir.analysis.footprint import loop_ranges
 from tilewright.tir.analysis.update_order import feeds_reduction, threads_combine
 from tilewright.tir.schedule.footprint import apart, covers, guards_domain, rewrites_all
 from tilewright.tir.schedule.instance_order import check_order_kept
-from tilewright.tir.schedule.state import child_blocks, statements, trivially_true
+from tilewright.tir.schedule.state import trivially_true
+from tilewright.tir.walk import child_blocks, scope_statements
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -89,7 +90,7 @@ def check_only_blocks(
     blocks = child_blocks(body)
     check_one_name(sch, blocks, what)
     loads: dict[Var, Any] = {}
-    for stmt in statements(body):
+    for stmt in scope_statements(body):
         kind = type(stmt)
         if kind in (BufferStore, While, AssertStmt) or (kind is Evaluate and not is_no_op(stmt)):
             raise sch.error(

@@ -27,7 +27,6 @@ from tilewright.tir import (
     LetStmt,
     PrimFunc,
     SeqStmt,
-    Stmt,
     While,
     is_no_op,
     seq,
@@ -450,46 +449,6 @@ class ScheduleState:
         if func is None and len(self._indexes) == 1:
             func = next(iter(self._indexes.values())).func
         return schedule_error(self.active, rule, remedy=remedy, func=func, culprits=culprits)
-
-
-def child_blocks(stmt: Any) -> list[BlockRealize]:
-    """Return the blocks directly below a statement or in a block's body, in program order.
-
-    A ``BlockRealize`` argument stands for itself. Blocks inside ``init`` are not counted.
-    """
-    found: list[BlockRealize] = []
-    stack: list[Any] = [stmt.body if type(stmt) is Block else stmt]
-    while stack:
-        item = stack.pop()
-        kind = type(item)
-        if kind is BlockRealize:
-            found.append(item)
-        elif kind is For or kind in _WITH_BODY:
-            stack.append(item.body)
-        elif kind is SeqStmt:
-            stack.extend(reversed(item.stmts))
-        elif kind is IfThenElse:
-            if item.else_case is not None:
-                stack.append(item.else_case)
-            stack.append(item.then_case)
-    return found
-
-
-def statements(stmt: Stmt) -> Iterator[Stmt]:
-    """Yield all statements below and with ``stmt``, parents first, not entering blocks."""
-    stack: list[Any] = [stmt]
-    while stack:
-        item = stack.pop()
-        yield item
-        kind = type(item)
-        if kind is For or kind in _WITH_BODY:
-            stack.append(item.body)
-        elif kind is SeqStmt:
-            stack.extend(reversed(item.stmts))
-        elif kind is IfThenElse:
-            if item.else_case is not None:
-                stack.append(item.else_case)
-            stack.append(item.then_case)
 
 
 def trivially_true(condition: Expr) -> bool:

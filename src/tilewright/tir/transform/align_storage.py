@@ -26,7 +26,8 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import BUFFER_DIM_ALIGN, Allocate, Block
-from tilewright.tir.transform.base import FunctionTransform, statements
+from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.walk import statements
 
 _has_annotation = contains(annotated(BUFFER_DIM_ALIGN))
 

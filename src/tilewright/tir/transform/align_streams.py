@@ -64,7 +64,8 @@ from tilewright.tir.stmt import (
     SeqStmt,
     Stmt,
 )
-from tilewright.tir.transform.base import FunctionTransform, statements
+from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.walk import statements
 
 _LINE_BYTES = 64
 _has_attributes = contains(AttrStmt)

@@ -13,7 +13,6 @@ from tilewright.ir import (
     IntImm,
     IRModule,
     Mutator,
-    Node,
     Pass,
     Range,
     Var,
@@ -21,19 +20,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.analysis.data_variables import know_data
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import For, SeqStmt, Stmt, seq
-
-
-def statements(node: Node) -> Iterator[Stmt]:
-    """Yield the statements below a node, parents first, without looking into expressions.
-
-    Most passes of a pipeline find nothing to do, and are to find that out quickly.
-    """
-    stack = [item for item in reversed(node.child_nodes()) if isinstance(item, Stmt)]
-    while stack:
-        current = stack.pop()
-        yield current
-        stack += [item for item in reversed(current.child_nodes()) if isinstance(item, Stmt)]
+from tilewright.tir.stmt import For, SeqStmt, seq
 
 
 class FunctionTransform(Pass):

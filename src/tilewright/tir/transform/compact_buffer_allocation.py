@@ -49,12 +49,8 @@ from tilewright.tir.stmt import (
     LetStmt,
 )
 from tilewright.tir.thread_scope import shared_by_threads
-from tilewright.tir.transform.base import (
-    FunctionTransform,
-    function_analyzer,
-    inside_loop,
-    statements,
-)
+from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
+from tilewright.tir.walk import statements
 
 Box = tuple[Range, ...]
 

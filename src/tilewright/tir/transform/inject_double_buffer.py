@@ -21,8 +21,9 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import SERIAL, Allocate, Block, BlockRealize, For, SeqStmt
-from tilewright.tir.transform.base import FunctionTransform, statements
+from tilewright.tir.transform.base import FunctionTransform
 from tilewright.tir.transform.inject_software_pipeline import ORDER, STAGE
+from tilewright.tir.walk import statements
 
 DOUBLE_BUFFER = "double_buffer_scope"
 

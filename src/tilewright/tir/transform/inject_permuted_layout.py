@@ -33,12 +33,8 @@ from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, BufferStore, For
 from tilewright.tir.thread_scope import is_shared
-from tilewright.tir.transform.base import (
-    FunctionTransform,
-    bind_loop,
-    function_analyzer,
-    statements,
-)
+from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
+from tilewright.tir.walk import statements
 
 PERMUTED_LAYOUT = "permuted_layout"
 _has_annotation = contains(annotated(PERMUTED_LAYOUT))

@@ -45,11 +45,7 @@ from tilewright.tir.stmt import (
     Stmt,
 )
 from tilewright.tir.thread_scope import is_private
-from tilewright.tir.transform.base import (
-    FunctionTransform,
-    bind_loop,
-    function_analyzer,
-)
+from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
 from tilewright.tir.transform.kernels import THREAD_TAGS
 
 AUTO_COPY = "auto_copy"

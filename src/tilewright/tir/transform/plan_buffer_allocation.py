@@ -36,8 +36,9 @@ from tilewright.tir.stmt import (
     While,
 )
 from tilewright.tir.thread_scope import is_block_tag, shared_by_threads
-from tilewright.tir.transform.base import FunctionTransform, statements
+from tilewright.tir.transform.base import FunctionTransform
 from tilewright.tir.transform.handover import Handover, hands_on
+from tilewright.tir.walk import statements
 
 
 class PlanBufferAllocation(FunctionTransform):

@@ -25,6 +25,7 @@ from tilewright.ir import (
     Var,
     and_,
     as_int,
+    collect,
     const,
     dtypes,
     expr_equal,
@@ -305,7 +306,7 @@ class _Relaxer(StmtMutator):
         return made if buffer is None else made.replace(buffer=buffer)
 
     def visit_IfThenElse(self, node: IfThenElse) -> Any:
-        stores = [item for item in pre_order(node.then_case) if isinstance(item, BufferStore)]
+        stores = collect(node.then_case, BufferStore)
         if not stores or any(item.buffer.data not in self.tiles for item in stores):
             return self.generic_visit(node)
         known = len(self.conditions)

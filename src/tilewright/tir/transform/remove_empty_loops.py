@@ -13,7 +13,8 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.empty_reduction import initial_values, only_reduces
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import NO_OP, Block, BlockRealize, BufferStore, For, Stmt, is_no_op
-from tilewright.tir.transform.base import FunctionTransform, StmtMutator, statements
+from tilewright.tir.transform.base import FunctionTransform, StmtMutator
+from tilewright.tir.walk import statements
 
 
 class RemoveEmptyLoops(FunctionTransform):

@@ -66,10 +66,10 @@ from tilewright.tir.transform.base import (
     StmtMutator,
     bind_loop,
     function_analyzer,
-    statements,
 )
 from tilewright.tir.transform.effects import memory_read
 from tilewright.tir.transform.square_tiles import in_square_tiles
+from tilewright.tir.walk import loads_of, statements
 
 #: Vectors longer than this many registers are cut into chunks.
 MAX_REGISTERS = 4
@@ -410,7 +410,7 @@ class _Vectorizer(Mutator):
         indices = tuple(map(self.visit, node.indices))
         wide = any(_lanes(index) > 1 for index in indices)
         if not wide:
-            if _lanes(value) > 1 or _reads_buffer(value, node.buffer):
+            if _lanes(value) > 1 or loads_of(value, node.buffer):
                 raise _CannotVectorize
             if value is node.value:
                 return node
@@ -490,10 +490,6 @@ class _Vectorizer(Mutator):
 
     def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
         raise _CannotVectorize
-
-
-def _reads_buffer(expr: Expr, buffer: Any) -> bool:
-    return any(isinstance(i, BufferLoad) and i.buffer is buffer for i in pre_order(expr))
 
 
 def _reads_data(expr: Expr, buffer: Any) -> bool:

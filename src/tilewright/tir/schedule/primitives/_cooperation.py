@@ -25,8 +25,8 @@ from tilewright.tir import (
 )
 from tilewright.tir.analysis import COMPLETE, REDUCTION, block_dependencies, block_facts
 from tilewright.tir.schedule.legality import starts_afresh
-from tilewright.tir.schedule.state import child_blocks
 from tilewright.tir.thread_scope import is_private, is_shared
+from tilewright.tir.walk import child_blocks
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule

@@ -32,12 +32,9 @@ from tilewright.tir import (
 from tilewright.tir.analysis.footprint import covers_buffer
 from tilewright.tir.index_map_solve import solve_indices
 from tilewright.tir.schedule.primitives._regions import Regions
-from tilewright.tir.schedule.primitives._scope import (
-    Scope,
-    loads_of,
-    regions_buffers,
-)
+from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.walk import loads_of
 
 
 def single_store(state: ScheduleState, realize: BlockRealize) -> BufferStore:

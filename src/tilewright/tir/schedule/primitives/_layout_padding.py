@@ -39,7 +39,8 @@ from tilewright.tir import (
 )
 from tilewright.tir.analysis import COMPLETE, block_access_regions, block_facts
 from tilewright.tir.index_map import IndexMap
-from tilewright.tir.schedule.state import ScheduleState, child_blocks, trivially_true
+from tilewright.tir.schedule.state import ScheduleState, trivially_true
+from tilewright.tir.walk import child_blocks
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,7 @@ from typing import Any
 
 from tilewright.ir import (
     IntImm,
-    Node,
     as_int,
-    pre_order,
     uses_var,
 )
 from tilewright.tir import (
@@ -24,7 +22,6 @@ from tilewright.tir import (
     Block,
     BlockRealize,
     Buffer,
-    BufferLoad,
     DeclBuffer,
     For,
     IfThenElse,
@@ -243,13 +240,6 @@ def without(state: ScheduleState, scope: Scope, realize: BlockRealize, **changes
     """Return the scope's block without one inner block; ``changes`` are other fields of it."""
     body = state.rebuilt(scope.block.body, {removal_root(state, realize): NO_OP})
     return scope.block.replace(body=body, **changes)
-
-
-def loads_of(node: Node, buffer: Buffer) -> list[BufferLoad]:
-    """All loads of a buffer below ``node``."""
-    return [
-        item for item in pre_order(node) if isinstance(item, BufferLoad) and item.buffer is buffer
-    ]
 
 
 def buffer_names(state: ScheduleState, func_name: str) -> set[str]:

@@ -59,8 +59,8 @@ from tilewright.tir.schedule.primitives._rewrite import (
     substitute_index,
 )
 from tilewright.tir.schedule.primitives.storage import change_buffers
-from tilewright.tir.schedule.state import child_blocks, statements
 from tilewright.tir.schedule.zero_trips import analyzer_where_begun, check_not_negative
+from tilewright.tir.walk import child_blocks, scope_statements
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -151,7 +151,7 @@ def pad(
     """Return the scope, and one with full tiles and enlarged buffers to take its place."""
     total = sch.state.analyzer_at(loop).simplify(product(extents))
     check_only_blocks(sch, loop.body, "running it further")
-    for stmt in statements(loop.body):
+    for stmt in scope_statements(loop.body):
         if type(stmt) is not BlockRealize and any(
             uses_var(item, {loop.loop_var}) for item in stmt.child_nodes() if isinstance(item, Expr)
         ):

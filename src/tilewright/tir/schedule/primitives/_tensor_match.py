@@ -20,6 +20,7 @@ from tilewright.ir import (
     Range,
     Var,
     as_int,
+    collect,
     const,
     is_const,
     sub,
@@ -310,18 +311,9 @@ def match_body(
 
 def _shares_result(found: Match, body: Any) -> str | None:
     """Say which buffer that is written stands for another as well."""
-    for store in _stores(body):
+    for store in collect(body, BufferStore):
         result = found.buffers.get(store.buffer)
         for theirs, mine in found.buffers.items():
             if mine is result and theirs is not store.buffer:
                 return f"{mine.name!r} would be both {store.buffer.name!r} and {theirs.name!r}"
     return None
-
-
-def _stores(stmt: Any) -> Iterator[BufferStore]:
-    if isinstance(stmt, BufferStore):
-        yield stmt
-    elif not isinstance(stmt, Expr):
-        for item in stmt.child_nodes():
-            if not isinstance(item, (Expr, Buffer)):
-                yield from _stores(item)

@@ -42,8 +42,8 @@ from tilewright.tir.analysis.regions import same_box, union_box
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import CONVERTERS, primitive
 from tilewright.tir.schedule.primitives._division import Division
-from tilewright.tir.schedule.state import child_blocks, statements
 from tilewright.tir.schedule.zero_trips import surely_runs
+from tilewright.tir.walk import child_blocks, scope_statements
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -103,7 +103,7 @@ def blockize(
         blocks = child_blocks(loop)
     else:
         func_name, blocks, run = _run_of(sch, target)
-    for stmt in (item for top in run for item in statements(top)):
+    for stmt in (item for top in run for item in scope_statements(top)):
         if type(stmt) not in (For, SeqStmt, BlockRealize):
             raise sch.error(
                 f"a {type(stmt).__name__} outside of blocks is among the statements taken",

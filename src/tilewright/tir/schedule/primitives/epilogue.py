@@ -19,18 +19,13 @@ from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import covers
 from tilewright.tir.schedule.primitives._domain import is_whole
 from tilewright.tir.schedule.primitives._kinds import check_only_writer
-from tilewright.tir.schedule.primitives._scope import (
-    Scope,
-    loads_of,
-    regions_buffers,
-    removal_root,
-    scope_of,
-)
+from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, removal_root, scope_of
 from tilewright.tir.schedule.primitives.reduction import (
     check_only_loops_between,
     loops_by_kind,
 )
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.walk import loads_of
 
 
 @primitive

@@ -58,11 +58,7 @@ from tilewright.tir.schedule.primitives._kinds import (
     check_inputs_final,
     check_not_output,
 )
-from tilewright.tir.schedule.primitives._scope import (
-    Scope,
-    removal_root,
-    scope_of,
-)
+from tilewright.tir.schedule.primitives._scope import Scope, removal_root, scope_of
 from tilewright.tir.schedule.primitives._settle import check_inputs_settled
 from tilewright.tir.schedule.state import ScheduleState
 

@@ -9,7 +9,7 @@ from tilewright.tir import For
 from tilewright.tir.analysis.dependency import block_dependencies
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.state import child_blocks
+from tilewright.tir.walk import child_blocks
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule

@@ -19,9 +19,9 @@ from tilewright.tir.schedule.handles import LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_simultaneous
 from tilewright.tir.schedule.primitives._cooperation import check_cooperative
-from tilewright.tir.schedule.state import child_blocks
 from tilewright.tir.schedule.vocabulary import ThreadAxis
 from tilewright.tir.schedule.zero_trips import check_means_nothing
+from tilewright.tir.walk import child_blocks
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule

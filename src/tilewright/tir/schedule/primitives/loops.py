@@ -44,7 +44,6 @@ from tilewright.tir.schedule.primitives._tails import (
     pad,
     peel,
 )
-from tilewright.tir.schedule.state import statements
 from tilewright.tir.schedule.vocabulary import TAILS, Tail
 from tilewright.tir.schedule.zero_trips import (
     check_fused_alike,
@@ -52,6 +51,7 @@ from tilewright.tir.schedule.zero_trips import (
     check_means_nothing,
     surely_at_least,
 )
+from tilewright.tir.walk import scope_statements
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
@@ -354,7 +354,7 @@ def loop_analyzer(sch: Schedule, at: For, extents: dict[Var, Expr], body: Any) -
     analyzer = sch.state.analyzer_at(at)
     for var, extent in extents.items():
         analyzer.bind(var, Range(const(0, var.dtype), extent))
-    for stmt in statements(body):
+    for stmt in scope_statements(body):
         if type(stmt) is For:
             analyzer.bind(stmt.loop_var, Range(stmt.min, stmt.extent))
     return analyzer

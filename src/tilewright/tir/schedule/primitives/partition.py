@@ -15,8 +15,8 @@ from tilewright.tir.schedule.legality import check_one_name, check_only_blocks
 from tilewright.tir.schedule.primitives._parts import part_of
 from tilewright.tir.schedule.primitives._rewrite import rewrite_outside_blocks, substitute_index
 from tilewright.tir.schedule.primitives.loops import Factor, check_plain_loop, resolve_factor
-from tilewright.tir.schedule.state import child_blocks
 from tilewright.tir.schedule.zero_trips import analyzer_where_begun
+from tilewright.tir.walk import child_blocks
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule

@@ -48,8 +48,9 @@ from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_only_blocks, covers
 from tilewright.tir.schedule.primitives._kinds import check_initialised_together
 from tilewright.tir.schedule.primitives._regions import Regions
-from tilewright.tir.schedule.primitives._scope import loads_of, regions_buffers
-from tilewright.tir.schedule.state import ScheduleState, child_blocks
+from tilewright.tir.schedule.primitives._scope import regions_buffers
+from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.walk import child_blocks, loads_of
 
 # ---- decompose_reduction ------------------------------------------------------------------------
 

@@ -35,9 +35,10 @@ from tilewright.support.errors import ScheduleError
 from tilewright.tir import BlockRealize, BufferLoad, BufferStore, For
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.primitives._scope import Scope, loads_of, scope_of
+from tilewright.tir.schedule.primitives._scope import Scope, scope_of
 from tilewright.tir.schedule.primitives.padding import padding_choice
 from tilewright.tir.schedule.state import ScheduleState
+from tilewright.tir.walk import loads_of
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule

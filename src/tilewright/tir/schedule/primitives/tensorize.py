@@ -29,8 +29,8 @@ from tilewright.tir.schedule.primitives._tensor_match import (
     read_nest,
 )
 from tilewright.tir.schedule.primitives.blockize import blockize
-from tilewright.tir.schedule.state import child_blocks
 from tilewright.tir.tensor_intrin import TensorIntrin
+from tilewright.tir.walk import child_blocks
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule

@@ -1,0 +1,46 @@
+"""Walks over statements: below a node, within a block's scope, and the loads of a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tilewright.ir import Node, collect
+from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.stmt import Block, BlockRealize, Stmt
+
+
+def statements(node: Node) -> Iterator[Stmt]:
+    """Yield the statements below a node, parents first, without looking into expressions.
+
+    Most passes of a pipeline find nothing to do, and are to find that out quickly.
+    """
+    stack = [item for item in reversed(node.child_nodes()) if isinstance(item, Stmt)]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack += [item for item in reversed(current.child_nodes()) if isinstance(item, Stmt)]
+
+
+def scope_statements(stmt: Stmt) -> Iterator[Stmt]:
+    """Yield a statement and those below it, parents first, not entering blocks."""
+    stack: list[Stmt] = [stmt]
+    while stack:
+        current = stack.pop()
+        yield current
+        if type(current) is not BlockRealize:
+            stack += [item for item in reversed(current.child_nodes()) if isinstance(item, Stmt)]
+
+
+def child_blocks(stmt: Any) -> list[BlockRealize]:
+    """Return the blocks directly below a statement or in a block's body, in program order.
+
+    A ``BlockRealize`` argument stands for itself. Blocks inside ``init`` are not counted.
+    """
+    body = stmt.body if type(stmt) is Block else stmt
+    return [item for item in scope_statements(body) if type(item) is BlockRealize]
+
+
+def loads_of(node: Node, buffer: Buffer) -> list[BufferLoad]:
+    """All loads of a buffer below a node."""
+    return [item for item in collect(node, BufferLoad) if item.buffer is buffer]
