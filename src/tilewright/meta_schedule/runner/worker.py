@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median_high
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -304,7 +305,7 @@ def race(
         if turn + 1 >= 2 * _SITTING:
             best: dict[_Task, float] = {}
             for n in alive:
-                best[tasks[n]] = min(_middle(seconds[n]), best.get(tasks[n], math.inf))
+                best[tasks[n]] = min(median_high(seconds[n]), best.get(tasks[n], math.inf))
             alive = [n for n in alive if min(seconds[n]) <= _FAR_BEHIND * best[tasks[n]]]
     return [
         item.failure or RunnerResult(tuple(times), None, None, item.ratio)
@@ -360,10 +361,6 @@ def _burst(function: Any, arguments: list[Any], milliseconds: float) -> float:
     for _ in range(count):
         function(*arguments)
     return (time.perf_counter() - start) / count
-
-
-def _middle(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
 
 
 def main() -> None:

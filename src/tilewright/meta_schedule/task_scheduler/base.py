@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from statistics import median_high
 
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel
@@ -277,7 +278,7 @@ class TaskScheduler:
     def _count(self, task: TaskRecord, candidate: MeasureCandidate, result: RunnerResult) -> None:
         task.trials += 1
         if result.run_secs is not None:
-            task.best_seconds = min(task.best_seconds, _median(result.run_secs))
+            task.best_seconds = min(task.best_seconds, median_high(result.run_secs))
             return
         task.failures[result.reason or "run"] += 1
         logger.info("task %s: %s: %s", task.name, result.reason, result.error)
@@ -294,7 +295,7 @@ class TaskScheduler:
         """Keep the best candidates, and the one by rule."""
         if result.run_secs is None:
             return
-        made = Finalist(_median(result.run_secs), candidate, build)
+        made = Finalist(median_high(result.run_secs), candidate, build)
         if candidate.by_rule:
             task.rule = made
         task.finalists = sorted([*task.finalists, made], key=lambda item: item.seconds)
@@ -328,7 +329,7 @@ class TaskScheduler:
             return
         entry, result = won
         assert result.run_secs is not None
-        task.best_seconds = _median(result.run_secs)
+        task.best_seconds = median_high(result.run_secs)
         logger.info(
             "task %s: of %d, %s is best",
             task.name,
@@ -374,10 +375,6 @@ class TaskScheduler:
             return None
         packed = split_packing(candidate.sch.mod)[1]
         return RunnerInput(build.module, task.reference, best, packed)
-
-
-def _median(seconds: Sequence[float]) -> float:
-    return sorted(seconds)[len(seconds) // 2]
 
 
 def make_reference(context: TuneContext, builder: Builder) -> Reference:

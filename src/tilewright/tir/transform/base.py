@@ -52,6 +52,16 @@ class StmtMutator(SeqMutator):
         return node
 
 
+class Replacing(Mutator):
+    """A mutator that puts ``values`` in place of variables."""
+
+    values: dict[Var, Any]
+
+    def visit_Var(self, node: Var) -> Any:
+        """Return what stands for a variable."""
+        return self.values.get(node, node)
+
+
 def function_analyzer(func: PrimFunc) -> Analyzer:
     """Return an analyzer that knows that the sizes in a function's signature are not negative.
 

@@ -15,7 +15,7 @@ from typing import Any
 from tilewright.ir import Expr, Var, const, is_const
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import For, LetStmt
-from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.base import FunctionTransform, Replacing
 from tilewright.tir.transform.effects import BufferMutator, is_pure, memory_read
 
 
@@ -27,13 +27,10 @@ class CanonicalizeLoops(FunctionTransform):
         return func.map_children(_Shifter().visit)
 
 
-class _Shifter(BufferMutator):
+class _Shifter(Replacing, BufferMutator):
     def __init__(self) -> None:
         super().__init__()
         self.values: dict[Var, Expr] = {}
-
-    def visit_Var(self, node: Var) -> Any:
-        return self.values.get(node, node)
 
     def visit_For(self, node: For) -> Any:
         if is_const(node.min, 0):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Expr, Mutator, Var, contains, substitute
+from tilewright.ir import Expr, Var, contains, substitute
 from tilewright.support.errors import LowerError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, BlockRealize
-from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.base import FunctionTransform, Replacing
 
 
 class ConvertBlocksToOpaque(FunctionTransform):
@@ -26,12 +26,9 @@ class ConvertBlocksToOpaque(FunctionTransform):
 _has_block = contains(Block)
 
 
-class _Substituter(Mutator):
+class _Substituter(Replacing):
     def __init__(self, values: dict[Var, Expr]) -> None:
         self.values = values
-
-    def visit_Var(self, node: Var) -> Any:
-        return self.values.get(node, node)
 
     def visit_BlockRealize(self, node: BlockRealize) -> Any:
         block = node.block

@@ -39,7 +39,7 @@ from tilewright.tir.stmt import (
     is_no_op,
 )
 from tilewright.tir.thread_scope import is_block_tag, is_private, is_vthread
-from tilewright.tir.transform.base import FunctionTransform, SeqMutator
+from tilewright.tir.transform.base import FunctionTransform, Replacing, SeqMutator
 from tilewright.tir.transform.kernels import call_name, map_kernels
 
 
@@ -96,16 +96,13 @@ def _extent(loop: For) -> int | None:
     return loop.extent.value if isinstance(loop.extent, IntImm) else None
 
 
-class _Lifter(SeqMutator):
+class _Lifter(Replacing, SeqMutator):
     """Removes thread loops; what is not below a tag's loop is left to its first thread."""
 
     def __init__(self, loops: dict[str, For]) -> None:
         self.loops = loops
         self.bound: set[str] = set()
         self.values: dict[Var, Var] = {}
-
-    def visit_Var(self, node: Var) -> Var:
-        return self.values.get(node, node)
 
     def visit_For(self, node: For) -> Any:
         if node.thread is None:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Expr, Mutator, Ramp, Range, Var, const, contains, is_const
+from tilewright.ir import Expr, Ramp, Range, Var, const, contains, is_const
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, BufferStore, MatchBufferRegion
-from tilewright.tir.transform.base import FunctionTransform
+from tilewright.tir.transform.base import FunctionTransform, Replacing
 
 
 class LowerMatchBuffer(FunctionTransform):
@@ -42,13 +42,10 @@ def row_major(shape: Sequence[Expr]) -> list[Expr]:
     return strides[::-1] if shape else []
 
 
-class _Rewriter(Mutator):
+class _Rewriter(Replacing):
     def __init__(self) -> None:
         self.sources: dict[Buffer, MatchBufferRegion] = {}
         self.values: dict[Var, Expr] = {}
-
-    def visit_Var(self, node: Var) -> Any:
-        return self.values.get(node, node)
 
     def visit_Block(self, node: Block) -> Any:
         if not node.match_buffers:

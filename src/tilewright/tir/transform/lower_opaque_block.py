@@ -24,7 +24,7 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
-from tilewright.tir.transform.base import FunctionTransform, SeqMutator
+from tilewright.tir.transform.base import FunctionTransform, Replacing, SeqMutator
 from tilewright.tir.transform.effects import memory_read
 
 
@@ -36,12 +36,9 @@ class LowerOpaqueBlock(FunctionTransform):
         return func.map_children(_Rewriter().visit)
 
 
-class _Rewriter(SeqMutator):
+class _Rewriter(Replacing, SeqMutator):
     def __init__(self) -> None:
         self.values: dict[Var, Expr] = {}
-
-    def visit_Var(self, node: Var) -> Any:
-        return self.values.get(node, node)
 
     def visit_BufferStore(self, node: BufferStore) -> Any:
         return substitute(node, self.values)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Expr, IntImm, Mutator, Var, expr_equal, is_const, pre_order, uses_var
+from tilewright.ir import Expr, IntImm, Var, expr_equal, is_const, pre_order, uses_var
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
@@ -28,7 +28,7 @@ from tilewright.tir.stmt import (
     While,
 )
 from tilewright.tir.thread_scope import is_block_tag, is_private, is_vthread
-from tilewright.tir.transform.base import FunctionTransform, function_analyzer
+from tilewright.tir.transform.base import FunctionTransform, Replacing, function_analyzer
 from tilewright.tir.transform.kernels import VTHREAD_TAGS, guarded, map_kernels
 
 
@@ -99,16 +99,13 @@ def _wider(tag: str, a: Expr, b: Expr, analyzer: Analyzer) -> Expr:
     )
 
 
-class _Unifier(Mutator):
+class _Unifier(Replacing):
     def __init__(self, extents: dict[str, Expr]) -> None:
         self.extents = extents
         self.outer: dict[str, list[Var]] = {}  # variables of each tag around, the outermost first
         self.values: dict[Var, Var] = {}
         self.lets: dict[Var, Expr] = {}
         self.decisive: list[Expr] = []  # around: what decides whether, and how often, this runs
-
-    def visit_Var(self, node: Var) -> Var:
-        return self.values.get(node, node)
 
     def under(self, node: Any, *decisive: Expr) -> Any:
         """Visit a statement that runs what is below as ``decisive`` says."""

@@ -24,7 +24,6 @@ from tilewright.ir import (
     IntImm,
     Let,
     Mul,
-    Mutator,
     Not,
     Ramp,
     Select,
@@ -63,6 +62,7 @@ from tilewright.tir.stmt import (
 )
 from tilewright.tir.transform.base import (
     FunctionTransform,
+    Replacing,
     StmtMutator,
     bind_loop,
     function_analyzer,
@@ -204,7 +204,7 @@ def _lanes(expr: Expr) -> int:
     return dtypes.lanes_of(expr.dtype)
 
 
-class _Vectorizer(Mutator):
+class _Vectorizer(Replacing):
     """Rewrites a loop body with the loop variable replaced by a vector."""
 
     def __init__(
@@ -232,9 +232,6 @@ class _Vectorizer(Mutator):
         return tuple(map(self.widen, exprs))
 
     # ---- expressions
-
-    def visit_Var(self, node: Var) -> Any:
-        return self.values.get(node, node)
 
     def visit_BinaryExpr(self, node: Any) -> Any:
         a, b = self.visit(node.a), self.visit(node.b)
