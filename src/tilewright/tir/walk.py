@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tilewright.ir import Node, collect
+from tilewright.ir import Let, Node, Var, collect, pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.stmt import Block, BlockRealize, Stmt
+from tilewright.tir.stmt import Block, BlockRealize, For, IterVar, LetStmt, Stmt
 
 
 def statements(node: Node) -> Iterator[Stmt]:
@@ -39,6 +39,18 @@ def child_blocks(stmt: Any) -> list[BlockRealize]:
     """
     body = stmt.body if type(stmt) is Block else stmt
     return [item for item in scope_statements(body) if type(item) is BlockRealize]
+
+
+def defined_inside(block: Block) -> set[Var]:
+    """The variables that loops, other blocks and lets inside of a block define."""
+    found: set[Var] = set()
+    for root in (block.body, block.init):
+        for item in pre_order(root) if root is not None else ():
+            if isinstance(item, For):
+                found.add(item.loop_var)
+            elif isinstance(item, (IterVar, Let, LetStmt)):
+                found.add(item.var)
+    return found
 
 
 def loads_of(node: Node, buffer: Buffer) -> list[BufferLoad]:

@@ -17,11 +17,12 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Range, Var, add, const, pre_order, uses_var
-from tilewright.tir import Block, BlockRealize, Buffer, BufferRegion, For, IterVar
+from tilewright.ir import Range, Var, add, const, uses_var
+from tilewright.tir import Block, BlockRealize, Buffer, BufferRegion
 from tilewright.tir.analysis import TRUSTED_REGIONS, undeclared_accesses
 from tilewright.tir.analysis.regions import Accesses, block_accesses, union_box
 from tilewright.tir.schedule.state import FunctionIndex, ScheduleState
+from tilewright.tir.walk import defined_inside
 
 Box = tuple[Range, ...]
 
@@ -89,7 +90,7 @@ def _widen(state: ScheduleState, realize: BlockRealize, before: Block | None) ->
     analyzer = state.analyzer_at(realize)
     for axis in block.iter_vars:
         analyzer.bind(axis.var, axis.dom)
-    inside = _defined_inside(block)
+    inside = defined_inside(block)
     reads, writes = list(block.reads), list(block.writes)
     for verb, buffer, box in missing:
         seen = _seen_outside(box, buffer, inside, analyzer)
@@ -139,14 +140,3 @@ def _clipped(box: Box, buffer: Buffer, analyzer: Analyzer) -> Box:
         else item
         for item, extent in zip(box, buffer.shape)
     )
-
-
-def _defined_inside(block: Block) -> set[Var]:
-    found: set[Var] = set()
-    for root in (block.body, block.init):
-        for item in pre_order(root) if root is not None else ():
-            if type(item) is For:
-                found.add(item.loop_var)
-            elif type(item) is IterVar:
-                found.add(item.var)
-    return found

@@ -16,7 +16,6 @@ from tilewright.ir import (
     FloorDiv,
     FloorMod,
     IntImm,
-    Let,
     Max,
     Min,
     Mul,
@@ -44,7 +43,6 @@ from tilewright.tir import (
     BufferStore,
     For,
     IterVar,
-    LetStmt,
     Stmt,
     fresh_name,
     seq,
@@ -56,6 +54,7 @@ from tilewright.tir.schedule.primitives._copy import anchor_of, element, insert
 from tilewright.tir.schedule.primitives._scope import buffer_names, scope_of
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.vocabulary import StorageScope
+from tilewright.tir.walk import defined_inside
 
 _ARITHMETIC = (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)
 
@@ -147,7 +146,7 @@ def cache_index(
 
 def _chosen(block: Block, threshold: int) -> list[Expr]:
     """Return the expressions to cache, in order of appearance; none is inside of another's use."""
-    hidden = _defined_inside(block)
+    hidden = defined_inside(block)
     domain = {iter_var.var for iter_var in block.iter_vars}
     counts: list[tuple[Expr, int]] = []
 
@@ -192,17 +191,6 @@ def _load_indices(block: Block) -> list[Expr]:
         if type(item) is BufferLoad
         for index in item.indices
     ]
-
-
-def _defined_inside(block: Block) -> set[Any]:
-    found: set[Any] = set()
-    for root in (block.body, block.init):
-        for item in pre_order(root) if root is not None else ():
-            if isinstance(item, For):
-                found.add(item.loop_var)
-            elif isinstance(item, (IterVar, Let, LetStmt)):
-                found.add(item.var)
-    return found
 
 
 def _is_worth_it(expr: Expr, domain: set[Var], hidden: set[Any]) -> bool:
