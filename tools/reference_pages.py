@@ -58,9 +58,11 @@ def primitives_page() -> str:
 def _others() -> list[str]:
     """What a schedule has besides primitives, and functions that help to write schedules."""
     methods = {
-        f"sch.{name}": item
-        for name, item in vars(Schedule).items()
-        if not name.startswith("_") and name not in PRIMITIVES and inspect.getdoc(item)
+        f"sch.{name}": getattr(Schedule, name)
+        for name in dir(Schedule)
+        if not name.startswith("_")
+        and name not in PRIMITIVES
+        and inspect.getdoc(getattr(Schedule, name))
     }
     functions = {
         name: getattr(schedule, name)
