@@ -10,9 +10,16 @@ Importing this package loads none of them; each is loaded when first used.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if sys.platform != "linux":
+    raise ImportError(
+        f"Tilewright runs on Linux with glibc (x86-64, AArch64), not on {sys.platform!r}; on macOS "
+        "and Windows it runs in a Linux container, on Windows also in WSL 2"
+    )
 
 if TYPE_CHECKING:
     from tilewright import (

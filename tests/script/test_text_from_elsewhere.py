@@ -262,7 +262,8 @@ def test_what_costs_too_much_is_refused(text):
     [
         ("f'{n:>5}'", "numbers and text take a format"),
         ("f'{None:5}'", "numbers and text take a format"),
-        ("f'{1:{2:{3}}}'", "not valid Python"),
+        ("f'{1:{2:{3}}}'", "not valid Python|the format '  2' doesn't fit"),  # since Python 3.12
+        ("f'{1:q}'", "the format 'q' doesn't fit"),
         ("T.evaluate(**{1: 1})", "name of an argument is text"),
         ("{[1]: 1}", "a key can't change"),
         ("{(1, [2]): 1}", "a key can't change"),

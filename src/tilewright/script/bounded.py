@@ -179,7 +179,10 @@ def format_value(budget: Budget, value: Any, specification: str) -> str:
     if specification and type(value) not in (*_NUMBERS, str):
         raise ParseError(f"numbers and text take a format, a {type(value).__name__} does not")
     budget.spend(budget.size(value))
-    return format(value, specification)
+    try:
+        return format(value, specification)
+    except ValueError as error:
+        raise ParseError(f"the format {specification!r} doesn't fit: {error}") from None
 
 
 def item_of(budget: Budget, value: Any, index: Any) -> Any:

@@ -92,18 +92,25 @@ def captured_by(function: Any, depth: int) -> dict[str, Any]:
 
 def function_source(function: Any) -> tuple[Source, ast.FunctionDef]:
     """Return the source of a Python function and its ``ast``."""
+    name = getattr(function, "__name__", str(function))
     try:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError) as error:
-        raise ParseError(
-            f"the source of {getattr(function, '__name__', function)!r} can't be found ({error}); "
-            "put it into a file, or use tilewright.script.parse(text)"
-        ) from error
+        raise _no_source(name, str(error)) from error
     source = Source("".join(lines), inspect.getsourcefile(function) or "<script>", first)
     node = source.parse()[0]
-    if not isinstance(node, ast.FunctionDef):
-        source.fail(node, "expected a function definition")
-    return source, node
+    if isinstance(node, ast.FunctionDef):
+        return source, node
+    if name.isidentifier():  # text of something else: that of `python -c` has the name of exec's
+        raise _no_source(name, "what stands in its place is other text")
+    raise source.fail(node, "expected a function definition")
+
+
+def _no_source(name: str, why: str) -> ParseError:
+    return ParseError(
+        f"the source of {name!r} can't be found ({why}); "
+        "put it into a file, or use tilewright.script.parse(text)"
+    )
 
 
 @lru_cache(maxsize=32)
