@@ -106,7 +106,7 @@ def compile_time(target: Target, repeats: int = 5) -> list[Figure]:
     Once without and once with the cache of objects. What candidates of a workload share (the
     wrapper) is compiled beforehand.
     """
-    rules = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)
+    rules = dlight.default_schedule(target)
     both, lowering, cached = {}, {}, {}
     for workload in WORKLOADS.values():
         try:

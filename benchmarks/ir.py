@@ -30,7 +30,6 @@ from tilewright.ir import (
 )
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.relax import get_pipeline
-from tilewright.relax.pipeline import default_schedule
 from tilewright.script import parse
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -120,7 +119,7 @@ class _Indices(Visitor):
 
 def simplifying(target: Target) -> list[Figure]:
     """Simplify the flat indices of all rule-based schedules of the operator benchmark."""
-    rules = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)
+    rules = dlight.default_schedule(target)
     cases = []
     for workload in WORKLOADS.values():
         mod = rules(IRModule({"main": workload.prim_func()}))
@@ -159,7 +158,7 @@ def lowering(target: Target) -> list[Figure]:
     """Lower the scheduled functions of ResNet-18."""
     mod, _, _ = imported_model("resnet18")
     with target:
-        mod = default_schedule(target)(get_pipeline("zero")(mod))
+        mod = dlight.default_schedule(target)(get_pipeline("zero")(mod))
     functions = {name: func for name, func in mod.functions.items() if isinstance(func, PrimFunc)}
     each = {
         name: 1e3 * _best(driver.lower, func, target, count=3) for name, func in functions.items()

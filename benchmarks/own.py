@@ -65,7 +65,7 @@ def _as_kernel(
 ) -> Made:
     """Compile a tensor function; what it wants packed is packed here."""
     mod = _with_records(IRModule({"main": workload.prim_func(constant)}), target, work_dir)
-    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(mod)
+    mod = dlight.default_schedule(target)(mod)
     mod, packed = split_packing(mod)
     start = time.perf_counter()
     module = driver.compile(mod, target)

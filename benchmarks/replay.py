@@ -61,7 +61,7 @@ def code(workload: Workload, target: Target, constant: bool) -> str:
                 relax.build(to_tensor_functions(graph_of(workload), target), target)
             else:
                 mod = IRModule({"main": workload.prim_func(constant)})
-                mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(mod)
+                mod = dlight.default_schedule(target)(mod)
                 emit(driver.lower(split_packing(mod)[0], target), target)
         except Unavailable as reason:
             return f"{reason}\n"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         dlight,
         driver,
         ir,
+        kernels,
         meta_schedule,
         relax,
         runtime,
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 
 # Where each public name lives.
 _PACKAGES = (
-    "arith", "dlight", "driver", "ir", "meta_schedule", "relax", "runtime", "script", "target",
-    "te", "tir", "topi",
+    "arith", "dlight", "driver", "ir", "kernels", "meta_schedule", "relax", "runtime", "script",
+    "target", "te", "tir", "topi",
 )  # fmt: skip
 _NAMES = {
     "IRModule": "tilewright.ir",
@@ -60,8 +61,8 @@ _NAMES = {
 
 __all__ = [
     "IRModule", "Target", "TilewrightError", "__version__", "arith", "compile", "cpu", "cuda",
-    "dlight", "driver", "ir", "load_module", "lower", "meta_schedule", "relax", "runtime", "script",
-    "target", "te", "tir", "topi",
+    "dlight", "driver", "ir", "kernels", "load_module", "lower", "meta_schedule", "relax",
+    "runtime", "script", "target", "te", "tir", "topi",
 ]  # fmt: skip
 
 

@@ -25,7 +25,7 @@ def results(build: Callable[..., te.Tensor], *arrays: Any) -> list[Any]:
     run(func, *arrays, made[0])
     mod = IRModule({"main": func})
     driver.compile(mod, TARGET)(*arrays, made[1])
-    rules = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=TARGET)
+    rules = dlight.default_schedule(TARGET)
     driver.compile(rules(mod), TARGET)(*arrays, made[2])
     return made
 

@@ -273,7 +273,7 @@ def compiled(name: str, shapes: Shapes) -> Any:
     tensors = [te.placeholder(shape, name=f"x{n}") for n, shape in enumerate(shapes)]
     result = OPERATORS[name].build(*tensors)
     mod = IRModule({"main": te.create_prim_func([*tensors, result])})
-    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(mod)
+    mod = dlight.default_schedule(target)(mod)
     return driver.compile(mod, target), tuple(as_int(extent) for extent in result.shape)
 
 

@@ -394,7 +394,7 @@ def kernel_of(case: Case, shapes: Sequence[Shape], threads: int) -> tuple[Any, A
     operands = [te.placeholder(s, case.dtype_of(n), f"x{n}") for n, s in enumerate(shapes)]
     func = te.create_prim_func([*operands, case.build(*operands)])
     target = Target("native").with_options(num_cores=threads)
-    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+    mod = dlight.default_schedule(target)(IRModule({"main": func}))
     return tilewright.compile(mod, target)["main"], func.buffers[-1]
 
 

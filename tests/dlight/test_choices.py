@@ -51,10 +51,10 @@ FUNCTIONS = {
 
 
 def check(func: PrimFunc, least: int, most: int = 8, target: Target = NATIVE) -> None:
-    rules = RuleChoices(func, arg_infos(func), dlight.cpu.rules(), target)
+    rules = RuleChoices(func, arg_infos(func), dlight.kernels_and_rules(), target)
     made = rules.candidates(most)
     assert len(made) >= least and made[0].by_rule
-    untuned = dlight.first_schedule(func, dlight.cpu.rules(), target)
+    untuned = dlight.first_schedule(func, dlight.kernels_and_rules(), target)
     assert untuned is not None and structural_equal(made[0].sch.mod, untuned.mod)
     results = []
     for item in made:
@@ -87,7 +87,7 @@ def test_threads_share_work_in_other_ways_or_not_at_all() -> None:
     func = function((300, 512), (512,), of=topi.add, dtype="float32")
     two = NATIVE.with_options(num_cores=2)
     check(func, least=4, target=two)
-    made = RuleChoices(func, arg_infos(func), dlight.cpu.rules(), two).candidates(8)
+    made = RuleChoices(func, arg_infos(func), dlight.kernels_and_rules(), two).candidates(8)
     texts = [item.sch.mod.script() for item in made]
     assert "parallel(" in texts[0] and "dynamic" not in texts[0]
     assert any("dynamic" in text for text in texts)

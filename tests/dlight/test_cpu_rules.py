@@ -98,7 +98,7 @@ FUNCTIONS = {
 
 
 def scheduled(func: PrimFunc, target: Target = TARGET) -> PrimFunc:
-    pass_ = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)
+    pass_ = dlight.default_schedule(target)
     made: PrimFunc = pass_(IRModule({"main": func}))["main"]
     return made
 

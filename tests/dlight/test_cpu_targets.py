@@ -123,7 +123,7 @@ def _built(name: str, cpu: str) -> tuple[tilewright.runtime.Module, Target, Call
     arguments, reference = WORKLOADS[name]()
     target = Target(f"{TARGETS[cpu]} -num-cores=1")
     mod = IRModule({"main": te.create_prim_func(arguments)})
-    scheduled = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(mod)
+    scheduled = dlight.default_schedule(target)(mod)
     return tilewright.compile(scheduled, target), target, reference
 
 

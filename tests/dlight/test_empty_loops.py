@@ -21,7 +21,7 @@ TARGET = Target("native").with_options(num_cores=2)
 
 
 def scheduled(func: PrimFunc) -> IRModule:
-    return dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=TARGET)(IRModule({"main": func}))
+    return dlight.default_schedule(TARGET)(IRModule({"main": func}))
 
 
 def run(mod: IRModule, *arrays: np.ndarray) -> np.ndarray:
@@ -135,7 +135,7 @@ def warnings_of(call: Callable[[], object], caplog: pytest.LogCaptureFixture) ->
 
 def test_a_block_that_stays_plain_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     mod = IRModule({"strange": repeated})
-    rules = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=TARGET)
+    rules = dlight.default_schedule(TARGET)
     (text,) = warnings_of(lambda: rules(mod), caplog)
     assert text.startswith("strange: no rule schedules block 'thrice' (its loops")
     assert "tir.Schedule" in text and "tune it" in text

@@ -14,7 +14,7 @@ from tilewright.testing.graphs.guarded import guarded
 def scheduled(*tensors):
     target = Target("native").with_options(num_cores=1)
     mod = IRModule({"main": te.create_prim_func(list(tensors))})
-    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(mod)
+    mod = dlight.default_schedule(target)(mod)
     return driver.compile(mod, target)["main"]
 
 

@@ -20,7 +20,7 @@ TARGET = Target("native").with_options(num_cores=1)
 
 def scheduled(func: PrimFunc, cores: int = 1) -> IRModule:
     target = TARGET.with_options(num_cores=cores)
-    return dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+    return dlight.default_schedule(target)(IRModule({"main": func}))
 
 
 def reduction(kind: str, shape: tuple[int, ...], axes: list[int], dtype: str) -> PrimFunc:

@@ -14,7 +14,7 @@ NATIVE = Target("native")
 
 
 def scheduled(func):
-    rules = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=NATIVE)
+    rules = dlight.default_schedule(NATIVE)
     return rules(IRModule({"main": func}))["main"]
 
 

@@ -95,7 +95,7 @@ def test_results(name: str) -> None:
         for number, (shape, kind) in enumerate(zip(shapes, kinds))
     ]
     func = te.create_prim_func([*operands, compute(*operands)])
-    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=TARGET)(IRModule({"main": func}))
+    mod = dlight.default_schedule(TARGET)(IRModule({"main": func}))
     kernel = tilewright.compile(mod, TARGET)["main"]
     rng = np.random.default_rng(0)
     for values in product(SIZES, repeat=len(names)):

@@ -20,7 +20,7 @@ SMALL = Target("llvm -num-cores=1")
 
 def made(build: Callable[[te.Tensor], te.Tensor], x: te.Tensor, target: Target) -> IRModule:
     func = te.create_prim_func([x, build(x)])
-    return dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+    return dlight.default_schedule(target)(IRModule({"main": func}))
 
 
 def goes_once(func: PrimFunc) -> bool:

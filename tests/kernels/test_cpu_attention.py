@@ -11,8 +11,11 @@ from attention_reference import attention
 
 from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, as_int, assert_structural_equal, collect
-from tilewright.kernels.cpu import FusedAttention
-from tilewright.kernels.cpu.attention.kernel import choose_kernel, read_attention
+from tilewright.kernels.cpu.attention import AttentionKernel
+from tilewright.kernels.cpu.attention.decode import DecodeTiles
+from tilewright.kernels.cpu.attention.kernel import choose_tiles, read_attention
+from tilewright.kernels.cpu.attention.prefill import PrefillTiles
+from tilewright.scheduling import NotApplicable
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, Block, For, PrimFunc
@@ -40,7 +43,7 @@ def function(shapes: Any, mask: Any = None, dtype: str = "float32", **options: A
 
 
 def scheduled(func: PrimFunc, target: Target = NATIVE) -> IRModule:
-    mod = dlight.ApplyDefaultSchedule(FusedAttention(), target=target)(IRModule({"main": func}))
+    mod = dlight.ApplyDefaultSchedule(AttentionKernel(), target=target)(IRModule({"main": func}))
     assert mod["main"].attrs.get(IS_SCHEDULED), "the rule does not apply"
     verify(mod)
     return mod
@@ -205,8 +208,8 @@ def test_decode_in_bfloat16(shape: Any, causal: str | None) -> None:
 def test_bfloat16_takes_dot_instructions_where_there_are_any() -> None:
     def chosen(target: Target, dtype: str, *sizes: int) -> Any:
         problem = read_attention(function([(1, 2, *sizes)] * 3, dtype=dtype))
-        assert not isinstance(problem, str)
-        return choose_kernel(problem, target)[1]["dots"]
+        assert not isinstance(problem, NotApplicable)
+        return choose_tiles(problem, target).dots
 
     assert chosen(DOTS, "bfloat16", 64, 32)
     assert chosen(DOTS, "bfloat16", 2, 48)
@@ -356,7 +359,7 @@ def test_heads_and_tiles_run_in_parallel() -> None:
 def test_trace_replays() -> None:
     func = function([(1, 4, 40, 16)] * 3, causal_mask="TopLeft")
     target = Target("llvm -mcpu=znver4 -num-cores=2")
-    sch = dlight.first_schedule(func, dlight.cpu.rules(), target, record=True)
+    sch = dlight.first_schedule(func, dlight.kernels_and_rules(), target, record=True)
     assert sch is not None and sch.trace is not None
     again = Schedule(func)
     Trace.from_json(sch.trace.as_json()).apply_to_schedule(again)
@@ -390,7 +393,7 @@ def test_refuses_what_is_not_attention() -> None:
     assert "no block is annotated" in str(read_attention(other))
     sch = Schedule(func)
     sch.compute_inline("attention_exp")
-    assert isinstance(read_attention(sch.mod["main"]), str)
+    assert isinstance(read_attention(sch.mod["main"]), NotApplicable)
 
 
 def test_refuses_attention_with_more_around_it() -> None:
@@ -402,7 +405,7 @@ def test_refuses_attention_with_more_around_it() -> None:
 def test_other_rules_take_what_is_refused() -> None:
     arrays = [x.astype("float64") for x in heads(1, 2, 2, 6, 9, 4)]
     func = function([a.shape for a in arrays], dtype="float64")
-    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=NATIVE)(IRModule({"main": func}))
+    mod = dlight.default_schedule(NATIVE)(IRModule({"main": func}))
     out = np.zeros_like(arrays[0])
     driver.compile(mod)["main"](*arrays, out)
     np.testing.assert_allclose(out, attention(*arrays), rtol=1e-12)
@@ -414,6 +417,9 @@ def test_other_rules_take_what_is_refused() -> None:
         ("attention_prefill", {"lanes": 16, "queries": 40}, "queries is a multiple of lanes"),
         ("attention_prefill", {"lanes": 16, "keys": 20}, "keys is a multiple of key_rows"),
         ("attention_prefill", {"lanes": 12}, "lanes a power of two"),
+        ("attention_prefill", {"lanes": "16"}, "'lanes' takes an integer, got '16'"),
+        ("attention_prefill", {"lanes": 16, "tile": 4}, "no option 'tile'; options are lanes, "),
+        ("attention_decode", {}, "option 'lanes' is missing"),
         ("attention_prefill", {"lanes": 16, "stacked": True}, "more than a tile"),
         ("attention_prefill", {"lanes": 16, "dots": True}, "dot instructions take bfloat16"),
         ("attention_decode", {"lanes": 16, "dots": True}, "dot instructions take bfloat16"),
@@ -432,14 +438,13 @@ def test_choice_follows_the_shape() -> None:
 
     def chosen(*shapes: Any) -> Any:
         problem = read_attention(function(shapes))
-        assert not isinstance(problem, str)
-        return choose_kernel(problem, target)
+        assert not isinstance(problem, NotApplicable)
+        return choose_tiles(problem, target)
 
     keys = [(1, 2, 512, 64)] * 2
-    assert chosen((1, 8, 1, 64), *keys)[0] == "attention_decode"
-    assert chosen((1, 8, 512, 64), *keys)[0] == "attention_prefill"
-    kernel, options = chosen((1, 8, 12, 64), *keys)
-    assert kernel == "attention_prefill" and options["stacked"]
-    few = chosen((1, 2, 12, 64), *keys)[1]
-    assert few["queries"] == 16, "a vector of queries is enough"
-    assert [chosen((1, 2, n, 64), *keys)[1]["vectors"] for n in (100, 128, 66)] == [4, 4, 2]
+    assert isinstance(chosen((1, 8, 1, 64), *keys), DecodeTiles)
+    assert isinstance(chosen((1, 8, 512, 64), *keys), PrefillTiles)
+    group = chosen((1, 8, 12, 64), *keys)
+    assert isinstance(group, PrefillTiles) and group.stacked
+    assert chosen((1, 2, 12, 64), *keys).queries == 16, "a vector of queries is enough"
+    assert [chosen((1, 2, n, 64), *keys).vectors for n in (100, 128, 66)] == [4, 4, 2]

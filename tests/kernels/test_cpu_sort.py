@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cache
 from typing import Any
 
@@ -12,9 +13,10 @@ from sort_reference import awkward, order
 
 from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, assert_structural_equal, collect
-from tilewright.kernels.cpu import SortRule
-from tilewright.kernels.cpu.sort.kernel import choose, read_sorting
+from tilewright.kernels.cpu.sort.kernel import choose_tiles, read_sorting
 from tilewright.kernels.cpu.sort.network import batcher
+from tilewright.kernels.cpu.sort.top_k import TopKTiles
+from tilewright.scheduling import NotApplicable
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, Block, For, PrimFunc
@@ -34,7 +36,7 @@ def function(shape: Any, dtype: Any, build: Any) -> PrimFunc:
 
 
 def scheduled(func: PrimFunc, target: Target = NATIVE) -> IRModule:
-    mod = dlight.ApplyDefaultSchedule(SortRule(), target=target)(IRModule({"main": func}))
+    mod = dlight.default_schedule(target)(IRModule({"main": func}))
     assert mod["main"].attrs.get(IS_SCHEDULED), "the rule does not apply"
     verify(mod)
     return mod
@@ -233,18 +235,18 @@ def test_topk_of_symbolic_rows() -> None:
 
 def test_more_than_a_sort_is_left_to_others() -> None:
     func = function((2, 100), "float32", lambda t: topi.negative(topi.sort(t)))
-    assert isinstance(read_sorting(func), str)
+    assert isinstance(read_sorting(func), NotApplicable)
     assert "one sort" in str(read_sorting(function((2, 9), "float32", topi.negative)))
     x = awkward(RNG, (2, 100), "float32")
     made = np.zeros_like(x)
-    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=NATIVE)(IRModule({"main": func}))
+    mod = dlight.default_schedule(NATIVE)(IRModule({"main": func}))
     driver.compile(mod, NATIVE)["main"](x, made)
     np.testing.assert_array_equal(made, -np.sort(x, 1))
 
 
 def test_trace_replays() -> None:
     func = function((2, 5000), "float32", lambda t: topi.topk(t, 5))
-    sch = dlight.first_schedule(func, dlight.cpu.rules(), NATIVE, record=True)
+    sch = dlight.first_schedule(func, dlight.kernels_and_rules(), NATIVE, record=True)
     assert sch is not None and sch.trace is not None
     again = Schedule(func)
     Trace.from_json(sch.trace.as_json()).apply_to_schedule(again)
@@ -254,13 +256,13 @@ def test_trace_replays() -> None:
 def test_impossible_sizes_are_refused() -> None:
     func = function((2, 5000), "float32", lambda t: topi.topk(t, 5))
     sorting = read_sorting(func)
-    assert not isinstance(sorting, str)
-    name, options = choose(sorting, NATIVE)
-    assert name == "top_k"
+    assert not isinstance(sorting, NotApplicable)
+    tiles = choose_tiles(sorting, NATIVE)
+    assert isinstance(tiles, TopKTiles)
     for changed, message in (({"tile": 3}, "power of two"), ({"groups": 1}, "whole tiles")):
         sch = Schedule(IRModule({"main": func}))
         with pytest.raises(ScheduleError, match=message):
-            sch.use_kernel("root", name, {**options, **changed})
+            sch.use_kernel("root", "top_k", {**asdict(tiles), **changed})
 
 
 def test_batchers_network_sorts_zeros_and_ones() -> None:

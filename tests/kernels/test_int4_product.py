@@ -11,7 +11,7 @@ import pytest
 
 from tilewright import compile, te, topi
 from tilewright.ir import IRModule, Var, structural_equal
-from tilewright.kernels.cpu import Int4Dot
+from tilewright.kernels.cpu.int4_product import Int4ProductKernel
 from tilewright.scheduling import NotApplicable
 from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.target import Target
@@ -55,7 +55,7 @@ def product(
 
 
 def scheduled(func: PrimFunc, target: Target = NATIVE) -> PrimFunc:
-    found = Int4Dot().apply(Schedule(IRModule({"main": func})), target)
+    found = Int4ProductKernel().apply(Schedule(IRModule({"main": func})), target)
     assert isinstance(found, Schedule), found
     return found.mod["main"]
 
@@ -222,7 +222,7 @@ def test_scheduled_program_means_the_same_to_the_interpreter() -> None:
 
 def test_traces_replay() -> None:
     func = product(np.zeros((4, 64), "float32"), quantized(40, 64, 32, True, True))
-    found = Int4Dot().apply(Schedule(IRModule({"main": func})), ZMM)
+    found = Int4ProductKernel().apply(Schedule(IRModule({"main": func})), ZMM)
     assert isinstance(found, Schedule)
     again = Schedule(IRModule({"main": func}))
     Trace.from_json(json.loads(json.dumps(found.trace.as_json()))).apply_to_schedule(again)
@@ -242,7 +242,7 @@ def test_large_products_run_on_all_cores() -> None:
 
 
 def reason(func: PrimFunc, target: Target = ZMM) -> str:
-    found = Int4Dot().apply(Schedule(IRModule({"main": func})), target)
+    found = Int4ProductKernel().apply(Schedule(IRModule({"main": func})), target)
     assert isinstance(found, NotApplicable)
     return found.reason
 
@@ -262,3 +262,7 @@ def test_what_the_kernel_is_not_for() -> None:
     assert "symbolic" in reason(symbolic)
     with pytest.raises(ScheduleError, match="0 products"):
         Schedule(IRModule({"main": other})).use_kernel("root", "int4_dot", {})
+    sizes = {"rows": 4, "columns": 32, "lanes": 16, "limbs": 3}
+    for wrong in ({"rows": 0}, {"lanes": -16}, {"columns": 24}):
+        with pytest.raises(ScheduleError, match="sizes are positive"):
+            Schedule(product(x, octets)).use_kernel("root", "int4_dot", {**sizes, **wrong})

@@ -9,10 +9,10 @@ import pytest
 
 from tests.relax.helpers import graph_of, random
 from tilewright import relax
+from tilewright.dlight import default_schedule
 from tilewright.ir import IRModule
 from tilewright.relax import transform as t
 from tilewright.relax.expr import Constant
-from tilewright.relax.pipeline import default_schedule
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.layout_rewrite import LAYOUT_FREE

@@ -56,7 +56,7 @@ def test_symbolic_extents_and_threads() -> None:
     x = te.placeholder((n, m), "float32", "x")
     func = te.create_prim_func([x, topi.cumsum(x, -1)])
     target = Target("native").with_options(num_cores=2)
-    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+    mod = dlight.default_schedule(target)(IRModule({"main": func}))
     assert "T.parallel" not in mod["main"].script()  # so little is known to be there
     module = driver.compile(mod, target)["main"]
     for shape in ((0, 3), (3, 0), (1, 1), (9, 31)):
@@ -70,7 +70,7 @@ def test_rows_are_shared_among_threads() -> None:
     x = te.placeholder((64, 1000), "float32", "x")
     func = te.create_prim_func([x, topi.cumsum(x, -1)])
     target = Target("native").with_options(num_cores=2)
-    mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)(IRModule({"main": func}))
+    mod = dlight.default_schedule(target)(IRModule({"main": func}))
     assert "T.parallel" in mod["main"].script()
     array, out = random(64, 1000), np.zeros((64, 1000), "float32")
     driver.compile(mod, target)["main"](array, out)

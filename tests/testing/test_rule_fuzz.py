@@ -143,7 +143,7 @@ def test_operators_reach_every_rule() -> None:
                     if isinstance(first_applied(begin, rules, target), Schedule):
                         del left[name]
     has_dot = target.has("avx512vnni") or target.has("avxvnni")
-    assert set(left) <= (set() if has_dot else {"DotProductTile", "Int4Dot"})
+    assert set(left) <= (set() if has_dot else {"DotProductTile", "Int4ProductKernel"})
 
 
 def test_the_command_says_which_rules_applied(

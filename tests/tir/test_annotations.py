@@ -80,7 +80,7 @@ def is_right_or_refused(**where: str) -> bool:
         verify(func)
         target = Target("native")
         with target:
-            mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules())(IRModule({"main": func}))
+            mod = dlight.default_schedule()(IRModule({"main": func}))
         for item in (func, mod):
             kernel = tilewright.compile(item, target=target)
             a = np.arange(64, dtype="float32").reshape(8, 8)
@@ -188,7 +188,7 @@ def test_a_sort_with_other_options_is_what_its_body_says(changed: dict[str, Any]
     mark = {**OPTIONS["sort"], **changed}
     changed_func: Any = script.parse(head + f'"sort": {mark!r}' + tail.partition("}")[2])
     with Target("native") as target:
-        mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules())(IRModule({"main": changed_func}))
+        mod = dlight.default_schedule()(IRModule({"main": changed_func}))
     kernel = tilewright.compile(mod, target=target)
     a = np.random.default_rng(0).random((4, 8), dtype="float32")
     b = np.zeros_like(a)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tilewright import compile, te, topi
-from tilewright.dlight.cpu import GroupedReduction, rules
+from tilewright.dlight import kernels_and_rules
+from tilewright.dlight.cpu import GroupedReduction
 from tilewright.ir import IRModule
 from tilewright.scheduling import first_schedule
 from tilewright.support.errors import VerifyError
@@ -47,7 +48,7 @@ def evaluate(
     dtype = np.dtype(getattr(ml_dtypes, result.dtype, result.dtype))
     expected, found = np.zeros(shape, dtype), np.zeros(shape, dtype)
     run(func, *arrays, expected)
-    sch = first_schedule(func, rules(), NATIVE)
+    sch = first_schedule(func, kernels_and_rules(), NATIVE)
     assert sch is not None
     main, packers = split_layout_rewrite(sch.mod["main"])
     given = list(arrays)

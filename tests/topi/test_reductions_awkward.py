@@ -18,7 +18,7 @@ ONE, TWO = (Target("native").with_options(num_cores=cores) for cores in (1, 2))
 def scheduled(build: Callable[[te.Tensor], te.Tensor], x: Any, target: Target = ONE) -> Any:
     tensor = te.placeholder(x.shape, str(x.dtype), name="x")
     out = build(tensor)
-    rules = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)
+    rules = dlight.default_schedule(target)
     module = driver.compile(rules(IRModule({"main": te.create_prim_func([tensor, out])})), target)
     result = np.zeros([as_int(extent) for extent in out.shape], out.dtype)
     module(x, result)
@@ -101,7 +101,7 @@ def test_dimensions_are_kept() -> None:
 def test_unknown_extents(rows: int) -> None:
     n = te.var("n")
     x = te.placeholder((n, 70), name="x")
-    rules = dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=ONE)
+    rules = dlight.default_schedule(ONE)
     data = awkward(rows, 70)
     for build, expected in (
         (lambda t: topi.argmax(t, 1), data.argmax(1)),

@@ -1,13 +1,18 @@
 """Rule-based scheduling: good code without a single trial.
 
+>>> mod = dlight.default_schedule(Target("native"))(mod)
+
+That is two passes, hand-written kernels and rules for the rest, each of use by itself:
+
 >>> with Target("native"):
+...     mod = kernels.ApplyKernels()(mod)
 ...     mod = dlight.ApplyDefaultSchedule(*dlight.cpu.rules())(mod)
 """
 
 from __future__ import annotations
 
 from tilewright.dlight import cpu
-from tilewright.dlight.apply import ApplyDefaultSchedule
+from tilewright.dlight.apply import ApplyDefaultSchedule, default_schedule, kernels_and_rules
 from tilewright.scheduling import (
     Choices,
     NotApplicable,
@@ -23,7 +28,9 @@ __all__ = [
     "NotApplicable",
     "ScheduleRule",
     "cpu",
+    "default_schedule",
     "first_applied",
     "first_schedule",
+    "kernels_and_rules",
     "start_schedule",
 ]

@@ -1,15 +1,16 @@
-"""The pass that schedules by rule."""
+"""The passes that schedule without a trial: by rule, and by kernel and rule."""
 
 from __future__ import annotations
 
-from tilewright.ir import IRModule, Pass
-from tilewright.scheduling import ScheduleRule, schedule_function
-from tilewright.support.errors import TilewrightError
+from tilewright.dlight import cpu
+from tilewright.ir import Pass, Sequential
+from tilewright.kernels import ApplyKernels
+from tilewright.kernels import cpu as cpu_kernels
+from tilewright.scheduling import ApplyFirst, ScheduleRule
 from tilewright.target import Target
-from tilewright.tir import PrimFunc
 
 
-class ApplyDefaultSchedule(Pass):
+class ApplyDefaultSchedule(ApplyFirst):
     """Schedules each TensorIR function by the first rule that applies to it.
 
     Functions that carry a schedule already (by attribute, or by a loop that is not serial), and
@@ -17,18 +18,13 @@ class ApplyDefaultSchedule(Pass):
     the one given, else the current one, else this machine.
     """
 
-    def __init__(self, *rules: ScheduleRule, target: Target | None = None) -> None:
-        self.rules = rules
-        self.target = target
-        for rule in rules:
-            if not isinstance(rule, ScheduleRule):
-                raise TilewrightError(
-                    f"ApplyDefaultSchedule takes rules, got {type(rule).__name__}"
-                )
 
-    def transform(self, mod: IRModule) -> IRModule:
-        """Schedule what isn't scheduled."""
-        target = self.target or Target.current() or Target("native")
-        return mod.map_functions(
-            lambda name, func: schedule_function(name, func, self.rules, target), PrimFunc
-        )
+def default_schedule(target: Target | None = None) -> Pass:
+    """Return the passes for functions that nothing has scheduled yet: kernels, then rules."""
+    rules = ApplyDefaultSchedule(*cpu.rules(), target=target)
+    return Sequential([ApplyKernels(target=target), rules], name="default_schedule")
+
+
+def kernels_and_rules() -> tuple[ScheduleRule, ...]:
+    """What ``default_schedule`` tries, in its order; for searches that start from it."""
+    return (*cpu_kernels.kernels(), *cpu.rules())

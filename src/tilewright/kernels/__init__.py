@@ -1,11 +1,13 @@
 """Kernels written by hand, for operators that no order of loops makes fast.
 
-Each has a folder below the kind of its target. It recognises its operator in a function and gives
-the operator's better form, made of blocks, by its name in ``tir.schedule.KERNELS``.
+Each has a folder below the kind of its target, and is a ``Kernel``. ``ApplyKernels`` is the pass
+that puts them in; ``dlight.default_schedule`` is that pass and then rules for the rest.
 """
 
 from __future__ import annotations
 
 from tilewright.kernels import cpu
+from tilewright.kernels.apply import ApplyKernels
+from tilewright.kernels.kernel import Kernel
 
-__all__ = ["cpu"]
+__all__ = ["ApplyKernels", "Kernel", "cpu"]

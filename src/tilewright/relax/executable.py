@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.dlight import default_schedule
 from tilewright.driver import compile as compile_module
 from tilewright.driver import resolve_target
 from tilewright.ir import Expr, IRModule, Pass, Var, as_int, free_vars
 from tilewright.relax.analysis import has_operators, verify_graph
 from tilewright.relax.assertion import assertion_parts
 from tilewright.relax.expr import Function, MatchCast, RelaxCall, RelaxExpr, Tuple
-from tilewright.relax.pipeline import default_schedule, run_pipeline
+from tilewright.relax.pipeline import run_pipeline
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import (
     PrimStructInfo,

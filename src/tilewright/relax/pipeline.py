@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.dlight import ApplyDefaultSchedule
-from tilewright.dlight import cpu as dlight_cpu
+from tilewright.dlight import default_schedule
 from tilewright.ir import IRModule, Pass, Sequential
 from tilewright.relax.transform import (
     AnnotateTIROpPattern,
@@ -87,14 +86,6 @@ def _lower(target: Target | None) -> Pass:
 
 def _default_build(target: Target | None) -> Pass:
     return Sequential([_zero(target), default_schedule(target), _lower(target)], "default_build")
-
-
-def default_schedule(target: Target | None) -> Pass:
-    """The pass that schedules functions which nothing has scheduled yet (``tir.is_scheduled``).
-
-    This is the one place where untuned functions get their rule-based schedule.
-    """
-    return ApplyDefaultSchedule(*dlight_cpu.rules(), target=target)
 
 
 PIPELINES.register("zero", _zero)

@@ -7,6 +7,7 @@ one kind of target, as ``cpu``: looking at blocks, and scheduling a block by its
 
 from __future__ import annotations
 
+from tilewright.scheduling.apply import ApplyFirst
 from tilewright.scheduling.choices import Choices, choose, is_exploring, others_after, preferring
 from tilewright.scheduling.nests import (
     ReadInstead,
@@ -23,12 +24,12 @@ from tilewright.scheduling.rule import (
     ScheduleRule,
     first_applied,
     first_schedule,
-    schedule_function,
     start_schedule,
     warn_of_plain_blocks,
 )
 
 __all__ = [
+    "ApplyFirst",
     "Choices",
     "NotApplicable",
     "ReadInstead",
@@ -45,7 +46,6 @@ __all__ = [
     "over",
     "preferring",
     "replaced_nest",
-    "schedule_function",
     "start_schedule",
     "warn_of_plain_blocks",
     "with_block",

@@ -1,12 +1,9 @@
 """Rules for CPUs, most specific first.
 
-- ``FusedAttention``: scaled dot-product attention, as an online softmax.
-- ``SortRule``: sorting and the first few of rows: networks of vector minima and maxima.
 - ``Winograd``: the stages of Winograd convolutions, fused over groups of tiles. It comes before the
   rules that inline: transforms of transforms are large formulas.
-- ``Scan``: running sums and products: rows in parallel.
+- ``Scan``: running sums and products, and sorts that no kernel is for: rows in parallel.
 - ``DotProductTile``: contractions of int8, int16, bf16 operands: dot instructions, register tiles.
-- ``Int4Dot``: products with 4-bit weights, by dot instructions for bytes.
 - ``GroupedReduction``: sums of scaled sums (weights quantised by groups).
 - ``WidenedOperand``: contractions of 16-bit floats: converted once, then the rules that follow.
 - ``QuotientAxes``: grouped and transposed convolutions, taken apart for the two rules that follow.
@@ -16,7 +13,6 @@
 - ``PointwiseConvolution``: 1 x 1 convolutions with pixels, across rows, as lanes.
 - ``TiledReduction``: contractions with reuse (matmul, convolution): register tiles.
 - ``SlidingWindow``: small windows without other reuse (depthwise convolution, pooling).
-- ``ExtremumPlaces``: places of extrema of rows (argmax): one pass, a place in each lane.
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
 - ``Resize``: images of another size.
 - ``BlockByBlock``: anything else: every block parallel and vectorised on its own.
@@ -39,7 +35,6 @@ from tilewright.dlight.cpu.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.tiled_reduction import Plan, TiledReduction, rank_plans, schedule_plan
 from tilewright.dlight.cpu.widened_operand import WidenedOperand
 from tilewright.dlight.cpu.winograd import Winograd
-from tilewright.kernels.cpu import ExtremumPlaces, FusedAttention, Int4Dot, SortRule
 from tilewright.scheduling import ScheduleRule
 
 __all__ = [
@@ -76,17 +71,13 @@ def rules() -> tuple[ScheduleRule, ...]:
         TiledReduction(),
     )
     return (
-        FusedAttention(),
-        SortRule(),
         Scan(),
         Winograd(),
         DotProductTile(),
-        Int4Dot(),
         GroupedReduction(),
         WidenedOperand(*contractions),
         *contractions,
         SlidingWindow(),
-        ExtremumPlaces(),
         RowWise(),
         Resize(),
         BlockByBlock(),

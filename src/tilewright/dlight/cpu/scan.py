@@ -1,4 +1,4 @@
-"""Running sums and products: rows in parallel."""
+"""Running sums and products, and sorts as they are defined: rows in parallel."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from tilewright.scheduling.cpu import leaf_blocks, parallelize
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
 from tilewright.topi.scan import SCAN
+from tilewright.topi.sort import SORT
 
 # An extent that isn't known counts as that much.
 _UNKNOWN = 64
 
 
 class Scan(ScheduleRule):
-    """Applies to functions that are one scan."""
+    """Applies to functions that are one scan, or one sort."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Share rows among threads."""
         blocks = leaf_blocks(sch)
-        if len(blocks) != 1 or SCAN not in sch.get(blocks[0]).annotations:
-            return NotApplicable("the function is not one scan")
+        if len(blocks) != 1 or not {SCAN, SORT} & set(sch.get(blocks[0]).annotations):
+            return NotApplicable("the function is not one scan or sort")
         buffers = sch.mod["main"].buffers
         if not buffers:
-            return NotApplicable("the scan isn't of an argument")
+            return NotApplicable("it isn't of an argument")
         shape = buffers[0].shape
         work = math.prod(_UNKNOWN if (n := as_int(extent)) is None else n for extent in shape)
         parallelize(sch, sch.get_loops(blocks[0]), target, work)

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dlight import ApplyDefaultSchedule
-from tilewright.dlight import cpu as dlight_cpu
+from tilewright.dlight import default_schedule
 from tilewright.driver import compile as compile_module
 from tilewright.driver import resolve_target
 from tilewright.ir import GlobalVar, IRModule, as_int
@@ -122,7 +121,7 @@ def _run_tensor_function(mod: IRModule, call: RelaxExpr) -> RelaxExpr | None:
     assert isinstance(func, PrimFunc)
     made = IRModule({"folded": func})
     if sum(map(_size, [*inputs, *results])) >= MANY_ELEMENTS:
-        made = ApplyDefaultSchedule(*dlight_cpu.rules(), target=resolve_target("native"))(made)
+        made = default_schedule(resolve_target("native"))(made)
     compile_module(made, "native")["folded"](*inputs, *results)
     return _as_constants(results, call.struct_info)
 

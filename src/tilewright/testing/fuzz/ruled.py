@@ -1,4 +1,4 @@
-"""Random programs through each rule of ``dlight`` alone, and through all of them.
+"""Random programs through each kernel and each rule of ``dlight`` alone, and through all of them.
 
 What a rule makes must compute what the plain program does, which the oracle says, on one thread and
 on two, for this CPU and for older ones. A rule's schedule is made of primitives: where it is wrong,
@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from tilewright import runtime
-from tilewright.dlight import ScheduleRule, cpu, first_applied, start_schedule
+from tilewright.dlight import ScheduleRule, first_applied, kernels_and_rules, start_schedule
 from tilewright.driver import compile as compile_module
 from tilewright.ir import IRModule
 from tilewright.support.errors import TilewrightError
@@ -43,7 +43,7 @@ ALL = "all rules"
 @cache
 def rule_sets() -> dict[str, tuple[ScheduleRule, ...]]:
     """Each rule by itself, and all of them in order."""
-    rules = cpu.rules()
+    rules = kernels_and_rules()
     return {**{rule.name: (rule,) for rule in rules}, ALL: rules}
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from tilewright import relax, te, topi
-from tilewright.dlight import ApplyDefaultSchedule, cpu
+from tilewright.dlight import default_schedule
 from tilewright.driver import lower
 from tilewright.ir import IRModule, Var
 from tilewright.script import to_text
@@ -123,7 +123,7 @@ def _graphs() -> list[IRModule]:
 def programs() -> tuple[str, ...]:
     """Texts of valid programs: as declared, scheduled, lowered, and graphs."""
     made: list[Any] = []
-    schedule = ApplyDefaultSchedule(*cpu.rules())
+    schedule = default_schedule()
     with Target(_TARGET):
         for func in _tensor_programs():
             mod = IRModule({"main": func})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.kernels.cpu.arg_extremum.kernel import ExtremumPlaces
+from tilewright.kernels.cpu.arg_extremum.kernel import ArgExtremumKernel
 
-__all__ = ["ExtremumPlaces"]
+__all__ = ["KERNEL", "ArgExtremumKernel"]
+
+KERNEL = ArgExtremumKernel()

@@ -11,9 +11,9 @@ Where there are fewer rows than threads, each thread goes through a part of ever
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from tilewright.arith import simplify
 from tilewright.ir import (
@@ -35,9 +35,9 @@ from tilewright.ir import (
     structural_equal,
     substitute,
 )
+from tilewright.kernels.kernel import Kernel
 from tilewright.scheduling import (
     NotApplicable,
-    ScheduleRule,
     block_of,
     choose,
     nest_of,
@@ -48,7 +48,6 @@ from tilewright.scheduling.cpu import (
     PARALLEL_WORK,
     inline_injective,
     is_injective,
-    leaf_blocks,
     parallelize,
     schedule_injective,
     schedule_reduction,
@@ -72,7 +71,7 @@ from tilewright.tir import (
     seq,
 )
 from tilewright.tir.building import Axis, block, let, load, loop, store
-from tilewright.tir.schedule import KERNELS, Schedule
+from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
 EXTREMUM_LANES = "extremum_lanes"
@@ -161,29 +160,54 @@ class Search:
         return element < before if self.least else element > before
 
 
-class ExtremumPlaces(ScheduleRule):
-    """Applies where a function begins with extrema of rows and their places."""
+class ArgExtremumKernel(Kernel[Search]):
+    """For functions that begin with extrema of rows and their places.
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Put the kernel in; rows, or parts of them, run in parallel."""
+    The blocks are compared with the formulas of a search instead of with ``topi``'s definition:
+    what makes the elements was inlined into both, so there is no operand to define them from.
+    """
+
+    forms: ClassVar = {EXTREMUM_LANES: ExtremumTiles}
+
+    def prepare(self, sch: Schedule) -> None:
+        """Inline what makes the elements."""
         inline_injective(sch)
-        names = [sch.get(rv).name for rv in leaf_blocks(sch)]
-        found = read_search(sch.mod["main"])
-        if isinstance(found, str):
-            return NotApplicable(found)
-        tiles = choose_tiles(found, target)
-        if tiles is None:
-            return NotApplicable("rows are short")
-        sch.use_kernel("root", EXTREMUM_LANES, asdict(tiles))
-        value, place = (sch.get_block(item.name) for item in (found.value, found.place))
-        self._lanes(sch, found, (value, place), tiles, target)
-        for name in reversed(names[2:]):
-            rv = sch.get_block(name)
+
+    def recognise(self, func: PrimFunc) -> Search | NotApplicable:
+        """Read the search that a function begins with."""
+        return read_search(func)
+
+    def plan(self, problem: Search, target: Target) -> ExtremumTiles | NotApplicable:
+        """Parts of rows for the threads if there are few rows."""
+        return choose_tiles(problem, target)
+
+    def fault(self, problem: Search, plan: ExtremumTiles) -> str | None:
+        """Say what is wrong with the sizes, if anything is."""
+        return plan.fault()
+
+    def build(self, func: PrimFunc, problem: Search, plan: ExtremumTiles) -> Block:
+        """Put a first pass by lanes before the search."""
+        made = _Lanes(func, problem, plan)
+        body = seq(made.first_pass(), *made.joins(), *nests_of(func)[2:])
+        buffers = (*func.root.alloc_buffers, made.values, made.places)
+        return func.root.replace(body=body, alloc_buffers=buffers)
+
+    def schedule(
+        self,
+        sch: Schedule,
+        problem: Search,
+        plan: ExtremumTiles,
+        kept: Sequence[str],
+        target: Target,
+    ) -> None:
+        """Run rows, or parts of them, in parallel; what follows block by block."""
+        value, place, *others = map(sch.get_block, kept)
+        self._lanes(sch, problem, (value, place), plan, target)
+        for rv in reversed(others):
             if is_injective(sch, rv):
                 schedule_injective(sch, rv, target)
             else:
                 schedule_reduction(sch, rv, target)
-        return sch
 
     def _lanes(
         self,
@@ -210,12 +234,12 @@ class ExtremumPlaces(ScheduleRule):
         parallelize(sch, [row], target, 2 * work)
 
 
-def choose_tiles(search: Search, target: Target) -> ExtremumTiles | None:
-    """Whole rows if there are enough for the threads; ``None`` if rows are short."""
+def choose_tiles(search: Search, target: Target) -> ExtremumTiles | NotApplicable:
+    """Whole rows if there are enough for the threads; none if rows are short."""
     lanes = target.vector_lanes(max(32, dtypes.bits_of(search.best.dtype)))
     extent = as_int(search.along.dom.extent)
     if extent is not None and extent < _LEAST_VECTORS * lanes:
-        return None
+        return NotApplicable("rows are short")
     is_long = extent is not None and extent >= _LONG_ROW * lanes
     vectors = _VECTORS_OF_LONG_ROWS if is_long else _VECTORS
     while _REGISTERS * (vectors + 1) > target.vector_registers:
@@ -230,14 +254,14 @@ def choose_tiles(search: Search, target: Target) -> ExtremumTiles | None:
 # ---- recognising --------------------------------------------------------------------------------
 
 
-def read_search(func: PrimFunc) -> Search | str:
+def read_search(func: PrimFunc) -> Search | NotApplicable:
     """Read the search that a function begins with; or say why there is none."""
     nests = nests_of(func)
     if len(nests) < 2:
-        return "the function has fewer than two stages"
+        return NotApplicable("the function has fewer than two stages")
     value, place = block_of(nests[0]), block_of(nests[1])
     if value is None or place is None:
-        return "the function doesn't begin with two blocks under loops"
+        return NotApplicable("the function doesn't begin with two blocks under loops")
     rows = tuple(axis for axis in value.iter_vars if axis.kind == SPATIAL)
     along = [axis for axis in value.iter_vars if axis.kind == REDUCE]
     body = value.body
@@ -246,15 +270,15 @@ def read_search(func: PrimFunc) -> Search | str:
         or not isinstance(body, BufferStore)
         or len(rows) + 1 != len(value.iter_vars)
     ):
-        return "the first block is no reduction of rows"
+        return NotApplicable("the first block is no reduction of rows")
     if not (hasattr(body.value, "a") and hasattr(body.value, "b")):
-        return "the first block is no extremum"
+        return NotApplicable("the first block is no extremum")
     for least in (False, True):
         for last in (False, True):
             made = Search(value, place, rows, along[0], body.value.b, least, last)
             if _is_search(made):
                 return made
-    return "the first blocks are not an extremum and its place"
+    return NotApplicable("the first blocks are not an extremum and its place")
 
 
 def _is_search(search: Search) -> bool:
@@ -285,21 +309,6 @@ def _is_search(search: Search) -> bool:
 
 
 # ---- the kernel ---------------------------------------------------------------------------------
-
-
-@KERNELS.decorator(EXTREMUM_LANES)
-def extremum_lanes(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
-    """The function with a first pass by lanes; options are the fields of ``ExtremumTiles``."""
-    search = read_search(func)
-    if isinstance(search, str):
-        return search
-    tiles = ExtremumTiles(**options)
-    if (fault := tiles.fault()) is not None:
-        return fault
-    made = _Lanes(func, search, tiles)
-    body = seq(made.first_pass(), *made.joins(), *nests_of(func)[2:])
-    buffers = (*func.root.alloc_buffers, made.values, made.places)
-    return func.root.replace(body=body, alloc_buffers=buffers)
 
 
 class _Lanes:

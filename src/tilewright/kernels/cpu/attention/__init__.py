@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.kernels.cpu.attention.kernel import FusedAttention
+from tilewright.kernels.cpu.attention.kernel import AttentionKernel
 
-__all__ = ["FusedAttention"]
+__all__ = ["KERNEL", "AttentionKernel"]
+
+KERNEL = AttentionKernel()

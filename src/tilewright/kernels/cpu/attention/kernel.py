@@ -1,7 +1,7 @@
 """Attention as one kernel: recognised as ``topi`` defines it, replaced by its online form.
 
-The rule compares the function with the definition that its annotation stands for, so that a
-function which was fused or changed is left to other rules. What replaces it is chosen by shape:
+The kernel compares the function with the definition that its annotation stands for, so that a
+function which was fused or changed is left to rules. What replaces it is chosen by shape:
 
 - a few queries per head of keys (decoding): :mod:`.decode`, bound by memory;
 - else tiles of queries: :mod:`.prefill`. Where a group of heads shares keys and each has
@@ -11,23 +11,24 @@ function which was fused or changed is left to other rules. What replaces it is 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
 
 from tilewright import te
-from tilewright.ir import as_int, pre_order, structural_equal
+from tilewright.ir import as_int, pre_order
 from tilewright.kernels.cpu.attention.common import Attention
 from tilewright.kernels.cpu.attention.decode import DecodeKernel, DecodeTiles
 from tilewright.kernels.cpu.attention.decode_dots import DotDecodeKernel
 from tilewright.kernels.cpu.attention.dots import DotPrefillKernel, has_dots
 from tilewright.kernels.cpu.attention.prefill import PrefillKernel, PrefillTiles
-from tilewright.scheduling import NotApplicable, ScheduleRule, choose, others_after
+from tilewright.kernels.definition import is_definition
+from tilewright.kernels.kernel import Kernel
+from tilewright.scheduling import NotApplicable, choose, others_after
 from tilewright.scheduling.cpu import PARALLEL_WORK
-from tilewright.support.errors import VerifyError
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc, make_root_block
-from tilewright.tir.schedule import KERNELS, Schedule
+from tilewright.tir.schedule import Schedule
 from tilewright.topi.nn.attention import ATTENTION, AttentionOptions, define_attention
 
 PREFILL, DECODE = "attention_prefill", "attention_decode"
@@ -44,23 +45,56 @@ _SCORES_BYTES = 8 << 10
 _UNKNOWN = 64
 
 
-class FusedAttention(ScheduleRule):
-    """Applies to functions that are scaled dot-product attention, and nothing else."""
+class AttentionKernel(Kernel[Attention]):
+    """For functions that are scaled dot-product attention, and nothing else."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Put the kernel in; run heads and tiles of queries in parallel."""
-        problem = read_attention(sch.mod["main"])
-        if isinstance(problem, str):
-            return NotApplicable(problem)
-        kernel, options = choose_kernel(problem, target)
-        sch.use_kernel("root", kernel, options)
-        names = ("attention_tile",) if kernel == PREFILL else ("attention_part", "join")
+    forms: ClassVar = {PREFILL: PrefillTiles, DECODE: DecodeTiles}
+
+    def recognise(self, func: PrimFunc) -> Attention | NotApplicable:
+        """Compare with the definition that the annotation stands for."""
+        return read_attention(func)
+
+    def plan(self, problem: Attention, target: Target) -> PrefillTiles | DecodeTiles:
+        """Lanes along the depth for a few queries, else along the queries."""
+        return choose_tiles(problem, target)
+
+    def fault(self, problem: Attention, plan: PrefillTiles | DecodeTiles) -> str | None:
+        """Say what is wrong with the sizes, if anything is."""
+        if isinstance(plan, DecodeTiles):
+            problem = problem.with_stacked(True)
+            dots = DotDecodeKernel.fault(problem, plan) if plan.dots else None
+            return plan.fault(problem) or dots
+        if plan.stacked and as_int(problem.queries) is None:
+            return "queries of a group make one tile only if their number is known"
+        problem = problem.with_stacked(plan.stacked)
+        return plan.fault(problem) or (DotPrefillKernel.fault(problem, plan) if plan.dots else None)
+
+    def build(self, func: PrimFunc, problem: Attention, plan: PrefillTiles | DecodeTiles) -> Block:
+        """Write the form."""
+        if isinstance(plan, DecodeTiles):
+            decode = DotDecodeKernel if plan.dots else DecodeKernel
+            few = decode(problem.with_stacked(True), plan)
+            return make_root_block(few.build(), few.root_buffers).block
+        prefill = DotPrefillKernel if plan.dots else PrefillKernel
+        return make_root_block(prefill(problem.with_stacked(plan.stacked), plan).build()).block
+
+    def schedule(
+        self,
+        sch: Schedule,
+        problem: Attention,
+        plan: PrefillTiles | DecodeTiles,
+        kept: Sequence[str],
+        target: Target,
+    ) -> None:
+        """Run heads and tiles of queries in parallel."""
+        names = ["attention_tile"]
+        if isinstance(plan, DecodeTiles):
+            names = ["attention_part"] if plan.splits == 1 else ["attention_part", "join"]
         work = _work(problem)
-        for name in names[: 1 if options.get("splits", 1) == 1 else 2]:
+        for name in names:
             fused = sch.fuse(*sch.get_loops(name))
             if target.num_cores > 1 and work >= PARALLEL_WORK:
                 sch.parallel(fused)
-        return sch
 
 
 def _work(problem: Attention) -> int:
@@ -72,27 +106,36 @@ def _work(problem: Attention) -> int:
 # ---- recognising --------------------------------------------------------------------------------
 
 
-def read_attention(func: PrimFunc) -> Attention | str:
+def read_attention(func: PrimFunc) -> Attention | NotApplicable:
     """Read operands and options from a function; or say why it is no attention for the kernels."""
     blocks = {item.name: item for item in pre_order(func.body) if isinstance(item, Block)}
     last = blocks.get("attention")
     if last is None or ATTENTION not in last.annotations:
-        return "no block is annotated as attention"
+        return NotApplicable("no block is annotated as attention")
     options = AttentionOptions.from_annotation(last.annotations[ATTENTION])
     try:
         query, key = _operands(func, blocks["attention_scores"])
         (value,) = _operands(func, blocks["attention_values"])
         mask = _operands(func, blocks["attention_mask"])[0] if options.has_mask else None
     except (KeyError, ValueError, IndexError):
-        return "the stages are not those of the definition"
+        return NotApplicable("the stages are not those of the definition")
     if not last.writes:
-        return "the stages are not those of the definition"
+        return NotApplicable("the stages are not those of the definition")
     out = last.writes[0].buffer
     problem = Attention(query, key, value, mask, out, options)
     reason = _unfit(problem)
-    if reason is None and not _is_definition(func, problem):
-        reason = "the function is more or less than attention"
-    return problem if reason is None else reason
+    if reason is not None:
+        return NotApplicable(reason)
+
+    def define(tensors: Mapping[Buffer, te.Tensor]) -> dict[Buffer, te.Tensor]:
+        masked = None if mask is None else tensors[mask]
+        return {
+            out: define_attention(tensors[query], tensors[key], tensors[value], masked, options)
+        }
+
+    if not is_definition(func, [item for item in func.buffers if item is not out], define):
+        return NotApplicable("the function is more or less than attention")
+    return problem
 
 
 def _operands(func: PrimFunc, block: Block) -> list[Buffer]:
@@ -116,35 +159,11 @@ def _unfit(problem: Attention) -> str | None:
     return None
 
 
-def _is_definition(func: PrimFunc, problem: Attention) -> bool:
-    """Whether a function is what ``topi`` defines for these operands and options."""
-    tensors: dict[Buffer, te.Tensor] = {
-        buffer: te.placeholder(buffer.shape, buffer.dtype, buffer.name)
-        for buffer in func.buffers
-        if buffer is not problem.out
-    }
-    operands = (problem.query, problem.key, problem.value)
-    if any(item is not None and item not in tensors for item in (*operands, problem.mask)):
-        return False
-    query, key, value = (tensors[item] for item in operands)
-    mask = None if problem.mask is None else tensors[problem.mask]
-    try:
-        tensors[problem.out] = define_attention(query, key, value, mask, problem.options)
-    except VerifyError:
-        return False  # The definition takes no such operands.
-    args = [
-        tensors[func.buffer_map[param]] if param in func.buffer_map else param
-        for param in func.params
-    ]
-    wanted = te.create_prim_func(args)
-    return structural_equal(func.replace(attrs={}), wanted.replace(attrs={}))
-
-
 # ---- choosing -----------------------------------------------------------------------------------
 
 
-def choose_kernel(problem: Attention, target: Target) -> tuple[str, dict[str, Any]]:
-    """Return the kernel's name and options for a problem."""
+def choose_tiles(problem: Attention, target: Target) -> PrefillTiles | DecodeTiles:
+    """Return the form and its sizes for a problem."""
     lanes, registers = target.vector_lanes(32), target.vector_registers
     queries = as_int(problem.queries)
     rows = None if queries is None else queries * problem.group
@@ -156,18 +175,18 @@ def choose_kernel(problem: Attention, target: Target) -> tuple[str, dict[str, An
         ahead = choose("attention.ahead", (4096 if rows == 1 else 8192, 2048, 16384))
         tiles = DecodeTiles(lanes, keys, splits=splits, registers=registers, ahead=ahead)
         dots = has_dots(target) and DotDecodeKernel.fault(problem, tiles) is None
-        return DECODE, asdict(replace(tiles, dots=dots))
+        return replace(tiles, dots=dots)
     stacked = problem.group > 1 and rows is not None and rows <= 4 * lanes
     own = _prefill_tiles(problem.with_stacked(stacked), target)
-    prefill_tiles = PrefillTiles(
+    return PrefillTiles(
         lanes,
         choose("attention.queries", others_after(own.queries, (4 * lanes, 8 * lanes))),
         choose("attention.keys", others_after(own.keys, (32, 64, 128, 256))),
         *choose("attention.scores", others_after((own.key_rows, own.vectors), _SCORES)),
         *choose("attention.values", others_after((own.query_rows, own.value_vectors), _VALUES)),
         dots=own.dots,
+        stacked=stacked,
     )
-    return PREFILL, {**asdict(prefill_tiles), "stacked": stacked}
 
 
 def _prefill_tiles(problem: Attention, target: Target) -> PrefillTiles:
@@ -199,48 +218,3 @@ def _splits(problem: Attention, target: Target) -> int:
     wanted = cores // math.gcd(units, cores)
     blocks = wanted if keys is None else -(-keys // DecodeTiles(1).keys)
     return max(1, min(wanted, blocks))
-
-
-# ---- kernels ------------------------------------------------------------------------------------
-
-
-def _problem(func: PrimFunc, stacked: bool) -> Attention | str:
-    problem = read_attention(func)
-    if isinstance(problem, str):
-        return problem
-    if stacked and as_int(problem.queries) is None:
-        return "queries of a group make one tile only if their number is known"
-    return problem.with_stacked(stacked)
-
-
-@KERNELS.decorator(PREFILL)
-def prefill(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
-    """The tiled kernel; options are the fields of ``PrefillTiles``, and ``stacked``."""
-    sizes = dict(options)
-    problem = _problem(func, bool(sizes.pop("stacked", False)))
-    if isinstance(problem, str):
-        return problem
-    tiles = PrefillTiles(**sizes)
-    kernel = DotPrefillKernel if tiles.dots else PrefillKernel
-    reason = tiles.fault(problem)
-    if reason is None and tiles.dots:
-        reason = DotPrefillKernel.fault(problem, tiles)
-    return reason or make_root_block(kernel(problem, tiles).build()).block
-
-
-@KERNELS.decorator(DECODE)
-def decode(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
-    """The kernel for few queries; options are the fields of ``DecodeTiles``."""
-    problem = _problem(func, True)
-    if isinstance(problem, str):
-        return problem
-    tiles = DecodeTiles(**options)
-    reason = tiles.fault(problem)
-    if reason is not None:
-        return reason
-    if tiles.dots:
-        reason = DotDecodeKernel.fault(problem, tiles)
-        if reason is not None:
-            return reason
-    kernel = (DotDecodeKernel if tiles.dots else DecodeKernel)(problem, tiles)
-    return make_root_block(kernel.build(), kernel.root_buffers).block

@@ -62,7 +62,8 @@ class PrefillTiles:
 
     ``queries`` is a multiple of ``lanes * vectors``, ``keys`` one of ``key_rows`` and ``lanes``.
     A tile of scores is ``key_rows`` by ``vectors`` registers, one of values ``query_rows`` by up to
-    ``value_vectors``. With ``dots``, products are dot instructions (:mod:`.dots`).
+    ``value_vectors``. With ``dots``, products are dot instructions (:mod:`.dots`);
+    where ``stacked``, the queries of all heads that share keys make one tile.
     """
 
     lanes: int
@@ -73,6 +74,7 @@ class PrefillTiles:
     query_rows: int = 4
     value_vectors: int = 4
     dots: bool = False
+    stacked: bool = False
 
     @property
     def width(self) -> int:
@@ -81,7 +83,7 @@ class PrefillTiles:
 
     def fault(self, problem: Attention) -> str | None:
         """Say what is wrong with the sizes, if anything is."""
-        sizes = [size for name, size in asdict(self).items() if name != "dots"]
+        sizes = [size for name, size in asdict(self).items() if name not in ("dots", "stacked")]
         if min(sizes) < 1 or self.lanes & (self.lanes - 1):
             return "sizes are positive, and lanes a power of two"
         if self.queries % self.width or self.width % self.query_rows:

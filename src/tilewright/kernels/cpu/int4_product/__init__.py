@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.kernels.cpu.int4_product.kernel import Int4Dot
+from tilewright.kernels.cpu.int4_product.kernel import Int4ProductKernel
 
-__all__ = ["Int4Dot"]
+__all__ = ["KERNEL", "Int4ProductKernel"]
+
+KERNEL = Int4ProductKernel()

@@ -18,9 +18,9 @@ before and after them stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from tilewright.ir import (
     Broadcast,
@@ -39,7 +39,8 @@ from tilewright.ir import (
     select,
 )
 from tilewright.kernels.cpu.int4_product.problem import Problem, read_int4
-from tilewright.scheduling import NotApplicable, ScheduleRule, block_of, nests_of, over
+from tilewright.kernels.kernel import Kernel
+from tilewright.scheduling import NotApplicable, block_of, nests_of, over
 from tilewright.scheduling.cpu import (
     SEPARATE,
     inline_injective,
@@ -65,7 +66,7 @@ from tilewright.tir import (
 from tilewright.tir.building import Axis, block, lanes_from, load, store
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
 from tilewright.tir.op import bitwise_and, bitwise_or, bitwise_xor, shift_left, shift_right
-from tilewright.tir.schedule import KERNELS, Schedule
+from tilewright.tir.schedule import Schedule
 from tilewright.topi.nn.int4 import ACTIVATION_LEVELS, PER_WORD, SYMMETRIC_ZERO
 
 INT4_DOT = "int4_dot"
@@ -95,40 +96,63 @@ class Int4Tiles:
     limbs: int
 
 
-class Int4Dot(ScheduleRule):
-    """Applies to functions with one product with 4-bit weights, whatever is around it."""
+class Int4ProductKernel(Kernel[Problem]):
+    """For functions with one product with 4-bit weights, whatever is around it."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Put the kernel in, run its tiles in parallel; other blocks one by one."""
-        problem = read_int4(sch.mod["main"])
-        if isinstance(problem, str):
-            return NotApplicable(problem)
-        tiles = choose_tiles(problem, target)
-        if isinstance(tiles, str):
-            return NotApplicable(tiles)
-        before = {rv.name for rv in leaf_blocks(sch)}
-        sch.use_kernel("root", INT4_DOT, asdict(tiles))
+    forms: ClassVar = {INT4_DOT: Int4Tiles}
+
+    def recognise(self, func: PrimFunc) -> Problem | NotApplicable:
+        """Compare stages of the function with those of the definition."""
+        return read_int4(func)
+
+    def plan(self, problem: Problem, target: Target) -> Int4Tiles | NotApplicable:
+        """As many rows and vectors as there are registers for."""
+        return choose_tiles(problem, target)
+
+    def fault(self, problem: Problem, plan: Int4Tiles) -> str | None:
+        """Say what is wrong with the sizes, if anything is."""
+        sizes = (plan.rows, plan.columns, plan.lanes, plan.limbs)
+        if min(sizes) < 1 or plan.columns % plan.lanes:
+            return "sizes are positive, and columns a multiple of lanes"
+        if problem.activation_bits and plan.limbs != limbs_of(problem):
+            return f"activations of {problem.activation_bits} bits have {limbs_of(problem)} limbs"
+        return _misfit(problem, plan)
+
+    def build(self, func: PrimFunc, problem: Problem, plan: Int4Tiles) -> Block:
+        """Write the stages anew; what comes before and after them stays."""
+        root, nests = func.root, nests_of(func)
+        taken = {buffer.name for buffer in (*func.buffers, *root.alloc_buffers)}
+        kernel = _Kernel(problem, plan, taken)
+        place = next(n for n, nest in enumerate(nests) if nest is problem.stages[0])
+        nests[place : place + len(problem.stages)] = kernel.build()
+        made = [region.buffer for nest in problem.stages for region in _block(nest).writes]
+        kept = [buffer for buffer in root.alloc_buffers if buffer not in made[:-1]]
+        return root.replace(body=seq(*nests), alloc_buffers=(*kept, *kernel.buffers))
+
+    def schedule(
+        self, sch: Schedule, problem: Problem, plan: Int4Tiles, kept: Sequence[str], target: Target
+    ) -> None:
+        """Run tiles in parallel; other blocks one by one."""
         inline_injective(sch)
         work = problem.rows * problem.depth * problem.columns
         parallelize(sch, sch.get_loops(TILES), target, work)
         parallelize(sch, sch.get_loops(FIXED), target, problem.rows * problem.depth)
         for rv in leaf_blocks(sch):
-            if rv.name not in before:
+            if rv.name not in kept:
                 continue
             if is_injective(sch, rv):
                 schedule_injective(sch, rv, target)
             else:
                 schedule_reduction(sch, rv, target)
-        return sch
 
 
 # ---- choosing -----------------------------------------------------------------------------------
 
 
-def choose_tiles(problem: Problem, target: Target) -> Int4Tiles | str:
+def choose_tiles(problem: Problem, target: Target) -> Int4Tiles | NotApplicable:
     """Return the tile for a problem, or why the kernel is not for it."""
     if not multiplies_bytes(target):
-        return "the target multiplies no unsigned by signed bytes"
+        return NotApplicable("the target multiplies no unsigned by signed bytes")
     lanes, limbs = target.vector_lanes(32), limbs_of(problem)
     registers = target.vector_registers - _SPARE
 
@@ -143,7 +167,8 @@ def choose_tiles(problem: Problem, target: Target) -> Int4Tiles | str:
     while vectors > 1 and vectors * lanes >= 2 * problem.columns:
         vectors //= 2
     tiles = Int4Tiles(rows, vectors * lanes, lanes, limbs)
-    return _misfit(problem, tiles) or tiles
+    fault = _misfit(problem, tiles)
+    return tiles if fault is None else NotApplicable(fault)
 
 
 def limbs_of(problem: Problem) -> int:
@@ -167,28 +192,6 @@ def _misfit(problem: Problem, tiles: Int4Tiles) -> str | None:
 
 
 # ---- the kernel ---------------------------------------------------------------------------------
-
-
-@KERNELS.decorator(INT4_DOT)
-def int4_dot(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
-    """The stages of a product by dot instructions; options are the fields of ``Int4Tiles``."""
-    problem = read_int4(func)
-    if isinstance(problem, str):
-        return problem
-    tiles = Int4Tiles(**options)
-    reason = _misfit(problem, tiles)
-    if problem.activation_bits and tiles.limbs != limbs_of(problem):
-        reason = f"activations of {problem.activation_bits} bits have {limbs_of(problem)} limbs"
-    if reason is not None:
-        return reason
-    root, nests = func.root, nests_of(func)
-    taken = {buffer.name for buffer in (*func.buffers, *root.alloc_buffers)}
-    kernel = _Kernel(problem, tiles, taken)
-    place = next(n for n, nest in enumerate(nests) if nest is problem.stages[0])
-    nests[place : place + len(problem.stages)] = kernel.build()
-    made = [region.buffer for nest in problem.stages for region in _block(nest).writes]
-    kept = [buffer for buffer in root.alloc_buffers if buffer not in made[:-1]]
-    return root.replace(body=seq(*nests), alloc_buffers=(*kept, *kernel.buffers))
 
 
 def _block(nest: Stmt) -> Block:
@@ -500,6 +503,3 @@ def _folded(values: Sequence[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr:
     for value in values[1:]:
         found = join(found, value)
     return found
-
-
-__all__ = ["FIXED", "INT4_DOT", "TILES", "Int4Tiles", "choose_tiles", "read_int4"]

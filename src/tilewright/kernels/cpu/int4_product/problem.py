@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import Expr, as_int, structural_equal
-from tilewright.scheduling import block_of, nests_of
-from tilewright.support.errors import VerifyError
-from tilewright.tir import Buffer, PrimFunc, Stmt, seq
+from tilewright.ir import Expr, as_int
+from tilewright.kernels.definition import is_definition
+from tilewright.scheduling import NotApplicable, block_of, nests_of
+from tilewright.tir import Buffer, PrimFunc, Stmt
 from tilewright.tir.layout_rewrite import layout_free_positions
 from tilewright.topi.nn.int4 import DENSE_INT4, PER_WORD, dense_int4
 
@@ -79,38 +79,38 @@ def _extent(extent: Expr) -> int:
     return found
 
 
-def read_int4(func: PrimFunc) -> Problem | str:
+def read_int4(func: PrimFunc) -> Problem | NotApplicable:
     """Read operands from a function with one product with 4-bit weights; or say why not."""
     nests = nests_of(func)
     marked = [n for n, nest in enumerate(nests) if DENSE_INT4 in _annotations(nest)]
     if len(marked) != 1:
-        return f"{len(marked)} products with 4-bit weights, one is expected"
+        return NotApplicable(f"{len(marked)} products with 4-bit weights, one is expected")
     last = marked[0]
     mark = _annotations(nests[last])[DENSE_INT4]
     first = last + 1 - int(mark["stages"])
     stages = tuple(nests[max(first, 0) : last + 1])
     blocks = [block_of(nest) for nest in stages]
     if first < 0 or any(item is None for item in blocks):
-        return "the stages are not those of the definition"
+        return NotApplicable("the stages are not those of the definition")
     made = [region.buffer for item in blocks if item for region in item.writes]
     read = [region.buffer for item in blocks if item for region in item.reads]
     operands = list(dict.fromkeys(buffer for buffer in read if buffer not in made))
     if len(operands) not in (3, 4):
-        return "the stages have other operands than the definition's"
+        return NotApplicable("the stages have other operands than the definition's")
     if any(as_int(extent) is None for item in operands for extent in item.shape):
-        return "extents are symbolic"
+        return NotApplicable("extents are symbolic")
     if any(as_int(extent) == 0 for item in operands for extent in item.shape):
-        return "there is nothing to compute"
+        return NotApplicable("there is nothing to compute")
     constants = frozenset(
         func.buffer_map[func.params[place]] for place in layout_free_positions(func)
     )
     for order in _orders(operands, made[-1], stages, constants):
         problem = replace(order, activation_bits=int(mark["activation_bits"]))
         if problem.activation_bits and problem.group > _MOST_ROUNDED:
-            return f"activations are rounded in groups of more than {_MOST_ROUNDED}"
-        if _is_definition(problem):
+            return NotApplicable(f"activations are rounded in groups of more than {_MOST_ROUNDED}")
+        if _is_definition(func, problem):
             return problem
-    return "the stages compute something else"
+    return NotApplicable("the stages compute something else")
 
 
 def _annotations(nest: Stmt) -> Mapping[str, Any]:
@@ -131,20 +131,18 @@ def _orders(
     ]
 
 
-def _is_definition(problem: Problem) -> bool:
+def _is_definition(func: PrimFunc, problem: Problem) -> bool:
     """Whether the stages are those that ``topi`` defines for these operands."""
-    operands = (problem.data, problem.packed, problem.scales, problem.zero_points)
-    tensors = [
-        None if item is None else te.placeholder(item.shape, item.dtype, item.name)
-        for item in operands
-    ]
-    data, packed, scales, zeros = tensors
-    assert data is not None and packed is not None and scales is not None
-    try:
-        bits = problem.activation_bits or None
+    bits = problem.activation_bits or None
+
+    def define(tensors: Mapping[Buffer, te.Tensor]) -> dict[Buffer, te.Tensor]:
+        data, packed, scales = (
+            tensors[item] for item in (problem.data, problem.packed, problem.scales)
+        )
+        zeros = None if problem.zero_points is None else tensors[problem.zero_points]
         made = dense_int4(data, packed, scales, zeros, out_dtype="float32", activation_bits=bits)
-    except VerifyError:
-        return False
-    given = [item for item in tensors if item is not None]
-    wanted = te.create_prim_func([*given, made])
-    return structural_equal(seq(*problem.stages), seq(*nests_of(wanted)))
+        return {problem.out: made}
+
+    operands = (problem.data, problem.packed, problem.scales, problem.zero_points)
+    given = [item for item in operands if item is not None]
+    return is_definition(func, given, define, problem.stages)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.kernels.cpu.sort.kernel import SortRule
+from tilewright.kernels.cpu.sort.kernel import SortKernel
 
-__all__ = ["SortRule"]
+__all__ = ["KERNEL", "SortKernel"]
+
+KERNEL = SortKernel()

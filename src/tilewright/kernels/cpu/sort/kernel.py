@@ -1,17 +1,16 @@
-"""Sorting by rule: recognised as ``topi`` defines it, replaced by a kernel for the lengths.
+"""Sorting: recognised as ``topi`` defines it, replaced by a kernel for the lengths.
 
 - whole rows: :mod:`.rows`, a network of vector minima and maxima;
 - the first few of long rows: :mod:`.top_k`, which looks at most elements only once or twice.
 
-What no kernel is for (places of float64 elements) runs as the definition, rows in parallel.
+What no kernel is for (places of float64 elements) stays as it is defined, for rules to schedule.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from tilewright import te
 from tilewright.ir import (
@@ -19,15 +18,16 @@ from tilewright.ir import (
     as_int,
     contains,
     pre_order,
-    structural_equal,
 )
 from tilewright.kernels.cpu.sort.rows import Sorting, SortRows, SortTiles, key_bits
 from tilewright.kernels.cpu.sort.top_k import TopK, TopKTiles
-from tilewright.scheduling import NotApplicable, ScheduleRule
+from tilewright.kernels.definition import is_definition
+from tilewright.kernels.kernel import Kernel
+from tilewright.scheduling import NotApplicable
 from tilewright.scheduling.cpu import PARALLEL_WORK
 from tilewright.target import Target
-from tilewright.tir import Block, PrimFunc, make_root_block
-from tilewright.tir.schedule import KERNELS, Schedule
+from tilewright.tir import Block, Buffer, PrimFunc, make_root_block
+from tilewright.tir.schedule import Schedule
 from tilewright.topi.sort import SORT, SortOptions, define_sort
 
 ROWS, TOP_K = "sort_rows", "top_k"
@@ -42,26 +42,44 @@ _SEGMENT = 4096
 _UNKNOWN = 64
 
 
-class SortRule(ScheduleRule):
-    """Applies to functions that are a sort, and nothing else."""
+class SortKernel(Kernel[Sorting]):
+    """For functions that are a sort, and nothing else."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Put the kernel in; run rows in parallel."""
-        sorting = read_sorting(sch.mod["main"])
-        if isinstance(sorting, str):
-            return NotApplicable(sorting)
-        chosen = choose(sorting, target)
-        name = "sort"
-        if chosen is not None:
-            name, options = chosen
-            sch.use_kernel("root", name, options)
-        loops = sch.get_loops(name)
-        if loops:
-            fused = sch.fuse(*loops)
-            shares_rows = chosen is None or not chosen[1].get("is_shared")
-            if shares_rows and target.num_cores > 1 and _work(sorting) >= PARALLEL_WORK:
-                sch.parallel(fused)
-        return sch
+    forms: ClassVar = {ROWS: SortTiles, TOP_K: TopKTiles}
+
+    def recognise(self, func: PrimFunc) -> Sorting | NotApplicable:
+        """Compare with the definition that the annotation stands for."""
+        return read_sorting(func)
+
+    def plan(self, problem: Sorting, target: Target) -> SortTiles | TopKTiles | NotApplicable:
+        """The first few by themselves where that saves work."""
+        return choose_tiles(problem, target)
+
+    def fault(self, problem: Sorting, plan: SortTiles | TopKTiles) -> str | None:
+        """Say what is wrong with the sizes, if anything is."""
+        return plan.fault(problem)
+
+    def build(self, func: PrimFunc, problem: Sorting, plan: SortTiles | TopKTiles) -> Block:
+        """Write the form."""
+        made = TopK(problem, plan) if isinstance(plan, TopKTiles) else SortRows(problem, plan)
+        return make_root_block(made.build()).block
+
+    def schedule(
+        self,
+        sch: Schedule,
+        problem: Sorting,
+        plan: SortTiles | TopKTiles,
+        kept: Sequence[str],
+        target: Target,
+    ) -> None:
+        """Run rows in parallel, unless threads share each."""
+        loops = sch.get_loops(TOP_K if isinstance(plan, TopKTiles) else ROWS)
+        if not loops:
+            return
+        fused = sch.fuse(*loops)
+        shares_rows = isinstance(plan, TopKTiles) or not plan.is_shared
+        if shares_rows and target.num_cores > 1 and _work(problem) >= PARALLEL_WORK:
+            sch.parallel(fused)
 
 
 def _work(sorting: Sorting) -> int:
@@ -72,56 +90,48 @@ def _work(sorting: Sorting) -> int:
 _has_sort = contains(annotated(SORT))
 
 
-def read_sorting(func: PrimFunc) -> Sorting | str:
+def read_sorting(func: PrimFunc) -> Sorting | NotApplicable:
     """Read buffers and options from a function; or say why it is no sort."""
     if not _has_sort(func.body):
-        return "the function is not one sort"
+        return NotApplicable("the function is not one sort")
     blocks = [item for item in pre_order(func.body) if isinstance(item, Block)]
     found = [item for item in blocks if SORT in item.annotations]
     if len(found) != 1 or len(blocks) != 2 or not found[0].reads:
-        return "the function is not one sort"
+        return NotApplicable("the function is not one sort")
     options = SortOptions.from_annotation(found[0].annotations[SORT])
     outputs = [region.buffer for region in found[0].writes]
     x = found[0].reads[0].buffer
     if options.axis >= x.ndim:
-        return f"{x!r} has no axis {options.axis} to sort"
+        return NotApplicable(f"{x!r} has no axis {options.axis} to sort")
     extent = as_int(x.shape[options.axis])
     if extent is not None and extent < (options.count or 0):
-        return f"{x!r} has fewer than {options.count} elements to sort"
+        return NotApplicable(f"{x!r} has fewer than {options.count} elements to sort")
     wanted = 2 if options.returns == "both" else 1
     if len(outputs) != wanted or any(b not in func.buffers for b in (x, *outputs)):
-        return "the sort isn't of arguments"
+        return NotApplicable("the sort isn't of arguments")
     values = outputs[0] if options.returns != "indices" else None
     indices = outputs[-1] if options.returns != "values" else None
     sorting = Sorting(x, values, indices, options)
-    return sorting if _is_definition(func, sorting) else "the function is more or less than a sort"
 
+    def define(tensors: Mapping[Buffer, te.Tensor]) -> dict[Buffer, te.Tensor]:
+        return dict(zip(outputs, define_sort(tensors[x], options)))
 
-def _is_definition(func: PrimFunc, sorting: Sorting) -> bool:
-    """Whether a function is what ``topi`` defines for this operand and these options."""
-    x = te.placeholder(sorting.x.shape, sorting.x.dtype, sorting.x.name)
-    outputs = [item for item in (sorting.values, sorting.indices) if item is not None]
-    tensors = {sorting.x: x, **dict(zip(outputs, define_sort(x, sorting.options)))}
-    if set(func.buffers) != set(tensors):
-        return False
-    args = [
-        tensors[func.buffer_map[param]] if param in func.buffer_map else param
-        for param in func.params
-    ]
-    wanted = te.create_prim_func(args)
-    return structural_equal(func.replace(attrs={}), wanted.replace(attrs={}))
+    if not is_definition(func, [x], define):
+        return NotApplicable("the function is more or less than a sort")
+    return sorting
 
 
 # ---- choosing -----------------------------------------------------------------------------------
 
 
-def choose(sorting: Sorting, target: Target) -> tuple[str, dict[str, Any]] | None:
-    """Return the kernel's name and options for a sort; ``None`` if there is none."""
+def choose_tiles(sorting: Sorting, target: Target) -> SortTiles | TopKTiles | NotApplicable:
+    """Return the form and its sizes for a sort, or why none does."""
     few = top_k_tiles(sorting, target)
     if few is not None and few.fault(sorting) is None:
-        return TOP_K, asdict(few)
+        return few
     tiles = sort_tiles(sorting, target)
-    return None if tiles.fault(sorting) else (ROWS, asdict(tiles))
+    fault = tiles.fault(sorting)
+    return tiles if fault is None else NotApplicable(fault)
 
 
 def sort_tiles(sorting: Sorting, target: Target) -> SortTiles:
@@ -149,26 +159,3 @@ def top_k_tiles(sorting: Sorting, target: Target) -> TopKTiles | None:
     if extent is not None and 2 * groups > extent:
         return None
     return TopKTiles(target.vector_bits, tile, groups, max(_SEGMENT, groups))
-
-
-# ---- kernels ------------------------------------------------------------------------------------
-
-
-@KERNELS.decorator(ROWS)
-def rows(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
-    """The network; options are the fields of ``SortTiles``."""
-    sorting = read_sorting(func)
-    if isinstance(sorting, str):
-        return sorting
-    tiles = SortTiles(**options)
-    return tiles.fault(sorting) or make_root_block(SortRows(sorting, tiles).build()).block
-
-
-@KERNELS.decorator(TOP_K)
-def top_k(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
-    """The first few; options are the fields of ``TopKTiles``."""
-    sorting = read_sorting(func)
-    if isinstance(sorting, str):
-        return sorting
-    tiles = TopKTiles(**options)
-    return tiles.fault(sorting) or make_root_block(TopK(sorting, tiles).build()).block

@@ -1,0 +1,98 @@
+"""What a kernel is: an operator that it recognises, and better forms of it with sizes to choose.
+
+A kernel goes through five steps, each a method: ``recognise`` reads a problem from a function,
+``plan`` chooses a form and its sizes for a target (by estimate; a search may choose otherwise),
+``fault`` says why sizes, which may come from a database, don't do, ``build`` writes the form, and
+``schedule`` shares its loops among threads. The forms stand in ``tir.schedule.KERNELS`` by their
+names: the primitive ``use_kernel`` puts them in, so that traces and records keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, fields
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
+
+from tilewright.scheduling import NotApplicable, ScheduleRule
+from tilewright.target import Target
+from tilewright.tir import Block, PrimFunc
+from tilewright.tir.schedule import KERNELS, Schedule
+
+P = TypeVar("P")
+
+
+class Kernel(ScheduleRule, Generic[P]):
+    """One operator; ``P`` is what it reads from a function. It is a rule, so searches take it."""
+
+    forms: ClassVar[Mapping[str, type]]
+    """A frozen dataclass of sizes (integers and truth values) for each form, by its name."""
+
+    def prepare(self, sch: Schedule) -> None:
+        """Bring a function into the form that is recognised, by primitives; by default nothing."""
+
+    def recognise(self, func: PrimFunc) -> P | NotApplicable:
+        """Read the problem from a function, or say why it is none for the kernel."""
+        raise NotImplementedError
+
+    def plan(self, problem: P, target: Target) -> Any:
+        """Choose one of the forms' dataclasses, or say why no form does (``NotApplicable``)."""
+        raise NotImplementedError
+
+    def fault(self, problem: P, plan: Any) -> str | None:
+        """Say why a plan doesn't do for a problem, if it doesn't."""
+        raise NotImplementedError
+
+    def build(self, func: PrimFunc, problem: P, plan: Any) -> Block:
+        """Return the function's new root block; the plan has no fault."""
+        raise NotImplementedError
+
+    def schedule(
+        self, sch: Schedule, problem: P, plan: Any, kept: Sequence[str], target: Target
+    ) -> None:
+        """Schedule what was built, and the blocks of the function that were ``kept``, by name."""
+        raise NotImplementedError
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Put the kernel in where its operator is, and schedule it."""
+        self.prepare(sch)
+        problem = self.recognise(sch.mod["main"])
+        if isinstance(problem, NotApplicable):
+            return problem
+        plan = self.plan(problem, target)
+        if isinstance(plan, NotApplicable):
+            return plan
+        (name,) = [name for name, form in self.forms.items() if type(plan) is form]
+        before = [rv.name for rv in sch.get_child_blocks("root")]
+        sch.use_kernel("root", name, asdict(plan))
+        after = {rv.name for rv in sch.get_child_blocks("root")}
+        kept = [name for name in before if name in after]
+        self.schedule(sch, problem, plan, kept, target)
+        return sch
+
+    def register_forms(self) -> None:
+        """Make the forms known to ``use_kernel``."""
+        for name in self.forms:
+            KERNELS.register(name, partial(self.form, name))
+
+    def form(self, name: str, func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
+        """Write a form with the sizes that a trace names; or say why it can't be."""
+        problem = self.recognise(func)
+        if isinstance(problem, NotApplicable):
+            return problem.reason
+        plan = _read_plan(self.forms[name], options)
+        if isinstance(plan, str):
+            return plan
+        return self.fault(problem, plan) or self.build(func, problem, plan)
+
+
+def _read_plan(form: type, options: Mapping[str, Any]) -> Any:
+    """A form's sizes as options name them; or what is wrong with these."""
+    known = {item.name: item for item in fields(form)}
+    for name, value in options.items():
+        if name not in known:
+            return f"there is no option {name!r}; options are {', '.join(known)}"
+        if not isinstance(value, int):
+            return f"option {name!r} takes an integer, got {value!r}"
+    missing = [n for n, item in known.items() if item.default is MISSING and n not in options]
+    return f"option {missing[0]!r} is missing" if missing else form(**options)

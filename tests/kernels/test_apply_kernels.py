@@ -1,0 +1,107 @@
+"""Kernels as a pass: in any order with the pass of the rules, which do without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import dlight, driver, te, topi
+from tilewright.ir import IRModule, Pass, as_int, structural_equal
+from tilewright.kernels import ApplyKernels
+from tilewright.kernels.cpu import CPU_KERNELS
+from tilewright.support.errors import TilewrightError
+from tilewright.target import Target
+from tilewright.tir import IS_SCHEDULED, PrimFunc
+from tilewright.tir.layout_rewrite import LAYOUT_FREE
+from tilewright.tir.schedule import KERNELS
+
+# A target that has each kernel's instructions, and this machine, which runs what it can.
+VNNI = Target("llvm -mcpu=icelake-server -num-cores=2")
+NATIVE = Target("native")
+RNG = np.random.default_rng(5)
+
+
+def int4() -> tuple[Any, list[np.ndarray]]:
+    weights = RNG.standard_normal((40, 64), dtype="float32")
+    x = RNG.standard_normal((4, 64), dtype="float32")
+    return topi.nn.dense_int4, [x, *topi.nn.quantize_int4(weights, 32, symmetric=False)]
+
+
+# What is computed, of which operands.
+CASES: dict[str, Callable[[], tuple[Any, list[np.ndarray]]]] = {
+    "arg_extremum": lambda: (
+        lambda x: topi.argmax(x, 1),
+        [RNG.standard_normal((8, 1000), dtype="float32")],
+    ),
+    "attention": lambda: (
+        topi.nn.scaled_dot_product_attention,
+        [RNG.standard_normal((1, 2, 40, 16), dtype="float32") for _ in range(3)],
+    ),
+    "int4_product": int4,
+    "sort": lambda: (
+        lambda x: topi.topk(x, 5, ret_type="values"),
+        [RNG.standard_normal((3, 700), dtype="float32")],
+    ),
+}
+
+
+def made(case: str) -> tuple[IRModule, list[np.ndarray]]:
+    operator, arrays = CASES[case]()
+    tensors = [te.placeholder(a.shape, str(a.dtype), f"x{n}") for n, a in enumerate(arrays)]
+    func = te.create_prim_func([*tensors, operator(*tensors)])
+    if case == "int4_product":
+        func = func.with_attr(LAYOUT_FREE, [1, 2, 3])
+    return IRModule({"main": func}), arrays
+
+
+def rules(target: Target) -> Pass:
+    return dlight.ApplyDefaultSchedule(*dlight.cpu.rules(), target=target)
+
+
+def is_scheduled(mod: IRModule) -> bool:
+    return bool(mod["main"].attrs.get(IS_SCHEDULED))
+
+
+def test_each_kernel_has_its_case() -> None:
+    assert set(CPU_KERNELS) == set(CASES)
+    assert all(name in KERNELS for _, kernel in CPU_KERNELS.items() for name in kernel.forms)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_and_rules_come_in_any_order(case: str) -> None:
+    mod, _ = made(case)
+    kernel, rule = ApplyKernels(target=VNNI)(mod), rules(VNNI)(mod)
+    assert is_scheduled(kernel) and is_scheduled(rule)
+    assert not structural_equal(kernel, rule), "the rules did not need the kernel"
+    assert structural_equal(rules(VNNI)(kernel), kernel)
+    assert structural_equal(ApplyKernels(target=VNNI)(rule), rule)
+    assert structural_equal(dlight.default_schedule(VNNI)(mod), kernel)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rules_do_without_kernels(case: str) -> None:
+    mod, arrays = made(case)
+    results = []
+    for schedule in (rules(NATIVE), dlight.default_schedule(NATIVE), None):
+        scheduled = mod if schedule is None else schedule(mod)
+        last = mod["main"].buffers[-1]
+        out = np.zeros([as_int(n) for n in last.shape], last.dtype)
+        driver.compile(scheduled, NATIVE)["main"](*arrays, out)
+        results.append(out)
+    np.testing.assert_allclose(results[0], results[2], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(results[1], results[2], rtol=1e-4, atol=1e-4)
+
+
+def test_other_functions_stay_as_they_are() -> None:
+    x = te.placeholder((4, 4), "float32", "x")
+    mod = IRModule({"main": te.create_prim_func([x, topi.nn.matmul(x, x)])})
+    assert ApplyKernels(target=VNNI)(mod)["main"] is mod["main"]
+    assert isinstance(mod["main"], PrimFunc)
+
+
+def test_passes_take_rules_only() -> None:
+    with pytest.raises(TilewrightError, match="ApplyDefaultSchedule takes rules, got str"):
+        dlight.ApplyDefaultSchedule("scan")  # type: ignore[arg-type]
