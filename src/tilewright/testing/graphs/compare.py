@@ -35,9 +35,11 @@ class Noise:
         with np.errstate(all="ignore"):
             reach = np.maximum(eps * units * np.abs(wide), eps * absolute)
             moved = wide + np.where(np.isinf(wide), 0, reach * self.rng.uniform(-1, 1, wide.shape))
-            # What may as well be zero is, at times: powers and quotients tell that apart.
-            nothing = (np.abs(wide) <= eps * absolute) & (self.rng.random(wide.shape) < 0.4)
-            moved = np.where(nothing, 0.0, moved)
+            # What may as well be whole is, at times: quotients tell 0 apart, powers of what is
+            # negative all whole numbers.
+            whole = np.rint(wide)
+            rounds = (np.abs(wide - whole) <= reach) & (self.rng.random(wide.shape) < 0.4)
+            moved = np.where(rounds, whole, moved)
             return moved.astype(array.dtype)
 
     def in_single_precision(self) -> bool:
