@@ -10,7 +10,7 @@ import pytest
 
 from tilewright import compile, te, topi
 from tilewright.dlight.cpu import rules
-from tilewright.dlight.cpu.widened_operand import WidenedOperand
+from tilewright.dlight.cpu.promoted_operand import PromotedOperand
 from tilewright.ir import IRModule, structural_equal
 from tilewright.scheduling import first_schedule
 from tilewright.support.errors import ScheduleError
@@ -81,7 +81,7 @@ def test_operands_of_calls_are_widened_once() -> None:
     func = te.create_prim_func([x, w, topi.nn.matmul(x, w, out_dtype="float32")])
     func = func.with_attr(LAYOUT_FREE, [1])
     target = Target("native").with_options(num_cores=1)
-    found = WidenedOperand().apply(Schedule(IRModule({"main": func})), target)
+    found = PromotedOperand().apply(Schedule(IRModule({"main": func})), target)
     assert isinstance(found, Schedule)
     again = Schedule(IRModule({"main": func}))
     Trace.from_json(json.loads(json.dumps(found.trace.as_json()))).apply_to_schedule(again)
@@ -103,7 +103,7 @@ def test_filters_that_are_scalars_are_packed_in_float32(kind: str, kernel: int) 
     made = topi.nn.conv2d(x, w, padding=kernel // 2, out_dtype="float32")
     func = te.create_prim_func([x, w, made]).with_attr(LAYOUT_FREE, [1])
     target = Target("llvm -mcpu=x86-64-v3").with_options(num_cores=1)
-    (rule,) = [item for item in rules() if isinstance(item, WidenedOperand)]
+    (rule,) = [item for item in rules() if isinstance(item, PromotedOperand)]
     found = rule.apply(Schedule(IRModule({"main": func})), target)
     assert isinstance(found, Schedule)
     again = Schedule(IRModule({"main": func}))

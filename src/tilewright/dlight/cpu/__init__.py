@@ -5,7 +5,7 @@
 - ``Scan``: running sums and products, and sorts that no kernel is for: rows in parallel.
 - ``DotProductTile``: contractions of int8, int16, bf16 operands: dot instructions, register tiles.
 - ``GroupedReduction``: sums of scaled sums (weights quantised by groups).
-- ``WidenedOperand``: contractions of 16-bit floats: converted once, then the rules that follow.
+- ``PromotedOperand``: contractions of 16-bit floats: converted once, then the rules that follow.
 - ``QuotientAxes``: grouped and transposed convolutions, taken apart for the two rules that follow.
 - ``BlockedConvolution``: convolutions of images with channels in blocks.
 - ``BlockedWindow``: depthwise convolution and pooling of such images.
@@ -27,13 +27,13 @@ from tilewright.dlight.cpu.convolution import PointwiseConvolution
 from tilewright.dlight.cpu.dot_product import DotProductTile
 from tilewright.dlight.cpu.grouped_reduction import GroupedReduction
 from tilewright.dlight.cpu.matrix_vector import MatrixVector
+from tilewright.dlight.cpu.promoted_operand import PromotedOperand
 from tilewright.dlight.cpu.quotient_axes import QuotientAxes
 from tilewright.dlight.cpu.resize import Resize
 from tilewright.dlight.cpu.row_wise import RowWise
 from tilewright.dlight.cpu.scan import Scan
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.tiled_reduction import Plan, TiledReduction, rank_plans, schedule_plan
-from tilewright.dlight.cpu.widened_operand import WidenedOperand
 from tilewright.dlight.cpu.winograd import Winograd
 from tilewright.scheduling import ScheduleRule
 
@@ -52,7 +52,7 @@ __all__ = [
     "Scan",
     "SlidingWindow",
     "TiledReduction",
-    "WidenedOperand",
+    "PromotedOperand",
     "Winograd",
     "rank_plans",
     "rules",
@@ -75,7 +75,7 @@ def rules() -> tuple[ScheduleRule, ...]:
         Winograd(),
         DotProductTile(),
         GroupedReduction(),
-        WidenedOperand(*contractions),
+        PromotedOperand(*contractions),
         *contractions,
         SlidingWindow(),
         RowWise(),

@@ -67,6 +67,7 @@ from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
 from tilewright.tir.schedule import KERNELS, Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
+# Names that stand in records.
 WIDENED_OPERAND, WIDENED_COPY = "widened_operand", "widened_copy"
 logger = logging.getLogger("tilewright.dlight")
 
@@ -76,7 +77,7 @@ _WIDE = "float32"
 _USES = 32
 
 
-class WidenedOperand(ScheduleRule):
+class PromotedOperand(ScheduleRule):
     """Applies to reductions that read narrow numbers, converted to float32, many times.
 
     What they become is scheduled by the first of ``rules`` that applies.
