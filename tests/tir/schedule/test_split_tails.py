@@ -402,3 +402,28 @@ def main(A: T.Buffer((10, 9), "float32"), C: T.Buffer((10,), "float32")):
     sch = Schedule(func)
     i, _ = sch.get_loops("C")
     refuses(sch, lambda: sch.split(i, [None, 4], tail="overlap"), "not shown that each iteration")
+
+
+@pytest.mark.parametrize("factors", [[4, None], [2, 8, None], [2, None, 8]])
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_tile_of_a_tail_is_seen_to_hold_what_is_copied(
+    factors: list[int | None], depth: int
+) -> None:
+    # The tile has as many rows as a loop inside of the block, which is one where it has any.
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, n), "float32")
+    B = T.match_buffer(b, (n, n), "float32")
+    for i, j in T.grid(n, n):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] * 2.0
+""")
+    sch = Schedule(func)
+    sch.split(sch.get_loops("B")[0], [3, None], tail="peel")
+    sch.split(sch.get_loops("B_tail")[0], factors)
+    sch.read_at(sch.get_loops("B_tail")[depth], "B_tail", 0, "global")
+    sch.verify()
+    check(sch, func, n=5)

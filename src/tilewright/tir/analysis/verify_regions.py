@@ -28,6 +28,7 @@ from tilewright.ir import (
     Var,
     add,
     and_,
+    as_int,
     const,
     expr_equal,
     maximum,
@@ -188,7 +189,7 @@ class _AccessesInContext(Accesses):
             if table is self.reads and self.was_written(place, boxes[-1]):
                 boxes.pop()
             else:
-                self.conditions.append((boxes[-1], self.condition))
+                self.conditions.append((boxes[-1], self.reached()))
             if table is self.writes and not self.guards:
                 self.surely_written.append(boxes[-1])
             return
@@ -197,9 +198,18 @@ class _AccessesInContext(Accesses):
         self.others = [
             (box, other) for box, other in self.others if any(same_box(other, x) for x in found)
         ]
+        reached = self.reached()
         self.conditions = [
-            (box, old if expr_equal(old, self.condition) else TRUE) for box, old in self.conditions
+            (box, old if expr_equal(old, reached) else TRUE) for box, old in self.conditions
         ]
+
+    def reached(self) -> Expr:
+        """What holds where an access happens: conditions, and loops around it have iterations.
+
+        Boxes are relaxed knowing that, so what they are compared with must be, too.
+        """
+        extents = (item.extent for item in self.domain.values())
+        return and_(self.condition, *(x >= 1 for x in extents if as_int(x) is None))
 
     def known_otherwise(self, buffer: Buffer, ranges: list[Range]) -> Iterator[Box]:
         """Boxes that hold the same access, found in other ways."""
