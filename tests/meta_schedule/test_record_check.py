@@ -65,7 +65,10 @@ def checker() -> Iterator[RecordChecker]:
         ),
         ('C = T.decl_buffer((1000,), "int64", data=B.data)\nC[999] = T.int64(1)', "has views"),
         ('C = T.alloc_buffer((8,), "int64", strides=[4])\nC[7] = T.int64(1)', "has strides"),
-        ("for i in range(9):\n    B[i] = A[i]", "may read out of bounds: index i of dimension 0"),
+        (
+            "for i in range(9):\n    if A[0] > 0:\n        B[i] = A[i]",
+            "may read out of bounds: index i of dimension 0",
+        ),
         (
             'with T.block("B"):\n    T.reads(A[0])\n    T.writes(B[0])\n'
             '    T.block_attr({"trusted_regions": True})\n    B[0] = A[7]',

@@ -168,6 +168,33 @@ def accessing(body: str) -> PrimFunc:
         ("with T.block('b'):\n    B[4] = A[0]", "index 4 is outside of axis 0 of 'B'"),
         ("if A[4] > 0.0:\n    B[0] = 1.0", "index 4 is outside of axis 0 of 'A'"),
         ("B[0] = T.if_then_else(A[4] > 0.0, 1.0, 2.0)", "index 4 is outside of axis 0 of 'A'"),
+        # Loops of known bounds get to their ends, whatever else there is.
+        ("for i in range(5):\n    B[0] = A[i]", "index 4 is outside of axis 0 of 'A'"),
+        ("for i in T.vectorized(8):\n    B[i] = A[0]", "index 7 is outside of axis 0 of 'B'"),
+        ("for i, j in T.grid(2, 3):\n    B[i] = A[i * 3 - j]", "index -2 is outside"),
+        ("for i in T.serial(2, 4):\n    B[i // 2] = A[i % 4 + 1]", "index 4 is outside"),
+        ("for i in range(4):\n    x: T.int64 = i + 1\n    B[i] = A[x]", "index 4 is outside"),
+        (
+            "for i in range(2):\n    for j in range(i):\n        B[i] = A[j]\n    B[i + 3] = A[i]",
+            "index 4 is outside of axis 0 of 'B'",
+        ),
+        (
+            "for i, j in T.grid(2, 3):\n    with T.block('b'):\n"
+            "        v = T.axis.spatial(6, i * 3 + j)\n        B[v] = A[0]",
+            "index 5 is outside of axis 0 of 'B'",
+        ),
+        # A vector leaves it in part.
+        ("for i in range(2):\n    B[T.Ramp(i * 2, 1, 4)] = A[0:4]", "index 5 is outside"),
+        ("B[T.Ramp(0, 1, 4) + T.Broadcast(1, 4)] = A[0:4]", "index 4 is outside of axis 0 of 'B'"),
+        ("B[T.Broadcast(4, 4)] = A[0:4]", "index 4 is outside of axis 0 of 'B'"),
+        ("B[0:4] = A[T.max(T.Ramp(0, 2, 4), T.Broadcast(3, 4))]", "index 6 is outside"),
+        (
+            "B[T.Ramp(T.Cast('int64', A[0]), 1, 8)] = T.Broadcast(T.float32(1), 8)",
+            "an index spans 8 elements of axis 0 of 'B', whose extent is 4",
+        ),
+        # Both values of a Select are evaluated.
+        ("B[0] = T.Select(A[0] > 0.0, A[7], 1.0)", "index 7 is outside of axis 0 of 'A'"),
+        ("for i in range(4):\n    B[i] = T.Select(i > 0, A[i - 1], 1.0)", "index -1 is outside"),
     ],
 )
 def test_an_element_that_is_not_there(body, message):
@@ -187,6 +214,15 @@ def test_an_element_that_is_not_there(body, message):
         "with T.block('b'):\n    T.where(A[0] > 0.0)\n    B[4] = 1.0",
         "T.evaluate(T.address_of(A[4], dtype='handle'))",
         "B[3] = A[0]",
+        "for i in range(8):\n    if i < 4:\n        B[i] = A[i]",
+        "for i in range(8):\n    B[i % 4] = A[i // 2]",
+        "for i in range(4):\n    B[i] = T.if_then_else(i > 0, A[i - 1], 1.0)",
+        "for i, j in T.grid(4, 4):\n    B[T.max(i - j, 0)] = A[T.min(i + j, 3)]",
+        "for i in range(T.Cast('int64', A[0])):\n    B[i + 4] = A[i]",
+        "for i in range(8):\n    with T.block('b'):\n        v = T.axis.spatial(8, i)\n"
+        "        T.where(i < 4)\n        B[v] = A[v]",
+        "for i in range(8):\n    with T.block('b'):\n        v = T.axis.reduce(8, i)\n"
+        "        with T.init():\n            B[v] = 0.0\n        B[0] = B[0] + A[v // 2]",
     ],
 )
 def test_elements_that_nobody_may_ask_for(body):

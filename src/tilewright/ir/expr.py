@@ -358,7 +358,7 @@ class Not(Expr):
 
 @node
 class Select(Expr):
-    """``true_value if condition else false_value``; both sides are evaluated."""
+    """``true_value if condition else false_value``; both are evaluated, whichever is chosen."""
 
     condition: Expr = child()
     true_value: Expr = child()

@@ -297,7 +297,7 @@ def product(factors: Iterable[ExprLike]) -> Expr:
 
 
 def select(condition: ExprLike, true_value: ExprLike, false_value: ExprLike) -> Expr:
-    """A ``Select`` node: both sides are evaluated."""
+    """A ``Select`` node: both sides are evaluated, so what they read must exist."""
     true_value, false_value = match_types(true_value, false_value)
     condition = as_expr(condition)
     if isinstance(condition, IntImm):

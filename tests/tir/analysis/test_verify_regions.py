@@ -51,7 +51,10 @@ GOOD = [
     ("T.reads(A[0:8], I[v]); T.writes(Y[v])", "Y[v] = A[T.max(T.min(I[v], 7), 0)]"),
     ("T.reads(A[v], I[v]); T.writes(Y[0:16])", "Y[I[v]] = A[v]"),
     # Nothing is accessed beyond the buffer, nor where a condition doesn't hold.
-    ("T.reads(A[T.max(v - 1, 0)]); T.writes(Y[v])", "Y[v] = A[v - 1]"),
+    (
+        "T.reads(A[T.max(v - 1, 0)], I[v]); T.writes(Y[v])",
+        "if I[v] > 0:\n    Y[v] = A[v - 1]",
+    ),
     ("T.reads(A[0:8]); T.writes(Y[v])", "if v < 8:\n    Y[v] = A[v]"),
     ("T.reads(A[0:8]); T.writes(Y[v])", "Y[v] = T.if_then_else(v < 8, A[v], T.float32(0))"),
     # A loop is cut short by a condition, or is as short itself.
@@ -64,6 +67,12 @@ GOOD = [
         "T.reads(A[I[v]:I[v] + 4], I[v]); T.writes(Y[v])",
         "for k in range(4):\n    Y[v] = A[I[v] + 3 - k]",
     ),
+    # Vectors span what their lanes do.
+    (
+        "T.reads(A[v + 2:v + 6]); T.writes(Y[0:4])",
+        "Y[0:4] = A[T.Ramp(v, 1, 4) + T.Broadcast(2, 4)]",
+    ),
+    ("T.reads(A[v]); T.writes(Y[0:4])", "Y[0:4] = A[T.Broadcast(v, 4)]"),
     # What the block wrote before.
     ("T.reads(A[v]); T.writes(Y[v])", "Y[v] = A[v]\nY[v] = Y[v] + 1.0"),
     # Of pointers, what is declared counts.
@@ -106,6 +115,11 @@ BAD = [
     (
         "T.reads(A[I[0]:I[0] + 4], I[0:4]); T.writes(Y[v])",
         "for k in range(4):\n    Y[v] = A[I[k] + k]",
+        "leave out",
+    ),
+    (
+        "T.reads(A[v:v + 4]); T.writes(Y[0:4])",
+        "Y[0:4] = A[T.Ramp(v, 1, 4) + T.Broadcast(2, 4)]",
         "leave out",
     ),
     ("T.reads(A[0:4]); T.writes(Y[v])", "for k in range(5):\n    Y[v] = A[k]", "leave out"),

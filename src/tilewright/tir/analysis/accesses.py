@@ -16,24 +16,25 @@ from typing import Any
 from tilewright.ir import (
     EQ,
     And,
+    Broadcast,
     Call,
     Expr,
     Let,
     Node,
     Or,
-    Ramp,
     Range,
     Var,
     as_int,
     compare,
     const,
+    dtypes,
     is_const,
     mul,
     not_,
     pre_order,
     substitute,
 )
-from tilewright.tir.analysis.regions import index_range, range_in_source
+from tilewright.tir.analysis.regions import place_box, range_in_source
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
@@ -162,12 +163,9 @@ class _Walker:
         )
 
     def points(self, node: Any, **kind: bool) -> None:
-        lanes = 1
-        for index in node.indices:
-            if type(index) is Ramp:
-                lanes *= index.lanes
-        box = [index_range(index) for index in node.indices]
-        self.access(node, node.buffer, box, const(lanes), **kind)
+        vectors = (x.dtype for x in node.indices if type(x) is not Broadcast)
+        lanes = max(map(dtypes.lanes_of, vectors), default=1)
+        self.access(node, node.buffer, place_box(node), const(lanes), **kind)
 
     def expr(self, node: Any) -> None:
         kind = type(node)

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 from tilewright.arith import Analyzer, conjuncts, region_bound
 from tilewright.ir import (
+    INDEX,
     TRUE,
+    Broadcast,
     Call,
     Expr,
     IntImm,
@@ -23,6 +25,7 @@ from tilewright.ir import (
     and_,
     as_int,
     const,
+    dtypes,
     expr_equal,
     maximum,
     minimum,
@@ -33,6 +36,7 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.lanes import scalarized
 from tilewright.tir.stmt import (
     Allocate,
     Block,
@@ -81,9 +85,9 @@ class Accesses:
     def walk(self, node: Any) -> None:
         kind = type(node)
         if kind is BufferLoad:
-            self.access(self.reads, node.buffer, [index_range(index) for index in node.indices])
+            self.access(self.reads, node.buffer, place_box(node))
         elif kind is BufferStore:
-            self.access(self.writes, node.buffer, [index_range(index) for index in node.indices])
+            self.access(self.writes, node.buffer, place_box(node))
         elif kind is For:
             self.walk(node.min)
             self.walk(node.extent)
@@ -227,8 +231,17 @@ def _loads_from(expr: Expr, buffers: set[Buffer]) -> bool:
     )
 
 
-def index_range(index: Expr) -> Range:
+def place_box(place: BufferLoad | BufferStore) -> list[Range]:
+    """Return the box that a load or a store touches."""
+    return [_index_range(*item) for item in zip(place.indices, place.buffer.shape)]
+
+
+def _index_range(index: Expr, extent: Expr) -> Range:
     """Return the range that an index covers: one element, or what a vector of them spans."""
+    if dtypes.lanes_of(index.dtype) == 1:
+        return Range(index, _ONE)
+    if type(index) is Broadcast:
+        return Range(index.value, _ONE)
     if type(index) is Ramp:
         stride = as_int(index.stride)
         lanes = index.lanes
@@ -237,7 +250,13 @@ def index_range(index: Expr) -> Range:
         first, last = index.base, add(index.base, mul(index.stride, lanes - 1))
         low = minimum(first, last)
         return Range(low, add(sub(maximum(first, last), low), 1))
-    return Range(index, _ONE)
+    lane = Var("lane", INDEX)
+    scalar, whole = scalarized(index, lane), Range(const(0), extent)
+    if scalar is None:
+        return whole
+    domain = {lane: Range(const(0), const(dtypes.lanes_of(index.dtype)))}
+    (bound,) = region_bound([Range(scalar, _ONE)], domain)
+    return bound if isinstance(bound, Range) else whole
 
 
 def range_in_source(source: BufferRegion, ranges: list[Range]) -> Iterable[Range]:

@@ -4,7 +4,7 @@
 - a block sees outer loops only through its iteration variables;
 - block names are unique in a function; a realize has one value per iteration variable;
 - accesses have one integer index per dimension, stored values have the buffer's dtype;
-- an access that is always reached isn't at a constant index outside of its buffer;
+- no access that is always reached is outside of its buffer, as far as bounds are known;
 - conditions and predicates are bool; thread loops have a thread tag;
 - operands of an expression have one dtype, and a variable that of what it stands for; what counts
   (extents, bounds of loops and ranges, strides, offsets) is a whole number;
@@ -22,7 +22,7 @@ from tilewright.ir import Expr, IRModule, Let, Node, Var, dtypes, free_vars, pre
 from tilewright.script import to_text
 from tilewright.support.errors import VerifyError
 from tilewright.support.text import indent
-from tilewright.tir.analysis.verify_bounds import outside, runs_for_sure
+from tilewright.tir.analysis.verify_bounds import Ends, runs_for_sure
 from tilewright.tir.analysis.verify_dtypes import bound_to, wrong_dtypes
 from tilewright.tir.analysis.verify_races import find_race
 from tilewright.tir.analysis.verify_regions import left_out
@@ -70,6 +70,8 @@ class _Verifier:
         self.hidden_loops: set[Var] = set()
         self.block_names: set[str] = set()
         self.axes: list[IterVar] = []  # of the blocks around
+        self.ends = Ends()
+        self.reached: set[Any] | None = None
 
     def fail(self, message: str, culprit: Node) -> VerifyError:
         def render() -> str:
@@ -160,9 +162,12 @@ class _Verifier:
         for position, index in enumerate(indices):
             if not dtypes.is_integer(dtypes.element_of(index.dtype)):
                 raise self.fail(f"index {position} of {buffer.name!r} is {index.dtype}", where)
-        wrong = outside(buffer, indices)
-        if wrong is not None and runs_for_sure(self.func, where):
-            raise self.fail(wrong, where)
+        wrong = self.ends.outside(buffer, indices)
+        if wrong is not None:
+            if self.reached is None:
+                self.reached = runs_for_sure(self.func)
+            if where in self.reached:
+                raise self.fail(wrong, where)
 
     def condition(self, expr: Expr, where: Node, *, lanes: bool = False) -> None:
         self.expr(expr, where)
@@ -211,6 +216,7 @@ class _Verifier:
         elif kind is LetStmt:
             self.binding(stmt.var, stmt.value, stmt)
             self.define(stmt.var, stmt)
+            self.ends.bind(stmt.var, stmt.value)
             self.stmt(stmt.body)
             self.visible.discard(stmt.var)
         elif kind is Allocate or kind is DeclBuffer:
@@ -262,7 +268,8 @@ class _Verifier:
             raise self.fail("a loop has a thread tag if and only if it is thread_binding", loop)
         self.define(loop.loop_var, loop)
         self.loops.add(loop.loop_var)
-        self.stmt(loop.body)
+        with self.ends.inside(loop):
+            self.stmt(loop.body)
         self.loops.discard(loop.loop_var)
         self.visible.discard(loop.loop_var)
 
@@ -280,11 +287,7 @@ class _Verifier:
                 )
             for item in region.region:
                 for part in (item.min, item.extent):
-                    self.expr(part, block)
-                    if not dtypes.is_integer(part.dtype):
-                        raise self.fail(
-                            f"a bound of a region of {region.buffer.name!r} is {part.dtype}", block
-                        )
+                    self.number(part, f"a bound of a region of {region.buffer.name!r}", block)
 
     def realize(self, realize: BlockRealize) -> None:
         block = realize.block
@@ -301,6 +304,7 @@ class _Verifier:
             )
         for iter_var, value in zip(block.iter_vars, realize.iter_values):
             self.binding(iter_var.var, value, realize)
+            self.ends.bind(iter_var.var, value)
             for part in (iter_var.dom.min, iter_var.dom.extent):
                 self.number(part, f"a bound of axis {iter_var.var.name!r}", realize)
         self.condition(realize.predicate, realize)
@@ -326,7 +330,8 @@ class _Verifier:
         self.regions(block.writes, block)
         self.axes += block.iter_vars
         if block.init is not None:
-            self.stmt(block.init)
+            with self.ends.apart():
+                self.stmt(block.init)
         self.stmt(block.body)
         self.loops, self.hidden_loops, self.visible = outer_loops, outer_hidden, outer_visible
         del self.axes[len(self.axes) - len(block.iter_vars) :]

@@ -1,57 +1,127 @@
-"""Constant indices outside of their buffer, for ``verify``.
+"""Elements outside of their buffer that are accessed for sure, for ``verify``.
 
 ``analysis.bounds`` lists what isn't *shown* to be inside, which may still be right. Here is what
-can't be: an element that doesn't exist, accessed wherever the function runs. What stands under a
-condition, or in a loop that may be empty, is left alone: passes leave such things behind.
+can't be: an element that doesn't exist, accessed wherever the function runs. So an index is looked
+at where the loops of known bounds around it, each of which runs, are in their first or last
+iteration, and vectors in each of their lanes. What stands under a condition, or in a loop that may
+be empty, is left alone: passes leave such things behind. Both values of a ``Select`` are evaluated,
+so both are accessed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from tilewright.ir import And, Broadcast, Call, Expr, IntImm, Or, Ramp, Select, as_int, pre_order
+import numpy as np
+
+from tilewright.arith import NotEvaluable, evaluate
+from tilewright.ir import And, Call, Expr, IntImm, Or, Ramp, Var, as_int, dtypes, pre_order
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.lanes import scalarized
 from tilewright.tir.stmt import AssertStmt, BlockRealize, For, IfThenElse, SeqStmt, While
 
-
-def outside(buffer: Buffer, indices: tuple[Expr, ...]) -> str | None:
-    """Say which constant index is no element of a buffer, if one is."""
-    for axis, (index, extent) in enumerate(zip(indices, buffer.shape)):
-        kind = type(index)
-        if kind is not IntImm and kind is not Ramp and kind is not Broadcast:
-            continue
-        size, ends = as_int(extent), _ends(index)
-        if size is None or ends is None or (ends[0] >= 0 and ends[1] < size):
-            continue
-        found = ends[0] if ends[0] < 0 else ends[1]
-        return f"index {found} is outside of axis {axis} of {buffer.name!r}, whose extent is {size}"
-    return None
+_MOST_LOOPS = 10
+"""Of so many loops around an access all combinations are looked at."""
 
 
-def _ends(index: Any) -> tuple[int, int] | None:
-    """The least and greatest number that an index is, if they are constant."""
-    if isinstance(index, Ramp):
-        base, stride = as_int(index.base), as_int(index.stride)
-        if base is None or stride is None:
+class Ends:
+    """What variables are in the first and last iterations of the loops around, as arrays.
+
+    Each loop has a dimension of its own, so that what is made of several has all combinations.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[Var, Any] = {}
+        self._loops = 0
+
+    @contextmanager
+    def inside(self, loop: For) -> Iterator[None]:
+        """Know the variable of a loop while its body is looked at."""
+        low, extent, before = as_int(loop.min), as_int(loop.extent), self._loops
+        if low is not None and extent is not None and extent > 0 and before < _MOST_LOOPS:
+            self._values[loop.loop_var] = self._side_by_side(sorted({low, low + extent - 1}))
+            self._loops += extent > 1
+        yield
+        self._loops = before
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Know nothing of what is around: an ``init`` runs in some iterations only."""
+        around, self._values = self._values, {}
+        yield
+        self._values = around
+
+    def bind(self, var: Var, value: Expr) -> None:
+        """Know a variable that stands for a value."""
+        found = self._of(value)
+        if found is not None:
+            self._values[var] = found
+
+    def outside(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str | None:
+        """Say which index is no element of a buffer, if one is in some of these iterations."""
+        for axis, (index, extent) in enumerate(zip(indices, buffer.shape)):
+            size = as_int(extent)
+            if size is None:
+                continue
+            where = f"axis {axis} of {buffer.name!r}, whose extent is {size}"
+            found = self._least_and_greatest(index)
+            if found is None:
+                reach = _span(index)
+                if reach > size:
+                    return f"an index spans {reach} elements of {where}"
+            elif found[0] < 0 or found[1] >= size:
+                wrong = found[0] if found[0] < 0 else found[1]
+                return f"index {wrong} is outside of {where}"
+        return None
+
+    def _least_and_greatest(self, index: Any) -> tuple[int, int] | None:
+        if type(index) is IntImm:
+            return index.value, index.value
+        if dtypes.lanes_of(index.dtype) == 1:
+            found = self._of(index)
+        else:
+            lane = Var("lane")
+            scalar = scalarized(index, lane)
+            if scalar is None:
+                return None
+            self._values[lane] = self._side_by_side(range(dtypes.lanes_of(index.dtype)))
+            found = self._of(scalar)
+            del self._values[lane]
+        return None if found is None else (int(found.min()), int(found.max()))
+
+    def _of(self, expr: Expr) -> Any:
+        if type(expr) is Var:
+            return self._values.get(expr)
+        try:
+            return evaluate(expr, self._values)
+        except NotEvaluable:
             return None
-        last = base + stride * (index.lanes - 1)
-        return min(base, last), max(base, last)
-    value = as_int(index.value if isinstance(index, Broadcast) else index)
-    return None if value is None else (value, value)
+
+    def _side_by_side(self, values: Any) -> Any:
+        return np.reshape(list(values), (-1, *(1 for _ in range(self._loops))))
 
 
-def runs_for_sure(func: PrimFunc, node: Any) -> bool:
-    """Whether a statement or expression is reached whenever a function runs to its end."""
+def _span(index: Expr) -> int:
+    """How many elements lie between the outermost lanes of an index, wherever it begins."""
+    stride = as_int(index.stride) if isinstance(index, Ramp) else None
+    return 1 if stride is None else abs(stride) * (dtypes.lanes_of(index.dtype) - 1) + 1
+
+
+def runs_for_sure(func: PrimFunc) -> set[Any]:
+    """The statements and expressions that are reached whenever a function runs to its end."""
     if any(type(item) is Call and item.op.name == "ret" for item in pre_order(func.body)):
-        return False
+        return set()
+    found: set[Any] = set()
     stack: list[Any] = [func.body]
     while stack:
         item = stack.pop()
-        if item is node:
-            return True
-        stack += _reached(item)
-    return False
+        if item not in found:
+            found.add(item)
+            stack += _reached(item)
+    return found
 
 
 def _reached(item: Any) -> list[Any]:
@@ -65,7 +135,7 @@ def _reached(item: Any) -> list[Any]:
     if kind is SeqStmt:  # What fails an assertion doesn't go on.
         stops = [at for at, stmt in enumerate(item.stmts) if type(stmt) is AssertStmt]
         return list(item.stmts[: stops[0] if stops else None])
-    if kind in (IfThenElse, While, Select):
+    if kind in (IfThenElse, While):
         return [item.condition]
     if kind is And or kind is Or:
         return [item.a]

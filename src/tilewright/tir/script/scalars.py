@@ -171,7 +171,10 @@ def Cast(dtype: Any, value: Any) -> Expr:
 
 
 def Select(condition: Any, true_value: Any, false_value: Any) -> Expr:
-    """``true_value`` where ``condition`` holds, else ``false_value``; both are evaluated."""
+    """``true_value`` where ``condition`` holds, else ``false_value``; both are evaluated.
+
+    So what both read must exist; ``if_then_else`` reads what it chooses alone.
+    """
     true_value, false_value = _branches(true_value, false_value)
     return _expr.Select(_condition(condition), true_value, false_value)
 

@@ -15,7 +15,6 @@ from tilewright.arith import Analyzer
 from tilewright.ir import (
     INDEX,
     And,
-    Broadcast,
     Call,
     Expr,
     FloorDiv,
@@ -23,7 +22,6 @@ from tilewright.ir import (
     Mutator,
     Node,
     Or,
-    Ramp,
     Range,
     Var,
     const,
@@ -36,6 +34,7 @@ from tilewright.ir import (
 from tilewright.tir.analysis import SideEffect, side_effect
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.lanes import scalarized
 from tilewright.tir.stmt import (
     Allocate,
     Block,
@@ -224,45 +223,6 @@ def lane_bound(expr: Expr, analyzer: Analyzer) -> tuple[Any, Any]:
         expr = scalar
     bound = analyzer.const_int_bound(expr)
     return bound.min, bound.max
-
-
-def scalarized(expr: Expr, lane: Var) -> Expr | None:
-    """Return lane number ``lane`` of a vector expression of integers, if it can be written down."""
-    try:
-        made: Expr = _Scalarizer(lane).visit(expr)
-    except _NoScalar:
-        return None
-    return made
-
-
-class _NoScalar(Exception):
-    pass
-
-
-class _Scalarizer(Mutator):
-    def __init__(self, lane: Var) -> None:
-        self.lane = lane
-
-    def visit_Expr(self, node: Expr) -> Any:
-        if dtypes.lanes_of(node.dtype) == 1:
-            return node
-        if type(node) in (BufferLoad, Call, Var) or not node.child_nodes():
-            raise _NoScalar
-        return self.generic_visit(node)
-
-    def visit_Ramp(self, node: Ramp) -> Any:
-        return node.base + node.stride * self.lane.astype(node.base.dtype)
-
-    def visit_Broadcast(self, node: Broadcast) -> Any:
-        return node.value
-
-    def visit_Shuffle(self, node: Any) -> Any:
-        raise _NoScalar
-
-    def visit_Cast(self, node: Any) -> Any:
-        if dtypes.lanes_of(node.dtype) == 1:
-            return node
-        return self.visit(node.value).astype(dtypes.element_of(node.dtype))
 
 
 class ExprTable:
