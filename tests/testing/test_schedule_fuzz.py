@@ -34,6 +34,7 @@ from tilewright.tir import BufferStore, PrimFunc
 from tilewright.tir.analysis import verify
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import PRIMITIVES, BlockRV, Schedule, primitive
+from tilewright.tir.schedule.methods import PrimitiveMethods
 
 # ---- the everyday dose --------------------------------------------------------------------------
 
@@ -148,7 +149,7 @@ def temporarily() -> Iterator[None]:
     yield
     for name in set(PRIMITIVES._entries) - set(before):
         PRIMITIVES._entries.pop(name)
-        delattr(Schedule, name)
+        delattr(PrimitiveMethods, name)
     DRAWERS.clear()
     DRAWERS.update(rows)
 
