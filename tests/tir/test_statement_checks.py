@@ -206,6 +206,10 @@ def test_an_element_that_is_not_there(body, message):
     "body",
     [
         "if A[0] > 0.0:\n    B[0] = A[7]",
+        # What a block declares is in terms of data that it may not read.
+        "for i in range(8):\n    with T.block('b'):\n        v = T.axis.spatial(8, i)\n"
+        "        T.reads(A[T.Cast('int64', A[v])], A[v])\n        T.writes(B[v // 2])\n"
+        "        B[v // 2] = T.if_then_else(v < 4, A[T.Cast('int64', A[v])], 0.0)",
         "B[0] = T.if_then_else(A[0] > 0.0, A[7], 1.0)",
         "for i in range(0):\n    B[4] = 1.0",
         "for i in T.serial(2, -1):\n    B[4] = 1.0",

@@ -171,7 +171,7 @@ def main(A: T.Buffer((2, 4), "float32"), B: T.Buffer((2, 4), "float32")):
         (
             """
     for b in T.thread_binding(2, thread="blockIdx.x"):
-        A[b] = T.float32(0)
+        A[b * 2] = T.float32(0)
         for c in T.thread_binding(2, thread="blockIdx.y"):
             A[b * 2 + c] = T.float32(1)
 """,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.ir import (
@@ -66,7 +66,7 @@ class Access:
 
     ``node`` is the load, the store, or the region that a block declares whose body is an intrinsic.
     A load inside ``address_of`` is a ``pointer``: what is done with it is not seen. ``in_init``
-    tells accesses of a reduction's init.
+    tells accesses of a reduction's init. ``values`` is what axes of blocks and ``let``s stand for.
     """
 
     buffer: Buffer
@@ -83,6 +83,7 @@ class Access:
     repeats: bool = False
     pointer: bool = False
     in_init: bool = False
+    values: Mapping[Any, Expr] = field(default_factory=dict)
 
 
 def detect_accesses(program: PrimFunc | Stmt, *, through_matches: bool = True) -> list[Access]:
@@ -159,6 +160,7 @@ class _Walker:
                 self.repeats,
                 kind.get("pointer", False),
                 self.in_init,
+                self.values,
             )
         )
 

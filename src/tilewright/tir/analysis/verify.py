@@ -10,7 +10,7 @@
   (extents, bounds of loops and ranges, strides, offsets) is a whole number;
 - annotations and attributes that passes, rules and kernels read have values that these take;
 - what a block says that it reads and writes leaves nothing out (``verify_regions``);
-- iterations that run at the same time don't update one element at once (``verify_races``).
+- iterations that run at the same time don't race for an element (``verify_races``).
 """
 
 from __future__ import annotations

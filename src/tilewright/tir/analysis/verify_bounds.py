@@ -21,7 +21,7 @@ from tilewright.ir import And, Call, Expr, IntImm, Or, Ramp, Var, as_int, dtypes
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.lanes import scalarized
-from tilewright.tir.stmt import AssertStmt, BlockRealize, For, IfThenElse, SeqStmt, While
+from tilewright.tir.stmt import AssertStmt, Block, BlockRealize, For, IfThenElse, SeqStmt, While
 
 _MOST_LOOPS = 10
 """Of so many loops around an access all combinations are looked at."""
@@ -130,6 +130,9 @@ def _reached(item: Any) -> list[Any]:
     if kind is For:
         extent = as_int(item.extent)
         return item.child_nodes() if extent is not None and extent > 0 else []
+    if kind is Block:  # What it declares isn't read, in whatever terms: data may be among them.
+        regions = {*item.reads, *item.writes}
+        return [part for part in item.child_nodes() if part not in regions]
     if kind is BlockRealize:
         return [item.block] if as_int(item.predicate) == 1 else []
     if kind is SeqStmt:  # What fails an assertion doesn't go on.

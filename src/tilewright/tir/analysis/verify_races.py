@@ -1,4 +1,4 @@
-"""Loops whose iterations run at the same time don't update one element at once.
+"""Loops whose iterations run at the same time don't update one element at once, nor meet elsewhere.
 
 Parallel and vectorized loops, and those bound to threads, promise that their iterations don't meet.
 Primitives that make them check that; this tells of programs that came otherwise that it is not so:
@@ -7,8 +7,10 @@ Primitives that make them check that; this tells of programs that came otherwise
   threadIdx loop may, of reductions with ``init`` whose results threads combine;
 - its iterations give an element a value that is made of the element's old one, as a
   ``B[0] = B[0] + A[i]`` in a loop over ``i`` does. Outside of blocks that is asked of parallel
-  loops only: vectors of such statements keep the order, threads may meet at barriers. Programs
-  without a root block have been lowered, and aren't asked.
+  loops only: vectors of such statements keep the order, threads may meet at barriers;
+- one iteration writes an element that another one reads or writes too, wherever the two accesses
+  stand (``meetings``, which says what it leaves alone). That isn't asked of loops on threadIdx and
+  vthread: lowering puts barriers between the statements of threads, and virtual threads take turns.
 
 Only what is evident is refused: of calls (atomic updates, tensor intrinsics) nothing is known, the
 conditions of a statement may choose one iteration, and memory that is allocated in the loop, or
@@ -17,12 +19,14 @@ that only threads of their own or the loop's body use, is that of each iteration
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import Expr, IntImm, Range, Var, as_int, pre_order, uses_var
 from tilewright.tir.analysis.block_kind import is_injective_binding
+from tilewright.tir.analysis.meetings import Meetings
 from tilewright.tir.analysis.update_order import feeds_reduction, threads_combine
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
@@ -45,11 +49,13 @@ _AT_ONCE = (PARALLEL, VECTORIZED, THREAD_BINDING)
 _ACCESSES = (BufferLoad, BufferStore, BufferRegion, Allocate)
 
 
-def find_race(func: PrimFunc) -> tuple[For, str] | None:
-    """Return a loop whose iterations update one element at once, and say so in words."""
-    if not isinstance(func.body, BlockRealize):
-        return None
-    finder = _Finder(func)
+def find_race(func: PrimFunc, *, known: Collection[For] = ()) -> tuple[For, str] | None:
+    """Return a loop whose iterations race, and say so in words.
+
+    Of a function that was made from one without races, ``known`` are the loops that are as they
+    were there: then only meetings of several blocks are looked for, and none in these loops.
+    """
+    finder = _Finder(func, known)
     finder.walk(func.body)
     return finder.found
 
@@ -68,12 +74,14 @@ class _AtOnce:
 
 
 class _Finder:
-    def __init__(self, func: PrimFunc) -> None:
-        self.func = func
+    def __init__(self, func: PrimFunc, known: Collection[For]) -> None:
+        self.func, self.known = func, known
         self.around: list[_AtOnce] = []
         self.views: dict[Var, BufferRegion] = {}
-        self.blocks = -1  # around, without the root
+        self.blocks = -1 if isinstance(func.body, BlockRealize) else 0  # around, without the root
         self.found: tuple[For, str] | None = None
+        self.meetings = Meetings(func)
+        self.users: dict[Any, Counter[Var]] = {}
 
     def walk(self, stmt: Any) -> None:
         if self.found is not None:
@@ -121,9 +129,17 @@ class _Finder:
         if loop.kind not in _AT_ONCE or (extent is not None and extent <= 1):
             self.walk(loop.body)
             return
-        self.around.append(_AtOnce(loop))
+        item = _AtOnce(loop)
+        self.around.append(item)
         self.walk(loop.body)
         self.around.pop()
+        takes_turns = (loop.thread or "").startswith(("threadIdx", "vthread"))
+        if self.found is None and not takes_turns and loop not in self.known:
+            where = self.meetings.find(
+                loop, lambda buffer: self.is_own(buffer, item), of_blocks=bool(self.known)
+            )
+            if where is not None:
+                self.found = loop, f"the iterations of {_named(loop)} would race: {where}"
 
     def branch(self, stmt: Any) -> None:
         choosing = [item for item in self.around if _differs(stmt.condition, item)]
@@ -251,7 +267,18 @@ class _Finder:
                 return True
         if any(data is other.data for other in self.func.buffers):
             return False
-        return _uses(self.func.body, data) == _uses(loop, data)
+        return self.uses(self.func.body)[data] == self.uses(loop)[data]
+
+    def uses(self, stmt: Any) -> Counter[Var]:
+        """How often the memory of each pointer is accessed, declared or named below a statement."""
+        if stmt not in self.users:
+            nodes: Iterable[Any] = pre_order(stmt)
+            self.users[stmt] = Counter(
+                node.buffer.data if type(node) in _ACCESSES else node
+                for node in nodes
+                if type(node) is Var or type(node) in _ACCESSES
+            )
+        return self.users[stmt]
 
 
 def _differs(expr: Expr, item: _AtOnce) -> bool:
@@ -282,14 +309,6 @@ def _told_apart(values: Iterable[Expr], loop: For) -> bool:
         return True  # by way of something else; nothing is known
     return is_injective_binding(
         values, {loop.loop_var: Range(loop.min, loop.extent)}, analyzer=Analyzer
-    )
-
-
-def _uses(stmt: Any, data: Var) -> int:
-    """How often the memory of a pointer is accessed, declared or named below a statement."""
-    return sum(
-        node is data or (type(node) in _ACCESSES and node.buffer.data is data)  # type: ignore[attr-defined]
-        for node in pre_order(stmt)
     )
 
 

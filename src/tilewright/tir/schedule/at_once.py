@@ -18,7 +18,7 @@ def refuse_races(state: ScheduleState, before: tuple[Any, ...]) -> None:
     for func_name, old in state.changed_since(before):
         if old is None or not _runs_at_once(old):
             continue
-        race = find_race(state.func(func_name))
+        race = find_race(state.func(func_name), known=frozenset(old.loops.values()))
         if race is not None:
             loop, why = race
             raise state.error(
