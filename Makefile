@@ -30,6 +30,7 @@ docs: $(VENV)/.installed
 	$(BIN)/python tools/reference_pages.py
 	$(BIN)/python tools/schedule_stub.py
 	$(BIN)/python tools/math_page.py
+	$(BIN)/python tools/results_chart.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check src tests benchmarks examples tools
