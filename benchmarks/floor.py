@@ -13,9 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks.loops import aligned, chained, copying, filling, reading, steps
 from benchmarks.workload import Workload
 from tilewright import runtime
+from tilewright.codegen.llvm.bare_loops import aligned, chained, copying, filling, reading, steps
 from tilewright.target import Target
 
 Call = Callable[[], Any]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.loops import Step, aligned, chained, copying, reading, steps
+from tilewright.codegen.llvm.bare_loops import Step, aligned, chained, copying, reading, steps
 from tilewright.runtime import Module, set_num_threads
 from tilewright.target import Target
 

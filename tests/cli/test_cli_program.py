@@ -124,6 +124,20 @@ def test_doctor_tells_what_works(tilewright: Tilewright) -> None:
     assert set(done.json["checks"].values()) == {None}
 
 
+def test_doctor_measures_what_things_cost(
+    tilewright: Tilewright, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    usual = tilewright("doctor", "--costs", "--json").json["costs"]
+    assert {row["source"] for row in usual} >= {"tuned by hand on a Zen 5"}
+    done = tilewright("doctor", "--measure")
+    assert done.code == 0, done.out
+    assert "measured now, and are kept in" in done.out and (tmp_path / "costs.json").exists()
+    here = tilewright("doctor", "--costs", "--json").json["costs"]
+    assert [row["name"] for row in here] == [row["name"] for row in usual]
+    assert next(row for row in here if row["name"] == "clock")["source"] == "measured here"
+
+
 def test_doctor_without_pytorch_tells_how_to_get_it(
     tilewright: Tilewright, monkeypatch: pytest.MonkeyPatch
 ) -> None:

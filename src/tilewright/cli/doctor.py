@@ -15,6 +15,7 @@ from importlib import metadata
 from typing import Any
 
 import click
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -90,15 +91,46 @@ def diagnosis() -> dict[str, Any]:
     }
 
 
+def measured_costs() -> dict[str, Any]:
+    """Measure what things cost on this machine, for all later targets of its CPU."""
+    from tilewright.driver.measure_costs import measure_costs
+    from tilewright.target import Target
+    from tilewright.target.costs import save_measured
+
+    target = Target("native")
+    values = measure_costs(target)
+    return {"file": str(save_measured(target.mcpu, values)), "measured": sorted(values)}
+
+
+def costs_here() -> list[dict[str, Any]]:
+    """Return what rules and the cost model take things to cost on this machine."""
+    from tilewright.target import Target
+    from tilewright.target.costs import describe, measured
+
+    target = Target("native")
+    return describe(target.costs, measured(target.mcpu))
+
+
 @click.command("doctor")
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Measure what things cost on this machine (bandwidths, latencies, launches, peaks) and "
+    "keep it in the cache folder: rules and cost model use it from then on. On a quiet machine.",
+)
+@click.option("--costs", is_flag=True, help="List what things are taken to cost here.")
 @json_option
 @log_options
-def doctor_command(as_json: bool) -> None:
+def doctor_command(measure: bool, costs: bool, as_json: bool) -> None:
     """Tell versions, CPU features, what works, what is missing and how to get it.
 
     The exit code is 0 if the core is complete and works.
     """
     found = diagnosis()
+    if measure and found["ok"]:
+        found |= measured_costs()
+    if (measure or costs) and found["ok"]:
+        found["costs"] = costs_here()
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
@@ -137,4 +169,18 @@ def _show(found: dict[str, Any]) -> None:
     for item in found["optional"]:
         how = "" if item["version"] else f"pip install 'tilewright[{item['extra']}]'"
         table.add_row(item["package"], item["version"] or "-", item["for"], escape(how))
+    console.print(table)
+    if "costs" in found:
+        _show_costs(console, found["costs"])
+    if "file" in found:
+        say(f"{len(found['measured'])} of these were measured now, and are kept in {found['file']}")
+
+
+def _show_costs(console: Console, costs: list[dict[str, Any]]) -> None:
+    table = Table()
+    for column in ("cost", "here", "unit", "meaning", "from"):
+        table.add_column(column, no_wrap=column in ("cost", "here"))
+    for row in costs:
+        cells = (f"{row['value']:g}", row["unit"], row["meaning"], row["source"])
+        table.add_row(row["name"], *map(escape, cells))
     console.print(table)

@@ -15,6 +15,7 @@ from typing import Any
 from tilewright.support.errors import TargetError
 from tilewright.support.registry import near_matches
 from tilewright.target import cpus, host
+from tilewright.target.costs import Costs, costs_of
 
 # Options of each kind with the type of their value. ``None`` options are left out of the text.
 _COMMON_CPU: dict[str, type] = {
@@ -84,6 +85,7 @@ class Target:
     def _fill_in_cpu(self) -> None:
         options = self.options
         here = "mtriple" not in options and options.get("mcpu") in (None, host.cpu_name())
+        self._is_here = here
         if here:
             options.setdefault("mcpu", host.cpu_name())
         if "num-cores" not in options:
@@ -233,6 +235,12 @@ class Target:
     def l3_bytes(self) -> int:
         """Bytes of the last cache, shared by all cores."""
         return int(self.options.get("l3", 32 << 20))
+
+    @property
+    def costs(self) -> Costs:
+        """What things cost: as measured on this machine, if that was done and the CPU is its."""
+        here = self.kind == "llvm" and self._is_here
+        return costs_of(self.kind, self.mcpu if here else None)
 
     def with_options(self, **options: Any) -> Target:
         """Return a copy with options changed (``num_cores=1`` means ``-num-cores=1``)."""

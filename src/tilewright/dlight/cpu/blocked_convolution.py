@@ -245,7 +245,7 @@ def _choose(conv: _Convolution, target: Target) -> _Plan | NotApplicable:
     """Choose the register tile, and groups of rows (or tiles of pixels) for caches and threads."""
     lane, filters = conv.lane.extent or 1, conv.filters.extent or 1
     vector = Axis(conv.lane.loop, conv.lane.var, conv.lane.kind, lane * filters)
-    tiles = rank_tiles(conv.column, vector, lane, target.vector_registers)
+    tiles = rank_tiles(conv.column, vector, lane, target.vector_registers, target.costs)
     whole = [
         tile
         for tile in tiles

@@ -255,6 +255,7 @@ class _Along:
             self.vector,
             reduction.lanes,
             target.vector_registers,
+            target.costs,
             most_rows=min(reduction.most_rows, *fitting),
             most_columns=int(_PANEL_SHARE * target.l2_bytes / self.step_bytes),
             whole=padded,

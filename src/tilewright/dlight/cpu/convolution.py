@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from tilewright.ir import Add, Expr, Var, as_int, dtypes
 from tilewright.scheduling import NotApplicable, ScheduleRule, choose, others_after
 from tilewright.scheduling.cpu import (
-    PARALLEL_WORK,
     element_bits,
     fused_epilogue,
     loads_of,
@@ -172,4 +171,4 @@ def _schedule(
         vectorize_tile(sch, sch.get_loops(rv)[3:])
     images = as_int(sch.get(batch).extent) or 1
     shared = batch if images >= target.num_cores else pixel_outer
-    parallelize(sch, [shared], target, PARALLEL_WORK)
+    parallelize(sch, [shared], target, target.costs.parallel_work)

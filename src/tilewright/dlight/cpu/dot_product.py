@@ -379,7 +379,7 @@ def _plans_along(
     else:
         return []
     steps = work_of([axis for axis in axes if axis.is_reduce]) / dot.width
-    lanes, registers = target.vector_lanes(32), target.vector_registers
+    lanes, size = target.vector_lanes(32), (target.vector_registers, target.costs)
     readers = _readers(func, store.buffer)
     operations = sum(isinstance(i, _OPERATIONS) for b in readers for i in pre_order(b.body))
     writing = _writing(readers, store, vector, operations, lanes)
@@ -389,13 +389,13 @@ def _plans_along(
         return tile.score * steps / (steps + written)
 
     heights = (14,) if contiguous else (14, 12, 8, 4)
-    tiles = [choose_tile(row, vector, lanes, registers, most_rows=most) for most in heights]
+    tiles = [choose_tile(row, vector, lanes, *size, most_rows=most) for most in heights]
     best = max(tiles, key=promise)
     uses, constants = work_of(rows), known_before(func)
     worth = 1.0 if panel.buffer in constants else uses / (uses + _PACK_USES)
     made = {(best.rows, best.columns): replace(best, score=worth * promise(best))}
     for most in range(14, 3, -2) if is_exploring() else ():
-        for tile in rank_tiles(row, vector, lanes, registers, most_rows=most)[:3]:
+        for tile in rank_tiles(row, vector, lanes, *size, most_rows=most)[:3]:
             score = worth * min(promise(tile), _AFTER_BEST * promise(best))
             made.setdefault((tile.rows, tile.columns), replace(tile, score=score))
     return [

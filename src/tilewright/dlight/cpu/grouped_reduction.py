@@ -118,7 +118,7 @@ def _choose_plan(
         return NotApplicable("operands are not contiguous along the results")
     row = max(spatial[:-1], key=lambda axis: axis.extent or 64, default=None)
     lanes = target.vector_lanes(max(16, dtypes.bits_of(sums.dtype)))
-    tiles = rank_tiles(row, vector, lanes, target.vector_registers - _DECODING)
+    tiles = rank_tiles(row, vector, lanes, target.vector_registers - _DECODING, target.costs)
     tile = choose("grouped.tile", tiles or [Tile(1, lanes)])
     return Plan(inner, outer, groups[0], row, vector, tile)
 

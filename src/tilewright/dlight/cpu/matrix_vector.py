@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from tilewright.ir import uses_var
 from tilewright.scheduling import NotApplicable, ScheduleRule, choose, preferring
 from tilewright.scheduling.cpu import (
-    PARALLEL_WORK,
     Axis,
     axes_of,
     element_bits,
@@ -213,8 +212,8 @@ def _across_rows(
 
 def _share(extent: int | None, lanes: int, target: Target, work: int) -> int | None:
     """Columns of one thread; ``None`` if one thread does all."""
-    cores = target.num_cores
-    if cores == 1 or work < PARALLEL_WORK or extent is None or extent % (cores * lanes):
+    cores, least = target.num_cores, target.costs.parallel_work
+    if cores == 1 or work < least or extent is None or extent % (cores * lanes):
         return None
     return extent // cores
 

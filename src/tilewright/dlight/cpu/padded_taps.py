@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from tilewright.arith import conjuncts, detect_linear_equation
 from tilewright.dlight.cpu.contraction_plan import Plan
-from tilewright.dlight.cpu.register_tile import MULTIPLY_ADDS
 from tilewright.ir import GE, LT, Call, Expr, FloatImm, IntImm, Var, as_int, free_vars
 from tilewright.scheduling.cpu import Axis, loads_of, stores_of
+from tilewright.target import Costs
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
@@ -24,9 +24,6 @@ from tilewright.tir.schedule.handles import BlockRV
 _WORTH = 0.96
 # The same for lower tiles, of single places, to be worth looking at.
 _WORTH_LOWER = 0.8
-# Cycles that a vector of a panel takes from the second-level cache: in a low tile, where few rows
-# share it, longer than its multiply-adds.
-_VECTOR_CYCLES = 3
 # Heights of tiles to choose from: higher ones meet the image with more taps.
 _HEIGHTS = range(1, 15)
 
@@ -122,7 +119,10 @@ def skipped(plan: Plan, padded: Sequence[PaddedAxis]) -> list[PaddedAxis]:
 
 
 def prefer_skipping(
-    plans: list[Plan], padded: Sequence[PaddedAxis], ranked: Callable[[int], list[Plan]]
+    plans: list[Plan],
+    padded: Sequence[PaddedAxis],
+    ranked: Callable[[int], list[Plan]],
+    costs: Costs,
 ) -> list[Plan]:
     """Put the plan first that takes the least time with taps left out that meet only padding.
 
@@ -136,13 +136,14 @@ def prefer_skipping(
         return plans  # all that is read is padding: no step is left for any plan
     heights = [rows for rows in _HEIGHTS if row.extent % rows == 0 and rows < plans[0].tile.rows]
     others = [plan for rows in heights for plan in ranked(rows)[:1]]
-    best = max((plans[0], *others), key=lambda plan: _score(plan) / steps_left(plan, padded))
+    best = max((plans[0], *others), key=lambda plan: _score(plan, costs) / steps_left(plan, padded))
     return plans if best is plans[0] else [best, *plans]
 
 
-def _score(plan: Plan) -> float:
+def _score(plan: Plan, costs: Costs) -> float:
     """The share of the peak that a plan's tile reaches, which low ones share with loading."""
-    return min(plan.tile.score, plan.tile.rows / (_VECTOR_CYCLES * MULTIPLY_ADDS))
+    loading = costs.panel_vector * costs.multiply_adds
+    return min(plan.tile.score, plan.tile.rows / loading)
 
 
 def steps_left(plan: Plan, padded: Sequence[PaddedAxis]) -> float:

@@ -12,13 +12,8 @@ import math
 from dataclasses import dataclass
 
 from tilewright.scheduling.cpu import Axis
-from tilewright.target import Target
+from tilewright.target import Costs, Target
 
-#: Per cycle; and how many cycles a multiply-add takes, in which each sum can take part in only one.
-MULTIPLY_ADDS, _LOADS, _LATENCY = 2, 2, 4
-# Cycles of a step that don't overlap with arithmetic, per scalar and per vector of a tile: vectors
-# come from the second-level cache.
-_PER_SCALAR, _PER_VECTOR = 0.03, 0.15
 #: Most rows of a tile.
 MOST_ROWS = 14
 # What code for the remainder of an axis costs besides its time: it has to be compiled as well; a
@@ -38,10 +33,14 @@ class Tile:
     score: float = 0.0
 
 
-def step_cycles(rows: int, vectors: int) -> float:
-    """Cycles that one step of the reduction takes in a tile of so many rows and vectors."""
-    busy = max(rows * vectors / MULTIPLY_ADDS, (rows + vectors) / _LOADS, _LATENCY)
-    return busy + _PER_SCALAR * rows + _PER_VECTOR * vectors
+def step_cycles(rows: int, vectors: int, costs: Costs) -> float:
+    """Cycles that one step of the reduction takes in a tile of so many rows and vectors.
+
+    Each sum can take part in one multiply-add at a time.
+    """
+    adding = rows * vectors / costs.multiply_adds
+    busy = max(adding, (rows + vectors) / costs.loads, costs.multiply_add_latency)
+    return busy + costs.scalar_wait * rows + costs.vector_wait * vectors
 
 
 def rows_in_cache(pitch: int, target: Target) -> int:
@@ -59,6 +58,7 @@ def choose_tile(
     vector: Axis,
     lanes: int,
     registers: int,
+    costs: Costs,
     *,
     most_rows: int = MOST_ROWS,
     most_columns: int | None = None,
@@ -75,6 +75,7 @@ def choose_tile(
         vector,
         lanes,
         registers,
+        costs,
         most_rows=most_rows,
         most_columns=most_columns,
         whole=whole,
@@ -87,6 +88,7 @@ def rank_tiles(
     vector: Axis,
     lanes: int,
     registers: int,
+    costs: Costs,
     *,
     most_rows: int = MOST_ROWS,
     most_columns: int | None = None,
@@ -110,7 +112,7 @@ def rank_tiles(
         for height in sorted({1, *range(row_step, most + 1, row_step)}):
             if height * vectors + vectors + 1 > registers:
                 break
-            score = _score(row, vector, height, width, lanes, whole, masked)
+            score = _score(row, vector, height, width, lanes, whole, masked, costs)
             if score > best.score + 1e-9:
                 best = Tile(height, width, score)
         if best.score:
@@ -143,6 +145,7 @@ def _score(
     lanes: int,
     whole: bool,
     masked: bool,
+    costs: Costs,
 ) -> float:
     """Share of the peak if an axis is cut into tiles, with what is cut off at the ends."""
     rows, more_rows = _tiles(None if row is None else row.extent, height)
@@ -152,7 +155,7 @@ def _score(
 
     def cycles(high: int, wide: int) -> float:
         pieces = wide // lanes + bin(wide % lanes).count("1")
-        return step_cycles(high, pieces) if high and wide else 0.0
+        return step_cycles(high, pieces, costs) if high and wide else 0.0
 
     spent = columns * (rows * cycles(height, width) + cycles(more_rows, width))
     if more_columns:
@@ -160,7 +163,7 @@ def _score(
         wide = -(-more_columns // lanes) * lanes
         spent += rows * cycles(height, wide) + cycles(more_rows, wide)
     useful = (rows * height + more_rows) * (vector.extent or columns * width)
-    score = useful / (lanes * MULTIPLY_ADDS * spent)
+    score = useful / (lanes * costs.multiply_adds * spent)
     last = _MASKED_COLUMNS if masked else _LAST_COLUMNS
     return score * (_LAST_ROWS if more_rows else 1.0) * (last if more_columns else 1.0)
 

@@ -60,7 +60,6 @@ from tilewright.scheduling import (
     preferring,
 )
 from tilewright.scheduling.cpu import (
-    PARALLEL_WORK,
     Axis,
     axes_of,
     coefficient_of,
@@ -127,7 +126,10 @@ class TiledReduction(ScheduleRule):
         func, block, step, plain = sch.mod["main"], sch.get(main), 1, axes
         padded = padded_axes(sch, main, plain)
         plans = prefer_skipping(
-            plans, padded, lambda most: rank_plans(func, block, plain, target, most_rows=most)
+            plans,
+            padded,
+            lambda most: rank_plans(func, block, plain, target, most_rows=most),
+            target.costs,
         )
         if plans[0].transposed and steps_left(plans[0], padded) > _MOST_SKIPPED:
             rows = join_rows(sch, main, axes, plans[0].row)
@@ -477,7 +479,7 @@ def _run_in_parallel(
 
     Returns the loop and how many it was made of. What is serial stays as it is.
     """
-    if target.num_cores == 1 or work < PARALLEL_WORK:
+    if target.num_cores == 1 or work < target.costs.parallel_work:
         return loops[0], 1
     per_core = choose("tiled_reduction.tasks", others_after(TASKS_PER_CORE, (1, 2, 16)))
     tasks, count = 1, 0

@@ -16,7 +16,6 @@ from dataclasses import dataclass, fields
 from tilewright.ir import Expr, as_int, dtypes, structural_equal
 from tilewright.scheduling import NotApplicable, ScheduleRule, preferring
 from tilewright.scheduling.cpu import (
-    PARALLEL_WORK,
     is_injective,
     leaf_blocks,
     loads_of,
@@ -24,7 +23,7 @@ from tilewright.scheduling.cpu import (
     schedule_injective,
     vectorize_tile,
 )
-from tilewright.target import Target
+from tilewright.target import Costs, Target
 from tilewright.tir import Block, Buffer
 from tilewright.tir.analysis import has_branch
 from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
@@ -166,12 +165,6 @@ def _keeps_layout(block: Block, result: Buffer) -> bool:
 
 # ---- choosing -------------------------------------------------------------------------------
 
-# Bytes per cycle from the caches beyond the nearest one, and cycles around one step of a tile.
-_FAR_BYTES = 32
-_STEP_CYCLES = 0.5
-# Two multiply-adds and two loads per cycle; a result can be used again after four cycles.
-_PER_CYCLE, _LATENCY = 2, 4
-
 
 def _choose_plan(products: Block, target: Target, block: int = 1) -> _Plan | NotApplicable:
     """Weigh multiplying in well-shaped tiles against fetching filters and inputs repeatedly.
@@ -200,7 +193,7 @@ def _choose_plan(products: Block, target: Target, block: int = 1) -> _Plan | Not
         # group once per panel of output channels.
         traffic = weights * (1 if weights + kept < target.l2_bytes else groups)
         traffic += inputs * (1 if 2 * kept < target.l2_bytes else filters // columns)
-        cost = alpha * alpha * groups * channels * cycles + traffic / _FAR_BYTES
+        cost = alpha * alpha * groups * channels * cycles + traffic / target.costs.l2_bandwidth
         fused = group * across % rows == 0
         plans.append((cost, _Plan(tile, group, groups, rows, fused, columns, lanes)))
     plans.sort(key=lambda item: item[0])
@@ -214,7 +207,7 @@ def _register_tile(
 
     The rows divide what all tiles of a group are, or else are cut from each row of tiles.
     """
-    best = 1, lanes, float("inf")
+    best, wait = (1, lanes, float("inf")), target.costs.step_wait
     for vectors in (count for count in range(1, 5) if filters % (count * lanes) == 0):
         for height in range(1, target.vector_registers):
             if height * vectors + vectors + 1 > target.vector_registers:
@@ -224,19 +217,20 @@ def _register_tile(
                 full, rest = divmod(across, height)
                 if not full:
                     continue
-            cycles = full * _step(height, vectors)
+            cycles = full * _step(height, vectors, target.costs)
             if rest:
-                cycles = down * (cycles + _step(rest, vectors) + 2 * _STEP_CYCLES)
+                cycles = down * (cycles + _step(rest, vectors, target.costs) + 2 * wait)
             cycles *= filters / (vectors * lanes)
             if cycles < best[2]:
                 best = height, vectors * lanes, cycles
     return best
 
 
-def _step(rows: int, vectors: int) -> float:
+def _step(rows: int, vectors: int, costs: Costs) -> float:
     """Cycles for one step of the reduction in one tile."""
-    busy = max(rows * vectors, rows + vectors, _PER_CYCLE * _LATENCY) / _PER_CYCLE
-    return busy + _STEP_CYCLES
+    adding = rows * vectors / costs.multiply_adds
+    busy = max(adding, (rows + vectors) / costs.loads, costs.multiply_add_latency)
+    return busy + costs.step_wait
 
 
 # ---- scheduling -----------------------------------------------------------------------------
@@ -265,7 +259,7 @@ def _schedule(sch: Schedule, stages: _Stages, plan: _Plan, target: Target) -> No
     down = _input_transform(sch, stages, 2 if inside else 0, plan, target)
     _pad(sch, stages.pad, down, plan, target)
     shared = batch if images >= target.num_cores else group if inside else panel
-    parallelize(sch, [shared], target, PARALLEL_WORK)
+    parallelize(sch, [shared], target, target.costs.parallel_work)
     if not lane:
         # Rows are joined last: what the loops around them need is known from whole rows.
         _transpose_back(sch, channel, sch.fuse(row, column), plan)
@@ -350,7 +344,7 @@ def _input_transform(
         return down
     # Rows of tiles are padded one by one only where channels are in blocks.
     shared = [batch, down] if _in_blocks(sch.get(stages.pad)) else [batch, down, across]
-    return parallelize(sch, shared, target, PARALLEL_WORK) or down
+    return parallelize(sch, shared, target, target.costs.parallel_work) or down
 
 
 def _pad(sch: Schedule, pad: BlockRV, down: LoopRV, plan: _Plan, target: Target) -> None:
@@ -376,7 +370,7 @@ def _pad(sch: Schedule, pad: BlockRV, down: LoopRV, plan: _Plan, target: Target)
             piece, column = sch.split(column, [None, size])
             sch.reorder(vector, piece, column, channel)
             sch.unroll(column)
-        parallelize(sch, [batch, row], target, PARALLEL_WORK)
+        parallelize(sch, [batch, row], target, target.costs.parallel_work)
 
 
 def _in_blocks(pad: Block) -> bool:

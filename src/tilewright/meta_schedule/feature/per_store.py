@@ -58,14 +58,9 @@ FEATURE_NAMES = (
 )
 """Names of the entries of a store's feature vector; all but ratios and flags are log2(1 + x)."""
 
-# Cycles of one vector instruction of each kind, roughly those of a current x86 core.
-_COST = dict(zip(FLOP_KINDS, (1.0, 1.0, 1.0, 8.0, 1.0, 24.0, 1.0, 1.0)))
-_FMA_LATENCY = 4.0
-_BYTES_PER_CYCLE = (32.0, 12.0, 6.0)
-_LAUNCH_CYCLES = 3000.0
 # Copies of a statement that lowering makes for register tiles; what a statement with an expensive
-# intrinsic counts as when loops are unrolled; instructions per lane that is moved by itself.
-_TILE_COPIES, _MATH_STEPS, _GATHERED = 256.0, 16.0, 2.0
+# intrinsic counts as when loops are unrolled.
+_TILE_COPIES, _MATH_STEPS = 256.0, 16.0
 
 
 @dataclass
@@ -357,8 +352,10 @@ class _Store:
             self.traffic.append(whole)
 
     def _time(self) -> None:
+        known = self.run.target.costs
+        costs = {"div": known.vector_division, "math": known.vector_function}
         flops = self.store.flops
-        work = sum(max(flops[kind], 0.0) * _COST[kind] for kind in FLOP_KINDS)
+        work = sum(max(flops[kind], 0.0) * costs.get(kind, 1.0) for kind in FLOP_KINDS)
         vectors = self.tile_vectors
         memory_ops = np.zeros(self.count)
         for item in self.accesses:
@@ -374,12 +371,13 @@ class _Store:
         spilled = np.where(self.fits, 0.0, 2.0 * vectors)
         steps = np.maximum(work * vectors, memory_ops + spilled)
         if work > 0:
-            steps = np.maximum(steps, np.where(self.reduces, _FMA_LATENCY, 1.0))
+            steps = np.maximum(steps, np.where(self.reduces, known.multiply_add_latency, 1.0))
         steps = steps + 1.0 / (1.0 + self.run.unroll / np.maximum(vectors, 1.0))
         self.compute = self.pick(self.outer, self.tile) * steps
-        memory: Any = sum(traffic / rate for traffic, rate in zip(self.traffic, _BYTES_PER_CYCLE))
+        rates = (known.l2_bandwidth, known.l3_bandwidth, known.memory_bandwidth)
+        memory: Any = sum(traffic / rate for traffic, rate in zip(self.traffic, rates))
         cycles = np.maximum(self.compute, memory) + 0.2 * np.minimum(self.compute, memory)
-        self.expected = cycles / self.speedup + np.where(self.jobs > 1, _LAUNCH_CYCLES, 0.0)
+        self.expected = cycles / self.speedup + np.where(self.jobs > 1, known.launch, 0.0)
 
     def instructions(self) -> Array:
         """Instructions of all copies: ``tir.analysis.code_size`` before loops are marked."""
@@ -399,7 +397,9 @@ class _Store:
         for item in self.accesses:
             contiguous, _, strided = self.kind(item)
             moved += np.where(contiguous, registers, 1.0)
-            moved += np.where(strided & self.vectorized, _GATHERED * self.vector_length, 0.0)
+            moved += np.where(
+                strided & self.vectorized, self.run.target.costs.gather * self.vector_length, 0.0
+            )
         flops = sum(max(value, 0.0) for value in self.store.flops.values())
         made: Array = copies * (flops * registers + moved)
         return made

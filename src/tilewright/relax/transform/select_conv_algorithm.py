@@ -30,15 +30,8 @@ from tilewright.relax.transform.conv_alternatives import (
     emit_winograd,
     winograd_sizes,
 )
-from tilewright.target import Target
+from tilewright.target import Costs, Target
 from tilewright.topi.layout import Layout, layout_of
-
-# Bytes per cycle that come from memory, and cycles for which an element occupies the core on its
-# way between the channel-first and the channel-last layout.
-_MEMORY_BYTES = 8
-_LAYOUT_CYCLES = 0.75
-# What Winograd must save at least: the estimates aren't better than that.
-_GAIN = 1.1
 
 
 class SelectConvAlgorithm(GraphPass):
@@ -100,28 +93,31 @@ def choose_winograd_tile(
     target: Target,
 ) -> int | None:
     """Return the tile ``m`` of the fastest F(m x m, 3 x 3), or ``None`` if direct is as fast."""
-    lanes = target.vector_lanes(32)
+    lanes, costs = target.vector_lanes(32), target.costs
     if channels % lanes or filters % lanes:
         return None
     pairs = channels * filters
     chosen = None
-    least = _cycles(batch * height * width * 9 * pairs, 9 * pairs, lanes) / _GAIN
+    least = _cycles(batch * height * width * 9 * pairs, 9 * pairs, lanes, costs)
+    least /= costs.winograd_gain
     for tile in tiles:
         alpha = tile + 2
         count = batch * -(-height // tile) * -(-width // tile)
         # Each of the 2 alpha (or alpha + tile) rows of a transform takes about two operations per
         # element, and every element is loaded and stored.
         moved = count * (2 * alpha * alpha * channels + alpha * (alpha + tile) * filters) / lanes
-        layout = batch * height * width * (channels + filters) * _LAYOUT_CYCLES
+        layout = batch * height * width * (channels + filters) * costs.layout_change
         # All filters pass by each image.
         each = count // max(batch, 1) * alpha * alpha * pairs
-        products = batch * _cycles(each, alpha * alpha * pairs, lanes)
+        products = batch * _cycles(each, alpha * alpha * pairs, lanes, costs)
         cycles = products + 2 * moved + layout
         if cycles < least:
             chosen, least = tile, cycles
     return chosen
 
 
-def _cycles(multiplications: int, weights: int, lanes: int) -> float:
+def _cycles(multiplications: int, weights: int, lanes: int, costs: Costs) -> float:
     """Cycles for so many multiply-adds with so many different weights."""
-    return max(multiplications / (2 * lanes), 4 * weights / _MEMORY_BYTES)
+    return max(
+        multiplications / (costs.multiply_adds * lanes), 4 * weights / costs.weights_bandwidth
+    )

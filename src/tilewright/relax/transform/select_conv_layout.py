@@ -36,13 +36,6 @@ from tilewright.topi.layout import layout_of
 
 MODES = ("auto", "NCHW", "NCHWc")
 
-# Cycles per element of image and result that convolutions save (measured, Zen 5): windows gather
-# and transpose where points (1 x 1) read and write vectors of pixels in either layout.
-_WINDOW_GAIN, _POINT_GAIN = 0.15, 0.03
-# Multiply-adds of vectors per cycle, cycles per element of a conversion, and cycles per second.
-_MULTIPLY_ADDS = 2
-_CONVERSION = 0.5
-_CLOCK = 4e9
 # Up to so many channels are one block if vectors don't divide them.
 _MOST_CHANNELS = 64
 
@@ -127,7 +120,7 @@ def _choose(
             gained = sum(_gain(*found[key], target, times, tiles) for key in group)
             converted = _converted(mod, made)[name]
             assert isinstance(converted, Function)
-            if gained <= _conversion_seconds(converted, times):
+            if gained <= _conversion_seconds(converted, times, target):
                 continue
         wanted |= made
     return wanted
@@ -182,7 +175,9 @@ def _gain(
         other = times.best(blocked, tiles)
         if other is not None:
             return plain[0] - other[0]
-    return _estimated_gain(call, layouts, target) / _CLOCK if target.has("avx512f") else 0.0
+    if not target.has("avx512f"):
+        return 0.0
+    return _estimated_gain(call, layouts, target) / target.costs.clock
 
 
 def _estimated_gain(call: RelaxCall, layouts: Layouts, target: Target) -> float:
@@ -195,10 +190,12 @@ def _estimated_gain(call: RelaxCall, layouts: Layouts, target: Target) -> float:
     if _is_single_place(call):
         return 0.0  # filters are read once, from first to last in either
     lanes, block = target.vector_lanes(32), layout_of(layouts[-1]).block("C")
-    steps = _elements(call) * taken * math.prod(window) / (_MULTIPLY_ADDS * lanes)
+    steps = _elements(call) * taken * math.prod(window) / (target.costs.multiply_adds * lanes)
     empty = -(-block // lanes) * lanes / block - 1
+    costs = target.costs
+    # Windows gather and transpose where points (1 x 1) read and write vectors in either layout.
     moved = _elements(call.args[0]) + _elements(call)
-    return moved * (_POINT_GAIN if window == [1, 1] else _WINDOW_GAIN) - steps * empty
+    return moved * (costs.point_gain if window == [1, 1] else costs.window_gain) - steps * empty
 
 
 def _is_single_place(call: RelaxCall) -> bool:
@@ -208,12 +205,12 @@ def _is_single_place(call: RelaxCall) -> bool:
     return all(as_int(extent) == 1 for extent in info.shape[2:])
 
 
-def _conversion_seconds(function: Function, times: MeasuredTimes) -> float:
+def _conversion_seconds(function: Function, times: MeasuredTimes, target: Target) -> float:
     """Seconds that the conversions in a graph take: measured, or else estimated."""
-    total = 0.0
+    total, each = 0.0, target.costs.block_change / target.costs.clock
     for binding in function.bindings:
         value = binding.value
         if isinstance(value, RelaxCall) and is_call_to(value, CONVERSION):
             known = times.of(value)
-            total += _CONVERSION * _elements(value) / _CLOCK if known is None else known
+            total += each * _elements(value) if known is None else known
     return total

@@ -7,7 +7,6 @@ What is around a kernel or a contraction is scheduled so: element by element (``
 from __future__ import annotations
 
 from tilewright.scheduling.cpu.blocks import (
-    PARALLEL_WORK,
     SEPARATE,
     Axis,
     axes_of,
@@ -34,7 +33,6 @@ from tilewright.scheduling.cpu.reduction import come_from_afar, schedule_reducti
 
 __all__ = [
     "Axis",
-    "PARALLEL_WORK",
     "SEPARATE",
     "axes_of",
     "coefficient_of",

@@ -32,8 +32,6 @@ from tilewright.tir.parallel_work import PARALLEL_SCHEDULE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
-# Below this many elements, starting threads costs more than it saves.
-PARALLEL_WORK = 1 << 14
 # What a symbolic extent counts as.
 _UNKNOWN = 64
 # A table of indices that is read so often is computed once.
@@ -283,12 +281,14 @@ def work_of(axes: Sequence[Axis], unknown: int = _UNKNOWN) -> int:
     return total
 
 
-def parallelize(sch: Schedule, loops: Sequence[LoopRV], target: Target, work: int) -> LoopRV | None:
+def parallelize(
+    sch: Schedule, loops: Sequence[LoopRV], target: Target, work: float
+) -> LoopRV | None:
     """Fuse outer spatial loops and run them in parallel, if there is enough to do."""
     if not loops:
         return None
     fused = loops[0] if len(loops) == 1 else sch.fuse(*loops)
-    if target.num_cores > 1 and work >= PARALLEL_WORK:
+    if target.num_cores > 1 and work >= target.costs.parallel_work:
         how = choose("parallel.schedule", ("static", "dynamic", "serial"))
         if how != "serial":
             sch.parallel(fused)

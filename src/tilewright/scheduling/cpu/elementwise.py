@@ -46,8 +46,6 @@ _VECTORS = 4
 _PARTS = 16
 # Distances at which lanes are picked from whole vectors: a reversed row, every second element …
 _NEAR = (-1, 0, 1, 2, 3, 4, 5, 6, 7, 8)
-# From so many times the second cache results of transpositions are streamed.
-_STREAMED = 4
 # Neighbours that make a vector worthwhile.
 _LEAST_BYTES = 16
 
@@ -209,7 +207,7 @@ def stream_if_large(sch: Schedule, rv: BlockRV, target: Target, how: int) -> Non
     outputs = set(sch.mod["main"].buffers)
     if not buffers <= outputs:
         return
-    most = _STREAMED * target.l2_bytes if how == 2 else target.l3_bytes // 2
+    most = int(target.costs.streamed_size * target.l2_bytes) if how == 2 else target.l3_bytes // 2
     if not all(exceeds(buffer, most) for buffer in buffers):
         return
     others = [other for other in leaf_blocks(sch) if other != rv]

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from tilewright.ir import as_int
 from tilewright.scheduling.choices import choose, others_after
 from tilewright.scheduling.cpu.blocks import (
-    PARALLEL_WORK,
     Axis,
     axes_of,
     can_vectorize,
@@ -365,7 +364,7 @@ def _share_among_threads(
         or first.extent is None
         or any(axis.extent is None for axis in spatial)
         or work_of(spatial) >= target.num_cores
-        or work_of(spatial) * work_of(reduce) < PARALLEL_WORK
+        or work_of(spatial) * work_of(reduce) < target.costs.parallel_work
         or first.extent < 4 * target.num_cores
     ):
         return False

@@ -45,7 +45,6 @@ from tilewright.scheduling import (
     others_after,
 )
 from tilewright.scheduling.cpu import (
-    PARALLEL_WORK,
     inline_injective,
     is_injective,
     parallelize,
@@ -247,7 +246,8 @@ def choose_tiles(search: Search, target: Target) -> ExtremumTiles | NotApplicabl
     vectors = choose(f"{search.value.name}.vectors", others_after(vectors, (8, 4, 2)))
     known = [as_int(axis.dom.extent) for axis in search.rows]
     rows = math.prod(64 if n is None else n for n in known)
-    few = rows < target.num_cores and extent is not None and rows * extent >= PARALLEL_WORK
+    least = target.costs.parallel_work
+    few = rows < target.num_cores and extent is not None and rows * extent >= least
     return ExtremumTiles(lanes, vectors, target.num_cores if few else 1)
 
 

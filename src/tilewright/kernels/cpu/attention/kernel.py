@@ -25,7 +25,6 @@ from tilewright.kernels.cpu.attention.prefill import PrefillKernel, PrefillTiles
 from tilewright.kernels.definition import is_definition
 from tilewright.kernels.kernel import Kernel
 from tilewright.scheduling import NotApplicable, choose, others_after
-from tilewright.scheduling.cpu import PARALLEL_WORK
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc, make_root_block
 from tilewright.tir.schedule import Schedule
@@ -93,7 +92,7 @@ class AttentionKernel(Kernel[Attention]):
         work = _work(problem)
         for name in names:
             fused = sch.fuse(*sch.get_loops(name))
-            if target.num_cores > 1 and work >= PARALLEL_WORK:
+            if target.num_cores > 1 and work >= target.costs.parallel_work:
                 sch.parallel(fused)
 
 

@@ -24,7 +24,6 @@ from tilewright.kernels.cpu.sort.top_k import TopK, TopKTiles
 from tilewright.kernels.definition import is_definition
 from tilewright.kernels.kernel import Kernel
 from tilewright.scheduling import NotApplicable
-from tilewright.scheduling.cpu import PARALLEL_WORK
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, PrimFunc, make_root_block
 from tilewright.tir.schedule import Schedule
@@ -78,7 +77,7 @@ class SortKernel(Kernel[Sorting]):
             return
         fused = sch.fuse(*loops)
         shares_rows = isinstance(plan, TopKTiles) or not plan.is_shared
-        if shares_rows and target.num_cores > 1 and _work(problem) >= PARALLEL_WORK:
+        if shares_rows and target.num_cores > 1 and _work(problem) >= target.costs.parallel_work:
             sch.parallel(fused)
 
 

@@ -1,0 +1,214 @@
+"""What things cost on a CPU: every number that rules, kernels and the cost model estimate with.
+
+A row says what the number is, in which unit, and how it came about. Rows that a machine can tell
+itself are ``measured``: ``tilewright doctor --measure`` writes them to the user's cache folder, and
+targets of that machine use them; other targets have the values that stand here, of a Zen 5.
+What a rule decides by them is a choice that a search may answer otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tilewright.support.errors import TargetError
+from tilewright.support.settings import setting
+
+logger = logging.getLogger("tilewright.target")
+
+_BY_HAND, _ROUGHLY = "tuned by hand on a Zen 5", "roughly what current x86 cores do"
+_VERSION = 1
+_LARGEST_FILE = 1 << 20
+
+
+def _measured(value: float, unit: str, meaning: str) -> Any:
+    """Declare what the machine at hand can tell."""
+    metadata = {"unit": unit, "meaning": meaning, "measured": True, "source": _ROUGHLY}
+    return field(default=value, metadata=metadata)
+
+
+def _estimated(value: float, unit: str, meaning: str, source: str) -> Any:
+    """Declare what was found by racing schedules, or follows from how CPUs are made."""
+    metadata = {"unit": unit, "meaning": meaning, "measured": False, "source": source}
+    return field(default=value, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The numbers, by name. ``describe`` lists them with what they mean."""
+
+    # ---- the machine
+    clock: float = _measured(4e9, "cycles per second", "clock of a core that is busy")
+    multiply_adds: float = _measured(2, "vectors per cycle", "float32 multiply-adds at once")
+    multiply_add_latency: float = _measured(
+        4, "cycles", "until a multiply-add's result can be used by another one"
+    )
+    loads: float = _measured(2, "vectors per cycle", "loads at once from the first-level cache")
+    l2_bandwidth: float = _measured(32, "bytes per cycle", "read from the second-level cache")
+    l3_bandwidth: float = _measured(12, "bytes per cycle", "read from the last cache")
+    memory_bandwidth: float = _measured(6, "bytes per cycle", "read from memory by one core")
+    launch: float = _measured(
+        3000, "cycles", "a parallel loop over nothing takes, of threads that wait for it"
+    )
+    parallel_work: float = _measured(
+        1 << 14, "operations", "of a parallel loop are worth waking threads: 5.5 a cycle of launch"
+    )
+
+    # ---- vectors
+    vector_division: float = _estimated(8, "cycles", "a division of vectors", _ROUGHLY)
+    vector_function: float = _estimated(24, "cycles", "an elementary function", _ROUGHLY)
+    gather: float = _estimated(2, "instructions per lane", "moved one by one", "LLVM's code")
+    streamed_size: float = _estimated(
+        4, "second-level caches", "from which transposed results go past the caches", _BY_HAND
+    )
+
+    # ---- a step of a register tile
+    scalar_wait: float = _estimated(
+        0.03, "cycles", "beside the arithmetic, for each scalar of a step", _BY_HAND
+    )
+    vector_wait: float = _estimated(
+        0.15, "cycles", "the same for each vector, from the second-level cache", _BY_HAND
+    )
+    panel_vector: float = _estimated(
+        3, "cycles", "for a vector of a panel, from there, in a low tile", _BY_HAND
+    )
+    step_wait: float = _estimated(
+        0.5, "cycles", "around a step that is a loop of its own (Winograd's products)", _BY_HAND
+    )
+
+    # ---- algorithms and layouts of convolutions
+    weights_bandwidth: float = _estimated(
+        8, "bytes per cycle", "of filters that are read once", _BY_HAND
+    )
+    winograd_gain: float = _estimated(
+        1.1, "times", "as fast Winograd's way must look, as estimates err", _BY_HAND
+    )
+    layout_change: float = _estimated(
+        0.75, "cycles per element", "between channels first and last", _BY_HAND
+    )
+    block_change: float = _estimated(
+        0.5, "cycles per element", "between channels first and in blocks", _BY_HAND
+    )
+    window_gain: float = _estimated(
+        0.15, "cycles per element", "that blocks of channels save under windows", _BY_HAND
+    )
+    point_gain: float = _estimated(
+        0.03, "cycles per element", "that they save in 1 x 1 convolutions", _BY_HAND
+    )
+
+
+def describe(costs: Costs, here: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Return name, value, unit, meaning and source of each number.
+
+    ``here`` are the names of those that were measured on this machine.
+    """
+    return [
+        {
+            "name": item.name,
+            "value": getattr(costs, item.name),
+            "unit": item.metadata["unit"],
+            "meaning": item.metadata["meaning"],
+            "source": "measured here" if item.name in here else item.metadata["source"],
+        }
+        for item in fields(Costs)
+    ]
+
+
+#: What can be measured.
+MEASURED = tuple(item.name for item in fields(Costs) if item.metadata["measured"])
+
+
+def costs_of(kind: str, cpu: str | None) -> Costs:
+    """Return the numbers of a kind of target; ``cpu`` is its name if it is this machine's.
+
+    What was measured here stands for what is known in general.
+    """
+    if kind not in TABLES:
+        raise TargetError(
+            f"there are no costs for target {kind!r}; there are for {', '.join(TABLES)}"
+        )
+    costs = TABLES[kind]
+    return costs if cpu is None else _with_measured(costs, cpu, setting("cache_dir"))
+
+
+#: The table of each kind of target.
+TABLES = {"llvm": Costs(), "c": Costs()}
+
+
+@lru_cache(maxsize=16)
+def _with_measured(costs: Costs, cpu: str, folder: Path) -> Costs:
+    return replace(costs, **measured(cpu, folder))
+
+
+def _path(folder: Path) -> Path:
+    return folder / "costs.json"
+
+
+def measured(cpu: str, folder: Path | None = None) -> dict[str, float]:
+    """Return what was measured of a CPU, by its name; nothing if it wasn't.
+
+    A file that isn't as ``save_measured`` writes it is left alone, with a warning.
+    """
+    path = _path(folder or setting("cache_dir"))
+    try:
+        return _checked(_read(path).get(cpu, {}))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        logger.warning(
+            "%s is not used: %s; `tilewright doctor --measure` makes it anew", path, error
+        )
+        return {}
+
+
+def save_measured(cpu: str, values: Mapping[str, float]) -> Path:
+    """Write what was measured of a CPU, in place of what was known of it; return the file."""
+    known = _checked(dict(values))
+    path = _path(setting("cache_dir"))
+    try:
+        cpus = _read(path)
+    except (OSError, ValueError):
+        cpus = {}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"version": _VERSION, "cpus": {**cpus, cpu: known}}, indent=1)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    with os.fdopen(handle, "w") as file:
+        file.write(text + "\n")
+    os.replace(temporary, path)
+    _with_measured.cache_clear()
+    return path
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with path.open() as file:
+        text = file.read(_LARGEST_FILE)
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(data, dict) or data.get("version") != _VERSION:
+        raise ValueError(f"it is no file of costs of version {_VERSION}")
+    cpus = data.get("cpus")
+    if not isinstance(cpus, dict):
+        raise ValueError("its CPUs are no table")
+    return cpus
+
+
+def _checked(values: Any) -> dict[str, float]:
+    """Return numbers by name if that is what a table holds."""
+    if not isinstance(values, dict):
+        raise ValueError("its costs are no table")
+    for name, value in values.items():
+        if name not in MEASURED:
+            raise ValueError(f"{name!r} is nothing that is measured")
+        if type(value) not in (int, float) or not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} is {value!r}, which is no positive number")
+    return values
