@@ -59,7 +59,7 @@ class Page:
         for found, new in reversed(list(zip(self._found, printed, strict=True))):
             start, end = found.span("printed")
             if start != -1:
-                text = text[:start] + new + text[end:]
+                text = text[:start] + new.rstrip() + "\n" * bool(new.strip()) + text[end:]
         return text
 
 
