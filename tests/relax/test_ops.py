@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -347,3 +348,14 @@ def test_symbolic_extents() -> None:
         expected = special.softmax(np.concatenate([x, x]) @ w, -1).reshape(-1, 2)
         check(run(x, w), expected)
         check(interpreter.run(mod, x, w), expected)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name, item in op.OPERATORS.items() if item.legalize)
+)
+def test_the_legalisation_takes_the_attributes_by_name(name: str) -> None:
+    declared = op.OPERATORS.get(name)
+    assert declared.legalize is not None
+    taken = inspect.signature(declared.legalize)
+    bound = taken.bind(*declared.operands, **dict.fromkeys(declared.attributes))
+    assert bound.arguments.keys() >= set(declared.attributes)

@@ -11,8 +11,9 @@ Parameters annotated ``Tensor``, ``TensorTuple``, ``Shape`` or ``Prim`` are oper
 function sees their struct info (a shape: its extents; a tuple: a list); all others are attributes.
 What the decorator returns builds the call: ``matmul(x, w)`` with graph values as operands.
 
-``legalize`` has the same signature over ``te`` tensors and gives the ``te`` result: what the
-operator means. ``numpy`` is the same over arrays, for operators that only move elements, which
+``legalize`` gives the ``te`` result, what the operator means: it takes the operands, as ``te``
+tensors, by position and the attributes by name, so a function of ``topi`` stands there by itself.
+``numpy`` has the operator's signature over arrays, for operators that only move elements, which
 saves constant folding a compilation; what computes has no second formula. ``decompose(call)`` may
 give an expression of other operators instead.
 """

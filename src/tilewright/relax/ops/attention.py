@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright import topi
 from tilewright.ir import as_int
 from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import RelaxCall, RelaxExpr
@@ -12,7 +13,6 @@ from tilewright.relax.ops.common import (
     known,
     require_ndim,
     same_dtype,
-    topi_rule,
 )
 from tilewright.relax.registry import InferenceError, Tensor, operator
 from tilewright.relax.struct_info import (
@@ -65,10 +65,7 @@ def _infer(
     )
 
 
-@operator(
-    "nn.scaled_dot_product_attention",
-    legalize=topi_rule("nn.scaled_dot_product_attention"),
-)
+@operator("nn.scaled_dot_product_attention", legalize=topi.nn.scaled_dot_product_attention)
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

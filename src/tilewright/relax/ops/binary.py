@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.ir import dtypes
 from tilewright.relax.expr import OPERATOR_SUGAR
-from tilewright.relax.ops.common import broadcast, same_dtype, topi_rule
+from tilewright.relax.ops.common import broadcast, same_dtype, topi_function
 from tilewright.relax.registry import Builder, InferenceError, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 
@@ -14,7 +14,7 @@ from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 def _binary(name: str, doc: str, *, result: str | None = None, kind: str = "") -> Builder:
     """Declare one; ``result`` is its dtype if not the operands', ``kind`` what it takes."""
 
-    @operator(name, legalize=topi_rule(name))
+    @operator(name, legalize=topi_function(name))
     def rule(a: Tensor, b: Tensor) -> StructInfo:
         x: Any = a
         y: Any = b

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 from tilewright import topi
@@ -15,17 +16,10 @@ from tilewright.support.errors import VerifyError
 from tilewright.topi.layout import Layout
 
 
-def topi_rule(path: str) -> Callable[..., Any]:
-    """Return the function ``topi.<path>``, looked up when first called."""
-
-    def rule(*args: Any, **kwargs: Any) -> Any:
-        found: Any = topi
-        for part in path.split("."):
-            found = getattr(found, part)
-        return found(*args, **kwargs)
-
-    rule.__name__ = path.rpartition(".")[2]
-    return rule
+def topi_function(path: str) -> Callable[..., Any]:
+    """Return the function ``topi.<path>``, for tables of operators."""
+    found: Callable[..., Any] = attrgetter(path)(topi)
+    return found
 
 
 def known(info: TensorStructInfo, name: str = "x") -> tuple[Expr, ...]:

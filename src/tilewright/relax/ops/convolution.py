@@ -86,12 +86,7 @@ def _transpose_shape(
     return TensorStructInfo((x[0], simplify(w[1] * groups), *extents), same_dtype(data, weight))
 
 
-@operator(
-    "nn.conv1d",
-    legalize=lambda data, weight, strides, padding, dilation, groups: topi.nn.conv1d(
-        data, weight, strides, padding, dilation, groups
-    ),
-)
+@operator("nn.conv1d", legalize=topi.nn.conv1d)
 def conv1d(
     data: Tensor,
     weight: Tensor,
@@ -104,22 +99,7 @@ def conv1d(
     return _conv_shape(data, weight, strides, padding, dilation, groups, 1)
 
 
-def _conv2d_topi(
-    data: Any,
-    weight: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-    data_layout: str,
-    kernel_layout: str,
-    out_layout: str,
-) -> Any:
-    layouts = data_layout, kernel_layout, out_layout
-    return topi.nn.conv2d(data, weight, strides, padding, dilation, groups, None, *layouts)
-
-
-@operator("nn.conv2d", legalize=_conv2d_topi)
+@operator("nn.conv2d", legalize=topi.nn.conv2d)
 def conv2d(
     data: Tensor,
     weight: Tensor,
@@ -147,12 +127,7 @@ def conv2d(
         return laid_out(info, y)
 
 
-@operator(
-    "nn.conv3d",
-    legalize=lambda data, weight, strides, padding, dilation, groups: topi.nn.conv3d(
-        data, weight, strides, padding, dilation, groups
-    ),
-)
+@operator("nn.conv3d", legalize=topi.nn.conv3d)
 def conv3d(
     data: Tensor,
     weight: Tensor,
@@ -165,12 +140,7 @@ def conv3d(
     return _conv_shape(data, weight, strides, padding, dilation, groups, 3)
 
 
-@operator(
-    "nn.conv1d_transpose",
-    legalize=lambda data, weight, strides, padding, output_padding, dilation, groups: (
-        topi.nn.conv1d_transpose(data, weight, strides, padding, output_padding, dilation, groups)
-    ),
-)
+@operator("nn.conv1d_transpose", legalize=topi.nn.conv1d_transpose)
 def conv1d_transpose(
     data: Tensor,
     weight: Tensor,
@@ -184,12 +154,7 @@ def conv1d_transpose(
     return _transpose_shape(data, weight, strides, padding, output_padding, dilation, groups, 1)
 
 
-@operator(
-    "nn.conv2d_transpose",
-    legalize=lambda data, weight, strides, padding, output_padding, dilation, groups: (
-        topi.nn.conv2d_transpose(data, weight, strides, padding, output_padding, dilation, groups)
-    ),
-)
+@operator("nn.conv2d_transpose", legalize=topi.nn.conv2d_transpose)
 def conv2d_transpose(
     data: Tensor,
     weight: Tensor,
@@ -203,12 +168,7 @@ def conv2d_transpose(
     return _transpose_shape(data, weight, strides, padding, output_padding, dilation, groups, 2)
 
 
-@operator(
-    "nn.conv3d_transpose",
-    legalize=lambda data, weight, strides, padding, output_padding, dilation, groups: (
-        topi.nn.conv3d_transpose(data, weight, strides, padding, output_padding, dilation, groups)
-    ),
-)
+@operator("nn.conv3d_transpose", legalize=topi.nn.conv3d_transpose)
 def conv3d_transpose(
     data: Tensor,
     weight: Tensor,

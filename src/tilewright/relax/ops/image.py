@@ -13,14 +13,7 @@ from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 
 
-@operator(
-    "image.resize2d",
-    legalize=lambda data, size, layout, method, coordinate_transformation_mode, scale_factor: (
-        topi.image.resize2d(
-            data, size, layout, method, coordinate_transformation_mode, scale_factor
-        )
-    ),
-)
+@operator("image.resize2d", legalize=topi.image.resize2d)
 def resize2d(
     data: Tensor,
     size: int | tuple[int, int] = 1,

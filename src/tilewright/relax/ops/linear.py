@@ -14,11 +14,7 @@ from tilewright.relax.registry import InferenceError, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 
 
-def _matmul_topi(x1: Any, x2: Any, out_dtype: str | None, transpose_b: bool) -> Any:
-    return topi.matmul(x1, x2, transpose_b=transpose_b, out_dtype=out_dtype)
-
-
-@operator("matmul", legalize=_matmul_topi)
+@operator("matmul", legalize=topi.matmul)
 def matmul(
     x1: Tensor, x2: Tensor, out_dtype: str | None = None, transpose_b: bool = False
 ) -> StructInfo:

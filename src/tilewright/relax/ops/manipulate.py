@@ -56,7 +56,7 @@ _MOST_SECTIONS = 10_000  # each is a value of its own
 
 @operator(
     "reshape",
-    legalize=lambda x, shape: topi.reshape(x, shape),
+    legalize=topi.reshape,
     numpy=lambda x, shape: x.reshape(_ints(shape)),
 )
 def _reshape(x: Tensor, shape: Shape) -> StructInfo:
@@ -98,7 +98,7 @@ def _left_over(have: list[Expr], wanted: list[Expr]) -> Expr:
 
 @operator(
     "permute_dims",
-    legalize=lambda x, axes: topi.transpose(x, axes),
+    legalize=topi.transpose,
     numpy=lambda x, axes: np.array(np.transpose(x, axes), order="C"),
     prepare=lambda x, axes: {"axes": _permutation(x, axes)},
 )
@@ -135,8 +135,8 @@ def flatten(x: RelaxExpr, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 @operator(
     "expand_dims",
-    legalize=lambda x, axis: topi.expand_dims(x, axis),
-    numpy=lambda x, axis: np.expand_dims(x, axis),
+    legalize=topi.expand_dims,
+    numpy=np.expand_dims,
 )
 def expand_dims(x: Tensor, axis: int | tuple[int, ...]) -> StructInfo:
     """Insert dimensions of extent one at the given places of the result."""
@@ -150,8 +150,8 @@ def expand_dims(x: Tensor, axis: int | tuple[int, ...]) -> StructInfo:
 
 @operator(
     "squeeze",
-    legalize=lambda x, axis: topi.squeeze(x, axis),
-    numpy=lambda x, axis: np.squeeze(x, axis),
+    legalize=topi.squeeze,
+    numpy=np.squeeze,
 )
 def squeeze(x: Tensor, axis: int | tuple[int, ...] | None = None) -> StructInfo:
     """Remove dimensions of extent one."""
@@ -168,7 +168,7 @@ def squeeze(x: Tensor, axis: int | tuple[int, ...] | None = None) -> StructInfo:
 
 @operator(
     "broadcast_to",
-    legalize=lambda x, shape: topi.broadcast_to(x, shape),
+    legalize=topi.broadcast_to,
     numpy=lambda x, shape: np.array(np.broadcast_to(x, _ints(shape)), order="C"),
 )
 def broadcast_to(x: Tensor, shape: Shape) -> StructInfo:
@@ -185,8 +185,8 @@ def broadcast_to(x: Tensor, shape: Shape) -> StructInfo:
 
 @operator(
     "concat",
-    legalize=lambda tensors, axis: topi.concatenate(tensors, axis),
-    numpy=lambda tensors, axis: np.concatenate(tensors, axis),
+    legalize=topi.concatenate,
+    numpy=np.concatenate,
 )
 def concat(tensors: TensorTuple, axis: int = 0) -> StructInfo:
     """Join tensors along an axis."""
@@ -215,7 +215,7 @@ def stack(tensors: Any, axis: int = 0) -> Any:
 
 @operator(
     "split",
-    legalize=lambda x, indices_or_sections, axis: topi.split(x, indices_or_sections, axis),
+    legalize=topi.split,
     numpy=lambda x, indices_or_sections, axis: [
         np.ascontiguousarray(part) for part in np.split(x, indices_or_sections, axis)
     ],
@@ -331,7 +331,7 @@ def strided_slice(
 
 @operator(
     "flip",
-    legalize=lambda x, axis: topi.flip(x, axis),
+    legalize=topi.flip,
     numpy=lambda x, axis: np.ascontiguousarray(np.flip(x, axis)),
 )
 def flip(x: Tensor, axis: int) -> StructInfo:
@@ -343,8 +343,8 @@ def flip(x: Tensor, axis: int) -> StructInfo:
 
 @operator(
     "repeat",
-    legalize=lambda x, repeats, axis: topi.repeat(x, repeats, axis),
-    numpy=lambda x, repeats, axis: np.repeat(x, repeats, axis),
+    legalize=topi.repeat,
+    numpy=np.repeat,
 )
 def repeat(x: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
     """Repeat each element along an axis (of the flat tensor without one)."""
@@ -362,7 +362,7 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
 @operator(
     "tile",
     legalize=lambda x, repeats: topi.tile(x, repeats),
-    numpy=lambda x, repeats: np.tile(x, repeats),
+    numpy=np.tile,
 )
 def tile(x: Tensor, repeats: tuple[int, ...]) -> StructInfo:
     """Repeat the whole tensor."""
@@ -386,10 +386,7 @@ def _check_lookup(indices: Any, mode: str, extent: Expr) -> None:
     require(or_(extent >= 1, count <= 0), "there is nothing to look up along an axis of ", extent)
 
 
-@operator(
-    "take",
-    legalize=lambda x, indices, axis, mode: topi.take(x, indices, axis, mode),
-)
+@operator("take", legalize=topi.take)
 def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip") -> StructInfo:
     """Gather slices along an axis (of the flat tensor without one).
 
@@ -434,7 +431,7 @@ def gather_elements(data: Tensor, indices: Tensor, axis: int = 0, mode: str = "c
 
 @operator(
     "where",
-    legalize=lambda condition, x, y: topi.where(condition, x, y),
+    legalize=topi.where,
     numpy=np.where,
 )
 def where(condition: Tensor, x: Tensor, y: Tensor) -> StructInfo:
@@ -453,20 +450,14 @@ def _require_matrix(info: Any) -> None:
         raise InferenceError(f"needs at least two dimensions, got {info.ndim}")
 
 
-@operator(
-    "tril",
-    legalize=lambda x, k: topi.tril(x, k),
-)
+@operator("tril", legalize=topi.tril)
 def tril(x: Tensor, k: int = 0) -> StructInfo:
     """Keep the lower triangle of the last two axes, zero elsewhere."""
     _require_matrix(x)
     return tensor_like(x)  # type: ignore[arg-type]
 
 
-@operator(
-    "triu",
-    legalize=lambda x, k: topi.triu(x, k),
-)
+@operator("triu", legalize=topi.triu)
 def triu(x: Tensor, k: int = 0) -> StructInfo:
     """Keep the upper triangle of the last two axes, zero elsewhere."""
     _require_matrix(x)

@@ -18,7 +18,6 @@ from tilewright.relax.ops.common import (
     normal_axes,
     normal_axis,
     tensor_like,
-    topi_rule,
 )
 from tilewright.relax.ops.convolution import (
     conv1d,
@@ -61,10 +60,7 @@ from tilewright.support.errors import VerifyError
 # ---- softmax and normalisation ---------------------------------------------------------------
 
 
-@operator(
-    "nn.softmax",
-    legalize=topi_rule("nn.softmax"),
-)
+@operator("nn.softmax", legalize=topi.nn.softmax)
 def softmax(x: Tensor, axis: int = -1) -> StructInfo:
     """Exponentials that sum to one along an axis."""
     info: Any = x
@@ -72,10 +68,7 @@ def softmax(x: Tensor, axis: int = -1) -> StructInfo:
     return tensor_like(info)
 
 
-@operator(
-    "nn.log_softmax",
-    legalize=topi_rule("nn.log_softmax"),
-)
+@operator("nn.log_softmax", legalize=topi.nn.log_softmax)
 def log_softmax(x: Tensor, axis: int = -1) -> StructInfo:
     """Logarithm of softmax."""
     info: Any = x
@@ -204,10 +197,7 @@ def _pad_topi(data: Any, pad_width: Any, pad_value: float) -> Any:
     return topi.nn.pad(data, [p[0] for p in pairs], [p[1] for p in pairs], pad_value)
 
 
-@operator(
-    "nn.pad",
-    legalize=_pad_topi,
-)
+@operator("nn.pad", legalize=_pad_topi)
 def pad(data: Tensor, pad_width: tuple[int, ...], pad_value: float = 0.0) -> StructInfo:
     """Add elements around: ``pad_width`` is before and after of each axis in turn."""
     info: Any = data

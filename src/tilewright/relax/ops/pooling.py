@@ -85,12 +85,7 @@ def _whole_size(data: Any, output_size: Any, layout: str = "") -> dict[str, Any]
     return {"output_size": tuple(made)}
 
 
-@operator(
-    "nn.max_pool1d",
-    legalize=lambda data, pool_size, strides, padding, dilation, ceil_mode: topi.nn.max_pool1d(
-        data, pool_size, strides, padding, dilation, ceil_mode=ceil_mode
-    ),
-)
+@operator("nn.max_pool1d", legalize=topi.nn.max_pool1d)
 def max_pool1d(
     data: Tensor,
     pool_size: int | tuple[int, ...] = 1,
@@ -103,12 +98,7 @@ def max_pool1d(
     return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 1)
 
 
-@operator(
-    "nn.max_pool2d",
-    legalize=lambda data, pool_size, strides, padding, dilation, ceil_mode, layout: (
-        topi.nn.max_pool2d(data, pool_size, strides, padding, dilation, ceil_mode, layout)
-    ),
-)
+@operator("nn.max_pool2d", legalize=topi.nn.max_pool2d)
 def max_pool2d(
     data: Tensor,
     pool_size: int | tuple[int, ...] = 1,
@@ -122,12 +112,7 @@ def max_pool2d(
     return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 2, layout)
 
 
-@operator(
-    "nn.max_pool3d",
-    legalize=lambda data, pool_size, strides, padding, dilation, ceil_mode: topi.nn.max_pool3d(
-        data, pool_size, strides, padding, dilation, ceil_mode=ceil_mode
-    ),
-)
+@operator("nn.max_pool3d", legalize=topi.nn.max_pool3d)
 def max_pool3d(
     data: Tensor,
     pool_size: int | tuple[int, ...] = 1,
@@ -140,19 +125,7 @@ def max_pool3d(
     return _pool_shape(data, pool_size, strides, padding, dilation, ceil_mode, 3)
 
 
-@operator(
-    "nn.avg_pool1d",
-    legalize=lambda data, pool_size, strides, padding, ceil_mode, count_include_pad: (
-        topi.nn.avg_pool1d(
-            data,
-            pool_size,
-            strides,
-            padding,
-            ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad,
-        )
-    ),
-)
+@operator("nn.avg_pool1d", legalize=topi.nn.avg_pool1d)
 def avg_pool1d(
     data: Tensor,
     pool_size: int | tuple[int, ...] = 1,
@@ -165,20 +138,7 @@ def avg_pool1d(
     return _pool_shape(data, pool_size, strides, padding, 1, ceil_mode, 1)
 
 
-@operator(
-    "nn.avg_pool2d",
-    legalize=lambda data, pool_size, strides, padding, ceil_mode, count_include_pad, layout: (
-        topi.nn.avg_pool2d(
-            data,
-            pool_size,
-            strides,
-            padding,
-            ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad,
-            layout=layout,
-        )
-    ),
-)
+@operator("nn.avg_pool2d", legalize=topi.nn.avg_pool2d)
 def avg_pool2d(
     data: Tensor,
     pool_size: int | tuple[int, ...] = 1,
@@ -192,19 +152,7 @@ def avg_pool2d(
     return _pool_shape(data, pool_size, strides, padding, 1, ceil_mode, 2, layout)
 
 
-@operator(
-    "nn.avg_pool3d",
-    legalize=lambda data, pool_size, strides, padding, ceil_mode, count_include_pad: (
-        topi.nn.avg_pool3d(
-            data,
-            pool_size,
-            strides,
-            padding,
-            ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad,
-        )
-    ),
-)
+@operator("nn.avg_pool3d", legalize=topi.nn.avg_pool3d)
 def avg_pool3d(
     data: Tensor,
     pool_size: int | tuple[int, ...] = 1,
@@ -220,7 +168,7 @@ def avg_pool3d(
 @operator(
     "nn.adaptive_avg_pool1d",
     prepare=_whole_size,
-    legalize=lambda data, output_size: topi.nn.adaptive_avg_pool1d(data, output_size),
+    legalize=topi.nn.adaptive_avg_pool1d,
 )
 def adaptive_avg_pool1d(
     data: Tensor, output_size: int | tuple[int | None, ...] | None = None
@@ -232,9 +180,7 @@ def adaptive_avg_pool1d(
 @operator(
     "nn.adaptive_avg_pool2d",
     prepare=_whole_size,
-    legalize=lambda data, output_size, layout: topi.nn.adaptive_avg_pool2d(
-        data, output_size, layout
-    ),
+    legalize=topi.nn.adaptive_avg_pool2d,
 )
 def adaptive_avg_pool2d(
     data: Tensor, output_size: int | tuple[int | None, ...] | None = None, layout: str = "NCHW"
@@ -246,7 +192,7 @@ def adaptive_avg_pool2d(
 @operator(
     "nn.adaptive_avg_pool3d",
     prepare=_whole_size,
-    legalize=lambda data, output_size: topi.nn.adaptive_avg_pool3d(data, output_size),
+    legalize=topi.nn.adaptive_avg_pool3d,
 )
 def adaptive_avg_pool3d(
     data: Tensor, output_size: int | tuple[int | None, ...] | None = None
@@ -258,9 +204,7 @@ def adaptive_avg_pool3d(
 @operator(
     "nn.adaptive_max_pool2d",
     prepare=_whole_size,
-    legalize=lambda data, output_size, layout: topi.nn.adaptive_max_pool2d(
-        data, output_size, layout
-    ),
+    legalize=topi.nn.adaptive_max_pool2d,
 )
 def adaptive_max_pool2d(
     data: Tensor, output_size: int | tuple[int | None, ...] | None = None, layout: str = "NCHW"

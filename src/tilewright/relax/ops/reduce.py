@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.ir import Expr, const, dtypes
 from tilewright.relax.conditions import require
-from tilewright.relax.ops.common import known, normal_axes, topi_rule
+from tilewright.relax.ops.common import known, normal_axes, topi_function
 from tilewright.relax.registry import Builder, InferenceError, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 
@@ -24,7 +24,7 @@ def reduced_shape(shape: tuple[Expr, ...], axis: Any, keepdims: bool) -> tuple[E
 def _reduction(name: str, doc: str, kind: str = "", *, of_nothing: bool = True) -> Builder:
     """Declare one; ``kind`` is what it takes, ``of_nothing`` whether an axis may be empty."""
 
-    @operator(name, legalize=topi_rule(name))
+    @operator(name, legalize=topi_function(name))
     def rule(x: Tensor, axis: Any = None, keepdims: bool = False) -> StructInfo:
         info: Any = x
         if kind and dtypes.kind_of(info.dtype) not in kind.split():
@@ -45,7 +45,7 @@ def _require_elements(shape: tuple[Expr, ...], axis: Any) -> None:
 
 
 def _arg_reduction(name: str, doc: str) -> Builder:
-    @operator(name, legalize=topi_rule(name))
+    @operator(name, legalize=topi_function(name))
     def rule(
         x: Tensor, axis: int | None = None, keepdims: bool = False, dtype: str = "int64"
     ) -> StructInfo:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright import topi
 from tilewright.ir import dtypes
 from tilewright.relax.expr import OPERATOR_SUGAR
-from tilewright.relax.ops.common import tensor_like, topi_rule
+from tilewright.relax.ops.common import tensor_like, topi_function
 from tilewright.relax.registry import Builder, InferenceError, Tensor, operator
 from tilewright.relax.struct_info import StructInfo
 
 
 def _float_only(name: str, doc: str, topi_name: str | None = None) -> Builder:
-    @operator(name, legalize=topi_rule(topi_name or name))
+    @operator(name, legalize=topi_function(topi_name or name))
     def rule(x: Tensor) -> StructInfo:
         info: Any = x
         if not dtypes.is_float(info.dtype):
@@ -24,7 +25,7 @@ def _float_only(name: str, doc: str, topi_name: str | None = None) -> Builder:
 
 
 def _any_number(name: str, doc: str, topi_name: str | None = None) -> Builder:
-    @operator(name, legalize=topi_rule(topi_name or name))
+    @operator(name, legalize=topi_function(topi_name or name))
     def rule(x: Tensor) -> StructInfo:
         return tensor_like(x)  # type: ignore[arg-type]
 
@@ -33,7 +34,7 @@ def _any_number(name: str, doc: str, topi_name: str | None = None) -> Builder:
 
 
 def _test(name: str, doc: str) -> Builder:
-    @operator(name, legalize=topi_rule(name))
+    @operator(name, legalize=topi_function(name))
     def rule(x: Tensor) -> StructInfo:
         return tensor_like(x, dtype="bool")  # type: ignore[arg-type]
 
@@ -72,10 +73,7 @@ logical_not = _test("logical_not", "Truth value turned round.")
 isnan = _test("isnan", "Whether an element is NaN.")
 
 
-@operator(
-    "astype",
-    legalize=lambda x, dtype: topi_rule("cast")(x, dtype),
-)
+@operator("astype", legalize=topi.cast)
 def astype(x: Tensor, dtype: str) -> StructInfo:
     """Convert to another dtype."""
     dtypes.split_dtype(dtype)
@@ -84,7 +82,7 @@ def astype(x: Tensor, dtype: str) -> StructInfo:
 
 @operator(
     "clip",
-    legalize=lambda x, min, max: topi_rule("clip")(x, min, max),
+    legalize=lambda x, min, max: topi.clip(x, min, max),
 )
 def clip(x: Tensor, min: float, max: float) -> StructInfo:
     """Limit elements to ``[min, max]``."""
@@ -103,10 +101,7 @@ hard_swish = _float_only("nn.hard_swish", "x * hard_sigmoid(x).")
 silu = _float_only("nn.silu", "x * sigmoid(x).")
 
 
-@operator(
-    "nn.leaky_relu",
-    legalize=lambda x, alpha: topi_rule("nn.leaky_relu")(x, alpha),
-)
+@operator("nn.leaky_relu", legalize=topi.nn.leaky_relu)
 def leaky_relu(x: Tensor, alpha: float = 0.01) -> StructInfo:
     """X where positive, else alpha * x."""
     return tensor_like(x)  # type: ignore[arg-type]

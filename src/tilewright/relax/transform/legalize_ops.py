@@ -113,11 +113,11 @@ class _Legalizer(FunctionRewriter):
                 arguments[name] = ShapeExpr(arg.shape)
         made = self.builder.call_te(
             op.legalize,
+            *arguments.values(),
             primfunc_name_hint=op.name.rpartition(".")[2],
             primfunc_attrs={RESHAPE: True} if op.name in VIEW_OPERATORS else None,
             primfunc_key=op.name,
             sizes_checked=True,
-            **arguments,
             **call.attrs,
         )
         if isinstance(call.struct_info, TupleStructInfo) and not isinstance(
