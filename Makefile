@@ -26,20 +26,23 @@ COUNT ?= 200
 graphs: $(VENV)/.installed
 	$(BIN)/python -m tilewright.testing.graphs --count $(COUNT) --seed $(SEED)
 
-docs: $(VENV)/.installed
+# Pages and stubs that are made from the code, then the site, in build/site. Warnings are errors.
+docs: $(VENV)/.installed-dev
 	$(BIN)/python tools/reference_pages.py
 	$(BIN)/python tools/schedule_stub.py
 	$(BIN)/python tools/math_page.py
 	$(BIN)/python tools/results_chart.py
+	$(BIN)/python -m sphinx -W --keep-going -q -E -c docs -b html . build/site
+	@echo "the site is in build/site/index.html"
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff format --check src tests benchmarks examples tools
-	$(BIN)/ruff check src tests benchmarks examples tools
+	$(BIN)/ruff format --check src tests benchmarks docs examples tools
+	$(BIN)/ruff check src tests benchmarks docs examples tools
 	$(BIN)/mypy
 
 format: $(VENV)/.installed-dev
-	$(BIN)/ruff format src tests benchmarks examples tools
-	$(BIN)/ruff check --fix src tests benchmarks examples tools
+	$(BIN)/ruff format src tests benchmarks docs examples tools
+	$(BIN)/ruff check --fix src tests benchmarks docs examples tools
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
@@ -57,7 +60,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 
 # PyTorch serves as an oracle; where it can't be had, the tests that need it skip.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	$(BIN)/python -m pip install --quiet -e '.[dev,docs]'
 	$(BIN)/python -c "import torch" 2>/dev/null \
 	    || $(BIN)/python -m pip install --quiet torch==2.13.0 \
 	    || echo "PyTorch can't be installed here; tests that compare with it will skip"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,29 @@ def test_files_that_are_named_are_there(page: Path) -> None:
         if not any(file.endswith(f"/{name}") for file in files)
     ]
     assert not missing
+
+
+def test_reference_has_all_public_packages() -> None:
+    source = ROOT / "src" / "tilewright"
+    internal = {"codegen", "support"}
+    packages = {path.parent.name for path in source.glob("*/__init__.py")} - internal
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    assert packages <= set(re.findall(r"^\.\. automodule:: tilewright\.(\w+)$", pages, re.M))
+
+
+@pytest.mark.slow
+def test_site_builds_without_a_warning(tmp_path: Path) -> None:
+    missing = [name for name in ("sphinx", "myst_parser", "furo") if not find_spec(name)]
+    assert not missing, f"not installed: {missing}; pip install -e '.[docs]' (make install-dev)"
+    options = ["-W", "--keep-going", "-q", "-E", "-c", str(ROOT / "docs"), "-d", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, str(ROOT), str(tmp_path / "site")],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "index.html").exists()
 
 
 def test_dead_links_are_found(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def tune_relax(
 
     Up to the share ``alternatives`` of the trials is for measuring in which ways convolutions are
     fastest (see ``conv_tuning``), since that decides which functions there are. Other options are
-    those of :func:`tilewright.meta_schedule.tune.tune_tasks`.
+    those of :func:`tilewright.meta_schedule.tune_tasks`.
     """
     opened = open_database(database, work_dir, module_equality)
     if params:

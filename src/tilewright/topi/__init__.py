@@ -106,3 +106,18 @@ from tilewright.topi.transform import (
     triu,
     zeros,
 )
+
+__all__ = [
+    "BINARY", "UNARY", "abs", "acos", "add", "all", "any", "arange", "argmax", "argmin",
+    "argsort", "asin", "atan", "bitwise_and", "bitwise_or", "bitwise_xor", "broadcast_shape",
+    "broadcast_to", "cast", "ceil", "clip", "concatenate", "cos", "cosh", "cumprod", "cumsum",
+    "divide", "equal", "erf", "exp", "exp2", "expand_dims", "flatten", "flip", "floor",
+    "floor_divide", "floor_mod", "full", "gather", "greater", "greater_equal", "image", "isnan",
+    "layout_transform", "left_shift", "less", "less_equal", "log", "log1p", "log2",
+    "logical_and", "logical_not", "logical_or", "matmul", "max", "maximum", "mean", "min",
+    "minimum", "mod", "multiply", "negative", "nn", "not_equal", "one_hot", "ones", "power",
+    "prod", "reciprocal", "repeat", "reshape", "right_shift", "round", "rsqrt", "sigmoid",
+    "sign", "sin", "sinh", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tile", "topk", "transpose",
+    "tril", "triu", "trunc", "variance", "where", "zeros",
+]  # fmt: skip

@@ -79,6 +79,23 @@ _LATER = {
     "updates_commute": "tilewright.tir.analysis.update_order",
 }
 
+__all__ = [
+    "Access", "COMPLETE", "Count", "Dependency", "DependencyGraph", "OPAQUE_DEPENDENCE",
+    "OpaqueDependency", "OutOfBounds", "RAW", "REDUCTION", "Reduction", "SideEffect",
+    "TRUSTED_REGIONS", "Traffic", "UPDATE", "Uncovered", "WAR", "WAW", "allocated_memory",
+    "block_access_regions", "block_dependencies", "block_facts", "block_kind", "buffer_bytes",
+    "calculate_allocated_bytes", "check_affine_binding", "check_complete_block",
+    "check_dominant_block", "check_out_of_bounds", "check_purity", "check_reduction_block",
+    "check_region_cover", "check_stage_pipeline", "check_updates_commute", "count_flops",
+    "count_instances", "detect_accesses", "estimate_block_traffic", "estimate_bytes",
+    "estimate_code_size", "estimate_flops", "estimate_traffic", "find_race",
+    "get_block_access_region", "get_block_read_write_region", "has_branch", "has_division",
+    "infer_regions", "is_affine_binding", "is_complete_block", "is_dominant_block",
+    "is_injective_binding", "is_output_block", "is_pure_function", "is_reduction_block",
+    "is_stage_pipeline", "lca_of_buffer_accesses", "linear_terms", "match_reduction",
+    "side_effect", "undeclared_accesses", "updates_commute", "verify", "verify_in_bounds",
+]  # fmt: skip
+
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
