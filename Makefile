@@ -30,6 +30,7 @@ graphs: $(VENV)/.installed
 docs: $(VENV)/.installed-dev
 	$(BIN)/python tools/reference_pages.py
 	$(BIN)/python tools/schedule_stub.py
+	$(BIN)/python tools/package_stubs.py
 	$(BIN)/python tools/math_page.py
 	$(BIN)/python tools/results_chart.py
 	$(BIN)/python -m sphinx -W --keep-going -q -E -c docs -b html . build/site

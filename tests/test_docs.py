@@ -27,7 +27,9 @@ get_tensorize_loop_mapping undo explain
 """.split()
 
 
-@pytest.mark.parametrize("tool", ["reference_pages.py", "results_chart.py", "schedule_stub.py"])
+@pytest.mark.parametrize(
+    "tool", ["package_stubs.py", "reference_pages.py", "results_chart.py", "schedule_stub.py"]
+)
 def test_what_is_made_from_the_code_is_up_to_date(tool: str) -> None:
     found = subprocess.run(
         [sys.executable, str(ROOT / "tools" / tool), "--check"],

@@ -20,7 +20,7 @@ from tilewright.relax.expr import (
     Tuple,
     as_relax,
 )
-from tilewright.relax.registry import InferenceError, RelaxOp, get_op, operator
+from tilewright.relax.registry import InferenceError, RelaxOp, builder, get_op, operator
 from tilewright.relax.struct_info import (
     ObjectStructInfo,
     StructInfo,
@@ -62,6 +62,7 @@ CALL_TIR = _raw_op("call_tir", _infer_call_tir)
 CALL_DPS = _raw_op("call_dps", lambda call: ObjectStructInfo(), pure=False)
 
 
+@builder("call_tir")
 def call_tir(
     function: GlobalVar | ExternFunc,
     args: Any,
@@ -85,6 +86,7 @@ def call_tir(
     return RelaxCall(CALL_TIR, operands, {}, infos)
 
 
+@builder("call_dps")
 def call_dps(
     function: FunctionRef, args: Tuple, outputs: Tuple, tir_vars: ShapeExpr | None = None
 ) -> RelaxCall:

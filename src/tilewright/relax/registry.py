@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.ir import Expr, as_int
 from tilewright.relax.conditions import InferenceError as InferenceError
@@ -229,6 +229,27 @@ OPERATORS: Registry[RelaxOp] = Registry("relax operator")
 """All graph operators by name, such as ``matmul`` or ``nn.relu``."""
 
 Builder = Callable[..., RelaxCall]
+BUILDERS: dict[str, Callable[..., Any]] = {}
+"""What ``relax.op`` has, by name: what builds a call of each operator, or several calls."""
+
+
+def builders_in(space: str = "") -> dict[str, Callable[..., Any]]:
+    """Return what ``relax.op``, or a namespace of it such as ``nn``, has, by the last name."""
+    split = ((*name.rpartition("."), found) for name, found in BUILDERS.items())
+    return {name: found for before, _, name, found in split if before == space}
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def builder(name: str) -> Callable[[Function], Function]:
+    """Give a function that builds calls a name in ``relax.op``, in place of an operator's own."""
+
+    def declare(function: Function) -> Function:
+        BUILDERS[name] = function
+        return function
+
+    return declare
 
 
 def operator(
@@ -268,6 +289,7 @@ def operator(
         build.__module__ = rule.__module__
         build.__signature__ = op.signature  # type: ignore[attr-defined]
         build.op = op  # type: ignore[attr-defined]
+        BUILDERS[name] = build
         return build
 
     return declare

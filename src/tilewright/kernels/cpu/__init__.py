@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import Any
 
 from tilewright.kernels.kernel import Kernel
+from tilewright.support.folder import modules_in
 from tilewright.support.registry import Registry
 
 __all__ = ["CPU_KERNELS", "kernels"]
@@ -19,7 +18,7 @@ def kernels() -> tuple[Kernel[Any], ...]:
     return tuple(kernel for _, kernel in CPU_KERNELS.items())
 
 
-for _folder in pkgutil.iter_modules(__path__):
-    _kernel = getattr(importlib.import_module(f"{__name__}.{_folder.name}"), "KERNEL", None)
-    if _kernel is not None:  # else it is for rules to put in
-        CPU_KERNELS.register(_folder.name, _kernel).register_forms()
+for _folder in modules_in(__name__):
+    if hasattr(_folder, "KERNEL"):  # else it is for rules to put in
+        _name = _folder.__name__.rpartition(".")[2]
+        CPU_KERNELS.register(_name, _folder.KERNEL).register_forms()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tilewright.meta_schedule.cost_model.base import COST_MODELS, CostModel
-from tilewright.meta_schedule.cost_model.simple import AnalyticModel, RandomModel
-from tilewright.meta_schedule.cost_model.xgb_model import XGBModel
+from tilewright.support.folder import classes_in, register_classes
 
-__all__ = ["COST_MODELS", "AnalyticModel", "CostModel", "RandomModel", "XGBModel"]
+_FOUND = register_classes(COST_MODELS, classes_in(__name__, CostModel))
+globals().update(_FOUND)
+
+__all__ = ["COST_MODELS", "CostModel", *_FOUND]

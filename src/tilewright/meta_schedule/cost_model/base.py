@@ -23,7 +23,9 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 
 class CostModel:
-    """Base of cost models: define ``score`` and, to learn, ``learn``."""
+    """Base of cost models: define ``score`` and, to learn, ``learn``; ``name`` registers it."""
+
+    name = ""
 
     @property
     def trained(self) -> bool:

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.meta_schedule.cost_model.base import COST_MODELS, CostModel
+from tilewright.meta_schedule.cost_model.base import CostModel
 from tilewright.meta_schedule.feature import Evaluation
 
 
 class RandomModel(CostModel):
     """Rates at random, for comparison; the same for a seed."""
+
+    name = "random"
 
     def __init__(self, *, seed: int = 0) -> None:
         self._rng = np.random.default_rng(seed)
@@ -24,6 +26,8 @@ class RandomModel(CostModel):
 class AnalyticModel(CostModel):
     """Rates by the cycles that the machine model of the features expects."""
 
+    name = "analytic"
+
     def score(self, task: str, evaluation: Evaluation) -> Any:
         """Return the negative logarithm of the expected cycles."""
         return analytic_score(evaluation)
@@ -32,7 +36,3 @@ class AnalyticModel(CostModel):
 def analytic_score(evaluation: Evaluation) -> Any:
     """Return ``-log2`` of the expected cycles; candidates that can't be rated come last."""
     return -np.log2(np.minimum(np.maximum(evaluation.cycles, 1.0), 1e30))
-
-
-COST_MODELS.register("random", RandomModel)
-COST_MODELS.register("analytic", AnalyticModel)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.meta_schedule.cost_model.base import COST_MODELS, CostModel
+from tilewright.meta_schedule.cost_model.base import CostModel
 from tilewright.meta_schedule.cost_model.simple import analytic_score
 from tilewright.meta_schedule.feature import FEATURE_NAMES, Evaluation
 from tilewright.support.errors import MissingExtraError, TuneError
@@ -40,6 +40,8 @@ class XGBModel(CostModel):
     fitted to different parts of the data; where they disagree the score is lowered, because a
     search finds the candidates about which a model errs most.
     """
+
+    name = "xgb"
 
     def __init__(
         self,
@@ -215,6 +217,3 @@ class XGBModel(CostModel):
                 booster = _xgboost().Booster()
                 booster.load_model(bytearray(stored[f"trees{len(self._fitted)}"].tobytes()))
                 self._fitted.append(booster)
-
-
-COST_MODELS.register("xgb", XGBModel)

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.meta_schedule.database.base import Database
-from tilewright.meta_schedule.database.json_file import JSONDatabase
-from tilewright.meta_schedule.database.memory import MemoryDatabase
+from tilewright.meta_schedule.database.base import DATABASES, Database
 from tilewright.meta_schedule.database.record import MODULE_EQUALITIES, TuningRecord, Workload
-from tilewright.meta_schedule.database.schedule_fn import ScheduleFnDatabase
-from tilewright.meta_schedule.database.union import OrderedUnionDatabase, UnionDatabase
+from tilewright.support.folder import classes_in, register_classes
 
-__all__ = [
-    "MODULE_EQUALITIES",
-    "Database",
-    "JSONDatabase",
-    "MemoryDatabase",
-    "OrderedUnionDatabase",
-    "ScheduleFnDatabase",
-    "TuningRecord",
-    "UnionDatabase",
-    "Workload",
-]
+_FOUND = register_classes(DATABASES, classes_in(__name__, Database))
+globals().update(_FOUND)
+
+__all__ = ["DATABASES", "Database", "MODULE_EQUALITIES", "TuningRecord", "Workload", *_FOUND]

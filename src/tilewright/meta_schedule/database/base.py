@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, equality, normalized
 from tilewright.support.errors import TilewrightError, TuneError
+from tilewright.support.registry import Registry
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
@@ -24,8 +25,11 @@ class Database:
     content), ``"ignore-ndarray"`` (constants by shape and dtype) or ``"anchor-block"`` (only the
     reduction blocks matter, so that the same operator with another epilogue finds records).
 
-    ``with database:`` makes it the current one, which passes use when no other is named.
+    ``with database:`` makes it the current one, which passes use when no other is named. A kind's
+    ``name`` registers it.
     """
+
+    name = ""
 
     _local: ClassVar[threading.local] = threading.local()
 
@@ -157,14 +161,12 @@ class Database:
 
     @staticmethod
     def create(kind: str = "json", **options: Any) -> Database:
-        """Make a database by kind: see ``DATABASE_KINDS``."""
-        if kind not in DATABASE_KINDS:
-            raise TuneError(f"unknown database {kind!r}; known: {', '.join(DATABASE_KINDS)}")
-        return DATABASE_KINDS[kind](**options)
+        """Make a database by its ``name``."""
+        return DATABASES.get(kind)(**options)
 
 
-DATABASE_KINDS: dict[str, Callable[..., Database]] = {}
-"""Databases by the name that ``Database.create`` takes; each kind adds itself."""
+DATABASES: Registry[Callable[..., Database]] = Registry("database", TuneError)
+"""Databases by name."""
 
 
 def suits(record: TuningRecord, target: Target | None) -> bool:

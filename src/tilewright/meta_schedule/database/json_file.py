@@ -24,7 +24,6 @@ from typing import Any
 
 from tilewright import script
 from tilewright.ir import IRModule, structural_equal
-from tilewright.meta_schedule.database.base import DATABASE_KINDS
 from tilewright.meta_schedule.database.memory import MemoryDatabase
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
 from tilewright.meta_schedule.database.schema import read_line, read_record
@@ -49,6 +48,8 @@ class JSONDatabase(MemoryDatabase):
     ``allow_missing=False`` files that don't exist are an error. Raises ``TuneError`` when the
     folder can't be written and a commit is tried, or can't be read.
     """
+
+    name = "json"
 
     def __init__(
         self,
@@ -254,6 +255,3 @@ class JSONDatabase(MemoryDatabase):
             raise TuneError(f"the record can't be kept in a database: {error}") from error
         self._append(self.path_tuning_record, data)
         self.reload()
-
-
-DATABASE_KINDS["json"] = JSONDatabase

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import IRModule, structural_hash
-from tilewright.meta_schedule.database.base import DATABASE_KINDS, Database, suits
+from tilewright.meta_schedule.database.base import Database, suits
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
@@ -12,6 +12,8 @@ from tilewright.tir import PrimFunc
 
 class MemoryDatabase(Database):
     """Workloads and records in memory; look-up by hash in constant time."""
+
+    name = "memory"
 
     def __init__(self, module_equality: str = "structural") -> None:
         super().__init__(module_equality)
@@ -75,6 +77,3 @@ class MemoryDatabase(Database):
 
     def __len__(self) -> int:
         return len(self._records)
-
-
-DATABASE_KINDS["memory"] = MemoryDatabase

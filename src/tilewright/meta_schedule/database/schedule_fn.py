@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.ir import IRModule
-from tilewright.meta_schedule.database.base import DATABASE_KINDS
 from tilewright.meta_schedule.database.memory import MemoryDatabase
 from tilewright.meta_schedule.database.record import TuningRecord, Workload, normalized
 from tilewright.target import Target
@@ -15,6 +14,8 @@ from tilewright.tir.schedule import Schedule
 
 class ScheduleFnDatabase(MemoryDatabase):
     """``schedule_fn(sch) -> bool`` schedules a module in place and says whether it did."""
+
+    name = "schedule_fn"
 
     def __init__(
         self, schedule_fn: Callable[[Schedule], bool], module_equality: str = "structural"
@@ -35,6 +36,3 @@ class ScheduleFnDatabase(MemoryDatabase):
         if not self.schedule_fn(sch):
             return None
         return TuningRecord(sch.trace, Workload(mod), None, target)
-
-
-DATABASE_KINDS["schedule_fn"] = ScheduleFnDatabase

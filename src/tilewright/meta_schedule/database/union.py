@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir import IRModule
-from tilewright.meta_schedule.database.base import DATABASE_KINDS, Database
+from tilewright.meta_schedule.database.base import Database
 from tilewright.meta_schedule.database.record import TuningRecord, Workload
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
@@ -14,6 +14,8 @@ from tilewright.tir import PrimFunc
 
 class UnionDatabase(Database):
     """Answers with the best record that any of its databases holds."""
+
+    name = "union"
 
     def __init__(self, *databases: Database) -> None:
         super().__init__()
@@ -70,6 +72,8 @@ class UnionDatabase(Database):
 class OrderedUnionDatabase(UnionDatabase):
     """Answers with the record of the first database that has one."""
 
+    name = "ordered_union"
+
     def get_top_k(
         self, workload: Workload, top_k: int, target: Target | None = None
     ) -> list[TuningRecord]:
@@ -95,7 +99,3 @@ class OrderedUnionDatabase(UnionDatabase):
     def _best_first(self, mod: IRModule, target: Target | None) -> Iterator[TuningRecord]:
         for database in self.databases:
             yield from database._best_first(mod, target)
-
-
-DATABASE_KINDS["union"] = UnionDatabase
-DATABASE_KINDS["ordered_union"] = OrderedUnionDatabase

@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from tilewright.meta_schedule.mutator.base import MUTATORS, Mutator
-from tilewright.meta_schedule.mutator.mutate_choice import (
-    MutateChoice,
-    MutateParallel,
-    MutateUnroll,
-)
-from tilewright.meta_schedule.mutator.mutate_compute_location import MutateComputeLocation
-from tilewright.meta_schedule.mutator.mutate_tile_size import MutateTileSize
+from tilewright.support.folder import classes_in, register_classes
 
-__all__ = [
-    "MUTATORS",
-    "MutateChoice",
-    "MutateComputeLocation",
-    "MutateParallel",
-    "MutateTileSize",
-    "MutateUnroll",
-    "Mutator",
-]
+_FOUND = register_classes(MUTATORS, classes_in(__name__, Mutator))
+globals().update(_FOUND)
+
+__all__ = ["MUTATORS", "Mutator", *_FOUND]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.meta_schedule.column import Column
-from tilewright.meta_schedule.mutator.base import MUTATORS, Mutator
+from tilewright.meta_schedule.mutator.base import Mutator
 
 
 class MutateUnroll(Mutator):
@@ -34,8 +34,3 @@ class MutateChoice(Mutator):
     def applies(self, column: Column) -> bool:
         """Categorical decisions that no annotation of the default rules takes."""
         return column.use == "choice"
-
-
-MUTATORS.register("mutate-unroll", MutateUnroll)
-MUTATORS.register("mutate-parallel", MutateParallel)
-MUTATORS.register("mutate-choice", MutateChoice)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.meta_schedule.column import Column
-from tilewright.meta_schedule.mutator.base import MUTATORS, Mutator
+from tilewright.meta_schedule.mutator.base import Mutator
 
 
 class MutateComputeLocation(Mutator):
@@ -15,6 +15,3 @@ class MutateComputeLocation(Mutator):
     def applies(self, column: Column) -> bool:
         """Compute locations are no columns: each has a variant of its own."""
         return False
-
-
-MUTATORS.register("mutate-compute-location", MutateComputeLocation)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewright.meta_schedule.column import Column
-from tilewright.meta_schedule.mutator.base import MUTATORS, Mutator, other_option
+from tilewright.meta_schedule.mutator.base import Mutator, other_option
 from tilewright.tir.schedule.sampling import prime_factors
 
 if TYPE_CHECKING:
@@ -47,6 +47,3 @@ class MutateTileSize(Mutator):
         found = column.find(rows)
         moved = possible & (found >= 0)
         return np.where(moved, found, other_option(column, chosen, rng))
-
-
-MUTATORS.register("mutate-tile-size", MutateTileSize)

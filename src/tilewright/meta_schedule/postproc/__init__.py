@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from tilewright.meta_schedule.postproc.base import POSTPROCS, Postproc, Rejected
-from tilewright.meta_schedule.postproc.disallow_dynamic_loop import DisallowDynamicLoop
-from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import (
-    RewriteParallelVectorizeUnroll,
-)
-from tilewright.meta_schedule.postproc.rewrite_reduction_block import RewriteReductionBlock
-from tilewright.meta_schedule.postproc.verify_code_size import VerifyCodeSize
+from tilewright.support.folder import classes_in, register_classes
 
-__all__ = [
-    "POSTPROCS",
-    "DisallowDynamicLoop",
-    "Postproc",
-    "Rejected",
-    "RewriteParallelVectorizeUnroll",
-    "RewriteReductionBlock",
-    "VerifyCodeSize",
-]
+_FOUND = register_classes(POSTPROCS, classes_in(__name__, Postproc))
+globals().update(_FOUND)
+
+__all__ = ["POSTPROCS", "Postproc", "Rejected", *_FOUND]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import as_int
-from tilewright.meta_schedule.postproc.base import POSTPROCS, Postproc, Rejected
+from tilewright.meta_schedule.postproc.base import Postproc, Rejected
 from tilewright.tir.schedule import Schedule
 
 
@@ -21,6 +21,3 @@ class DisallowDynamicLoop(Postproc):
                         f"the extent of loop {loop.loop_var.name} is {loop.extent!r}, not a number"
                     )
         return None
-
-
-POSTPROCS.register("disallow-dynamic-loop", DisallowDynamicLoop)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir import as_int, dtypes, uses_var
-from tilewright.meta_schedule.postproc.base import POSTPROCS, Postproc, Rejected
+from tilewright.meta_schedule.postproc.base import Postproc, Rejected
 from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import (
     PARALLEL_KEY,
     UNROLL_KEY,
@@ -220,6 +220,3 @@ def parallel_loops(sch: Schedule, realize: BlockRealize) -> list[For]:
         if type(loop.body) is SeqStmt or type(loop.body) is not For:
             break
     return found
-
-
-POSTPROCS.register("rewrite-parallel-vectorize-unroll", RewriteParallelVectorizeUnroll)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tilewright.ir import uses_var
-from tilewright.meta_schedule.postproc.base import POSTPROCS, Postproc, Rejected
+from tilewright.meta_schedule.postproc.base import Postproc, Rejected
 from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import attempt
 from tilewright.tir import REDUCE
 from tilewright.tir.schedule import Schedule
@@ -43,6 +43,3 @@ class RewriteReductionBlock(Postproc):
                         attempt(sch, partial(sch.decompose_reduction, block, at))
                         break
         return None
-
-
-POSTPROCS.register("rewrite-reduction-block", RewriteReductionBlock)

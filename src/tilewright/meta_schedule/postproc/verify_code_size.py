@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import IRModule
-from tilewright.meta_schedule.postproc.base import POSTPROCS, Postproc, Rejected
+from tilewright.meta_schedule.postproc.base import Postproc, Rejected
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir.analysis import estimate_code_size
@@ -44,6 +44,3 @@ class VerifyCodeSize(Postproc):
         if size > self.limit:
             return Rejected(f"about {size} vector instructions, more than {self.limit}")
         return None
-
-
-POSTPROCS.register("verify-code-size", VerifyCodeSize)

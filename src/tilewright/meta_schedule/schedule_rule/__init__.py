@@ -1,26 +1,11 @@
-"""Schedule rules: what may be done with a block. One rule a file."""
+"""Schedule rules: what may be done with a block. One rule a file, registered by its ``name``."""
 
 from __future__ import annotations
 
-from tilewright.meta_schedule.schedule_rule.add_rfactor import AddRFactor
-from tilewright.meta_schedule.schedule_rule.auto_inline import AutoInline, InlineConstantScalars
 from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
-from tilewright.meta_schedule.schedule_rule.multi_level_tiling import MultiLevelTiling
-from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import (
-    ParallelizeVectorizeUnroll,
-)
-from tilewright.meta_schedule.schedule_rule.random_compute_location import RandomComputeLocation
-from tilewright.meta_schedule.schedule_rule.register_tile import RegisterTile
+from tilewright.support.folder import classes_in, register_classes
 
-__all__ = [
-    "SCHEDULE_RULES",
-    "AddRFactor",
-    "AutoInline",
-    "InlineConstantScalars",
-    "MultiLevelTiling",
-    "NotApplicable",
-    "ParallelizeVectorizeUnroll",
-    "RandomComputeLocation",
-    "RegisterTile",
-    "ScheduleRule",
-]
+_FOUND = register_classes(SCHEDULE_RULES, classes_in(__name__, ScheduleRule))
+globals().update(_FOUND)
+
+__all__ = ["NotApplicable", "SCHEDULE_RULES", "ScheduleRule", *_FOUND]

@@ -11,7 +11,7 @@ import logging
 from math import prod
 
 from tilewright.ir import dtypes, uses_var
-from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
+from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.multi_level_tiling import TILED
 from tilewright.meta_schedule.schedule_rule.patterns import (
     Reduction,
@@ -130,6 +130,3 @@ class AddRFactor(ScheduleRule):
         sch.reorder(*outer, *inner, *lanes)
         if outer:
             sch.reverse_compute_at(block, outer[-1], preserve_unit_loops=True)
-
-
-SCHEDULE_RULES.register("add-rfactor", AddRFactor)

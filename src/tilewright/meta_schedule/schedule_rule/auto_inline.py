@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir import as_int
-from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
+from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.patterns import (
     is_expensive,
     is_output,
@@ -104,7 +104,3 @@ class InlineConstantScalars(ScheduleRule):
         except ScheduleError:
             return NotApplicable("it is an output, or something writes it again")
         return [sch]
-
-
-SCHEDULE_RULES.register("auto-inline", AutoInline)
-SCHEDULE_RULES.register("inline-constant-scalars", InlineConstantScalars)

@@ -26,7 +26,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.ir import as_int, dtypes
-from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
+from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.patterns import (
     Operand,
     Reduction,
@@ -354,6 +354,3 @@ def _read_position(sch: Schedule, block: BlockRV, operand: Operand) -> int:
     """Where an operand stands among the block's reads now."""
     reads = sch.get(block).reads
     return next(n for n, region in enumerate(reads) if region.buffer is operand.buffer)
-
-
-SCHEDULE_RULES.register("multi-level-tiling", MultiLevelTiling)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
+from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
 from tilewright.target import Target
 from tilewright.tir.schedule import BlockRV, ExprRV, Schedule
 
@@ -60,6 +60,3 @@ def _choose(sch: Schedule, choices: Sequence[int]) -> int | ExprRV:
     if len(choices) == 1:
         return choices[0]
     return sch.sample_categorical(list(choices), [1.0 / len(choices)] * len(choices))
-
-
-SCHEDULE_RULES.register("parallelize-vectorize-unroll", ParallelizeVectorizeUnroll)

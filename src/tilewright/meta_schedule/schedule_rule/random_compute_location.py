@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
+from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.multi_level_tiling import TILED
 from tilewright.meta_schedule.schedule_rule.patterns import (
     is_output,
@@ -39,6 +39,3 @@ class RandomComputeLocation(ScheduleRule):
         except ScheduleError:
             return NotApplicable("there is no other place for it")
         return [fork]
-
-
-SCHEDULE_RULES.register("random-compute-location", RandomComputeLocation)

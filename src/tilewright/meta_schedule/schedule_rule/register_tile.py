@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 
 from tilewright.dlight.cpu import rank_plans, schedule_plan
-from tilewright.meta_schedule.schedule_rule.base import SCHEDULE_RULES, NotApplicable, ScheduleRule
+from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
 from tilewright.meta_schedule.schedule_rule.multi_level_tiling import TILED
 from tilewright.meta_schedule.schedule_rule.patterns import (
     elementwise_consumer,
@@ -76,6 +76,3 @@ class RegisterTile(ScheduleRule):
         if not made:
             return NotApplicable("no operand is reused along an axis that can be vectorised")
         return [sch, *made]
-
-
-SCHEDULE_RULES.register("register-tile", RegisterTile)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from tilewright.meta_schedule.search_strategy.base import SEARCH_STRATEGIES, SearchStrategy
-from tilewright.meta_schedule.search_strategy.evolutionary import EvolutionarySearch
-from tilewright.meta_schedule.search_strategy.replay_trace import ReplayTrace
 from tilewright.meta_schedule.search_strategy.rule_choices import RuleChoices
+from tilewright.support.folder import classes_in, register_classes
 
-__all__ = [
-    "SEARCH_STRATEGIES",
-    "EvolutionarySearch",
-    "ReplayTrace",
-    "RuleChoices",
-    "SearchStrategy",
-]
+_FOUND = register_classes(SEARCH_STRATEGIES, classes_in(__name__, SearchStrategy))
+globals().update(_FOUND)
+
+__all__ = ["RuleChoices", "SEARCH_STRATEGIES", "SearchStrategy", *_FOUND]

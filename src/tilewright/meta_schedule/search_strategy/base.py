@@ -35,8 +35,10 @@ class SearchStrategy:
     """Base of search strategies; subclasses define ``generate_measure_candidates``.
 
     ``seed`` (with the task's) starts the random generator. What was measured, in this run or
-    according to the database, is never measured again.
+    according to the database, is never measured again. Its ``name`` registers it.
     """
+
+    name = ""
 
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed

@@ -17,7 +17,6 @@ from tilewright.meta_schedule.feature import Evaluation
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.mutator import Mutator
 from tilewright.meta_schedule.search_strategy.base import (
-    SEARCH_STRATEGIES,
     SearchStrategy,
     part,
 )
@@ -55,6 +54,8 @@ class EvolutionarySearch(SearchStrategy):
     of a batch that is drawn at random. ``fallback_population`` limits variants whose candidates
     must be replayed one by one.
     """
+
+    name = "evolutionary"
 
     def __init__(
         self,
@@ -323,6 +324,3 @@ def _joined(a: Group, b: Group) -> Group:
         np.concatenate([a.scores, b.scores]),
     )
     return whole.take(first)
-
-
-SEARCH_STRATEGIES.register("evolutionary", EvolutionarySearch)

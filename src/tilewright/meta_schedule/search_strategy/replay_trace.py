@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.search_strategy.base import (
-    SEARCH_STRATEGIES,
     SearchStrategy,
     part,
 )
@@ -15,6 +14,8 @@ class ReplayTrace(SearchStrategy):
 
     Gives up after ``max_fail_count`` draws in a row that were known already or refused.
     """
+
+    name = "replay-trace"
 
     def __init__(self, *, max_fail_count: int = 256, seed: int = 0) -> None:
         super().__init__(seed=seed)
@@ -39,6 +40,3 @@ class ReplayTrace(SearchStrategy):
                 failed = 0
                 made.append(candidate)
         return made
-
-
-SEARCH_STRATEGIES.register("replay-trace", ReplayTrace)

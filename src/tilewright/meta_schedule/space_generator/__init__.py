@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tilewright.meta_schedule.space_generator.base import SPACE_GENERATORS, SpaceGenerator
-from tilewright.meta_schedule.space_generator.post_order_apply import PostOrderApply
-from tilewright.meta_schedule.space_generator.schedule_fn import ScheduleFnSpace
+from tilewright.support.folder import classes_in, register_classes
 
-__all__ = ["SPACE_GENERATORS", "PostOrderApply", "ScheduleFnSpace", "SpaceGenerator"]
+_FOUND = register_classes(SPACE_GENERATORS, classes_in(__name__, SpaceGenerator))
+globals().update(_FOUND)
+
+__all__ = ["SPACE_GENERATORS", "SpaceGenerator", *_FOUND]

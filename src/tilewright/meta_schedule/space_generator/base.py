@@ -19,8 +19,10 @@ class SpaceGenerator:
     """Base of space generators: holds the rules, postprocs and mutators of a task.
 
     Each is a list of instances or names; ``None`` takes the target's default, see ``defaults.py``.
-    ``mutator_probs`` gives each mutator its weight.
+    ``mutator_probs`` gives each mutator its weight. A ``name`` registers a generator by it.
     """
+
+    name = ""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import logging
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.schedule_rule import NotApplicable, ScheduleRule
-from tilewright.meta_schedule.space_generator.base import SPACE_GENERATORS, SpaceGenerator
+from tilewright.meta_schedule.space_generator.base import SpaceGenerator
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.walk import child_blocks
 
@@ -19,6 +19,8 @@ class PostOrderApply(SpaceGenerator):
     Rules fork; ``max_sketches`` limits how many schedules come out. ``seed`` starts the random
     decisions that sketches hold before the search changes them.
     """
+
+    name = "post-order-apply"
 
     def __init__(self, *, max_sketches: int = 32, seed: int = 0, **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]  # the base checks them
@@ -76,6 +78,3 @@ def all_blocks(sch: Schedule) -> list[tuple[str, str]]:
             stack.append((realize, True))
             stack.extend((item, False) for item in reversed(child_blocks(realize.block)))
     return found
-
-
-SPACE_GENERATORS.register("post-order-apply", PostOrderApply)

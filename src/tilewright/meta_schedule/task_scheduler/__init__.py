@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.meta_schedule.task_scheduler.base import TaskRecord, TaskScheduler
-from tilewright.meta_schedule.task_scheduler.gradient import GradientBased
-from tilewright.meta_schedule.task_scheduler.round_robin import RoundRobin
+from tilewright.meta_schedule.task_scheduler.base import TASK_SCHEDULERS, TaskRecord, TaskScheduler
+from tilewright.support.folder import classes_in, register_classes
 
-__all__ = ["GradientBased", "RoundRobin", "TaskRecord", "TaskScheduler"]
+_FOUND = register_classes(TASK_SCHEDULERS, classes_in(__name__, TaskScheduler))
+globals().update(_FOUND)
+
+__all__ = ["TASK_SCHEDULERS", "TaskRecord", "TaskScheduler", *_FOUND]

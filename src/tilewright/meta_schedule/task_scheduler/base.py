@@ -45,9 +45,11 @@ class TaskScheduler:
     """Base of task schedulers: subclasses say which task is next.
 
     When the trials are spent, the best candidates of each task and what the rules make of it are
-    measured in turn, ``final_rounds`` times (0: not at all); see ``finals``.
+    measured in turn, ``final_rounds`` times (0: not at all); see ``finals``. Its ``name`` registers
+    it.
     """
 
+    name = ""
     final_rounds = 12
 
     def __init__(self) -> None:

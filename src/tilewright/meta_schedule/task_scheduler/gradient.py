@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from tilewright.meta_schedule.task_scheduler.base import (
-    TASK_SCHEDULERS,
     TaskRecord,
     TaskScheduler,
 )
@@ -25,6 +24,8 @@ class GradientBased(TaskScheduler):
     First every task gets one batch, in order. ``seed`` settles ties and the small share of batches
     (``explore``) that go to a random task.
     """
+
+    name = "gradient"
 
     def __init__(
         self,
@@ -73,6 +74,3 @@ class GradientBased(TaskScheduler):
             reachable = task.context.flops / max(rates)
             guess = min(guess, max(0.0, best - reachable / self.beta))
         return task.weight * (self.alpha * past + (1.0 - self.alpha) * guess)
-
-
-TASK_SCHEDULERS.register("gradient", GradientBased)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from tilewright.meta_schedule.task_scheduler.base import TASK_SCHEDULERS, TaskScheduler
+from tilewright.meta_schedule.task_scheduler.base import TaskScheduler
 
 
 class RoundRobin(TaskScheduler):
     """Gives each task a batch in turn."""
+
+    name = "round-robin"
 
     _last = -1
 
@@ -18,6 +20,3 @@ class RoundRobin(TaskScheduler):
                 self._last = number
                 return number
         return None
-
-
-TASK_SCHEDULERS.register("round-robin", RoundRobin)

@@ -10,7 +10,7 @@ from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import as_expr, const, dtypes
 from tilewright.relax.expr import PrimValue, RelaxExpr
-from tilewright.relax.registry import InferenceError, Prim, Shape, operator
+from tilewright.relax.registry import InferenceError, Prim, Shape, builder, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.transform import arange_count
@@ -26,26 +26,31 @@ def full(shape: Shape, fill_value: float, dtype: str = "float32") -> StructInfo:
     return TensorStructInfo(shape, dtype)  # type: ignore[arg-type]
 
 
+@builder("zeros")
 def zeros(shape: Any, dtype: str = "float32") -> Any:
     """A tensor of zeros."""
     return full(shape, 0, dtype)
 
 
+@builder("ones")
 def ones(shape: Any, dtype: str = "float32") -> Any:
     """A tensor of ones."""
     return full(shape, 1, dtype)
 
 
+@builder("full_like")
 def full_like(x: RelaxExpr, fill_value: float, dtype: str | None = None) -> Any:
     """A tensor of ``x``'s shape that holds one value."""
     return full(x.shape, fill_value, dtype or x.dtype)
 
 
+@builder("zeros_like")
 def zeros_like(x: RelaxExpr, dtype: str | None = None) -> Any:
     """A tensor of zeros of ``x``'s shape."""
     return full_like(x, 0, dtype)
 
 
+@builder("ones_like")
 def ones_like(x: RelaxExpr, dtype: str | None = None) -> Any:
     """A tensor of ones of ``x``'s shape."""
     return full_like(x, 1, dtype)
@@ -74,6 +79,7 @@ def _arange(start: Prim, stop: Prim, step: Prim, dtype: str = "int64") -> Struct
         raise InferenceError(str(error)) from None
 
 
+@builder("arange")
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str | None = None) -> Any:
     """``start, start + step, …`` below ``stop``; with one bound, from zero.
 

@@ -43,6 +43,3 @@ def resize2d(
         require(extent >= 1, "the image is empty: an extent of ", extent)
     shape[at : at + 2] = const(height), const(width)
     return TensorStructInfo(shape, info.dtype)
-
-
-__all__ = ["resize2d"]

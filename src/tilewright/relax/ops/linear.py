@@ -10,7 +10,7 @@ from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import OPERATOR_SUGAR, RelaxExpr
 from tilewright.relax.ops.common import broadcast, known, same_dtype
 from tilewright.relax.ops.manipulate import permute_dims
-from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.registry import InferenceError, Tensor, builder, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 
 
@@ -44,6 +44,7 @@ def matmul(
     return TensorStructInfo((*batch, *tail), dtype)
 
 
+@builder("linear")
 def linear(data: RelaxExpr, weight: Any, bias: Any = None, out_dtype: str | None = None) -> Any:
     """``data @ weight.T + bias``, with ``weight`` as ``[out, in]``."""
     made: Any = matmul(data, permute_dims(weight), out_dtype)

@@ -35,6 +35,7 @@ from tilewright.relax.registry import (
     Shape,
     Tensor,
     TensorTuple,
+    builder,
     operator,
 )
 from tilewright.relax.struct_info import (
@@ -66,6 +67,7 @@ def _reshape(x: Tensor, shape: Shape) -> StructInfo:
     return TensorStructInfo(shape, info.dtype)  # type: ignore[arg-type]
 
 
+@builder("reshape")
 def reshape(x: RelaxExpr, shape: Any) -> Any:
     """Give a tensor another shape with as many elements; one extent may be -1."""
     extents = list(shape_values(shape))
@@ -119,6 +121,7 @@ def _permutation(x: Any, axes: Any) -> tuple[int, ...]:
     return tuple(axis + ndim if axis < 0 else axis for axis in axes)
 
 
+@builder("flatten")
 def flatten(x: RelaxExpr, start_dim: int = 0, end_dim: int = -1) -> Any:
     """Join the dimensions from ``start_dim`` to ``end_dim`` into one."""
     shape = x.shape
@@ -208,6 +211,7 @@ def concat(tensors: TensorTuple, axis: int = 0) -> StructInfo:
     return TensorStructInfo(made, same_dtype(*infos))
 
 
+@builder("stack")
 def stack(tensors: Any, axis: int = 0) -> Any:
     """Join tensors along a new axis."""
     return concat([expand_dims(item, axis) for item in tensors], axis)

@@ -26,7 +26,7 @@ from typing import Any
 from tilewright.ir import IRModule, Node, pre_order
 from tilewright.relax import ops
 from tilewright.relax.expr import Constant, ConstantData
-from tilewright.relax.registry import OPERATORS
+from tilewright.relax.registry import BUILDERS, builders_in
 from tilewright.relax.script import printer as _printer
 from tilewright.relax.script.declarations import (
     DataflowVar,
@@ -57,7 +57,6 @@ register_values(ConstantData)
 register_namespace(SimpleNamespace, vars)
 register_vocabulary(ops.nn)
 register_vocabulary(ops.image)
-_NOT_SCRIPT = {"OPERATORS", "RelaxOp", "get_op", "operator"}
 
 
 def metadata_of(node: Node) -> dict[str, Any]:
@@ -78,22 +77,18 @@ def metadata_of(node: Node) -> dict[str, Any]:
 def __getattr__(name: str) -> Any:
     """Return an operator, or a namespace of operators."""
     if not name.startswith("_"):
-        if name in ops.__all__ and name not in _NOT_SCRIPT:
-            return getattr(ops, name)
-        if name in OPERATORS:
-            return OPERATORS.get(name).build
-        inner = {
-            full.partition(".")[2]: op.build
-            for full, op in OPERATORS.items()
-            if full.startswith(name + ".")
-        }
+        if name in BUILDERS:
+            return BUILDERS[name]
+        if name == "image":
+            return ops.image
+        inner = builders_in(name)
         if inner:
             return SimpleNamespace(**inner)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *ops.__all__} - _NOT_SCRIPT)
+    return sorted({*__all__, *builders_in(), "image"})
 
 
 __all__ = [

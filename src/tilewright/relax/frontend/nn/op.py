@@ -12,15 +12,13 @@ from typing import Any
 
 from tilewright.relax import ops
 from tilewright.relax.frontend.nn.core import Tensor, emit
+from tilewright.relax.registry import BUILDERS, builders_in
 
 _CACHE: dict[str, Callable[..., Any]] = {}
 
 
 def _find(name: str) -> Callable[..., Any] | None:
-    found = getattr(ops.nn, name, None) if name in ops.nn.__all__ else None
-    if found is None and name in ops.__all__:
-        found = getattr(ops, name)
-    return found if callable(found) and not isinstance(found, type) else None
+    return BUILDERS.get(f"nn.{name}", BUILDERS.get(name))
 
 
 def __getattr__(name: str) -> Any:
@@ -52,7 +50,7 @@ def _unwrapped(value: Any) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*ops.__all__, *ops.nn.__all__, *_WRITTEN})
+    return sorted({*builders_in(), *builders_in("nn"), *_WRITTEN})
 
 
 # ---- networks --------------------------------------------------------------------------------

@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-from tilewright.relax.frontend.torch.converters import (
-    create,
-    elementwise,
-    image,
-    linear,
-    networks,
-    reductions,
-    shapes,
-    sort,
-)
 from tilewright.relax.frontend.torch.converters.base import (
     CONVERTERS,
     Context,
@@ -19,8 +9,8 @@ from tilewright.relax.frontend.torch.converters.base import (
     converts,
     dtype_name,
 )
+from tilewright.support.folder import modules_in
 
-__all__ = [
-    "CONVERTERS", "Context", "Converter", "converts", "create", "dtype_name", "elementwise",
-    "image", "linear", "networks", "reductions", "shapes", "sort",
-]  # fmt: skip
+__all__ = ["CONVERTERS", "Context", "Converter", "converts", "dtype_name"]
+
+modules_in(__name__)

@@ -1,0 +1,9 @@
+"""Made by `tools/package_stubs.py`."""
+
+from tilewright.meta_schedule.postproc.base import POSTPROCS as POSTPROCS
+from tilewright.meta_schedule.postproc.base import Postproc as Postproc
+from tilewright.meta_schedule.postproc.base import Rejected as Rejected
+from tilewright.meta_schedule.postproc.disallow_dynamic_loop import DisallowDynamicLoop as DisallowDynamicLoop
+from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import RewriteParallelVectorizeUnroll as RewriteParallelVectorizeUnroll
+from tilewright.meta_schedule.postproc.rewrite_reduction_block import RewriteReductionBlock as RewriteReductionBlock
+from tilewright.meta_schedule.postproc.verify_code_size import VerifyCodeSize as VerifyCodeSize

@@ -1,0 +1,7 @@
+"""Made by `tools/package_stubs.py`."""
+
+from tilewright.meta_schedule.search_strategy.base import SEARCH_STRATEGIES as SEARCH_STRATEGIES
+from tilewright.meta_schedule.search_strategy.base import SearchStrategy as SearchStrategy
+from tilewright.meta_schedule.search_strategy.evolutionary import EvolutionarySearch as EvolutionarySearch
+from tilewright.meta_schedule.search_strategy.replay_trace import ReplayTrace as ReplayTrace
+from tilewright.meta_schedule.search_strategy.rule_choices import RuleChoices as RuleChoices

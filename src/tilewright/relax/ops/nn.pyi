@@ -1,0 +1,37 @@
+"""Made by `tools/package_stubs.py`."""
+
+from tilewright.relax.ops.attention import attention as attention
+from tilewright.relax.ops.attention import scaled_dot_product_attention as scaled_dot_product_attention
+from tilewright.relax.ops.convolution import conv1d as conv1d
+from tilewright.relax.ops.convolution import conv1d_transpose as conv1d_transpose
+from tilewright.relax.ops.convolution import conv2d as conv2d
+from tilewright.relax.ops.convolution import conv2d_transpose as conv2d_transpose
+from tilewright.relax.ops.convolution import conv3d as conv3d
+from tilewright.relax.ops.convolution import conv3d_transpose as conv3d_transpose
+from tilewright.relax.ops.normalization import batch_norm as batch_norm
+from tilewright.relax.ops.normalization import group_norm as group_norm
+from tilewright.relax.ops.normalization import layer_norm as layer_norm
+from tilewright.relax.ops.normalization import log_softmax as log_softmax
+from tilewright.relax.ops.normalization import pad as pad
+from tilewright.relax.ops.normalization import rms_norm as rms_norm
+from tilewright.relax.ops.normalization import softmax as softmax
+from tilewright.relax.ops.pooling import adaptive_avg_pool1d as adaptive_avg_pool1d
+from tilewright.relax.ops.pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
+from tilewright.relax.ops.pooling import adaptive_avg_pool3d as adaptive_avg_pool3d
+from tilewright.relax.ops.pooling import adaptive_max_pool2d as adaptive_max_pool2d
+from tilewright.relax.ops.pooling import avg_pool1d as avg_pool1d
+from tilewright.relax.ops.pooling import avg_pool2d as avg_pool2d
+from tilewright.relax.ops.pooling import avg_pool3d as avg_pool3d
+from tilewright.relax.ops.pooling import max_pool1d as max_pool1d
+from tilewright.relax.ops.pooling import max_pool2d as max_pool2d
+from tilewright.relax.ops.pooling import max_pool3d as max_pool3d
+from tilewright.relax.ops.unary import dropout as dropout
+from tilewright.relax.ops.unary import gelu as gelu
+from tilewright.relax.ops.unary import gelu_tanh as gelu_tanh
+from tilewright.relax.ops.unary import hard_sigmoid as hard_sigmoid
+from tilewright.relax.ops.unary import hard_swish as hard_swish
+from tilewright.relax.ops.unary import leaky_relu as leaky_relu
+from tilewright.relax.ops.unary import relu as relu
+from tilewright.relax.ops.unary import relu6 as relu6
+from tilewright.relax.ops.unary import silu as silu
+from tilewright.relax.ops.unary import softplus as softplus

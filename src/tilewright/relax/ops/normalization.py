@@ -1,0 +1,183 @@
+"""Softmax, normalisation and padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright import topi
+from tilewright.arith import simplify
+from tilewright.ir import Expr, as_int, dtypes
+from tilewright.relax.conditions import require_equal
+from tilewright.relax.expr import RelaxCall, RelaxExpr
+from tilewright.relax.ops.binary import add, multiply
+from tilewright.relax.ops.common import (
+    known,
+    normal_axes,
+    normal_axis,
+    tensor_like,
+)
+from tilewright.relax.ops.manipulate import reshape
+from tilewright.relax.ops.unary import rsqrt
+from tilewright.relax.registry import InferenceError, Tensor, builder, operator
+from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.support.errors import VerifyError
+
+# ---- softmax and normalisation ---------------------------------------------------------------
+
+
+@operator("nn.softmax", legalize=topi.nn.softmax)
+def softmax(x: Tensor, axis: int = -1) -> StructInfo:
+    """Exponentials that sum to one along an axis."""
+    info: Any = x
+    normal_axis(axis, info.ndim)
+    return tensor_like(info)
+
+
+@operator("nn.log_softmax", legalize=topi.nn.log_softmax)
+def log_softmax(x: Tensor, axis: int = -1) -> StructInfo:
+    """Logarithm of softmax."""
+    info: Any = x
+    normal_axis(axis, info.ndim)
+    return tensor_like(info)
+
+
+def _check_scales(info: Any, axes: tuple[int, ...], *scales: tuple[str, Any]) -> None:
+    if not dtypes.is_float(info.dtype):
+        raise InferenceError(f"normalises floating-point numbers, got {info.dtype}")
+    for name, scale in scales:
+        if scale is None:
+            continue
+        if not dtypes.is_float(scale.dtype):
+            raise InferenceError(f"{name} must be of a floating-point dtype, got {scale.dtype}")
+        shape = known(scale, name)
+        if len(shape) != len(axes):
+            raise InferenceError(f"{name} must have {len(axes)} dimensions, it has {len(shape)}")
+        for extent, axis in zip(shape, axes):
+            require_equal(f"extent of {name} for axis {axis}", extent, known(info)[axis])
+
+
+@operator(
+    "nn.layer_norm",
+    legalize=lambda data, gamma, beta, axes, epsilon: topi.nn.layer_norm(
+        data, gamma, beta, axes, epsilon
+    ),
+    prepare=lambda data, gamma, beta, axes, epsilon: {
+        "axes": normal_axes(axes, data.struct_info.ndim)
+    },
+)
+def layer_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor | None = None,
+    axes: tuple[int, ...] | int = -1,
+    epsilon: float = 1e-5,
+) -> StructInfo:
+    """Normalise to mean 0 and variance 1 over ``axes``, then scale by gamma and add beta."""
+    info: Any = data
+    _check_scales(info, normal_axes(axes, info.ndim), ("gamma", gamma), ("beta", beta))
+    return tensor_like(info)
+
+
+@operator(
+    "nn.rms_norm",
+    legalize=lambda data, weight, axes, epsilon: topi.nn.rms_norm(data, weight, axes, epsilon),
+    prepare=lambda data, weight, axes, epsilon: {"axes": normal_axes(axes, data.struct_info.ndim)},
+)
+def rms_norm(
+    data: Tensor, weight: Tensor, axes: tuple[int, ...] | int = -1, epsilon: float = 1e-5
+) -> StructInfo:
+    """Divide by the root mean square over ``axes``, then scale by weight."""
+    info: Any = data
+    _check_scales(info, normal_axes(axes, info.ndim), ("weight", weight))
+    return tensor_like(info)
+
+
+def _batch_norm_arithmetic(call: RelaxCall) -> RelaxExpr:
+    """``x * scale + shift`` per channel: with constant statistics both fold into constants."""
+    data, gamma, beta, mean, var = call.args
+    ndim, axis = len(data.shape), call.attrs["axis"]
+    scale = gamma * rsqrt(var + call.attrs["epsilon"])
+    shift = beta - mean * scale
+    shape = [data.shape[axis] if position == axis else 1 for position in range(ndim)]
+    made: RelaxExpr = add(multiply(data, reshape(scale, shape)), reshape(shift, shape))
+    return made
+
+
+@operator(
+    "nn.batch_norm",
+    decompose=_batch_norm_arithmetic,
+    prepare=lambda data, gamma, beta, moving_mean, moving_var, axis, epsilon: {
+        "axis": normal_axes(axis, data.struct_info.ndim)[0]
+    },
+)
+def batch_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    moving_mean: Tensor,
+    moving_var: Tensor,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+) -> StructInfo:
+    """Normalise each channel by running statistics, scale and shift (inference only)."""
+    info: Any = data
+    channel = (normal_axis(axis, info.ndim),)
+    _check_scales(
+        info, channel, ("gamma", gamma), ("beta", beta), ("moving_mean", moving_mean),
+        ("moving_var", moving_var),
+    )  # fmt: skip
+    return tensor_like(info)
+
+
+@builder("nn.group_norm")
+def group_norm(
+    data: RelaxExpr,
+    gamma: RelaxExpr,
+    beta: RelaxExpr,
+    num_groups: int,
+    epsilon: float = 1e-5,
+) -> Any:
+    """Normalise groups of channels (axis 1), then scale and shift each channel."""
+    shape = data.shape
+    channels = shape[1]
+    grouped = reshape(data, (shape[0], num_groups, -1))
+    size = as_int(grouped.shape[2])
+    if size is None:
+        raise VerifyError(f"group_norm needs constant extents, got {list(shape)}")
+    weight = np.ones(size, data.dtype)
+    normal = reshape(layer_norm(grouped, weight, None, (2,), epsilon), shape)
+    view = [channels if axis == 1 else 1 for axis in range(len(shape))]
+    return add(multiply(normal, reshape(gamma, view)), reshape(beta, view))
+
+
+# ---- padding ---------------------------------------------------------------------------------
+
+
+def _pad_pairs(pad_width: Any) -> list[tuple[int, int]]:
+    flat = list(pad_width)
+    return list(zip(flat[0::2], flat[1::2]))
+
+
+def _pad_topi(data: Any, pad_width: Any, pad_value: float) -> Any:
+    pairs = _pad_pairs(pad_width)
+    return topi.nn.pad(data, [p[0] for p in pairs], [p[1] for p in pairs], pad_value)
+
+
+@operator("nn.pad", legalize=_pad_topi)
+def pad(data: Tensor, pad_width: tuple[int, ...], pad_value: float = 0.0) -> StructInfo:
+    """Add elements around: ``pad_width`` is before and after of each axis in turn."""
+    info: Any = data
+    if not isinstance(pad_value, (int, float)):
+        raise InferenceError(f"pad_value must be a number, got {pad_value!r}")
+    shape = known(info, "data")
+    if len(pad_width) != 2 * len(shape):
+        raise InferenceError(
+            f"pad_width takes {2 * len(shape)} numbers for {len(shape)} axes, got {len(pad_width)}"
+        )
+    extents: list[Expr] = [
+        simplify(extent + (before + after))
+        for extent, (before, after) in zip(shape, _pad_pairs(pad_width))
+    ]
+    return TensorStructInfo(extents, info.dtype)

@@ -1,0 +1,29 @@
+"""Made by `tools/package_stubs.py`."""
+
+from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase as MetaScheduleApplyDatabase
+from tilewright.meta_schedule.passes import MetaScheduleTuneIRMod as MetaScheduleTuneIRMod
+from tilewright.meta_schedule.passes import MetaScheduleTuneTIR as MetaScheduleTuneTIR
+from tilewright.relax.transform.annotate_pattern import AnnotateTIROpPattern as AnnotateTIROpPattern
+from tilewright.relax.transform.annotate_pattern import OpPattern as OpPattern
+from tilewright.relax.transform.annotate_pattern import analyze_pattern as analyze_pattern
+from tilewright.relax.transform.bind_params import BindParams as BindParams
+from tilewright.relax.transform.call_tir_rewrite import CallTIRRewrite as CallTIRRewrite
+from tilewright.relax.transform.canonicalize import CanonicalizeBindings as CanonicalizeBindings
+from tilewright.relax.transform.check_shapes import CheckShapes as CheckShapes
+from tilewright.relax.transform.convert_layout import ConvertLayout as ConvertLayout
+from tilewright.relax.transform.dead_code import DeadCodeElimination as DeadCodeElimination
+from tilewright.relax.transform.decompose_ops import DecomposeOpsForInference as DecomposeOpsForInference
+from tilewright.relax.transform.fold_constant import FoldConstant as FoldConstant
+from tilewright.relax.transform.fold_conv_scale import FoldConvScale as FoldConvScale
+from tilewright.relax.transform.fuse_ops import FuseOps as FuseOps
+from tilewright.relax.transform.fuse_tir import FuseTIR as FuseTIR
+from tilewright.relax.transform.fuse_transpose_attention import FuseTransposeAttention as FuseTransposeAttention
+from tilewright.relax.transform.fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul
+from tilewright.relax.transform.inline_functions import InlineFunctions as InlineFunctions
+from tilewright.relax.transform.layout_free import AttachAttrLayoutFreeBuffers as AttachAttrLayoutFreeBuffers
+from tilewright.relax.transform.layout_free import SplitLayoutRewritePreproc as SplitLayoutRewritePreproc
+from tilewright.relax.transform.legalize_ops import LegalizeOps as LegalizeOps
+from tilewright.relax.transform.lower_graph import LowerGraph as LowerGraph
+from tilewright.relax.transform.plan_memory import StaticPlanBlockMemory as StaticPlanBlockMemory
+from tilewright.relax.transform.select_conv_algorithm import SelectConvAlgorithm as SelectConvAlgorithm
+from tilewright.relax.transform.select_conv_layout import SelectConvLayout as SelectConvLayout
