@@ -1,9 +1,10 @@
 """Operands copied into panels: what a register tile reads one after the other lies together.
 
 The dimension that follows the vector axis is cut into tiles: their number becomes the first
-dimension of the copy, what is within a tile the last. A constant operand is packed when the program
-is built (``layout_free_buffers``); of another one a panel is made right before the tiles that use
-it, so that it is still in the cache. Used by the rules for contractions.
+dimension of the copy, what is within a tile the last. The last panel is padded, so that one copy of
+the inner loop does for all columns. A constant operand is packed when the program is built
+(``layout_free_buffers``); of another one a panel is made right before the tiles that use it, so
+that it is still in the cache. Used by the rules for contractions.
 """
 
 from __future__ import annotations
