@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from pathlib import Path
 from typing import Any
 
 import tilewright
@@ -112,10 +113,11 @@ def process_docstring(
 
 def load(app: Any) -> None:
     """Import what packages import when it is first used, so that it is found there."""
-    for name in ("meta_schedule", "relax", "tir.analysis"):
-        module = importlib.import_module(f"tilewright.{name}")
-        for public in module.__all__:
-            setattr(module, public, getattr(module, public))
+    for page in Path(__file__).parent.glob("api/*.md"):
+        for name in re.findall(r"^\.\. automodule:: (\S+)$", page.read_text(), re.M):
+            module = importlib.import_module(name)
+            for public in getattr(module, "__all__", ()):
+                setattr(module, public, getattr(module, public))
 
 
 def setup(app: Any) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -95,12 +98,28 @@ def test_files_that_are_named_are_there(page: Path) -> None:
     assert not missing
 
 
+REFERENCE = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+DOCUMENTED = re.findall(r"^\.\. automodule:: (tilewright\.\S+)$", REFERENCE, re.M)
+
+
 def test_reference_has_all_public_packages() -> None:
     source = ROOT / "src" / "tilewright"
     internal = {"codegen", "support"}
     packages = {path.parent.name for path in source.glob("*/__init__.py")} - internal
-    pages = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
-    assert packages <= set(re.findall(r"^\.\. automodule:: tilewright\.(\w+)$", pages, re.M))
+    assert packages <= {name.split(".")[1] for name in DOCUMENTED}
+
+
+def undocumented(inventory: bytes) -> Iterator[str]:
+    """Public classes and functions that a site's list of names doesn't have."""
+    compressed = inventory.split(b"\n", 4)[4]
+    names = {line.split(" ")[0] for line in zlib.decompress(compressed).decode().splitlines()}
+    for module in map(importlib.import_module, DOCUMENTED):
+        for public in getattr(module, "__all__", ()):
+            item = getattr(module, public)
+            home = f"{getattr(item, '__module__', '')}.{getattr(item, '__qualname__', '')}"
+            known = {f"{module.__name__}.{public}", home} & names
+            if (inspect.isclass(item) or inspect.isfunction(item)) and not known:
+                yield f"{module.__name__}.{public}"
 
 
 @pytest.mark.slow
@@ -116,6 +135,7 @@ def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "index.html").exists()
+    assert not list(undocumented((tmp_path / "site" / "objects.inv").read_bytes()))
 
 
 def test_dead_links_are_found(tmp_path: Path) -> None:

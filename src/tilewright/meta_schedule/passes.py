@@ -29,7 +29,7 @@ class MetaScheduleTuneIRMod(Pass):
     """Tune the TensorIR functions of a module into ``work_dir``; the module stays as it is.
 
     ``op_names`` limits it to functions with one of these words in their name. Other options are
-    those of :func:`tilewright.meta_schedule.tune.tune_tasks`.
+    those of :func:`tilewright.meta_schedule.tune_tasks`.
     """
 
     def __init__(
