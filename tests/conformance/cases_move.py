@@ -213,6 +213,28 @@ def _fetched(scope: str, *extents: int) -> object:
     return apply
 
 
+def _overwritten() -> PrimFunc:
+    """A copy of what is overwritten after that."""
+    func: PrimFunc = parse("""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), Z: T.Buffer((4,), "float32")):
+    B = T.alloc_buffer((4,), "float32")
+    for i in T.serial(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = A[vi]
+    for i in T.serial(4):
+        with T.block("Z"):
+            vi = T.axis.spatial(4, i)
+            Z[vi] = B[vi]
+    for i in T.serial(4):
+        with T.block("A"):
+            vi = T.axis.spatial(4, i)
+            A[vi] = Z[vi] * T.float32(2)
+""")
+    return func
+
+
 def _max_of_nothing() -> PrimFunc:
     func: PrimFunc = parse("""
 @T.prim_func
@@ -332,6 +354,13 @@ CASES = [
         windows,
         _reverse("C", "E"),
         "no producer of block 'C' is under",
+    ),
+    Refuse(
+        "reverse_compute_at",
+        "none that is there comes after",
+        _overwritten,
+        _reverse("B", "A"),
+        "block 'B' reads A before block 'A' writes it",
     ),
     Refuse(
         "reverse_compute_at",

@@ -189,7 +189,7 @@ def reverse_compute_at(
         - the loops around the block run all of its domain, under no further condition; the ranges
           of its axes depend on no loop
         - the loop is in the scope of the block, and not around the block already
-        - a producer of the block is under the loop
+        - a producer of the block is under the loop; none that is there comes after the block
         - all else that the block reads is made before the loop, for all that the block would run
           in one iteration of the loops around
         - nobody reads what the block writes before that is written
@@ -281,11 +281,19 @@ def _check_ready(place: Place, realize: BlockRealize, producers: Sequence[BlockR
     inside = set(producers)
     around = {place.loop, *state.loops_above(place.loop)}
     first = min(scope.position[item] for item in place.paths)
+    place_now = scope.position[realize]
     for buffer in regions_buffers(realize.block.reads):
         writers = [item for item in scope.writers(buffer) if item is not realize]
         within = [item for item in writers if item in inside]
         for writer in writers:
             if writer in inside:
+                if scope.position[writer] > place_now:
+                    raise state.error(
+                        f"block {realize.block.name!r} reads {buffer.name} before block "
+                        f"{writer.block.name!r} writes it: its value would be another",
+                        realize,
+                        writer,
+                    )
                 continue
             if within or scope.position[writer] > first:
                 raise state.error(
@@ -306,7 +314,6 @@ def _check_ready(place: Place, realize: BlockRealize, producers: Sequence[BlockR
                         writer,
                         remedy="choose a loop that all producers are under",
                     )
-    place_now = scope.position[realize]
     for buffer in regions_buffers(realize.block.writes):
         for reader in scope.readers(buffer):
             if reader is not realize and scope.position[reader] < place_now:
