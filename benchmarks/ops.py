@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import own, table
+from benchmarks.instruction_sets import limits, notes
 from benchmarks.peak import Peaks, measured_peaks
 from benchmarks.peers import PEERS
 from benchmarks.race import complaints, race, ratio
@@ -48,6 +49,7 @@ def measure(
     threads: int,
     options: argparse.Namespace,
     work_dir: Path,
+    target: Target,
     tuned_in: float | None = None,
 ) -> dict[str, Any]:
     """Race one operator; returns its cost, times and ratios.
@@ -57,7 +59,7 @@ def measure(
     tuning, start = None, time.perf_counter()
     if options.trials and tuned_in is None:
         try:
-            own.tune(workload, threads, options.trials, work_dir, options.weights == "constant")
+            own.tune(workload, target, options.trials, work_dir, options.weights == "constant")
         except Unavailable:
             pass  # the subject will say so
         except TilewrightError as error:
@@ -74,6 +76,7 @@ def measure(
                     "way": way,
                     "name": workload.name,
                     "threads": threads,
+                    "target": options.target,
                     "work_dir": str(work_dir),
                     "expected": file.name,
                     "weights": options.weights,
@@ -84,6 +87,7 @@ def measure(
             options.rounds,
             options.burst,
             options.patience,
+            limits(target),
         )
     compiled = [results[way] for way in _COMPILED if way in results]
     peers = {name: item for name, item in results.items() if name in PEERS}
@@ -194,6 +198,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ops", description=__doc__)
     parser.add_argument("--peers", help=f"of {', '.join(PEERS)}; may be empty (default: all)")
     parser.add_argument("--threads", default="1", help="numbers of threads, with commas")
+    parser.add_argument(
+        "--target",
+        default="native",
+        help="such as 'llvm -mcpu=x86-64-v3'; peers are held to its instructions",
+    )
     parser.add_argument("--trials", type=int, default=0, help="tune with so many trials each")
     parser.add_argument("--work-dir", type=Path, help="keep the databases of tuning here")
     parser.add_argument(
@@ -223,7 +232,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the benchmark."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    peers, notes = installed(options.peers, parser)
+    peers, left_out = installed(options.peers, parser)
+    left_out += notes(Target(options.target), peers)
     families = options.family.split(",") if options.family else []
     workloads = chosen(options.only, families, options.quick)
     ways = ["rule", *(["tuned"] if options.trials else []), *peers, "floor"]
@@ -236,9 +246,11 @@ def main(arguments: list[str] | None = None) -> None:
             if not options.json:
                 _show(results, threads, peaks, ways, peers, options)
     if options.json:
-        table.dump({"weights": options.weights, "notes": notes, "runs": runs})
+        table.dump(
+            {"weights": options.weights, "target": options.target, "notes": left_out, "runs": runs}
+        )
     else:
-        print("\n".join(notes))
+        print("\n".join(left_out))
 
 
 def _measured(
@@ -249,8 +261,11 @@ def _measured(
     work_dir: Path,
 ) -> tuple[list[dict[str, Any]], Peaks]:
     """Race operators, but for those whose results are kept."""
-    peaks = measured_peaks(Target("native"), threads)
-    kept = Kept(options.results, [options.weights, threads, options.trials, ways])
+    target = own.target_of(threads, options.target)
+    peaks = measured_peaks(target, threads)
+    key = [options.weights, threads, options.trials, ways]
+    key += [] if options.target == "native" else [options.target]
+    kept = Kept(options.results, key)
     for workload in workloads:
         if not kept.is_final(workload.name):
             known = kept.known.get(workload.name)
@@ -260,6 +275,7 @@ def _measured(
                 threads=threads,
                 options=options,
                 work_dir=work_dir,
+                target=target,
                 tuned_in=None if known is None else known["tuning_seconds"],
             )
             kept.add(workload.name, {**result, **share(result)})
@@ -282,8 +298,9 @@ def _show(
 ) -> None:
     compiled = [way for way in ways if way in _COMPILED]
     table.show(
-        f"Operators on {threads} thread(s), {options.weights} weights: microseconds, median of "
-        f"{options.rounds} rounds; peers: their time over our best\n{peaks.text()}",
+        f"Operators on {threads} thread(s), {options.target}, {options.weights} weights: "
+        f"microseconds, median of {options.rounds} rounds; peers: their time over our best\n"
+        f"{peaks.text()}",
         ["operator", *compiled, "rate", "limit", "of peak", *peers, "best"],
         [_row(result, compiled, peers) for result in results],
     )

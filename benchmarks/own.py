@@ -20,33 +20,33 @@ from tilewright.target import Target
 Made = tuple[Prepared, dict[str, Any]]
 
 
-def target_of(threads: int) -> Target:
-    """Return this machine as a target with so many threads."""
-    return Target("native").with_options(num_cores=threads)
+def target_of(threads: int, text: str = "native") -> Target:
+    """Return a target, this machine unless told, with so many threads."""
+    return Target(text).with_options(num_cores=threads)
 
 
-def tune(workload: Workload, threads: int, trials: int, work_dir: Path, constant: bool) -> None:
+def tune(workload: Workload, target: Target, trials: int, work_dir: Path, constant: bool) -> None:
     """Tune an operator into the database of ``work_dir``."""
     if constant and workload.graph is not None:
-        tune_relax(graph_of(workload), None, target_of(threads), work_dir, trials)
+        tune_relax(graph_of(workload), None, target, work_dir, trials)
     else:
-        tune_tir(workload.prim_func(constant), target_of(threads), work_dir, trials)
+        tune_tir(workload.prim_func(constant), target, work_dir, trials)
 
 
 def prepare(
     workload: Workload,
     way: str,
-    threads: int,
+    target: Target,
     work_dir: str,
     out_shape: tuple[int, ...],
     constant: bool,
 ) -> Made:
     """Compile an operator scheduled by ``rule``, or ``tuned`` with the records of ``work_dir``."""
-    runtime.set_num_threads(threads)
+    runtime.set_num_threads(target.num_cores)
     records = work_dir if way == "tuned" else None
     if constant and workload.graph is not None:
-        return _as_graph(workload, target_of(threads), records, out_shape)
-    return _as_kernel(workload, target_of(threads), records, out_shape, constant)
+        return _as_graph(workload, target, records, out_shape)
+    return _as_kernel(workload, target, records, out_shape, constant)
 
 
 def _with_records(mod: IRModule, target: Target, work_dir: str | None) -> IRModule:

@@ -40,7 +40,7 @@ _ONCE = 1.0
 class Subject:
     """A process that measures one thing at a time when asked."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, environment: Mapping[str, str]) -> None:
         cores = sorted(os.sched_getaffinity(0))[:threads]
         limits = dict.fromkeys(
             ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"),
@@ -54,7 +54,7 @@ class Subject:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **limits, "PYTHONPATH": path},
+            env={**os.environ, **environment, **limits, "PYTHONPATH": path},
         )
         os.sched_setaffinity(self.process.pid, cores)
 
@@ -142,16 +142,17 @@ def race(
     rounds: int = 7,
     burst: float = 0.05,
     patience: float = 1.0,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, Measured]:
     """Make each subject ready in a fresh process, then let them run in turn.
 
     A turn takes about ``burst`` seconds, and up to ``patience`` seconds more while the cores are
-    disturbed; each subject has one every round.
+    disturbed; each subject has one every round. ``environment`` is what processes are told besides.
     """
     with contextlib.ExitStack() as stack:
         running: dict[str, Subject] = {}
         for name in subjects:
-            running[name] = Subject(threads)
+            running[name] = Subject(threads, environment or {})
             stack.callback(running[name].close)
         results = {}
         fastest_tick = min(tick(threads) for _ in range(_TICKS))

@@ -50,7 +50,7 @@ def _difference(found: Any, expected: Any) -> float:
 
 
 def _prepare_op(
-    way: str, name: str, threads: int, work_dir: str, expected: str, weights: str
+    way: str, name: str, threads: int, target: str, work_dir: str, expected: str, weights: str
 ) -> tuple[Call, dict[str, Any]]:
     """Make an operator ready; ``expected`` is the file with the reference's result."""
     workload, wanted = WORKLOADS[name], np.load(expected)
@@ -59,7 +59,7 @@ def _prepare_op(
     if way == "floor":
         from benchmarks import floor, own
 
-        return floor.prepare(workload, own.target_of(threads), wanted.shape)
+        return floor.prepare(workload, own.target_of(threads, target), wanted.shape)
     if way in PEERS:
         arrays = workload.arrays()
         request = Request(workload, arrays, wanted.shape, threads, constant)
@@ -67,7 +67,8 @@ def _prepare_op(
     else:
         from benchmarks import own  # peers' processes hold nothing of ours
 
-        prepared, info = own.prepare(workload, way, threads, work_dir, wanted.shape, constant)
+        made_for = own.target_of(threads, target)
+        prepared, info = own.prepare(workload, way, made_for, work_dir, wanted.shape, constant)
     info["difference"] = _difference(prepared.result(), wanted)
     info["limit"] = workload.limit
     return prepared.call, info
