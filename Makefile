@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 # One thread pool per process is enough: tests run in several processes.
 PYTEST_WORKERS ?= 2
 
-.PHONY: demo test fuzz graphs docs lint format bench clean install install-dev
+.PHONY: demo test slow fuzz graphs docs lint format bench clean install install-dev
 
 demo: $(VENV)/.installed
 	$(BIN)/tilewright demo
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
+
+# Long proofs and what needs more than Python: emulated CPUs (qemu-user and a C compiler for AArch64).
+slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m slow
 
 # Random programs under random schedules, and through rules: as long as one likes, from a seed.
 SECONDS ?= 60
