@@ -130,6 +130,7 @@ def _of_one(function: Callable[[te.Tensor], te.Tensor], *shape: int, dtype: str 
     return make
 
 
+SEVEN = te.const(7, "int32")
 #: Operators, and how far results may be from those of this machine's plain code.
 OPERATORS: dict[str, tuple[Callable[[], list[te.Tensor]], float]] = {
     "product": (lambda: _product("float32", "float32"), 1e-5),
