@@ -11,7 +11,8 @@ from tilewright import dlight, driver, te, topi
 from tilewright.dlight.cpu import BlockByBlock, RowWise, SlidingWindow, TiledReduction
 from tilewright.ir import IRModule, as_int, collect
 from tilewright.meta_schedule.arg_info import arg_infos, random_arguments
-from tilewright.support.errors import TilewrightError
+from tilewright.scheduling import ScheduleRule, joined
+from tilewright.support.errors import ScheduleError, TilewrightError
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, Block, For, PrimFunc
 from tilewright.tir.interpreter import run
@@ -234,3 +235,21 @@ def test_places_of_extrema_are_looked_for_in_rows_that_are_near(axis: int | None
         any("value" in name for name in names) and any("place" in name for name in names)
         for names in nested
     )
+
+
+def test_a_rule_joins_the_order_before_one_that_it_names() -> None:
+    class Early(ScheduleRule):
+        before = "RowWise"
+
+    class Asked(ScheduleRule):
+        pass
+
+    class Lost(ScheduleRule):
+        before = "RowWize"
+
+    listed = dlight.cpu.rules()
+    names = [rule.name for rule in joined(listed, [Early, Asked])]
+    assert names.index("Early") == names.index("RowWise") - 1
+    assert len(names) == len(listed) + 1
+    with pytest.raises(ScheduleError, match=r"Lost comes before 'RowWize'.*'RowWise'"):
+        joined(listed, [Lost])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import importlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,39 +21,21 @@ from tilewright.tir.schedule import KERNELS
 # A target that has each kernel's instructions, and this machine, which runs what it can.
 VNNI = Target("llvm -mcpu=icelake-server -num-cores=2")
 NATIVE = Target("native")
-RNG = np.random.default_rng(5)
 
 
-def int4() -> tuple[Any, list[np.ndarray]]:
-    weights = RNG.standard_normal((40, 64), dtype="float32")
-    x = RNG.standard_normal((4, 64), dtype="float32")
-    return topi.nn.dense_int4, [x, *topi.nn.quantize_int4(weights, 32, symmetric=False)]
-
-
-# What is computed, of which operands.
-CASES: dict[str, Callable[[], tuple[Any, list[np.ndarray]]]] = {
-    "arg_extremum": lambda: (
-        lambda x: topi.argmax(x, 1),
-        [RNG.standard_normal((8, 1000), dtype="float32")],
-    ),
-    "attention": lambda: (
-        topi.nn.scaled_dot_product_attention,
-        [RNG.standard_normal((1, 2, 40, 16), dtype="float32") for _ in range(3)],
-    ),
-    "int4_product": int4,
-    "sort": lambda: (
-        lambda x: topi.topk(x, 5, ret_type="values"),
-        [RNG.standard_normal((3, 700), dtype="float32")],
-    ),
+# What is computed, of which operands: ``case`` of each file beside this one.
+CASES = {
+    path.stem.removeprefix("case_"): importlib.import_module(path.stem)
+    for path in sorted(Path(__file__).parent.glob("case_*.py"))
 }
 
 
 def made(case: str) -> tuple[IRModule, list[np.ndarray]]:
-    operator, arrays = CASES[case]()
+    operator, arrays = CASES[case].case(np.random.default_rng(5))
     tensors = [te.placeholder(a.shape, str(a.dtype), f"x{n}") for n, a in enumerate(arrays)]
     func = te.create_prim_func([*tensors, operator(*tensors)])
-    if case == "int4_product":
-        func = func.with_attr(LAYOUT_FREE, [1, 2, 3])
+    if hasattr(CASES[case], "LAYOUT_FREE"):
+        func = func.with_attr(LAYOUT_FREE, CASES[case].LAYOUT_FREE)
     return IRModule({"main": func}), arrays
 
 

@@ -24,6 +24,7 @@ from tilewright.scheduling.rule import (
     ScheduleRule,
     first_applied,
     first_schedule,
+    joined,
     start_schedule,
     warn_of_plain_blocks,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "first_applied",
     "first_schedule",
     "is_exploring",
+    "joined",
     "nest_of",
     "nests_of",
     "others_after",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tilewright.ir import IRModule, is_const
 from tilewright.scheduling.choices import is_exploring
 from tilewright.scheduling.size_checks import put_back, set_aside
 from tilewright.support.errors import ScheduleError
+from tilewright.support.registry import near_matches
 from tilewright.target import Target
 from tilewright.tir import IS_SCHEDULED, SERIAL, For, PrimFunc
 from tilewright.tir.schedule import Schedule
@@ -34,6 +36,9 @@ class NotApplicable:
 class ScheduleRule:
     """Schedules the functions of one shape."""
 
+    before: ClassVar[str] = ""
+    """The rule that is less specific, so comes later: where a rule of a folder joins the order."""
+
     @property
     def name(self) -> str:
         """The rule's name, for logs."""
@@ -46,6 +51,26 @@ class ScheduleRule:
         counts as not applicable.
         """
         raise NotImplementedError(f"{self.name} must define apply")
+
+
+def joined(
+    listed: Sequence[ScheduleRule], found: Iterable[type[ScheduleRule]]
+) -> tuple[ScheduleRule, ...]:
+    """Return rules in their order, and among them those found that say ``before`` which.
+
+    Of two that come before the same rule, the first found is tried first.
+    """
+    made = list(listed)
+    for cls in found:
+        if "before" in vars(cls):
+            names = [rule.name for rule in made]
+            if cls.before not in names:
+                raise ScheduleError(
+                    f"rule {cls.__name__} comes before {cls.before!r}, which is no rule; "
+                    f"{near_matches(cls.before, names)}"
+                )
+            made.insert(names.index(cls.before), cls())
+    return tuple(made)
 
 
 def is_scheduled(func: PrimFunc) -> bool:

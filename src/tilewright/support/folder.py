@@ -19,14 +19,16 @@ from typing import Any
 from tilewright.support.registry import Registry
 
 
-def modules_in(package: str) -> list[ModuleType]:
-    """Import all modules of a package, which may be one that is being imported.
+def modules_in(package: str, prefix: str = "") -> list[ModuleType]:
+    """Import all modules of a package, or those whose names begin with a prefix.
 
-    What begins with an underscore is a helper of other modules, which import it themselves.
+    The package may be one that is being imported. What begins with an underscore is a helper of
+    other modules, which import it themselves.
     """
     path = sys.modules[package].__path__
     names = sorted({info.name for info in pkgutil.iter_modules(path)})
-    return [importlib.import_module(f"{package}.{n}") for n in names if not n.startswith("_")]
+    wanted = [name for name in names if name.startswith(prefix) and not name.startswith("_")]
+    return [importlib.import_module(f"{package}.{name}") for name in wanted]
 
 
 def classes_in(package: str, kind: type) -> dict[str, type[Any]]:

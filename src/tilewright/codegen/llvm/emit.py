@@ -23,8 +23,11 @@ from tilewright.codegen.llvm.streaming import NONTEMPORAL, streaming_function
 from tilewright.codegen.llvm.types import c_string, global_name, is_narrow
 from tilewright.ir import INDEX, Expr, IRModule, Var, as_int, free_vars
 from tilewright.support.errors import CodegenError
+from tilewright.support.folder import modules_in
 from tilewright.target import Target
 from tilewright.tir import EXCESS_PRECISION, For, PrimFunc
+
+modules_in(__package__, "emit_")  # they register how calls of intrinsics are emitted
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.codegen.llvm import emit_calls as _calls  # noqa: F401 - registers the intrinsics
-from tilewright.codegen.llvm import emit_dot as _dot  # noqa: F401 - likewise
 from tilewright.codegen.llvm.emit_memory import MemoryEmitter
 from tilewright.codegen.llvm.moves import moved_as_bits
 from tilewright.codegen.llvm.types import memory_bytes, memory_type

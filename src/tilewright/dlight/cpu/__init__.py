@@ -16,6 +16,8 @@
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
 - ``Resize``: images of another size.
 - ``BlockByBlock``: anything else: every block parallel and vectorised on its own.
+
+A rule of the folder that isn't listed joins where its ``before`` says.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from tilewright.dlight.cpu.scan import Scan
 from tilewright.dlight.cpu.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.tiled_reduction import Plan, TiledReduction, rank_plans, schedule_plan
 from tilewright.dlight.cpu.winograd import Winograd
-from tilewright.scheduling import ScheduleRule
+from tilewright.scheduling import ScheduleRule, joined
+from tilewright.support.folder import classes_in
 
 __all__ = [
     "BlockByBlock",
@@ -61,7 +64,7 @@ __all__ = [
 
 
 def rules() -> tuple[ScheduleRule, ...]:
-    """All CPU rules in the order in which they are tried."""
+    """All CPU rules in the order in which they are tried, most specific first."""
     contractions = (
         BlockedConvolution(),
         BlockedWindow(),
@@ -70,7 +73,7 @@ def rules() -> tuple[ScheduleRule, ...]:
         QuotientAxes(),
         TiledReduction(),
     )
-    return (
+    listed = (
         Scan(),
         Winograd(),
         DotProductTile(),
@@ -82,3 +85,8 @@ def rules() -> tuple[ScheduleRule, ...]:
         Resize(),
         BlockByBlock(),
     )
+    return joined(listed, _FOUND.values())
+
+
+_FOUND = classes_in(__name__, ScheduleRule)
+globals().update(_FOUND)

@@ -20,7 +20,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from tilewright.testing.fuzz.drawers import DRAWERS, EXCLUDED
+from tilewright.testing.fuzz.drawers import EXCLUDED, drawn
 from tilewright.testing.fuzz.driver import (
     Counts,
     Finding,
@@ -284,7 +284,7 @@ class Campaign:
         """Print how often primitives were accepted."""
         counts, seconds = self.counts, time.perf_counter() - self.start
         print(f"\n{'primitive':28}{'accepted':>10}{'refused':>10}")
-        for name in sorted({*counts.accepted, *counts.refused, *DRAWERS}):
+        for name in sorted({*counts.accepted, *counts.refused, *drawn()}):
             if name in PRIMITIVES:
                 mark = "" if counts_as_application(name) else "  (question or choice: not counted)"
                 print(f"{name:28}{counts.accepted[name]:10}{counts.refused[name]:10}{mark}")

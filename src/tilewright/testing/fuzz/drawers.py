@@ -1,11 +1,16 @@
 """How to draw the arguments of each primitive.
 
-``DRAWERS`` has a row per primitive: how often it is tried, and a function that looks at the
-schedule and returns a step. Arguments are plausible most of the time; now and then they are wrong
+``DRAWERS`` has rows of primitives: how often one is tried, and a function that looks at the
+schedule and returns a step. One without a row is drawn by its signature, if that takes blocks,
+loops and numbers only. Arguments are plausible most of the time; now and then they are wrong
 on purpose, since a refusal is checked too.
 """
 
 from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
 
 from tilewright.testing.fuzz.draw import Draw, Drawer, Named, Row, args, block, loop
 from tilewright.testing.fuzz.draw_blocks import (
@@ -47,6 +52,7 @@ from tilewright.testing.fuzz.draw_loops import (
     draw_split,
 )
 from tilewright.testing.fuzz.steps import BlockRef, Step
+from tilewright.tir.schedule import PRIMITIVES
 
 DRAWERS: dict[str, Row] = {
     "annotate_buffer_access": Row(0.5, draw_annotate_access),
@@ -118,7 +124,34 @@ EXCLUDED: dict[str, str] = {
 """Primitives that are not fuzzed, and why."""
 
 
-def drawer(name: str) -> Drawer:
-    """Return the drawer of a primitive."""
-    draw = DRAWERS[name].draw
+_KINDS: dict[str, Callable[[Draw], Any]] = {
+    "BlockRV": block,
+    "LoopRV": loop,
+    "bool": Draw.flag,
+    "int": lambda d: d.rng.choice([-1, 0, 1, 2, 3, 4, 8]),
+}
+_WEIGHT = 0.5
+
+
+def row(name: str) -> Row | None:
+    """Return a primitive's row; one that has none is drawn by what its signature takes."""
+    if name in DRAWERS or name in EXCLUDED:
+        return DRAWERS.get(name)
+    _, *parameters = inspect.signature(PRIMITIVES.get(name).function).parameters.values()
+    required = [item for item in parameters if item.default is item.empty]
+    kinds = [_KINDS.get(str(item.annotation)) for item in required]
+    if None in kinds or any(item.kind is item.VAR_POSITIONAL for item in required):
+        return None
+    return Row(_WEIGHT, args(*(kind for kind in kinds if kind is not None)))
+
+
+def drawn() -> dict[str, Row]:
+    """Return the rows of all primitives that are fuzzed."""
+    names = [*DRAWERS, *(name for name in PRIMITIVES if name not in DRAWERS)]
+    rows = {name: row(name) for name in names if name in PRIMITIVES}
+    return {name: found for name, found in rows.items() if found is not None}
+
+
+def drawer(name: str, draw: Drawer) -> Drawer:
+    """Return the drawer of a primitive, which its row has."""
     return draw.make(name) if isinstance(draw, Named) else draw

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.testing.fuzz.draw import Draw
-from tilewright.testing.fuzz.drawers import DRAWERS, EXCLUDED, drawer
+from tilewright.testing.fuzz.drawers import EXCLUDED, drawer, drawn, row
 from tilewright.testing.fuzz.programs import Program
 from tilewright.testing.fuzz.session import ACCEPTED, REFUSED, Fault, Session, TooLong
 from tilewright.testing.fuzz.stages_hard import program_of_case
@@ -121,15 +121,15 @@ class Chooser:
     def __init__(self, only: Sequence[str] = ()) -> None:
         for name in only:
             PRIMITIVES.get(name)  # an unknown name answers with near matches
-        names = [name for name in DRAWERS if name in PRIMITIVES]
+        rows = drawn()
         if only:
             # The primitives asked for, most of the time; others prepare programs for them.
             boost = dict.fromkeys(only, 20.0)
         else:
             boost = {}
-        self.names = names
-        self.weights = [DRAWERS[name].weight * boost.get(name, 1.0) for name in names]
-        self.drawers = {name: drawer(name) for name in names}
+        self.names = list(rows)
+        self.weights = [rows[name].weight * boost.get(name, 1.0) for name in rows]
+        self.drawers = {name: drawer(name, item.draw) for name, item in rows.items()}
 
     def step(self, session: Session, rng: random.Random, number: int) -> Step | None:
         """Draw a step for the program as it is now, or nothing if what was drawn has no place."""
@@ -230,4 +230,4 @@ def run_cases(
 
 def primitives_without_drawer() -> list[str]:
     """Names of primitives that are neither fuzzed nor excluded with a reason."""
-    return [name for name, _ in PRIMITIVES.items() if name not in DRAWERS and name not in EXCLUDED]
+    return [name for name in PRIMITIVES if name not in EXCLUDED and row(name) is None]

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.ir import Var
 from tilewright.support.errors import VerifyError
+from tilewright.support.folder import modules_in
 from tilewright.testing.graphs import draw_contract, draw_elementwise, draw_moves, draw_reduce
 from tilewright.testing.graphs.data import FLOATS, INTEGERS
 from tilewright.testing.graphs.graph import Graph, Step, Value, needed
 
-DRAWERS = {
-    **draw_elementwise.DRAWERS,
-    **draw_moves.DRAWERS,
-    **draw_reduce.DRAWERS,
-    **draw_contract.DRAWERS,
+# Graphs are drawn by name, and stay the same: families come in the order in which they came to be.
+_FIRST = (draw_elementwise, draw_moves, draw_reduce, draw_contract)
+_FAMILIES = dict.fromkeys((*_FIRST, *modules_in(__package__, "draw_")))
+DRAWERS: dict[str, tuple[Callable[[Graph], Any], float]] = {
+    name: drawer for family in _FAMILIES for name, drawer in family.DRAWERS.items()
 }
+"""What draws operators and how often, of all files ``draw_*.py``."""
+
 _EXTENTS = (1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17)
 
 

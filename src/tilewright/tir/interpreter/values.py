@@ -228,7 +228,7 @@ def _gelu_tanh(x: Any) -> Any:
     return np.where(x == -np.inf, -0.0, x * _sigmoid(2 * inner))
 
 
-_NUMPY: dict[str, Callable[..., Any]] = {
+FLOAT_INTRINSICS: dict[str, Callable[..., Any]] = {
     "exp10": lambda x: np.power(10.0, x),
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "sigmoid": _sigmoid,
@@ -248,11 +248,12 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "pow": np.power,
     "fma": lambda a, b, c: a * b + c,
 }
+"""What intrinsics mean that NumPy has by another name, on arrays of float64."""
 
 
 def float_intrinsic(name: str) -> Callable[..., Any]:
     """Return the meaning of a floating-point intrinsic, in double precision."""
-    function = _NUMPY.get(name) or getattr(np, name)
+    function = FLOAT_INTRINSICS.get(name) or getattr(np, name)
 
     def compute(*args: Any) -> Any:
         with np.errstate(all="ignore"):
