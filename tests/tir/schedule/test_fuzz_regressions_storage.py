@@ -379,3 +379,32 @@ def main(A: T.Buffer((6, 2), "float32"), C: T.Buffer((2,), "float32")):
         check(sch, func)
     else:
         refuses(sch, lambda: sch.rolling_buffer("B", 0), "its indices share an axis")
+
+
+@pytest.mark.parametrize("copies", ["write_at", "cache_write"])
+def test_copies_end_where_the_writer_does_though_nobody_knows_how_far_that_is(copies: str) -> None:
+    """Of sizes that are odd the last element is never written; it isn't known that one is left."""
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, z: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (1, n), "float32")
+    Z = T.match_buffer(z, (1, n), "float32")
+    for i, j in T.grid(1, n // 2 * 2 - 1):
+        with T.block("Z"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            Z[vi, vj + 1] = A[vi, vj] * T.float32(2)
+""")
+    sch = Schedule(func)
+    rows, columns = sch.get_loops("Z")
+    sch.split(columns, [4, None])
+    if copies == "write_at":
+        sch.write_at(rows, "Z", 0, "global")
+    else:
+        sch.cache_write("Z", 0, "global")
+    for n in range(8):
+        arrays = [np.arange(n, dtype="float32").reshape(1, n) + 1, np.full((1, n), 7, "float32")]
+        expected, found = [x.copy() for x in arrays], [x.copy() for x in arrays]
+        run(func, *expected)
+        run(sch.mod, *found)
+        np.testing.assert_array_equal(found[1], expected[1])

@@ -360,10 +360,10 @@ class Box:
             start: Poly = {}
             end = regions.poly(size)
             if span is not None:
-                # A box around what is touched may reach out of the buffer.
-                if regions.surely_at_least(span.min, start):
+                # A box around what is touched may reach out of the buffer, if it has holes.
+                if span.exact or regions.surely_at_least(span.min, start):
                     start = span.min
-                if regions.surely_at_least(end, poly_add(span.min, span.extent)):
+                if span.exact or regions.surely_at_least(end, poly_add(span.min, span.extent)):
                     end = poly_add(span.min, span.extent)
             found.append(Range(regions.expr(start), regions.expr(poly_sub(end, start))))
         return found
