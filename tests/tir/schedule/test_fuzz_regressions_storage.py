@@ -408,3 +408,26 @@ def main(a: T.handle, z: T.handle):
         run(func, *expected)
         run(sch.mod, *found)
         np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_reindex_refuses_what_a_block_inside_takes_a_view_of() -> None:
+    sch = schedule("""
+@T.prim_func
+def main(A: T.Buffer((1,), "float32"), Z: T.Buffer((1,), "float32")):
+    B = T.alloc_buffer((1,), "float32")
+    with T.block("outer"):
+        T.reads(A[0])
+        T.writes(B[0], Z[0])
+        for i in T.serial(1):
+            with T.block("B"):
+                B[0] = A[0] * T.float32(2)
+        with T.block("Z"):
+            T.reads(B[0:1])
+            T.writes(Z[0:1])
+            s = T.int64()
+            o = T.int64()
+            M = T.match_buffer(B[0:1], (1,), "float32", strides=(s,), elem_offset=o)
+            for k in T.serial(1):
+                Z[k] = M[k] + T.float32(1)
+""")
+    refuses(sch, lambda: sch.reindex("outer", ("write", 0)), "through a view of a part of it, M")

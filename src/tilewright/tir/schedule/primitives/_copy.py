@@ -37,6 +37,7 @@ from tilewright.tir import (
     For,
     IfThenElse,
     IterVar,
+    MatchBufferRegion,
     SeqStmt,
     Stmt,
     While,
@@ -142,10 +143,16 @@ def consumers_of(
 def single_access(state: ScheduleState, realize: BlockRealize, buffer: Buffer) -> tuple[Expr, ...]:
     """Return the indices by which the block accesses ``buffer``, the same everywhere."""
     found: tuple[Expr, ...] | None = None
-    for root in (realize.block.body, realize.block.init):
+    for root in (realize.block.body, realize.block.init, *realize.block.match_buffers):
         if root is None:
             continue
         for item in pre_order(root):
+            if type(item) is MatchBufferRegion and item.source.buffer is buffer:
+                raise state.error(
+                    f"block {realize.block.name!r} accesses {buffer.name} through a view of a part "
+                    f"of it, {item.buffer.name}",
+                    realize,
+                )
             if isinstance(item, (BufferLoad, BufferStore)) and item.buffer is buffer:
                 if found is not None and not all(map(expr_equal, found, item.indices)):
                     raise state.error(
