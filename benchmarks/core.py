@@ -35,7 +35,7 @@ from tilewright.meta_schedule.database import MemoryDatabase
 from tilewright.meta_schedule.runner import RunnerResult
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.runtime import from_numpy
-from tilewright.support.quiet import Watch
+from tilewright.support.interference import Watch
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
@@ -74,7 +74,7 @@ class Figure:
 def _best(run: Callable[..., Any], *args: Any, count: int) -> float:
     """Return the CPU time of the shortest of some calls, which a busy machine changes least.
 
-    Calls on disturbed cores (``support.quiet``) don't count, as long as patience lasts.
+    Calls on disturbed cores (``support.interference``) don't count, as long as patience lasts.
     """
     end, times = time.perf_counter() + _PATIENCE, []
     while count:
@@ -82,7 +82,7 @@ def _best(run: Callable[..., Any], *args: Any, count: int) -> float:
         start = time.process_time()
         run(*args)
         times.append(time.process_time() - start)
-        if _WATCH.quiet() or time.perf_counter() > end:
+        if _WATCH.undisturbed() or time.perf_counter() > end:
             count -= 1
     return min(times)
 

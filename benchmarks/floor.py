@@ -2,7 +2,7 @@
 
 The loop takes part in the race like the others (``race.py``), so that an operator's share of what
 the machine can do is of the same minutes and of the same statistic. A peak measured once and by its
-best try would be neither: clocks vary by a few per cent, and memory, which strangers use too, by
+best try would be neither: clocks vary by a few per cent, and memory, which others use too, by
 much more.
 """
 

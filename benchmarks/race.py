@@ -4,8 +4,8 @@ A turn begins when the threads of all other subjects sleep: many libraries let t
 to a tenth of a second after a call (OpenMP, OpenBLAS, onnxruntime), which takes a core from
 whoever comes next. It begins with calls that aren't timed, since the subject's own caches are cold
 and its threads asleep by then. That holds for all subjects alike, ours included. Only calls on
-undisturbed cores count (``support.quiet``), as far as patience allows; what had to be measured on
-disturbed ones is marked.
+undisturbed cores count (``support.interference``), as far as patience allows; what had to be
+measured on disturbed ones is marked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tilewright.support.quiet import is_quiet, tick
+from tilewright.support.interference import is_undisturbed, tick
 
 ROOT = Path(__file__).parents[1]
 
@@ -93,7 +93,7 @@ class Subject:
 
 @dataclass
 class Measured:
-    """What a subject did in a race: seconds per call and tick (``support.quiet``) by round."""
+    """What a subject did in a race: seconds per call and tick (of a ``Watch``) by round."""
 
     info: dict[str, Any]
     rounds: list[float] = field(default_factory=list)
@@ -122,7 +122,7 @@ class Measured:
     @property
     def _quiet_rounds(self) -> list[float]:
         ticked = zip(self.rounds, self.ticks)
-        return [seconds for seconds, tick in ticked if is_quiet(tick, self.fastest_tick)]
+        return [seconds for seconds, tick in ticked if is_undisturbed(tick, self.fastest_tick)]
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""

@@ -2,7 +2,7 @@
 
 ``{"prepare": {...}}`` makes a subject ready and answers with what that showed. ``{"run": seconds,
 "patience": seconds, "fastest_tick": seconds}`` calls it for about so long while the cores are quiet
-(``support.quiet``), after calls that don't count, and answers with the seconds per call.
+(``support.interference``), after calls that don't count, and answers with the seconds per call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.peers import PEERS, Request, torch_module
 from benchmarks.workload import Unavailable
 from benchmarks.workloads import WORKLOADS
-from tilewright.support.quiet import Watch, is_quiet
+from tilewright.support.interference import Watch, is_undisturbed
 
 Call = Callable[[], Any]
 
@@ -138,7 +138,7 @@ def _prepare_model(way: str, name: str, threads: int, work_dir: str) -> tuple[Ca
 
 
 def run_for(call: Call, seconds: float, patience: float, fastest: float) -> dict[str, float]:
-    """Call until undisturbed calls (``support.quiet``) add up to about so long.
+    """Call until undisturbed calls (``support.interference``) add up to about so long.
 
     If they don't within ``patience`` seconds more, it ends all the same.
 
@@ -162,9 +162,9 @@ def run_for(call: Call, seconds: float, patience: float, fastest: float) -> dict
         passed = time.perf_counter() - start
         after = watch.tick()
         stretches.append((max(before, after), passed / count))
-        quiet_seconds += passed if is_quiet(stretches[-1][0], watch.fastest) else 0.0
+        quiet_seconds += passed if is_undisturbed(stretches[-1][0], watch.fastest) else 0.0
         before = after
-    counted = [item for item in stretches if is_quiet(item[0], watch.fastest)] or stretches
+    counted = [item for item in stretches if is_undisturbed(item[0], watch.fastest)] or stretches
     return {
         "seconds": statistics.median(each for _, each in counted),
         "tick": max(tick for tick, _ in counted),

@@ -23,7 +23,7 @@ from tilewright.meta_schedule.task_scheduler import (
     TaskRecord,
     TaskScheduler,
 )
-from tilewright.meta_schedule.task_scheduler.finals import gain
+from tilewright.meta_schedule.task_scheduler.final_ranking import gain
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.runtime import Module
 from tilewright.support.errors import ScheduleError, TuneError

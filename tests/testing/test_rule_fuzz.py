@@ -158,4 +158,4 @@ def test_the_command_says_which_rules_applied(
     text = capsys.readouterr().out
     assert code == 0, text
     assert "refused by reason" in text and "faults 0" in text
-    assert any(line.split()[:1] == ["BlockByBlock"] for line in text.split("\n"))
+    assert any(line.split()[:1] == ["Fallback"] for line in text.split("\n"))

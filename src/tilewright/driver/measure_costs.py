@@ -1,6 +1,6 @@
 """Measuring what things cost on this machine: for ``tilewright doctor --measure``.
 
-Each number is the best of many short tries, since what strangers and clocks disturb is slower,
+Each number is the best of many short tries, since what other programs and clocks disturb is slower,
 never faster; but launches wait for other threads by nature, so theirs is the middle of all. Counts
 per cycle are whole or half numbers in every CPU, so they are rounded to halves.
 """

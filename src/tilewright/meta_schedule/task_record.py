@@ -13,7 +13,7 @@ from tilewright.meta_schedule.tune_context import TuneContext
 
 
 @dataclass(frozen=True, eq=False)
-class Finalist:
+class TopCandidate:
     """A candidate that agreed with the reference, and its time when it was first measured."""
 
     seconds: float
@@ -39,8 +39,8 @@ class TaskRecord:
     reference: Reference | None = None
     error: str | None = None
     prepared: bool = False
-    finalists: list[Finalist] = field(default_factory=list)
-    rule: Finalist | None = None
+    top_candidates: list[TopCandidate] = field(default_factory=list)
+    rule: TopCandidate | None = None
 
     @property
     def name(self) -> str:

@@ -149,7 +149,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         super().__init__()
         self.module = module  # of ModuleEmitter: declarations, math requests, target
         self.has_fma: bool = module.has_fma
-        self.rounds_narrow = True  # 16-bit floats after each operation, see `settled`
+        self.rounds_narrow = True  # 16-bit floats after each operation, see `rounded`
         self.values: dict[Any, str] = {}
         self.mask: tuple[str, int] | None = None  # operand and lanes
         self.prefetching = 0  # bytes ahead that the innermost loop asks for
@@ -223,7 +223,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         if dtype == INDEX and name in _INT_OPS:
             return self.linear(node)
         if dtypes.is_float(dtype):
-            return self.settled(self._float_arithmetic(node), dtype)
+            return self.rounded(self._float_arithmetic(node), dtype)
         a, b = self.visit(node.a), self.visit(node.b)
         if name not in _INT_OPS:
             raise CodegenError(f"{name} on {dtype} has no code: {node!r}")
@@ -236,7 +236,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         operation = _FLOAT_OPS[type(node).__name__]
         return self.guarded(f"{operation} {register_type(dtype)} {a}, {b}", a, b)
 
-    def settled(self, value: str, dtype: str) -> str:
+    def rounded(self, value: str, dtype: str) -> str:
         """Round what an operation gave to its dtype, if registers are wider.
 
         So an operator has one result, whether it is stored or taken up by the next one.
@@ -245,7 +245,7 @@ class ExprEmitter(ValueEmitter, Visitor):
             return self.round_half(value, dtype)
         return value
 
-    def _loose(self, node: Expr) -> str:
+    def _unrounded(self, node: Expr) -> str:
         """Emit an operand of an operation that may be done before the operand is rounded.
 
         Rounding keeps order, so the greater of two is the same before and after it.
@@ -259,9 +259,9 @@ class ExprEmitter(ValueEmitter, Visitor):
                 return self._selected(node)
         return str(self.visit(node))
 
-    def _settled_late(self, node: Expr, value: str) -> str:
-        """Round what was made of loose operands, unless each of them is rounded already."""
-        return value if _is_rounded(node) else self.settled(value, node.dtype)
+    def _rounded_late(self, node: Expr, value: str) -> str:
+        """Round what was made of unrounded operands, unless each of them is rounded already."""
+        return value if _is_rounded(node) else self.rounded(value, node.dtype)
 
     def _contracts(self, dtype: str) -> bool:
         """Whether a product and a sum may be one operation, rounded once.
@@ -397,7 +397,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         return self.pure(f"xor {register_type(node.dtype)} {a}, {constant_text(1, node.dtype)}", a)
 
     def _extremum(self, node: Any) -> str:
-        a, b = self._loose(node.a), self._loose(node.b)
+        a, b = self._unrounded(node.a), self._unrounded(node.b)
         dtype, name = node.dtype, type(node).__name__.lower()
         kind = register_type(dtype)
         if dtypes.kind_of(dtype) == "float":
@@ -410,19 +410,19 @@ class ExprEmitter(ValueEmitter, Visitor):
         return self.pure(f"call {kind} @llvm.{sign}{name}.{suffix}({kind} {a}, {kind} {b})", a, b)
 
     def visit_Min(self, node: Any) -> str:
-        return self._settled_late(node, self._extremum(node))
+        return self._rounded_late(node, self._extremum(node))
 
     def visit_Max(self, node: Any) -> str:
-        return self._settled_late(node, self._extremum(node))
+        return self._rounded_late(node, self._extremum(node))
 
     # ---- conditional values
 
     def visit_Select(self, node: Select) -> str:
-        return self._settled_late(node, self._selected(node))
+        return self._rounded_late(node, self._selected(node))
 
     def _selected(self, node: Select) -> str:
         condition = self.visit(node.condition)
-        a, b = self._loose(node.true_value), self._loose(node.false_value)
+        a, b = self._unrounded(node.true_value), self._unrounded(node.false_value)
         return self.select(condition, node.condition.dtype, a, b, node.dtype)
 
     def choose(
@@ -521,13 +521,13 @@ class ExprEmitter(ValueEmitter, Visitor):
         handler = INTRINSICS.get(node.op.name)
         if handler is None:
             if node.op.name in MATH_FUNCTIONS:
-                return self.settled(self._math(node), node.dtype)
+                return self.rounded(self._math(node), node.dtype)
             raise CodegenError(
                 f"the LLVM code generator has no code for {node.op.name!r}; it knows "
                 f"{', '.join(sorted({*INTRINSICS, *MATH_FUNCTIONS}))}"
             )
         made = handler(self, node)
-        return self.settled(made, node.dtype) if node.op.name in _ROUNDED_CALLS else made
+        return self.rounded(made, node.dtype) if node.op.name in _ROUNDED_CALLS else made
 
     def _math(self, node: Call) -> str:
         """Call our own vector math."""

@@ -8,9 +8,9 @@ and the pool calls ``i32 fn(ptr ctx, i64 begin, i64 end)`` for pieces that cover
 threads take part: the least of ``n``, ``max_threads`` (if positive) and the set number of threads.
 Thread t begins with part t, ``[t*n/T, (t+1)*n/T)``, the same in each launch, so what it left in its
 caches is there. A part is cut into at most eight pieces; who is done with his own takes pieces of
-the others'. So a thread whose core is slower (shared with a stranger, or of another kind) gets less
-to do, and one that is busy elsewhere delays nothing. The first non-zero result is returned, after
-all pieces have ended.
+the others'. So a thread whose core is slower (shared with another program, or of another kind) gets
+less to do, and one that is busy elsewhere delays nothing. The first non-zero result is returned,
+after all pieces have ended.
 
     i32 @tw_parallel_launch_dynamic(ptr fn, ptr ctx, i64 n, i32 max_threads, i64 grain)
 

@@ -15,18 +15,18 @@
 - ``SlidingWindow``: small windows without other reuse (depthwise convolution, pooling).
 - ``RowWise``: chains that share rows (softmax, norms): one pass over rows, everything in cache.
 - ``Resize``: images of another size.
-- ``BlockByBlock``: anything else: every block parallel and vectorised on its own.
+- ``Fallback``: anything else: every block parallel and vectorised on its own.
 
 A rule of the folder that isn't listed joins where its ``before`` says.
 """
 
 from __future__ import annotations
 
-from tilewright.dlight.cpu.block_by_block import BlockByBlock
 from tilewright.dlight.cpu.blocked_convolution import BlockedConvolution
 from tilewright.dlight.cpu.blocked_window import BlockedWindow
 from tilewright.dlight.cpu.convolution import PointwiseConvolution
 from tilewright.dlight.cpu.dot_product import DotProductTile
+from tilewright.dlight.cpu.fallback import Fallback
 from tilewright.dlight.cpu.grouped_reduction import GroupedReduction
 from tilewright.dlight.cpu.matrix_vector import MatrixVector
 from tilewright.dlight.cpu.promoted_operand import PromotedOperand
@@ -41,7 +41,7 @@ from tilewright.scheduling import ScheduleRule, joined
 from tilewright.support.folder import classes_in
 
 __all__ = [
-    "BlockByBlock",
+    "Fallback",
     "BlockedConvolution",
     "BlockedWindow",
     "DotProductTile",
@@ -83,7 +83,7 @@ def rules() -> tuple[ScheduleRule, ...]:
         SlidingWindow(),
         RowWise(),
         Resize(),
-        BlockByBlock(),
+        Fallback(),
     )
     return joined(listed, _FOUND.values())
 

@@ -19,8 +19,8 @@ class EvaluatorConfig:
     ``flush_cache_bytes`` caches are emptied before each. A candidate whose first calls all take
     more than ``race_factor`` times the best known time is not measured further. When the values
     differ by more than ``max_spread`` (relative), the measurement is taken again, up to ``retries``
-    times. While strangers disturb the cores (``support.quiet``) measurements are taken again too,
-    for up to ``patience_ms`` per candidate.
+    times. While other programs disturb the cores (``support.interference``) measurements are taken
+    again too, for up to ``patience_ms`` per candidate.
     """
 
     repeat: int = 3

@@ -25,7 +25,7 @@ from tilewright.meta_schedule.arg_info import TensorInfo, random_arguments
 from tilewright.meta_schedule.packing import PackedOperand
 from tilewright.meta_schedule.runner.base import EvaluatorConfig, Reference, RunnerResult
 from tilewright.runtime import Module, Tensor, empty, measure, set_num_threads, tensor
-from tilewright.support.quiet import Watch
+from tilewright.support.interference import Watch
 
 LENGTH = struct.Struct("<q")
 
@@ -218,7 +218,7 @@ def _time(
         limit = config.race_factor * best
         _WATCH.begin()
         fastest = _fastest_call(function, arguments, limit)
-        while fastest > limit and not _WATCH.quiet() and time.perf_counter() < end:
+        while fastest > limit and not _WATCH.undisturbed() and time.perf_counter() < end:
             fastest = min(fastest, _fastest_call(function, arguments, limit))
         if fastest > limit:
             return (fastest,), True
@@ -237,7 +237,7 @@ def _time(
         )
         if not found or result.min < min(found):
             found = result.results
-        quiet = _WATCH.quiet()
+        quiet = _WATCH.undisturbed()
         if quiet and result.max <= (1.0 + config.max_spread) * result.min:
             return result.results, True
         if quiet or time.perf_counter() >= end:
@@ -298,7 +298,7 @@ def race(
             while True:
                 _WATCH.begin()
                 found = _burst(functions[number], sittings[-1][number], burst)
-                if _WATCH.quiet() or patience <= 0.0:
+                if _WATCH.undisturbed() or patience <= 0.0:
                     break
                 patience -= 1e-3 * burst
             seconds[number].append(found)

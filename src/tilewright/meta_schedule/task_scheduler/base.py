@@ -22,8 +22,8 @@ from tilewright.meta_schedule.runner import (
     RunnerInput,
     RunnerResult,
 )
-from tilewright.meta_schedule.task_record import Finalist, TaskRecord
-from tilewright.meta_schedule.task_scheduler.finals import contenders, winner
+from tilewright.meta_schedule.task_record import TaskRecord, TopCandidate
+from tilewright.meta_schedule.task_scheduler.final_ranking import entrants, winner
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
@@ -38,15 +38,15 @@ _FIRST_SHARE, _FAR_BEHIND = 0.85, 2.0
 # Lines of LLVM IR that a candidate may become: those that are fast have a few thousand at most.
 _MOST_LINES = 1 << 14
 # When a task ends, so many of its best candidates (and the rule-based one) are compared.
-_FINALISTS = 6
+_TOP = 6
 
 
 class TaskScheduler:
     """Base of task schedulers: subclasses say which task is next.
 
     When the trials are spent, the best candidates of each task and what the rules make of it are
-    measured in turn, ``final_rounds`` times (0: not at all); see ``finals``. Its ``name`` registers
-    it.
+    measured in turn, ``final_rounds`` times (0: not at all); see ``final_ranking``. Its
+    ``name`` registers it.
     """
 
     name = ""
@@ -120,7 +120,7 @@ class TaskScheduler:
                     if task.trials >= max_trials_per_task:
                         self._finish(task)
                 for task in self.tasks:
-                    self._play_off(task, builder, runner, callbacks, progress)
+                    self._rank_top(task, builder, runner, callbacks, progress)
             except KeyboardInterrupt:
                 self.interrupted = True
                 progress.message("interrupted; everything measured so far is kept")
@@ -297,13 +297,13 @@ class TaskScheduler:
         """Keep the best candidates, and the one by rule."""
         if result.run_secs is None:
             return
-        made = Finalist(median_high(result.run_secs), candidate, build)
+        made = TopCandidate(median_high(result.run_secs), candidate, build)
         if candidate.by_rule:
             task.rule = made
-        task.finalists = sorted([*task.finalists, made], key=lambda item: item.seconds)
-        del task.finalists[_FINALISTS:]
+        task.top_candidates = sorted([*task.top_candidates, made], key=lambda item: item.seconds)
+        del task.top_candidates[_TOP:]
 
-    def _play_off(
+    def _rank_top(
         self,
         task: TaskRecord,
         builder: Builder,
@@ -315,10 +315,10 @@ class TaskScheduler:
 
         These measurements are no trials.
         """
-        if self.final_rounds < 1 or not task.finalists or task.error is not None:
+        if self.final_rounds < 1 or not task.top_candidates or task.error is not None:
             return
         progress.working(task, "comparing the best")
-        entries = contenders(task.context, task.finalists, task.rule, self.database, builder)
+        entries = entrants(task.context, task.top_candidates, task.rule, self.database, builder)
         inputs = [self._runner_input(task, entry.candidate, entry.build, None) for entry in entries]
         try:
             results = runner.race([item for item in inputs if item is not None], self.final_rounds)

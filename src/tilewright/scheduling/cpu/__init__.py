@@ -1,7 +1,7 @@
 """Blocks of functions for CPUs: looking at them, and scheduling one by itself.
 
 What is around a kernel or a contraction is scheduled so: element by element (``elementwise``, with
-``transpose``, ``lookup``, ``cut_axes`` and ``joined_parts``), or as a ``reduction``.
+``transpose``, ``gather``, ``cut_axes`` and ``concat``), or as a ``reduction``.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ from tilewright.scheduling.cpu.blocks import (
     vector_extent,
     work_of,
 )
+from tilewright.scheduling.cpu.concat import Segments, schedule_segments, segments_of
 from tilewright.scheduling.cpu.cut_axes import with_cut_axes
-from tilewright.scheduling.cpu.joined_parts import Parts, parts_of, schedule_parts
-from tilewright.scheduling.cpu.lookup import fetch_looked_up_rows, schedule_lookup, shared_lookup
+from tilewright.scheduling.cpu.gather import prefetch_gathered_rows, schedule_gather, shared_gather
 from tilewright.scheduling.cpu.transpose import (
     Transposition,
     channels_of,
@@ -79,33 +79,33 @@ def schedule_injective(
                 chunk, inner = sch.split(last.loop, [None, size])
                 outer.append(chunk)
             sch.vectorize(inner)
-    elif isinstance(way, Parts):
-        blocks = schedule_parts(sch, axes, way, lanes, vectors * lanes)
+    elif isinstance(way, Segments):
+        blocks = schedule_segments(sch, axes, way, lanes, vectors * lanes)
     elif isinstance(way, Transposition):
         outer = schedule_transposition(sch, rv, axes, way, target)
-    elif way == "lookup" and (rows := shared_lookup(block, axes)) is not None:
-        outer = schedule_lookup(sch, axes, rows)
+    elif way == "lookup" and (rows := shared_gather(block, axes)) is not None:
+        outer = schedule_gather(sch, axes, rows)
     elif way == "channels" and (turns := channels_of(block, axes)) is not None:
         outer = schedule_channels(sch, axes, turns, lanes)
     for part in blocks:
         stream_if_large(sch, part, target, 2 if isinstance(way, Transposition) else 1)
     if skip == 0:
         parallelize(sch, _enough(sch, outer, target), target, work)
-        fetch_looked_up_rows(sch, rv, target)
+        prefetch_gathered_rows(sch, rv, target)
 
 
 def _way(
     block: Block, axes: Sequence[Axis], target: Target, *, whole: bool
-) -> Transposition | Parts | str | None:
+) -> Transposition | Segments | str | None:
     """How elements become vectors; ``whole`` if all loops of the block may be changed."""
     last, turns = axes[-1], channels_of(block, axes)
     vectors = can_vectorize(block, last)
     if vectors and (turns is None or _is_flat(block, axes)):
-        return (parts_of(block, last) if whole else None) or "vectors"
+        return (segments_of(block, last) if whole else None) or "vectors"
     plan = transposition_of(block, axes, target) if whole and not vectors else None
     if plan is not None:
         return plan
-    if whole and not vectors and shared_lookup(block, axes) is not None:
+    if whole and not vectors and shared_gather(block, axes) is not None:
         return "lookup"
     if turns is not None:
         return "channels"

@@ -37,7 +37,7 @@ from tilewright.tir.stmt import (
 )
 from tilewright.tir.thread_scope import is_block_tag, shared_by_threads
 from tilewright.tir.transform.base import FunctionTransform
-from tilewright.tir.transform.handover import Handover, hands_on
+from tilewright.tir.transform.loop_carried import LoopCarried, is_loop_carried
 from tilewright.tir.walk import statements
 
 
@@ -95,7 +95,7 @@ def _loops_inside_threads(
     ]
     if not inner or not shared or any(is_block_tag(item.thread) for item in shared):
         return []
-    return inner if not Handover(inner[-1], buffer, path, func).open_reads else []
+    return inner if not LoopCarried(inner[-1], buffer, path, func).open_reads else []
 
 
 def _before_handing_on(
@@ -107,9 +107,9 @@ def _before_handing_on(
     """
     serial = [loop for loop in loops if loop.kind in (SERIAL, UNROLLED)]
     # If an iteration of the innermost makes all that it reads, so do those of the others.
-    if serial and Handover(serial[-1], buffer, path, func).open_reads:
+    if serial and LoopCarried(serial[-1], buffer, path, func).open_reads:
         for loop in serial:
-            if hands_on(loop, buffer, path, func):
+            if is_loop_carried(loop, buffer, path, func):
                 return loops[: loops.index(loop)]
     return loops
 

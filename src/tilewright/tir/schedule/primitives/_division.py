@@ -42,7 +42,7 @@ from tilewright.tir import (
 from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.analysis.footprint import fills_box
 from tilewright.tir.analysis.regions import relax, same_box, union_box
-from tilewright.tir.schedule.primitives._kinds import check_initialised_together
+from tilewright.tir.schedule.primitives._block_checks import check_initialised_together
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule

@@ -50,7 +50,7 @@ class Scope:
         self.position = {child: number for number, child in enumerate(self.blocks)}
         self._loops: dict[BlockRealize, list[For]] = {}
         self._shared: dict[Buffer, tuple[Buffer, BlockRealize]] | None = None
-        self.settled: dict[tuple[Any, ...], bool] = {}
+        self.stable: dict[tuple[Any, ...], bool] = {}
         self.whole: dict[BlockRealize, bool] = {}
         self._readers: dict[Buffer, list[BlockRealize]] = {}
         self._writers: dict[Buffer, list[BlockRealize]] = {}

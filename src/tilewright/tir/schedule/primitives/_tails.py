@@ -51,7 +51,7 @@ from tilewright.tir import (
 )
 from tilewright.tir.analysis import block_facts
 from tilewright.tir.schedule.legality import check_only_blocks, check_repeatable
-from tilewright.tir.schedule.primitives._parts import part_of
+from tilewright.tir.schedule.primitives._index_set_splitting import subrange_of
 from tilewright.tir.schedule.primitives._rewrite import (
     flattened,
     nest,
@@ -111,7 +111,7 @@ def peel(
     start = mul(count, rest)
     left = known.simplify(floormod(extent, rest))
     taken = set(sch.state.index(sch.state.func_name_of(loop)).blocks)
-    remainder = part_of(sch, loop, var, left, var + start, suffix="_tail", taken=taken)
+    remainder = subrange_of(sch, loop, var, left, var + start, suffix="_tail", taken=taken)
     return loop, seq(nest(variables, extents, body), remainder)
 
 

@@ -18,6 +18,7 @@ from tilewright.tir import NO_OP, BlockRealize, Buffer, For, fresh_name
 from tilewright.tir.empty_reduction import begun_by_nothing
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._block_checks import check_not_by_pointer, check_only_writer
 from tilewright.tir.schedule.primitives._copy import (
     Box,
     BufferIndex,
@@ -33,7 +34,6 @@ from tilewright.tir.schedule.primitives._copy import (
     why_not_filled,
 )
 from tilewright.tir.schedule.primitives._domain import check_predicate_is_domain
-from tilewright.tir.schedule.primitives._kinds import check_not_by_pointer, check_only_writer
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState

@@ -32,6 +32,11 @@ from tilewright.tir.analysis import is_injective_binding
 from tilewright.tir.index_map import as_index_map
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._block_checks import (
+    check_movable,
+    check_not_by_pointer,
+    check_only_writer,
+)
 from tilewright.tir.schedule.primitives._copy import (
     BufferIndex,
     anchor_of,
@@ -44,11 +49,6 @@ from tilewright.tir.schedule.primitives._copy import (
     why_conditional,
 )
 from tilewright.tir.schedule.primitives._domain import check_predicate_is_domain, check_runs_whole
-from tilewright.tir.schedule.primitives._kinds import (
-    check_movable,
-    check_not_by_pointer,
-    check_only_writer,
-)
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope, buffer_names, regions_buffers, scope_of
 from tilewright.tir.schedule.state import ScheduleState

@@ -48,22 +48,22 @@ from tilewright.tir.schedule.instance_order import check_axes_in_order
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import covers
 from tilewright.tir.schedule.primitives import inline
-from tilewright.tir.schedule.primitives._domain import (
-    check_predicate_is_domain,
-    check_runs_whole,
-)
-from tilewright.tir.schedule.primitives._index_arithmetic import ONE
-from tilewright.tir.schedule.primitives._kinds import (
+from tilewright.tir.schedule.primitives._block_checks import (
     check_inputs_final,
     check_movable,
     check_not_output,
     check_only_writer,
 )
+from tilewright.tir.schedule.primitives._domain import (
+    check_predicate_is_domain,
+    check_runs_whole,
+)
+from tilewright.tir.schedule.primitives._index_arithmetic import ONE
+from tilewright.tir.schedule.primitives._input_dependences import check_inputs_stable, keeps_values
 from tilewright.tir.schedule.primitives._linear import Span
 from tilewright.tir.schedule.primitives._place import Place, new_nest
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import regions_buffers
-from tilewright.tir.schedule.primitives._settle import check_inputs_settled, keeps_values
 from tilewright.tir.schedule.primitives._solve import axes_of_inputs, axes_of_outputs
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.zero_trips import check_init_finds, surely_runs
@@ -136,7 +136,7 @@ def compute_at(
         check_only_writer(scope, realize, buffer)
     check_movable(scope, realize)
     check_inputs_final(scope, realize)
-    check_inputs_settled(scope, realize)
+    check_inputs_stable(scope, realize)
     if any(iter_var.kind == REDUCE for iter_var in realize.block.iter_vars):
         check_runs_whole(scope, realize)
     else:

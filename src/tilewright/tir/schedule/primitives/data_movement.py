@@ -29,11 +29,11 @@ from tilewright.tir import (
 )
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._block_checks import check_not_by_pointer
 from tilewright.tir.schedule.primitives._copy import Box, BufferIndex, buffer_at, cache_buffer
-from tilewright.tir.schedule.primitives._kinds import check_not_by_pointer
+from tilewright.tir.schedule.primitives._input_dependences import finishes_inside
 from tilewright.tir.schedule.primitives._place import place
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
-from tilewright.tir.schedule.primitives._settle import finishes_inside
 from tilewright.tir.schedule.primitives.cache import check_filled, check_surely_written
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState

@@ -17,8 +17,8 @@ from tilewright.tir.analysis.reduction import Reduction, match_reduction, match_
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import covers
+from tilewright.tir.schedule.primitives._block_checks import check_only_writer
 from tilewright.tir.schedule.primitives._domain import is_whole
-from tilewright.tir.schedule.primitives._kinds import check_only_writer
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, removal_root, scope_of
 from tilewright.tir.schedule.primitives.reduction import (
     check_only_loops_between,

@@ -37,6 +37,11 @@ from tilewright.tir import (
 from tilewright.tir.analysis import block_access_regions
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._block_checks import (
+    check_complete,
+    check_inputs_final,
+    check_not_output,
+)
 from tilewright.tir.schedule.primitives._domain import (
     check_predicate_is_domain,
     check_runs_whole,
@@ -53,13 +58,8 @@ from tilewright.tir.schedule.primitives._inline_checks import (
     single_store,
     solve_axes,
 )
-from tilewright.tir.schedule.primitives._kinds import (
-    check_complete,
-    check_inputs_final,
-    check_not_output,
-)
+from tilewright.tir.schedule.primitives._input_dependences import check_inputs_stable
 from tilewright.tir.schedule.primitives._scope import Scope, removal_root, scope_of
-from tilewright.tir.schedule.primitives._settle import check_inputs_settled
 from tilewright.tir.schedule.state import ScheduleState
 
 
@@ -101,7 +101,7 @@ def compute_inline(sch: Any, block: BlockRV) -> None:
     check_complete(scope, realize)
     check_not_output(scope, realize)
     check_inputs_final(scope, realize)
-    check_inputs_settled(scope, realize)
+    check_inputs_stable(scope, realize)
     check_predicate_is_domain(scope, realize)
     store = single_store(state, realize)
     check_pure(state, realize, store.value)

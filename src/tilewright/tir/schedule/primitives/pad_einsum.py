@@ -52,8 +52,8 @@ from tilewright.tir.analysis import COMPLETE, REDUCTION, block_access_regions, b
 from tilewright.tir.analysis.reduction import match_reduction
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
+from tilewright.tir.schedule.primitives._block_checks import check_only_writer
 from tilewright.tir.schedule.primitives._copy import element
-from tilewright.tir.schedule.primitives._kinds import check_only_writer
 from tilewright.tir.schedule.primitives._layout_padding import own_loops
 from tilewright.tir.schedule.primitives._scope import Scope, buffer_names, scope_of
 from tilewright.tir.schedule.state import ScheduleState, trivially_true

@@ -51,7 +51,7 @@ from tilewright.tir.analysis import COMPLETE, block_access_regions, block_facts
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import covers
-from tilewright.tir.schedule.primitives._kinds import check_only_writer
+from tilewright.tir.schedule.primitives._block_checks import check_only_writer
 from tilewright.tir.schedule.primitives._layout_padding import simplified_indices
 from tilewright.tir.schedule.primitives._scope import scope_of
 from tilewright.tir.schedule.state import ScheduleState

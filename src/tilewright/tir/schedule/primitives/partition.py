@@ -12,7 +12,7 @@ from tilewright.tir.schedule.footprint import apart
 from tilewright.tir.schedule.handles import LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_one_name, check_only_blocks
-from tilewright.tir.schedule.primitives._parts import part_of
+from tilewright.tir.schedule.primitives._index_set_splitting import subrange_of
 from tilewright.tir.schedule.primitives._rewrite import rewrite_outside_blocks, substitute_index
 from tilewright.tir.schedule.primitives.loops import Factor, check_plain_loop, resolve_factor
 from tilewright.tir.schedule.zero_trips import analyzer_where_begun
@@ -75,7 +75,7 @@ def loop_partition(
         var = Var(f"{name}{number}", dtype)
         keep = preserve_unit_iters or not is_const(extent, 1)
         parts.append(
-            part_of(
+            subrange_of(
                 sch,
                 target,
                 var,

@@ -46,7 +46,7 @@ from tilewright.tir.analysis.regions import same_box, union_box
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_only_blocks, covers
-from tilewright.tir.schedule.primitives._kinds import check_initialised_together
+from tilewright.tir.schedule.primitives._block_checks import check_initialised_together
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import regions_buffers
 from tilewright.tir.schedule.state import ScheduleState

@@ -51,7 +51,7 @@ from tilewright.tir.analysis.reducer_laws import check_reducer
 from tilewright.tir.analysis.reduction import Reduction, match_reduction
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
-from tilewright.tir.schedule.primitives._kinds import check_only_writer
+from tilewright.tir.schedule.primitives._block_checks import check_only_writer
 from tilewright.tir.schedule.primitives._scope import Scope, buffer_names, scope_of
 from tilewright.tir.schedule.primitives.reduction import (
     check_each_once,

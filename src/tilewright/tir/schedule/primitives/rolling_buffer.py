@@ -44,12 +44,12 @@ from tilewright.tir import (
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import covers
-from tilewright.tir.schedule.primitives._copy import Box, BufferIndex, buffer_at, why_not_filled
-from tilewright.tir.schedule.primitives._kinds import (
+from tilewright.tir.schedule.primitives._block_checks import (
     check_movable,
     check_not_by_pointer,
     check_only_writer,
 )
+from tilewright.tir.schedule.primitives._copy import Box, BufferIndex, buffer_at, why_not_filled
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
 from tilewright.tir.schedule.state import ScheduleState
 

@@ -17,7 +17,7 @@ from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResul
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
-from tilewright.meta_schedule.task_record import Finalist
+from tilewright.meta_schedule.task_record import TopCandidate
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.tir.schedule import Schedule
 
@@ -26,7 +26,7 @@ MARGIN = 0.02
 
 
 @dataclass(frozen=True, eq=False)
-class Contender:
+class Entrant:
     """Takes part in the last comparison; ``by_rule`` is what the rules make."""
 
     candidate: MeasureCandidate
@@ -34,15 +34,15 @@ class Contender:
     by_rule: bool = False
 
 
-def contenders(
+def entrants(
     context: TuneContext,
-    finalists: Sequence[Finalist],
-    rule: Finalist | None,
+    top_candidates: Sequence[TopCandidate],
+    rule: TopCandidate | None,
     database: Database | None,
     builder: Builder,
-) -> list[Contender]:
+) -> list[Entrant]:
     """Return who takes part, each program once: the rules' schedule comes first."""
-    found: dict[str, Contender] = {}
+    found: dict[str, Entrant] = {}
 
     def add(candidate: MeasureCandidate, build: BuilderResult | None, by_rule: bool) -> None:
         key = structural_hash(candidate.sch.mod)
@@ -51,13 +51,13 @@ def contenders(
         if build is None:
             (build,) = builder.build([BuilderInput(candidate.sch.mod, context.target)])
         if build.module is not None:
-            found[key] = Contender(candidate, build, by_rule)
+            found[key] = Entrant(candidate, build, by_rule)
 
     if rule is not None:
         add(rule.candidate, rule.build, True)
     elif (schedule := context.rule_schedule()) is not None:
         add(MeasureCandidate(schedule, context.args_info), None, True)
-    for item in finalists:
+    for item in top_candidates:
         add(item.candidate, item.build, False)
     known = None if database is None else _known(context, database)
     if known is not None:
@@ -71,8 +71,8 @@ def _known(context: TuneContext, database: Database) -> Schedule | None:
 
 
 def winner(
-    entries: Sequence[Contender], results: Sequence[RunnerResult], margin: float = MARGIN
-) -> tuple[Contender, RunnerResult] | None:
+    entries: Sequence[Entrant], results: Sequence[RunnerResult], margin: float = MARGIN
+) -> tuple[Entrant, RunnerResult] | None:
     """Return who won and with which times, marked as decided; ``None`` if nobody could be run.
 
     Times of one round belong together, so that shares of time are compared, round by round.

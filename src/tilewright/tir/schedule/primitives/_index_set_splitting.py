@@ -1,6 +1,6 @@
-"""Copies of a loop's body for a part of its range, for loop_partition and peeled tiles.
+"""Index-set splitting: copies of a loop's body for subranges, for loop_partition and peeled tiles.
 
-A part runs the same iterations in the same order as the loop did, so cutting a range is always
+A subrange runs the same iterations in the same order as the loop did, so cutting a range is always
 legal. Copies get fresh loop variables, buffers and block names.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
 
 
-def part_of(
+def subrange_of(
     sch: Schedule,
     loop: For,
     var: Var,

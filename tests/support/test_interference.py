@@ -1,16 +1,16 @@
-"""Whether strangers use our cores, told by ticks."""
+"""Whether other programs disturb our cores, told by ticks."""
 
 import os
 import threading
 
 import pytest
 
-from tilewright.support import quiet
+from tilewright.support import interference
 
 
 def test_a_tick_looks_at_every_core_and_leaves_the_thread_where_it_may_run() -> None:
     before = os.sched_getaffinity(0)
-    assert quiet.tick() > 0.0
+    assert interference.tick() > 0.0
     assert os.sched_getaffinity(0) == before
 
 
@@ -19,7 +19,7 @@ def test_a_tick_ends_on_the_core_where_it_began() -> None:
     cores = os.sched_getaffinity(0)
     for core in sorted(cores):
         os.sched_setaffinity(0, {core})
-        assert quiet._core() == core
+        assert interference._core() == core
     os.sched_setaffinity(0, cores)
 
 
@@ -34,32 +34,32 @@ def test_cores_that_slow_each_other_down_lengthen_the_tick(monkeypatch: pytest.M
         alone = 2 if thread == threading.main_thread().ident else 1
         return 3e-5 if measured[thread] <= alone else 6e-5
 
-    monkeypatch.setattr(quiet, "_loop", lambda: 1e-4)
-    monkeypatch.setattr(quiet, "_least", least)
+    monkeypatch.setattr(interference, "_loop", lambda: 1e-4)
+    monkeypatch.setattr(interference, "_least", least)
     before = os.sched_getaffinity(0)
-    assert quiet.tick() == pytest.approx(1e-4)
+    assert interference.tick() == pytest.approx(1e-4)
     measured.clear()
-    assert quiet.tick(threads=2) == pytest.approx(2e-4)
+    assert interference.tick(threads=2) == pytest.approx(2e-4)
     assert os.sched_getaffinity(0) == before
 
 
 def test_twice_the_fastest_tick_is_a_disturbance() -> None:
-    assert quiet.is_quiet(1.1e-4, 1e-4)
-    assert not quiet.is_quiet(1.9e-4, 1e-4)
+    assert interference.is_undisturbed(1.1e-4, 1e-4)
+    assert not interference.is_undisturbed(1.9e-4, 1e-4)
 
 
 def test_a_watch_judges_by_the_fastest_tick_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([2e-4, 1e-4, 2e-4, 1.1e-4])
-    monkeypatch.setattr(quiet, "tick", lambda threads: next(ticks))
-    monkeypatch.setattr(quiet, "waited", lambda: 0.0)
-    watch = quiet.Watch()
-    assert [watch.quiet() for _ in range(4)] == [True, True, False, True]
+    monkeypatch.setattr(interference, "tick", lambda threads: next(ticks))
+    monkeypatch.setattr(interference, "waited", lambda: 0.0)
+    watch = interference.Watch()
+    assert [watch.undisturbed() for _ in range(4)] == [True, True, False, True]
     assert watch.fastest == 1e-4
 
 
 def test_who_waited_for_a_core_was_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = iter([0.0, 100.0, 100.0])
-    monkeypatch.setattr(quiet, "waited", lambda: next(waiting))
-    monkeypatch.setattr(quiet, "tick", lambda threads: 1e-4)
-    watch = quiet.Watch()
-    assert not watch.quiet()
+    monkeypatch.setattr(interference, "waited", lambda: next(waiting))
+    monkeypatch.setattr(interference, "tick", lambda threads: 1e-4)
+    watch = interference.Watch()
+    assert not watch.undisturbed()

@@ -1,4 +1,4 @@
-"""Schedules of blocks that look up places: of elements along the last axis, or of whole rows.
+"""Schedules of gathers: of elements along the last axis, or of whole rows.
 
 What is looked up serves all rows that have the same places: some rows are done together, so that a
 place is read and brought into range once for all of them. This goes element by element: gathering
@@ -23,7 +23,7 @@ from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 _ROWS = 4
 
 
-def shared_lookup(block: Block, axes: Sequence[Axis]) -> Axis | None:
+def shared_gather(block: Block, axes: Sequence[Axis]) -> Axis | None:
     """Return the innermost axis of rows that have the same places; ``None`` if there is none."""
     last = axes[-1]
     places = [place for load in loads_of(block) for place in _places(load)]
@@ -36,7 +36,7 @@ def shared_lookup(block: Block, axes: Sequence[Axis]) -> Axis | None:
     return None
 
 
-def fetch_looked_up_rows(sch: Schedule, rv: BlockRV, target: Target) -> None:
+def prefetch_gathered_rows(sch: Schedule, rv: BlockRV, target: Target) -> None:
     """Ask for the next row of a table that isn't in the caches, if a block copies whole rows."""
     block = sch.get(rv)
     tables = [load for load in loads_of(block) if _places(load)]
@@ -55,7 +55,7 @@ def _places(load: BufferLoad) -> list[BufferLoad]:
     return [inner for index in load.indices for inner in collect(index, BufferLoad)]
 
 
-def schedule_lookup(sch: Schedule, axes: Sequence[Axis], rows: Axis) -> list[LoopRV]:
+def schedule_gather(sch: Schedule, axes: Sequence[Axis], rows: Axis) -> list[LoopRV]:
     """Look up a place for some rows at a time; return the loops around them."""
     groups, row = sch.split(rows.loop, [None, _ROWS])
     others = [axis.loop for axis in axes[:-1] if axis is not rows]

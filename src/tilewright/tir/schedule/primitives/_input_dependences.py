@@ -15,7 +15,7 @@ from tilewright.tir.schedule.legality import covers
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers
 
 
-def check_inputs_settled(scope: Scope, realize: BlockRealize) -> None:
+def check_inputs_stable(scope: Scope, realize: BlockRealize) -> None:
     """Refuse if other iterations of a loop around the block change what it reads.
 
     Such a block may be computed only where it is. Writers that share no loop with it have finished.
@@ -24,7 +24,7 @@ def check_inputs_settled(scope: Scope, realize: BlockRealize) -> None:
         writers = [item for item in scope.writers(buffer) if item is not realize]
         for writer in writers:
             shared = scope.shared_loops(writer, realize)
-            if shared and not _is_settled(scope, writer, realize, buffer, shared, len(writers)):
+            if shared and not _is_stable(scope, writer, realize, buffer, shared, len(writers)):
                 raise scope.state.error(
                     f"block {realize.block.name!r} reads {buffer.name}, which block "
                     f"{writer.block.name!r} may change in later iterations of loop "
@@ -34,7 +34,7 @@ def check_inputs_settled(scope: Scope, realize: BlockRealize) -> None:
                 )
 
 
-def _is_settled(
+def _is_stable(
     scope: Scope,
     writer: BlockRealize,
     reader: BlockRealize,
@@ -61,10 +61,10 @@ def keeps_values(scope: Scope, writer: BlockRealize, loops: list[For]) -> bool:
     if not finishes_inside(writer, loops):
         return False
     key = (writer, *loops)
-    found = scope.settled.get(key)
+    found = scope.stable.get(key)
     if found is None:
-        scope.settled[key] = False  # Of two blocks that feed each other, neither is settled.
-        found = scope.settled[key] = all(
+        scope.stable[key] = False  # Of two blocks that feed each other, neither is settled.
+        found = scope.stable[key] = all(
             keeps_values(scope, source, shared)
             for buffer in regions_buffers(writer.block.reads)
             for source in scope.writers(buffer)

@@ -1,4 +1,4 @@
-"""Whether iterations of a loop hand values on: read of a buffer what earlier iterations wrote.
+"""Loop-carried dependences: iterations that read of a buffer what earlier iterations wrote.
 
 A buffer may live inside of a loop only if they don't. PlanBufferAllocation asks that. An iteration
 makes all that it reads if each of its reads lies in what one of its blocks writes there; blocks
@@ -100,7 +100,7 @@ def _apart(value: Expr, loops: set[Var]) -> tuple[Expr, Expr] | None:
     return rest, moving
 
 
-class Handover:
+class LoopCarried:
     """What the blocks of one iteration of a loop write and read of a buffer, as boxes."""
 
     def __init__(self, loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) -> None:
@@ -198,13 +198,13 @@ def _blocks_below(loop: For) -> list[tuple[BlockRealize, list[For]]]:
     return found
 
 
-def hands_on(loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) -> bool:
+def is_loop_carried(loop: For, buffer: Buffer, path: tuple[Any, ...], func: PrimFunc) -> bool:
     """Whether an iteration of a loop may read what an earlier one wrote.
 
     It does not if all that its blocks read is what its blocks write, or if no earlier iteration
     writes that.
     """
-    found = Handover(loop, buffer, path, func)
+    found = LoopCarried(loop, buffer, path, func)
     if not found.open_reads:
         return False
     var, analyzer = loop.loop_var, found.analyzer()

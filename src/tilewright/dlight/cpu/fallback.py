@@ -30,7 +30,7 @@ _NOT_AXES = "its loops are not its axes: each spatial or reduction axis needs on
 _NO_STORES = "it stores nothing itself: what a function that it calls does isn't known"
 
 
-class BlockByBlock(ScheduleRule):
+class Fallback(ScheduleRule):
     """Schedules each block separately; a block that resists stays a plain loop nest."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:

@@ -1,6 +1,6 @@
-"""Whether strangers use our cores: a short loop of plain Python takes longer then.
+"""Interference: whether other programs use our cores, which slows a short loop of plain Python.
 
-A virtual machine's core is often one of a real core's two hardware threads. While somebody else's
+A virtual machine's core is often one of a real core's two hardware threads. While another
 program runs on the other one, for tenths of a second at a time, ours shares decoder, caches and
 vector units with it and takes up to twice as long; but not every program alike: a bare loop of
 multiply-adds loses a twentieth, so letting candidates take turns doesn't cancel it. The operating
@@ -76,7 +76,7 @@ def waited() -> float:
         return 0.0
 
 
-def is_quiet(seconds: float, fastest: float) -> bool:
+def is_undisturbed(seconds: float, fastest: float) -> bool:
     """Whether a tick of so many seconds is one of undisturbed cores, given the fastest tick."""
     return seconds <= _SLACK * fastest
 
@@ -105,9 +105,9 @@ class Watch:
         self.begin()
         return float("inf") if delayed else seconds
 
-    def quiet(self) -> bool:
+    def undisturbed(self) -> bool:
         """Whether nobody disturbed this thread."""
-        return is_quiet(self.tick(), self.fastest)
+        return is_undisturbed(self.tick(), self.fastest)
 
 
 def _core() -> int:

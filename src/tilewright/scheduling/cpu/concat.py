@@ -1,8 +1,8 @@
-"""Schedules of rows that are put together from several operands: concatenation, rolling, halves.
+"""Schedules of concatenations, also of halves and of rolled rows: rows of several operands.
 
 Where a row's element comes from is a condition on its place. Vectors that ask it load from all
-operands under masks; so the loop along the row is cut where the condition changes, and each part is
-a plain copy.
+operands under masks; so the loop along the row is cut where the condition changes, and each segment
+is a plain copy.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tilewright.tir import Block, BufferLoad
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
-# More parts make more code than they save.
-_MOST_PARTS = 8
+# More segments make more code than they save.
+_MOST_SEGMENTS = 8
 
 
 @dataclass(frozen=True)
-class Parts:
+class Segments:
     """The extents of what follows one another along a row."""
 
     extents: tuple[int, ...]
 
 
-def parts_of(block: Block, last: Axis) -> Parts | None:
-    """Return the parts of rows; ``None`` if all of a row is read alike or under other conditions.
+def segments_of(block: Block, last: Axis) -> Segments | None:
+    """Return the segments of rows; ``None`` if rows are read alike or under other conditions.
 
     What one operand and a constant make up (padding) has narrow borders: masks are as good there.
     """
@@ -45,17 +45,17 @@ def parts_of(block: Block, last: Axis) -> Parts | None:
         end = as_int(test.b) if isinstance(test, LT) and test.a is last.var else None
         if end is not None and 0 < end < last.extent:
             ends.add(end)
-    if not 2 < len(ends) <= _MOST_PARTS + 1:
+    if not 2 < len(ends) <= _MOST_SEGMENTS + 1:
         return None
-    return Parts(tuple(b - a for a, b in pairwise(sorted(ends))))
+    return Segments(tuple(b - a for a, b in pairwise(sorted(ends))))
 
 
-def schedule_parts(
-    sch: Schedule, axes: Sequence[Axis], parts: Parts, lanes: int, limit: int
+def schedule_segments(
+    sch: Schedule, axes: Sequence[Axis], segments: Segments, lanes: int, limit: int
 ) -> list[BlockRV]:
-    """Cut the last loop into the parts, with vectors of their own; return the parts' blocks."""
+    """Cut the last loop into the segments, each with vectors of its own; return their blocks."""
     blocks = []
-    for loop, extent in zip(sch.loop_partition(axes[-1].loop, parts.extents), parts.extents):
+    for loop, extent in zip(sch.loop_partition(axes[-1].loop, segments.extents), segments.extents):
         blocks += sch.get_child_blocks(loop)
         size = vector_extent(extent, lanes, limit)
         if size is not None:
