@@ -1,4 +1,7 @@
-"""What is used by default, for each kind of target: explicit, ordered lists of names."""
+"""What is used by default, for each kind of target: explicit, ordered lists of names.
+
+Being in its folder makes a rule known by name; being listed here makes it part of every search.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,24 @@ class Defaults:
 
 CPU = Defaults(
     sch_rules=(
+        # What can be inlined has no loops to tile, so that comes first.
         "inline-constant-scalars",
         "auto-inline",
+        # Each gives a block a structure of its own; what one has tiled the others leave.
         "add-rfactor",
         "register-tile",
         "multi-level-tiling",
+        # Annotations of the root, and places for blocks that tiling has not moved.
         "parallelize-vectorize-unroll",
         "random-compute-location",
     ),
     postprocs=(
+        # What is refused is not rewritten.
         "disallow-dynamic-loop",
+        # Loops are joined and made parallel before the inits of reductions get loops of their own.
         "rewrite-parallel-vectorize-unroll",
         "rewrite-reduction-block",
+        # The size is that of the finished program.
         "verify-code-size",
     ),
     mutator_probs={
