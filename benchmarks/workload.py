@@ -16,7 +16,7 @@ import numpy as np
 from tilewright import te, topi
 from tilewright.runtime import numpy_dtype
 from tilewright.tir import PrimFunc
-from tilewright.tir.layout_rewrite import LAYOUT_FREE
+from tilewright.tir.attrs import LAYOUT_FREE
 
 Array = np.ndarray[Any, Any]
 

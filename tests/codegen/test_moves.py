@@ -14,7 +14,8 @@ from tilewright.driver import lower
 from tilewright.ir import IRModule, if_then_else
 from tilewright.script import parse
 from tilewright.target import Target
-from tilewright.tir import PREFETCH_DISTANCE, PrimFunc, Schedule
+from tilewright.tir import PrimFunc, Schedule
+from tilewright.tir.attrs import PREFETCH_DISTANCE
 from tilewright.tir.interpreter import run
 
 TARGET = Target("llvm -mcpu=x86-64-v3 -num-cores=1")

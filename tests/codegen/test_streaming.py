@@ -11,7 +11,7 @@ from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule
 from tilewright.runtime import Module
 from tilewright.target import Target
-from tilewright.tir import STREAMING_STORES
+from tilewright.tir.attrs import STREAMING_STORES
 from tilewright.tir.schedule import Schedule
 
 TARGET = Target("native").with_options(num_cores=1)

@@ -13,7 +13,8 @@ from tilewright.dlight.cpu import BlockedConvolution
 from tilewright.ir import IRModule, Var, collect
 from tilewright.scheduling import NotApplicable
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, PARALLEL, VECTORIZED, For, PrimFunc
+from tilewright.tir import PARALLEL, VECTORIZED, For, PrimFunc
+from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.schedule import Schedule
 from tilewright.topi.layout import layout_of
 

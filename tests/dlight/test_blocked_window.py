@@ -13,7 +13,8 @@ from tilewright.dlight.cpu import BlockedWindow
 from tilewright.ir import IRModule, Var
 from tilewright.scheduling import NotApplicable
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, PrimFunc
+from tilewright.tir import PrimFunc
+from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.schedule import Schedule
 
 NATIVE = Target("native")

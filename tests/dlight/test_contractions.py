@@ -14,11 +14,10 @@ from tilewright.ir import IRModule, Var, as_int, collect
 from tilewright.scheduling.cpu import Axis, axes_of
 from tilewright.target import Target
 from tilewright.tir import Block, For, PrimFunc
-from tilewright.tir.layout_rewrite import LAYOUT_FREE, LAYOUT_REWRITE, split_layout_rewrite
+from tilewright.tir.attrs import KEEP_WHOLE, LAYOUT_FREE, LAYOUT_REWRITE, PREFETCH_NEXT
+from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import LoopRV
-from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
-from tilewright.tir.transform.loop_partition import KEEP_WHOLE
 
 ONE = Target("llvm -mcpu=znver4 -num-cores=1")
 TWO = Target("llvm -mcpu=znver4 -num-cores=2")

@@ -14,9 +14,10 @@ from tilewright.meta_schedule.arg_info import arg_infos, random_arguments
 from tilewright.scheduling import ScheduleRule, joined
 from tilewright.support.errors import ScheduleError, TilewrightError
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, Block, For, PrimFunc
+from tilewright.tir import Block, For, PrimFunc
+from tilewright.tir.attrs import IS_SCHEDULED, LAYOUT_FREE, LAYOUT_REWRITE
 from tilewright.tir.interpreter import run
-from tilewright.tir.layout_rewrite import LAYOUT_FREE, LAYOUT_REWRITE, split_layout_rewrite
+from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.schedule import Schedule
 
 TARGET = Target("llvm -mcpu=znver4 -num-cores=2")

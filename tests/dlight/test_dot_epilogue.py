@@ -14,8 +14,9 @@ from tilewright.dlight.cpu.register_tile import Tile
 from tilewright.ir import IRModule
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
+from tilewright.tir.attrs import LAYOUT_FREE
 from tilewright.tir.interpreter import run
-from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
+from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.schedule import LoopRV, Schedule
 
 NATIVE = Target("native").with_options(num_cores=1)

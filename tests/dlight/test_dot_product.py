@@ -15,9 +15,10 @@ from tilewright.ir import IRModule, maximum, minimum, structural_equal
 from tilewright.scheduling import NotApplicable
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import PREFETCH_DISTANCE, PrimFunc
+from tilewright.tir import PrimFunc
+from tilewright.tir.attrs import LAYOUT_FREE, PREFETCH_DISTANCE
 from tilewright.tir.interpreter import run
-from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
+from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.op import nearbyint
 from tilewright.tir.schedule import Schedule, Trace
 

@@ -14,7 +14,8 @@ from tilewright.dlight import Choices
 from tilewright.ir import IRModule, as_int, collect
 from tilewright.script import tir as T
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, For, PrimFunc
+from tilewright.tir import For, PrimFunc
+from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.transform import RemoveEmptyLoops
 
 TARGET = Target("native").with_options(num_cores=2)

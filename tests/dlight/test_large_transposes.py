@@ -9,7 +9,7 @@ from tilewright import dlight, driver, te, topi
 from tilewright.ir import IRModule, collect
 from tilewright.target import Target
 from tilewright.tir import For
-from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
+from tilewright.tir.attrs import PREFETCH_NEXT
 
 SMALL_CACHE = "-l1=4096 -l2=8192 -l3=16384"
 

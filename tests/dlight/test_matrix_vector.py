@@ -11,10 +11,9 @@ from tilewright.dlight.cpu import MatrixVector
 from tilewright.ir import IRModule, as_int, collect
 from tilewright.target import Target
 from tilewright.tir import For, PrimFunc
+from tilewright.tir.attrs import LAYOUT_FREE, PREFETCH_NEXT
 from tilewright.tir.interpreter import run
-from tilewright.tir.layout_rewrite import LAYOUT_FREE
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 NATIVE = Target("native").with_options(num_cores=1)
 

@@ -12,7 +12,8 @@ from tilewright.dlight.cpu import rules
 from tilewright.ir import IRModule, Var, as_int, collect
 from tilewright.target import Target
 from tilewright.tir import Block, BufferStore, For, PrimFunc
-from tilewright.tir.layout_rewrite import LAYOUT_FREE, LAYOUT_REWRITE, split_layout_rewrite
+from tilewright.tir.attrs import LAYOUT_FREE, LAYOUT_REWRITE
+from tilewright.tir.layout_rewrite import split_layout_rewrite
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

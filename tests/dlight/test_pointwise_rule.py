@@ -12,8 +12,9 @@ from tilewright.dlight.cpu import PointwiseConvolution
 from tilewright.ir import IRModule, collect
 from tilewright.scheduling import NotApplicable
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, VECTORIZED, Block, For, PrimFunc
-from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
+from tilewright.tir import VECTORIZED, Block, For, PrimFunc
+from tilewright.tir.attrs import IS_SCHEDULED, LAYOUT_FREE
+from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.schedule import Schedule
 
 WIDE = Target("llvm -mcpu=znver4 -num-cores=1")

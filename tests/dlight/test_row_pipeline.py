@@ -13,7 +13,7 @@ from tilewright.ir import IRModule, collect
 from tilewright.scheduling import Choices
 from tilewright.target import Target
 from tilewright.tir import PARALLEL, For, PrimFunc
-from tilewright.tir.transform.inject_software_pipeline import FUSE, STAGE
+from tilewright.tir.attrs import PIPELINE_FUSE, PIPELINE_STAGE
 
 Array = np.ndarray[Any, Any]
 
@@ -32,7 +32,9 @@ def softmax(rows: int, width: int, dtype: str = "float32") -> PrimFunc:
 
 
 def pipelines(module: IRModule) -> list[For]:
-    return [loop for loop in collect(module["main"].body, For) if STAGE in loop.annotations]
+    return [
+        loop for loop in collect(module["main"].body, For) if PIPELINE_STAGE in loop.annotations
+    ]
 
 
 def compiled(module: IRModule, *arrays: Array, cores: int = 1) -> Array:
@@ -69,8 +71,8 @@ def test_softmax_in_a_pipeline(rows: int, width: int, cores: int) -> None:
 @pytest.mark.parametrize("width", [2048, 2049])
 def test_passes_run_as_one_loop(width: int) -> None:
     (loop,) = pipelines(scheduled(softmax(16, width)))
-    assert list(loop.annotations[STAGE]) == [0, 0, 0, 0, 1, 1, 1, 1, 2]
-    assert list(loop.annotations[FUSE]) == [1, 5, 8]
+    assert list(loop.annotations[PIPELINE_STAGE]) == [0, 0, 0, 0, 1, 1, 1, 1, 2]
+    assert list(loop.annotations[PIPELINE_FUSE]) == [1, 5, 8]
 
 
 def test_rows_are_fetched_ahead_by_the_first_pass_only() -> None:

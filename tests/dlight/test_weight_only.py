@@ -11,7 +11,8 @@ from tilewright import compile, dlight, te, topi
 from tilewright.ir import IRModule
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
-from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
+from tilewright.tir.attrs import LAYOUT_FREE
+from tilewright.tir.layout_rewrite import split_layout_rewrite
 
 NATIVE = Target("native").with_options(num_cores=1)
 

@@ -14,8 +14,8 @@ from tilewright.kernels import ApplyKernels
 from tilewright.kernels.cpu import CPU_KERNELS
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, PrimFunc
-from tilewright.tir.layout_rewrite import LAYOUT_FREE
+from tilewright.tir import PrimFunc
+from tilewright.tir.attrs import IS_SCHEDULED, LAYOUT_FREE
 from tilewright.tir.schedule import KERNELS
 
 # A target that has each kernel's instructions, and this machine, which runs what it can.

@@ -18,8 +18,9 @@ from tilewright.kernels.cpu.attention.prefill import PrefillTiles
 from tilewright.scheduling import NotApplicable
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, Block, For, PrimFunc
+from tilewright.tir import Block, For, PrimFunc
 from tilewright.tir.analysis.verify import verify
+from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule, Trace
 

@@ -19,8 +19,9 @@ from tilewright.kernels.cpu.sort.top_k import TopKTiles
 from tilewright.scheduling import NotApplicable
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, Block, For, PrimFunc
+from tilewright.tir import Block, For, PrimFunc
 from tilewright.tir.analysis.verify import verify
+from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule, Trace
 

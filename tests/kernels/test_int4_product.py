@@ -16,8 +16,9 @@ from tilewright.scheduling import NotApplicable
 from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
+from tilewright.tir.attrs import LAYOUT_FREE
 from tilewright.tir.interpreter import run
-from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
+from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.schedule import Schedule, Trace
 
 # The emitter widens operands where the machine has no such instruction.

@@ -26,7 +26,8 @@ from tilewright.meta_schedule.database import (
 from tilewright.meta_schedule.passes import MetaScheduleApplyDatabase
 from tilewright.support.errors import ScheduleError, TuneError
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, PrimFunc
+from tilewright.tir import PrimFunc
+from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.schedule import Schedule
 
 TARGET = Target("llvm -mcpu=znver4 -num-cores=2")

@@ -33,7 +33,8 @@ from tilewright.relax.tuning import compile_relax, tune_relax
 from tilewright.relax.tuning import extract_tasks as extract_relax_tasks
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, PrimFunc
+from tilewright.tir import PrimFunc
+from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.schedule import Schedule
 
 TARGET = Target("native").with_options(num_cores=1)

@@ -14,16 +14,12 @@ from tilewright.meta_schedule.postproc import (
     RewriteReductionBlock,
     VerifyCodeSize,
 )
-from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import (
-    PARALLEL_KEY,
-    UNROLL_KEY,
-    VECTORIZE_KEY,
-)
 from tilewright.meta_schedule.space_generator import PostOrderApply, SpaceGenerator
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.support.errors import TuneError
 from tilewright.tir import PARALLEL, UNROLLED, VECTORIZED
 from tilewright.tir.analysis import estimate_code_size
+from tilewright.tir.attrs import PARALLEL_KEY, UNROLL_KEY, VECTORIZE_KEY
 from tilewright.tir.schedule import Schedule
 
 

@@ -19,7 +19,6 @@ from tilewright.meta_schedule.schedule_rule import (
     RandomComputeLocation,
     RegisterTile,
 )
-from tilewright.meta_schedule.schedule_rule.multi_level_tiling import TILED
 from tilewright.meta_schedule.schedule_rule.register_tile import STRUCTURE
 from tilewright.meta_schedule.space_generator import (
     PostOrderApply,
@@ -28,6 +27,7 @@ from tilewright.meta_schedule.space_generator import (
 )
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
+from tilewright.tir.attrs import TILED
 from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.schedule import Schedule
 

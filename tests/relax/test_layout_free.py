@@ -15,7 +15,7 @@ from tilewright.relax import transform as t
 from tilewright.relax.expr import Constant
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
-from tilewright.tir.layout_rewrite import LAYOUT_FREE
+from tilewright.tir.attrs import LAYOUT_FREE
 
 TARGET = Target("native").with_options(num_cores=2)
 

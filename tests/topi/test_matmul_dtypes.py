@@ -15,8 +15,9 @@ from tilewright.ir import IRModule, structural_equal
 from tilewright.scheduling import first_schedule
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
+from tilewright.tir.attrs import LAYOUT_FREE
 from tilewright.tir.interpreter import run
-from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
+from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.schedule import Schedule, Trace
 
 TARGETS = ["native", "llvm -mcpu=x86-64-v3"]

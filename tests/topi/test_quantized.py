@@ -16,8 +16,9 @@ from tilewright.ir import IRModule
 from tilewright.scheduling import first_schedule
 from tilewright.support.errors import VerifyError
 from tilewright.target import Target
+from tilewright.tir.attrs import LAYOUT_FREE
 from tilewright.tir.interpreter import run
-from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
+from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.schedule import Schedule
 
 NATIVE = Target("native").with_options(num_cores=1)

@@ -19,6 +19,7 @@ from tilewright.support.errors import BuildError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import verify
+from tilewright.tir.attrs import CONSTANTS
 from tilewright.tir.transform import cpu_pipeline, gpu_pipeline
 
 TargetLike = Target | str | dict[str, Any] | None
@@ -116,7 +117,7 @@ def build(
         features=target.feature_string or None,
         target=str(target),
         sources={"tir": _ScriptText(lowered)},
-        constants={name: data.array for name, data in lowered.attrs.get("constants", {}).items()},
+        constants={name: data.array for name, data in lowered.attrs.get(CONSTANTS, {}).items()},
         entry_name=entry_name,
     )
 

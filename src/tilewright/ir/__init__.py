@@ -89,7 +89,7 @@ from tilewright.ir.expr_operators import (
     truncmod,
     wrong_operand,
 )
-from tilewright.ir.module import BaseFunc, GlobalVar, IRModule
+from tilewright.ir.module import GLOBAL_SYMBOL, BaseFunc, GlobalVar, IRModule
 from tilewright.ir.node import (
     Node,
     attr,

@@ -108,7 +108,7 @@ def const_value(expr: Any) -> int | float | None:
     return expr.value if isinstance(expr, (IntImm, FloatImm)) else None
 
 
-def as_int(expr: ExprLike) -> int | None:
+def as_int(expr: object) -> int | None:
     """Return the Python int of an integer constant, else ``None``."""
     if isinstance(expr, IntImm):
         return expr.value

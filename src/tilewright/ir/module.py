@@ -10,6 +10,9 @@ from tilewright.ir.node import Node, attr, child_map, node
 from tilewright.support.errors import VerifyError
 from tilewright.support.registry import near_matches
 
+#: Attribute of functions: the name under which a build exports them.
+GLOBAL_SYMBOL = "global_symbol"
+
 
 class BaseFunc(Node):
     """Base of all functions that a module may hold; ``attrs`` is a dict of plain values."""
@@ -68,7 +71,7 @@ class IRModule(Node):
     @staticmethod
     def from_expr(function: BaseFunc, name: str | None = None) -> IRModule:
         """Make a module of one function, under its ``global_symbol`` or ``main``."""
-        return IRModule({name or function.attrs.get("global_symbol", "main"): function})
+        return IRModule({name or function.attrs.get(GLOBAL_SYMBOL, "main"): function})
 
     def __getitem__(self, name: str | GlobalVar) -> Any:
         name = name.name if isinstance(name, GlobalVar) else name

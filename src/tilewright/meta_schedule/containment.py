@@ -44,8 +44,21 @@ from tilewright.tir import (
     Stmt,
     seq,
 )
-from tilewright.tir.analysis import TRUSTED_REGIONS, check_out_of_bounds, verify
-from tilewright.tir.transform import CALLING_CONV, KERNEL_ABI, READ_ONLY
+from tilewright.tir.analysis import check_out_of_bounds, verify
+from tilewright.tir.attrs import (
+    AUTO_COPY,
+    BUFFER_DIM_ALIGN,
+    DOUBLE_BUFFER,
+    PERMUTED_LAYOUT,
+    PIPELINE_ASYNC_STAGES,
+    PIPELINE_FUSE,
+    PIPELINE_ORDER,
+    PIPELINE_STAGE,
+    READ_ONLY,
+    TENSOR_INTRIN,
+    TRUSTED_REGIONS,
+)
+from tilewright.tir.transform import CALLING_CONV, KERNEL_ABI
 
 Fault = tuple[Node, str]
 
@@ -58,12 +71,15 @@ _PROMISES = ("assume",)
 # Annotations with which lowering places memory otherwise, takes loops apart, or takes a block for
 # what an intrinsic does.
 _SCHEDULED = (
-    "buffer_dim_align",
-    "double_buffer_scope",
-    "permuted_layout",
-    "software_pipeline_",
-    "auto_copy",
-    "tensor_intrin",
+    BUFFER_DIM_ALIGN,
+    DOUBLE_BUFFER,
+    PERMUTED_LAYOUT,
+    PIPELINE_STAGE,
+    PIPELINE_ORDER,
+    PIPELINE_ASYNC_STAGES,
+    PIPELINE_FUSE,
+    AUTO_COPY,
+    TENSOR_INTRIN,
 )
 # Attributes of functions that only lowering may leave, for they are believed.
 _OF_LOWERING = (READ_ONLY, KERNEL_ABI, CALLING_CONV)
@@ -149,7 +165,7 @@ def _memory_faults(func: PrimFunc) -> Iterator[Fault]:
             for key in node.annotations:
                 if key == TRUSTED_REGIONS:
                     yield node, f"it makes promises that nothing checks (annotation {key!r})"
-                elif key.startswith(_SCHEDULED):
+                elif key in _SCHEDULED:
                     yield node, f"it is scheduled already (annotation {key!r})"
     for node, buffer in owned:
         if buffer.data in pointers:

@@ -12,7 +12,8 @@ from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.meta_schedule.task import known_flops
 from tilewright.meta_schedule.tune_context import TuneContext
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, PrimFunc
+from tilewright.tir import PrimFunc
+from tilewright.tir.attrs import IS_SCHEDULED
 
 
 @dataclass(frozen=True)

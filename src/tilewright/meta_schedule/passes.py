@@ -13,7 +13,8 @@ from tilewright.meta_schedule.extracted_task import contexts_of, extract_tasks
 from tilewright.meta_schedule.tune import tune_tasks
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, PrimFunc
+from tilewright.tir import PrimFunc
+from tilewright.tir.attrs import IS_SCHEDULED
 
 logger = logging.getLogger("tilewright.meta_schedule")
 

@@ -19,7 +19,7 @@ from tilewright.relax.expr import (
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.struct_info import defined_vars, extents_of, used_vars
 from tilewright.support.errors import VerifyError
-from tilewright.tir.annotations import wrong_annotation
+from tilewright.tir.attrs import wrong_annotation
 
 
 def used_graph_vars(expr: Node) -> list[RelaxVar]:

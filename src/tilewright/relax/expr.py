@@ -47,6 +47,7 @@ from tilewright.relax.struct_info import (
     TupleStructInfo,
 )
 from tilewright.support.errors import VerifyError
+from tilewright.tir.attrs import PRIMITIVE
 
 OPERATOR_SUGAR: dict[str, Callable[..., Any]] = {}
 """Functions behind ``x + y`` and the like on graph values; filled by ``relax.ops``."""
@@ -438,7 +439,7 @@ class Function(BaseFunc):
     @property
     def is_primitive(self) -> bool:
         """Whether the function is a fusion group, to become one kernel."""
-        return bool(self.attrs.get("Primitive", False))
+        return bool(self.attrs.get(PRIMITIVE, False))
 
     def __repr__(self) -> str:
         return f"Function({', '.join(param.name for param in self.params)})"

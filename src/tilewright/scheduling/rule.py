@@ -14,7 +14,8 @@ from tilewright.scheduling.size_checks import put_back, set_aside
 from tilewright.support.errors import ScheduleError
 from tilewright.support.registry import near_matches
 from tilewright.target import Target
-from tilewright.tir import IS_SCHEDULED, SERIAL, For, PrimFunc
+from tilewright.tir import SERIAL, For, PrimFunc
+from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.stmt import BlockRealize, is_no_op
 from tilewright.tir.transform import RemoveEmptyLoops

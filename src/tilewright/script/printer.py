@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tilewright.ir import (
+    GLOBAL_SYMBOL,
     BaseFunc,
     Expr,
     FloatImm,
@@ -467,7 +468,7 @@ def to_text(
         printer = Printer(name=name, line_length=line_length, underline=marked, annotate=comments)
         printer.early = early
         if isinstance(node, BaseFunc):
-            printer.function(node, name or str(node.attrs.get("global_symbol", "main")))
+            printer.function(node, name or str(node.attrs.get(GLOBAL_SYMBOL, "main")))
         else:
             printer.stmt(node)
         if printer.needed_early <= early:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.arith import Condition, simplify
 from tilewright.ir import (
+    GLOBAL_SYMBOL,
     TRUE,
     Expr,
     Range,
@@ -116,7 +117,7 @@ class _Builder:
             else:
                 assert isinstance(op, ComputeOp)
                 stmts.append(self.compute_block(op))
-        attrs: dict[str, Any] = {"global_symbol": name} if name else {}
+        attrs: dict[str, Any] = {GLOBAL_SYMBOL: name} if name else {}
         body = make_root_block(seq(*stmts), tuple(allocated))
         return PrimFunc(tuple(params), buffer_map, body, "void", attrs)
 

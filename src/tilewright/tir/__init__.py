@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, access_dtype, decl_buffer
-from tilewright.tir.function import EXCESS_PRECISION, IS_SCHEDULED, PrimFunc
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map_text import AXIS_SEPARATOR
 from tilewright.tir.reducer import REDUCERS, CommReducer, make_reducer, register_reducer
 from tilewright.tir.rewrite import (
@@ -20,11 +20,9 @@ from tilewright.tir.stmt import (
     NO_OP,
     OPAQUE,
     PARALLEL,
-    PREFETCH_DISTANCE,
     REDUCE,
     SERIAL,
     SPATIAL,
-    STREAMING_STORES,
     THREAD_BINDING,
     THREAD_TAGS,
     UNROLLED,
@@ -53,6 +51,7 @@ from tilewright.tir.stmt import (
 
 # Last, as it prints and parses what stands above; it also tells modules how to print themselves.
 from tilewright.tir import script  # isort: skip
+from tilewright.tir.attrs import EXCESS_PRECISION, IS_SCHEDULED, PREFETCH_DISTANCE, STREAMING_STORES
 
 __all__ = [
     name

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 from tilewright.arith import simplify
 from tilewright.ir import TRUE, Expr, ExprLike, Ramp, Range, Var, as_expr, as_int, const
 from tilewright.tir.analysis import block_access_regions
+from tilewright.tir.attrs import AUTO_STEP, PREFETCH_DISTANCE
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import (
-    AUTO_STEP,
-    PREFETCH_DISTANCE,
     SERIAL,
     SPATIAL,
     Block,

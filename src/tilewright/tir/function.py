@@ -10,12 +10,6 @@ from tilewright.support.errors import VerifyError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.stmt import Block, BlockRealize, Stmt
 
-IS_SCHEDULED = "tir.is_scheduled"
-"""Function attribute: somebody has scheduled this function already; rules leave it alone."""
-
-EXCESS_PRECISION = "tir.excess_precision"
-"""Function attribute: floats narrower than 32 bits need not be rounded after each operation."""
-
 
 @node
 class PrimFunc(BaseFunc):

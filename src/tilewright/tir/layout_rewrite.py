@@ -12,16 +12,11 @@ whoever measures a schedule measures the first alone.
 from __future__ import annotations
 
 from tilewright.ir import Node, Var, as_int, pre_order
+from tilewright.tir.attrs import IS_SCHEDULED, LAYOUT_FREE, LAYOUT_REWRITE
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.function import IS_SCHEDULED, PrimFunc
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
 from tilewright.tir.stmt import Block, BlockRealize, For, SeqStmt, Stmt, make_root_block, seq
-
-LAYOUT_FREE = "layout_free_buffers"
-"""Function attribute: positions of the parameters that are known before the function runs."""
-
-LAYOUT_REWRITE = "meta_schedule.layout_rewrite_preproc"
-"""Block annotation: the block only brings an operand into the layout that the schedule wants."""
 
 
 def layout_free_positions(func: PrimFunc) -> tuple[int, ...]:

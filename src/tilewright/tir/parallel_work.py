@@ -31,6 +31,7 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.support.errors import LowerError
+from tilewright.tir.attrs import PARALLEL_GRAIN, PARALLEL_SCHEDULE
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.stmt import (
     BufferStore,
@@ -42,14 +43,6 @@ from tilewright.tir.stmt import (
     Stmt,
     While,
 )
-
-PARALLEL_SCHEDULE = "parallel_schedule"
-"""Loop annotation: ``"static"`` gives each thread one run of iterations, ``"dynamic"`` lets threads
-take the next ones when they are done, for iterations that differ in cost."""
-
-PARALLEL_GRAIN = "parallel_grain"
-"""Loop annotation: the least number of iterations that a thread takes at once. With it, the loop's
-work is not estimated."""
 
 SCHEDULES = ("static", "dynamic")
 

@@ -44,17 +44,6 @@ THREAD_TAGS = (
 )
 """What a thread-bound loop may number: blocks, threads, virtual threads."""
 
-#: Annotation of loops and blocks: steps up to which loops are unrolled by themselves.
-AUTO_STEP = "pragma_auto_unroll_max_step"
-#: Annotation of blocks: alignments of the strides of the buffers that the block writes.
-BUFFER_DIM_ALIGN = "buffer_dim_align"
-#: Annotation of serial loops and of blocks, and key of ``AttrStmt``: bytes ahead of vector loads in
-#: an innermost loop that memory is asked for.
-PREFETCH_DISTANCE = "tir.prefetch_distance"
-#: Annotation of blocks, and key of ``AttrStmt``: what is stored need not stay in the caches.
-#: 1 where neighbours are stored one after the other; 2 where only whole, aligned vectors pay.
-STREAMING_STORES = "tir.streaming_stores"
-
 SPATIAL = "spatial"
 REDUCE = "reduce"
 OPAQUE = "opaque"

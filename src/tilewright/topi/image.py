@@ -18,14 +18,18 @@ from tilewright.ir import INDEX, Expr, call, const, dtypes, maximum, minimum
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, with_conditions
-from tilewright.tir.annotations import one_of, register_annotation
+from tilewright.tir.attrs import one_of, register_annotation
 from tilewright.topi.utils import pair, require_elements, require_ndim
 
 #: Ways to find the value of a pixel, and where pixels of the result lie on the image.
 RESIZE_METHODS = ("nearest_neighbor", "linear")
 RESIZE_COORDINATES = ("half_pixel", "align_corners", "asymmetric")
-RESIZE = register_annotation("resize", one_of("table", "rows"))
-"""Block annotation of what a resize computes first: ``table`` or ``rows``."""
+RESIZE = register_annotation(
+    "resize",
+    one_of("table", "rows"),
+    means="What a resize computes first: its ``table`` or its ``rows``.",
+    read_by=("dlight.cpu.resize",),
+)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,17 @@ from tilewright.ir import Expr, Var, as_int, const, product
 from tilewright.ir import cast as cast_expr
 from tilewright.te import Tensor, extern
 from tilewright.tir import SERIAL, Buffer, For, Stmt, decl_buffer, seq
-from tilewright.tir.annotations import integer, register_annotation
+from tilewright.tir.attrs import integer, register_annotation
 from tilewright.tir.building import Axis, block, load, store
 from tilewright.topi.transform import reshape
 from tilewright.topi.utils import normal_axis, sum_dtype
 
-SCAN = register_annotation("scan", integer())
-"""Block annotation of the definition: the axis."""
+SCAN = register_annotation(
+    "scan",
+    integer(),
+    means="On the definition: the axis.",
+    read_by=("dlight.cpu.scan",),
+)
 
 _GROUP = 4
 

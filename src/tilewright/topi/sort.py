@@ -30,7 +30,7 @@ from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, extern, require, with_conditions
 from tilewright.tir import Buffer, For, IfThenElse, LetStmt, Stmt, While, decl_buffer, seq
-from tilewright.tir.annotations import (
+from tilewright.tir.attrs import (
     FLAG,
     INTEGER_DTYPE,
     integer,
@@ -52,8 +52,9 @@ SORT = register_annotation(
         count=integer(-1),
         index_dtype=INTEGER_DTYPE,
     ),
+    means="On the definition: the fields of ``SortOptions``.",
+    read_by=("kernels.cpu.sort.kernel", "dlight.cpu.scan"),
 )
-"""Block annotation of the definition: the fields of ``SortOptions``."""
 
 
 @dataclass(frozen=True)

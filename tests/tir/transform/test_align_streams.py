@@ -12,7 +12,7 @@ from tilewright.ir import IRModule, cast, select
 from tilewright.script import tir as T
 from tilewright.support.errors import CodegenError
 from tilewright.target import Target
-from tilewright.tir import STREAMING_STORES
+from tilewright.tir.attrs import STREAMING_STORES
 from tilewright.tir.interpreter import run
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.transform.pipeline import cpu_pipeline

@@ -25,7 +25,8 @@ from tilewright.ir import INDEX, Expr, IRModule, Var, as_int, free_vars
 from tilewright.support.errors import CodegenError
 from tilewright.support.folder import modules_in
 from tilewright.target import Target
-from tilewright.tir import EXCESS_PRECISION, For, PrimFunc
+from tilewright.tir import For, PrimFunc
+from tilewright.tir.attrs import EXCESS_PRECISION, NO_ALIAS
 
 modules_in(__package__, "emit_")  # they register how calls of intrinsics are emitted
 
@@ -213,7 +214,7 @@ def function_attributes(target: Target) -> str:
 
 
 def _no_alias(func: PrimFunc) -> bool:
-    return bool(func.attrs.get("tir.noalias", True))
+    return bool(func.attrs.get(NO_ALIAS, True))
 
 
 def _solve_extents(

@@ -29,8 +29,6 @@ from tilewright.ir import (
 from tilewright.support.errors import CodegenError
 from tilewright.tir import (
     PARALLEL,
-    PREFETCH_DISTANCE,
-    STREAMING_STORES,
     THREAD_BINDING,
     VECTORIZED,
     Allocate,
@@ -49,6 +47,7 @@ from tilewright.tir import (
     While,
     is_no_op,
 )
+from tilewright.tir.attrs import PREFETCH_DISTANCE, STREAMING_STORES
 
 #: Buffers of constant size up to this many bytes live on the stack.
 STACK_BYTES = {"local": 1 << 18, "global": 1 << 14}

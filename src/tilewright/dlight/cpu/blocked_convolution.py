@@ -35,9 +35,9 @@ from tilewright.scheduling.cpu import (
 from tilewright.target import Target
 from tilewright.tir import SPATIAL, Block, BufferLoad, IterVar
 from tilewright.tir.analysis import has_branch
+from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
-from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 # Share of the second-level cache that the input of a group of rows may take up.
 _GROUP_SHARE = 0.5

@@ -26,7 +26,7 @@ from tilewright.scheduling.cpu import (
 )
 from tilewright.target import Target
 from tilewright.tir import Block
-from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
+from tilewright.tir.attrs import LAYOUT_REWRITE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 

@@ -22,7 +22,8 @@ from tilewright.scheduling.cpu import (
 from tilewright.target import Target
 from tilewright.tir import SPATIAL, Block, Buffer, BufferLoad, PrimFunc
 from tilewright.tir.analysis import has_branch
-from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
+from tilewright.tir.attrs import LAYOUT_REWRITE
+from tilewright.tir.layout_rewrite import layout_free_positions
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 

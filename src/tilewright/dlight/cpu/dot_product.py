@@ -80,7 +80,8 @@ from tilewright.scheduling.cpu import (
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import PREFETCH_DISTANCE, Block, Buffer, BufferLoad, BufferStore, PrimFunc
+from tilewright.tir import Block, Buffer, BufferLoad, BufferStore, PrimFunc
+from tilewright.tir.attrs import PREFETCH_DISTANCE
 from tilewright.tir.intrin import DotProduct, dot_product_of
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV

@@ -22,9 +22,9 @@ from tilewright.scheduling.cpu import (
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
+from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
-from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 _NOT_AXES = "its loops are not its axes: each spatial or reduction axis needs one loop of its own"
 _NO_STORES = "it stores nothing itself: what a function that it calls does isn't known"

@@ -32,8 +32,8 @@ from tilewright.scheduling.cpu import (
     work_of,
 )
 from tilewright.target import Target
-from tilewright.tir import PREFETCH_DISTANCE, BufferLoad
-from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
+from tilewright.tir import BufferLoad
+from tilewright.tir.attrs import LAYOUT_REWRITE, PREFETCH_DISTANCE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 

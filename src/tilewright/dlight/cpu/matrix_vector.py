@@ -31,10 +31,10 @@ from tilewright.scheduling.cpu import (
 )
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad
+from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.layout_rewrite import layout_free_positions
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
-from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 # Rows at a time along the reduction and across it, the best first: enough streams for the memory,
 # few enough for the registers.

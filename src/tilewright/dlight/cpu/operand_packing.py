@@ -27,7 +27,7 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import BufferLoad
 from tilewright.tir.analysis import has_branch
-from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
+from tilewright.tir.attrs import LAYOUT_REWRITE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 

@@ -63,7 +63,7 @@ from tilewright.tir import (
     fresh_name,
 )
 from tilewright.tir.analysis import has_branch
-from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
+from tilewright.tir.attrs import LAYOUT_REWRITE
 from tilewright.tir.schedule import KERNELS, Schedule
 from tilewright.tir.schedule.handles import BlockRV
 

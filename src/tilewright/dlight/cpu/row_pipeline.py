@@ -31,11 +31,16 @@ from tilewright.scheduling.cpu import (
 )
 from tilewright.support.errors import LowerError
 from tilewright.target import Target
-from tilewright.tir import PREFETCH_DISTANCE, SERIAL, VECTORIZED, Block, For, SeqStmt, Stmt
+from tilewright.tir import SERIAL, VECTORIZED, Block, For, SeqStmt, Stmt
+from tilewright.tir.attrs import (
+    AUTO_STEP,
+    PIPELINE_FUSE,
+    PIPELINE_ORDER,
+    PIPELINE_STAGE,
+    PREFETCH_DISTANCE,
+)
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
-from tilewright.tir.stmt import AUTO_STEP
-from tilewright.tir.transform.inject_software_pipeline import FUSE, ORDER, STAGE
 from tilewright.tir.transform.pipeline import block_passes
 
 logger = logging.getLogger("tilewright.dlight")
@@ -121,9 +126,9 @@ def pipeline_rows(sch: Schedule, row: LoopRV) -> bool:
     order = sorted(range(len(stages)), key=lambda n: (kinds[n], n))
     # What few numbers a row leaves for the next stage need no registers: the loop stays one.
     sch.annotate(row, AUTO_STEP, 1)
-    sch.annotate(row, STAGE, [stage for _, stage in stages])
-    sch.annotate(row, ORDER, [order.index(n) for n in range(len(stages))])
-    sch.annotate(row, FUSE, [n for n, kind in enumerate(kinds) if kind == _PASS])
+    sch.annotate(row, PIPELINE_STAGE, [stage for _, stage in stages])
+    sch.annotate(row, PIPELINE_ORDER, [order.index(n) for n in range(len(stages))])
+    sch.annotate(row, PIPELINE_FUSE, [n for n, kind in enumerate(kinds) if kind == _PASS])
     try:
         Sequential(block_passes(), name="TryRowPipeline")(sch.mod)
     except LowerError as error:

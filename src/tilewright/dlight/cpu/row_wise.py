@@ -31,9 +31,9 @@ from tilewright.scheduling.cpu import (
 )
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad, BufferStore
+from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
-from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 # Rows that go together, by the most vectors that they have.
 _TOGETHER = ((8, 4), (64, 2))

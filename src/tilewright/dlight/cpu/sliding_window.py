@@ -37,9 +37,9 @@ from tilewright.scheduling.cpu import (
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block, BufferLoad
+from tilewright.tir.attrs import KEEP_WHOLE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
-from tilewright.tir.transform.loop_partition import KEEP_WHOLE
 
 # Larger windows are left to rules that reduce in loops.
 _LARGEST_WINDOW = 128

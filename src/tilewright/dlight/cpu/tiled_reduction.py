@@ -74,11 +74,10 @@ from tilewright.scheduling.cpu import (
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import PREFETCH_DISTANCE, BufferLoad
+from tilewright.tir import BufferLoad
+from tilewright.tir.attrs import KEEP_WHOLE, PREFETCH_DISTANCE, PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
-from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
-from tilewright.tir.transform.loop_partition import KEEP_WHOLE
 
 __all__ = ["Plan", "Tile", "TiledReduction", "choose_tile", "rank_plans", "schedule_plan"]
 

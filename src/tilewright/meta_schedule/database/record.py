@@ -11,7 +11,7 @@ from typing import Any
 
 import tilewright
 from tilewright import script
-from tilewright.ir import IRModule, Mutator, structural_equal, structural_hash
+from tilewright.ir import GLOBAL_SYMBOL, IRModule, Mutator, structural_equal, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
 from tilewright.meta_schedule.database.schema import LATEST, read_record, read_workload
 from tilewright.support.errors import ParseError, ScheduleError, TilewrightError, TuneError
@@ -19,6 +19,7 @@ from tilewright.support.registry import near_matches
 from tilewright.target import Target
 from tilewright.tir import Block, PrimFunc
 from tilewright.tir.analysis import verify
+from tilewright.tir.attrs import OP_PATTERN
 from tilewright.tir.schedule import Schedule, Trace
 
 Equality = tuple[Callable[[IRModule], str], Callable[[IRModule, IRModule], bool]]
@@ -73,7 +74,7 @@ def equality(name: str) -> Equality:
     return found
 
 
-_OF_SURROUNDINGS = {"global_symbol", "op_pattern"}
+_OF_SURROUNDINGS = {GLOBAL_SYMBOL, OP_PATTERN}
 
 
 def normalized(mod: IRModule | PrimFunc) -> IRModule:

@@ -32,11 +32,6 @@ from tilewright.ir import (
     is_const,
 )
 from tilewright.meta_schedule.feature.numbers import Num, num_add, num_div, num_mul, num_sub, to_num
-from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import (
-    PARALLEL_KEY,
-    UNROLL_KEY,
-    VECTORIZE_KEY,
-)
 from tilewright.meta_schedule.schedule_rule.patterns import EXPENSIVE, is_prepacking
 from tilewright.support.errors import TuneError
 from tilewright.tir import (
@@ -49,6 +44,7 @@ from tilewright.tir import (
     PrimFunc,
     SeqStmt,
 )
+from tilewright.tir.attrs import PARALLEL_KEY, UNROLL_KEY, VECTORIZE_KEY
 
 FLOP_KINDS = ("mad", "add", "mul", "div", "compare", "math", "integer", "select")
 

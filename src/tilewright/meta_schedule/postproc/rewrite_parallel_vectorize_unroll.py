@@ -16,11 +16,6 @@ from typing import Any
 
 from tilewright.ir import as_int, dtypes, uses_var
 from tilewright.meta_schedule.postproc.base import Postproc, Rejected
-from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import (
-    PARALLEL_KEY,
-    UNROLL_KEY,
-    VECTORIZE_KEY,
-)
 from tilewright.meta_schedule.schedule_rule.patterns import (
     is_expensive,
     is_prepacking,
@@ -29,6 +24,7 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import REDUCE, SERIAL, VECTORIZED, BlockRealize, For, SeqStmt
+from tilewright.tir.attrs import PARALLEL_KEY, UNROLL_KEY, VECTORIZE_KEY
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
 from tilewright.tir.schedule.sampling import divisors
 from tilewright.tir.walk import child_blocks

@@ -12,7 +12,6 @@ from math import prod
 
 from tilewright.ir import dtypes, uses_var
 from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
-from tilewright.meta_schedule.schedule_rule.multi_level_tiling import TILED
 from tilewright.meta_schedule.schedule_rule.patterns import (
     Reduction,
     describe_reduction,
@@ -21,6 +20,7 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import REDUCE
+from tilewright.tir.attrs import TILED
 from tilewright.tir.schedule import BlockRV, Schedule
 from tilewright.tir.schedule.sampling import divisors
 

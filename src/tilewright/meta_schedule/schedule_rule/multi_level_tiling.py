@@ -37,15 +37,11 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
+from tilewright.tir.attrs import LAYOUT_REWRITE, TILED
 from tilewright.tir.schedule import BlockRV, LoopRV, Schedule
 from tilewright.tir.schedule.sampling import divisors
 
 logger = logging.getLogger("tilewright.meta_schedule")
-
-TILED = "meta_schedule.tiling_structure"
-"""Annotation of blocks that this rule has tiled."""
-
 
 SHORT_REDUCTION = 4
 """Reduction axes up to this length (windows of convolutions) are not split: there is no gain."""

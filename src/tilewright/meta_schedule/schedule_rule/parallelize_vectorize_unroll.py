@@ -9,11 +9,8 @@ from collections.abc import Sequence
 
 from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
 from tilewright.target import Target
+from tilewright.tir.attrs import PARALLEL_KEY, UNROLL_KEY, VECTORIZE_KEY
 from tilewright.tir.schedule import BlockRV, ExprRV, Schedule
-
-PARALLEL_KEY = "meta_schedule.parallel"
-VECTORIZE_KEY = "meta_schedule.vectorize"
-UNROLL_KEY = "meta_schedule.unroll_explicit"
 
 
 class ParallelizeVectorizeUnroll(ScheduleRule):

@@ -17,7 +17,8 @@ from tilewright.tir import (
     For,
 )
 from tilewright.tir.analysis import block_dependencies, is_output_block
-from tilewright.tir.layout_rewrite import LAYOUT_REWRITE, layout_free_positions
+from tilewright.tir.attrs import LAYOUT_REWRITE
+from tilewright.tir.layout_rewrite import layout_free_positions
 from tilewright.tir.schedule import BlockRV, Schedule
 from tilewright.tir.walk import child_blocks
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
-from tilewright.meta_schedule.schedule_rule.multi_level_tiling import TILED
 from tilewright.meta_schedule.schedule_rule.patterns import (
     is_output,
     is_prepacking,
@@ -12,6 +11,7 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.tir.analysis import block_dependencies
+from tilewright.tir.attrs import TILED
 from tilewright.tir.schedule import BlockRV, Schedule
 
 

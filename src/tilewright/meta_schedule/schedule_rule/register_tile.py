@@ -12,7 +12,6 @@ import logging
 
 from tilewright.dlight.cpu import rank_plans, schedule_plan
 from tilewright.meta_schedule.schedule_rule.base import NotApplicable, ScheduleRule
-from tilewright.meta_schedule.schedule_rule.multi_level_tiling import TILED
 from tilewright.meta_schedule.schedule_rule.patterns import (
     elementwise_consumer,
     has_reduction,
@@ -21,6 +20,7 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
 from tilewright.scheduling.cpu import axes_of
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
+from tilewright.tir.attrs import TILED
 from tilewright.tir.schedule import BlockRV, Schedule
 
 logger = logging.getLogger("tilewright.meta_schedule")

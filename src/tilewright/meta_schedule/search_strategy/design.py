@@ -22,14 +22,11 @@ from tilewright.meta_schedule.column import Column
 from tilewright.meta_schedule.feature import Evaluation, FeatureFunction, extract
 from tilewright.meta_schedule.feature.numbers import Num
 from tilewright.meta_schedule.postproc.rewrite_parallel_vectorize_unroll import vector_loop
-from tilewright.meta_schedule.schedule_rule.parallelize_vectorize_unroll import (
-    PARALLEL_KEY,
-    UNROLL_KEY,
-)
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import ScheduleError, TilewrightError, TuneError
 from tilewright.target import Target
 from tilewright.tir import REDUCE
+from tilewright.tir.attrs import PARALLEL_KEY, UNROLL_KEY
 from tilewright.tir.schedule import BlockRV, ExprRV, Instruction, Schedule, Trace
 from tilewright.tir.schedule.handles import RV_TYPES
 from tilewright.tir.schedule.sampling import (

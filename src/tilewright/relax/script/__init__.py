@@ -51,6 +51,7 @@ from tilewright.relax.script.declarations import (
 from tilewright.relax.script.declarations import Var_ as Var
 from tilewright.relax.script.parser import function
 from tilewright.script.allowance import register_namespace, register_values, register_vocabulary
+from tilewright.tir.attrs import CONSTANTS
 
 nn = ops.nn
 register_values(ConstantData)
@@ -68,7 +69,7 @@ def metadata_of(node: Node) -> dict[str, Any]:
             if isinstance(item, Constant) and item.data.ndim:
                 found[_printer.constant_key(item.value)] = item
     if isinstance(node, IRModule):
-        for data in node.attrs.get("constants", {}).values():
+        for data in node.attrs.get(CONSTANTS, {}).values():
             if isinstance(data, ConstantData):
                 found[_printer.constant_key(data)] = data
     return found

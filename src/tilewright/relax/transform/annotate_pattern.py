@@ -25,7 +25,6 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.tir import (
-    IS_SCHEDULED,
     REDUCE,
     SPATIAL,
     Block,
@@ -36,7 +35,7 @@ from tilewright.tir import (
     PrimFunc,
     While,
 )
-from tilewright.tir.annotations import one_of, register_function_attribute
+from tilewright.tir.attrs import IS_SCHEDULED, OP_PATTERN
 from tilewright.topi.nn.attention import ATTENTION
 
 
@@ -50,10 +49,6 @@ class OpPattern(IntEnum):
     OUTPUT_FUSABLE = 4
     TUPLE = 7
     OPAQUE = 8
-
-
-OP_PATTERN = register_function_attribute("op_pattern", one_of(*map(int, OpPattern)))
-"""Attribute of tensor functions: the number of a pattern."""
 
 
 class AnnotateTIROpPattern(Pass):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir import IRModule, Pass
+from tilewright.ir import GLOBAL_SYMBOL, IRModule, Pass
 from tilewright.relax.analysis import called_functions, used_graph_vars
 from tilewright.relax.expr import (
     Binding,
@@ -37,7 +37,7 @@ class DeadCodeElimination(Pass):
                 name
                 for name, function in mod.functions.items()
                 if (isinstance(function, Function) and not function.is_primitive)
-                or "global_symbol" in function.attrs
+                or GLOBAL_SYMBOL in function.attrs
             )
             if not any(isinstance(mod[name], Function) for name in entries):
                 return mod

@@ -39,6 +39,7 @@ from tilewright.relax.struct_info import (
 )
 from tilewright.relax.transform.annotate_pattern import OP_PATTERN, OpPattern, is_read_once
 from tilewright.tir import PrimFunc
+from tilewright.tir.attrs import PRIMITIVE
 
 Condition = Callable[[OpPattern, bool], bool]
 
@@ -313,7 +314,7 @@ class _GroupRewriter(FunctionRewriter):
                         local[node.binding.var] = inner.emit(value)
             return return_var
 
-        function = inner.build_function(params, body, {"Primitive": True})
+        function = inner.build_function(params, body, {PRIMITIVE: True})
         gvar = self.builder.add_func(renew_symbols(function), _group_name(names))
         call = RelaxCall(gvar, tuple(operands), {}, (self.resolve(last.value).struct_info,))
         self.bind(last.var, call)

@@ -29,7 +29,8 @@ from tilewright.relax.expr import (
 from tilewright.relax.rewriter import FunctionRewriter
 from tilewright.runtime import Module
 from tilewright.tir import PrimFunc
-from tilewright.tir.layout_rewrite import LAYOUT_FREE, split_layout_rewrite
+from tilewright.tir.attrs import LAYOUT_FREE
+from tilewright.tir.layout_rewrite import split_layout_rewrite
 
 
 def _calls(mod: IRModule) -> Iterator[tuple[str, tuple[RelaxExpr, ...]]]:

@@ -12,10 +12,14 @@ from tilewright.relax.registry import RelaxOp
 from tilewright.relax.rewriter import FunctionRewriter, GraphPass
 from tilewright.relax.struct_info import ShapeStructInfo, TupleStructInfo
 from tilewright.relax.transform.check_shapes import CheckShapes
-from tilewright.tir.annotations import FLAG, register_function_attribute
+from tilewright.tir.attrs import FLAG, register_function_attribute
 
-RESHAPE = register_function_attribute("relax.reshape", FLAG)
-"""Function attribute: what the function gives is its operand under another shape."""
+RESHAPE = register_function_attribute(
+    "relax.reshape",
+    FLAG,
+    means="What the function gives is its operand under another shape.",
+    read_by=("relax.transform.call_tir_rewrite",),
+)
 
 LegalizeRule = Callable[[BlockBuilder, RelaxCall], RelaxExpr]
 

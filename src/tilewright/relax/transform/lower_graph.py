@@ -62,7 +62,7 @@ from tilewright.tir import (
     renew_definitions,
     seq,
 )
-from tilewright.tir.transform import READ_ONLY
+from tilewright.tir.attrs import CONSTANTS, IS_SCHEDULED, READ_ONLY
 
 
 class LowerGraph(Pass):
@@ -70,13 +70,13 @@ class LowerGraph(Pass):
 
     def transform(self, mod: IRModule) -> IRModule:
         """Lower every graph function that is no fusion group."""
-        constants: dict[str, ConstantData] = dict(mod.attrs.get("constants", {}))
+        constants: dict[str, ConstantData] = dict(mod.attrs.get(CONSTANTS, {}))
         symbols: dict[ConstantData, str] = {}
         made = dict(mod.functions)
         for name, function in mod.functions.items():
             if isinstance(function, Function):
                 made[name] = _GraphLowerer(mod, name, function, constants, symbols).lower()
-        attrs = {**mod.attrs, "constants": constants} if constants else dict(mod.attrs)
+        attrs = {**mod.attrs, CONSTANTS: constants} if constants else dict(mod.attrs)
         return IRModule(made, attrs)
 
 
@@ -139,7 +139,7 @@ class _GraphLowerer:
 
     def kept_attrs(self) -> dict[str, Any]:
         # The body is in its final form: no schedule applies to it.
-        return {**self.function.attrs, "tir.is_scheduled": True, "relax.graph": True}
+        return {**self.function.attrs, IS_SCHEDULED: True, "relax.graph": True}
 
     def add_buffer(
         self,

@@ -27,8 +27,7 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import REDUCE, SPATIAL, Block, Buffer, BufferLoad, BufferStore
 from tilewright.tir.analysis import has_branch
-from tilewright.tir.annotations import FLAG, register_annotation
-from tilewright.tir.parallel_work import PARALLEL_SCHEDULE
+from tilewright.tir.attrs import FLAG, PARALLEL_SCHEDULE, register_annotation
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
@@ -158,8 +157,12 @@ def is_costly(block: Block) -> bool:
     )
 
 
-#: Annotation of a block that another rule has made to stay: it is not computed where it is used.
-SEPARATE = register_annotation("dlight.separate", FLAG)
+SEPARATE = register_annotation(
+    "dlight.separate",
+    FLAG,
+    means="Another rule has made the block to stay: it is not computed where it is used.",
+    read_by=("scheduling.cpu.blocks",),
+)
 
 
 _last_inlined: tuple[IRModule, Schedule] | None = None

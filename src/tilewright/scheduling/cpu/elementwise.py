@@ -36,7 +36,8 @@ from tilewright.scheduling.cpu.transpose import (
     transposition_of,
 )
 from tilewright.target import Target
-from tilewright.tir import STREAMING_STORES, Block, BufferLoad, BufferStore
+from tilewright.tir import Block, BufferLoad, BufferStore
+from tilewright.tir.attrs import STREAMING_STORES
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 

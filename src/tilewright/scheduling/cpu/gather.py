@@ -15,9 +15,9 @@ from tilewright.ir import collect, free_vars, uses_var
 from tilewright.scheduling.cpu.blocks import Axis, exceeds, loads_of
 from tilewright.target import Target
 from tilewright.tir import PARALLEL, SERIAL, Block, BufferLoad
+from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
-from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 # Rows that are done together.
 _ROWS = 4

@@ -38,9 +38,9 @@ from tilewright.scheduling.cpu.elementwise import schedule_injective
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block
+from tilewright.tir.attrs import KEEP_WHOLE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
-from tilewright.tir.transform.loop_partition import KEEP_WHOLE
 
 logger = logging.getLogger("tilewright.scheduling")
 

@@ -17,9 +17,9 @@ from tilewright.scheduling.choices import choose, others_after
 from tilewright.scheduling.cpu.blocks import Axis, exceeds, loads_of, stores_of, stride_of
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad
+from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
-from tilewright.tir.transform.inject_prefetch import PREFETCH_NEXT
 
 # Tiles that are done together: along what is read, so that memory gives long runs of it, and along
 # what is written. More rows, an even distance apart, would not find room in the caches' sets.

@@ -28,8 +28,8 @@ from tilewright.testing.fuzz.session import Fault, Session, TooLong, TooSlow, de
 from tilewright.testing.fuzz.shrink import simpler
 from tilewright.testing.fuzz.stages import generate
 from tilewright.testing.fuzz.stages_hard import STAGES, hard_program
-from tilewright.tir import IS_SCHEDULED
 from tilewright.tir.analysis import verify
+from tilewright.tir.attrs import IS_SCHEDULED
 from tilewright.tir.schedule import Schedule, Trace
 
 THREADS = (1, 2)

@@ -32,8 +32,9 @@ from tilewright.support.text import printable
 from tilewright.target import Target
 from tilewright.testing.hostile.kind import Case, Fault, Kind, Limits
 from tilewright.testing.hostile.mutate import as_line, damaged_bytes, damaged_value, odd_value
-from tilewright.tir import IS_SCHEDULED, PrimFunc
+from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import verify
+from tilewright.tir.attrs import AUTO_STEP, IS_SCHEDULED
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.instruction import PRIMITIVES
 
@@ -84,7 +85,7 @@ def _tiled(sch: Schedule) -> None:
     i0, i1 = sch.split(i, sch.sample_perfect_tile(i, 2, 4))
     j0, j1 = sch.split(j, sch.sample_tile(j, 2, 8))
     sch.reorder(i0, j0, k, i1, j1)
-    sch.annotate(sch.fuse(i0, j0), "pragma_auto_unroll_max_step", 16)
+    sch.annotate(sch.fuse(i0, j0), AUTO_STEP, 16)
     sch.vectorize(j1)
 
 

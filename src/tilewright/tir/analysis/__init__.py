@@ -68,7 +68,8 @@ from tilewright.tir.analysis.regions import (
 from tilewright.tir.analysis.traffic import Traffic, estimate_block_traffic, estimate_traffic
 from tilewright.tir.analysis.verify import verify
 from tilewright.tir.analysis.verify_races import find_race
-from tilewright.tir.analysis.verify_regions import TRUSTED_REGIONS, undeclared_accesses
+from tilewright.tir.analysis.verify_regions import undeclared_accesses
+from tilewright.tir.attrs import TRUSTED_REGIONS
 
 if TYPE_CHECKING:
     from tilewright.tir.analysis.update_order import check_updates_commute, updates_commute

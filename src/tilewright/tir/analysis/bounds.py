@@ -13,6 +13,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
+    GLOBAL_SYMBOL,
     Expr,
     IRModule,
     Range,
@@ -141,7 +142,7 @@ def _upper(known: Analyzer, last: Expr, extent: Expr) -> str:
 def verify_in_bounds(target: IRModule | PrimFunc) -> None:
     """Raise ``VerifyError``, with the accesses marked, if some are not provably in bounds."""
     if isinstance(target, PrimFunc):
-        functions = {target.attrs.get("global_symbol", "main"): target}
+        functions = {target.attrs.get(GLOBAL_SYMBOL, "main"): target}
     else:
         functions = {k: v for k, v in target.functions.items() if isinstance(v, PrimFunc)}
     for name, func in functions.items():

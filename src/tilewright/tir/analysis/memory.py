@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import (
+    GLOBAL_SYMBOL,
     Expr,
     IRModule,
     Range,
@@ -68,7 +69,7 @@ def calculate_allocated_bytes(target: IRModule | PrimFunc) -> dict[str, dict[str
     Symbolic sizes have no number; ask ``allocated_memory`` for them.
     """
     if isinstance(target, PrimFunc):
-        functions = {target.attrs.get("global_symbol", "main"): target}
+        functions = {target.attrs.get(GLOBAL_SYMBOL, "main"): target}
     else:
         functions = {k: v for k, v in target.functions.items() if isinstance(v, PrimFunc)}
     made: dict[str, dict[str, int]] = {}

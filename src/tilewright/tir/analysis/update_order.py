@@ -45,6 +45,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.analysis.reducer_laws import check_reducer
 from tilewright.tir.analysis.reduction import Reduction, match_reduction, match_stores
+from tilewright.tir.attrs import TENSOR_INTRIN
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.reducer import REDUCERS
 from tilewright.tir.stmt import (
@@ -337,7 +338,7 @@ class _Updates:
 
     def intrinsic(self, stmt: Any) -> str:
         """Decide by the description of the intrinsic that does the block's work, if one does."""
-        name = self.block.annotations.get("tensor_intrin")
+        name = self.block.annotations.get(TENSOR_INTRIN)
         intrin = TensorIntrin.get(name, allow_missing=True) if isinstance(name, str) else None
         if intrin is None or _calls(self.block.body) != _calls(intrin.impl.body):
             return f"it does `{_short(stmt)}`, of which nothing is known"

@@ -18,7 +18,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tilewright.ir import Expr, IRModule, Let, Node, Var, dtypes, free_vars, pre_order
+from tilewright.ir import (
+    GLOBAL_SYMBOL,
+    Expr,
+    IRModule,
+    Let,
+    Node,
+    Var,
+    dtypes,
+    free_vars,
+    pre_order,
+)
 from tilewright.script import to_text
 from tilewright.support.errors import VerifyError
 from tilewright.support.text import indent
@@ -26,7 +36,7 @@ from tilewright.tir.analysis.verify_bounds import Ends, runs_for_sure
 from tilewright.tir.analysis.verify_dtypes import bound_to, wrong_dtypes
 from tilewright.tir.analysis.verify_races import find_race
 from tilewright.tir.analysis.verify_regions import left_out
-from tilewright.tir.annotations import wrong_annotation
+from tilewright.tir.attrs import wrong_annotation
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
@@ -50,7 +60,7 @@ from tilewright.tir.stmt import (
 def verify(target: IRModule | PrimFunc) -> None:
     """Raise ``VerifyError``, with the program and the culprit marked, if it is not well formed."""
     if isinstance(target, PrimFunc):
-        _Verifier(target, target.attrs.get("global_symbol", "main")).run()
+        _Verifier(target, target.attrs.get(GLOBAL_SYMBOL, "main")).run()
         return
     wrong = wrong_annotation(target)
     if wrong is not None:

@@ -46,10 +46,9 @@ from tilewright.tir.analysis.regions import (
     same_box,
     union_box,
 )
+from tilewright.tir.attrs import TRUSTED_REGIONS
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.stmt import Block, BufferStore, IfThenElse, IterVar
-
-TRUSTED_REGIONS = "trusted_regions"
 
 Box = tuple[Range, ...]
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from tilewright.ir import Call, Expr, StringImm, Var, dtypes, post_order, pre_order
 from tilewright.support.errors import VerifyError
+from tilewright.tir.attrs import ASYNC_COMMIT, ASYNC_INFLIGHT, ASYNC_SCOPE, ASYNC_WAIT
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.reducer import REDUCERS
@@ -28,11 +29,6 @@ SHUFFLES = ("warp_shuffle", "warp_shuffle_up", "warp_shuffle_down", "warp_shuffl
 VOTES = ("warp_ballot", "warp_any", "warp_all")
 COLLECTIVES = frozenset((*SHUFFLES, *VOTES, "warp_activemask", "thread_allreduce", "storage_sync"))
 _BARRIERS = ("shared", "warp")
-# Annotations of software pipelines (``AttrStmt``).
-ASYNC_SCOPE = "async_scope"
-ASYNC_COMMIT = "async_commit_queue_scope"
-ASYNC_WAIT = "async_wait_queue_scope"
-ASYNC_INFLIGHT = "async_wait_inflight_count"
 
 
 class Emits(Protocol):

@@ -19,8 +19,9 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.ir import Range, Var, add, const, uses_var
 from tilewright.tir import Block, BlockRealize, Buffer, BufferRegion
-from tilewright.tir.analysis import TRUSTED_REGIONS, undeclared_accesses
+from tilewright.tir.analysis import undeclared_accesses
 from tilewright.tir.analysis.regions import Accesses, block_accesses, union_box
+from tilewright.tir.attrs import TRUSTED_REGIONS
 from tilewright.tir.schedule.state import FunctionIndex, ScheduleState
 from tilewright.tir.walk import defined_inside
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tilewright.ir import Pass
 from tilewright.support.folder import classes_in
+from tilewright.tir.attrs import READ_ONLY
 from tilewright.tir.transform.gpu_pipeline import gpu_pipeline
-from tilewright.tir.transform.make_kernel_abi import KERNEL_ABI, READ_ONLY, kernel_abi
+from tilewright.tir.transform.make_kernel_abi import KERNEL_ABI, kernel_abi
 from tilewright.tir.transform.pipeline import block_passes, cpu_pipeline
 from tilewright.tir.transform.split_host_device import CALLING_CONV, launch_extents
 from tilewright.tir.transform.storage_rewrite import SharedStorage, StoragePlan, storage_plan

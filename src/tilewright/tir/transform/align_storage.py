@@ -23,9 +23,10 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.support.errors import LowerError
+from tilewright.tir.attrs import BUFFER_DIM_ALIGN
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import BUFFER_DIM_ALIGN, Allocate, Block
+from tilewright.tir.stmt import Allocate, Block
 from tilewright.tir.transform.base import FunctionTransform
 from tilewright.tir.walk import statements
 

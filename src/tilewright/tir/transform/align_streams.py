@@ -46,12 +46,12 @@ from tilewright.ir import (
     minimum,
     uses_var,
 )
+from tilewright.tir.attrs import NO_ALIAS, STREAMING_STORES
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import (
     PARALLEL,
     SERIAL,
-    STREAMING_STORES,
     UNROLLED,
     VECTORIZED,
     Allocate,
@@ -79,7 +79,7 @@ class AlignStreams(FunctionTransform):
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function; buffers that may overlap are left alone."""
-        if not _has_attributes(func.body) or not func.attrs.get("tir.noalias", True):
+        if not _has_attributes(func.body) or not func.attrs.get(NO_ALIAS, True):
             return func
         if not any(_is_stream(stmt) for stmt in statements(func)):
             return func

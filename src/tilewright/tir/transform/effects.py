@@ -32,6 +32,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.tir.analysis import SideEffect, side_effect
+from tilewright.tir.attrs import NO_ALIAS
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.lanes import scalarized
@@ -115,7 +116,7 @@ class EffectTable:
 
     def __init__(self, func: PrimFunc) -> None:
         self._known: dict[Stmt, Effects] = {}
-        aliases = not func.attrs.get("tir.noalias", True)
+        aliases = not func.attrs.get(NO_ALIAS, True)
         self._together = frozenset(buffer.data for buffer in func.buffers) if aliases else None
 
     def of(self, stmt: Stmt) -> Effects:

@@ -18,14 +18,12 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.support.errors import LowerError
+from tilewright.tir.attrs import DOUBLE_BUFFER, PIPELINE_ORDER, PIPELINE_STAGE
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import SERIAL, Allocate, Block, BlockRealize, For, SeqStmt
 from tilewright.tir.transform.base import FunctionTransform
-from tilewright.tir.transform.inject_software_pipeline import ORDER, STAGE
 from tilewright.tir.walk import statements
-
-DOUBLE_BUFFER = "double_buffer_scope"
 
 _has_annotation = contains(annotated(DOUBLE_BUFFER))
 
@@ -97,8 +95,12 @@ class _Rewriter(Mutator):
             del self.wanted[data]
         parts = body.stmts if isinstance(body, SeqStmt) else (body,)
         stages = [int(not any(item in chosen for item in pre_order(part))) for part in parts]
-        if STAGE in node.annotations or len(set(stages)) < 2:
+        if PIPELINE_STAGE in node.annotations or len(set(stages)) < 2:
             return made
         return made.replace(
-            annotations={**made.annotations, STAGE: stages, ORDER: list(range(len(stages)))}
+            annotations={
+                **made.annotations,
+                PIPELINE_STAGE: stages,
+                PIPELINE_ORDER: list(range(len(stages))),
+            }
         )

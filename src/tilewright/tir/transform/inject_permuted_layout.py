@@ -29,6 +29,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.support.errors import LowerError
+from tilewright.tir.attrs import PERMUTED_LAYOUT
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, BufferStore, For
@@ -36,7 +37,6 @@ from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
 from tilewright.tir.walk import statements
 
-PERMUTED_LAYOUT = "permuted_layout"
 _has_annotation = contains(annotated(PERMUTED_LAYOUT))
 _CHUNK_BYTES = 16
 _MOST = 8  # eight chunks of 16 bytes are the 128 bytes that all banks give at once

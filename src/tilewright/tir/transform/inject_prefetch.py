@@ -40,14 +40,11 @@ from tilewright.ir import (
     substitute,
     uses_var,
 )
+from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import PARALLEL, SERIAL, UNROLLED, Allocate, Evaluate, For, Stmt, seq
 from tilewright.tir.transform.base import FunctionTransform
-
-#: Annotation of a loop whose next iteration's operand is to be fetched: 1 where a panel is one run
-#: of neighbours, 2 where it is rows of them, 3 where its place is looked up.
-PREFETCH_NEXT = "pragma_prefetch_next"
 
 _has_annotation = contains(annotated(PREFETCH_NEXT))
 _LINE_BYTES = 64

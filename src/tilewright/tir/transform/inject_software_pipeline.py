@@ -57,6 +57,16 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.support.errors import LowerError
+from tilewright.tir.attrs import (
+    ASYNC_COMMIT,
+    ASYNC_INFLIGHT,
+    ASYNC_SCOPE,
+    ASYNC_WAIT,
+    PIPELINE_ASYNC_STAGES,
+    PIPELINE_FUSE,
+    PIPELINE_ORDER,
+    PIPELINE_STAGE,
+)
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
@@ -79,13 +89,9 @@ from tilewright.tir.transform.base import (
 )
 from tilewright.tir.transform.effects import EffectTable, memory_read
 
-STAGE = "software_pipeline_stage"
-ORDER = "software_pipeline_order"
-ASYNC_STAGES = "software_pipeline_async_stages"
-FUSE = "software_pipeline_fuse"
-_KEYS = (STAGE, ORDER, ASYNC_STAGES, FUSE)
+_KEYS = (PIPELINE_STAGE, PIPELINE_ORDER, PIPELINE_ASYNC_STAGES, PIPELINE_FUSE)
 
-_has_stages = contains(annotated(STAGE))
+_has_stages = contains(annotated(PIPELINE_STAGE))
 
 
 class InjectSoftwarePipeline(FunctionTransform):
@@ -106,7 +112,7 @@ class _Rewriter(StmtMutator):
     def visit_For(self, node: For) -> Any:
         bind_loop(self.analyzer, node)
         made: For = self.generic_visit(node)
-        if STAGE not in made.annotations:
+        if PIPELINE_STAGE not in made.annotations:
             return made
         return _Pipeline(made, self.analyzer, self.effects).build()
 
@@ -143,15 +149,16 @@ class _Pipeline:
             self.allocations.append(body)
             body = body.body
         stmts = body.stmts if isinstance(body, SeqStmt) else (body,)
-        stages = _numbers(loop, STAGE, len(stmts), ())
-        order = _numbers(loop, ORDER, len(stmts), range(len(stmts)))
+        stages = _numbers(loop, PIPELINE_STAGE, len(stmts), ())
+        order = _numbers(loop, PIPELINE_ORDER, len(stmts), range(len(stmts)))
         if sorted(order) != list(range(len(stmts))):
             raise LowerError(
-                f"loop {loop.loop_var.name}: {ORDER} {order} is no order of {len(stmts)} statements"
+                f"loop {loop.loop_var.name}: {PIPELINE_ORDER} {order} is no order of "
+                f"{len(stmts)} statements"
             )
         self.parts = [_Part(*item) for item in zip(stmts, stages, order)]
-        named = loop.annotations.get(ASYNC_STAGES, ())
-        self.async_stages = set(_numbers(loop, ASYNC_STAGES, len(named), ()))
+        named = loop.annotations.get(PIPELINE_ASYNC_STAGES, ())
+        self.async_stages = set(_numbers(loop, PIPELINE_ASYNC_STAGES, len(named), ()))
         self.depth = max(stages)
         for stage in self.async_stages:
             places = sorted(part.order for part in self.parts if part.stage == stage)
@@ -167,8 +174,8 @@ class _Pipeline:
 
     def _fused_loops(self) -> list[_Part]:
         """The parts that run as one loop."""
-        named = self.loop.annotations.get(FUSE, ())
-        numbers = _numbers(self.loop, FUSE, len(named), ())
+        named = self.loop.annotations.get(PIPELINE_FUSE, ())
+        numbers = _numbers(self.loop, PIPELINE_FUSE, len(named), ())
         if len(set(numbers)) < len(numbers) or any(n >= len(self.parts) for n in numbers):
             raise self.no_fusion(
                 f"{numbers} are not different ones of {len(self.parts)} statements"
@@ -194,7 +201,7 @@ class _Pipeline:
         return parts
 
     def no_fusion(self, rule: str) -> LowerError:
-        return LowerError(f"loop {self.loop.loop_var.name}: {FUSE}: {rule}")
+        return LowerError(f"loop {self.loop.loop_var.name}: {PIPELINE_FUSE}: {rule}")
 
     # ---- what may run when --------------------------------------------------------------------
 
@@ -354,8 +361,8 @@ class _Pipeline:
         for stage, group in groupby(units, key=lambda item: item[0]):
             made = [stmt for _, stmt in group]
             if stage in self.async_stages:
-                issued = AttrStmt(None, "async_scope", const(1), seq(made))
-                stmts.append(AttrStmt(None, "async_commit_queue_scope", const(stage), issued))
+                issued = AttrStmt(None, ASYNC_SCOPE, const(1), seq(made))
+                stmts.append(AttrStmt(None, ASYNC_COMMIT, const(stage), issued))
             else:
                 stmts.extend(made)
         return seq(stmts)
@@ -377,8 +384,8 @@ class _Pipeline:
         for producer in sorted(self.async_stages):
             count = self.in_flight(part, producer, drained)
             if count is not None:
-                stmt = AttrStmt(None, "async_wait_inflight_count", const(count), stmt)
-                stmt = AttrStmt(None, "async_wait_queue_scope", const(producer), stmt)
+                stmt = AttrStmt(None, ASYNC_INFLIGHT, const(count), stmt)
+                stmt = AttrStmt(None, ASYNC_WAIT, const(producer), stmt)
         return stmt
 
     def in_flight(self, part: _Part, stage: int, drained: int | None) -> int | None:

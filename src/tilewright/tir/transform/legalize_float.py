@@ -47,8 +47,9 @@ from tilewright.ir import (
     select,
 )
 from tilewright.support.errors import LowerError
+from tilewright.tir.attrs import EXCESS_PRECISION
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.function import EXCESS_PRECISION, PrimFunc
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import BufferStore, DeclBuffer, LetStmt
 from tilewright.tir.transform.base import FunctionTransform
 from tilewright.tir.transform.effects import BufferMutator

@@ -39,11 +39,11 @@ from tilewright.ir import (
     rewrite_top_down,
     uses_var,
 )
+from tilewright.tir.attrs import AUTO_STEP, KEEP_WHOLE
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
 from tilewright.tir.stmt import (
-    AUTO_STEP,
     NO_OP,
     PARALLEL,
     SERIAL,
@@ -67,9 +67,6 @@ from tilewright.tir.transform.simplify import StmtSimplifier
 
 _has_branch = contains(IfThenElse)
 _CUT = (SERIAL, PARALLEL, UNROLLED)
-
-#: Annotation of a loop that stays whole: what is cut off at its end is computed under masks.
-KEEP_WHOLE = "pragma_keep_whole"
 
 
 class LoopPartition(FunctionTransform):

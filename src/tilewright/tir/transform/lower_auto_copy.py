@@ -31,6 +31,7 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.tir.analysis import is_injective_binding
+from tilewright.tir.attrs import AUTO_COPY
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import index_var
@@ -48,7 +49,6 @@ from tilewright.tir.thread_scope import is_private
 from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
 from tilewright.tir.transform.kernels import THREAD_TAGS
 
-AUTO_COPY = "auto_copy"
 _has_annotation = contains(annotated(AUTO_COPY))
 _VECTOR_BYTES = 16
 

@@ -6,12 +6,10 @@ from typing import Any
 
 from tilewright.ir import TRUE, Expr, Var, as_expr, substitute
 from tilewright.support.errors import LowerError
+from tilewright.tir.attrs import AUTO_STEP, PREFETCH_DISTANCE, STREAMING_STORES
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import split_size_checks
 from tilewright.tir.stmt import (
-    AUTO_STEP,
-    PREFETCH_DISTANCE,
-    STREAMING_STORES,
     THREAD_BINDING,
     Allocate,
     AttrStmt,

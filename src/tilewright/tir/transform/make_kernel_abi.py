@@ -24,7 +24,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.support.errors import LowerError
-from tilewright.tir.annotations import Annotation, register_function_attribute
+from tilewright.tir.attrs import READ_ONLY, Annotation, register_function_attribute
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import fresh_name
@@ -48,12 +48,11 @@ _SCALAR = frozenset(("name", "dtype"))
 _FIELDS = (_SCALAR, _SCALAR | {"shape", "strides", "alignment", "written"})
 
 KERNEL_ABI = register_function_attribute(
-    "tir.kernel_abi", Annotation("what MakeKernelABI records", _is_abi)
+    "tir.kernel_abi",
+    Annotation("what MakeKernelABI records", _is_abi),
+    means="What ``kernel_abi`` says of the function.",
+    read_by=("codegen.llvm.signature",),
 )
-"""Function attribute: what ``kernel_abi`` says."""
-
-READ_ONLY = "tir.read_only"
-"""Function attribute: positions of parameters that code which the body calls only reads."""
 
 
 class MakeKernelABI(FunctionTransform):

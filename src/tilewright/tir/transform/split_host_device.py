@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir import (
+    GLOBAL_SYMBOL,
     Expr,
     IRModule,
     Pass,
@@ -98,7 +99,7 @@ def _outlined(kernel: For, symbol: str, target: Target | None) -> tuple[PrimFunc
     for buffer in reversed(views):
         stmt = DeclBuffer(buffer, stmt)
     attrs: dict[str, Any] = {
-        "global_symbol": symbol,
+        GLOBAL_SYMBOL: symbol,
         CALLING_CONV: "device_kernel_launch",
         LAUNCH_PARAMS: [loop.thread for loop in loops],
     }

@@ -29,10 +29,10 @@ from tilewright.ir import (
     pre_order,
     substitute,
 )
+from tilewright.tir.attrs import AUTO_STEP
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.rewrite import renew_definitions
 from tilewright.tir.stmt import (
-    AUTO_STEP,
     SERIAL,
     UNROLLED,
     VECTORIZED,

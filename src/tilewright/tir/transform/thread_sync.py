@@ -28,9 +28,9 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.support.errors import LowerError
+from tilewright.tir.attrs import ASYNC_SCOPE, ASYNC_WAIT
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.interpreter.emit_threads import ASYNC_SCOPE, ASYNC_WAIT
 from tilewright.tir.stmt import (
     Allocate,
     AssertStmt,

@@ -53,11 +53,11 @@ from tilewright.ir import (
     pre_order,
     sub,
 )
+from tilewright.tir.attrs import AUTO_STEP
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import Renewer
 from tilewright.tir.stmt import (
-    AUTO_STEP,
     NO_OP,
     SERIAL,
     UNROLLED,
@@ -74,8 +74,6 @@ from tilewright.tir.stmt import (
 from tilewright.tir.transform.base import FunctionTransform, SeqMutator, StmtMutator
 from tilewright.tir.transform.effects import memory_read
 from tilewright.tir.transform.fold_conditions import Bounds, decided
-
-EXPLICIT = "pragma_unroll_explicit"
 
 
 class UnrollLoop(FunctionTransform):

@@ -40,6 +40,7 @@ from tilewright.ir import (
     substitute,
     uses_var,
 )
+from tilewright.tir.attrs import NO_ALIAS
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite import renew_definitions
@@ -98,7 +99,7 @@ class _LoopFinder(StmtMutator):
         self.func = func
         self.vector_bits = vector_bits
         # Whether moves may be cut into tiles that overlap.
-        self.tiles = bool(func.attrs.get("tir.noalias", True))
+        self.tiles = bool(func.attrs.get(NO_ALIAS, True))
         self.around: list[For] = []
         self._known: Analyzer | None = None
 

@@ -18,7 +18,7 @@ from tilewright.ir import Expr, ExprLike, as_int, const, select
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
-from tilewright.tir.annotations import FLAG, REAL, list_of, one_of, options_of, register_annotation
+from tilewright.tir.attrs import FLAG, REAL, list_of, one_of, options_of, register_annotation
 from tilewright.topi.broadcast import read_broadcast, require_broadcast
 from tilewright.topi.elementwise import fast_dtype
 from tilewright.topi.utils import require_ndim
@@ -34,8 +34,9 @@ ATTENTION = register_annotation(
         causal_mask=one_of(None, *CAUSAL_MASKS),
         has_mask=FLAG,
     ),
+    means="On the last stage: the fields of ``AttentionOptions``.",
+    read_by=("kernels.cpu.attention.kernel", "relax.transform.annotate_pattern"),
 )
-"""Block annotation of the last stage: the fields of ``AttentionOptions``."""
 
 
 @dataclass(frozen=True)

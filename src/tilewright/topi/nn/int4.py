@@ -30,7 +30,7 @@ from tilewright import te
 from tilewright.ir import Expr, as_int, cast, const, maximum
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
-from tilewright.tir.annotations import integer, one_of, options_of, register_annotation
+from tilewright.tir.attrs import integer, one_of, options_of, register_annotation
 from tilewright.tir.op import bitwise_and, bitwise_or, fabs, nearbyint, shift_left
 from tilewright.topi.utils import require_ndim
 
@@ -40,9 +40,10 @@ ACTIVATION_LEVELS = {8: 127, 16: 127 * 256}
 DENSE_INT4 = register_annotation(
     "dense_int4",
     options_of(stages=integer(1, 64), activation_bits=one_of(0, *ACTIVATION_LEVELS)),
+    means="On the last stage: how many stages, one after the other, make the product, and the bits "
+    "of the activations (0 for all that data have).",
+    read_by=("kernels.cpu.int4_product.problem",),
 )
-"""Annotation of the last stage: how many ``stages``, one after the other, make the product, and the
-``activation_bits`` (0 for all that data have)."""
 
 PER_WORD = 8
 SYMMETRIC_ZERO = 8

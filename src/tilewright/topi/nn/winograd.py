@@ -32,12 +32,16 @@ from tilewright import te
 from tilewright.ir import Expr, Select, and_, as_int, const, if_then_else
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
-from tilewright.tir.annotations import integer, register_annotation
+from tilewright.tir.attrs import integer, register_annotation
 from tilewright.topi.layout import image_layout
 from tilewright.topi.utils import padding_of, require_ndim
 
-WINOGRAD_TILE = register_annotation("winograd_tile", integer(1, 16))
-"""Annotation of the block of products: rows of results per tile."""
+WINOGRAD_TILE = register_annotation(
+    "winograd_tile",
+    integer(1, 16),
+    means="On the block of products: rows of results per tile.",
+    read_by=("dlight.cpu.winograd",),
+)
 
 # Pairs +-a share most of their rows' work; powers of two times small numbers keep factors exact.
 _POINTS = {

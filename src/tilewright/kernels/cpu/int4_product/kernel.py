@@ -63,8 +63,8 @@ from tilewright.tir import (
     fresh_name,
     seq,
 )
+from tilewright.tir.attrs import LAYOUT_REWRITE
 from tilewright.tir.building import Axis, block, lanes_from, load, store
-from tilewright.tir.layout_rewrite import LAYOUT_REWRITE
 from tilewright.tir.op import bitwise_and, bitwise_or, bitwise_xor, shift_left, shift_right
 from tilewright.tir.schedule import Schedule
 from tilewright.topi.nn.int4 import ACTIVATION_LEVELS, PER_WORD, SYMMETRIC_ZERO

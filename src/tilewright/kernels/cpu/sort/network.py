@@ -58,9 +58,8 @@ from tilewright.tir import (
     decl_buffer,
     seq,
 )
+from tilewright.tir.attrs import AUTO_STEP, KEEP_WHOLE
 from tilewright.tir.building import Axis, lanes_from, let, loop
-from tilewright.tir.stmt import AUTO_STEP
-from tilewright.tir.transform.loop_partition import KEEP_WHOLE
 
 # Vectors of a block: half of a small second cache.
 _BLOCK = 2048

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Union
 
 from tilewright.ir import FloatImm, IntImm, StringImm
-from tilewright.tir.analysis import TRUSTED_REGIONS
-from tilewright.tir.annotations import wrong_annotation
+from tilewright.tir.attrs import TRUSTED_REGIONS, wrong_annotation
 from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.trace import POSTPROC

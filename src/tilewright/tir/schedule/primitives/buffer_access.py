@@ -15,7 +15,8 @@ from tilewright.ir import (
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import BlockRealize, BufferRegion
-from tilewright.tir.analysis import TRUSTED_REGIONS, block_access_regions
+from tilewright.tir.analysis import block_access_regions
+from tilewright.tir.attrs import TRUSTED_REGIONS
 from tilewright.tir.index_map import IndexMap, as_index_map
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive

@@ -47,7 +47,7 @@ from tilewright.tir import (
     fresh_name,
     seq,
 )
-from tilewright.tir.analysis import TRUSTED_REGIONS
+from tilewright.tir.attrs import TRUSTED_REGIONS
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._copy import anchor_of, element, insert

@@ -27,6 +27,7 @@ from tilewright.tir import (
     Stmt,
     seq,
 )
+from tilewright.tir.attrs import AUTO_COPY
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._block_checks import check_not_by_pointer
@@ -39,8 +40,6 @@ from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.vocabulary import StorageScope
 from tilewright.tir.schedule.zero_trips import check_init_finds
-
-AUTO_COPY = "auto_copy"
 
 
 @primitive

@@ -45,6 +45,7 @@ from tilewright.tir import (
     Stmt,
 )
 from tilewright.tir.analysis import block_access_regions, block_facts
+from tilewright.tir.attrs import LAYOUT_FREE
 from tilewright.tir.index_map import IndexMap, as_index_map
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instance_order import check_axes_mapped_in_order
@@ -60,8 +61,6 @@ from tilewright.tir.schedule.primitives.cache import resolve_buffer
 from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.zero_trips import check_means_nothing
-
-LAYOUT_FREE = "layout_free_buffers"
 
 
 @primitive

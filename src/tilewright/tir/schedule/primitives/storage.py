@@ -16,12 +16,11 @@ from tilewright.tir import (
     Stmt,
     access_dtype,
 )
-from tilewright.tir.annotations import wrong_annotation
+from tilewright.tir.attrs import BUFFER_DIM_ALIGN, wrong_annotation
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._element_rewriter import ElementRewriter
 from tilewright.tir.schedule.vocabulary import ElementType, StorageScope
-from tilewright.tir.stmt import BUFFER_DIM_ALIGN
 
 if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule

@@ -16,6 +16,7 @@ from tilewright.tir import (
     renew_definitions,
 )
 from tilewright.tir.analysis import undeclared_accesses
+from tilewright.tir.attrs import TENSOR_INTRIN
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._tensor_match import (
@@ -177,7 +178,7 @@ def _implemented(
         body=_with_fresh_names(sch, func_name, body),
         alloc_buffers=(*block.alloc_buffers, *allocated),
         match_buffers=(*block.match_buffers, *match_buffers),
-        annotations={**block.annotations, "tensor_intrin": intrin.name},
+        annotations={**block.annotations, TENSOR_INTRIN: intrin.name},
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,14 +11,14 @@ import pytest
 
 import tilewright
 from tilewright import dlight, relax, script, te, topi
-from tilewright.ir import IRModule, const
+from tilewright.ir import GLOBAL_SYMBOL, IRModule, const
 from tilewright.relax.analysis import verify_graph
 from tilewright.relax.transform.annotate_pattern import OP_PATTERN
 from tilewright.support.errors import ScheduleError, TilewrightError, VerifyError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
 from tilewright.tir.analysis import verify
-from tilewright.tir.annotations import ON_ATTRIBUTES, ON_FUNCTIONS, ON_STATEMENTS
+from tilewright.tir.attrs import ON_ATTRIBUTES, ON_FUNCTIONS, ON_STATEMENTS, TABLES
 from tilewright.tir.schedule import Schedule
 
 ODD = (
@@ -202,3 +204,83 @@ def test_readers_of_attributes_are_in_the_table() -> None:
         ON_STATEMENTS
     )
     assert const(1).dtype == "int64"
+
+
+SOURCE = Path(tilewright.__file__).parent
+#: Keys that are words of other things too, so that a literal is one only where attributes are.
+WORDS = {"Primitive", "attention", "constants", "dense_int4", "resize", "scan", "sort"}
+TREES = {path: ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
+KEYS = {key: entry for table in TABLES.values() for key, entry in table.items()}
+
+
+def keys_written_out(tree: ast.AST) -> set[str]:
+    """Keys that a module writes as literals, but where it registers them or names a constant."""
+    allowed, found = set(), set()
+    for item in ast.walk(tree):
+        if isinstance(item, ast.Call) and ast.unparse(item.func).startswith(("register_", "_on_")):
+            allowed.add(id(item.args[0]))
+        if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]) == "GLOBAL_SYMBOL":
+            allowed.add(id(item.value))
+    for item in ast.walk(tree):
+        near: list[ast.AST] = [item]
+        if isinstance(item, ast.Subscript) and _holds_attributes(item.value):
+            near = [item.slice]
+        elif isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute):
+            if _holds_attributes(item.func.value) or item.func.attr in ("annotate", "with_attr"):
+                near = list(item.args)
+        elif isinstance(item, ast.Compare) and _holds_attributes(item.comparators[0]):
+            near = [item.left]
+        for one in near:
+            if isinstance(one, ast.Constant) and isinstance(one.value, str):
+                key = one.value
+                if key in KEYS and id(one) not in allowed and (key not in WORDS or one is not item):
+                    found.add(key)
+    return found
+
+
+def _holds_attributes(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in ("attrs", "annotations")
+
+
+@pytest.mark.parametrize(
+    "text", ['x.get("auto_copy")', 'f.attrs["constants"]', '"scan" in b.annotations']
+)
+def test_a_key_written_out_is_found(text: str) -> None:
+    assert keys_written_out(ast.parse(text))
+
+
+def test_keys_are_written_out_only_where_they_are_defined() -> None:
+    found = {
+        str(path.relative_to(SOURCE)): keys
+        for path, tree in TREES.items()
+        if (keys := keys_written_out(tree))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("key", sorted(KEYS))
+def test_a_key_says_who_reads_it_and_what_it_means(key: str) -> None:
+    entry = KEYS[key]
+    assert entry.means.endswith(".") and entry.takes.expected
+    (constant,) = {
+        target.id
+        for tree in TREES.values()
+        for item in ast.iter_child_nodes(tree)
+        if isinstance(item, ast.Assign)
+        and isinstance(target := item.targets[0], ast.Name)
+        and _defines(item.value, key)
+    }
+    assert entry.read_by
+    for module in entry.read_by:
+        file = SOURCE.joinpath(*module.split("."))
+        tree = TREES[file / "__init__.py" if file.is_dir() else file.with_suffix(".py")]
+        used = {item.id for item in ast.walk(tree) if isinstance(item, ast.Name)}
+        assert constant in used, f"{module} doesn't read {constant}"
+
+
+def _defines(value: ast.AST, key: str) -> bool:
+    if isinstance(value, ast.Call) and ast.unparse(value.func).startswith(("register_", "_on_")):
+        value = value.args[0]
+    elif key != GLOBAL_SYMBOL:
+        return False
+    return isinstance(value, ast.Constant) and value.value == key

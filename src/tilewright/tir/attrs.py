@@ -1,0 +1,573 @@
+"""The attributes and annotations that something reads: key, values, readers and meaning.
+
+Statements, functions and modules may carry any key: people annotate as they like. A key that a
+pass, rule or kernel reads has an entry in one of the tables here, and whoever writes or reads it
+takes the constant; ``verify`` and the primitive ``annotate`` ask the tables, so that readers find
+what they expect. A key of one operator or one pass is registered where it is defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from tilewright.ir import (
+    GLOBAL_SYMBOL,
+    BaseFunc,
+    Expr,
+    IntImm,
+    IRModule,
+    Node,
+    as_int,
+    dtypes,
+)
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.stmt import Allocate, AttrStmt, Block, For
+
+
+class Annotation(NamedTuple):
+    """What values a key takes, in words and as a test of a value on a node."""
+
+    expected: str
+    fits: Callable[[object, Node], bool]
+
+
+class Key(NamedTuple):
+    """An entry of a table: what a key takes, the modules that read it, and what it means."""
+
+    takes: Annotation
+    read_by: tuple[str, ...]
+    means: str
+
+
+_MOST = (1 << 31) - 1
+
+
+# ---- kinds of values ------------------------------------------------------------------------
+
+
+def integer(low: int = 0, high: int = _MOST) -> Annotation:
+    """Describe an integer: a Python one or a constant."""
+
+    def fits(value: object, node: Node) -> bool:
+        found = as_int(value)
+        return found is not None and low <= found <= high
+
+    span = f"from {low} up" if high == _MOST else f"from {low} to {high}"
+    return Annotation(f"an integer {span}", fits)
+
+
+def text() -> Annotation:
+    """Describe a text."""
+    return Annotation("a text", lambda value, node: isinstance(value, str))
+
+
+def one_of(*choices: str | int | None) -> Annotation:
+    """Describe a value that is one of some."""
+
+    def fits(value: object, node: Node) -> bool:
+        return any(type(value) is type(choice) and value == choice for choice in choices)
+
+    return Annotation(" or ".join(map(repr, choices)), fits)
+
+
+def list_of(item: Annotation, length: int | None = None) -> Annotation:
+    """Describe a list of values of one kind."""
+
+    def fits(value: object, node: Node) -> bool:
+        return (
+            isinstance(value, (list, tuple))
+            and length in (None, len(value))
+            and all(item.fits(one, node) for one in value)
+        )
+
+    what = "a list" if length is None else f"a list of {length}"
+    return Annotation(f"{what}, each entry {item.expected}", fits)
+
+
+def options_of(**fields: Annotation) -> Annotation:
+    """Describe a dict of plain values that has just these keys."""
+
+    def fits(value: object, node: Node) -> bool:
+        return (
+            isinstance(value, Mapping)
+            and set(value) == set(fields)
+            and not any(isinstance(item, Expr) for item in value.values())
+            and all(field.fits(value[key], node) for key, field in fields.items())
+        )
+
+    parts = ", ".join(f"{key!r}: {field.expected}" for key, field in fields.items())
+    return Annotation(f"a dict of {parts}", fits)
+
+
+FLAG = Annotation("True or False", integer(0, 1).fits)
+
+INTEGER_DTYPE = one_of(*(name for name in dtypes.ELEMENT_TYPES if dtypes.is_integer(name)))
+
+REAL = Annotation(
+    "a number",
+    lambda value, node: isinstance(value, float) or (type(value) is int and abs(value) <= _MOST),
+)
+
+_COUNT = integer()
+
+
+def _is_write(value: object, node: Node) -> bool:
+    return _COUNT.fits(value, node) and isinstance(node, Block) and _at(value) < len(node.writes)
+
+
+def _is_buffer_param(value: object, node: Node) -> bool:
+    return (
+        _COUNT.fits(value, node)
+        and isinstance(node, PrimFunc)
+        and _at(value) < len(node.params)
+        and node.params[_at(value)] in node.buffer_map
+    )
+
+
+def _at(value: object) -> int:
+    found = as_int(value)
+    assert found is not None
+    return found
+
+
+def _is_alignment(value: object, node: Node) -> bool:
+    if not isinstance(value, (list, tuple)) or len(value) != 4:
+        return False
+    if not all(isinstance(item, int) and 0 <= item <= _MOST for item in value):
+        return False
+    return bool(value[3] < value[2])
+
+
+_ALIGNMENT = Annotation(
+    "a list of write, axis, factor and offset, where 0 <= offset < factor", _is_alignment
+)
+_BUFFER_PARAM = Annotation("the position of a parameter with a buffer", _is_buffer_param)
+
+
+def _is_sampled(value: object, node: Node) -> bool:
+    # While a search is planned, what will be sampled is a variable.
+    if isinstance(value, Expr) and not isinstance(value, IntImm):
+        return dtypes.is_integer(value.dtype)
+    return _COUNT.fits(value, node)
+
+
+def _are_constants(value: object, node: Node) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(symbol, str) and hasattr(data, "array") for symbol, data in value.items()
+    )
+
+
+_SAMPLED = Annotation(_COUNT.expected, _is_sampled)
+_A_WRITE = Annotation("the position of one of the block's writes", _is_write)
+
+
+# ---- the tables -----------------------------------------------------------------------------
+
+ON_STATEMENTS: dict[str, Key] = {}
+"""What loops, blocks and allocations may carry."""
+
+ON_ATTRIBUTES: dict[str, Key] = {}
+"""What ``AttrStmt`` may say."""
+
+ON_FUNCTIONS: dict[str, Key] = {}
+"""What tensor functions may carry."""
+
+ON_GRAPHS: dict[str, Key] = {}
+"""What graph functions may carry."""
+
+ON_MODULES: dict[str, Key] = {}
+"""What modules may carry."""
+
+TABLES = {
+    "annotations of loops, blocks and allocations": ON_STATEMENTS,
+    "keys of AttrStmt": ON_ATTRIBUTES,
+    "attributes of tensor functions": ON_FUNCTIONS,
+    "attributes of graph functions": ON_GRAPHS,
+    "attributes of modules": ON_MODULES,
+}
+"""All tables, by what they hold."""
+
+
+def register_annotation(key: str, takes: Annotation, *, means: str, read_by: Sequence[str]) -> str:
+    """Add a key of loops, blocks and allocations that modules read; return the key."""
+    ON_STATEMENTS[key] = Key(takes, tuple(read_by), means)
+    return key
+
+
+def register_function_attribute(
+    key: str, takes: Annotation, *, means: str, read_by: Sequence[str]
+) -> str:
+    """Add a key of tensor functions that modules read; return the key."""
+    ON_FUNCTIONS[key] = Key(takes, tuple(read_by), means)
+    return key
+
+
+def _on_attribute(key: str, takes: Annotation, *, means: str, read_by: Sequence[str]) -> str:
+    ON_ATTRIBUTES[key] = Key(takes, tuple(read_by), means)
+    return key
+
+
+def _on_graph(key: str, takes: Annotation, *, means: str, read_by: Sequence[str]) -> str:
+    ON_GRAPHS[key] = Key(takes, tuple(read_by), means)
+    return key
+
+
+def _on_module(key: str, takes: Annotation, *, means: str, read_by: Sequence[str]) -> str:
+    ON_MODULES[key] = Key(takes, tuple(read_by), means)
+    return key
+
+
+# ---- on statements --------------------------------------------------------------------------
+
+AUTO_STEP = register_annotation(
+    "pragma_auto_unroll_max_step",
+    _COUNT,
+    means="Steps up to which the loops inside of a loop or block are unrolled by themselves.",
+    read_by=(
+        "tir.transform.lower_opaque_block",
+        "tir.transform.unroll_loop",
+        "tir.transform.loop_partition",
+        "tir.transform.square_tiles",
+    ),
+)
+PREFETCH_DISTANCE = register_annotation(
+    "tir.prefetch_distance",
+    _COUNT,
+    means="Bytes ahead of vector loads in an innermost loop that memory is asked for.",
+    read_by=("tir.transform.lower_opaque_block", "codegen.llvm.emit_stmt"),
+)
+PREFETCH_NEXT = register_annotation(
+    "pragma_prefetch_next",
+    integer(0, 3),
+    means="The operand of a loop's next iteration is fetched: 1 where a panel is one run of "
+    "neighbours, 2 where it is rows of them, 3 where its place is looked up.",
+    read_by=("tir.transform.inject_prefetch",),
+)
+STREAMING_STORES = register_annotation(
+    "tir.streaming_stores",
+    integer(0, 2),
+    means="What is stored need not stay in the caches: 1 where neighbours are stored one after "
+    "the other, 2 where only whole, aligned vectors pay.",
+    read_by=(
+        "tir.transform.lower_opaque_block",
+        "tir.transform.align_streams",
+        "codegen.llvm.emit_stmt",
+    ),
+)
+KEEP_WHOLE = register_annotation(
+    "pragma_keep_whole",
+    FLAG,
+    means="The loop stays whole: what is cut off at its end is computed under masks.",
+    read_by=("tir.transform.loop_partition",),
+)
+AUTO_COPY = register_annotation(
+    "auto_copy",
+    FLAG,
+    means="The block copies between memories, and lowering says which thread moves what.",
+    read_by=("tir.transform.lower_auto_copy",),
+)
+DOUBLE_BUFFER = register_annotation(
+    "double_buffer_scope",
+    _A_WRITE,
+    means="The buffer that the block writes gets two versions, so that it is filled while it is "
+    "read.",
+    read_by=("tir.transform.inject_double_buffer",),
+)
+PERMUTED_LAYOUT = register_annotation(
+    "permuted_layout",
+    _COUNT,
+    means="Rows of the block's shared buffers are permuted so that threads meet in no bank.",
+    read_by=("tir.transform.inject_permuted_layout",),
+)
+BUFFER_DIM_ALIGN = register_annotation(
+    "buffer_dim_align",
+    list_of(_ALIGNMENT),
+    means="Alignments of the strides of the buffers that a block writes.",
+    read_by=("tir.transform.align_storage",),
+)
+PIPELINE_STAGE = register_annotation(
+    "software_pipeline_stage",
+    list_of(_COUNT),
+    means="The stage of each part of the loop's body, for overlapping iterations.",
+    read_by=("tir.transform.inject_software_pipeline",),
+)
+PIPELINE_ORDER = register_annotation(
+    "software_pipeline_order",
+    list_of(_COUNT),
+    means="The place of each part of the loop's body in an iteration of the pipeline.",
+    read_by=("tir.transform.inject_software_pipeline",),
+)
+PIPELINE_ASYNC_STAGES = register_annotation(
+    "software_pipeline_async_stages",
+    list_of(_COUNT),
+    means="Stages of the pipeline whose copies are not waited for at once.",
+    read_by=("tir.transform.inject_software_pipeline",),
+)
+PIPELINE_FUSE = register_annotation(
+    "software_pipeline_fuse",
+    list_of(_COUNT),
+    means="Parts of the pipeline whose loops become one.",
+    read_by=("tir.transform.inject_software_pipeline",),
+)
+PARALLEL_SCHEDULE = register_annotation(
+    "parallel_schedule",
+    one_of("static", "dynamic"),
+    means="``static`` gives each thread one run of iterations, ``dynamic`` lets threads take the "
+    "next ones when they are done, for iterations that differ in cost.",
+    read_by=("tir.parallel_work",),
+)
+PARALLEL_GRAIN = register_annotation(
+    "parallel_grain",
+    integer(1),
+    means="The least number of iterations that a thread takes at once; with it, the loop's work "
+    "is not estimated.",
+    read_by=("tir.parallel_work",),
+)
+TENSOR_INTRIN = register_annotation(
+    "tensor_intrin",
+    text(),
+    means="The name of the intrinsic that the block stands for.",
+    read_by=("tir.analysis.update_order",),
+)
+TRUSTED_REGIONS = register_annotation(
+    "trusted_regions",
+    FLAG,
+    means="The regions that the block declares are taken at their word.",
+    read_by=("tir.analysis.verify_regions", "tir.schedule.enclosing"),
+)
+PARALLEL_KEY = register_annotation(
+    "meta_schedule.parallel",
+    _SAMPLED,
+    means="Most iterations that the function's loops run at once, as a search sampled it.",
+    read_by=(
+        "meta_schedule.postproc.rewrite_parallel_vectorize_unroll",
+        "meta_schedule.feature.program",
+    ),
+)
+VECTORIZE_KEY = register_annotation(
+    "meta_schedule.vectorize",
+    _SAMPLED,
+    means="Longest vector that the function's loops become, as a search sampled it.",
+    read_by=(
+        "meta_schedule.postproc.rewrite_parallel_vectorize_unroll",
+        "meta_schedule.feature.program",
+    ),
+)
+UNROLL_KEY = register_annotation(
+    "meta_schedule.unroll_explicit",
+    _SAMPLED,
+    means="Steps up to which the function's loops are unrolled, as a search sampled it.",
+    read_by=(
+        "meta_schedule.postproc.rewrite_parallel_vectorize_unroll",
+        "meta_schedule.feature.program",
+    ),
+)
+TILED = register_annotation(
+    "meta_schedule.tiling_structure",
+    text(),
+    means="A rule of the search has tiled this block, into this structure.",
+    read_by=(
+        "meta_schedule.schedule_rule.add_rfactor",
+        "meta_schedule.schedule_rule.random_compute_location",
+    ),
+)
+LAYOUT_REWRITE = register_annotation(
+    "meta_schedule.layout_rewrite_preproc",
+    FLAG,
+    means="The block only brings an operand into the layout that the schedule wants.",
+    read_by=("tir.layout_rewrite",),
+)
+
+# ---- on AttrStmt: the first three are what lowering makes of annotations --------------------
+
+for _key in (AUTO_STEP, PREFETCH_DISTANCE, STREAMING_STORES):
+    ON_ATTRIBUTES[_key] = ON_STATEMENTS[_key]
+ASYNC_SCOPE = _on_attribute(
+    "async_scope",
+    _COUNT,
+    means="Copies inside are issued and not waited for.",
+    read_by=("tir.interpreter.emit_threads", "tir.transform.thread_sync"),
+)
+ASYNC_COMMIT = _on_attribute(
+    "async_commit_queue_scope",
+    _COUNT,
+    means="What is issued inside becomes a group of the stage with this number.",
+    read_by=("tir.interpreter.emit_threads",),
+)
+ASYNC_WAIT = _on_attribute(
+    "async_wait_queue_scope",
+    _COUNT,
+    means="Waits for groups of the stage with this number.",
+    read_by=("tir.interpreter.emit_threads", "tir.transform.thread_sync"),
+)
+ASYNC_INFLIGHT = _on_attribute(
+    "async_wait_inflight_count",
+    _COUNT,
+    means="How many younger groups the wait around leaves under way.",
+    read_by=("tir.interpreter.emit_threads",),
+)
+
+# ---- on functions and modules ---------------------------------------------------------------
+
+OP_PATTERN = register_function_attribute(
+    "op_pattern",
+    one_of(0, 1, 2, 3, 4, 7, 8),
+    means="How the function accesses its operands: a number of ``relax``'s ``OpPattern``.",
+    read_by=("relax.transform.fuse_ops", "meta_schedule.database.record"),
+)
+register_function_attribute(
+    GLOBAL_SYMBOL,
+    text(),
+    means="The name under which a build exports the function.",
+    read_by=("ir.module", "tir.analysis.verify", "script.printer"),
+)
+NO_ALIAS = register_function_attribute(
+    "tir.noalias",
+    FLAG,
+    means="Whether the function's buffers may be taken not to overlap (they may, if it says "
+    "nothing).",
+    read_by=(
+        "tir.transform.vectorize_loop",
+        "tir.transform.effects",
+        "tir.transform.align_streams",
+        "codegen.llvm.emit",
+    ),
+)
+IS_SCHEDULED = register_function_attribute(
+    "tir.is_scheduled",
+    FLAG,
+    means="Somebody has scheduled this function already; rules leave it alone.",
+    read_by=("scheduling.rule", "meta_schedule.extracted_task"),
+)
+EXCESS_PRECISION = register_function_attribute(
+    "tir.excess_precision",
+    FLAG,
+    means="Floats narrower than 32 bits need not be rounded after each operation.",
+    read_by=("codegen.llvm.emit",),
+)
+READ_ONLY = register_function_attribute(
+    "tir.read_only",
+    list_of(_BUFFER_PARAM),
+    means="Positions of parameters that code which the body calls only reads.",
+    read_by=("tir.transform.make_kernel_abi",),
+)
+LAYOUT_FREE = register_function_attribute(
+    "layout_free_buffers",
+    list_of(_BUFFER_PARAM),
+    means="Positions of the parameters that are known before the function runs.",
+    read_by=("tir.layout_rewrite", "tir.schedule.primitives.layout"),
+)
+_on_graph(
+    GLOBAL_SYMBOL,
+    text(),
+    means="The name under which a build exports the graph.",
+    read_by=("relax.transform.dead_code",),
+)
+PRIMITIVE = _on_graph(
+    "Primitive",
+    FLAG,
+    means="The graph function is a group of operators, to become one tensor function.",
+    read_by=("relax.expr",),
+)
+CONSTANTS = _on_module(
+    "constants",
+    Annotation("a dict of arrays of numbers by their symbols", _are_constants),
+    means="Data that the module's functions refer to, by symbol.",
+    read_by=("driver.build", "relax.script", "relax.transform.lower_graph"),
+)
+
+
+def wrong_annotation(
+    node: For | Block | Allocate | AttrStmt | BaseFunc | IRModule,
+) -> str | None:
+    """Say in words which annotation of a node isn't what its readers take; ``None`` if all are."""
+    if isinstance(node, PrimFunc):
+        return _wrong(node, "attribute", node.attrs, ON_FUNCTIONS)
+    if isinstance(node, AttrStmt):
+        return _wrong(node, "attribute", {node.key: node.value}, ON_ATTRIBUTES)
+    if isinstance(node, IRModule):
+        return _wrong(node, "attribute", node.attrs, ON_MODULES)
+    if isinstance(node, BaseFunc):
+        return _wrong(node, "attribute", node.attrs, ON_GRAPHS)
+    return _wrong(node, "annotation", node.annotations, ON_STATEMENTS)
+
+
+def _wrong(
+    node: Node, what: str, found: Mapping[str, object], known: Mapping[str, Key]
+) -> str | None:
+    for key, value in found.items():
+        entry = known.get(key)
+        if entry is not None and not entry.takes.fits(value, node):
+            return f"{what} {key!r} takes {entry.takes.expected}; found {_shown(value)}"
+    return None
+
+
+def _shown(value: object) -> str:
+    try:
+        said = repr(value)
+    except (
+        ValueError,
+        RecursionError,
+    ):  # A number of more digits than Python writes, or a deep nest.
+        said = "one too long to show"
+    kind = value.dtype if isinstance(value, Expr) else type(value).__name__
+    return f"{said if len(said) <= 60 else said[:57] + '...'} ({kind})"
+
+
+__all__ = [
+    "ASYNC_COMMIT",
+    "ASYNC_INFLIGHT",
+    "ASYNC_SCOPE",
+    "ASYNC_WAIT",
+    "AUTO_COPY",
+    "AUTO_STEP",
+    "BUFFER_DIM_ALIGN",
+    "CONSTANTS",
+    "DOUBLE_BUFFER",
+    "EXCESS_PRECISION",
+    "FLAG",
+    "GLOBAL_SYMBOL",
+    "INTEGER_DTYPE",
+    "IS_SCHEDULED",
+    "KEEP_WHOLE",
+    "LAYOUT_FREE",
+    "LAYOUT_REWRITE",
+    "NO_ALIAS",
+    "OP_PATTERN",
+    "ON_ATTRIBUTES",
+    "ON_FUNCTIONS",
+    "ON_GRAPHS",
+    "ON_MODULES",
+    "ON_STATEMENTS",
+    "PARALLEL_GRAIN",
+    "PARALLEL_KEY",
+    "PARALLEL_SCHEDULE",
+    "PERMUTED_LAYOUT",
+    "PIPELINE_ASYNC_STAGES",
+    "PIPELINE_FUSE",
+    "PIPELINE_ORDER",
+    "PIPELINE_STAGE",
+    "PREFETCH_DISTANCE",
+    "PREFETCH_NEXT",
+    "PRIMITIVE",
+    "READ_ONLY",
+    "REAL",
+    "STREAMING_STORES",
+    "TABLES",
+    "TENSOR_INTRIN",
+    "TILED",
+    "TRUSTED_REGIONS",
+    "UNROLL_KEY",
+    "VECTORIZE_KEY",
+    "Annotation",
+    "Key",
+    "integer",
+    "list_of",
+    "one_of",
+    "options_of",
+    "register_annotation",
+    "register_function_attribute",
+    "text",
+    "wrong_annotation",
+]
