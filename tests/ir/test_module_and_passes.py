@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import tilewright
 from tilewright import te
 from tilewright.ir import (
-    PASS_OPTIONS,
     DumpIR,
     IRModule,
     PassContext,
@@ -14,6 +17,8 @@ from tilewright.ir import (
     PassTimingInstrument,
     Sequential,
     module_pass,
+    pass_option,
+    pass_options,
 )
 from tilewright.support.errors import TilewrightError, VerifyError
 from tilewright.tir import PrimFunc
@@ -127,12 +132,44 @@ def test_contexts_nest_and_end() -> None:
 
 
 def test_options_are_checked() -> None:
-    PASS_OPTIONS.register("test.flag", bool)
-    with PassContext(config={"test.flag": True}) as context:
-        assert context.option("test.flag", False) is True
+    flag = pass_option("test.flag", bool, False, "A flag.")
+    assert flag.value() is False and flag.value(True) is True
+    with PassContext(config={"test.flag": False}):
+        assert flag.value(True) is False
     with pytest.raises(TilewrightError, match=r"'test.flag' takes bool, got 3"):
         PassContext(config={"test.flag": 3})
     with pytest.raises(TilewrightError, match=r"'tir.unswitch_limit' takes int, got True"):
         PassContext(config={"tir.unswitch_limit": True})
-    with pytest.raises(TilewrightError, match="unknown pass option"):
+    with pytest.raises(TilewrightError, match=r"'test\.flga'; did you mean 'test\.flag'"):
         PassContext(config={"test.flga": True})
+
+
+def test_options_of_passes_that_nobody_has_imported_are_known() -> None:
+    code = (
+        "import sys; from tilewright.ir import PassContext\n"
+        "assert 'tilewright.relax' not in sys.modules\n"
+        "PassContext(config={'relax.conv_max_error': 0.0, 'tir.cse': True})\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_all_options_are_listed_with_what_they_mean() -> None:
+    found = {option.key: option for option in pass_options()}
+    assert {"tir.cse", "tir.unswitch_limit", "relax.conv_layout"} <= set(found)
+    for option in found.values():
+        assert option.means.endswith(".") and isinstance(option.default, option.kind)
+
+
+def test_options_are_registered_where_they_are_read() -> None:
+    root = Path(tilewright.__file__).parent
+    keys = {option.key for option in pass_options()} - {"test.flag"}
+    for path in root.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        registers = {
+            id(item.args[0])
+            for item in ast.walk(tree)
+            if isinstance(item, ast.Call) and ast.unparse(item.func) == "pass_option"
+        }
+        for item in ast.walk(tree):
+            if isinstance(item, ast.Constant) and item.value in keys:
+                assert id(item) in registers, f"{path}: {item.value}"

@@ -118,9 +118,12 @@ from tilewright.ir.transform import (
     Pass,
     PassContext,
     PassInstrument,
+    PassOption,
     PassTimingInstrument,
     Sequential,
     module_pass,
+    pass_option,
+    pass_options,
 )
 from tilewright.ir.visitor import (
     ExprMutator,

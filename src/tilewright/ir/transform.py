@@ -2,40 +2,84 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import pkgutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tilewright.ir.module import BaseFunc, IRModule
 from tilewright.support.collector import few_collections
 from tilewright.support.errors import TilewrightError
 from tilewright.support.registry import Registry
 
-PASS_OPTIONS: Registry[type] = Registry("pass option")
-"""Every option that a ``PassContext`` may hold, with the type of its value.
+T = TypeVar("T")
 
-The first four say whether a pass takes part, where the target's own order says otherwise;
-``disabled_pass`` leaves out any pass by name.
-"""
 
-for _name, _kind in (
-    ("tir.storage_rewrite", bool),
-    ("tir.cse", bool),
-    ("tir.hoist_invariants", bool),
-    ("tir.narrow_dtype", bool),
-    # Stores and calls that copies of loops may add to a function, when conditions are hoisted.
-    ("tir.unswitch_limit", int),
-    # Error that the choice of a faster algorithm may add to a convolution, relative to its largest
-    # result.
-    ("relax.conv_max_error", float),
-    # Whether chains of operators on 16-bit and smaller floats may stay in float32 in between.
-    ("relax.excess_precision", bool),
-    # Whether convolutions get channels in blocks: auto, NCHW or NCHWc.
-    ("relax.conv_layout", str),
-):
-    PASS_OPTIONS.register(_name, _kind)
+@dataclass(frozen=True)
+class PassOption(Generic[T]):
+    """An option that a ``PassContext`` may hold, by ``key``; made by :func:`pass_option`."""
+
+    key: str
+    kind: type[T]
+    default: T
+    means: str
+
+    def value(self, default: T | None = None) -> T:
+        """Return what the active context says, else ``default``, else the option's own."""
+        found = PassContext.current().config.get(self.key, default)
+        return self.default if found is None else self.checked(found)
+
+    def checked(self, value: object) -> T:
+        """Return a value of the right type; ``TilewrightError`` if it isn't."""
+        if not isinstance(value, self.kind) or (type(value) is bool and self.kind is not bool):
+            raise TilewrightError(
+                f"pass option {self.key!r} takes {self.kind.__name__}, got {value!r}"
+            )
+        return value
+
+
+PASS_OPTIONS: Registry[PassOption[Any]] = Registry("pass option")
+"""The options of the passes that have been imported; see :func:`pass_options`."""
+
+
+def pass_option(key: str, kind: type[T], default: T, means: str) -> PassOption[T]:
+    """Register an option next to the pass that reads it.
+
+    The key starts with the package of the pass: ``tir.cse`` is read in ``tilewright.tir.transform``
+    (or later in a build).
+    """
+    made = PassOption(key, kind, default, means)
+    PASS_OPTIONS.register(key, made)
+    return made
+
+
+def pass_options() -> list[PassOption[Any]]:
+    """Return all options in the order of their keys, of passes not yet imported too."""
+    for item in pkgutil.iter_modules(importlib.import_module(_ROOT).__path__):
+        if item.ispkg:
+            _import_passes(item.name)
+    return [option for _, option in sorted(PASS_OPTIONS.items())]
+
+
+def _option(key: str) -> PassOption[Any]:
+    if key not in PASS_OPTIONS:
+        _import_passes(key.partition(".")[0])
+    return PASS_OPTIONS.get(key)
+
+
+_ROOT = __name__.partition(".")[0]
+
+
+def _import_passes(package: str) -> None:
+    if package.isidentifier() and importlib.util.find_spec(f"{_ROOT}.{package}") is not None:
+        spec = importlib.util.find_spec(f"{_ROOT}.{package}.transform")
+        if spec is not None and spec.submodule_search_locations is not None:
+            importlib.import_module(f"{_ROOT}.{package}.transform")
 
 
 class PassInstrument:
@@ -71,7 +115,7 @@ class PassContext:
         self,
         *,
         opt_level: int = 2,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, object] | None = None,
         instruments: Sequence[PassInstrument] = (),
         disabled_pass: Sequence[str] = (),
     ) -> None:
@@ -80,22 +124,13 @@ class PassContext:
         self.instruments = list(instruments)
         self.disabled_pass = set(disabled_pass)
         for key, value in self.config.items():
-            expected = PASS_OPTIONS.get(key)
-            if not isinstance(value, expected) or (type(value) is bool and expected is not bool):
-                raise TilewrightError(
-                    f"pass option {key!r} takes {expected.__name__}, got {value!r}"
-                )
+            _option(key).checked(value)
 
     @staticmethod
     def current() -> PassContext:
         """Return the innermost active context, or a default one."""
         stack = getattr(PassContext._local, "stack", None)
         return stack[-1] if stack else _DEFAULT
-
-    def option(self, key: str, default: Any) -> Any:
-        """Return an option's value, or ``default``."""
-        PASS_OPTIONS.get(key)
-        return self.config.get(key, default)
 
     def __enter__(self) -> PassContext:
         stack = getattr(PassContext._local, "stack", None)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.ir import IRModule, PassContext, structural_hash
+from tilewright.ir import IRModule, structural_hash
 from tilewright.meta_schedule.builder import Builder, BuilderInput
 from tilewright.meta_schedule.database import Database, TuningRecord
 from tilewright.meta_schedule.database.record import equality, provenance
@@ -37,7 +37,7 @@ from tilewright.relax.transform.conv_alternatives import (
     winograd_serves,
     winograd_task,
 )
-from tilewright.relax.transform.select_conv_layout import blocked_layouts
+from tilewright.relax.transform.select_conv_layout import CONV_LAYOUT, blocked_layouts
 from tilewright.support.errors import TuneError
 from tilewright.support.text import human_time
 from tilewright.target import Target
@@ -105,7 +105,7 @@ def _alternatives(call: RelaxCall, target: Target) -> Alternatives | None:
         return None
     calls = {"NCHW": call}
     conversions: list[RelaxCall] = []
-    mode = PassContext.current().option("relax.conv_layout", "auto")
+    mode = CONV_LAYOUT.value()
     layouts = None if mode == "NCHW" else blocked_layouts(call, target)
     if layouts is not None:
         parts = standing_alone(call, layouts)

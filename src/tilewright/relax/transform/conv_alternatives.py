@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright import topi
-from tilewright.ir import IRModule, PassContext, as_int
+from tilewright.ir import IRModule, as_int, pass_option
 from tilewright.meta_schedule.database import Database
 from tilewright.meta_schedule.database.record import normalized
 from tilewright.relax.block_builder import BlockBuilder
@@ -34,13 +34,17 @@ from tilewright.relax.transform.convert_layout import ConvertLayout, Layouts
 from tilewright.relax.transform.legalize_ops import legalize_call
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
-from tilewright.tir.layout_rewrite import LAYOUT_FREE
+from tilewright.tir.attrs import LAYOUT_FREE
 from tilewright.topi.layout import Layout, layout_of
 
 #: Error of F(m x m, 3 x 3) in float32 by ``m``: what up to 2048 channels show, with a margin.
 WINOGRAD_ERRORS = {2: 2e-6, 4: 1e-5}
-#: The error that is allowed if the option ``relax.conv_max_error`` says nothing.
-MAX_ERROR = 1e-5
+MAX_ERROR = pass_option(
+    "relax.conv_max_error",
+    float,
+    1e-5,
+    "Error that a faster algorithm may add to a convolution, relative to its largest result.",
+)
 #: The operator that brings an image into another layout.
 CONVERSION = "layout_transform"
 
@@ -48,9 +52,9 @@ CONVERSION = "layout_transform"
 _MARGIN = 0.02
 
 
-def allowed_tiles(max_error: float = MAX_ERROR) -> list[int]:
+def allowed_tiles(max_error: float = MAX_ERROR.default) -> list[int]:
     """Return Winograd's tiles whose error is allowed; the pass option goes before the argument."""
-    bound = PassContext.current().option("relax.conv_max_error", max_error)
+    bound = MAX_ERROR.value(max_error)
     return [tile for tile, error in WINOGRAD_ERRORS.items() if error <= bound]
 
 

@@ -37,7 +37,9 @@ from tilewright.topi.layout import Layout, layout_of
 class SelectConvAlgorithm(GraphPass):
     """Replace convolutions by Winograd's where that is faster and accurate enough."""
 
-    def __init__(self, target: Target | None = None, *, max_error: float = MAX_ERROR) -> None:
+    def __init__(
+        self, target: Target | None = None, *, max_error: float = MAX_ERROR.default
+    ) -> None:
         self.target = target
         self.max_error = max_error
 

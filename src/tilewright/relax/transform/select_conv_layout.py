@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from tilewright.ir import IRModule, Pass, PassContext, as_int
+from tilewright.ir import IRModule, Pass, as_int, pass_option
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.expr import Constant, Function, RelaxCall, RelaxExpr, RelaxVar
 from tilewright.relax.registry import RelaxOp, is_call_to
@@ -39,17 +39,21 @@ MODES = ("auto", "NCHW", "NCHWc")
 # Up to so many channels are one block if vectors don't divide them.
 _MOST_CHANNELS = 64
 
+CONV_LAYOUT = pass_option(
+    "relax.conv_layout", str, "auto", f"How convolutions get their channels: one of {MODES}."
+)
+
 
 class SelectConvLayout(Pass):
     """Convert groups of convolutions to blocks of channels where that is estimated to be faster."""
 
-    def __init__(self, target: Target | None = None, *, mode: str = "auto") -> None:
+    def __init__(self, target: Target | None = None, *, mode: str = CONV_LAYOUT.default) -> None:
         self.target = target
         self.mode = mode
 
     def transform(self, mod: IRModule) -> IRModule:
         """Convert the graph functions of a module."""
-        mode = PassContext.current().option("relax.conv_layout", self.mode)
+        mode = CONV_LAYOUT.value(self.mode)
         if mode not in MODES:
             raise TilewrightError(f"relax.conv_layout must be one of {MODES}, got {mode!r}")
         target = self.target or Target.current() or Target("native")

@@ -1,5 +1,6 @@
 """Made by `tools/package_stubs.py`."""
 
+from tilewright.tir.attrs import READ_ONLY as READ_ONLY
 from tilewright.tir.transform.align_storage import AlignStorage as AlignStorage
 from tilewright.tir.transform.align_streams import AlignStreams as AlignStreams
 from tilewright.tir.transform.base import FunctionTransform as FunctionTransform
@@ -30,7 +31,6 @@ from tilewright.tir.transform.lower_opaque_block import LowerOpaqueBlock as Lowe
 from tilewright.tir.transform.lower_thread_allreduce import LowerThreadAllreduce as LowerThreadAllreduce
 from tilewright.tir.transform.make_kernel_abi import KERNEL_ABI as KERNEL_ABI
 from tilewright.tir.transform.make_kernel_abi import MakeKernelABI as MakeKernelABI
-from tilewright.tir.transform.make_kernel_abi import READ_ONLY as READ_ONLY
 from tilewright.tir.transform.make_kernel_abi import kernel_abi as kernel_abi
 from tilewright.tir.transform.merge_shared_allocations import MergeSharedAllocations as MergeSharedAllocations
 from tilewright.tir.transform.narrow_dtype import NarrowDataType as NarrowDataType

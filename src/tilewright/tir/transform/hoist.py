@@ -35,7 +35,6 @@ from tilewright.ir import (
     Mutator,
     Not,
     Or,
-    PassContext,
     Ramp,
     StringImm,
     Var,
@@ -44,6 +43,7 @@ from tilewright.ir import (
     if_then_else,
     not_,
     or_,
+    pass_option,
     pre_order,
 )
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -80,6 +80,13 @@ from tilewright.tir.transform.effects import (
 _LEAVES = (Var, IntImm, FloatImm, StringImm)
 _COSTS: dict[type, int] = {FloorDiv: 8, FloorMod: 8, BufferLoad: 8, Cast: 1, Ramp: 1, Broadcast: 1}
 
+UNSWITCH_LIMIT = pass_option(
+    "tir.unswitch_limit",
+    int,
+    64,
+    "Stores and calls that copies of loops may add to a function, when conditions are hoisted.",
+)
+
 
 class HoistInvariants(FunctionTransform):
     """Hoist invariant conditions and expressions out of loops.
@@ -89,7 +96,7 @@ class HoistInvariants(FunctionTransform):
     ``min_cost`` on: an addition counts 1, a division, load or math function 8.
     """
 
-    def __init__(self, unswitch_limit: int = 64, min_cost: int = 8) -> None:
+    def __init__(self, unswitch_limit: int = UNSWITCH_LIMIT.default, min_cost: int = 8) -> None:
         self.unswitch_limit = unswitch_limit
         self.min_cost = min_cost
 
@@ -97,7 +104,7 @@ class HoistInvariants(FunctionTransform):
         """Rewrite one function."""
         if not any(type(item) is For for item in pre_order(func.body)):
             return func
-        limit = PassContext.current().option("tir.unswitch_limit", self.unswitch_limit)
+        limit = UNSWITCH_LIMIT.value(self.unswitch_limit)
         func = func.map_children(_Unswitcher(func, limit).visit)
         return func.map_children(_Hoister(func, self.min_cost).visit)
 

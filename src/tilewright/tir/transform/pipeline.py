@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir import Pass, PassContext, Sequential
+from tilewright.ir import Pass, PassOption, Sequential, pass_option
 from tilewright.target import Target
 from tilewright.tir.transform.align_storage import AlignStorage
 from tilewright.tir.transform.align_streams import AlignStreams
@@ -59,9 +59,25 @@ CPU_FLOATS = ("float16", "bfloat16")
 CPU_SHARED_BYTES = 1 << 14
 
 
-def chosen(option: str, default: bool, *passes: Pass) -> list[Pass]:
-    """Passes that take part by default or not; the pass option has the last word."""
-    return list(passes) if PassContext.current().option(option, default) else []
+STORAGE_REWRITE = pass_option(
+    "tir.storage_rewrite", bool, True, "Whether buffers share storage where their times allow it."
+)
+HOIST_INVARIANTS = pass_option(
+    "tir.hoist_invariants", bool, False, "Whether what doesn't change in a loop moves out of it."
+)
+CSE = pass_option("tir.cse", bool, False, "Whether expressions that occur again are kept.")
+NARROW_DTYPE = pass_option("tir.narrow_dtype", bool, False, "Whether indices that fit get 32 bits.")
+EXCESS_PRECISION = pass_option(
+    "relax.excess_precision",
+    bool,
+    False,
+    "Whether chains of operators on 16-bit and smaller floats may stay in float32 in between.",
+)
+
+
+def chosen(option: PassOption[bool], *passes: Pass) -> list[Pass]:
+    """Passes that take part if the pass option says so."""
+    return list(passes) if option.value() else []
 
 
 def cpu_pipeline(target: Target) -> Sequential:
@@ -70,9 +86,7 @@ def cpu_pipeline(target: Target) -> Sequential:
         [
             *block_passes(),
             FlattenBuffer(keep_separators=False),
-            FloatComputeLegalize(
-                CPU_FLOATS, excess=PassContext.current().option("relax.excess_precision", False)
-            ),
+            FloatComputeLegalize(CPU_FLOATS, excess=EXCESS_PRECISION.value()),
             FloatStorageLegalize(CPU_FLOATS),
             Simplify(),
             InjectPrefetch(),
@@ -84,10 +98,10 @@ def cpu_pipeline(target: Target) -> Sequential:
             UnrollLoop(),
             TransposeTiles(),
             PromoteAccumulators(),
-            *chosen("tir.storage_rewrite", True, StorageRewrite(min_bytes=CPU_SHARED_BYTES)),
-            *chosen("tir.hoist_invariants", False, HoistInvariants()),
-            *chosen("tir.cse", False, CommonSubexpressionElimination()),
-            *chosen("tir.narrow_dtype", False, NarrowDataType()),
+            *chosen(STORAGE_REWRITE, StorageRewrite(min_bytes=CPU_SHARED_BYTES)),
+            *chosen(HOIST_INVARIANTS, HoistInvariants()),
+            *chosen(CSE, CommonSubexpressionElimination()),
+            *chosen(NARROW_DTYPE, NarrowDataType()),
             LowerIntDiv(),
             MakeKernelABI(),
         ],
