@@ -25,6 +25,7 @@ from tilewright.meta_schedule.task_scheduler import (
 )
 from tilewright.meta_schedule.task_scheduler.final_ranking import gain
 from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.runtime import Module
 from tilewright.support.errors import ScheduleError, TuneError
 from tilewright.target import Target
@@ -129,8 +130,8 @@ def tune(
     scheduler: TaskScheduler, tasks: list[TuneContext], trials: int, **options: Any
 ) -> Database:
     scheduler.final_rounds = options.pop("final_rounds", 0)
+    weights = options.pop("task_weights", [1.0] * len(tasks))
     arguments: dict[str, Any] = {
-        "task_weights": [1.0] * len(tasks),
         "max_trials_per_task": trials,
         "num_trials_per_iter": 4,
         "builder": FakeBuilder(),
@@ -138,7 +139,7 @@ def tune(
         "database": MemoryDatabase(),
         "cost_model": None,
     } | options
-    scheduler.tune(tasks, max_trials_global=trials, **arguments)
+    scheduler.tune(tasks, weights, TuningSession(max_trials_global=trials, **arguments))
     made: Database = arguments["database"]
     return made
 
@@ -218,7 +219,7 @@ def test_callbacks_see_every_result_and_batch() -> None:
             self.batches += 1
 
     counting = Counting()
-    database = tune(RoundRobin(), contexts(Listed()), 10, measure_callbacks=[counting])
+    database = tune(RoundRobin(), contexts(Listed()), 10, callbacks=[counting])
     assert (counting.results, counting.batches) == (10, 3)
     assert len(database) == 0  # given callbacks replace the default ones
 
@@ -387,7 +388,7 @@ def test_tuning_starts_from_the_rules_and_never_ends_below_them() -> None:
         def on_result(self, scheduler, task, candidate, built, result) -> None:  # type: ignore[no-untyped-def]
             seen.append(candidate.sch.trace.as_python())
 
-    tune(scheduler, [context], 10, measure_callbacks=[Watch()])
+    tune(scheduler, [context], 10, callbacks=[Watch()])
     assert scheduler.tasks[0].trials == 3
     rule = context.rule_schedule()
     assert rule is not None and seen[0] == rule.trace.as_python()

@@ -47,6 +47,7 @@ _EXPORTS = {
     "SpaceGenerator": "space_generator",
     "TaskScheduler": "task_scheduler",
     "TuneContext": "tune_context",
+    "TuningSession": "tuning_session",
     "compile_tir": "tune",
     "tune_tasks": "tune",
     "tune_tir": "tune",

@@ -6,19 +6,21 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.ir import IRModule
 from tilewright.meta_schedule.builder import Builder, LocalBuilder
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database, JSONDatabase, MemoryDatabase
-from tilewright.meta_schedule.measure_callback import MeasureCallback
+from tilewright.meta_schedule.measure_callback import MeasureCallback, default_callbacks
 from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import LocalRunner, Runner
 from tilewright.meta_schedule.search_strategy import SearchStrategy
 from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.meta_schedule.task_scheduler import TaskScheduler
 from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
 from tilewright.tir import PrimFunc
@@ -77,28 +79,27 @@ def tune_tasks(
     knows already is the start of the search. Raises ``TuneError`` before anything is measured if
     the work directory can't be written.
     """
-    if max_trials_global < 0 or (max_trials_per_task or 0) < 0 or num_trials_per_iter < 1:
-        raise TuneError("numbers of trials must not be negative, num_trials_per_iter positive")
     if not tasks:
         raise TuneError("there is nothing to tune: no tasks")
     builder, runner = builder_and_runner(builder, runner)
+    session = TuningSession(
+        builder,
+        runner,
+        None,
+        CostModel.create(cost_model),
+        max_trials_global,
+        max_trials_global if max_trials_per_task is None else max_trials_per_task,
+        num_trials_per_iter,
+        default_callbacks() if measure_callbacks is None else list(measure_callbacks),
+        progress or Progress(),
+    )
+    # Opened last, so that a run that makes no sense leaves no folder.
     opened = open_database(database, work_dir, module_equality)
-    scheduler = TaskScheduler.create(task_scheduler)
     with log_file(work_dir):
-        scheduler.tune(
+        TaskScheduler.create(task_scheduler).tune(
             tasks,
             [1.0] * len(tasks) if task_weights is None else task_weights,
-            max_trials_global=max_trials_global,
-            max_trials_per_task=(
-                max_trials_global if max_trials_per_task is None else max_trials_per_task
-            ),
-            num_trials_per_iter=num_trials_per_iter,
-            builder=builder,
-            runner=runner,
-            database=opened,
-            cost_model=CostModel.create(cost_model),
-            measure_callbacks=measure_callbacks,
-            progress=progress,
+            replace(session, database=opened),
         )
     return opened
 

@@ -11,10 +11,8 @@ from statistics import median_high
 from tilewright.meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from tilewright.meta_schedule.cost_model import CostModel
 from tilewright.meta_schedule.database import Database
-from tilewright.meta_schedule.measure_callback import MeasureCallback, default_callbacks
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.packing import split_packing
-from tilewright.meta_schedule.progress import Progress
 from tilewright.meta_schedule.runner import (
     NoReferenceError,
     Reference,
@@ -25,6 +23,7 @@ from tilewright.meta_schedule.runner import (
 from tilewright.meta_schedule.task_record import TaskRecord, TopCandidate
 from tilewright.meta_schedule.task_scheduler.final_ranking import entrants, winner
 from tilewright.meta_schedule.tune_context import TuneContext
+from tilewright.meta_schedule.tuning_session import TuningSession
 from tilewright.support.errors import TilewrightError, TuneError
 from tilewright.support.registry import Registry
 
@@ -71,18 +70,9 @@ class TaskScheduler:
         self,
         tasks: Sequence[TuneContext],
         task_weights: Sequence[float],
-        *,
-        max_trials_global: int,
-        max_trials_per_task: int,
-        num_trials_per_iter: int,
-        builder: Builder,
-        runner: Runner,
-        database: Database | None,
-        cost_model: CostModel | None,
-        measure_callbacks: Sequence[MeasureCallback] | None = None,
-        progress: Progress | None = None,
+        session: TuningSession,
     ) -> None:
-        """Spend up to ``max_trials_global`` measurements on the tasks.
+        """Spend up to the session's ``max_trials_global`` measurements on the tasks.
 
         Records that the database holds already count as a start, not as trials. Ctrl-C ends the
         loop cleanly (``interrupted`` is set then); everything measured has been committed. A task
@@ -92,16 +82,14 @@ class TaskScheduler:
         if len(tasks) != len(task_weights):
             raise TuneError(f"{len(tasks)} tasks but {len(task_weights)} weights")
         self.interrupted = False
-        self.database, self.cost_model = database, cost_model
-        callbacks = default_callbacks() if measure_callbacks is None else list(measure_callbacks)
+        self.database, self.cost_model = session.database, session.cost_model
         self.tasks = [TaskRecord(task, weight) for task, weight in zip(tasks, task_weights)]
-        progress = progress or Progress()
-        left = max_trials_global
-        with progress.running(self.tasks, max_trials_global):
+        left = session.max_trials_global
+        with session.progress.running(self.tasks, left):
             try:
                 for task in self.tasks:
-                    if left > 0 and max_trials_per_task > 0:
-                        self._prepare(task, max_trials_per_task, num_trials_per_iter, progress)
+                    if left > 0 and session.max_trials_per_task > 0:
+                        self._prepare(task, session)
                     else:
                         self._start_from_records(task)
                 while left > 0:
@@ -110,24 +98,24 @@ class TaskScheduler:
                         break
                     task = self.tasks[number]
                     count = min(
-                        num_trials_per_iter,
+                        session.num_trials_per_iter,
                         self._fair_share(task, left),
-                        max_trials_per_task - task.trials,
+                        session.max_trials_per_task - task.trials,
                     )
-                    if not self._set_reference(task, builder, progress):
+                    if not self._set_reference(task, session):
                         continue
-                    left -= self._batch(task, count, builder, runner, callbacks, progress)
-                    if task.trials >= max_trials_per_task:
+                    left -= self._batch(task, count, session)
+                    if task.trials >= session.max_trials_per_task:
                         self._finish(task)
                 for task in self.tasks:
-                    self._rank_top(task, builder, runner, callbacks, progress)
+                    self._rank_top(task, session)
             except KeyboardInterrupt:
                 self.interrupted = True
-                progress.message("interrupted; everything measured so far is kept")
+                session.progress.message("interrupted; everything measured so far is kept")
             finally:
                 for task in self.tasks:
                     self._finish(task)
-                runner.close()
+                session.runner.close()
         if self.tasks and all(task.error is not None for task in self.tasks):
             raise TuneError(
                 "no task could be tuned: "
@@ -156,25 +144,23 @@ class TaskScheduler:
             if known is not None:
                 task.best_seconds = known.best_seconds
 
-    def _prepare(
-        self, task: TaskRecord, max_trials: int, per_iter: int, progress: Progress
-    ) -> None:
+    def _prepare(self, task: TaskRecord, session: TuningSession) -> None:
         """Generate the design space, and start from what the database knows."""
         context = task.context
         self._start_from_records(task)
         try:
             spaces = context.generate_design_space()
         except TilewrightError as error:
-            self._give_up(task, f"its design space can't be generated: {error}", progress)
+            self._give_up(task, f"its design space can't be generated: {error}", session)
             return
         if not spaces:
-            self._give_up(task, "the space generator gave no design space", progress)
+            self._give_up(task, "the space generator gave no design space", session)
             return
         context.search_strategy.pre_tuning(
             context,
             spaces,
-            max_trials=max_trials,
-            num_trials_per_iter=per_iter,
+            max_trials=session.max_trials_per_task,
+            num_trials_per_iter=session.num_trials_per_iter,
             database=self.database,
             cost_model=self.cost_model,
         )
@@ -182,21 +168,21 @@ class TaskScheduler:
             context.rule_choices.warm_start(self.database, context.mod)
         task.prepared = True
 
-    def _set_reference(self, task: TaskRecord, builder: Builder, progress: Progress) -> bool:
+    def _set_reference(self, task: TaskRecord, session: TuningSession) -> bool:
         """Compile the unscheduled program, once; false if the task is given up for it."""
         if task.reference is None:
             try:
-                task.reference = make_reference(task.context, builder)
+                task.reference = make_reference(task.context, session.builder)
             except TuneError as error:
-                self._give_up(task, str(error), progress)
+                self._give_up(task, str(error), session)
                 return False
         return True
 
-    def _give_up(self, task: TaskRecord, why: str, progress: Progress) -> None:
+    def _give_up(self, task: TaskRecord, why: str, session: TuningSession) -> None:
         task.error = why
         self._finish(task)
         logger.error("task %s is given up: %s", task.name, why)
-        progress.message(f"task {task.name} is given up: {why}")
+        session.progress.message(f"task {task.name} is given up: {why}")
 
     def _finish(self, task: TaskRecord) -> None:
         if not task.finished:
@@ -204,52 +190,46 @@ class TaskScheduler:
             if task.prepared:
                 task.context.search_strategy.post_tuning()
 
-    def _batch(
-        self,
-        task: TaskRecord,
-        count: int,
-        builder: Builder,
-        runner: Runner,
-        callbacks: Sequence[MeasureCallback],
-        progress: Progress,
-    ) -> int:
+    def _batch(self, task: TaskRecord, count: int, session: TuningSession) -> int:
         """Measure one batch of a task; returns the number of trials spent."""
         start = time.monotonic()
         context = task.context
-        progress.working(task, "searching")
+        session.progress.working(task, "searching")
         candidates = self._candidates(task, count)
         if not candidates:
             logger.info("task %s: the design space is exhausted", task.name)
             self._finish(task)
             return 0
-        progress.working(task, "building")
-        built = builder.build(
+        session.progress.working(task, "building")
+        built = session.builder.build(
             [BuilderInput(c.sch.mod, context.target, _MOST_LINES) for c in candidates]
         )
-        progress.working(task, "measuring")
+        session.progress.working(task, "measuring")
         results: list[RunnerResult] = []
         failed = None
         try:
             best = task.best_seconds if math.isfinite(task.best_seconds) else None
-            for candidate, build, result in self._measured(task, candidates, built, runner, best):
+            for candidate, build, result in self._measured(
+                task, candidates, built, session.runner, best
+            ):
                 results.append(result)
                 self._count(task, candidate, result)
                 self._remember(task, candidate, build, result)
-                for callback in callbacks:
+                for callback in session.callbacks:
                     callback.on_result(self, task, candidate, build, result)
-                progress.measured(task)
+                session.progress.measured(task)
         except NoReferenceError as error:
             failed = str(error)
             candidates = candidates[: len(results)]
         context.search_strategy.notify_runner_results(candidates, results)
         if context.rule_choices is not None:
             context.rule_choices.notify(candidates, results)
-        for callback in callbacks:
+        for callback in session.callbacks:
             callback.on_batch(self, task, candidates, results)
         task.best_history.append(task.best_seconds)
         task.spent_seconds += time.monotonic() - start
         if failed is not None:
-            self._give_up(task, failed, progress)
+            self._give_up(task, failed, session)
         return len(candidates)
 
     def _candidates(self, task: TaskRecord, count: int) -> list[MeasureCandidate]:
@@ -303,25 +283,22 @@ class TaskScheduler:
         task.top_candidates = sorted([*task.top_candidates, made], key=lambda item: item.seconds)
         del task.top_candidates[_TOP:]
 
-    def _rank_top(
-        self,
-        task: TaskRecord,
-        builder: Builder,
-        runner: Runner,
-        callbacks: Sequence[MeasureCallback],
-        progress: Progress,
-    ) -> None:
+    def _rank_top(self, task: TaskRecord, session: TuningSession) -> None:
         """Compare the best candidates of a task with what the rules make; record who wins.
 
         These measurements are no trials.
         """
         if self.final_rounds < 1 or not task.top_candidates or task.error is not None:
             return
-        progress.working(task, "comparing the best")
-        entries = entrants(task.context, task.top_candidates, task.rule, self.database, builder)
+        session.progress.working(task, "comparing the best")
+        entries = entrants(
+            task.context, task.top_candidates, task.rule, self.database, session.builder
+        )
         inputs = [self._runner_input(task, entry.candidate, entry.build, None) for entry in entries]
         try:
-            results = runner.race([item for item in inputs if item is not None], self.final_rounds)
+            results = session.runner.race(
+                [item for item in inputs if item is not None], self.final_rounds
+            )
         except NoReferenceError as error:
             logger.warning("task %s: the best can't be compared: %s", task.name, error)
             return
@@ -338,7 +315,7 @@ class TaskScheduler:
             len(entries),
             "what the rules make" if entry.by_rule else "a candidate",
         )
-        for callback in callbacks:
+        for callback in session.callbacks:
             callback.on_result(self, task, entry.candidate, entry.build, result)
 
     def _measured(

@@ -1,0 +1,37 @@
+"""What one run of tuning has in hand: where candidates are built, run and kept, and how many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.meta_schedule.builder import Builder
+from tilewright.meta_schedule.cost_model import CostModel
+from tilewright.meta_schedule.database import Database
+from tilewright.meta_schedule.measure_callback import MeasureCallback, default_callbacks
+from tilewright.meta_schedule.progress import Progress
+from tilewright.meta_schedule.runner import Runner
+from tilewright.support.errors import TuneError
+
+
+@dataclass(frozen=True)
+class TuningSession:
+    """What a task scheduler spends ``max_trials_global`` measurements with.
+
+    Without a ``database`` nothing is kept, without a ``cost_model`` nothing is learned.
+    """
+
+    builder: Builder
+    runner: Runner
+    database: Database | None
+    cost_model: CostModel | None
+    max_trials_global: int
+    max_trials_per_task: int
+    num_trials_per_iter: int = 32
+    callbacks: Sequence[MeasureCallback] = field(default_factory=default_callbacks)
+    progress: Progress = field(default_factory=Progress)
+
+    def __post_init__(self) -> None:
+        negative = self.max_trials_global < 0 or self.max_trials_per_task < 0
+        if negative or self.num_trials_per_iter < 1:
+            raise TuneError("numbers of trials must not be negative, num_trials_per_iter positive")
