@@ -77,7 +77,7 @@ class _Initial:
         self.begun: set[str] = set()  # names of the blocks whose init was kept
         self.hidden: frozenset[int] = frozenset()  # blocks, by identity, that are left out
 
-    def visit(self, stmt: Any, root: frozenset[Var], first: Mapping[Var, Expr]) -> Stmt | None:
+    def visit(self, stmt: Stmt, root: frozenset[Var], first: Mapping[Var, Expr]) -> Stmt | None:
         if isinstance(stmt, SeqStmt):
             parts = [self.visit(item, root, first) for item in stmt.stmts]
             kept = [part for part in parts if part is not None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Broadcast, Call, Expr, Mutator, Ramp, Var, dtypes
+from tilewright.ir import Broadcast, Call, Expr, Mutator, Ramp, Shuffle, Var, dtypes
 from tilewright.tir.buffer import BufferLoad
 
 
@@ -36,13 +36,13 @@ class _Scalarizer(Mutator):
             raise _NoScalar
         return self.generic_visit(node)
 
-    def visit_Ramp(self, node: Ramp) -> Any:
+    def visit_Ramp(self, node: Ramp) -> Expr:
         return node.base + node.stride * self.lane.astype(node.base.dtype)
 
-    def visit_Broadcast(self, node: Broadcast) -> Any:
+    def visit_Broadcast(self, node: Broadcast) -> Expr:
         return node.value
 
-    def visit_Shuffle(self, node: Any) -> Any:
+    def visit_Shuffle(self, node: Shuffle) -> Expr:
         raise _NoScalar
 
     def visit_Cast(self, node: Any) -> Any:

@@ -17,7 +17,7 @@ from tilewright.ir import (
 )
 from tilewright.ir.dtype import INDEX
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.stmt import AssertStmt, DeclBuffer, SeqStmt, Stmt, seq
+from tilewright.tir.stmt import AssertStmt, Block, DeclBuffer, SeqStmt, Stmt, seq
 
 
 class Renewer(Mutator):
@@ -61,7 +61,7 @@ class Renewer(Mutator):
             node = node.replace(**changes)
         return node.map_children(self.visit)
 
-    def visit_Block(self, node: Any) -> Any:
+    def visit_Block(self, node: Block) -> Stmt:
         # What a block defines is in scope in all of it, whatever the order of the fields.
         allocations = tuple(map(self.define, node.alloc_buffers))
         for var in _view_vars(node):
@@ -109,7 +109,7 @@ def renew_definitions(node: Any, mapping: Mapping[Any, Any] | None = None) -> An
     return Renewer(mapping or {}, node).visit(node)
 
 
-def _view_vars(block: Any) -> list[Var]:
+def _view_vars(block: Block) -> list[Var]:
     """Return the variables that are strides or offsets of a block's matched buffers."""
     places = (
         place

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tilewright.ir import Let, Node, Var, collect, pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -32,7 +31,7 @@ def scope_statements(stmt: Stmt) -> Iterator[Stmt]:
             stack += [item for item in reversed(current.child_nodes()) if isinstance(item, Stmt)]
 
 
-def child_blocks(stmt: Any) -> list[BlockRealize]:
+def child_blocks(stmt: Stmt) -> list[BlockRealize]:
     """Return the blocks directly below a statement or in a block's body, in program order.
 
     A ``BlockRealize`` argument stands for itself. Blocks inside ``init`` are not counted.

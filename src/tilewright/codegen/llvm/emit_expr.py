@@ -26,9 +26,12 @@ from tilewright.codegen.llvm.writer import Scope
 from tilewright.ir import (
     INDEX,
     Add,
+    And,
+    BinaryExpr,
     Broadcast,
     Call,
     Cast,
+    CompareExpr,
     Expr,
     FloatImm,
     FloorDiv,
@@ -38,9 +41,12 @@ from tilewright.ir import (
     Max,
     Min,
     Mul,
+    Not,
+    Or,
     Ramp,
     Select,
     Shuffle,
+    StringImm,
     Sub,
     Var,
     Visitor,
@@ -209,15 +215,15 @@ class ExprEmitter(ValueEmitter, Visitor):
             return str(node.value)
         return constant_text(node.value, node.dtype)
 
-    def visit_FloatImm(self, node: Any) -> str:
+    def visit_FloatImm(self, node: FloatImm) -> str:
         return constant_text(node.value, node.dtype)
 
-    def visit_StringImm(self, node: Any) -> str:
+    def visit_StringImm(self, node: StringImm) -> str:
         return str(self.module.string(node.value))
 
     # ---- arithmetic
 
-    def visit_BinaryExpr(self, node: Any) -> str:
+    def visit_BinaryExpr(self, node: BinaryExpr) -> str:
         name = type(node).__name__
         dtype = node.dtype
         if dtype == INDEX and name in _INT_OPS:
@@ -271,7 +277,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         """
         return self.has_fma and not (self.rounds_narrow and is_narrow(dtype))
 
-    def visit_Add(self, node: Any) -> str:
+    def visit_Add(self, node: Add) -> str:
         if dtypes.is_float(node.dtype) and self._contracts(node.dtype):
             for product, other in ((node.a, node.b), (node.b, node.a)):
                 if type(product) is Mul:
@@ -341,15 +347,15 @@ class ExprEmitter(ValueEmitter, Visitor):
 
     # ---- division, comparison, logic
 
-    def visit_FloorDiv(self, node: Any) -> str:
+    def visit_FloorDiv(self, node: FloorDiv) -> str:
         a, b = self.visit(node.a), self.visit(node.b)
         return floor_divide(self, node.dtype, a, b, constant_operand(node.b, b))
 
-    def visit_FloorMod(self, node: Any) -> str:
+    def visit_FloorMod(self, node: FloorMod) -> str:
         a, b = self.visit(node.a), self.visit(node.b)
         return floor_modulo(self, node.dtype, a, b, constant_operand(node.b, b))
 
-    def visit_CompareExpr(self, node: Any) -> str:
+    def visit_CompareExpr(self, node: CompareExpr) -> str:
         if dtypes.lanes_of(node.dtype) == 1:
             return self._compare(node)
         # Masks take long to emit, and unrolled copies of a statement share them.
@@ -386,13 +392,13 @@ class ExprEmitter(ValueEmitter, Visitor):
             return self.choose(first, lambda: self.visit(node.b), lambda: "false", "bool")
         return self.choose(first, lambda: "true", lambda: self.visit(node.b), "bool")
 
-    def visit_And(self, node: Any) -> str:
+    def visit_And(self, node: And) -> str:
         return self._and_or(node, "and")
 
-    def visit_Or(self, node: Any) -> str:
+    def visit_Or(self, node: Or) -> str:
         return self._and_or(node, "or")
 
-    def visit_Not(self, node: Any) -> str:
+    def visit_Not(self, node: Not) -> str:
         a = self.visit(node.a)
         return self.pure(f"xor {register_type(node.dtype)} {a}, {constant_text(1, node.dtype)}", a)
 
@@ -409,10 +415,10 @@ class ExprEmitter(ValueEmitter, Visitor):
         suffix = intrinsic_suffix(dtype)
         return self.pure(f"call {kind} @llvm.{sign}{name}.{suffix}({kind} {a}, {kind} {b})", a, b)
 
-    def visit_Min(self, node: Any) -> str:
+    def visit_Min(self, node: Min) -> str:
         return self._rounded_late(node, self._extremum(node))
 
-    def visit_Max(self, node: Any) -> str:
+    def visit_Max(self, node: Max) -> str:
         return self._rounded_late(node, self._extremum(node))
 
     # ---- conditional values

@@ -70,12 +70,12 @@ class _Bits(Mutator):
         made: Buffer = buffer.replace(dtype=BITS)
         return made
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         if node.buffer.dtype != self.dtype:
             return node
         return BufferLoad(self.view(node.buffer), node.indices)
 
-    def visit_FloatImm(self, node: FloatImm) -> Any:
+    def visit_FloatImm(self, node: FloatImm) -> Expr:
         if dtypes.element_of(node.dtype) != self.dtype:
             return node
         return IntImm(number_bits(node.value, self.dtype), BITS)

@@ -11,7 +11,7 @@ from typing import Any
 
 import tilewright
 from tilewright import script
-from tilewright.ir import GLOBAL_SYMBOL, IRModule, Mutator, structural_equal, structural_hash
+from tilewright.ir import GLOBAL_SYMBOL, Expr, IRModule, Mutator, structural_equal, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
 from tilewright.meta_schedule.database.schema import LATEST, read_record, read_workload
 from tilewright.support.errors import ParseError, ScheduleError, TilewrightError, TuneError
@@ -47,7 +47,7 @@ class _BlockCollector(Mutator):
             self.blocks.append(node)
         return self.generic_visit(node)  # type: ignore[no-any-return]
 
-    def visit_Expr(self, node: Any) -> Any:
+    def visit_Expr(self, node: Expr) -> Expr:
         return node
 
 

@@ -73,7 +73,7 @@ def estimate_code_size(target: IRModule | PrimFunc, vector_bits: int = 256) -> i
     return sum(_Counter(leaf, tiles, vector_bits).statement(leaf.node) for leaf in leaves)
 
 
-def _collect(stmt: Any, loops: Loops, values: Mapping[Var, Terms], found: list[_Leaf]) -> None:
+def _collect(stmt: Stmt, loops: Loops, values: Mapping[Var, Terms], found: list[_Leaf]) -> None:
     if isinstance(stmt, (BufferStore, Evaluate)):
         found.append(_Leaf(stmt, loops, values))
     elif isinstance(stmt, For):

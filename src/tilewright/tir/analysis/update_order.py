@@ -336,7 +336,7 @@ class _Updates:
 
     # ---- intrinsics -----------------------------------------------------------------------------
 
-    def intrinsic(self, stmt: Any) -> str:
+    def intrinsic(self, stmt: Stmt) -> str:
         """Decide by the description of the intrinsic that does the block's work, if one does."""
         name = self.block.annotations.get(TENSOR_INTRIN)
         intrin = TensorIntrin.get(name, allow_missing=True) if isinstance(name, str) else None
@@ -380,5 +380,5 @@ def _calls(stmt: Stmt) -> Counter[Any]:
     return found
 
 
-def _short(stmt: Any) -> str:
+def _short(stmt: Stmt) -> str:
     return repr(stmt.value) if isinstance(stmt, (Evaluate, BufferStore)) else type(stmt).__name__

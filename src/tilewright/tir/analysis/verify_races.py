@@ -42,6 +42,7 @@ from tilewright.tir.stmt import (
     IfThenElse,
     LetStmt,
     SeqStmt,
+    Stmt,
     While,
 )
 
@@ -269,7 +270,7 @@ class _Finder:
             return False
         return self.uses(self.func.body)[data] == self.uses(loop)[data]
 
-    def uses(self, stmt: Any) -> Counter[Var]:
+    def uses(self, stmt: Stmt) -> Counter[Var]:
         """How often the memory of each pointer is accessed, declared or named below a statement."""
         if stmt not in self.users:
             nodes: Iterable[Any] = pre_order(stmt)

@@ -9,11 +9,19 @@ from typing import Any
 from tilewright.arith import holds_data
 from tilewright.ir import (
     INDEX,
+    BinaryExpr,
+    Broadcast,
     Call,
     Cast,
     CompareExpr,
     Expr,
+    FloatImm,
+    IntImm,
     Let,
+    Not,
+    Ramp,
+    Select,
+    Shuffle,
     StringImm,
     Var,
     Visitor,
@@ -32,7 +40,20 @@ from tilewright.tir.interpreter.emit_threads import COLLECTIVES, ThreadEmitter
 from tilewright.tir.interpreter.lanes import by_lanes
 from tilewright.tir.interpreter.values import is_view_dtype
 from tilewright.tir.rewrite import split_size_checks
-from tilewright.tir.stmt import Stmt
+from tilewright.tir.stmt import (
+    Allocate,
+    AssertStmt,
+    AttrStmt,
+    BlockRealize,
+    BufferStore,
+    DeclBuffer,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    While,
+)
 
 # CPython refuses more than 20 nested loops in a function; deeper nests go into inner functions.
 _NEST_LIMIT = 12
@@ -214,7 +235,7 @@ class Emitter(Visitor):
     def generic_visit(self, node: Any) -> Any:
         raise VerifyError(f"the interpreter doesn't know {type(node).__name__}")
 
-    def visit_SeqStmt(self, node: Any) -> None:
+    def visit_SeqStmt(self, node: SeqStmt) -> None:
         for stmt in node.stmts:
             self.visit(stmt)
 
@@ -236,7 +257,7 @@ class Emitter(Visitor):
         self.nest -= 1
         self.depth -= 1
 
-    def visit_For(self, node: Any) -> None:
+    def visit_For(self, node: For) -> None:
         if node.thread is None or not self.threads.loop(node):
             self.plain_loop(node, node.body)
 
@@ -255,11 +276,11 @@ class Emitter(Visitor):
         if body is not None:
             self.nested(body)
 
-    def visit_While(self, node: Any) -> None:
+    def visit_While(self, node: While) -> None:
         self.line(f"while {self.expr(node.condition)}:")
         self.nested(node.body)
 
-    def visit_IfThenElse(self, node: Any) -> None:
+    def visit_IfThenElse(self, node: IfThenElse) -> None:
         if dtypes.lanes_of(node.condition.dtype) > 1:
             self.visit(by_lanes(node))
             return
@@ -269,15 +290,15 @@ class Emitter(Visitor):
             self.line("else:")
             self.nested(node.else_case)
 
-    def visit_LetStmt(self, node: Any) -> None:
+    def visit_LetStmt(self, node: LetStmt) -> None:
         self.line(f"{self.name(node.var)} = {self.bound(node)}")
         self.visit(node.body)
 
-    def visit_AttrStmt(self, node: Any) -> None:
+    def visit_AttrStmt(self, node: AttrStmt) -> None:
         if not self.threads.asynchronous(node):
             self.visit(node.body)
 
-    def visit_AssertStmt(self, node: Any) -> None:
+    def visit_AssertStmt(self, node: AssertStmt) -> None:
         values = "".join(f", {self.expr(value)}" for value in node.values)
         self.line(f"if not ({self.expr(node.condition)}): fail({node.message!r}{values})")
 
@@ -311,15 +332,15 @@ class Emitter(Visitor):
         self.line(f"{memory} = view({memory}_np, {buffer.dtype!r})")
         self.declare(buffer, offset="0")
 
-    def visit_Allocate(self, node: Any) -> None:
+    def visit_Allocate(self, node: Allocate) -> None:
         self.allocate(node.buffer)
         self.visit(node.body)
 
-    def visit_DeclBuffer(self, node: Any) -> None:
+    def visit_DeclBuffer(self, node: DeclBuffer) -> None:
         self.declare(node.buffer)
         self.visit(node.body)
 
-    def visit_BufferStore(self, node: Any) -> None:
+    def visit_BufferStore(self, node: BufferStore) -> None:
         buffer: Buffer = node.buffer
         value = self.expr(node.value)
         place = self.address(buffer, node.indices)
@@ -336,7 +357,7 @@ class Emitter(Visitor):
             place, value = noted, "stored"
         self.line(f"{memory}{'_np' if vector else ''}[{place}] = {value}")
 
-    def visit_BlockRealize(self, node: Any) -> None:
+    def visit_BlockRealize(self, node: BlockRealize) -> None:
         block = node.block
         for iter_var, value in zip(block.iter_vars, node.iter_values):
             self.line(f"{self.name(iter_var.var)} = {self.expr(value)}")
@@ -391,12 +412,12 @@ class Emitter(Visitor):
     def visit_Var(self, node: Var) -> str:
         return self.name(node)
 
-    def visit_IntImm(self, node: Any) -> str:
+    def visit_IntImm(self, node: IntImm) -> str:
         if node.dtype == "bool":
             return "True" if node.value else "False"
         return str(node.value) if node.value >= 0 else f"({node.value})"
 
-    def visit_FloatImm(self, node: Any) -> str:
+    def visit_FloatImm(self, node: FloatImm) -> str:
         # The constant has the precision of its dtype, like a value loaded from memory.
         return (
             f"convert({_float_text(node.value)}, 'float64', {node.dtype!r})"
@@ -404,10 +425,10 @@ class Emitter(Visitor):
             else _float_text(node.value)
         )
 
-    def visit_StringImm(self, node: Any) -> str:
+    def visit_StringImm(self, node: StringImm) -> str:
         return repr(node.value)
 
-    def visit_Cast(self, node: Any) -> str:
+    def visit_Cast(self, node: Cast) -> str:
         return f"convert({self.expr(node.value)}, {node.value.dtype!r}, {node.dtype!r})"
 
     def is_data(self, expr: Expr) -> bool:
@@ -434,7 +455,7 @@ class Emitter(Visitor):
             return f"wrap({text}, {bits}, {kind == 'int'})"
         return text
 
-    def visit_BinaryExpr(self, node: Any) -> str:
+    def visit_BinaryExpr(self, node: BinaryExpr) -> str:
         a, b = self.expr(node.a), self.expr(node.b)
         name = type(node).__name__
         if name in _ARITHMETIC:
@@ -455,31 +476,31 @@ class Emitter(Visitor):
         symbol = {"and": "&", "or": "|"}.get(node.symbol, node.symbol) if vector else node.symbol
         return f"({a} {symbol} {b})"
 
-    def visit_Not(self, node: Any) -> str:
+    def visit_Not(self, node: Not) -> str:
         text = self.expr(node.a)
         return f"(~{text})" if dtypes.lanes_of(node.dtype) > 1 else f"(not {text})"
 
-    def visit_Select(self, node: Any) -> str:
+    def visit_Select(self, node: Select) -> str:
         parts = map(self.expr, (node.condition, node.true_value, node.false_value))
         return f"select({', '.join(parts)})"
 
-    def visit_Ramp(self, node: Any) -> str:
+    def visit_Ramp(self, node: Ramp) -> str:
         return f"({self.expr(node.base)} + {self.expr(node.stride)} * np.arange({node.lanes}))"
 
-    def visit_Broadcast(self, node: Any) -> str:
+    def visit_Broadcast(self, node: Broadcast) -> str:
         # NumPy shifts no unsigned numbers by signed ones.
         kind = ", np.uint64" if dtypes.kind_of(node.dtype) == "uint" else ""
         return f"np.full({node.lanes}, {self.expr(node.value)}{kind})"
 
-    def visit_Shuffle(self, node: Any) -> str:
+    def visit_Shuffle(self, node: Shuffle) -> str:
         parts = ", ".join(f"np.atleast_1d({self.expr(vector)})" for vector in node.vectors)
         picked = f"np.concatenate([{parts}])[{list(node.indices)}]"
         return picked if len(node.indices) > 1 else f"{picked}[0].item()"
 
-    def visit_Let(self, node: Any) -> str:
+    def visit_Let(self, node: Let) -> str:
         return f"(({self.name(node.var)} := {self.bound(node)}), {self.expr(node.body)})[1]"
 
-    def visit_BufferLoad(self, node: Any) -> str:
+    def visit_BufferLoad(self, node: BufferLoad) -> str:
         place = self.address(node.buffer, node.indices)
         memory = self.layouts[node.buffer][0]
         place = self.threads.noted(node.buffer, place, "read")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import (
     Broadcast,
     Call,
@@ -31,7 +29,7 @@ class _Lane(Mutator):
     def __init__(self, lane: Var) -> None:
         self.lane = lane
 
-    def visit_Expr(self, node: Any) -> Expr:
+    def visit_Expr(self, node: Expr) -> Expr:
         if dtypes.lanes_of(node.dtype) == 1:
             scalar: Expr = self.generic_visit(node)
             return scalar

@@ -14,12 +14,13 @@ from tilewright.ir import Node
 from tilewright.script import to_text
 from tilewright.support.errors import ScheduleError
 from tilewright.support.text import indent
+from tilewright.tir.function import PrimFunc
 
 Text = str | Callable[[], str]
 _EXCERPT_LINES = 40
 
 
-def excerpt(func: Any, culprits: tuple[Node, ...]) -> str:
+def excerpt(func: PrimFunc, culprits: tuple[Node, ...]) -> str:
     """Print a function with ``culprits`` marked, cut to the lines around the marks."""
     lines = to_text(func, underline=list(culprits)).rstrip().split("\n")
     if len(lines) <= _EXCERPT_LINES:

@@ -37,6 +37,7 @@ from tilewright.tir.analysis.footprint import (
 )
 from tilewright.tir.analysis.regions import relax
 from tilewright.tir.schedule.state import ScheduleState, trivially_true
+from tilewright.tir.stmt import Stmt
 
 Box = tuple[Range, ...]
 
@@ -46,7 +47,7 @@ def guards_domain(state: ScheduleState, realize: BlockRealize) -> bool:
     return not restricting_conjuncts(realize, lambda: state.analyzer_at(realize))
 
 
-def loops_between(state: ScheduleState, stmt: Any, above: For) -> list[For]:
+def loops_between(state: ScheduleState, stmt: Stmt, above: For) -> list[For]:
     """Return the loops around a statement that are inside another loop around it."""
     loops = state.loops_above(stmt)
     return loops[loops.index(above) + 1 :]

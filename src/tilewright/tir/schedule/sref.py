@@ -96,7 +96,7 @@ def _outermost(body: Stmt) -> list[For | Block]:
     return found
 
 
-def sref_of(state: ScheduleState, stmt: Any) -> StmtSRef:
+def sref_of(state: ScheduleState, stmt: Stmt) -> StmtSRef:
     """Return the view of a loop or block (a realize stands for its block) of the program."""
     if isinstance(stmt, BlockRealize):
         stmt = stmt.block

@@ -34,6 +34,7 @@ from tilewright.tir import (
 from tilewright.tir.analysis.data_variables import know_data
 from tilewright.tir.schedule.error import Text, schedule_error
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.stmt import Stmt
 
 _WITH_BODY = (LetStmt, AttrStmt, Allocate, DeclBuffer, While)
 
@@ -387,7 +388,7 @@ class ScheduleState:
         assert isinstance(func, PrimFunc)
         self.set_func(func_name, func.replace(body=self.rebuilt(func.body, mapping)))
 
-    def rebuilt(self, stmt: Any, mapping: Mapping[Any, Any]) -> Any:
+    def rebuilt(self, stmt: Stmt, mapping: Mapping[Any, Any]) -> Any:
         """Return ``stmt`` with new statements in place of old ones below it; changes nothing."""
         parents = self.index(self.func_name_of(stmt)).parents
         touched: set[Any] = set()
@@ -408,7 +409,7 @@ class ScheduleState:
 
         return go(stmt)
 
-    def removal(self, stmt: Any) -> tuple[Any, Any]:
+    def removal(self, stmt: Stmt) -> tuple[Any, Any]:
         """Return the replacement ``(old, new)`` that removes ``stmt`` and emptied loops."""
         parents = self.index(self.func_name_of(stmt)).parents
         old = stmt

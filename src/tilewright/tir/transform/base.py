@@ -20,7 +20,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.analysis.data_variables import know_data
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import For, SeqStmt, seq
+from tilewright.tir.stmt import For, SeqStmt, Stmt, seq
 
 
 class FunctionTransform(Pass):
@@ -38,7 +38,7 @@ class FunctionTransform(Pass):
 class SeqMutator(Mutator):
     """A mutator by which a statement may become several, or nothing: sequences stay flat."""
 
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+    def visit_SeqStmt(self, node: SeqStmt) -> Stmt:
         """Join what the statements have become."""
         made = node.map_children(self.visit)
         return node if made is node else seq(made)
@@ -47,7 +47,7 @@ class SeqMutator(Mutator):
 class StmtMutator(SeqMutator):
     """A mutator of statements, which leaves expressions as they are."""
 
-    def visit_Expr(self, node: Expr) -> Any:
+    def visit_Expr(self, node: Expr) -> Expr:
         """Don't go into an expression."""
         return node
 

@@ -177,7 +177,7 @@ def parts(stmt: Any) -> list[tuple[Any, bool]]:
     return [(item, True) for item in stmt.child_nodes() if not isinstance(item, Buffer)]
 
 
-def _reads_first(stmt: Any) -> bool:
+def _reads_first(stmt: Stmt) -> bool:
     """Whether a statement reads all that it needs before it changes anything."""
     if type(stmt) is BufferStore:
         return is_pure(stmt.value) and all(map(is_pure, stmt.indices))
@@ -347,7 +347,7 @@ class _Replacer(Mutator):
         self.table = table
         self.variables = variables
 
-    def visit_Expr(self, node: Expr) -> Any:
+    def visit_Expr(self, node: Expr) -> Expr:
         if type(node) in _LEAVES:
             return node
         found = self.variables.get(self.table.number(node))
@@ -357,4 +357,4 @@ class _Replacer(Mutator):
         return node
 
     def visit_Let(self, node: Let) -> Node:
-        return self.visit_Expr(node)  # type: ignore[no-any-return]
+        return self.visit_Expr(node)

@@ -47,6 +47,7 @@ from tilewright.tir.stmt import (
     For,
     IfThenElse,
     LetStmt,
+    Stmt,
 )
 from tilewright.tir.thread_scope import shared_by_threads
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
@@ -226,7 +227,7 @@ class _Compactor(Mutator):
         self.shifted = outside
         return made
 
-    def visit_Allocate(self, node: Allocate) -> Any:
+    def visit_Allocate(self, node: Allocate) -> Stmt:
         (buffer,) = self._compact_all((node.buffer,))
         body = self.visit(node.body)
         if buffer is node.buffer and body is node.body:

@@ -6,12 +6,10 @@ no iteration variables.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import Expr, Var, contains, substitute
 from tilewright.support.errors import LowerError
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import Block, BlockRealize
+from tilewright.tir.stmt import Block, BlockRealize, Stmt
 from tilewright.tir.transform.base import FunctionTransform, Replacing
 
 
@@ -30,7 +28,7 @@ class _Substituter(Replacing):
     def __init__(self, values: dict[Var, Expr]) -> None:
         self.values = values
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         block = node.block
         if block.init is not None:
             raise LowerError(f"block {block.name!r} still has an init: run LowerInitBlock first")

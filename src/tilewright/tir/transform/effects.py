@@ -299,7 +299,7 @@ class BufferMutator(Mutator):
     def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> Any:
         return self._definition(node)
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Stmt:
         allocated = tuple(map(self.visit, node.alloc_buffers))
         made = node.map_children(self.visit)
         if all(a is b for a, b in zip(allocated, node.alloc_buffers)):

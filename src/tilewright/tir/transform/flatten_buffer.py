@@ -126,19 +126,19 @@ class _Flattener(Mutator):
             )
         return [(axes, row_major(buffer.shape[axes.start : axes.stop])) for axes in groups]
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         indices = tuple(map(self.visit, node.indices))
         return BufferLoad(self.flattened(node.buffer), self.indices(node.buffer, indices))
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         indices = tuple(map(self.visit, node.indices))
         made = self.indices(node.buffer, indices)
         return BufferStore(self.flattened(node.buffer), self.visit(node.value), made)
 
-    def visit_Allocate(self, node: Allocate) -> Any:
+    def visit_Allocate(self, node: Allocate) -> Stmt:
         return node.replace(buffer=self.flattened(node.buffer), body=self.visit(node.body))
 
-    def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, node: DeclBuffer) -> Stmt:
         return node.replace(buffer=self.flattened(node.buffer), body=self.visit(node.body))
 
 

@@ -22,7 +22,7 @@ from tilewright.ir import (
 )
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import UNROLLED, VECTORIZED, BufferStore, For, IfThenElse
+from tilewright.tir.stmt import UNROLLED, VECTORIZED, BufferStore, For, IfThenElse, Stmt
 from tilewright.tir.transform.base import FunctionTransform, StmtMutator
 
 _TILE = (UNROLLED, VECTORIZED)
@@ -68,7 +68,7 @@ class _Guard(StmtMutator):
         return made
 
 
-def _conditional_term(stmt: Any) -> tuple[Expr, BufferStore] | None:
+def _conditional_term(stmt: Stmt) -> tuple[Expr, BufferStore] | None:
     """The condition of ``local = local + (c ? x : 0)``, and the store without it."""
     if type(stmt) is not BufferStore or stmt.buffer.scope != "local":
         return None

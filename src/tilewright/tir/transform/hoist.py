@@ -167,7 +167,7 @@ class _Unswitcher(_LoopMutator):
         super().__init__(func)
         self.left = limit
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         if node.kind == THREAD_BINDING:
             return self.inside(node)
         condition = self._condition(node)
@@ -250,22 +250,22 @@ class _Assume(SeqMutator):
             return if_then_else(*made.args)
         return made
 
-    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         condition = self.visit(node.condition)
         if isinstance(condition, IntImm):
             taken = node.then_case if condition.value else node.else_case
             return NO_OP if taken is None else self.visit(taken)
         return node.map_children(self.visit)
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         made = node.map_children(self.visit)
         return NO_OP if made.body is NO_OP else made
 
-    def visit_LetStmt(self, node: LetStmt) -> Any:
+    def visit_LetStmt(self, node: LetStmt) -> Stmt:
         made = node.map_children(self.visit)
         return NO_OP if made.body is NO_OP and is_pure(made.value) else made
 
-    def visit_Allocate(self, node: Allocate) -> Any:
+    def visit_Allocate(self, node: Allocate) -> Stmt:
         made = node.map_children(self.visit)
         return NO_OP if made.body is NO_OP else made
 
@@ -275,7 +275,7 @@ class _Hoister(_LoopMutator):
         super().__init__(func)
         self.min_cost = min_cost
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         if node.kind == THREAD_BINDING:
             return self.inside(node)
         finder = _Finder(self, node)
@@ -316,10 +316,10 @@ class _Finder(Mutator):
     def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
-    def visit_Let(self, node: Let) -> Any:
+    def visit_Let(self, node: Let) -> Expr:
         return node
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Stmt:
         # What a block reads belongs to it: the variables of loops can't be seen inside.
         return node
 

@@ -21,7 +21,7 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.attrs import DOUBLE_BUFFER, PIPELINE_ORDER, PIPELINE_STAGE
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import SERIAL, Allocate, Block, BlockRealize, For, SeqStmt
+from tilewright.tir.stmt import SERIAL, Allocate, Block, BlockRealize, For, SeqStmt, Stmt
 from tilewright.tir.transform.base import FunctionTransform
 from tilewright.tir.walk import statements
 
@@ -74,14 +74,14 @@ class _Rewriter(Mutator):
     def visit_Expr(self, node: Expr) -> Expr:
         return node
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         made: BlockRealize = self.generic_visit(node)
         if DOUBLE_BUFFER not in made.block.annotations:
             return made
         rest = {k: v for k, v in made.block.annotations.items() if k != DOUBLE_BUFFER}
         return made.replace(block=made.block.replace(annotations=rest))
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         body: Any = node.body
         own = set()
         while isinstance(body, Allocate):

@@ -32,7 +32,7 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.attrs import PERMUTED_LAYOUT
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import Block, BufferStore, For
+from tilewright.tir.stmt import Block, BufferStore, For, Stmt
 from tilewright.tir.thread_scope import is_shared
 from tilewright.tir.transform.base import FunctionTransform, bind_loop, function_analyzer
 from tilewright.tir.walk import statements
@@ -106,10 +106,10 @@ class _Rewriter(Mutator):
         inside = self.analyzer.simplify(floormod(column, const(size, column.dtype)))
         return (*made[:-1], moved * size + inside)
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         return BufferLoad(node.buffer, self.indices(node.buffer, node.indices))
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         indices = self.indices(node.buffer, node.indices)
         return BufferStore(node.buffer, self.visit(node.value), indices)
 
@@ -120,7 +120,7 @@ class _Rewriter(Mutator):
         extent = node.buffer.shape[-1]
         return node.replace(region=(*node.region[:-1], Range(const(0, extent.dtype), extent)))
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Stmt:
         made: Block = self.generic_visit(node)
         rest = {k: v for k, v in made.annotations.items() if k != PERMUTED_LAYOUT}
         return made.replace(annotations=rest)

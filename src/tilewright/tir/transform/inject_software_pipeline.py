@@ -109,7 +109,7 @@ class _Rewriter(StmtMutator):
         self.analyzer = function_analyzer(func)
         self.effects = EffectTable(func)
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         bind_loop(self.analyzer, node)
         made: For = self.generic_visit(node)
         if PIPELINE_STAGE not in made.annotations:

@@ -174,16 +174,16 @@ class _Widener(Mutator):
     def __init__(self, var: Var, wider: dict[Buffer, Buffer]) -> None:
         self.var, self.wider = var, wider
 
-    def visit_Allocate(self, node: Allocate) -> Any:
+    def visit_Allocate(self, node: Allocate) -> Stmt:
         body = self.visit(node.body)
         return node.replace(buffer=self.wider.get(node.buffer, node.buffer), body=body)
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         made = self.generic_visit(node)
         wide = self.wider.get(node.buffer)
         return made if wide is None else BufferLoad(wide, (self.var, *made.indices))
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         made = self.generic_visit(node)
         wide = self.wider.get(node.buffer)
         return made if wide is None else BufferStore(wide, made.value, (self.var, *made.indices))

@@ -111,7 +111,7 @@ class _Joiner(Mutator):
         self.own.add(node.buffer.data)
         return self.generic_visit(node)
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         return self.joined(node) or self.generic_visit(node)
 
     def joined(self, loop: For) -> Stmt | None:

@@ -50,7 +50,7 @@ from tilewright.support.errors import LowerError
 from tilewright.tir.attrs import EXCESS_PRECISION
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import BufferStore, DeclBuffer, LetStmt
+from tilewright.tir.stmt import BufferStore, DeclBuffer, LetStmt, Stmt
 from tilewright.tir.transform.base import FunctionTransform
 from tilewright.tir.transform.effects import BufferMutator
 
@@ -191,19 +191,19 @@ class _Widener(BufferMutator):
             return made.value  # only widened
         return Cast(made, expr.dtype)
 
-    def visit_Expr(self, node: Expr) -> Any:
+    def visit_Expr(self, node: Expr) -> Expr:
         return self._choice(node, self.loose) if _chooses(node) else node.map_children(self.wide)
 
-    def visit_Var(self, node: Var) -> Any:
+    def visit_Var(self, node: Var) -> Expr:
         made = self.variables.get(node)
         return node if made is None else made
 
-    def visit_FloatImm(self, node: FloatImm) -> Any:
+    def visit_FloatImm(self, node: FloatImm) -> Expr:
         if not self.foreign(node.dtype):
             return node
         return FloatImm(round_to(node.value, node.dtype), WIDE)
 
-    def visit_Cast(self, node: Cast) -> Any:
+    def visit_Cast(self, node: Cast) -> Expr:
         value = self.wide(node.value) if self.foreign(node.value.dtype) else self.visit(node.value)
         if not self.foreign(node.dtype):
             return node if value is node.value else cast(value, node.dtype)
@@ -212,7 +212,7 @@ class _Widener(BufferMutator):
         # The program rounds here.
         return Cast(Cast(value, node.dtype), _like(WIDE, node.dtype))
 
-    def visit_Call(self, node: Call) -> Any:
+    def visit_Call(self, node: Call) -> Expr:
         if _chooses(node) and self.foreign(node.dtype):
             return self._choice(node, self.loose)
         name = node.op.name
@@ -231,11 +231,11 @@ class _Widener(BufferMutator):
             return Cast(Call(node.op, args, node.dtype), _like(WIDE, node.dtype))
         return Call(node.op, args, _like(WIDE, node.dtype))
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         made = node.map_children(self.visit)
         return Cast(made, _like(WIDE, made.dtype)) if self.foreign(made.dtype) else made
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         indices = tuple(map(self.visit, node.indices))
         return BufferStore(self.visit(node.buffer), self.exact(node.value), indices)
 
@@ -313,7 +313,7 @@ class _BitRewriter(BufferMutator):
             return made
         return made.replace(dtype=self._bits(buffer.dtype), data=buffer.data)
 
-    def visit_Expr(self, node: Expr) -> Any:
+    def visit_Expr(self, node: Expr) -> Expr:
         if self.foreign(node.dtype):
             raise LowerError(
                 f"{self.owner.name}: {node!r} computes with {node.dtype}; "
@@ -321,12 +321,12 @@ class _BitRewriter(BufferMutator):
             )
         return node.map_children(self.visit)
 
-    def visit_FloatImm(self, node: FloatImm) -> Any:
+    def visit_FloatImm(self, node: FloatImm) -> Expr:
         if not self.foreign(node.dtype):
             return node
         return const(number_bits(node.value, node.dtype), self._bits(node.dtype))
 
-    def visit_Var(self, node: Var) -> Any:
+    def visit_Var(self, node: Var) -> Expr:
         if self.foreign(node.dtype):
             raise LowerError(
                 f"{self.owner.name}: {node.name!r} is a scalar of type {node.dtype}, which has no "
@@ -334,13 +334,13 @@ class _BitRewriter(BufferMutator):
             )
         return self.variables.get(node, node)
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         return node.map_children(self.visit)  # as bits
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         return node.map_children(self.visit)
 
-    def visit_Cast(self, node: Cast) -> Any:
+    def visit_Cast(self, node: Cast) -> Expr:
         value = self.visit(node.value)
         if self.foreign(node.value.dtype):
             value = bits_to_float32(value, dtypes.element_of(node.value.dtype))
@@ -348,7 +348,7 @@ class _BitRewriter(BufferMutator):
             return node if value is node.value else cast(value, node.dtype)
         return float32_to_bits(cast(value, _like(WIDE, node.dtype)), dtypes.element_of(node.dtype))
 
-    def visit_Call(self, node: Call) -> Any:
+    def visit_Call(self, node: Call) -> Expr:
         if node.op.name != "reinterpret":
             foreign = [arg.dtype for arg in node.args if self.foreign(arg.dtype)]
             if foreign or self.foreign(node.dtype):

@@ -123,7 +123,7 @@ class _Lifter(Replacing, SeqMutator):
         )
         return stmt if condition is and_() else IfThenElse(condition, stmt)
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         made = self.generic_visit(node)
         return made if is_private(node.buffer.scope) else self.alone(made)
 

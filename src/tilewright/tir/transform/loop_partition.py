@@ -116,7 +116,7 @@ class _Partitioner(StmtMutator):
         self.left = max_depth
         self.whole = False  # inside of a loop that stays whole
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         around, self.whole = self.whole, self.whole or KEEP_WHOLE in node.annotations
         # In a loop that stays whole, the loops of its tile do too.
         stays = KEEP_WHOLE in node.annotations or (around and node.kind == UNROLLED)

@@ -48,7 +48,7 @@ class _InitLowering(StmtMutator):
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         hoisted = self.hoist(node)
         if hoisted is not None:
             return SeqStmt(hoisted)
@@ -122,7 +122,7 @@ class _InitLowering(StmtMutator):
             rest = item.replace(body=rest)
         return before, rest
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Stmt:
         body = self.visit(node.body)
         if node.init is None:
             return node if body is node.body else node.replace(body=body)

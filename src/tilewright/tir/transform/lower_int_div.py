@@ -68,10 +68,10 @@ class _Rewriter(Mutator):
         with inside_loop(self.analyzer, node):
             return self.generic_visit(node)
 
-    def visit_FloorDiv(self, node: Any) -> Any:
+    def visit_FloorDiv(self, node: FloorDiv) -> Expr:
         return self._divide(node, "div")
 
-    def visit_FloorMod(self, node: Any) -> Any:
+    def visit_FloorMod(self, node: FloorMod) -> Expr:
         return self._divide(node, "mod")
 
     def _divide(self, node: Any, name: str) -> Expr:

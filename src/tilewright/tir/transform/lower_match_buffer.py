@@ -14,7 +14,7 @@ from tilewright.ir import Expr, Ramp, Range, Var, const, contains, is_const
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import Block, BufferStore, MatchBufferRegion
+from tilewright.tir.stmt import Block, BufferStore, MatchBufferRegion, Stmt
 from tilewright.tir.transform.base import FunctionTransform, Replacing
 
 
@@ -102,14 +102,14 @@ class _Rewriter(Replacing):
         made += [_moved(index, item.min) for item, index in zip(region[skipped:], indices)]
         return tuple(made)
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         made = node.map_children(self.visit)
         match = self.sources.get(node.buffer)
         if match is None:
             return made
         return BufferLoad(match.source.buffer, self._indices(match, made.indices))
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         made = node.map_children(self.visit)
         match = self.sources.get(node.buffer)
         if match is None:

@@ -82,7 +82,7 @@ class _Rewriter(Mutator):
         self.conditions -= 1
         return made
 
-    def visit_Evaluate(self, node: Evaluate) -> Any:
+    def visit_Evaluate(self, node: Evaluate) -> Stmt:
         if call_name(node) != "thread_allreduce":
             return node
         if self.conditions:

@@ -43,8 +43,9 @@ from tilewright.ir import (
     dtypes,
     not_,
 )
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import PARALLEL, For, IfThenElse, LetStmt
+from tilewright.tir.stmt import PARALLEL, BufferStore, For, IfThenElse, LetStmt, Stmt
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
 from tilewright.tir.transform.effects import BufferMutator, lane_bound
 
@@ -79,14 +80,14 @@ class _Narrower(BufferMutator):
 
     # ---- 64-bit expressions: the parts that fit are computed in 32 bits
 
-    def visit_Expr(self, node: Expr) -> Any:
+    def visit_Expr(self, node: Expr) -> Expr:
         if _is_wide(node) and not isinstance(node, IntImm):
             made = self.narrow(node)
             if made is not None:
                 return cast_like(made, node.dtype)
         return node.map_children(self.visit)
 
-    def visit_Var(self, node: Var) -> Any:
+    def visit_Var(self, node: Var) -> Expr:
         made = self.variables.get(node)
         return node if made is None else Cast(made, node.dtype)
 
@@ -97,7 +98,7 @@ class _Narrower(BufferMutator):
                 return type(node)(a, b)
         return node.map_children(self.visit)
 
-    def visit_Cast(self, node: Cast) -> Any:
+    def visit_Cast(self, node: Cast) -> Expr:
         # What converts an index takes either width, unless it looks at its bits.
         if _is_wide(node.value) and not _is_const(node.value):
             value = self.narrow(node.value)
@@ -105,10 +106,10 @@ class _Narrower(BufferMutator):
                 return value if value.dtype == node.dtype else Cast(value, node.dtype)
         return self.visit_Expr(node) if _is_wide(node) else node.map_children(self.visit)
 
-    def visit_BufferLoad(self, node: Any) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         return node.replace(buffer=self.visit(node.buffer), indices=self._indices(node.indices))
 
-    def visit_BufferStore(self, node: Any) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         return node.replace(
             buffer=self.visit(node.buffer),
             value=self.visit(node.value),
@@ -183,7 +184,7 @@ class _Narrower(BufferMutator):
 
     # ---- statements
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         wide = node.loop_var.dtype == INDEX and node.kind != PARALLEL
         minimum, extent = self.narrow(node.min), self.narrow(node.extent)
         end = self._fits(node.min + node.extent) if wide else False
@@ -213,7 +214,7 @@ class _Narrower(BufferMutator):
         var = self.variables[node.var] = Var(node.var.name, value.dtype)
         return node.replace(var=var, value=value, body=self.visit(node.body))
 
-    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         condition = self.visit(node.condition)
         if dtypes.lanes_of(condition.dtype) > 1:
             return node.map_children(self.visit)

@@ -69,7 +69,7 @@ class _Stores:
         self.candidates: dict[For, set[Var]] = {}
         self._levels: dict[Var, int] = {}  # of loop variables
 
-    def walk(self, stmt: Any, level: int, depends: dict[Var, int]) -> None:
+    def walk(self, stmt: Stmt, level: int, depends: dict[Var, int]) -> None:
         """Go through a statement; ``depends`` collects on which level's loops places depend."""
         if isinstance(stmt, BufferStore):
             data = stmt.buffer.data

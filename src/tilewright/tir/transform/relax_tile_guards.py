@@ -315,7 +315,7 @@ class _Relaxer(StmtMutator):
         del self.conditions[known:]
         return made
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         if not self.conditions or node.buffer.data not in self.tiles:
             return node
         value = _Loads(self, node.buffer.data).visit(node.value)
@@ -410,7 +410,7 @@ class _Loads(Mutator):
         self.relaxer = relaxer
         self.own = own
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         if node.buffer.data is self.own or node.buffer.data in self.relaxer.tiles:
             return node
         return self.relaxer.safe(node)

@@ -27,7 +27,7 @@ class RemoveEmptyLoops(FunctionTransform):
         return func.map_children(_Remover().visit)
 
 
-def _is_empty(stmt: Any) -> bool:
+def _is_empty(stmt: Stmt) -> bool:
     return isinstance(stmt, For) and is_const(stmt.extent, 0)
 
 
@@ -51,7 +51,7 @@ class _Remover(StmtMutator):
         made = self.visit(node.body)
         return NO_OP if is_no_op(made) else node.replace(body=made)
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         block = self.visit(node.block)
         if block is node.block:
             return node

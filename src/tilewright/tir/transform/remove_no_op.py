@@ -103,7 +103,7 @@ class _Remover(Mutator):
     def visit_Expr(self, node: Expr) -> Expr:
         return node
 
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+    def visit_SeqStmt(self, node: SeqStmt) -> Stmt:
         made = node.map_children(self.visit)
         if made is node and not any(map(is_no_op, node.stmts)):
             return node
@@ -143,7 +143,7 @@ class _Remover(Mutator):
             return body  # type: ignore[no-any-return]
         return node if body is node.body else node.replace(body=body)
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         extent = as_int(node.extent)
         if extent is not None and extent <= 0:
             return NO_OP
@@ -153,12 +153,12 @@ class _Remover(Mutator):
             return NO_OP
         return node if body is node.body else node.replace(body=body)
 
-    def visit_While(self, node: While) -> Any:
+    def visit_While(self, node: While) -> Stmt:
         # An empty body doesn't make it a no-op: it may never end.
         self._disturb(node)
         return node.map_children(self.visit)
 
-    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         if isinstance(node.condition, IntImm):
             taken = node.then_case if node.condition.value else node.else_case
             return NO_OP if taken is None else self.visit(taken)
@@ -178,7 +178,7 @@ class _Remover(Mutator):
             return node
         return IfThenElse(node.condition, then_case, else_case)
 
-    def visit_AttrStmt(self, node: AttrStmt) -> Any:
+    def visit_AttrStmt(self, node: AttrStmt) -> Stmt:
         body = self.visit(node.body)
         if is_no_op(body):
             return NO_OP

@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright.ir import Call, Expr, FloorDiv, FloorMod, pre_order
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.stmt import For
+from tilewright.tir.stmt import For, Stmt
 from tilewright.tir.transform.base import FunctionTransform, function_analyzer, inside_loop
 from tilewright.tir.transform.effects import BufferMutator
 
@@ -36,7 +36,7 @@ class _Renormalizer(BufferMutator):
         super().__init__()
         self.analyzer = function_analyzer(func)
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         start, extent = self.visit(node.min), self.visit(node.extent)
         with inside_loop(self.analyzer, node):
             body = self.visit(node.body)
@@ -44,10 +44,10 @@ class _Renormalizer(BufferMutator):
             return node
         return node.replace(min=start, extent=extent, body=body)
 
-    def visit_FloorDiv(self, node: Any) -> Expr:
+    def visit_FloorDiv(self, node: FloorDiv) -> Expr:
         return self._divide(node)
 
-    def visit_FloorMod(self, node: Any) -> Expr:
+    def visit_FloorMod(self, node: FloorMod) -> Expr:
         return self._divide(node)
 
     def _divide(self, node: Any) -> Expr:

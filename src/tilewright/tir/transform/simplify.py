@@ -40,20 +40,20 @@ class StmtSimplifier(Mutator):
     def __init__(self, analyzer: Analyzer) -> None:
         self.analyzer = analyzer
 
-    def visit_Expr(self, node: Expr) -> Any:
+    def visit_Expr(self, node: Expr) -> Expr:
         return self.analyzer.simplify(node)
 
-    def visit_IntImm(self, node: IntImm) -> Any:
+    def visit_IntImm(self, node: IntImm) -> Expr:
         return node
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         indices = tuple(map(self.visit, node.indices))
         value = self.visit(node.value)
         if value is node.value and all(a is b for a, b in zip(indices, node.indices)):
             return node
         return BufferStore(node.buffer, value, indices)
 
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+    def visit_SeqStmt(self, node: SeqStmt) -> Stmt:
         stmts = tuple(map(self.visit, node.stmts))
         if all(a is b for a, b in zip(stmts, node.stmts)) and not any(map(is_no_op, stmts)):
             return node
@@ -79,7 +79,7 @@ class StmtSimplifier(Mutator):
             return node
         return node.replace(min=minimum, extent=extent, body=body)
 
-    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         condition = self.visit(node.condition)
         if isinstance(condition, IntImm):
             taken = node.then_case if condition.value else node.else_case
@@ -119,7 +119,7 @@ class StmtSimplifier(Mutator):
             else node.replace(value=value, body=body)
         )
 
-    def visit_AssertStmt(self, node: AssertStmt) -> Any:
+    def visit_AssertStmt(self, node: AssertStmt) -> Stmt:
         condition = self.visit(node.condition)
         if isinstance(condition, IntImm) and condition.value:
             return NO_OP

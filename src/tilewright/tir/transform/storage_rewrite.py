@@ -349,7 +349,7 @@ class _Sharer(BufferMutator):
         made = super().rewrite_buffer(buffer)
         return made if data is None else made.replace(data=data)
 
-    def visit_Var(self, node: Var) -> Any:
+    def visit_Var(self, node: Var) -> Expr:
         return self.pointers.get(node, node)
 
     def visit_BufferStore(self, node: BufferStore) -> Any:

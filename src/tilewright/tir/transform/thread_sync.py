@@ -311,7 +311,7 @@ class _Planner:
         found = self.accesses(stmt.condition, place)
         return made, _Flow([*found, *flow.head], [*found, *flow.tail], False)
 
-    def alone(self, stmt: Any, place: _Place, body: Stmt) -> tuple[Stmt, _Flow]:
+    def alone(self, stmt: Stmt, place: _Place, body: Stmt) -> tuple[Stmt, _Flow]:
         """A loop that threads may run differently often: no barrier may stand in it."""
         made, flow = self.visit(body, place)
         if isinstance(stmt, For):

@@ -78,11 +78,11 @@ class _Transposer(Mutator):
     def visit_BufferStore(self, node: BufferStore) -> BufferStore:
         return node
 
-    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         # Under a mask, rows of a tile may be outside of the buffer.
         return node if dtypes.lanes_of(node.condition.dtype) > 1 else self.generic_visit(node)
 
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+    def visit_SeqStmt(self, node: SeqStmt) -> Stmt:
         made: list[Stmt] = []
         run: list[BufferStore] = []
         for stmt in node.stmts:

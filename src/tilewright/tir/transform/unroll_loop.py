@@ -175,7 +175,7 @@ class _TileLoops:
         return total <= most
 
 
-def count_steps(stmt: Any) -> int:
+def count_steps(stmt: Stmt) -> int:
     """Stores and calls in a statement, loops that will stay counted once."""
     if isinstance(stmt, For):
         return _copied_steps(stmt, count_steps(stmt.body))
@@ -188,7 +188,7 @@ def _copied_steps(loop: For, steps: int) -> int:
     return steps * (as_int(loop.extent) or 1) if loop.kind == UNROLLED else steps
 
 
-def _trip_steps(stmt: Any) -> int | None:
+def _trip_steps(stmt: Stmt) -> int | None:
     """Statements executed, or ``None`` if that isn't constant."""
     if isinstance(stmt, For):
         extent, inner = as_int(stmt.extent), _trip_steps(stmt.body)
@@ -417,17 +417,17 @@ class _Copier(SeqMutator, Renewer):
             present[node] = made
         return made
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         visit = self.visit
         buffer = self.mapping.get(node.buffer, node.buffer)
         return BufferStore(buffer, visit(node.value), tuple(map(visit, node.indices)))
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         visit = self.visit
         buffer = self.mapping.get(node.buffer, node.buffer)
         return BufferLoad(buffer, tuple(map(visit, node.indices)))
 
-    def visit_Ramp(self, node: Ramp) -> Any:
+    def visit_Ramp(self, node: Ramp) -> Expr:
         return Ramp(self.visit(node.base), self.visit(node.stride), node.lanes)
 
     def _sum(self, node: Any) -> Any:

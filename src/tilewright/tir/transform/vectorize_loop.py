@@ -16,6 +16,7 @@ from typing import Any
 from tilewright.arith import Analyzer, holds_data
 from tilewright.ir import (
     Add,
+    BinaryExpr,
     Broadcast,
     Call,
     Cast,
@@ -234,7 +235,7 @@ class _Vectorizer(Replacing):
 
     # ---- expressions
 
-    def visit_BinaryExpr(self, node: Any) -> Any:
+    def visit_BinaryExpr(self, node: BinaryExpr) -> Expr:
         a, b = self.visit(node.a), self.visit(node.b)
         if a is node.a and b is node.b:
             return node
@@ -300,11 +301,11 @@ class _Vectorizer(Replacing):
     def visit_FloorMod(self, node: Any) -> Any:
         return self._division(node)
 
-    def visit_Not(self, node: Not) -> Any:
+    def visit_Not(self, node: Not) -> Expr:
         a = self.visit(node.a)
         return node if a is node.a else Not(a)
 
-    def visit_Cast(self, node: Cast) -> Any:
+    def visit_Cast(self, node: Cast) -> Expr:
         value = self.visit(node.value)
         if value is node.value:
             return node
@@ -312,7 +313,7 @@ class _Vectorizer(Replacing):
             return Broadcast(Cast(value.value, node.dtype), value.lanes)
         return Cast(value, dtypes.vector_dtype(dtypes.element_of(node.dtype), _lanes(value)))
 
-    def visit_Select(self, node: Select) -> Any:
+    def visit_Select(self, node: Select) -> Expr:
         condition = self.visit(node.condition)
         a, b = self.together(self.visit(node.true_value), self.visit(node.false_value))
         if condition is node.condition and a is node.true_value and b is node.false_value:
@@ -336,7 +337,7 @@ class _Vectorizer(Replacing):
             raise _CannotVectorize
         return node
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> Expr:
         indices = tuple(map(self.visit, node.indices))
         if all(a is b for a, b in zip(indices, node.indices)):
             return node
@@ -344,7 +345,7 @@ class _Vectorizer(Replacing):
             raise _CannotVectorize
         return BufferLoad(node.buffer, indices)
 
-    def visit_Call(self, node: Call) -> Any:
+    def visit_Call(self, node: Call) -> Expr:
         if node.op.name == "dot_accumulate":
             return self._dot(node)
         args = tuple(map(self.visit, node.args))
@@ -386,7 +387,7 @@ class _Vectorizer(Replacing):
         lanes = index.lanes * self.lanes
         return BufferLoad(expr.buffer, (Ramp(base.base, index.stride, lanes),))
 
-    def visit_Let(self, node: Let) -> Any:
+    def visit_Let(self, node: Let) -> Expr:
         value = self.visit(node.value)
         self._bind(node.var, value)
         body = self.visit(node.body)
@@ -403,7 +404,7 @@ class _Vectorizer(Replacing):
 
     # ---- statements
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         value = self.visit(node.value)
         indices = tuple(map(self.visit, node.indices))
         wide = any(_lanes(index) > 1 for index in indices)
@@ -417,7 +418,7 @@ class _Vectorizer(Replacing):
             raise _CannotVectorize
         return BufferStore(node.buffer, self.widen(value), indices)
 
-    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         condition = self.visit(node.condition)
         then_case = self.visit(node.then_case)
         else_case = None if node.else_case is None else self.visit(node.else_case)
@@ -467,26 +468,26 @@ class _Vectorizer(Replacing):
         index = Ramp(first.base, const(1), count * self.lanes)
         return BufferStore(store.buffer, Shuffle(tuple(values), picks), (index,))
 
-    def visit_LetStmt(self, node: LetStmt) -> Any:
+    def visit_LetStmt(self, node: LetStmt) -> Stmt:
         value = self.visit(node.value)
         self._bind(node.var, value)
         body = self.visit(node.body)
         return LetStmt(self._bound(node.var), value, body)
 
-    def visit_While(self, node: While) -> Any:
+    def visit_While(self, node: While) -> Stmt:
         raise _CannotVectorize
 
-    def visit_AssertStmt(self, node: AssertStmt) -> Any:
+    def visit_AssertStmt(self, node: AssertStmt) -> Stmt:
         condition = self.visit(node.condition)
         if _lanes(condition) > 1:
             raise _CannotVectorize
         return node if condition is node.condition else node.replace(condition=condition)
 
-    def visit_Allocate(self, node: Allocate) -> Any:
+    def visit_Allocate(self, node: Allocate) -> Stmt:
         # Each iteration has memory of its own: all lanes would need a copy.
         raise _CannotVectorize
 
-    def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, node: DeclBuffer) -> Stmt:
         raise _CannotVectorize
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir import Call, Mutator, Var
+from tilewright.ir import Call, Expr, Mutator, Var
 from tilewright.tir import Block, Buffer, BufferLoad, DeclBuffer
 from tilewright.tir.schedule.state import ScheduleState
 
@@ -34,7 +34,7 @@ class ElementRewriter(Mutator):
             if buffer is not self.old and buffer.data is self.old.data:
                 raise self.refuse(f"shares its memory with {buffer.name}")
 
-    def visit_Var(self, node: Var) -> Any:
+    def visit_Var(self, node: Var) -> Expr:
         """Refuse the buffer's pointer."""
         if node is self.old.data:
             raise self.refuse("is used through its pointer")

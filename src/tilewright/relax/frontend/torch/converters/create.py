@@ -10,7 +10,7 @@ from tilewright.relax.expr import RelaxExpr, const
 from tilewright.relax.frontend.torch.converters.base import Context, converts
 
 
-def _filled(ctx: Context, value: Any) -> Any:
+def _filled(ctx: Context, value: Any) -> RelaxExpr:
     if not ctx.shape:
         return ctx.tensor(value, ctx.dtype)
     if isinstance(value, (Expr, RelaxExpr)):
@@ -19,42 +19,42 @@ def _filled(ctx: Context, value: Any) -> Any:
 
 
 @converts("aten.full.default")
-def _full(ctx: Context, size: Any, value: Any, dtype: Any = None) -> Any:
+def _full(ctx: Context, size: Any, value: Any, dtype: Any = None) -> RelaxExpr:
     return _filled(ctx, value)
 
 
 @converts("aten.full_like.default")
-def _full_like(ctx: Context, x: RelaxExpr, value: Any, dtype: Any = None) -> Any:
+def _full_like(ctx: Context, x: RelaxExpr, value: Any, dtype: Any = None) -> RelaxExpr:
     return _filled(ctx, value)
 
 
 @converts("aten.new_full.default")
-def _new_full(ctx: Context, x: RelaxExpr, size: Any, value: Any, dtype: Any = None) -> Any:
+def _new_full(ctx: Context, x: RelaxExpr, size: Any, value: Any, dtype: Any = None) -> RelaxExpr:
     return _filled(ctx, value)
 
 
 @converts("aten.zeros.default", "aten.zeros_like.default")
-def _zeros(ctx: Context, like: Any, dtype: Any = None) -> Any:
+def _zeros(ctx: Context, like: Any, dtype: Any = None) -> RelaxExpr:
     return _filled(ctx, 0)
 
 
 @converts("aten.ones.default", "aten.ones_like.default")
-def _ones(ctx: Context, like: Any, dtype: Any = None) -> Any:
+def _ones(ctx: Context, like: Any, dtype: Any = None) -> RelaxExpr:
     return _filled(ctx, 1)
 
 
 @converts("aten.new_zeros.default")
-def _new_zeros(ctx: Context, x: RelaxExpr, size: Any, dtype: Any = None) -> Any:
+def _new_zeros(ctx: Context, x: RelaxExpr, size: Any, dtype: Any = None) -> RelaxExpr:
     return _filled(ctx, 0)
 
 
 @converts("aten.new_ones.default")
-def _new_ones(ctx: Context, x: RelaxExpr, size: Any, dtype: Any = None) -> Any:
+def _new_ones(ctx: Context, x: RelaxExpr, size: Any, dtype: Any = None) -> RelaxExpr:
     return _filled(ctx, 1)
 
 
 @converts("aten.scalar_tensor.default")
-def _scalar_tensor(ctx: Context, value: Any, dtype: Any = None) -> Any:
+def _scalar_tensor(ctx: Context, value: Any, dtype: Any = None) -> RelaxExpr:
     return ctx.tensor(value, ctx.dtype)
 
 

@@ -111,7 +111,7 @@ def _rsub(ctx: Context, a: Any, b: Any, alpha: Any = 1) -> Any:
 
 
 @converts("aten.mul.Tensor", "aten.mul.Scalar")
-def _mul(ctx: Context, a: Any, b: Any) -> Any:
+def _mul(ctx: Context, a: Any, b: Any) -> RelaxExpr:
     if dtypes.is_bool(ctx.dtype):
         return op.logical_and(ctx.tensor(a, "bool"), ctx.tensor(b, "bool"))
     return op.multiply(ctx.tensor(a, ctx.dtype), ctx.tensor(b, ctx.dtype))
@@ -129,7 +129,7 @@ def _div_mode(ctx: Context, a: Any, b: Any, rounding_mode: str | None) -> Any:
 
 
 @converts("aten.floor_divide.default", "aten.floor_divide.Scalar")
-def _floor_divide(ctx: Context, a: Any, b: Any) -> Any:
+def _floor_divide(ctx: Context, a: Any, b: Any) -> RelaxExpr:
     left, right = ctx.tensor(a, ctx.dtype), ctx.tensor(b, ctx.dtype)
     return op.floor_divide(left, right)
 
@@ -141,12 +141,12 @@ CONVERTERS.register("aten.fmod.Scalar", _binary(op.mod))
 
 
 @converts("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
-def _pow(ctx: Context, a: Any, b: Any) -> Any:
+def _pow(ctx: Context, a: Any, b: Any) -> RelaxExpr:
     return op.power(ctx.tensor(a, ctx.dtype), ctx.tensor(b, ctx.dtype))
 
 
 @converts("aten.pow.Tensor_Scalar")
-def _pow_scalar(ctx: Context, a: RelaxExpr, exponent: Any) -> Any:
+def _pow_scalar(ctx: Context, a: RelaxExpr, exponent: Any) -> RelaxExpr:
     """Powers that have a cheaper form than ``exp(y * log(x))``, which also fails for x < 0."""
     base = ctx.cast(a, ctx.dtype)
     if dtypes.is_float(ctx.dtype):
@@ -166,7 +166,7 @@ def _pow_scalar(ctx: Context, a: RelaxExpr, exponent: Any) -> Any:
 
 
 @converts("aten.log1p.default", "prims.log1p.default")
-def _log1p(ctx: Context, a: RelaxExpr) -> Any:
+def _log1p(ctx: Context, a: RelaxExpr) -> RelaxExpr:
     """Kahan's form: what rounding takes from ``1 + x`` is put back by the quotient."""
     x = ctx.emit(ctx.cast(a, ctx.dtype))
     one = ctx.tensor(1.0, ctx.dtype)
@@ -179,7 +179,7 @@ def _log1p(ctx: Context, a: RelaxExpr) -> Any:
 
 
 @converts("aten.expm1.default", "prims.expm1.default")
-def _expm1(ctx: Context, a: RelaxExpr) -> Any:
+def _expm1(ctx: Context, a: RelaxExpr) -> RelaxExpr:
     """``2 * tanh(x / 2) / (1 - tanh(x / 2))`` near zero, where ``exp(x) - 1`` cancels."""
     x = ctx.emit(ctx.cast(a, ctx.dtype))
     half = ctx.emit(op.tanh(op.multiply(x, ctx.tensor(0.5, ctx.dtype))))
@@ -239,41 +239,41 @@ for _name, _function in _LOGIC.items():
 
 
 @converts("aten.logical_not.default")
-def _logical_not(ctx: Context, x: RelaxExpr) -> Any:
+def _logical_not(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return op.logical_not(ctx.cast(x, "bool"))
 
 
 @converts("aten.bitwise_not.default")
-def _bitwise_not(ctx: Context, x: RelaxExpr) -> Any:
+def _bitwise_not(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     if not dtypes.is_bool(ctx.dtype):
         raise ctx.error(f"bit operations on {ctx.dtype} are not supported, only on bool")
     return op.logical_not(x)
 
 
 @converts("aten.isnan.default")
-def _isnan(ctx: Context, x: RelaxExpr) -> Any:
+def _isnan(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return op.isnan(x if dtypes.is_float(x.dtype) else ctx.cast(x, "float32"))
 
 
 @converts("aten.isinf.default")
-def _isinf(ctx: Context, x: RelaxExpr) -> Any:
+def _isinf(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     if not dtypes.is_float(x.dtype):
         x = ctx.cast(x, "float32")
     return op.equal(op.abs(x), ctx.tensor(math.inf, x.dtype))
 
 
 @converts("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
-def _where(ctx: Context, condition: RelaxExpr, x: Any, y: Any) -> Any:
+def _where(ctx: Context, condition: RelaxExpr, x: Any, y: Any) -> RelaxExpr:
     return op.where(ctx.cast(condition, "bool"), ctx.tensor(x, ctx.dtype), ctx.tensor(y, ctx.dtype))
 
 
 @converts("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
-def _masked_fill(ctx: Context, x: RelaxExpr, mask: RelaxExpr, value: Any) -> Any:
+def _masked_fill(ctx: Context, x: RelaxExpr, mask: RelaxExpr, value: Any) -> RelaxExpr:
     return op.where(ctx.cast(mask, "bool"), ctx.tensor(value, ctx.dtype), x)
 
 
 @converts("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default")
-def _clamp(ctx: Context, x: RelaxExpr, low: Any = None, high: Any = None) -> Any:
+def _clamp(ctx: Context, x: RelaxExpr, low: Any = None, high: Any = None) -> RelaxExpr:
     made = ctx.cast(x, ctx.dtype)
     if low is not None:
         made = op.maximum(made, ctx.tensor(low, ctx.dtype))
@@ -306,34 +306,36 @@ def _relu6(ctx: Context, x: RelaxExpr) -> Any:
 
 
 @converts("aten.hardsigmoid.default")
-def _hardsigmoid(ctx: Context, x: RelaxExpr) -> Any:
+def _hardsigmoid(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return op.multiply(_clamp(ctx, op.add(x, 3.0), 0, 6), 1 / 6)
 
 
 @converts("aten.hardswish.default")
-def _hardswish(ctx: Context, x: RelaxExpr) -> Any:
+def _hardswish(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return op.multiply(x, _hardsigmoid(ctx, x))
 
 
 @converts("aten.gelu.default")
-def _gelu(ctx: Context, x: RelaxExpr, approximate: str = "none") -> Any:
+def _gelu(ctx: Context, x: RelaxExpr, approximate: str = "none") -> RelaxExpr:
     return op.nn.gelu(x) if approximate == "none" else op.nn.gelu_tanh(x)
 
 
 @converts("aten.leaky_relu.default")
-def _leaky_relu(ctx: Context, x: RelaxExpr, slope: Any = 0.01) -> Any:
+def _leaky_relu(ctx: Context, x: RelaxExpr, slope: Any = 0.01) -> RelaxExpr:
     return op.nn.leaky_relu(x, float(slope))
 
 
 @converts("aten.prelu.default", "aten._prelu_kernel.default")
-def _prelu(ctx: Context, x: RelaxExpr, weight: RelaxExpr) -> Any:
+def _prelu(ctx: Context, x: RelaxExpr, weight: RelaxExpr) -> RelaxExpr:
     if weight.ndim == 1 and x.ndim > 1:
         weight = op.reshape(weight, (1, weight.shape[0], *[1] * (x.ndim - 2)))
     return op.where(op.greater(x, 0.0), x, op.multiply(x, weight))
 
 
 @converts("aten.elu.default")
-def _elu(ctx: Context, x: RelaxExpr, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
+def _elu(
+    ctx: Context, x: RelaxExpr, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1
+) -> RelaxExpr:
     # The exponential sees no positive number, so that it can't overflow in the branch not taken.
     negative = op.subtract(op.exp(op.multiply(op.minimum(x, 0.0), float(input_scale))), 1.0)
     made = op.where(op.greater(x, 0.0), x, op.multiply(negative, float(alpha)))
@@ -341,7 +343,7 @@ def _elu(ctx: Context, x: RelaxExpr, alpha: Any = 1, scale: Any = 1, input_scale
 
 
 @converts("aten.softplus.default")
-def _softplus(ctx: Context, x: RelaxExpr, beta: Any = 1, threshold: Any = 20) -> Any:
+def _softplus(ctx: Context, x: RelaxExpr, beta: Any = 1, threshold: Any = 20) -> RelaxExpr:
     scaled = ctx.emit(op.multiply(x, float(beta)))
     smooth = op.add(
         op.maximum(scaled, 0.0), op.log(op.add(op.exp(op.negative(op.abs(scaled))), 1.0))
@@ -351,12 +353,12 @@ def _softplus(ctx: Context, x: RelaxExpr, beta: Any = 1, threshold: Any = 20) ->
 
 
 @converts("aten.mish.default")
-def _mish(ctx: Context, x: RelaxExpr) -> Any:
+def _mish(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return op.multiply(x, op.tanh(_softplus(ctx, x)))
 
 
 @converts("aten.log_sigmoid.default")
-def _log_sigmoid(ctx: Context, x: RelaxExpr) -> Any:
+def _log_sigmoid(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return op.negative(_softplus(ctx, op.negative(x)))
 
 
@@ -373,7 +375,7 @@ def _addcdiv(ctx: Context, x: RelaxExpr, a: RelaxExpr, b: RelaxExpr, value: Any 
 
 
 @converts("aten.lerp.Scalar", "aten.lerp.Tensor")
-def _lerp(ctx: Context, start: RelaxExpr, end: RelaxExpr, weight: Any) -> Any:
+def _lerp(ctx: Context, start: RelaxExpr, end: RelaxExpr, weight: Any) -> RelaxExpr:
     step = op.subtract(end, start)
     return op.add(start, op.multiply(ctx.tensor(weight, ctx.dtype), step))
 
@@ -385,7 +387,7 @@ def _lerp(ctx: Context, start: RelaxExpr, end: RelaxExpr, weight: Any) -> Any:
     "aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.device",
     "aten.to.other", "aten.type_as.default",
 )  # fmt: skip
-def _to(ctx: Context, x: RelaxExpr, *_: Any, **__: Any) -> Any:
+def _to(ctx: Context, x: RelaxExpr, *_: Any, **__: Any) -> RelaxExpr:
     """The recorded dtype says all; where a tensor lives is not the graph's business."""
     return ctx.cast(x, ctx.dtype)
 
@@ -394,24 +396,24 @@ def _to(ctx: Context, x: RelaxExpr, *_: Any, **__: Any) -> Any:
     "aten.alias.default", "aten.clone.default", "aten.contiguous.default", "aten.detach.default",
     "aten.lift_fresh.default", "aten.lift_fresh_copy.default", "aten.positive.default",
 )  # fmt: skip
-def _identity(ctx: Context, x: RelaxExpr) -> Any:
+def _identity(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return x
 
 
 @converts("aten.copy.default")
-def _copy(ctx: Context, x: RelaxExpr, source: RelaxExpr, non_blocking: bool = False) -> Any:
+def _copy(ctx: Context, x: RelaxExpr, source: RelaxExpr, non_blocking: bool = False) -> RelaxExpr:
     """The functional form of ``x.copy_(source)``: all of x is overwritten."""
     made = ctx.cast(source, ctx.dtype)
     return made if made.ndim == len(ctx.shape) else op.broadcast_to(made, ctx.shape)
 
 
 @converts("aten.fill.Scalar", "aten.fill.Tensor")
-def _fill(ctx: Context, x: RelaxExpr, value: Any) -> Any:
+def _fill(ctx: Context, x: RelaxExpr, value: Any) -> RelaxExpr:
     return op.broadcast_to(ctx.tensor(value, ctx.dtype), ctx.shape)
 
 
 @converts("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default")
-def _dropout(ctx: Context, x: RelaxExpr, p: float, train: bool) -> Any:
+def _dropout(ctx: Context, x: RelaxExpr, p: float, train: bool) -> RelaxExpr:
     if train and p > 0:
         raise ctx.error("dropout is active: call model.eval() before torch.export")
     return x

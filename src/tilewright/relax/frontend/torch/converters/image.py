@@ -14,7 +14,7 @@ from tilewright.relax.frontend.torch.converters.base import Context, converts
 
 def _resized(
     ctx: Context, x: RelaxExpr, size: Any, factors: Sequence[float | None], method: str, mode: str
-) -> Any:
+) -> RelaxExpr:
     given = [factor for factor in factors if factor is not None]
     if size is None:
         extents = [as_int(extent) for extent in x.shape[2:]]
@@ -29,22 +29,22 @@ def _resized(
 
 
 @converts("aten.upsample_nearest2d.vec")
-def _nearest_vec(ctx: Context, x: RelaxExpr, size: Any, factors: Any) -> Any:
+def _nearest_vec(ctx: Context, x: RelaxExpr, size: Any, factors: Any) -> RelaxExpr:
     return _resized(ctx, x, size, factors or (), "nearest_neighbor", "asymmetric")
 
 
 @converts("aten.upsample_nearest2d.default")
-def _nearest(ctx: Context, x: RelaxExpr, size: Any, h: Any = None, w: Any = None) -> Any:
+def _nearest(ctx: Context, x: RelaxExpr, size: Any, h: Any = None, w: Any = None) -> RelaxExpr:
     return _resized(ctx, x, size, (h, w), "nearest_neighbor", "asymmetric")
 
 
 @converts("aten._upsample_nearest_exact2d.vec")
-def _exact_vec(ctx: Context, x: RelaxExpr, size: Any, factors: Any) -> Any:
+def _exact_vec(ctx: Context, x: RelaxExpr, size: Any, factors: Any) -> RelaxExpr:
     return _resized(ctx, x, size, factors or (), "nearest_neighbor", "half_pixel")
 
 
 @converts("aten._upsample_nearest_exact2d.default")
-def _exact(ctx: Context, x: RelaxExpr, size: Any, h: Any = None, w: Any = None) -> Any:
+def _exact(ctx: Context, x: RelaxExpr, size: Any, h: Any = None, w: Any = None) -> RelaxExpr:
     return _resized(ctx, x, size, (h, w), "nearest_neighbor", "half_pixel")
 
 
@@ -53,12 +53,12 @@ def _coordinates(align_corners: bool) -> str:
 
 
 @converts("aten.upsample_bilinear2d.vec")
-def _bilinear_vec(ctx: Context, x: RelaxExpr, size: Any, align: bool, factors: Any) -> Any:
+def _bilinear_vec(ctx: Context, x: RelaxExpr, size: Any, align: bool, factors: Any) -> RelaxExpr:
     return _resized(ctx, x, size, factors or (), "linear", _coordinates(align))
 
 
 @converts("aten.upsample_bilinear2d.default")
 def _bilinear(
     ctx: Context, x: RelaxExpr, size: Any, align: bool, h: Any = None, w: Any = None
-) -> Any:
+) -> RelaxExpr:
     return _resized(ctx, x, size, (h, w), "linear", _coordinates(align))

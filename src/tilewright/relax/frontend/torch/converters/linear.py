@@ -10,12 +10,12 @@ from tilewright.relax.frontend.torch.converters.base import Context, converts
 
 
 @converts("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default")
-def _matmul(ctx: Context, a: RelaxExpr, b: RelaxExpr) -> Any:
+def _matmul(ctx: Context, a: RelaxExpr, b: RelaxExpr) -> RelaxExpr:
     return op.matmul(a, b)
 
 
 @converts("aten.dot.default")
-def _dot(ctx: Context, a: RelaxExpr, b: RelaxExpr) -> Any:
+def _dot(ctx: Context, a: RelaxExpr, b: RelaxExpr) -> RelaxExpr:
     return op.sum(op.multiply(a, b))
 
 

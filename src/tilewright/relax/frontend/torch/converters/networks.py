@@ -31,7 +31,7 @@ def _add_bias(made: Any, bias: RelaxExpr | None) -> Any:
 def _conv(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None,
     stride: Any, padding: Any, dilation: Any, groups: Any,
-) -> Any:  # fmt: skip
+) -> RelaxExpr:  # fmt: skip
     spatial = weight.ndim - 2
     unbatched = x.ndim == spatial + 1
     if unbatched:
@@ -55,7 +55,7 @@ def _conv(
 def _conv_default(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None,
     stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1,
-) -> Any:  # fmt: skip
+) -> RelaxExpr:  # fmt: skip
     return _conv(ctx, x, weight, bias, _list(stride), _list(padding), _list(dilation), groups)
 
 
@@ -67,7 +67,7 @@ def _list(values: Any) -> list[Any]:
 def _conv_padding(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None,
     stride: Any = 1, padding: str = "valid", dilation: Any = 1, groups: Any = 1,
-) -> Any:  # fmt: skip
+) -> RelaxExpr:  # fmt: skip
     spatial = weight.ndim - 2
     reach = _pair(ctx.ints(_list(dilation), "dilation"), spatial)
     kernel = ctx.ints(weight.shape[2:], "kernel size")
@@ -82,7 +82,7 @@ def _conv_padding(
 def _conv_transpose(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None,
     stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: Any = 1, dilation: Any = 1,
-) -> Any:  # fmt: skip
+) -> RelaxExpr:  # fmt: skip
     spatial = weight.ndim - 2
     convolve = {
         1: op.nn.conv1d_transpose,
@@ -261,7 +261,7 @@ def _batch_norm(
 def _layer_norm(
     ctx: Context, x: RelaxExpr, normalized_shape: Any, weight: RelaxExpr | None = None,
     bias: RelaxExpr | None = None, eps: float = 1e-5, cudnn_enable: bool = True,
-) -> Any:  # fmt: skip
+) -> RelaxExpr:  # fmt: skip
     count = len(normalized_shape)
     axes = tuple(range(x.ndim - count, x.ndim))
     if weight is None:
@@ -282,7 +282,7 @@ def _native_layer_norm(
 def _rms_norm(
     ctx: Context, x: RelaxExpr, normalized_shape: Any, weight: RelaxExpr | None = None,
     eps: float | None = None,
-) -> Any:  # fmt: skip
+) -> RelaxExpr:  # fmt: skip
     import torch
 
     axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
@@ -323,24 +323,24 @@ def _native_group_norm(
 
 
 @converts("aten.softmax.int")
-def _softmax(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> Any:
+def _softmax(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> RelaxExpr:
     made = x if dtype is None else ctx.cast(x, dtype_name(dtype))
     return op.nn.softmax(made, ctx.axis(dim, x.ndim))
 
 
 @converts("aten._softmax.default")
-def _softmax_core(ctx: Context, x: RelaxExpr, dim: int, half_to_float: bool) -> Any:
+def _softmax_core(ctx: Context, x: RelaxExpr, dim: int, half_to_float: bool) -> RelaxExpr:
     return op.nn.softmax(ctx.cast(x, ctx.dtype), ctx.axis(dim, x.ndim))
 
 
 @converts("aten.log_softmax.int")
-def _log_softmax(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> Any:
+def _log_softmax(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> RelaxExpr:
     made = x if dtype is None else ctx.cast(x, dtype_name(dtype))
     return op.nn.log_softmax(made, ctx.axis(dim, x.ndim))
 
 
 @converts("aten._log_softmax.default")
-def _log_softmax_core(ctx: Context, x: RelaxExpr, dim: int, half_to_float: bool) -> Any:
+def _log_softmax_core(ctx: Context, x: RelaxExpr, dim: int, half_to_float: bool) -> RelaxExpr:
     return op.nn.log_softmax(ctx.cast(x, ctx.dtype), ctx.axis(dim, x.ndim))
 
 
@@ -366,7 +366,7 @@ def _attention(
     ctx: Context, query: RelaxExpr, key: RelaxExpr, value: RelaxExpr,
     mask: RelaxExpr | None = None, dropout_p: float = 0.0, is_causal: bool = False, *,
     scale: float | None = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
+) -> RelaxExpr:  # fmt: skip
     """``softmax(q @ k.T * scale + mask) @ v`` over ``[..., heads, sequence, depth]``."""
     if dropout_p > 0:
         raise ctx.error("dropout is active in attention: call model.eval() before torch.export")
@@ -394,7 +394,7 @@ def _is_one_attention(
 def _one_attention(
     query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, mask: RelaxExpr | None, is_causal: bool,
     scale: float | None,
-) -> Any:  # fmt: skip
+) -> RelaxExpr:  # fmt: skip
     without_heads = query.ndim == 3
     if without_heads:
         query, key, value = (op.expand_dims(x, 1) for x in (query, key, value))
@@ -409,7 +409,7 @@ def _one_attention(
 def _attention_in_steps(
     ctx: Context, query: RelaxExpr, key: RelaxExpr, value: RelaxExpr, mask: RelaxExpr | None,
     is_causal: bool, scale: float | None, enable_gqa: bool,
-) -> Any:  # fmt: skip
+) -> RelaxExpr:  # fmt: skip
     if enable_gqa:
         query_heads, key_heads = ctx.ints([query.shape[-3], key.shape[-3]], "numbers of heads")
         times = query_heads // key_heads
@@ -426,7 +426,7 @@ def _attention_in_steps(
     return op.matmul(_masked_softmax(ctx, scores, mask), value)
 
 
-def _masked_softmax(ctx: Context, scores: RelaxExpr, mask: RelaxExpr) -> Any:
+def _masked_softmax(ctx: Context, scores: RelaxExpr, mask: RelaxExpr) -> RelaxExpr:
     """Softmax under a mask; a query that may see nothing gets zeros, not NaN, as in PyTorch."""
     lowest = ctx.tensor(-math.inf, scores.dtype)
     if mask.dtype == "bool":

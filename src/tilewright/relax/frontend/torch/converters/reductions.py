@@ -46,30 +46,30 @@ for _function, _names in _REDUCTIONS.items():
 
 
 @converts("aten.cumsum.default")
-def _cumsum(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> Any:
+def _cumsum(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> RelaxExpr:
     x = ctx.cast(x, ctx.dtype)
     return op.cumsum(x, ctx.axis(dim, x.ndim)) if x.ndim else x
 
 
 @converts("aten.cumprod.default")
-def _cumprod(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> Any:
+def _cumprod(ctx: Context, x: RelaxExpr, dim: int, dtype: Any = None) -> RelaxExpr:
     x = ctx.cast(x, ctx.dtype)
     return op.cumprod(x, ctx.axis(dim, x.ndim)) if x.ndim else x
 
 
 @converts("aten.prod.default")
-def _prod(ctx: Context, x: RelaxExpr, dtype: Any = None) -> Any:
+def _prod(ctx: Context, x: RelaxExpr, dtype: Any = None) -> RelaxExpr:
     return op.prod(ctx.cast(x, ctx.dtype))
 
 
 @converts("aten.prod.dim_int")
 def _prod_dim(
     ctx: Context, x: RelaxExpr, dim: int, keepdim: bool = False, dtype: Any = None
-) -> Any:
+) -> RelaxExpr:
     return op.prod(ctx.cast(x, ctx.dtype), ctx.axes(dim, x.ndim), keepdim)
 
 
-def _variance(ctx: Context, x: RelaxExpr, dim: Any, correction: Any, keepdim: bool) -> Any:
+def _variance(ctx: Context, x: RelaxExpr, dim: Any, correction: Any, keepdim: bool) -> RelaxExpr:
     """Variance with ``n - correction`` in place of ``n`` (1 if none is given)."""
     axes = ctx.axes(dim, x.ndim)
     made = op.variance(x, axes, keepdim)
@@ -89,14 +89,14 @@ def _variance(ctx: Context, x: RelaxExpr, dim: Any, correction: Any, keepdim: bo
 @converts("aten.var.correction")
 def _var(
     ctx: Context, x: RelaxExpr, dim: Any = None, *, correction: Any = None, keepdim: bool = False
-) -> Any:
+) -> RelaxExpr:
     return _variance(ctx, x, dim, correction, keepdim)
 
 
 @converts("aten.var.dim")
 def _var_dim(
     ctx: Context, x: RelaxExpr, dim: Any, unbiased: bool = True, keepdim: bool = False
-) -> Any:
+) -> RelaxExpr:
     return _variance(ctx, x, dim, int(unbiased), keepdim)
 
 
@@ -111,14 +111,14 @@ def _var_mean(
 @converts("aten.std.correction")
 def _std(
     ctx: Context, x: RelaxExpr, dim: Any = None, *, correction: Any = None, keepdim: bool = False
-) -> Any:
+) -> RelaxExpr:
     return op.sqrt(_variance(ctx, x, dim, correction, keepdim))
 
 
 @converts("aten.std.dim")
 def _std_dim(
     ctx: Context, x: RelaxExpr, dim: Any, unbiased: bool = True, keepdim: bool = False
-) -> Any:
+) -> RelaxExpr:
     return op.sqrt(_variance(ctx, x, dim, int(unbiased), keepdim))
 
 
@@ -157,7 +157,7 @@ def _vector_norm(
     keepdim: bool = False,
     *,
     dtype: Any = None,
-) -> Any:
+) -> RelaxExpr:
     x = ctx.emit(ctx.cast(x, ctx.dtype if dtype is None else dtype_name(dtype)))
     axes = ctx.axes(dim, x.ndim)
     if order == 2:

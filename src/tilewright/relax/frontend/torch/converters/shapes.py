@@ -27,24 +27,24 @@ _RESHAPES = (
 
 
 @converts(*_RESHAPES)
-def _reshape(ctx: Context, x: RelaxExpr, *_: Any) -> Any:
+def _reshape(ctx: Context, x: RelaxExpr, *_: Any) -> RelaxExpr:
     return x if same_tensor(x, ctx.shape) else op.reshape(x, ctx.shape)
 
 
 @converts("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")
-def _expand(ctx: Context, x: RelaxExpr, *_: Any, implicit: bool = False) -> Any:
+def _expand(ctx: Context, x: RelaxExpr, *_: Any, implicit: bool = False) -> RelaxExpr:
     return x if same_tensor(x, ctx.shape) else op.broadcast_to(x, ctx.shape)
 
 
 @converts("aten.repeat.default")
-def _repeat(ctx: Context, x: RelaxExpr, repeats: Any) -> Any:
+def _repeat(ctx: Context, x: RelaxExpr, repeats: Any) -> RelaxExpr:
     return op.tile(x, tuple(ctx.ints(repeats, "repeats")))
 
 
 @converts("aten.repeat_interleave.self_int")
 def _repeat_interleave(
     ctx: Context, x: RelaxExpr, repeats: Any, dim: int | None = None, output_size: Any = None
-) -> Any:
+) -> RelaxExpr:
     if dim is None:
         x, dim = op.reshape(x, (-1,)), 0
     return op.repeat(x, ctx.int(repeats, "repeats"), ctx.axis(dim, x.ndim))
@@ -53,17 +53,17 @@ def _repeat_interleave(
 # ---- permutations -----------------------------------------------------------------------------
 
 
-def _permuted(x: RelaxExpr, axes: list[int]) -> Any:
+def _permuted(x: RelaxExpr, axes: list[int]) -> RelaxExpr:
     return x if axes == sorted(axes) else op.permute_dims(x, tuple(axes))
 
 
 @converts("aten.permute.default")
-def _permute(ctx: Context, x: RelaxExpr, dims: Any) -> Any:
+def _permute(ctx: Context, x: RelaxExpr, dims: Any) -> RelaxExpr:
     return _permuted(x, [ctx.axis(dim, x.ndim) for dim in dims])
 
 
 @converts("aten.transpose.int", "aten.swapaxes.default", "aten.swapdims.default")
-def _transpose(ctx: Context, x: RelaxExpr, first: int, second: int) -> Any:
+def _transpose(ctx: Context, x: RelaxExpr, first: int, second: int) -> RelaxExpr:
     axes = list(range(x.ndim))
     if axes:
         a, b = ctx.axis(first, x.ndim), ctx.axis(second, x.ndim)
@@ -72,7 +72,7 @@ def _transpose(ctx: Context, x: RelaxExpr, first: int, second: int) -> Any:
 
 
 @converts("aten.t.default", "aten.numpy_T.default")
-def _reverse(ctx: Context, x: RelaxExpr) -> Any:
+def _reverse(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return _permuted(x, list(reversed(range(x.ndim))))
 
 
@@ -82,7 +82,7 @@ def _matrix_transpose(ctx: Context, x: RelaxExpr) -> Any:
 
 
 @converts("aten.movedim.int", "aten.movedim.intlist")
-def _movedim(ctx: Context, x: RelaxExpr, source: Any, destination: Any) -> Any:
+def _movedim(ctx: Context, x: RelaxExpr, source: Any, destination: Any) -> RelaxExpr:
     sources = ctx.axes(source, x.ndim)
     places = dict(zip(ctx.axes(destination, x.ndim), sources))
     rest = iter(axis for axis in range(x.ndim) if axis not in sources)
@@ -90,7 +90,7 @@ def _movedim(ctx: Context, x: RelaxExpr, source: Any, destination: Any) -> Any:
 
 
 @converts("aten.flip.default")
-def _flip(ctx: Context, x: RelaxExpr, dims: Any) -> Any:
+def _flip(ctx: Context, x: RelaxExpr, dims: Any) -> RelaxExpr:
     for axis in ctx.axes(dims, x.ndim) if dims else ():
         x = op.flip(x, axis)
     return x
@@ -100,7 +100,7 @@ def _flip(ctx: Context, x: RelaxExpr, dims: Any) -> Any:
 
 
 @converts("aten.cat.default", "aten.concat.default")
-def _cat(ctx: Context, tensors: list[RelaxExpr], dim: int = 0) -> Any:
+def _cat(ctx: Context, tensors: list[RelaxExpr], dim: int = 0) -> RelaxExpr:
     ndim = len(ctx.shape)
     # PyTorch lets an empty one-dimensional tensor join anything.
     kept = [
@@ -147,7 +147,7 @@ def _unbind(ctx: Context, x: RelaxExpr, dim: int = 0) -> Any:
     return [op.reshape(made[number], rest) for number in range(count)]
 
 
-def _cut(ctx: Context, x: RelaxExpr, axis: int, start: Any, stop: Any, step: int = 1) -> Any:
+def _cut(ctx: Context, x: RelaxExpr, axis: int, start: Any, stop: Any, step: int = 1) -> RelaxExpr:
     """``x[start:stop:step]`` along an axis; with symbolic bounds a look-up."""
     low, high = as_int(as_expr(start)), as_int(as_expr(stop))
     if low is not None and high is not None:
@@ -169,7 +169,7 @@ def _cut(ctx: Context, x: RelaxExpr, axis: int, start: Any, stop: Any, step: int
 @converts("aten.slice.Tensor")
 def _slice(
     ctx: Context, x: RelaxExpr, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
-) -> Any:
+) -> RelaxExpr:
     if same_tensor(x, ctx.shape):
         return x
     axis = ctx.axis(dim, x.ndim)
@@ -178,7 +178,7 @@ def _slice(
 
 
 @converts("aten.narrow.default")
-def _narrow(ctx: Context, x: RelaxExpr, dim: int, start: Any, length: Any) -> Any:
+def _narrow(ctx: Context, x: RelaxExpr, dim: int, start: Any, length: Any) -> RelaxExpr:
     return _cut(ctx, x, ctx.axis(dim, x.ndim), start, as_expr(start) + length)
 
 
@@ -198,7 +198,7 @@ def _slice_scatter(
     start: Any = None,
     end: Any = None,
     step: Any = 1,
-) -> Any:
+) -> RelaxExpr:
     axis = ctx.axis(dim, x.ndim)
     extent = as_int(x.shape[axis])
     if extent is None or ctx.int(step, "step") != 1:
@@ -231,13 +231,13 @@ def _embedding(
     padding_idx: Any = -1,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Any:
+) -> RelaxExpr:
     """Rows of a table; the padding row is special for gradients only."""
     return op.take(weight, indices, 0)
 
 
 @converts("aten.index_select.default")
-def _index_select(ctx: Context, x: RelaxExpr, dim: int, index: RelaxExpr) -> Any:
+def _index_select(ctx: Context, x: RelaxExpr, dim: int, index: RelaxExpr) -> RelaxExpr:
     return op.take(x, index, ctx.axis(dim, x.ndim))
 
 
@@ -252,7 +252,7 @@ def _from_front(ctx: Context, index: RelaxExpr, extent: Expr) -> RelaxExpr:
 
 
 @converts("aten.index.Tensor")
-def _index(ctx: Context, x: RelaxExpr, indices: list[RelaxExpr | None]) -> Any:
+def _index(ctx: Context, x: RelaxExpr, indices: list[RelaxExpr | None]) -> RelaxExpr:
     axes = [axis for axis, index in enumerate(indices) if index is not None]
     chosen = [index for index in indices if index is not None]
     if any(index.dtype == "bool" for index in chosen):
@@ -281,7 +281,7 @@ def _index(ctx: Context, x: RelaxExpr, indices: list[RelaxExpr | None]) -> Any:
 @converts("aten.gather.default")
 def _gather(
     ctx: Context, x: RelaxExpr, dim: int, index: RelaxExpr, sparse_grad: bool = False
-) -> Any:
+) -> RelaxExpr:
     return op.gather_elements(x, index, ctx.axis(dim, x.ndim))
 
 
@@ -289,7 +289,7 @@ def _gather(
 
 
 @converts("aten.constant_pad_nd.default")
-def _pad(ctx: Context, x: RelaxExpr, pad: Any, value: Any = 0) -> Any:
+def _pad(ctx: Context, x: RelaxExpr, pad: Any, value: Any = 0) -> RelaxExpr:
     amounts = ctx.ints(pad, "padding")
     pairs = [(0, 0)] * (x.ndim - len(amounts) // 2)
     pairs += list(zip(amounts[0::2], amounts[1::2]))[::-1]

@@ -48,7 +48,7 @@ def _argsort_stable(
 
 
 @converts("aten.msort.default")
-def _msort(ctx: Context, x: RelaxExpr) -> Any:
+def _msort(ctx: Context, x: RelaxExpr) -> RelaxExpr:
     return op.sort(x, 0) if x.ndim else x
 
 
