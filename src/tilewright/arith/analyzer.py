@@ -97,7 +97,7 @@ class Analyzer:
         else:
             self._bind_range(number, value)
 
-    def _same_binding(self, var: Var, number: int, value: Any) -> bool:
+    def _same_binding(self, var: Var, number: int, value: object) -> bool:
         context = self._context
         if isinstance(value, Range):
             poly = self._canonical.poly

@@ -17,11 +17,11 @@ c1 = wild_const("c1")
 _WHOLE = ("int32", "int64")
 
 
-def _shift(m: Match, _: Any) -> bool:
+def _shift(m: Match, _: object) -> bool:
     return m.x.dtype in _WHOLE and 0 <= m.c1 < dtypes.bits_of(m.x.dtype) - 1
 
 
-def _mask(m: Match, _: Any) -> bool:
+def _mask(m: Match, _: object) -> bool:
     if m.x.dtype not in _WHOLE or m.c1 < 0 or m.c1 & (m.c1 + 1):
         return False
     # The greatest number of the type leaves no modulus that fits it.

@@ -99,7 +99,7 @@ def cost(expr: Any, enough: float = math.inf) -> int:
     return total
 
 
-def _dearer(made: Any, expr: Any) -> bool:
+def _dearer(made: Any, expr: Expr) -> bool:
     least = cost(made)
     return least > cost(expr, least)
 
@@ -117,7 +117,7 @@ class Simplifier:
 
     # ---- walk -------------------------------------------------------------------------------
 
-    def visit(self, expr: Any) -> Any:
+    def visit(self, expr: Expr) -> Any:
         """Simplify any node."""
         visitor = _VISITORS.get(type(expr))
         if visitor is not None:
@@ -131,7 +131,7 @@ class Simplifier:
         made: Expr = self.visit(expr)
         return made
 
-    def _generic(self, expr: Any) -> Any:
+    def _generic(self, expr: Expr) -> Any:
         made = expr.map_children(self.visit)
         result = self._rules(made)
         return made if result is None else self.visit(result)
@@ -166,7 +166,7 @@ class Simplifier:
 
     # ---- integer arithmetic -----------------------------------------------------------------
 
-    def _arithmetic(self, expr: Any) -> Expr:
+    def _arithmetic(self, expr: Expr) -> Expr:
         if expr.dtype not in ARITHMETIC_DTYPES:
             return self._along(expr, self._settled)
         try:
@@ -174,12 +174,12 @@ class Simplifier:
         except (OpaqueOperand, ConstantTooLarge):
             return self._by_operands(expr)
         if same_expr(made, expr):
-            return expr  # type: ignore[no-any-return]
+            return expr
         if _dearer(made, expr):
             made = self._by_operands(expr)
         return made
 
-    def _settled(self, expr: Any) -> Any:
+    def _settled(self, expr: Expr) -> Any:
         result = self._rules(expr)
         return expr if result is None else self.visit(result)
 
@@ -330,16 +330,16 @@ class Simplifier:
             return None
         return None if value is None else (TRUE if value else FALSE)
 
-    def _logic(self, expr: Any) -> Expr:
+    def _logic(self, expr: Expr) -> Expr:
         kind = type(expr)
         if expr.dtype != "bool" or has_effects(expr):
-            return expr.map_children(self.visit)  # type: ignore[no-any-return]
+            return expr.map_children(self.visit)
         items: list[Expr] = []
         _flatten(kind, expr, items)
         made = self._simplify_items(kind, items)
         joined = (and_ if kind is And else or_)(*made)
         if same_expr(joined, expr):
-            return expr  # type: ignore[no-any-return]
+            return expr
         if type(joined) is not kind:
             return joined
         result = rules_logic.TABLE.apply(joined, self.owner)

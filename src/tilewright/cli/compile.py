@@ -166,7 +166,7 @@ def _random_inputs(executable: Executable, entry: str) -> list[Any]:
     return made
 
 
-def flat_arrays(result: Any) -> list[np.ndarray[Any, Any]]:
+def flat_arrays(result: object) -> list[np.ndarray[Any, Any]]:
     """Return the tensors of a result as NumPy arrays."""
     if isinstance(result, (tuple, list)):
         return [array for item in result for array in flat_arrays(item)]

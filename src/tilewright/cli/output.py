@@ -53,12 +53,12 @@ def make_console(*, stderr: bool = False) -> Console:
     return console
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print a JSON value; numbers that JSON doesn't have become ``null``."""
     click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -69,7 +69,7 @@ def split_dtype(dtype: str) -> tuple[str, int]:
     raise VerifyError(f"unknown dtype {dtype!r}; {near_matches(dtype, list(ELEMENT_TYPES))}")
 
 
-def check_dtype(dtype: Any) -> None:
+def check_dtype(dtype: object) -> None:
     """Refuse what is no dtype, of whatever type it is."""
     if not isinstance(dtype, str):  # it need not have a hash
         raise _no_text(dtype)

@@ -44,7 +44,7 @@ def _limits(dtype: str) -> tuple[int, int]:
     return (0, 2**64 - 1) if kind == "handle" else integer_limits(dtype)
 
 
-def check_float_dtype(dtype: Any) -> None:
+def check_float_dtype(dtype: object) -> None:
     """Refuse what is no dtype of one floating-point number."""
     check_dtype(dtype)
     if not is_float(dtype) or lanes_of(dtype) != 1:
@@ -70,13 +70,13 @@ def _check_cast(source: str, dtype: str) -> None:
         raise VerifyError(f"a Cast keeps the number of lanes, got {source} into {dtype}")
 
 
-def check_cast(source: str, dtype: Any) -> None:
+def check_cast(source: str, dtype: object) -> None:
     """Refuse a conversion to no dtype, or into another number of lanes."""
     check_dtype(dtype)
     _check_cast(source, dtype)
 
 
-def check_name(name: Any, what: str) -> None:
+def check_name(name: object, what: str) -> None:
     """Refuse a name that is no text."""
     if not isinstance(name, str):
         raise VerifyError(f"the name of {what} is text, got {name!r}")
@@ -92,7 +92,7 @@ def check_extents(extents: Iterable[Any], what: str, name: str = "") -> None:
             raise VerifyError(f"{what + name} has the extent {value}, which is no integer")
 
 
-def check_call(op: Any, dtype: Any) -> None:
+def check_call(op: object, dtype: object) -> None:
     """Refuse a call of no operator, or of no dtype."""
     if not isinstance(op, Op):
         raise VerifyError(f"a Call names an operator of the table ir.OPS, got {op!r}")

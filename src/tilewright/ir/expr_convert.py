@@ -98,7 +98,7 @@ def as_expr(value: Any, dtype: str | None = None) -> Expr:
     raise VerifyError(f"expected an expression or a number, got {type(value).__name__}: {value!r}")
 
 
-def is_const(expr: Any, value: float | None = None) -> bool:
+def is_const(expr: object, value: float | None = None) -> bool:
     """Whether ``expr`` is a numeric constant (equal to ``value`` if given)."""
     return isinstance(expr, (IntImm, FloatImm)) and (value is None or expr.value == value)
 
@@ -171,7 +171,7 @@ def _nearest(value: int, dtype: str) -> float:
     return float_constant(value)
 
 
-def rounded(value: Any, dtype: str) -> float | None:
+def rounded(value: object, dtype: str) -> float | None:
     """The number that a constant of a float dtype has in memory, ``None`` if not known here."""
     code = {"float64": "<d", "float32": "<f", "float16": "<e"}.get(dtype)
     try:
@@ -224,7 +224,7 @@ def match_types(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
     return a, cast(b, a.dtype)
 
 
-def _literal(value: Any, like: Expr) -> Expr:
+def _literal(value: object, like: Expr) -> Expr:
     """Give a Python number the dtype of the expression it meets; floats never become integers."""
     if isinstance(value, float) and not is_float(element_of(like.dtype)):
         return const(value, vector_dtype("float32", lanes_of(like.dtype)))

@@ -20,7 +20,7 @@ class BaseFunc(Node):
     __slots__ = ()
     attrs: Mapping[str, Any]
 
-    def with_attr(self, key: str | Mapping[str, Any], value: Any = None) -> Any:
+    def with_attr(self, key: str | Mapping[str, Any], value: object = None) -> Any:
         """Return a copy with one attribute (or a dict of them) set."""
         changes = {key: value} if isinstance(key, str) else dict(key)
         return self.replace(attrs={**self.attrs, **changes})
@@ -103,7 +103,7 @@ class IRModule(Node):
         """Return a copy without a function."""
         return self.replace(functions={k: v for k, v in self.functions.items() if k != name})
 
-    def with_attr(self, key: str, value: Any) -> IRModule:
+    def with_attr(self, key: str, value: object) -> IRModule:
         """Return a copy with one module attribute set."""
         return self.replace(attrs={**self.attrs, key: value})
 
@@ -129,7 +129,7 @@ class IRModule(Node):
         _shower(self, **options)
 
 
-def _not_set_up(*_: Any, **__: Any) -> Any:
+def _not_set_up(*_: object, **__: Any) -> Any:
     raise VerifyError("printing needs `import tilewright.script`")
 
 

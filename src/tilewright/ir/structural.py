@@ -27,7 +27,7 @@ from tilewright.support.errors import VerifyError
 _HASH_VERSION = b"tilewright-structural-1"
 
 
-def is_symbol(value: Any) -> bool:
+def is_symbol(value: object) -> bool:
     """Whether a node is matched by position rather than by content (variables, buffers)."""
     return getattr(type(value), "symbol", None) is True or type(value) is Var
 
@@ -133,11 +133,11 @@ class _Comparer:
                 )
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return type(value).__name__
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     return getattr(value, "name", _kind(value))
 
 
@@ -322,7 +322,7 @@ class _Hasher:
                 self.walk(item)
 
 
-def structural_hash(value: Any, *, ignore_ndarray: bool = False) -> str:
+def structural_hash(value: object, *, ignore_ndarray: bool = False) -> str:
     """Return a digest (32 hex digits) that is equal for structurally equal trees."""
     hasher = _Hasher(ignore_ndarray)
     hasher.walk(value)

@@ -45,7 +45,7 @@ ArgInfo = TensorInfo | ScalarInfo
 _MOST_AXES = 64
 
 
-def arg_info_from_json(data: Any) -> ArgInfo:
+def arg_info_from_json(data: object) -> ArgInfo:
     """Inverse of ``as_json``; ``TuneError`` for anything else."""
     if not (isinstance(data, list) and len(data) == 3 and type(data[1]) is str):
         raise TuneError(f"not an argument description: {repr(data)[:200]}")
@@ -62,7 +62,7 @@ def arg_info_from_json(data: Any) -> ArgInfo:
     raise TuneError(f"not an argument description: {repr(data)[:200]}")
 
 
-def _is_scalar(value: Any) -> bool:
+def _is_scalar(value: object) -> bool:
     if type(value) is int:
         return -(2**63) <= value < 2**64
     return type(value) is bool or (type(value) is float and math.isfinite(value))

@@ -236,7 +236,7 @@ class BlockBuilder:
         frame.bindings.append(binding)
         return binding.var
 
-    def match_cast(self, value: Any, struct_info: StructInfo, name_hint: str = "") -> RelaxVar:
+    def match_cast(self, value: object, struct_info: StructInfo, name_hint: str = "") -> RelaxVar:
         """Bind a value with a stated struct info, checked when run."""
         atom = self._atom(as_relax(value))
         frame = self._frame()
@@ -245,7 +245,7 @@ class BlockBuilder:
         frame.bindings.append(MatchCast(atom, struct_info, var))
         return var
 
-    def emit_call(self, function: str | GlobalVar, *args: Any) -> RelaxVar:
+    def emit_call(self, function: str | GlobalVar, *args: object) -> RelaxVar:
         """Call a graph function of the module; its result's struct info is looked up."""
         gvar = GlobalVar(function) if isinstance(function, str) else function
         callee = self._functions.get(gvar.name)
@@ -282,7 +282,7 @@ class BlockBuilder:
     def call_te(
         self,
         function: Callable[..., Any],
-        *args: Any,
+        *args: object,
         primfunc_name_hint: str = "",
         primfunc_attrs: Mapping[str, Any] | None = None,
         primfunc_key: Hashable = None,
@@ -321,7 +321,11 @@ class BlockBuilder:
         return call
 
     def emit_te(
-        self, function: Callable[..., Any], *args: Any, primfunc_name_hint: str = "", **kwargs: Any
+        self,
+        function: Callable[..., Any],
+        *args: object,
+        primfunc_name_hint: str = "",
+        **kwargs: Any,
     ) -> RelaxVar:
         """``emit(call_te(...))``."""
         call = self.call_te(function, *args, primfunc_name_hint=primfunc_name_hint, **kwargs)
@@ -341,7 +345,7 @@ class _TensorBridge:
         self.placeholders: list[te.Tensor] = []
         self.known: dict[RelaxExpr, te.Tensor] = {}
 
-    def convert(self, value: Any) -> Any:
+    def convert(self, value: object) -> Any:
         if hasattr(value, "_expr") and isinstance(value._expr, RelaxExpr):
             value = value._expr
         if isinstance(value, ShapeExpr):
@@ -386,7 +390,7 @@ class _TensorBridge:
         except _NoKey:
             return None
 
-    def _key_of(self, value: Any) -> Hashable:
+    def _key_of(self, value: object) -> Hashable:
         if isinstance(value, te.Tensor) and value in self.placeholders:
             extents = tuple(map(self._key_of, value.shape))
             return "tensor", self.placeholders.index(value), extents, value.dtype

@@ -65,7 +65,7 @@ CALL_DPS = _raw_op("call_dps", lambda call: ObjectStructInfo(), pure=False)
 @builder("call_tir")
 def call_tir(
     function: GlobalVar | ExternFunc,
-    args: Any,
+    args: object,
     out_sinfo: StructInfo | Sequence[StructInfo],
     tir_vars: Any = (),
 ) -> RelaxCall:
@@ -97,7 +97,7 @@ def call_dps(
     return RelaxCall(CALL_DPS, operands)
 
 
-def is_call_tir(expr: Any) -> bool:
+def is_call_tir(expr: object) -> bool:
     """Whether an expression is a ``call_tir``."""
     return isinstance(expr, RelaxCall) and expr.op is CALL_TIR
 

@@ -290,7 +290,7 @@ def _check(item: dict[str, Any]) -> SizeCheck:
 _FORMULA = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-*/%(), <>=!")
 
 
-def _is_formula(text: Any) -> bool:
+def _is_formula(text: object) -> bool:
     """Formulas are evaluated, so a file may hold arithmetic over names only."""
     return isinstance(text, str) and set(text) <= _FORMULA and "__" not in text
 
@@ -331,7 +331,7 @@ class VirtualMachine:
         return evaluate
 
 
-def _flat(result: Any) -> list[Any]:
+def _flat(result: object) -> list[Any]:
     if isinstance(result, tuple):
         return [leaf for item in result for leaf in _flat(item)]
     return [result]
@@ -496,7 +496,7 @@ def _formula(extent: Expr, names: dict[Var, str]) -> int | str:
     return form.format(*(_formula(item, names) for item in operands))  # type: ignore[arg-type]
 
 
-def as_numpy(value: Any) -> Any:
+def as_numpy(value: object) -> Any:
     """Results as NumPy arrays (of the same nesting)."""
     if isinstance(value, tuple):
         return tuple(as_numpy(item) for item in value)

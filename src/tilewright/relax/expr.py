@@ -80,37 +80,37 @@ class RelaxExpr(Node):
         """Number of dimensions of a tensor."""
         return len(self.shape)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Any:
         return OPERATOR_SUGAR["add"](self, other)
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: object) -> Any:
         return OPERATOR_SUGAR["add"](other, self)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: object) -> Any:
         return OPERATOR_SUGAR["subtract"](self, other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: object) -> Any:
         return OPERATOR_SUGAR["subtract"](other, self)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: object) -> Any:
         return OPERATOR_SUGAR["multiply"](self, other)
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: object) -> Any:
         return OPERATOR_SUGAR["multiply"](other, self)
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: object) -> Any:
         return OPERATOR_SUGAR["divide"](self, other)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: object) -> Any:
         return OPERATOR_SUGAR["divide"](other, self)
 
-    def __pow__(self, other: Any) -> Any:
+    def __pow__(self, other: object) -> Any:
         return OPERATOR_SUGAR["power"](self, other)
 
     def __neg__(self) -> Any:
         return OPERATOR_SUGAR["negative"](self)
 
-    def __matmul__(self, other: Any) -> Any:
+    def __matmul__(self, other: object) -> Any:
         return OPERATOR_SUGAR["matmul"](self, other)
 
     def __iter__(self) -> Iterator[Any]:
@@ -489,7 +489,7 @@ def numpy_dtype(dtype: str) -> Any:
         return np.dtype(getattr(ml_dtypes, element))
 
 
-def as_relax(value: Any, like: RelaxExpr | None = None) -> RelaxExpr:
+def as_relax(value: object, like: RelaxExpr | None = None) -> RelaxExpr:
     """Turn a Python value into a graph expression.
 
     Numbers become constants of ``like``'s dtype, arrays constants, tuples and lists tuples, scalar

@@ -32,7 +32,7 @@ from tilewright.support.errors import RunError
 from tilewright.tir.interpreter import run as run_tensor_function
 
 
-def run(mod: IRModule | Function, *args: Any, name: str = "main") -> Any:
+def run(mod: IRModule | Function, *args: object, name: str = "main") -> Any:
     """Run a graph function; returns an array or a tuple of arrays."""
     if isinstance(mod, Function):
         mod = IRModule({name: mod})

@@ -110,7 +110,7 @@ class RelaxOp:
 
     # ---- building ---------------------------------------------------------------------------
 
-    def build(self, *args: Any, **kwargs: Any) -> RelaxCall:
+    def build(self, *args: object, **kwargs: Any) -> RelaxCall:
         """Make a call from Python arguments."""
         try:
             bound = self.signature.bind(*args, **kwargs)
@@ -149,7 +149,7 @@ class RelaxOp:
             )
         return RelaxCall(self, tuple(given), attrs)  # type: ignore[arg-type]
 
-    def _operand(self, name: str, kind: type, value: Any, like: Any) -> RelaxExpr:
+    def _operand(self, name: str, kind: type, value: object, like: Any) -> RelaxExpr:
         if kind is Shape:
             made = value if isinstance(value, RelaxExpr) else ShapeExpr(shape_values(value))
             extents = made.values if isinstance(made, ShapeExpr) else ()
@@ -202,7 +202,7 @@ class RelaxOp:
         return self.numpy(*(named[name] for name in self.signature.parameters))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Attributes are plain: lists become tuples, NumPy scalars Python numbers."""
     if isinstance(value, (list, tuple)):
         return tuple(map(_plain, value))
@@ -281,7 +281,7 @@ def operator(
             ),
         )
 
-        def build(*args: Any, **kwargs: Any) -> RelaxCall:
+        def build(*args: object, **kwargs: Any) -> RelaxCall:
             return op.build(*args, **kwargs)
 
         build.__name__ = build.__qualname__ = name.rpartition(".")[2]
@@ -300,7 +300,7 @@ def get_op(name: str) -> RelaxOp:
     return OPERATORS.get(name.removeprefix("relax."))
 
 
-def is_call_to(expr: Any, name: str) -> bool:
+def is_call_to(expr: object, name: str) -> bool:
     """Whether an expression is a call of the operator ``name``."""
     return isinstance(expr, RelaxCall) and isinstance(expr.op, RelaxOp) and expr.op.name == name
 

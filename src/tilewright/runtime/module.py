@@ -148,7 +148,7 @@ class CompiledFunction:
                 yield tvm_ffi.from_dlpack(_read_only_capsule(arg))
 
 
-def _is_beyond_int64(value: Any) -> bool:
+def _is_beyond_int64(value: object) -> bool:
     """Whether a value is a uint64 that the convention's int64 can't hold: its bits travel then."""
     return isinstance(value, (int, np.integer)) and 1 << 63 <= int(value) < 1 << 64
 
@@ -202,7 +202,7 @@ class BaseModule:
         """
         function = self[name or self.entry_name]
 
-        def evaluate(*args: Any) -> TimingResult:
+        def evaluate(*args: object) -> TimingResult:
             # Arrays are converted once, so that the conversion is not measured.
             tensors = [as_argument(arg) for arg in args]
             function(*args)  # refuses read-only arrays that would be written

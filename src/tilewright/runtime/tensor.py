@@ -146,7 +146,7 @@ def tensor(source: Any, dtype: str | None = None, device: Device | str | None = 
     return result
 
 
-def as_argument(value: Any) -> Any:
+def as_argument(value: object) -> Any:
     """Turn a numpy array into a tensor over its memory; anything else is returned as it is."""
     return from_numpy(value) if isinstance(value, np.ndarray) else value
 

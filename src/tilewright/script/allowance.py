@@ -97,7 +97,7 @@ def attributes_of(cls: type) -> frozenset[str] | None:
     return _attributes_of[cls]
 
 
-def is_value(value: Any) -> bool:
+def is_value(value: object) -> bool:
     """Whether text may have a value of this type; what is inside is not looked at."""
     return type(value) in PLAIN or attributes_of(type(value)) is not None
 
@@ -113,7 +113,7 @@ def may_name(owner: Any, name: str) -> bool:
     return name in (namespace(owner) if namespace else attributes_of(type(owner)) or ())
 
 
-def may_be_named(value: Any) -> bool:
+def may_be_named(value: object) -> bool:
     """Whether what an attribute gives may be used: as a value, a function or a vocabulary."""
     if isinstance(value, types.ModuleType):
         return value in _VOCABULARIES
@@ -189,7 +189,7 @@ class Budget:
             steps, weighed = price
             self.spend(steps if weighed is None else steps + self.size(weighed(value)))
 
-    def size(self, value: Any) -> int:
+    def size(self, value: object) -> int:
         """Count the parts of a value, those that are shared as often as they are met."""
         total = visited = 0
         todo = [value]
@@ -233,7 +233,7 @@ class Budget:
         if count > _KEY_SIZE:
             self.spend(count * count >> 7)
 
-    def admit_key(self, value: Any) -> None:
+    def admit_key(self, value: object) -> None:
         """Refuse large values as keys: they are hashed again each time."""
         if type(value) not in SCALARS and self.size(value) > _KEY_SIZE:
             raise ParseError("a key must be a small value")

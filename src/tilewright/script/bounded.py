@@ -106,7 +106,7 @@ class BoundedBuiltins:
             raise ParseError(f"round takes at most {_MAX_WIDTH} digits")
         return round(value, digits)
 
-    def text(self, value: Any = "") -> str:
+    def text(self, value: object = "") -> str:
         """``str`` of a value, which may be as long as the value is large."""
         self.budget.spend(self.budget.size(value))
         return str(value)
@@ -170,7 +170,7 @@ def compare_values(
     return function(a, b)
 
 
-def format_value(budget: Budget, value: Any, specification: str) -> str:
+def format_value(budget: Budget, value: object, specification: str) -> str:
     """Render a part of an f-string; the widths that it asks for are bounded."""
     # Digits of all scripts: `format` reads those too.
     widths = [int(digits) for digits in re.findall(r"\d+", specification[:_MAX_SPECIFICATION])]

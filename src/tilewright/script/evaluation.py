@@ -38,7 +38,7 @@ class Evaluation:
             seen.add(item.arg)
 
     def guard(
-        self, node: ast.AST, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+        self, node: ast.AST, function: Callable[..., Any], /, *args: object, **kwargs: Any
     ) -> Any:
         """Call a function; what it raises becomes a ``ParseError`` that points at ``node``."""
         try:
@@ -103,7 +103,7 @@ class Evaluation:
     def _unsupported(self, node: ast.expr) -> Any:
         return self.fail(node, f"{type(node).__name__} has no meaning in script")
 
-    def iterate(self, node: ast.AST, value: Any) -> Iterable[Any]:
+    def iterate(self, node: ast.AST, value: object) -> Iterable[Any]:
         """Return the items of a value that a program iterates over."""
         if self.scope.budget is not None:
             value = self.guard(node, self.scope.budget.parts_of, value)

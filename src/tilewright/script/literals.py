@@ -122,7 +122,7 @@ class Literals(Evaluation):
                 self._generate(others, give)
             self.scope.pop()
 
-    def bind_plain(self, target: ast.expr, value: Any) -> None:
+    def bind_plain(self, target: ast.expr, value: object) -> None:
         """Bind names of a comprehension or a function's parameter to Python values."""
         if isinstance(target, ast.Name):
             self.scope.define(target.id, value)

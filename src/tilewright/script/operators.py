@@ -94,7 +94,7 @@ _PYTHON_COMPARE: dict[type, Callable[[Any, Any], Any]] = {
 }
 
 
-def to_value(value: Any) -> Any:
+def to_value(value: object) -> Any:
     """Turn what stands for an expression (a slice of a buffer) into one; leave the rest alone."""
     if isinstance(value, Expr) or not hasattr(value, "as_expr"):
         return value

@@ -90,7 +90,7 @@ def _find(table: Mapping[type, Any], cls: type) -> Any:
     return None
 
 
-def is_printable(value: Any) -> bool:
+def is_printable(value: object) -> bool:
     """Whether an attribute may hold a value: whether script has a text for it."""
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return True
@@ -105,7 +105,7 @@ def is_printable(value: Any) -> bool:
     return any(_find(table, type(value)) is not None for table in (_EXPRS, _LINES))
 
 
-def _is_plain(key: Any) -> bool:
+def _is_plain(key: object) -> bool:
     """Whether a key is a number or text; symbols are known by the place that defines them."""
     if isinstance(key, tuple):
         return all(map(_is_plain, key))
@@ -280,7 +280,7 @@ class Printer:
             return f"{_OPEN}{text}{_CLOSE}"
         return text
 
-    def value(self, value: Any) -> str:
+    def value(self, value: object) -> str:
         """Return the text of an attribute: numbers, text, lists, dicts, expressions."""
         if value is None or isinstance(value, (bool, int, bytes)):
             return repr(value)
@@ -301,7 +301,7 @@ class Printer:
             return self.value(value.item())  # NumPy scalars
         return self.expr(value)
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: object) -> str:
         """Return a constant that parses to a node, not to a Python number; set by a dialect."""
         return self.expr(value, ATOM + 1)
 
@@ -487,7 +487,7 @@ def to_text(
     return text
 
 
-def _marked(root: Any, item: Any) -> Any:
+def _marked(root: Any, item: object) -> Any:
     return node_at(root, item) if isinstance(item, str) else item
 
 

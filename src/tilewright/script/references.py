@@ -73,7 +73,7 @@ class References(Literals):
             return self._attribute(node)
         return self.eval(node)
 
-    def unknown_attribute(self, node: ast.Attribute, value: Any) -> None:
+    def unknown_attribute(self, node: ast.Attribute, value: object) -> None:
         """Raise the error for an attribute that is not there, with near matches."""
         names = [name for name in dir(value) if not name.startswith("_")]
         if self.scope.budget is not None:

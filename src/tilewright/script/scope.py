@@ -57,7 +57,7 @@ class Scope:
         """Close the innermost frame; its names go out of sight."""
         self.frames.pop()
 
-    def define(self, name: str, value: Any) -> None:
+    def define(self, name: str, value: object) -> None:
         """Bind a name in the innermost frame."""
         self.frames[-1][name] = value
 

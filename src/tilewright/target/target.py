@@ -294,7 +294,7 @@ def _parse(text: str) -> tuple[str, dict[str, Any]]:
     return words[0], options
 
 
-def _option(kind: str, known: Mapping[str, type], key: str, value: Any) -> Any:
+def _option(kind: str, known: Mapping[str, type], key: str, value: object) -> Any:
     expected = known.get(key)
     if expected is None:
         raise TargetError(

@@ -149,7 +149,7 @@ class _Builder:
     def load(self, expr: Expr) -> Expr:
         """Turn tensor elements into buffer elements."""
 
-        def rewrite(current: Any) -> Any:
+        def rewrite(current: object) -> Any:
             if not isinstance(current, ProducerLoad):
                 return None
             indices = tuple(map(self.load, current.indices))
@@ -164,7 +164,7 @@ class _Builder:
         if self.solved:
             made = renew_definitions(made, self.solved)
 
-        def rename(current: Any) -> Any:
+        def rename(current: object) -> Any:
             if not isinstance(current, Block):
                 return current
             name = fresh_name(current.name, self.block_names)

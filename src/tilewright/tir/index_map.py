@@ -122,7 +122,7 @@ class IndexMap(Node):
         return IndexMap(variables, final, None, separators)
 
     @staticmethod
-    def from_json(data: Any, symbols: Mapping[str, Var] | None = None) -> IndexMap:
+    def from_json(data: object, symbols: Mapping[str, Var] | None = None) -> IndexMap:
         """Rebuild what ``to_json`` gives."""
         if isinstance(data, str):
             return IndexMap.from_text(data, symbols)
@@ -444,7 +444,7 @@ def _not_negative(extent: Expr, sizes: Analyzer) -> Expr:
     return extent if sizes.can_prove_ge(extent, 0) else maximum(extent, 0)
 
 
-def _index(item: Any) -> Expr:
+def _index(item: object) -> Expr:
     try:
         return as_expr(item)
     except TilewrightError as error:
@@ -479,7 +479,7 @@ def _as_const(expr: Expr) -> IntImm:
     return expr
 
 
-def _is_infinite(bound: Any) -> bool:
+def _is_infinite(bound: object) -> bool:
     return not isinstance(bound, Expr) or math.isinf(getattr(bound, "value", 0))
 
 

@@ -151,7 +151,7 @@ class For(Stmt):
             check_thread(self.thread)
 
 
-def check_thread(tag: Any) -> None:
+def check_thread(tag: object) -> None:
     """Refuse what is no thread tag."""
     _check_one_of(THREAD_TAGS, "thread tag", tag)
 

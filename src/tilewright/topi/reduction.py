@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright import te
@@ -15,7 +15,7 @@ from tilewright.topi.utils import normal_axes, ravel
 
 def reduce_over(
     x: Tensor,
-    axis: Any,
+    axis: int | Sequence[int] | None,
     keepdims: bool,
     reducer: Callable[..., Any],
     name: str,
@@ -46,17 +46,19 @@ def reduce_over(
     return made
 
 
-def sum(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+def sum(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Sum over axes; narrow floats are added in float32 and rounded at the end."""
     return _in_single(x, axis, keepdims, te.sum, "sum")
 
 
-def prod(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+def prod(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Multiply over axes; narrow floats in float32, rounded at the end."""
     return _in_single(x, axis, keepdims, te.prod, "prod")
 
 
-def _in_single(x: Tensor, axis: Any, keepdims: bool, reducer: Any, name: str) -> Tensor:
+def _in_single(
+    x: Tensor, axis: int | Sequence[int] | None, keepdims: bool, reducer: Any, name: str
+) -> Tensor:
     """Reduce narrow floats in float32, which is what processors have; comparing them is exact."""
     wide = fast_dtype(x.dtype)
     found = reduce_over(x, axis, keepdims, reducer, name, lambda v: cast_expr(v, wide))
@@ -65,27 +67,27 @@ def _in_single(x: Tensor, axis: Any, keepdims: bool, reducer: Any, name: str) ->
     return map_elements(found, lambda v: cast_expr(v, x.dtype), f"{name}_cast")
 
 
-def max(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+def max(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Return the greatest element over axes."""
     return _in_single(x, axis, keepdims, te.max, "max")
 
 
-def min(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+def min(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Return the least element over axes."""
     return _in_single(x, axis, keepdims, te.min, "min")
 
 
-def all(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+def all(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Tell whether all truth values over axes hold."""
     return reduce_over(x, axis, keepdims, te.all_of, "all")
 
 
-def any(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+def any(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Tell whether any truth value over axes holds."""
     return reduce_over(x, axis, keepdims, te.any_of, "any")
 
 
-def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+def mean(x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Return the mean over axes, accumulated in at least float32."""
     count = product([x.shape[a] for a in normal_axes(axis, x.ndim)])
     wide = fast_dtype(x.dtype)
@@ -93,14 +95,16 @@ def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     return map_elements(total, lambda v: cast_expr(v / cast_expr(count, wide), x.dtype), "mean")
 
 
-def variance(x: Tensor, axis: Any = None, keepdims: bool = False, correction: int = 0) -> Tensor:
+def variance(
+    x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0
+) -> Tensor:
     """Return the variance over axes in two passes; divides by ``n - correction``."""
     return _spread(x, axis, keepdims, correction, lambda v: v, "variance")
 
 
 def _spread(
     x: Tensor,
-    axis: Any,
+    axis: int | Sequence[int] | None,
     keepdims: bool,
     correction: int,
     finish: Callable[[Expr], Expr],
@@ -124,7 +128,9 @@ def _spread(
     return map_elements(squares, lambda v: cast_expr(finish(v / count), x.dtype), name)
 
 
-def std(x: Tensor, axis: Any = None, keepdims: bool = False, correction: int = 0) -> Tensor:
+def std(
+    x: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0
+) -> Tensor:
     """Return the standard deviation over axes."""
     return _spread(x, axis, keepdims, correction, te.sqrt, "std")
 

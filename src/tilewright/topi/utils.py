@@ -48,7 +48,7 @@ def pair(value: Any, count: int = 2, what: str = "value") -> tuple[int, ...]:
     return made
 
 
-def padding_of(padding: Any, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def padding_of(padding: int | Sequence[int], count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return padding before and after each of ``count`` spatial axes.
 
     ``padding`` is one number, one per axis, or before-numbers followed by after-numbers.
@@ -74,7 +74,7 @@ def normal_axis(axis: int, ndim: int) -> int:
     return operator.index(axis) % ndim
 
 
-def normal_count(what: str, value: Any) -> int:
+def normal_count(what: str, value: object) -> int:
     """A number that is an ``int``, or NumPy's."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise VerifyError(f"{what} is an integer, got {value!r}")
@@ -124,7 +124,7 @@ def require_elements(what: str, extent: Any, count: Any = 1) -> None:
     )  # fmt: skip
 
 
-def is_one(extent: Any) -> bool:
+def is_one(extent: object) -> bool:
     """Whether an extent is the constant 1."""
     return as_int(extent) == 1
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tilewright.ir import Expr
+
 Lines = list[Any]  # of text and of nested lists of lines
 
 
@@ -111,7 +113,7 @@ class Writer:
             self.scopes[level + 1].pre.append(f"  {name} = {text}")
         return name
 
-    def known(self, expr: Any) -> str | None:
+    def known(self, expr: Expr) -> str | None:
         """Return what an expression was emitted as before, if that can be used here."""
         for scope in self.scopes:
             name = scope.known.get(expr)
@@ -119,7 +121,7 @@ class Writer:
                 return name
         return None
 
-    def remember(self, expr: Any, name: str) -> str:
+    def remember(self, expr: Expr, name: str) -> str:
         """Remember what an expression was emitted as: one that always has the same value."""
         self.scopes[self.levels.get(name, 0)].known[expr] = name
         return name
@@ -135,7 +137,7 @@ class Writer:
         """Write an instruction without a value."""
         self.lines.append(f"  {text}")
 
-    def memory_read(self, text: str, data: Any, *operands: str) -> str:
+    def memory_read(self, text: str, data: object, *operands: str) -> str:
         """Write a load from the memory named ``data``; leaves loops that don't write it."""
         floor = self._floor
         for operand in operands:
@@ -159,7 +161,7 @@ class Writer:
         self.scopes[level].loads.setdefault(data, {})[text] = name
         return name
 
-    def forget(self, data: Any = None) -> None:
+    def forget(self, data: object = None) -> None:
         """Memory named ``data`` (or all memory) has changed: what was read of it is stale."""
         for scope in self.scopes:
             if data is None:

@@ -158,7 +158,7 @@ class XGBModel(CostModel):
         data = xgboost.DMatrix(np.concatenate(samples))
         counts = np.bincount(owner, minlength=len(samples)).astype(np.float64)
 
-        def objective(predicted: Any, _: Any) -> tuple[Any, Any]:
+        def objective(predicted: Any, _: object) -> tuple[Any, Any]:
             total = np.bincount(owner, weights=predicted, minlength=len(samples))
             gradient = (weight * (total - wanted))[owner]
             # Each store takes an equal part of the step that its candidate needs.

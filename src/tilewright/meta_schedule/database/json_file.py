@@ -195,7 +195,7 @@ class JSONDatabase(MemoryDatabase):
             with self._open(path, "ab"):
                 pass
 
-    def _append(self, path: Path, value: Any) -> None:
+    def _append(self, path: Path, value: object) -> None:
         """Write one line under the lock; a torn line before it is ended first."""
         line = json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         with self._open(path, "a+b") as file:

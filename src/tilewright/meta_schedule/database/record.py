@@ -130,7 +130,7 @@ class Workload:
         return [self.hash, self.text]
 
     @staticmethod
-    def from_json(data: Any) -> Workload:
+    def from_json(data: object) -> Workload:
         """Inverse of ``as_json``; the script is parsed when it is needed."""
         return Workload(None, *read_workload(data))
 
@@ -242,7 +242,7 @@ class TuningRecord:
         ]
 
     @staticmethod
-    def from_json(data: Any, workloads: Sequence[Workload | None]) -> TuningRecord:
+    def from_json(data: object, workloads: Sequence[Workload | None]) -> TuningRecord:
         """Inverse of ``as_json``; ``TuneError`` if the data are not a record."""
         try:
             found = read_record(data)

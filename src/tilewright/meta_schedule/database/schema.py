@@ -45,7 +45,7 @@ def read_line(line: bytes) -> Any:
     return value
 
 
-def read_workload(data: Any) -> tuple[str, str]:
+def read_workload(data: object) -> tuple[str, str]:
     """Return the hash and the script of a workload."""
     if not (isinstance(data, list) and len(data) == 2 and all(type(x) is str for x in data)):
         raise TuneError("a workload is a list of a hash and a script")
@@ -64,7 +64,7 @@ class RecordData:
     provenance: dict[str, Any]
 
 
-def read_record(data: Any) -> RecordData:
+def read_record(data: object) -> RecordData:
     """Read ``TuningRecord.as_json``'s data."""
     index, parts = _list(data, 2, "a record")
     trace, seconds, target, infos, origin = _list(parts, 5, "a record's second part")
@@ -82,24 +82,24 @@ def read_record(data: Any) -> RecordData:
     )
 
 
-def _list(value: Any, length: int | None, what: str) -> list[Any]:
+def _list(value: object, length: int | None, what: str) -> list[Any]:
     if not isinstance(value, list) or (length is not None and len(value) != length):
         size = "" if length is None else f" of {length}"
         raise TuneError(f"{what} is a list{size}, got {_short(value)}")
     return value
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return (
         f"{type(value).__name__} {str(value)[:80]}" if _is_scalar(value) else type(value).__name__
     )
 
 
-def _is_scalar(value: Any) -> bool:
+def _is_scalar(value: object) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def _number(value: Any, what: str, low: float = -math.inf, high: float = math.inf) -> float:
+def _number(value: object, what: str, low: float = -math.inf, high: float = math.inf) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TuneError(f"{what} is a number, got {_short(value)}")
     if not (abs(value) <= 1e300 and low <= value <= high):
@@ -107,14 +107,14 @@ def _number(value: Any, what: str, low: float = -math.inf, high: float = math.in
     return float(value)
 
 
-def _seconds(value: Any) -> tuple[float, ...]:
+def _seconds(value: object) -> tuple[float, ...]:
     times = _list(value, None, "the times")
     if not 0 < len(times) <= _MOST_TIMES:
         raise TuneError(f"a record has 1 to {_MOST_TIMES} times, this one {len(times)}")
     return tuple(_number(item, "a time", low=0.0) for item in times)
 
 
-def _target(value: Any) -> Target:
+def _target(value: object) -> Target:
     if not isinstance(value, dict):
         raise TuneError(f"a target is a dict, got {_short(value)}")
     for key, item in value.items():
@@ -127,7 +127,7 @@ def _target(value: Any) -> Target:
     return Target(value)
 
 
-def _provenance(value: Any) -> dict[str, Any]:
+def _provenance(value: object) -> dict[str, Any]:
     """Where a record comes from may be told in any words; its time orders records."""
     if not isinstance(value, dict):
         raise TuneError(f"a record's origin is a dict, got {_short(value)}")
@@ -138,7 +138,7 @@ def _provenance(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _check_depth(value: Any) -> None:
+def _check_depth(value: object) -> None:
     """Refuse what readers that go down by calls have no stack for."""
     level = [value]
     for _ in range(_DEEPEST_ORIGIN):

@@ -58,7 +58,7 @@ def read_message(stream: BinaryIO) -> Any:
     return pickle.loads(stream.read(LENGTH.unpack(head)[0]))
 
 
-def write_message(stream: BinaryIO, value: Any) -> None:
+def write_message(stream: BinaryIO, value: object) -> None:
     """Write one message."""
     data = pickle.dumps(value)
     stream.write(LENGTH.pack(len(data)) + data)

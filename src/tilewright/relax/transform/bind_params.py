@@ -46,7 +46,7 @@ class BindParams(Pass):
         binder.builder.update_func(self.func_name, made)
         return binder.builder.get()
 
-    def _constant(self, param: RelaxVar, value: Any, extents: dict[Var, int]) -> Constant:
+    def _constant(self, param: RelaxVar, value: object, extents: dict[Var, int]) -> Constant:
         info = param.struct_info
         made = const(value)
         if not isinstance(info, TensorStructInfo) or not info.has_shape:

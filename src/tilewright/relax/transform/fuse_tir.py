@@ -169,7 +169,7 @@ class _Merger:
             self.allocated.append(made)
         body = substitute(root.body, mapping)
 
-        def rename(item: Any) -> Any:
+        def rename(item: object) -> Any:
             if isinstance(item, Block):
                 name = fresh_name(item.name, self.block_names)
                 return item if name == item.name else item.replace(name=name)

@@ -93,7 +93,7 @@ class _Function:
         exec(compile(text, f"<oracle of {self.node.name}>", "exec"), scope)
         program: Function = scope["program"]
 
-        def run(*args: Any) -> None:
+        def run(*args: object) -> None:
             with np.errstate(all="ignore"):
                 program(*args)
 

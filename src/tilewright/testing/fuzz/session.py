@@ -67,7 +67,7 @@ class TooSlow(BaseException):
 def deadline(seconds: float) -> Iterator[None]:
     """Raise ``TooSlow`` in the body when the time is over."""
 
-    def ring(*_: Any) -> None:
+    def ring(*_: object) -> None:
         raise TooSlow
 
     old = signal.signal(signal.SIGALRM, ring)

@@ -102,7 +102,7 @@ class Step:
         return f"{self.primitive}({', '.join(args)})"
 
 
-def _resolved(value: Any, sch: Schedule, made: Mapping[int, Any]) -> Any:
+def _resolved(value: object, sch: Schedule, made: Mapping[int, Any]) -> Any:
     if isinstance(value, (BlockRef, LoopRef, Made, Step)):
         return value.resolve(sch, made)
     if isinstance(value, list):
@@ -112,7 +112,7 @@ def _resolved(value: Any, sch: Schedule, made: Mapping[int, Any]) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, BlockRef):
         return value.name
     if isinstance(value, LoopRef):
@@ -124,6 +124,6 @@ def _text(value: Any) -> str:
     return str(value) if isinstance(value, Step) else repr(value)
 
 
-def results_of(value: Any) -> Sequence[Any]:
+def results_of(value: object) -> Sequence[Any]:
     """Return the handles among what a primitive returned."""
     return value if isinstance(value, (list, tuple)) else [value]

@@ -95,7 +95,7 @@ def damaged_bytes(rng: Random, data: bytes, most: int = 4) -> bytes:
     return bytes(made)
 
 
-def _places(value: Any, path: tuple[Any, ...], found: list[tuple[Any, ...]]) -> None:
+def _places(value: object, path: tuple[Any, ...], found: list[tuple[Any, ...]]) -> None:
     found.append(path)
     items: Any = ()
     if isinstance(value, list):
@@ -145,6 +145,6 @@ def _change(rng: Random, parent: Any, key: Any, others: Sequence[Any]) -> None:
         parent[key] = odd_value(rng)
 
 
-def as_line(value: Any) -> bytes:
+def as_line(value: object) -> bytes:
     """Return a JSON value as a line without its end."""
     return json.dumps(value, separators=(",", ":")).encode()

@@ -322,7 +322,7 @@ def is_output_block(block: Block | BlockRealize, scope: Block) -> bool:
 # ---- bindings -------------------------------------------------------------------------------
 
 
-def linear_terms(expr: Any) -> tuple[dict[Var, int], int] | None:
+def linear_terms(expr: Expr) -> tuple[dict[Var, int], int] | None:
     """Return coefficients by variable and the constant of ``a*c + b*d + e``, or ``None``."""
     terms: dict[Var, int] = {}
     constant = 0

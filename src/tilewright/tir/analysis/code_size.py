@@ -158,7 +158,7 @@ def _steps(leaf: _Leaf, tile: set[For]) -> int:
     return _copies({x for x in leaf.loops[first:] if x in tile or x.kind == UNROLLED})
 
 
-def _loads(expr: Any) -> list[BufferLoad]:
+def _loads(expr: Expr) -> list[BufferLoad]:
     return collect(expr, BufferLoad)
 
 

@@ -164,7 +164,7 @@ def has_outside_effect(block: Block) -> bool:
     return False
 
 
-def _is_pointer(node: Any) -> bool:
+def _is_pointer(node: object) -> bool:
     if type(node) is Call:
         return node.op.name in ("access_ptr", "address_of")
     return type(node) is Var and bool(node.dtype == "handle")

@@ -133,7 +133,7 @@ class _Verifier:
 
     # ---- expressions ----------------------------------------------------------------------------
 
-    def expr(self, expr: Any, where: Node) -> None:
+    def expr(self, expr: Expr, where: Node) -> None:
         lets: set[Var] = set()
         item: Any
         for item in pre_order(expr):

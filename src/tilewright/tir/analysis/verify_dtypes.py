@@ -20,6 +20,7 @@ from tilewright.ir import (
     And,
     Call,
     Div,
+    Expr,
     FloorDiv,
     FloorMod,
     Let,
@@ -36,7 +37,7 @@ from tilewright.ir import (
 )
 
 
-def wrong_dtypes(expr: Any) -> str | None:
+def wrong_dtypes(expr: Expr) -> str | None:
     """Say what is wrong with the dtypes of an expression's own operands, if anything is."""
     rule = _RULES.get(type(expr))
     return None if rule is None else rule(expr)
@@ -64,7 +65,7 @@ def _denied(expr: Any) -> str | None:
     return None if dtypes.is_bool(expr.a.dtype) else f"`not` denies bool, not {expr.a.dtype}"
 
 
-def _choice(condition: Any, a: Any, b: Any) -> str | None:
+def _choice(condition: Expr, a: Any, b: Any) -> str | None:
     if not dtypes.is_bool(condition.dtype):
         return f"a condition must be bool, this one is {condition.dtype}"
     if a.dtype != b.dtype:

@@ -64,7 +64,7 @@ class ThreadEmitter:
 
     # ---- what the program holds -----------------------------------------------------------
 
-    def is_collective(self, node: Any) -> bool:
+    def is_collective(self, node: object) -> bool:
         """Whether threads meet somewhere below a node."""
         if self._collective is None:
             found: set[Any] = set()

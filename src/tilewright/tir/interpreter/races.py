@@ -78,7 +78,7 @@ class Races:
             cell.reads[access.thread] = access
 
     def write(
-        self, access: Access, memory: Any, place: Any, name: str, bytewise: bool, value: Any
+        self, access: Access, memory: Any, place: Any, name: str, bytewise: bool, value: object
     ) -> None:
         """Note a write of ``value``; raise ``RunError`` if it races with a read or write."""
         same: bool | None = None
@@ -98,7 +98,7 @@ class Races:
                 cell.writes = [access]
 
 
-def _changes_nothing(memory: Any, place: Any, value: Any) -> bool:
+def _changes_nothing(memory: Any, place: Any, value: object) -> bool:
     """Whether the bits that are written stand there already (an atomic update has no value)."""
     if value is None:
         return False

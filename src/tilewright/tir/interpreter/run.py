@@ -35,7 +35,7 @@ def compile_function(
     """
     program = _Linker(mod, check_races, warp_size).compiled(func)
 
-    def call(*args: Any) -> None:
+    def call(*args: object) -> None:
         memory, symbols, written_back = _bind(func, args)
         program(memory, symbols)
         for original, copy in written_back:
@@ -46,7 +46,7 @@ def compile_function(
 
 def run(
     func: PrimFunc | IRModule,
-    *args: Any,
+    *args: object,
     name: str = "main",
     check_races: bool = False,
     warp_size: int = 32,
@@ -222,7 +222,7 @@ def _check_formulas(func: PrimFunc, args: tuple[Any, ...], symbols: dict[int, An
                 )
 
 
-def _scalar(var: Var, value: Any) -> Any:
+def _scalar(var: Var, value: object) -> Any:
     if isinstance(value, (int, np.integer)) and dtypes.is_integer(var.dtype):
         low, high = dtypes.integer_limits(var.dtype)
         if not low <= value <= high:

@@ -88,7 +88,9 @@ class Thread:
         self.block.races.read(self._access(False), memory, place, name, bytewise)
         return place
 
-    def write(self, memory: Any, place: Any, name: str, bytewise: bool, value: Any = None) -> Any:
+    def write(
+        self, memory: Any, place: Any, name: str, bytewise: bool, value: object = None
+    ) -> Any:
         """Note that the thread writes a value (``None``: updates atomically); return ``place``."""
         assert self.block.races is not None
         access = self._access(value is None)
@@ -99,7 +101,7 @@ class Thread:
     # oldest groups of the queue arrive. Memory may change at any time between.
 
     def issue(
-        self, target: Any, place: Any, value: Any, memory: Any, name: str, bytewise: bool
+        self, target: Any, place: Any, value: object, memory: Any, name: str, bytewise: bool
     ) -> None:
         """Start a copy."""
         if self.block.races is not None:

@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.ir import dtypes, integers
+from tilewright.ir import Expr, dtypes, integers
 from tilewright.support.errors import RunError
 
 _EXTENSION = {
@@ -85,7 +85,7 @@ def recast(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     return raw[: raw.size // made.itemsize * made.itemsize].view(made)
 
 
-def fetch_add(memory: Any, place: int, value: Any, dtype: str) -> Any:
+def fetch_add(memory: Any, place: int, value: object, dtype: str) -> Any:
     """Add to an element and return what it was before."""
     before = memory[place]
     source = "float64" if dtypes.is_float(dtype) else "int64"
@@ -108,7 +108,7 @@ def check_index(name: str, axis: int, index: int, extent: int) -> int:
     return index if 0 <= index < extent else out_of_bounds(name, axis, index, extent)
 
 
-def check_vector(name: str, axis: int, index: Any, extent: int) -> Any:
+def check_vector(name: str, axis: int, index: object, extent: int) -> Any:
     """Return a vector index after checking all lanes."""
     index = np.asarray(index)
     if index.min() < 0 or index.max() >= extent:
@@ -132,7 +132,7 @@ def wrap(value: Any, bits: int, signed: bool) -> Any:
     )
 
 
-def convert(value: Any, source: str, dtype: str) -> Any:
+def convert(value: object, source: str, dtype: str) -> Any:
     """Cast between dtypes: see ``ir.Cast``."""
     kind = dtypes.kind_of(dtype)
     if kind == "float":
@@ -187,7 +187,7 @@ def divide(a: Any, b: Any) -> Any:
     return result if isinstance(result, np.ndarray) else float(result)
 
 
-def select(condition: Any, a: Any, b: Any) -> Any:
+def select(condition: Expr, a: Any, b: Any) -> Any:
     """Lane-wise choice."""
     return (
         np.where(condition, a, b) if isinstance(condition, np.ndarray) else (a if condition else b)
@@ -255,7 +255,7 @@ def float_intrinsic(name: str) -> Callable[..., Any]:
     """Return the meaning of a floating-point intrinsic, in double precision."""
     function = FLOAT_INTRINSICS.get(name) or getattr(np, name)
 
-    def compute(*args: Any) -> Any:
+    def compute(*args: object) -> Any:
         with np.errstate(all="ignore"):
             result = function(*(np.asarray(arg, dtype=np.float64) for arg in args))
         if any(isinstance(arg, np.ndarray) and arg.ndim for arg in args):

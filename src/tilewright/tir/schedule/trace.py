@@ -205,7 +205,7 @@ class Trace:
         return result
 
     @staticmethod
-    def from_json(data: Any, *, trusted: bool = True) -> Trace:
+    def from_json(data: object, *, trusted: bool = True) -> Trace:
         """Rebuild a trace; ``ScheduleError`` says which entry is not an instruction.
 
         Arguments are checked and converted as the primitives' methods do it. From a source that is
@@ -254,7 +254,7 @@ def _gives_list(inst: Instruction) -> bool:
     return str(inst.primitive.function.__annotations__.get("return", "")).startswith("list")
 
 
-def _same(value: Any, default: Any) -> bool:
+def _same(value: object, default: Any) -> bool:
     if isinstance(value, (list, tuple)) and isinstance(default, (list, tuple)):
         return not value and not default
     return type(value) is type(default) and (
@@ -283,14 +283,14 @@ def _mapped(value: Any, handles: dict[Any, Any]) -> Any:
     return value
 
 
-def _codec(value: Any) -> Any:
+def _codec(value: object) -> Any:
     for name, entry in CODECS.items():
         if isinstance(value, entry[0]):
             return name, entry
     raise ScheduleError(f"a {type(value).__name__} can't be part of a saved trace: {value!r}")
 
 
-def _python(value: Any, names: dict[Any, str]) -> str:
+def _python(value: object, names: dict[Any, str]) -> str:
     if isinstance(value, RV_TYPES):
         return names.get(value) or repr(value)
     if isinstance(value, (list, tuple)):
@@ -305,7 +305,7 @@ def _python(value: Any, names: dict[Any, str]) -> str:
     return text
 
 
-def _to_json(value: Any, names: dict[Any, str]) -> Any:
+def _to_json(value: object, names: dict[Any, str]) -> Any:
     if isinstance(value, RV_TYPES):
         if value not in names:
             raise ScheduleError(f"{value!r} comes from outside the trace")
@@ -325,7 +325,7 @@ def _to_json(value: Any, names: dict[Any, str]) -> Any:
 _DEPTH = 32
 
 
-def _from_json(value: Any, handles: dict[str, Any], depth: int = 0) -> Any:
+def _from_json(value: object, handles: dict[str, Any], depth: int = 0) -> Any:
     if depth > _DEPTH:
         raise ValueError("an argument is nested too deeply")
     if isinstance(value, str):
@@ -352,7 +352,7 @@ def _from_json(value: Any, handles: dict[str, Any], depth: int = 0) -> Any:
     return value
 
 
-def _pair(item: Any, handles: dict[str, Any], depth: int) -> tuple[str, Any]:
+def _pair(item: object, handles: dict[str, Any], depth: int) -> tuple[str, Any]:
     if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)):
         raise ValueError("a dict is a list of pairs of a name and a value")
     return item[0], _from_json(item[1], handles, depth + 1)
@@ -365,7 +365,7 @@ _BLANK: dict[str, Callable[[], Any]] = {
 }
 
 
-def _from_entry(entry: Any, handles: dict[str, Any]) -> Instruction:
+def _from_entry(entry: object, handles: dict[str, Any]) -> Instruction:
     if not (isinstance(entry, list) and 3 <= len(entry) <= 4):
         raise TypeError("expected [name, [arguments], [outputs], decision]")
     name, arguments, outputs = entry[:3]

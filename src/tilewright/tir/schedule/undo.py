@@ -75,7 +75,7 @@ class History:
         self.dead = {**self.dead, **dict.fromkeys(killed, reason)}
         return killed
 
-    def check_alive(self, values: Any, primitive: str | None = None) -> None:
+    def check_alive(self, values: object, primitive: str | None = None) -> None:
         """Refuse arguments that hold a handle which is no more."""
         for handle in handles_in(values):
             reason = self.dead.get(handle)

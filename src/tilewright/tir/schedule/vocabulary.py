@@ -35,7 +35,7 @@ Tail = str
 
 
 def _word(check: Callable[[str], None]) -> Callable[[Any], str]:
-    def convert(value: Any) -> str:
+    def convert(value: object) -> str:
         word: str = CONVERTERS["str"](value)
         try:
             check(word)

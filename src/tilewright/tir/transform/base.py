@@ -110,7 +110,7 @@ def is_positive_constant(expr: Expr) -> bool:
     return isinstance(expr, IntImm) and expr.value >= 1
 
 
-def uses_any(expr: Any, variables: Iterable[Var]) -> bool:
+def uses_any(expr: Expr, variables: Iterable[Var]) -> bool:
     """Whether an expression uses one of some variables."""
     wanted = set(variables)
     return any(type(item) is Var and item in wanted for item in pre_order(expr))

@@ -240,7 +240,7 @@ class _Eliminator:
         if kind is IfThenElse:
             return self._branches(stmt)
 
-        def inside(item: Any) -> Any:
+        def inside(item: object) -> Any:
             return self.stmt(item) if isinstance(item, Stmt) else item
 
         if kind is For:

@@ -253,7 +253,7 @@ class ExprTable:
         self._known[node] = made
         return made
 
-    def key(self, value: Any) -> Any:
+    def key(self, value: object) -> Any:
         """What an expression, or a tuple of them, is recognised by."""
         if isinstance(value, Node):
             return ("node", self.number(value))

@@ -87,7 +87,7 @@ class _Rewriter(Mutator):
     def _agree(self, node: Any) -> bool:
         return bool(_may_truncate(node) and self._least(node.a) >= 0 and self._least(node.b) >= 1)
 
-    def _least(self, expr: Any) -> float:
+    def _least(self, expr: Expr) -> float:
         """A bound of an expression from below, in all its lanes."""
         if isinstance(expr, Broadcast):
             return self._least(expr.value)

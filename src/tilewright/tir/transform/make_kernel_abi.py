@@ -32,7 +32,7 @@ from tilewright.tir.stmt import Block, BufferStore, Stmt
 from tilewright.tir.transform.base import FunctionTransform
 
 
-def _is_abi(value: Any, node: Node) -> bool:
+def _is_abi(value: object, node: Node) -> bool:
     if not isinstance(value, Mapping) or set(value) != {"arguments", "symbols"}:
         return False
     arguments, symbols = value["arguments"], value["symbols"]

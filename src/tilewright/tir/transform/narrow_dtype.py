@@ -64,7 +64,7 @@ class NarrowDataType(FunctionTransform):
         return func.map_children(_Narrower(func).visit)
 
 
-def _is_wide(expr: Any) -> bool:
+def _is_wide(expr: Expr) -> bool:
     return isinstance(expr, Expr) and dtypes.element_of(expr.dtype) == INDEX
 
 

@@ -275,7 +275,7 @@ class _Timeline:
         if around is not loops:
             self.spans[stmt] = (start, self.clock)
 
-    def expr(self, expr: Any, loops: tuple[Any, ...]) -> None:
+    def expr(self, expr: Expr, loops: tuple[Any, ...]) -> None:
         if isinstance(expr, Buffer):
             self._access(expr.data, loops)
             return

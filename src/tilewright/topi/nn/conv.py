@@ -5,6 +5,7 @@ All of them are one definition over any number of spatial axes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright import te
@@ -28,9 +29,9 @@ from tilewright.topi.utils import (
 def _conv(
     data: Tensor,
     weight: Tensor,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
+    strides: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
     groups: int,
     out_dtype: str | None,
     spatial: int,
@@ -83,9 +84,9 @@ def _conv(
 def conv1d(
     data: Tensor,
     weight: Tensor,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
     out_dtype: str | None = None,
 ) -> Tensor:
@@ -96,9 +97,9 @@ def conv1d(
 def conv2d(
     data: Tensor,
     weight: Tensor,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
     out_dtype: str | None = None,
     data_layout: str = "NCHW",
@@ -126,9 +127,9 @@ def conv2d(
 def conv3d(
     data: Tensor,
     weight: Tensor,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
     out_dtype: str | None = None,
 ) -> Tensor:
@@ -137,7 +138,11 @@ def conv3d(
 
 
 def depthwise_conv2d(
-    data: Tensor, weight: Tensor, strides: Any = 1, padding: Any = 0, dilation: Any = 1
+    data: Tensor,
+    weight: Tensor,
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
 ) -> Tensor:
     """Convolve each channel of ``data [N, C, H, W]`` by itself: ``weight [C * M, 1, KH, KW]``."""
     groups = as_int(data.shape[1])

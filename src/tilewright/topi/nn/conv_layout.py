@@ -7,10 +7,11 @@ a first layer reads ``NCHW`` and writes ``NCHW16c``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import Expr, as_expr, as_int
+from tilewright.ir import Expr, ExprLike, as_expr, as_int
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
@@ -38,7 +39,9 @@ def kernel_layout_of(name: str, data: Layout, out: Layout) -> Layout:
     return made
 
 
-def check_groups(channels: Any, filters: Any, groups: int, block_in: int, block_out: int) -> bool:
+def check_groups(
+    channels: ExprLike, filters: ExprLike, groups: int, block_in: int, block_out: int
+) -> bool:
     """Whether blocks of channels lie within groups, or groups are single channels.
 
     What a group has of input and output channels must be whole blocks; in a depthwise convolution
@@ -58,9 +61,9 @@ def check_groups(channels: Any, filters: Any, groups: int, block_in: int, block_
 def conv2d_in_layouts(
     data: Tensor,
     weight: Tensor,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
+    strides: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
     groups: int,
     out_dtype: str | None,
     data_layout: str,

@@ -32,7 +32,7 @@ def layer_norm(
     x: Tensor,
     gamma: Tensor | None,
     beta: Tensor | None,
-    axis: Any = -1,
+    axis: int | Sequence[int] | None = -1,
     epsilon: float = 1e-5,
 ) -> Tensor:
     """``(x - mean) / sqrt(var + epsilon) * gamma + beta`` over the axes.
@@ -71,7 +71,9 @@ def layer_norm(
 
 
 @with_conditions
-def rms_norm(x: Tensor, weight: Tensor | None, axis: Any = -1, epsilon: float = 1e-5) -> Tensor:
+def rms_norm(
+    x: Tensor, weight: Tensor | None, axis: int | Sequence[int] | None = -1, epsilon: float = 1e-5
+) -> Tensor:
     """``x / sqrt(mean(x²) + epsilon) * weight`` over the axes."""
     axes = normal_axes(axis, x.ndim)
     wide = fast_dtype(x.dtype)

@@ -52,10 +52,10 @@ def _windows(
     what: str,
     x: Tensor,
     spatial: int,
-    pool_size: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
     ceil_mode: bool,
 ) -> _Windows:
     kernel, stride = pair(pool_size, spatial), pair(strides, spatial)
@@ -104,10 +104,10 @@ def _lowest(dtype: str) -> float:
 
 def _max_pool(
     x: Tensor,
-    pool_size: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
     ceil_mode: bool,
     spatial: int,
     layout: str = "",
@@ -129,10 +129,10 @@ def _max_pool(
 
 def max_pool1d(
     x: Tensor,
-    pool_size: Any,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
     """Return the maximum over windows of ``x [N, C, W]``; padding never wins."""
@@ -141,10 +141,10 @@ def max_pool1d(
 
 def max_pool2d(
     x: Tensor,
-    pool_size: Any,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     layout: str = "NCHW",
 ) -> Tensor:
@@ -157,10 +157,10 @@ def max_pool2d(
 
 def max_pool3d(
     x: Tensor,
-    pool_size: Any,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
     """Return the maximum over windows of ``x [N, C, D, H, W]``; padding never wins."""
@@ -169,10 +169,10 @@ def max_pool3d(
 
 def _avg_pool(
     x: Tensor,
-    pool_size: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
     ceil_mode: bool,
     count_include_pad: bool,
     spatial: int,
@@ -223,10 +223,10 @@ def _avg_pool(
 
 def avg_pool1d(
     x: Tensor,
-    pool_size: Any,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
 ) -> Tensor:
@@ -236,10 +236,10 @@ def avg_pool1d(
 
 def avg_pool2d(
     x: Tensor,
-    pool_size: Any,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
     layout: str = "NCHW",
@@ -256,10 +256,10 @@ def avg_pool2d(
 
 def avg_pool3d(
     x: Tensor,
-    pool_size: Any,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    pool_size: int | Sequence[int],
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
 ) -> Tensor:

@@ -13,6 +13,7 @@ sum(weights)``, is subtracted at the end; the sums of constant weights can be co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -126,9 +127,9 @@ def dense_int8(
 def conv2d_int8(
     data: Tensor,
     weight: Tensor,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
     sums: Tensor | None = None,
     data_zero_point: int = 0,

@@ -140,7 +140,9 @@ def conv2d_winograd_weight_transform(weight: Tensor, tile: int) -> Tensor:
     return made
 
 
-def conv2d_winograd(data: Tensor, weight: Tensor, padding: Any = 0, tile: int = 4) -> Tensor:
+def conv2d_winograd(
+    data: Tensor, weight: Tensor, padding: int | Sequence[int] = 0, tile: int = 4
+) -> Tensor:
     """Convolve ``data [N, C, H, W]`` with ``weight [F, C, r, r]`` at stride one."""
     return conv2d_winograd_without_weight_transform(
         data, conv2d_winograd_weight_transform(weight, tile), padding, tile
@@ -151,7 +153,7 @@ def conv2d_winograd(data: Tensor, weight: Tensor, padding: Any = 0, tile: int = 
 def conv2d_winograd_without_weight_transform(
     data: Tensor,
     weight: Tensor,
-    padding: Any = 0,
+    padding: int | Sequence[int] = 0,
     tile: int = 4,
     layout: str = "NCHW",
     out_layout: str = "",

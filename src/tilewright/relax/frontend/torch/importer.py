@@ -431,7 +431,7 @@ class _Importer:
                 args.append(convert(value))
         return args, kwargs
 
-    def _deep_value(self, item: Any) -> Any:
+    def _deep_value(self, item: object) -> Any:
         if isinstance(item, (list, tuple)):
             return [self._deep_value(entry) for entry in item]
         if isinstance(item, dict):
