@@ -296,3 +296,19 @@ def main(a: T.handle, b: T.handle):
     np.testing.assert_array_equal(b, a[2:])
     with pytest.raises(RunError, match="which is 14, in dimension 0, got 15"):
         run(func, np.zeros(15, "float32"), b)
+
+
+def test_what_becomes_a_whole_number_is_rounded_before() -> None:
+    """(1 + e) (1 - e) is 1 in float32 and less in float64."""
+    func = script.parse("""
+@T.prim_func
+def main(A: T.Buffer((2,), "float32"), B: T.Buffer((1,), "int32")):
+    B[0] = T.Cast("int32", A[0] * A[1])
+""")
+    step = np.float32(2) ** -23
+    a, b = np.array([1 + step, 1 - step], "float32"), np.zeros(1, "int32")
+    run(func, a, b)
+    assert b[0] == 1
+    b[0] = 0
+    driver.compile(func)(a, b)
+    assert b[0] == 1

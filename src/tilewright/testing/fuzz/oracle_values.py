@@ -95,6 +95,14 @@ def _limits(dtype: str) -> tuple[Any, Any]:
     return kind.type(-np.inf), kind.type(np.inf)
 
 
+def _rounded(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Compute in float64 and round once: NumPy's own float32 functions are off by a unit or two.
+
+    What is cut to a whole number afterwards would differ by one then.
+    """
+    return lambda x: type(x)(function(np.float64(x)))
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": _minimum,
     "max": _maximum,
@@ -108,12 +116,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "infinity": lambda dtype: dtype_of(dtype).type(np.inf),
     "abs": abs,
     "fabs": abs,
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: type(x)(1) / np.sqrt(x),
-    "tanh": np.tanh,
-    "sigmoid": lambda x: type(x)(1) / (type(x)(1) + np.exp(-x)),
+    "exp": _rounded(np.exp),
+    "log": _rounded(np.log),
+    "sqrt": _rounded(np.sqrt),
+    "rsqrt": _rounded(lambda x: 1 / np.sqrt(x)),
+    "tanh": _rounded(np.tanh),
+    "sigmoid": _rounded(lambda x: 1 / (1 + np.exp(-x))),
     "isnan": lambda x: x != x,
     "isinf": np.isinf,
     "erf": lambda x: type(x)(math.erf(x)),

@@ -429,7 +429,11 @@ class Emitter(Visitor):
         return repr(node.value)
 
     def visit_Cast(self, node: Cast) -> str:
-        return f"convert({self.expr(node.value)}, {node.value.dtype!r}, {node.dtype!r})"
+        value, source = self.expr(node.value), dtypes.element_of(node.value.dtype)
+        if source == "float32" and dtypes.kind_of(node.dtype) != "float":
+            # As what is stored, or another whole number comes out where code has rounded up to it.
+            value = f"convert({value}, 'float64', 'float32')"
+        return f"convert({value}, {node.value.dtype!r}, {node.dtype!r})"
 
     def is_data(self, expr: Expr) -> bool:
         """Whether integers wrap at 64 bits; indices don't get there, and it would take time."""
