@@ -22,6 +22,7 @@ from tilewright.tir.schedule.handles import LoopRV
 ONE = Target("llvm -mcpu=znver4 -num-cores=1")
 TWO = Target("llvm -mcpu=znver4 -num-cores=2")
 AVX2 = Target("llvm -mcpu=haswell -num-cores=1")
+COSTS = ONE.costs
 
 
 def product(
@@ -117,7 +118,7 @@ def nest_of(func: PrimFunc) -> int:
 def test_tiles_fit_the_registers(
     rows: int, columns: int, lanes: int, registers: int, whole: bool
 ) -> None:
-    tile = choose_tile(axis(rows), axis(columns), lanes, registers, whole=whole)
+    tile = choose_tile(axis(rows), axis(columns), lanes, registers, COSTS, whole=whole)
     vectors = -(-tile.columns // lanes)
     assert tile.rows * vectors + vectors + 1 <= registers
     assert tile.rows <= rows
@@ -126,28 +127,28 @@ def test_tiles_fit_the_registers(
 
 
 def test_large_products_keep_the_multiply_add_units_busy() -> None:
-    tile = choose_tile(axis(480), axis(480), 16, 32)
+    tile = choose_tile(axis(480), axis(480), 16, 32, COSTS)
     assert tile.rows * tile.columns // 16 >= 16
     assert tile.score > 0.9
 
 
 def test_cut_off_tiles_count() -> None:
-    whole = choose_tile(axis(96), axis(96), 16, 32, whole=True)
-    cut = choose_tile(axis(97), axis(97), 16, 32, whole=True)
+    whole = choose_tile(axis(96), axis(96), 16, 32, COSTS, whole=True)
+    cut = choose_tile(axis(97), axis(97), 16, 32, COSTS, whole=True)
     assert cut.score < whole.score
     # 80 columns hold 77 in one tile; narrower tiles would waste more.
-    assert choose_tile(axis(333), axis(77), 16, 32, whole=True).columns == 80
+    assert choose_tile(axis(333), axis(77), 16, 32, COSTS, whole=True).columns == 80
 
 
 def test_a_bound_on_the_width_leaves_two_vectors() -> None:
-    assert choose_tile(axis(480), axis(480), 16, 32, most_columns=40).columns == 32
-    assert choose_tile(axis(480), axis(480), 16, 32, most_columns=1).columns <= 32
+    assert choose_tile(axis(480), axis(480), 16, 32, COSTS, most_columns=40).columns == 32
+    assert choose_tile(axis(480), axis(480), 16, 32, COSTS, most_columns=1).columns <= 32
 
 
 def test_more_work_takes_more_cycles() -> None:
-    assert step_cycles(8, 2) < step_cycles(12, 2) < step_cycles(12, 3)
+    assert step_cycles(8, 2, COSTS) < step_cycles(12, 2, COSTS) < step_cycles(12, 3, COSTS)
     # However small the tile, a sum waits for its last multiply-add.
-    assert step_cycles(1, 1) >= 4
+    assert step_cycles(1, 1, COSTS) >= 4
 
 
 def test_rows_a_power_of_two_apart_compete_for_the_cache() -> None:

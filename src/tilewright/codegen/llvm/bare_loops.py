@@ -196,10 +196,11 @@ def _module(target: Target, body: Callable[[Function, _Job], None], stride: int)
     @function(I32, context=PTR, begin=I64, end=I64)
     def work(f: Function, context: Value, begin: Value, end: Value) -> None:
         job = context.at(_JOB)
-        x, y = (job[name].get().at(I8, begin * stride).address for name in ("x", "y"))
-        mine = _Job(x, y, job["count"].get())
-        with f.for_(job["repeats"].get()):
-            body(f, mine)
+        with f.for_(end, begin) as part:  # several where the pool has fewer threads
+            x, y = (job[name].get().at(I8, part * stride).address for name in ("x", "y"))
+            mine = _Job(x, y, job["count"].get())
+            with f.for_(job["repeats"].get()):
+                body(f, mine)
         f.ret(0)
 
     @exported("main_kernel", I32, x=PTR, y=PTR, count=I64, repeats=I64, threads=I64)
