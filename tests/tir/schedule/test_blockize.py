@@ -379,6 +379,19 @@ def test_what_a_nest_over_nothing_reads_is_nothing() -> None:
     check(sch, func, n=2)
 
 
+@pytest.mark.parametrize("factors", [[4, 2, None], [None, 3]])
+def test_a_nest_over_nothing_begins_its_reduction(factors: list[int | None]) -> None:
+    """That a part of it runs isn't asked of the init: 20 elements may be too few for one step."""
+    func = parse(TWO_SUMS.replace("EXTENT", "n // 20"))
+    sch = Schedule(func)
+    for loop in sch.get_loops("Z")[1:]:
+        sch.split(loop, factors)
+    sch.blockize(sch.get_loops("Z")[1])
+    check(sch, func, n=1)
+    check(sch, func, n=20)
+    check(sch, func, n=65)
+
+
 def test_a_block_need_not_write_all_that_it_declares() -> None:
     """Every other element is left as another iteration made it: these keep their order."""
     func = parse("""

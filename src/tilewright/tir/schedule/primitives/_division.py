@@ -24,6 +24,7 @@ from tilewright.ir import (
     free_vars,
     is_const,
     mul,
+    or_,
     sub,
     substitute,
     uses_var,
@@ -317,15 +318,21 @@ class Division:
         return body
 
     def _condition_at_start(self) -> Expr:
-        """The conditions where the reduction starts."""
-        zeros = {
-            item.var: const(0, item.var.dtype)
-            for item, _ in (*self.outer, *self.inner)
-            if item.kind == REDUCE
-        }
-        made = [substitute(condition, zeros) for condition in self.conditions]
-        # The ranges of the axes prove nothing here: the conditions are what keeps them inside. The
-        # sizes are positive: where the reduction is over nothing, it has to be initialised too.
-        name = self.sch.state.func_name_of(self.realize)
-        sizes = self.sch.state.analyzer(name, least_size=1)
-        return and_(*(item for item in made if not sizes.can_prove(item)))
+        """Conditions where the reduction starts; where it is over nothing, it does so, too."""
+        axes = [item for item, _ in (*self.outer, *self.inner) if item.kind == REDUCE]
+        zeros = {item.var: const(0, item.var.dtype) for item in axes}
+        # The ranges of the axes prove nothing here: the conditions are what keeps them inside. That
+        # they have elements may be taken for granted: where they don't, there is no condition.
+        state = self.sch.state
+        known = state.analyzer(state.func_name_of(self.realize))
+        kept = []
+        for condition in self.conditions:
+            at_start = substitute(condition, zeros)
+            if not uses_var(condition, zeros):
+                kept.append(condition)
+                continue
+            with known.constraint(and_(*(item.dom.extent > 0 for item in axes))):
+                holds = known.can_prove(at_start)
+            if not holds:
+                kept.append(or_(at_start, *(item.dom.extent <= 0 for item in axes)))
+        return and_(*(known.simplify(item) for item in kept))
