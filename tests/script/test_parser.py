@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright import script
+from tilewright import script, tir
 from tilewright.ir import (
     EQ,
     Add,
@@ -24,6 +24,7 @@ from tilewright.ir import (
 )
 from tilewright.script import ir as I
 from tilewright.script import tir as T
+from tilewright.support.errors import VerifyError
 from tilewright.tir import (
     Block,
     BlockRealize,
@@ -35,6 +36,7 @@ from tilewright.tir import (
     PrimFunc,
     SeqStmt,
 )
+from tilewright.tir.script.parser import expand
 
 N = 16
 
@@ -296,6 +298,65 @@ def main(A: T.Buffer((4,), "float32")):
     assert made.body.value.value == 3.0
     with pytest.raises(script.ScriptError, match="undefined variable 'value'"):
         script.parse(text.format(option=""))
+
+
+class Filling:
+    """A kernel: its macros are methods, and what they have in common is in the object."""
+
+    def __init__(self, buffer, value):
+        self.buffer, self.value = buffer, value
+        self.row = tir.decl_buffer((N,), "float32", "row")
+
+    @T.macro
+    def fill(self, extent=N):
+        for i, j in T.grid(4, T.vectorized(extent, annotations={"hint": 1})):
+            with T.block("fill"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                T.alloc_buffer(self.row)
+                self.store(vi, vj)
+
+    @T.macro
+    def store(self, i, j):
+        self.row[j] = self.value
+        self.buffer[i, j] = self.row[j]
+
+
+class Doubling(Filling):
+    @T.macro
+    def store(self, i, j):
+        self.buffer[i, j] = T.float32(2 * self.value)
+
+
+def test_macros_are_methods_that_python_expands():
+    buffer = tir.decl_buffer((4, N), "float32", "B")
+    made = expand(Filling(buffer, 3.0).fill)
+    rows, lanes = made, made.body
+    assert (rows.kind, lanes.kind, lanes.annotations) == ("serial", "vectorized", {"hint": 1})
+    block = lanes.body.block
+    assert [item.name for item in block.alloc_buffers] == ["row"]
+    assert [region.buffer.name for region in block.writes] == ["B"]
+    assert block.body.stmts[0].value.value == 3.0
+    other = expand(Doubling(buffer, 3.0).fill, extent=2)
+    assert other.body.body.block.body.value.value == 6.0
+    assert other.body.extent.value == 2
+    with pytest.raises(VerifyError, match="'fill' takes 2 arguments"):
+        expand(Filling(buffer, 3.0).fill, 1, 2)
+    with pytest.raises(VerifyError, match="'store' needs the argument 'j'"):
+        expand(Filling(buffer, 3.0).store, 1)
+    with pytest.raises(VerifyError, match="'fill' can't take 'width'"):
+        expand(Filling(buffer, 3.0).fill, width=1)
+
+
+def test_text_allocates_no_buffer_that_is_there():
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "float32")):
+    with T.block("b"):
+        T.alloc_buffer(A)
+        A[0] = T.float32(1)
+"""
+    with pytest.raises(script.ScriptError, match="only a macro of Python allocates"):
+        script.parse(text)
 
 
 def test_unnamed_blocks_get_names():

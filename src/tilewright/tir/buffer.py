@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tilewright.ir import (
     INDEX,
@@ -99,6 +99,10 @@ class Buffer(Node):
         """Read an element: ``A[i, j]``; a slice with a constant extent reads a vector."""
         indices = indices if isinstance(indices, tuple) else (indices,)
         return BufferLoad(self, make_indices(self, indices))
+
+    if TYPE_CHECKING:
+        # In script alone; Python has no statement to give back.
+        def __setitem__(self, indices: Any, value: Any) -> None: ...
 
     __iter__ = None  # else Python would iterate by A[0], A[1], ... without an end
 

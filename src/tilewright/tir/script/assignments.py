@@ -231,9 +231,14 @@ class AssignmentParser(Evaluator):
     def _declare_alloc(
         self, node: Any, target: ast.expr | None, value: buffers.AllocBuffer
     ) -> None:
-        name = self._named(node, target, "a buffer")
-        set_name(value.buffer, name)
+        if value.is_made and self.scope.budget is not None:
+            self.fail(node, "only a macro of Python allocates a buffer that is made already")
         self.block.allocations.append(value.buffer)
+        if value.is_made and target is None:
+            return
+        name = self._named(node, target, "a buffer")
+        if not value.is_made:
+            set_name(value.buffer, name)
         self.scope.define(name, value.buffer)
 
     def _declare_match(

@@ -193,9 +193,13 @@ def buffer_type(
 
 @dataclass
 class AllocBuffer:
-    """``C = T.alloc_buffer(...)``: memory of the enclosing block."""
+    """``C = T.alloc_buffer(...)``: memory of the enclosing block.
+
+    A buffer that Python has made keeps its name: ``T.alloc_buffer(buffer)``.
+    """
 
     buffer: Buffer
+    is_made: bool = False
 
 
 def alloc_buffer(
@@ -208,7 +212,12 @@ def alloc_buffer(
     align: int = 64,
     axis_separators: Sequence[int] = (),
 ) -> Any:
-    """Declare a buffer of the enclosing block, or of the root block outside of all."""
+    """Declare a buffer of the enclosing block, or of the root block outside of all.
+
+    Instead of a shape a kernel's macro may give a buffer that Python has made.
+    """
+    if isinstance(shape, Buffer):
+        return AllocBuffer(shape, is_made=True)
     return AllocBuffer(
         _make(shape, dtype, data, strides, elem_offset, scope, align, axis_separators)
     )

@@ -31,14 +31,22 @@ from tilewright.tir.stmt import (
 
 
 @dataclass
-class Loops:
-    """What follows ``in`` of a ``for``: one loop, or several of ``T.grid``."""
+class Loop:
+    """One loop: its range, kind, thread tag and annotations, and the dtype of its variable."""
 
     kind: str
-    ranges: list[tuple[Expr, Expr]]
+    minimum: Expr
+    extent: Expr
     thread: str | None = None
     annotations: dict[str, Any] = field(default_factory=dict)
     dtype: str | None = None
+
+
+@dataclass
+class Loops:
+    """What follows ``in`` of a ``for``: one loop, or the several of ``T.grid``, outermost first."""
+
+    nest: tuple[Loop, ...]
 
     def __iter__(self) -> Any:
         raise VerifyError("loops run inside @T.prim_func only")
@@ -56,7 +64,7 @@ def _loop(
     if thread is not None:
         check_thread(thread)
     made = None if dtype is None else as_dtype(dtype)
-    return Loops(kind, [(minimum, extent)], thread, dict(annotations or {}), made)
+    return Loops((Loop(kind, minimum, extent, thread, dict(annotations or {}), made),))
 
 
 def serial(
@@ -120,16 +128,21 @@ def thread_binding(
 
 
 def grid(*extents: Any) -> Any:
-    """Nested serial loops; an extent may be a pair ``(start, stop)``."""
-    ranges: list[tuple[Expr, Expr]] = []
+    """Nested loops: an extent or a pair ``(start, stop)`` for a serial one, or a loop of any kind.
+
+    ``for i, j in T.grid(n, T.vectorized(16))``.
+    """
+    nest: list[Loop] = []
     for extent in extents:
-        if isinstance(extent, tuple):
-            if len(extent) != 2:
-                raise VerifyError(f"a range is an extent or (start, stop), got {extent!r}")
-            ranges.extend(_loop(SERIAL, extent[0], extent[1], None, None).ranges)
+        if isinstance(extent, Loops):
+            nest.extend(extent.nest)
+        elif not isinstance(extent, tuple):
+            nest.extend(_loop(SERIAL, extent, None, None, None).nest)
+        elif len(extent) == 2:
+            nest.extend(_loop(SERIAL, *extent, None, None).nest)
         else:
-            ranges.extend(_loop(SERIAL, extent, None, None, None).ranges)
-    return Loops(SERIAL, ranges)
+            raise VerifyError(f"a range is an extent or (start, stop), got {extent!r}")
+    return Loops(tuple(nest))
 
 
 # ---- blocks -----------------------------------------------------------------------------------

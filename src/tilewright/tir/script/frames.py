@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 from tilewright.ir import (
@@ -67,26 +69,66 @@ class FunctionFrame:
 class Macro:
     """A piece of program that is parsed where it is called: ``@T.macro``.
 
-    Its names are its own; with ``hygienic=False`` it also sees those of its caller. ``budget`` is
-    that of the text which defines it: the body may do what this text may, whoever calls it.
+    Its names are its own; with ``hygienic=False`` it also sees those of its caller. As a method it
+    takes its object first, as Python's methods do. ``budget`` is that of the text which defines it:
+    the body may do what this text may, whoever calls it.
     """
 
     def __init__(
         self,
-        source: Source,
-        node: ast.FunctionDef,
+        definition: Callable[[], tuple[Source, ast.FunctionDef]],
         captured: Mapping[str, Any],
         hygienic: bool,
         budget: Budget | None = None,
+        first: tuple[Any, ...] = (),
     ) -> None:
-        given = node.args
-        if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
-            source.fail(node, "a macro takes plain parameters")
-        self.source = source
-        self.node = node
+        self.definition = definition
         self.captured = captured
         self.hygienic = hygienic
         self.budget = budget
+        self.first = first
+
+    @property
+    def source(self) -> Source:
+        """The text that it stands in."""
+        return self.definition()[0]
+
+    @property
+    def node(self) -> ast.FunctionDef:
+        """Its definition."""
+        return self.definition()[1]
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of its parameters."""
+        return [item.arg for item in self.node.args.args]
+
+    @property
+    def defaults(self) -> dict[str, ast.expr]:
+        """The parameters that need no argument, and their values."""
+        values = self.node.args.defaults
+        return dict(zip(self.parameters[len(self.parameters) - len(values) :], values))
+
+    def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the value of each parameter that arguments give; raises ``VerifyError``."""
+        known, args = self.parameters, [*self.first, *args]
+        name = f"macro {self.node.name!r}"
+        if len(args) > len(known):
+            raise VerifyError(f"{name} takes {len(known)} arguments")
+        values = dict(zip(known, args))
+        for item in named:
+            if item not in known or item in values:
+                raise VerifyError(f"{name} can't take {item!r}")
+        values.update(named)
+        for item in known:
+            if item not in values and item not in self.defaults:
+                raise VerifyError(f"{name} needs the argument {item!r}")
+        return values
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Macro:
+        if instance is None:
+            return self
+        return Macro(self.definition, self.captured, self.hygienic, self.budget, (instance,))
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise VerifyError(
@@ -102,15 +144,32 @@ class MacroDecorator(Decorator):
         self.hygienic = hygienic
 
     def __call__(self, function: Any = None, /, *, hygienic: bool = True) -> Any:
-        """Decorate a Python function."""
+        """Decorate a Python function, whose source is read when it is called first."""
         if function is None:
             return MacroDecorator(hygienic)
-        source, node = function_source(function)
-        return Macro(source, node, captured_by(function, 2), self.hygienic)
+        frame = sys._getframe(1)
+        if "<locals>" in function.__qualname__:
+            captured: Mapping[str, Any] = captured_by(function, 2)
+        else:
+            captured = frame.f_globals  # as it will be: macros may follow that it calls
+        return Macro(cache(partial(_definition_of, function)), captured, self.hygienic)
 
     def define_from_ast(self, source: Source, node: ast.FunctionDef, scope: Scope) -> Macro:
         """Make a macro of a definition in script text."""
-        return Macro(source, node, scope.flatten(), self.hygienic, scope.budget)
+        _check_parameters(source, node)
+        return Macro(lambda: (source, node), scope.flatten(), self.hygienic, scope.budget)
+
+
+def _definition_of(function: Any) -> tuple[Source, ast.FunctionDef]:
+    source, node = function_source(function)
+    _check_parameters(source, node)
+    return source, node
+
+
+def _check_parameters(source: Source, node: ast.FunctionDef) -> None:
+    given = node.args
+    if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
+        source.fail(node, "a macro takes plain parameters")
 
 
 macro = MacroDecorator()

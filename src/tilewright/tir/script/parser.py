@@ -105,24 +105,23 @@ class TirParser(AssignmentParser):
         if not isinstance(loops, decl.Loops):
             return self._unroll(node, loops)
         targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
-        if len(targets) != len(loops.ranges):
-            self.fail(node.target, f"{len(targets)} variables for {len(loops.ranges)} loops")
+        if len(targets) != len(loops.nest):
+            self.fail(node.target, f"{len(targets)} variables for {len(loops.nest)} loops")
         self.scope.push()
         variables: list[Var] = []
-        for target, (minimum, extent) in zip(targets, loops.ranges):
-            var = Var(self._target_name(target), loops.dtype or extent.dtype)
+        for target, loop in zip(targets, loops.nest):
+            var = Var(self._target_name(target), loop.dtype or loop.extent.dtype)
             if var.name != "_" and any(var.name == other.name for other in variables):
                 self.fail(target, f"two loops of a grid are named {var.name!r}")
             self.scope.define(var.name, var)
-            self.loops[var] = Range(minimum, extent)
+            self.loops[var] = Range(loop.minimum, loop.extent)
             variables.append(var)
         body = self.suite(node.body)
         self.scope.pop()
         span = self.source.span(node)
-        for var, (minimum, extent) in reversed(list(zip(variables, loops.ranges))):
-            body = For(
-                var, minimum, extent, loops.kind, body, loops.thread, dict(loops.annotations)
-            )
+        for var, loop in reversed(list(zip(variables, loops.nest))):
+            hints = dict(loop.annotations)
+            body = For(var, loop.minimum, loop.extent, loop.kind, body, loop.thread, hints)
             set_span(body, span)
         return body
 
@@ -303,7 +302,7 @@ class TirParser(AssignmentParser):
         if isinstance(value, str) or value is None or value is ...:
             return None  # a docstring, or a call of a Python function for its effect
         if isinstance(value, Stmt):
-            return value
+            return flatten([value])
         method = _EFFECTS.get(type(value))
         if method is not None:
             return method(self, node, value)
@@ -340,37 +339,28 @@ class TirParser(AssignmentParser):
             frame = self._in_block(node, "T.block_attr")
             self.add_attributes(node, frame.annotations, value.attrs)
 
-    def _expand(self, node: ast.Call, function: Macro) -> list[Stmt]:
+    def _expand(self, node: ast.Call, macro: Macro) -> list[Stmt]:
         """Parse a macro's body in place."""
-        signature = function.node.args
-        names = [item.arg for item in signature.args]
-        values = dict(zip(names, self._items(node.args)))
-        if len(node.args) > len(names):
-            self.fail(node, f"macro {function.node.name!r} takes {len(names)} arguments")
-        for keyword in node.keywords:
-            if keyword.arg not in names or keyword.arg in values:
-                self.fail(node, f"macro {function.node.name!r} can't take {keyword.arg!r}")
-            else:
-                values[keyword.arg] = self.eval(keyword.value)
+        given = self._items(node.args), self._options(node.keywords)
+        values = self.guard(node, macro.bind, *given)
         outer = self.source, self.scope
-        seen = dict(function.captured)
-        if not function.hygienic:
-            seen.update(self.scope.flatten())
-        self.source, self.scope = function.source, Scope(seen, function.budget)
-        defaults = dict(zip(names[len(names) - len(signature.defaults) :], signature.defaults))
-        for name in names:
-            if name in values:
-                self.scope.define(name, values[name])
-            elif name in defaults:
-                self.scope.define(name, self.eval(defaults[name]))
-            else:
-                self.source, self.scope = outer
-                self.fail(node, f"macro {function.node.name!r} needs the argument {name!r}")
-        self.copies += 1
-        made = self.suite(function.node.body)
-        self.copies -= 1
+        seen: Mapping[str, Any] = macro.captured
+        if not macro.hygienic:
+            seen = {**seen, **self.scope.flatten()}
+        self.source, self.scope = macro.source, Scope(seen, macro.budget)
+        made = self.expanded(macro, values)
         self.source, self.scope = outer
         return flatten([made])
+
+    def expanded(self, macro: Macro, values: Mapping[str, Any]) -> Stmt:
+        """Parse a macro's body in a scope of its own, with these values of its parameters."""
+        for name in macro.parameters:
+            given = values[name] if name in values else self.eval(macro.defaults[name])
+            self.scope.define(name, given)
+        self.copies += 1
+        made = self.suite(macro.node.body)
+        self.copies -= 1
+        return made
 
     def _return(self, node: ast.Return) -> Stmt:
         value = as_expr(0) if node.value is None else self.eval_expr(node.value)
@@ -497,6 +487,18 @@ class _PrimFuncDecorator(FunctionDecorator):
 
 
 prim_func = _PrimFuncDecorator()
+
+
+def expand(macro: Macro, /, *args: Any, **named: Any) -> Stmt:
+    """Return the statement that a macro stands for, with these arguments.
+
+    Kernels are written as macros and put into a function by Python.
+    """
+    parser = TirParser(macro.source, Scope(macro.captured, macro.budget))
+    made = parser.expanded(macro, macro.bind(list(args), named))
+    if parser.block.allocations:
+        raise macro.source.error_at(1, 0, None, "T.alloc_buffer stands inside a block")
+    return made
 
 
 def parse_fragment(source: Source, nodes: list[ast.stmt], scope: Scope) -> Any:

@@ -28,19 +28,16 @@ from tilewright.ir import (
 )
 from tilewright.kernels.cpu.attention.common import FLOAT, Attention, exp2_of_negative
 from tilewright.kernels.cpu.attention.prefill import PrefillKernel, PrefillTiles
+from tilewright.script import tir as T
 from tilewright.target import Target
 from tilewright.tir import (
-    REDUCE,
-    UNROLLED,
-    VECTORIZED,
     Buffer,
     BufferStore,
-    LetStmt,
     Stmt,
     decl_buffer,
     seq,
 )
-from tilewright.tir.building import Axis, block, lanes_from, load, store
+from tilewright.tir.building import Axis, block, lanes_from
 from tilewright.tir.op import bitwise_and, bitwise_or, shift_right
 
 NARROW, WORD = "bfloat16", "uint32"
@@ -108,7 +105,7 @@ class DotPrefillKernel(PrefillKernel):
         self.q_packed = decl_buffer((self.query_units, queries), WORD, "q_packed")
         self.values = decl_buffer((queries, self.value_width), FLOAT, "values")
         self.k_wide = self.v_wide = None
-        self.powers = decl_buffer((pairs, queries), WORD, "powers")
+        self.packed_powers = decl_buffer((pairs, queries), WORD, "powers")
         self.v_pairs = decl_buffer((pairs, self.value_width), WORD, "v_pairs")
 
     @staticmethod
@@ -123,13 +120,13 @@ class DotPrefillKernel(PrefillKernel):
         return None
 
     def _buffers(self) -> list[Buffer]:
-        return [*super()._buffers(), self.powers, self.v_pairs]
+        return [*super()._buffers(), self.packed_powers, self.v_pairs]
 
     def _query_vector(self, row: Expr, unit: Expr, count: int) -> Expr:
         at = lanes_from(unit * 2, 2 * count)
         return as_words(self.problem.query_elements(self.b, self.h, row, at))
 
-    def _prepare(self) -> Stmt:
+    def prepare(self) -> Stmt:
         """Interleave rows of V."""
         depth = self.problem.value_depth
         step = min(2 * self.tiles.lanes, 1 << (depth.bit_length() - 1))
@@ -164,71 +161,61 @@ class DotPrefillKernel(PrefillKernel):
     def _scaled(self, score: Expr) -> Expr:
         return score * const(self.problem.scale, FLOAT)
 
-    def _score_update(self, tile: Buffer, q_wide: Var, k_tile: Var) -> Stmt:
+    @T.macro
+    def score_update(self, score_tile: Buffer, q_wide: Var, k_tile: Var) -> None:
+        """A tile of scores: words of keys times words of queries."""
         rows, lanes = self.tiles.key_rows, self.tiles.lanes
+        for word, r, v in T.grid(self.query_units, T.unroll(rows), T.unroll(self.tiles.vectors)):
+            with T.block("score_update"):
+                vword, vr, vv = T.axis.remap("RSS", [word, r, v])
+                at = T.meta_var(lanes_from(vv * lanes, lanes))
+                query = T.meta_var(self._lanes(q_wide * self.tiles.width, vv))
+                score_tile[vr, at] = T.dot_accumulate(
+                    score_tile[vr, at],
+                    as_pairs(self.q_packed[vword, query]),
+                    self._key_words(k_tile * rows + vr, vword),
+                )
 
-        def update(word: Var, r: Var, v: Var) -> Stmt:
-            key = self._key(k_tile * rows + r)
-            a = as_pairs(load(self.q_packed, word, self._lanes(q_wide * self.tiles.width, v)))
-            b = self.problem.key_elements(self.b, self.h, key, lanes_from(word * 2, 2))
-            old = load(tile, r, lanes_from(v * lanes, lanes))
-            made = call("dot_accumulate", old, a, b, dtype=old.dtype)
-            return BufferStore(tile, made, (r, lanes_from(v * lanes, lanes)))
-
-        axes = [
-            Axis("word", self.query_units, kind=REDUCE),
-            Axis("r", rows, UNROLLED),
-            Axis("v", self.tiles.vectors, UNROLLED),
-        ]
-        return block("score_update", axes, update)
+    def _key_words(self, k: Expr, word: Expr) -> Expr:
+        at = lanes_from(word * 2, 2)
+        return self.problem.key_elements(self.b, self.h, self._key(k), at)
 
     def _lanes(self, first: Expr, vector: Expr) -> Expr:
         return lanes_from(first + vector * self.tiles.lanes, self.tiles.lanes)
 
-    def _powers(self) -> Stmt:
+    @T.macro
+    def powers(self) -> None:
+        """Scores become powers of two, below their maximum: two keys make a word."""
         width = self.tiles.width
+        for q_wide in T.serial(self.wide_count):
+            with T.block("powers"):
+                vq_wide = T.axis.remap("S", [q_wide])
+                for pair, lane in T.grid(halved(self._wide_keys(vq_wide)), T.vectorized(width)):
+                    with T.block("power"):
+                        vpair, vlane = T.axis.remap("RS", [pair, lane])
+                        q = T.meta_var(vq_wide * width + vlane)
+                        first = self._power(vpair * 2, q)
+                        second = self._power(vpair * 2 + 1, q)
+                        self.packed_powers[vpair, q] = paired(first, second)
+                        self.total[q] = self.total[q] + (first + second)
 
-        def per_vector(q_wide: Var) -> Stmt:
-            def body(pair: Var, lane: Var) -> Stmt:
-                q = q_wide * width + lane
+    def _power(self, k: Expr, q: Expr) -> Expr:
+        return exp2_of_negative(self.scores[k, q] - self.shift[q], degree=DEGREE)
 
-                def power(k: Expr) -> Expr:
-                    return exp2_of_negative(
-                        load(self.scores, k, q) - load(self.shift, q), degree=DEGREE
-                    )
-
-                first, second = (Var(name, FLOAT) for name in ("first", "second"))
-                total = load(self.total, q) + (first + second)
-                body = seq(
-                    store(self.powers, paired(first, second), pair, q),
-                    store(self.total, total, q),
-                )
-                return LetStmt(first, power(pair * 2), LetStmt(second, power(pair * 2 + 1), body))
-
-            count = halved(self._key_count(q_wide * width + width - 1))
-            axes = [Axis("pair", count, kind=REDUCE), Axis("lane", width, VECTORIZED)]
-            return block("power", axes, body)
-
-        return block("powers", [Axis("q_wide", self.wide_count)], per_vector)
-
-    def _value_update(self, tile: Buffer, row: Expr, first: Expr, number: int) -> Stmt:
+    @T.macro
+    def value_update(self, value_tile: Buffer, row: Expr, first: Expr, number: int) -> None:
+        """A tile of values: powers times rows of V, by pairs of keys."""
         rows, lanes = self.tiles.query_rows, self.tiles.lanes
-        width = as_int(tile.shape[1])
-        assert width is not None
-
-        def update(pair: Var, r: Var, v: Var) -> Stmt:
-            a = as_pairs(load(self.v_pairs, pair, self._lanes(first, v)))
-            b = as_pairs(load(self.powers, pair, row + r))
-            old = load(tile, r, lanes_from(v * lanes, lanes))
-            made = call("dot_accumulate", old, a, b, dtype=old.dtype)
-            return BufferStore(tile, made, (r, lanes_from(v * lanes, lanes)))
-
-        axes = [
-            Axis("pair", halved(self._key_count(row + (rows - 1))), kind=REDUCE),
-            Axis("r", rows, UNROLLED),
-            Axis("v", width // lanes, UNROLLED),
-        ]
-        return block(f"value_update_{number}", axes, update)
+        vectors = (as_int(value_tile.shape[1]) or 0) // lanes
+        for pair, r, v in T.grid(halved(self._row_keys(row)), T.unroll(rows), T.unroll(vectors)):
+            with T.block(f"value_update_{number}"):
+                vpair, vr, vv = T.axis.remap("RSS", [pair, r, v])
+                at = T.meta_var(lanes_from(vv * lanes, lanes))
+                value_tile[vr, at] = T.dot_accumulate(
+                    value_tile[vr, at],
+                    as_pairs(self.v_pairs[vpair, self._lanes(first, vv)]),
+                    as_pairs(self.packed_powers[vpair, row + vr]),
+                )
 
 
 def halved(count: Expr) -> Expr:

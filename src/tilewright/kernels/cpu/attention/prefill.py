@@ -41,10 +41,8 @@ from tilewright.kernels.cpu.attention.common import (
     transposed,
     with_lets,
 )
+from tilewright.script import tir as T
 from tilewright.tir import (
-    OPAQUE,
-    REDUCE,
-    UNROLLED,
     VECTORIZED,
     Buffer,
     BufferStore,
@@ -53,7 +51,12 @@ from tilewright.tir import (
     decl_buffer,
     seq,
 )
+from tilewright.tir.attrs import AUTO_STEP
 from tilewright.tir.building import Axis, block, lanes_from, load, store
+from tilewright.tir.script.parser import expand
+
+# The loop stays one, though what it indexes is small enough for registers.
+KEEP = {AUTO_STEP: 0}
 
 
 @dataclass(frozen=True)
@@ -124,13 +127,7 @@ class PrefillKernel:
 
     def build(self) -> Stmt:
         """Make the whole computation: one block over batches, heads and tiles of queries."""
-        problem = self.problem
-        axes = [
-            Axis("b", problem.batch),
-            Axis("h", problem.heads),
-            Axis("q_tile", ceildiv(problem.rows, const(self.tiles.queries))),
-        ]
-        return block("attention_tile", axes, self._tile, self._buffers())
+        return expand(self.attention)
 
     def _buffers(self) -> list[Buffer]:
         buffers = (
@@ -139,34 +136,224 @@ class PrefillKernel:
         )  # fmt: skip
         return [buffer for buffer in buffers if buffer is not None]
 
-    # ---- one tile of queries ----
+    # ---- the algorithm ----
 
-    def _tile(self, b: Var, h: Var, q_tile: Var) -> Stmt:
+    @T.macro
+    def attention(self) -> None:
+        """Every tile of queries goes through its keys, block by block."""
+        for b, h, q_tile in T.grid(self.problem.batch, self.problem.heads, self._query_tiles()):
+            with T.block("attention_tile"):
+                vb, vh, vq_tile = T.axis.remap("SSS", [b, h, q_tile])
+                for buffer in self._buffers():
+                    T.alloc_buffer(buffer)
+                self._at_tile(vb, vh, vq_tile)
+                self.start()
+                self.pack_queries()
+                for k_block in T.serial(self._key_blocks()):
+                    with T.block("key_block"):
+                        vk_block = T.axis.remap("O", [k_block])
+                        self._at_keys(vk_block)
+                        self.prepare()
+                        self.transpose_mask()
+                        self.score_tiles()
+                        self.rescale_sums()
+                        self.powers()
+                        self.value_tiles()
+                self.finish()
+
+    @T.macro
+    def start(self) -> None:
+        """No score was seen, nothing was summed up."""
+        for q in T.vectorized(self.tiles.queries):
+            with T.block("start_statistics"):
+                vq = T.axis.remap("S", [q])
+                self.top[vq] = LOWEST
+                self.old_top[vq] = LOWEST
+                self.total[vq] = T.float32(0)
+        for q, d in T.grid(self.row_count, T.vectorized(self.value_width)):
+            with T.block("start_values"):
+                vq, vd = T.axis.remap("SS", [q, d])
+                self.values[vq, vd] = T.float32(0)
+
+    @T.macro
+    def score_tiles(self) -> None:
+        """Scores of the block's keys, their masks applied; the largest of each query."""
+        rows, width = self.tiles.key_rows, self.tiles.width
+        for q_wide in T.serial(self.wide_count):
+            with T.block("scores"):
+                vq_wide = T.axis.remap("S", [q_wide])
+                for k_tile in T.serial(self._key_tiles(vq_wide)):
+                    with T.block("score_tile"):
+                        vk_tile = T.axis.remap("S", [k_tile])
+                        score_tile = T.alloc_buffer((rows, width), scope="local")
+                        for r, q in T.grid(T.unroll(rows), T.vectorized(width)):
+                            with T.block("score_init"):
+                                vr, vq = T.axis.remap("SS", [r, q])
+                                score_tile[vr, vq] = T.float32(0)
+                        self.score_update(score_tile, vq_wide, vk_tile)
+                        for r, q in T.grid(T.unroll(rows), T.vectorized(width)):
+                            with T.block("score_finish"):
+                                vr, vq = T.axis.remap("SS", [r, q])
+                                k = T.meta_var(vk_tile * rows + vr)
+                                lane = T.meta_var(vq_wide * width + vq)
+                                self.scores[k, lane] = self._masked(
+                                    self._scaled(score_tile[vr, vq]), k, vq_wide, vq
+                                )
+                                self.top[lane] = T.max(self.top[lane], self.scores[k, lane])
+
+    @T.macro
+    def score_update(self, score_tile: Buffer, q_wide: Var, k_tile: Var) -> None:
+        """A tile of scores: keys times queries."""
+        rows, width = self.tiles.key_rows, self.tiles.width
+        for d, r, q in T.grid(self.problem.depth, T.unroll(rows), T.vectorized(width)):
+            with T.block("score_update"):
+                vd, vr, vq = T.axis.remap("RSS", [d, r, q])
+                score_tile[vr, vq] = (
+                    score_tile[vr, vq]
+                    + self._key_element(k_tile * rows + vr, vd)
+                    * self.q_packed[vd, q_wide * width + vq]
+                )
+
+    @T.macro
+    def rescale_sums(self) -> None:
+        """Take the new maxima; rescale what was summed up under the old ones."""
+        width = self.tiles.width
+        for q_wide, lane in T.grid(self.wide_count, T.vectorized(width)):
+            with T.block("statistics"):
+                vq_wide, vlane = T.axis.remap("SS", [q_wide, lane])
+                q = T.meta_var(vq_wide * width + vlane)
+                # Where all is masked so far: -inf - -inf would be NaN.
+                self.shift[q] = T.Select(self.top[q] == LOWEST, T.float32(0), self.top[q])
+                self.rescale[q] = exp2_of_negative(self.old_top[q] - self.shift[q])
+                self.old_top[q] = self.top[q]
+                self.total[q] = self.total[q] * self.rescale[q]
+
+    @T.macro
+    def powers(self) -> None:
+        """Scores become powers of two, below their maximum, which are summed up."""
+        width = self.tiles.width
+        for q_wide in T.serial(self.wide_count):
+            with T.block("powers"):
+                vq_wide = T.axis.remap("S", [q_wide])
+                for k, lane in T.grid(self._wide_keys(vq_wide), T.vectorized(width)):
+                    with T.block("power"):
+                        vk, vlane = T.axis.remap("RS", [k, lane])
+                        q = T.meta_var(vq_wide * width + vlane)
+                        self.scores[vk, q] = exp2_of_negative(self.scores[vk, q] - self.shift[q])
+                        self.total[q] = self.total[q] + self.scores[vk, q]
+
+    @T.macro
+    def value_tiles(self) -> None:
+        """Rescale the values so far, and add the block's, weighed by the powers."""
+        rows = self.tiles.query_rows
+        for number, (start, width, count) in enumerate(self._value_cuts()):
+            # A panel of values stays in the nearest cache for all queries.
+            for d_tile, q_tile in T.grid(count, T.serial(self._row_tiles(), annotations=KEEP)):
+                with T.block(f"value_tile_{number}"):
+                    vd_tile, vq_tile = T.axis.remap("SS", [d_tile, q_tile])
+                    value_tile = T.alloc_buffer(self._value_tile(width, number))
+                    row = T.meta_var(vq_tile * rows)
+                    first = T.meta_var(start + vd_tile * width)
+                    for r, d in T.grid(T.unroll(rows), T.vectorized(width)):
+                        with T.block(f"value_take_{number}"):
+                            vr, vd = T.axis.remap("SS", [r, d])
+                            value_tile[vr, vd] = (
+                                self.values[row + vr, first + vd] * self.rescale[row + vr]
+                            )
+                    self.value_update(value_tile, row, first, number)
+                    for r, d in T.grid(T.unroll(rows), T.vectorized(width)):
+                        with T.block(f"value_give_{number}"):
+                            vr, vd = T.axis.remap("SS", [r, d])
+                            self.values[row + vr, first + vd] = value_tile[vr, vd]
+
+    @T.macro
+    def value_update(self, value_tile: Buffer, row: Expr, first: Expr, number: int) -> None:
+        """A tile of values: powers times rows of V."""
+        rows, width = self.tiles.query_rows, value_tile.shape[1]
+        for k, r, d in T.grid(self._row_keys(row), T.unroll(rows), T.vectorized(width)):
+            with T.block(f"value_update_{number}"):
+                vk, vr, vd = T.axis.remap("RSS", [k, r, d])
+                value_tile[vr, vd] = value_tile[vr, vd] + self.scores[
+                    vk, row + vr
+                ] * self._value_element(vk, first + vd)
+
+    @T.macro
+    def finish(self) -> None:
+        """Divide the values by the sums of the powers, and write them; zeros if none was seen."""
+        for q in T.vectorized(self.tiles.queries):
+            with T.block("invert_total"):
+                vq = T.axis.remap("S", [q])
+                self.total[vq] = T.Select(
+                    self.total[vq] == T.float32(0), T.float32(0), T.float32(1) / self.total[vq]
+                )
+        self.problem.write_rows(
+            self.b,
+            self.h,
+            self.first_row,
+            self.row_count,
+            lambda q, d: self.values[q, d] * self.total[q],
+        )
+
+    # ---- where the kernel is ----
+
+    def _query_tiles(self) -> Expr:
+        return simplify(ceildiv(self.problem.rows, const(self.tiles.queries)))
+
+    def _at_tile(self, b: Var, h: Var, q_tile: Var) -> None:
+        """Enter a tile of queries."""
         self.b, self.h = b, h
         self.first_row = simplify(q_tile * self.tiles.queries)
-        self.row_count = _part(self.tiles.queries, self.problem.rows, self.first_row)
-        self.wide_count = ceildiv(self.row_count, const(self.tiles.width))
+        self.row_count = simplify(_part(self.tiles.queries, self.problem.rows, self.first_row))
+        self.wide_count = simplify(ceildiv(self.row_count, const(self.tiles.width)))
+
+    def _key_blocks(self) -> Expr:
         limit = self.problem.key_limit(self.first_row + self.tiles.queries - 1)
-        key_blocks = ceildiv(limit, const(self.tiles.keys))
-        return seq(
-            self._start(),
-            self._pack_queries(),
-            block("key_block", [Axis("k_block", key_blocks, kind=OPAQUE)], self._key_block),
-            self._finish(),
-        )
+        return simplify(ceildiv(limit, const(self.tiles.keys)))
 
-    def _start(self) -> Stmt:
-        lanes = [Axis("q", self.tiles.queries, VECTORIZED)]
+    def _at_keys(self, k_block: Var) -> None:
+        """Enter a block of keys."""
+        self.first_key = simplify(k_block * self.tiles.keys)
 
-        def statistics(q: Var) -> Stmt:
-            return seq(store(self.top, LOWEST, q), store(self.old_top, LOWEST, q),
-                       store(self.total, const(0.0, FLOAT), q))  # fmt: skip
+    def _key_count(self, last_row: Expr) -> Expr:
+        """Keys of the block that the rows of the tile up to ``last_row`` see."""
+        limit = self.problem.key_limit(simplify(self.first_row + last_row))
+        made = _part(self.tiles.keys, limit, self.first_key)
+        return made if self.problem.causal_offset is None else simplify(maximum(made, 0))
 
-        axes = [Axis("q", self.row_count), Axis("d", self.value_width, VECTORIZED)]
-        return seq(
-            block("start_statistics", lanes, statistics),
-            block("start_values", axes, lambda q, d: store(self.values, const(0.0, FLOAT), q, d)),
-        )
+    def _wide_keys(self, q_wide: Expr) -> Expr:
+        """Keys of the block that vectors of queries see."""
+        return self._key_count(q_wide * self.tiles.width + self.tiles.width - 1)
+
+    def _key_tiles(self, q_wide: Expr) -> Expr:
+        return simplify(ceildiv(self._wide_keys(q_wide), const(self.tiles.key_rows)))
+
+    def _row_tiles(self) -> Expr:
+        return simplify(ceildiv(self.row_count, const(self.tiles.query_rows)))
+
+    def _row_keys(self, row: Expr) -> Expr:
+        """Keys of the block that a tile of values sees."""
+        return self._key_count(row + (self.tiles.query_rows - 1))
+
+    def _value_tile(self, width: int, number: int) -> Buffer:
+        shape = (self.tiles.query_rows, width)
+        return decl_buffer(shape, FLOAT, f"value_tile_{number}", scope="local")
+
+    def _value_cuts(self) -> list[tuple[int, int, int]]:
+        return pieces(self.value_width, self.tiles.lanes, self.tiles.value_vectors)
+
+    def _all_keys(self) -> Expr:
+        return self._key_count(const(self.tiles.queries - 1))
+
+    def _key(self, k: Expr) -> Expr:
+        """Place of a key of the block in the sequence; the last key for those after the end."""
+        key = simplify(self.first_key + k)
+        return key if self._keys_fit() else minimum(key, self.problem.keys - 1)
+
+    def _keys_fit(self) -> bool:
+        keys = as_int(self.problem.keys)
+        return keys is not None and keys % self.tiles.key_rows == 0
+
+    # ---- operands ----
 
     def _row(self, offset: Expr) -> Expr:
         """A row of the tile, or the last one there is."""
@@ -180,7 +367,7 @@ class PrefillKernel:
         """Neighbours along the depth of a query, as they are packed."""
         return self.problem.read_query(self.b, self.h, row, lanes_from(unit, count))
 
-    def _pack_queries(self) -> Stmt:
+    def pack_queries(self) -> Stmt:
         """Transpose queries, a square at a time; the last one may overlap the one before."""
         lanes, units = self.tiles.lanes, self.query_units
         count = self.wide_count * self.tiles.vectors
@@ -209,52 +396,7 @@ class PrefillKernel:
         axes = [Axis("q_vector", count), Axis("part", -(-units // lanes))]
         return block("pack_queries", axes, square)
 
-    def _finish(self) -> Stmt:
-        def factor(q: Var) -> Stmt:
-            total = load(self.total, q)
-            inverse = const(1.0, FLOAT) / total
-            return store(self.total, select(total == 0.0, const(0.0, FLOAT), inverse), q)
-
-        def value(q: Expr, d: Expr) -> Expr:
-            return load(self.values, q, d) * load(self.total, q)
-
-        return seq(
-            block("invert_total", [Axis("q", self.tiles.queries, VECTORIZED)], factor),
-            self.problem.write_rows(self.b, self.h, self.first_row, self.row_count, value),
-        )
-
-    # ---- one block of keys ----
-
-    def _key_block(self, k_block: Var) -> Stmt:
-        self.first_key = simplify(k_block * self.tiles.keys)
-        return seq(
-            self._prepare(),
-            self._transpose_mask(),
-            self._score_tiles(),
-            self._statistics(),
-            self._powers(),
-            self._value_tiles(),
-        )
-
-    def _key_count(self, last_row: Expr) -> Expr:
-        """Keys of the block that the rows of the tile up to ``last_row`` see."""
-        limit = self.problem.key_limit(simplify(self.first_row + last_row))
-        made = _part(self.tiles.keys, limit, self.first_key)
-        return made if self.problem.causal_offset is None else simplify(maximum(made, 0))
-
-    def _all_keys(self) -> Expr:
-        return self._key_count(const(self.tiles.queries - 1))
-
-    def _key(self, k: Expr) -> Expr:
-        """Place of a key of the block in the sequence; the last key for those after the end."""
-        key = simplify(self.first_key + k)
-        return key if self._keys_fit() else minimum(key, self.problem.keys - 1)
-
-    def _keys_fit(self) -> bool:
-        keys = as_int(self.problem.keys)
-        return keys is not None and keys % self.tiles.key_rows == 0
-
-    def _prepare(self) -> Stmt:
+    def prepare(self) -> Stmt:
         """Bring the block's keys and values into the form that products take."""
         if self.k_wide is None or self.v_wide is None:
             return seq()
@@ -283,7 +425,7 @@ class PrefillKernel:
 
     # ---- the mask ----
 
-    def _transpose_mask(self) -> Stmt:
+    def transpose_mask(self) -> Stmt:
         """Bring what the mask adds into the layout of the scores, a square at a time."""
         masks, lanes = self.masks, self.tiles.lanes
         if masks is None:
@@ -351,143 +493,9 @@ class PrefillKernel:
             conditions.append(self.first_key + k < problem.keys)
         return select(and_(*conditions), score, LOWEST) if conditions else score
 
-    # ---- scores, powers, values ----
-
-    def _score_tiles(self) -> Stmt:
-        rows, width = self.tiles.key_rows, self.tiles.width
-
-        def per_vector(q_wide: Var) -> Stmt:
-            count = ceildiv(self._key_count(q_wide * width + width - 1), const(rows))
-            tile = decl_buffer((rows, width), FLOAT, "score_tile", scope="local")
-            axes = [Axis("k_tile", count)]
-            return block("score_tile", axes, lambda k: self._score_tile(tile, q_wide, k), [tile])
-
-        return block("scores", [Axis("q_wide", self.wide_count)], per_vector)
-
-    def _score_tile(self, tile: Buffer, q_wide: Var, k_tile: Var) -> Stmt:
-        rows, width = self.tiles.key_rows, self.tiles.width
-        inner = [Axis("r", rows, UNROLLED), Axis("q", width, VECTORIZED)]
-
-        def finish(r: Var, q: Var) -> Stmt:
-            k, lane = k_tile * rows + r, q_wide * width + q
-            score = self._masked(self._scaled(load(tile, r, q)), k, q_wide, q)
-            top = maximum(load(self.top, lane), load(self.scores, k, lane))
-            return seq(store(self.scores, score, k, lane), store(self.top, top, lane))
-
-        return seq(
-            block("score_init", inner, lambda r, q: store(tile, const(0.0, FLOAT), r, q)),
-            self._score_update(tile, q_wide, k_tile),
-            block("score_finish", inner, finish),
-        )
-
-    def _score_update(self, tile: Buffer, q_wide: Var, k_tile: Var) -> Stmt:
-        rows, width = self.tiles.key_rows, self.tiles.width
-
-        def update(d: Var, r: Var, q: Var) -> Stmt:
-            query = load(self.q_packed, d, q_wide * width + q)
-            product = self._key_element(k_tile * rows + r, d) * query
-            return store(tile, load(tile, r, q) + product, r, q)
-
-        axes = [
-            Axis("d", self.problem.depth, kind=REDUCE),
-            Axis("r", rows, UNROLLED),
-            Axis("q", width, VECTORIZED),
-        ]
-        return block("score_update", axes, update)
-
     def _scaled(self, score: Expr) -> Expr:
         """A score as a power of two; here the queries have been scaled."""
         return score
-
-    def _statistics(self) -> Stmt:
-        """Take the new maxima; rescale what was summed up under the old ones."""
-        width = self.tiles.width
-
-        def body(q_wide: Var, lane: Var) -> Stmt:
-            q = q_wide * width + lane
-            top = load(self.top, q)
-            # Where all is masked so far: -inf - -inf would be NaN.
-            shift = select(top == LOWEST, const(0.0, FLOAT), top)
-            factor = exp2_of_negative(load(self.old_top, q) - load(self.shift, q))
-            return seq(
-                store(self.shift, shift, q),
-                store(self.rescale, factor, q),
-                store(self.old_top, top, q),
-                store(self.total, load(self.total, q) * load(self.rescale, q), q),
-            )
-
-        axes = [Axis("q_wide", self.wide_count), Axis("lane", width, VECTORIZED)]
-        return block("statistics", axes, body)
-
-    def _powers(self) -> Stmt:
-        width = self.tiles.width
-
-        def per_vector(q_wide: Var) -> Stmt:
-            def body(k: Var, lane: Var) -> Stmt:
-                q = q_wide * width + lane
-                power = exp2_of_negative(load(self.scores, k, q) - load(self.shift, q))
-                return seq(
-                    store(self.scores, power, k, q),
-                    store(self.total, load(self.total, q) + load(self.scores, k, q), q),
-                )
-
-            count = self._key_count(q_wide * width + width - 1)
-            axes = [Axis("k", count, kind=REDUCE), Axis("lane", width, VECTORIZED)]
-            return block("power", axes, body)
-
-        return block("powers", [Axis("q_wide", self.wide_count)], per_vector)
-
-    def _value_tiles(self) -> Stmt:
-        lanes, rows = self.tiles.lanes, self.tiles.query_rows
-        stmts = []
-        cut = pieces(self.value_width, lanes, self.tiles.value_vectors)
-        for number, (start, width, count) in enumerate(cut):
-            tile = decl_buffer((rows, width), FLOAT, f"value_tile_{number}", scope="local")
-            # A panel of values stays in the nearest cache for all queries.
-            axes = [
-                Axis("d_tile", count),
-                Axis("q_tile", ceildiv(self.row_count, const(rows)), keep=True),
-            ]
-
-            def body(
-                d: Var, q: Var, tile: Buffer = tile, start: int = start, number: int = number
-            ) -> Stmt:
-                return self._value_tile(tile, q, start + d * tile.shape[1], number)
-
-            stmts.append(block(f"value_tile_{number}", axes, body, [tile]))
-        return seq(*stmts)
-
-    def _value_tile(self, tile: Buffer, q_tile: Var, first: Expr, number: int) -> Stmt:
-        rows = self.tiles.query_rows
-        inner = [Axis("r", rows, UNROLLED), Axis("d", tile.shape[1], VECTORIZED)]
-        row = q_tile * rows
-
-        def take(r: Var, d: Var) -> Stmt:
-            old = load(self.values, row + r, first + d) * load(self.rescale, row + r)
-            return store(tile, old, r, d)
-
-        def give(r: Var, d: Var) -> Stmt:
-            return store(self.values, load(tile, r, d), row + r, first + d)
-
-        return seq(
-            block(f"value_take_{number}", inner, take),
-            self._value_update(tile, row, first, number),
-            block(f"value_give_{number}", inner, give),
-        )
-
-    def _value_update(self, tile: Buffer, row: Expr, first: Expr, number: int) -> Stmt:
-        rows = self.tiles.query_rows
-
-        def update(k: Var, r: Var, d: Var) -> Stmt:
-            product = load(self.scores, k, row + r) * self._value_element(k, first + d)
-            return store(tile, load(tile, r, d) + product, r, d)
-
-        axes = [
-            Axis("k", self._key_count(row + (rows - 1)), kind=REDUCE),
-            Axis("r", rows, UNROLLED),
-            Axis("d", tile.shape[1], VECTORIZED),
-        ]
-        return block(f"value_update_{number}", axes, update)
 
 
 def _part(size: int, total: Expr, start: Expr) -> Expr:
