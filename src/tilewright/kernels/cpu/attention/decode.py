@@ -10,11 +10,15 @@ score, sum and values, and a last block joins the parts (Flash-Decoding, Dao et 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 from tilewright.arith import simplify
 from tilewright.ir import (
     Expr,
+    ExprLike,
     Var,
     and_,
     as_int,
@@ -35,20 +39,11 @@ from tilewright.kernels.cpu.attention.common import (
     pieces,
     with_lets,
 )
-from tilewright.tir import (
-    OPAQUE,
-    REDUCE,
-    SERIAL,
-    UNROLLED,
-    VECTORIZED,
-    Buffer,
-    BufferStore,
-    LetStmt,
-    Stmt,
-    decl_buffer,
-    seq,
-)
-from tilewright.tir.building import Axis, block, lanes_from, load, store
+from tilewright.script import tir as T
+from tilewright.tir import Buffer, BufferStore, Stmt, decl_buffer
+from tilewright.tir.attrs import PREFETCH_DISTANCE
+from tilewright.tir.building import lanes_from, load, store
+from tilewright.tir.script.parser import expand
 
 # Depths of up to so many vectors are unrolled.
 _UNROLLED_VECTORS = 8
@@ -128,13 +123,7 @@ class DecodeKernel:
 
     def build(self) -> Stmt:
         """Make the whole computation: a block over heads and parts, and one that joins parts."""
-        problem, splits = self.problem, self.tiles.splits
-        axes = [Axis("b", problem.batch), Axis("h", problem.heads)]
-        splits_axis = Axis("split", splits)
-        part = block("attention_part", [*axes, splits_axis], self._part, self._buffers())
-        if splits == 1:
-            return part
-        return seq(part, block("join", axes, self._join, [self.factors]))
+        return expand(self.attention)
 
     def _buffers(self) -> list[Buffer]:
         return [
@@ -142,9 +131,227 @@ class DecodeKernel:
             self.rescale, self.top_lanes, self.total_lanes,
         ]  # fmt: skip
 
-    # ---- one part of the keys of a head ----
+    # ---- the algorithm ----
 
-    def _part(self, b: Var, h: Var, split: Var) -> Stmt:
+    @T.macro
+    def attention(self) -> None:
+        """Each head, or part of its keys, goes through them block by block; parts are joined."""
+        batch, heads, splits = self.problem.batch, self.problem.heads, self.tiles.splits
+        for b, h, split in T.grid(batch, heads, splits):
+            with T.block("attention_part"):
+                vb, vh, vsplit = T.axis.remap("SSS", [b, h, split])
+                for buffer in self._buffers():
+                    T.alloc_buffer(buffer)
+                self._at_part(vb, vh, vsplit)
+                self.start()
+                for k_block in T.serial(self.block_count):
+                    with T.block("key_block"):
+                        vk_block = T.axis.remap("O", [k_block])
+                        self._at_keys(vk_block)
+                        self.score_vectors()
+                        self.maxima()
+                        self.powers()
+                        self.value_tiles()
+                self.finish(vsplit)
+        if splits > 1:
+            for b, h in T.grid(batch, heads):
+                with T.block("join"):
+                    vb, vh = T.axis.remap("SS", [b, h])
+                    T.alloc_buffer(self.factors)
+                    self.join_parts(vb, vh)
+
+    @T.macro
+    def start(self) -> None:
+        """No score was seen, nothing was summed up."""
+        for r in T.serial(self.rows):
+            with T.block("start_rows"):
+                vr = T.axis.remap("S", [r])
+                self.top[vr] = LOWEST
+                self.old_top[vr] = LOWEST
+        for r, lane in T.grid(self.rows, T.vectorized(self.tiles.lanes)):
+            with T.block("start_total"):
+                vr, vlane = T.axis.remap("SS", [r, lane])
+                self.total_lanes[vr, vlane] = T.float32(0)
+        self.take_queries()
+        for r, d in T.grid(self.rows, T.vectorized(self.problem.value_depth)):
+            with T.block("start_values"):
+                vr, vd = T.axis.remap("SS", [r, d])
+                self.values[vr, vd] = T.float32(0)
+
+    @T.macro
+    def take_queries(self) -> None:
+        """Bring the queries into the form that products take: scaled, padded with zeros."""
+        for r, d in T.grid(self.rows, T.vectorized(self.q_scaled.shape[1])):
+            with T.block("scale_queries"):
+                vr, vd = T.axis.remap("SS", [r, d])
+                self.q_scaled[vr, vd] = self._query_element(vr, vd)
+
+    @T.macro
+    def score_vectors(self) -> None:
+        """Products with a vector of keys at a time: lanes along the depth, joined at the end."""
+        lanes, step = self.tiles.lanes, self.keys_at_once
+        for k_vector in T.serial(self.vectors):
+            with T.block("scores"):
+                vk_vector = T.axis.remap("S", [k_vector])
+                for k_tile in self._ahead(lanes // step):
+                    with T.block("dots"):
+                        vk_tile = T.axis.remap("S", [k_tile])
+                        dot_tile = T.alloc_buffer((step, self.rows, lanes), scope="local")
+                        self.dot_tiles(dot_tile, vk_vector, vk_tile)
+                for r in T.serial(self.rows):
+                    with T.block("join_lanes"):
+                        vr = T.axis.remap("S", [r])
+                        self._join_lanes(vk_vector, vr)
+
+    @T.macro
+    def dot_tiles(self, dot_tile: Buffer, k_vector: Var, k_tile: Var) -> None:
+        """Products of all rows with a few keys, a part of a vector; lanes are summed in part."""
+        lanes, step = self.tiles.lanes, self.keys_at_once
+        for k, r, lane in T.grid(T.unroll(step), T.unroll(self.rows), T.vectorized(lanes)):
+            with T.block("dot_start"):
+                vk, vr, vlane = T.axis.remap("SSS", [k, r, lane])
+                dot_tile[vk, vr, vlane] = T.float32(0)
+        self.dot_updates(dot_tile, k_vector * lanes + k_tile * step)
+        for r in T.unroll(self.rows):
+            with T.block("dot_give"):
+                vr = T.axis.remap("S", [r])
+                self._give_dots(dot_tile, vr, k_tile)
+
+    @T.macro
+    def dot_updates(self, dot_tile: Buffer, first: Expr) -> None:
+        """Add the products of all rows with the keys from ``first`` on, lane by lane."""
+        lanes, step, depth = self.tiles.lanes, self.keys_at_once, self.problem.depth
+        whole = depth // lanes
+        if whole > 0:
+            for d_vector, k, r, lane in T.grid(
+                self._over_depth(whole), T.unroll(step), T.unroll(self.rows), T.vectorized(lanes)
+            ):
+                with T.block("dot_update"):
+                    vd_vector, vk, vr, vlane = T.axis.remap("RSSS", [d_vector, k, r, lane])
+                    d = T.meta_var(vd_vector * lanes + vlane)
+                    product = T.meta_var(self.q_scaled[vr, d] * self._key_element(first + vk, d))
+                    dot_tile[vk, vr, vlane] = dot_tile[vk, vr, vlane] + product
+        if whole * lanes < depth:
+            for k, r, lane in T.grid(T.unroll(step), T.unroll(self.rows), T.vectorized(lanes)):
+                with T.block("dot_rest"):
+                    vk, vr, vlane = T.axis.remap("SSS", [k, r, lane])
+                    d = T.meta_var(self._after(whole * lanes, vlane))
+                    key = T.meta_var(self._key_element(first + vk, d))
+                    product = T.meta_var(
+                        self.q_scaled[vr, d] * T.if_then_else(d < depth, key, T.float32(0))
+                    )
+                    dot_tile[vk, vr, vlane] = dot_tile[vk, vr, vlane] + product
+
+    @T.macro
+    def maxima(self) -> None:
+        """Apply masks; find the largest scores and how they change what was summed up."""
+        lanes = self.tiles.lanes
+        for r, lane in T.grid(self.rows, T.vectorized(lanes)):
+            with T.block("start_top"):
+                vr, vlane = T.axis.remap("SS", [r, lane])
+                self.top_lanes[vr, vlane] = LOWEST
+        for r, k_vector, lane in T.grid(self.rows, self.vectors, T.vectorized(lanes)):
+            with T.block("mask"):
+                vr, vk_vector, vlane = T.axis.remap("SRS", [r, k_vector, lane])
+                k = T.meta_var(vk_vector * lanes + vlane)
+                self.scores[vr, k] = self._masked(vr, k)
+                self.top_lanes[vr, vlane] = T.max(self.top_lanes[vr, vlane], self.scores[vr, k])
+        for r in T.serial(self.rows):
+            with T.block("join_top"):
+                vr = T.axis.remap("S", [r])
+                self.top[vr] = T.max(self.old_top[vr], self._largest_lane(vr))
+                self.rescale[vr] = exp2_of_negative(self.old_top[vr] - shift_of(self.top[vr]))
+                self.old_top[vr] = self.top[vr]
+
+    @T.macro
+    def powers(self) -> None:
+        """Scores become powers of two, below their maximum, which are summed up lane by lane."""
+        lanes = self.tiles.lanes
+        for r, lane in T.grid(self.rows, T.vectorized(lanes)):
+            with T.block("rescale_total"):
+                vr, vlane = T.axis.remap("SS", [r, lane])
+                self.total_lanes[vr, vlane] = self.total_lanes[vr, vlane] * self.rescale[vr]
+        for r, k_vector, lane in T.grid(self.rows, self.vectors, T.vectorized(lanes)):
+            with T.block("powers"):
+                vr, vk_vector, vlane = T.axis.remap("SRS", [r, k_vector, lane])
+                k = T.meta_var(vk_vector * lanes + vlane)
+                power = self._power(self.scores[vr, k] - shift_of(self.top[vr]))
+                self._give_power(power, vr, k)
+                self.total_lanes[vr, vlane] = self.total_lanes[vr, vlane] + power
+
+    @T.macro
+    def value_tiles(self) -> None:
+        """Rescale the values so far, and add the block's, weighed by the powers."""
+        rows = self.rows
+        for number, (start, width, count) in enumerate(self._value_cuts()):
+            for d_tile in T.serial(count):
+                with T.block(f"value_tile_{number}"):
+                    vd_tile = T.axis.remap("S", [d_tile])
+                    value_tile = T.alloc_buffer(self._value_tile(width, number))
+                    first = T.meta_var(start + vd_tile * width)
+                    for r, d in T.grid(T.unroll(rows), T.vectorized(width)):
+                        with T.block(f"value_take_{number}"):
+                            vr, vd = T.axis.remap("SS", [r, d])
+                            value_tile[vr, vd] = self.values[vr, first + vd] * self.rescale[vr]
+                    self.value_update(value_tile, first, number)
+                    for r, d in T.grid(T.unroll(rows), T.vectorized(width)):
+                        with T.block(f"value_give_{number}"):
+                            vr, vd = T.axis.remap("SS", [r, d])
+                            self.values[vr, first + vd] = value_tile[vr, vd]
+
+    @T.macro
+    def value_update(self, value_tile: Buffer, first: Expr, number: int) -> None:
+        """A tile of values: powers times rows of V."""
+        keys, width = self.count, value_tile.shape[1]
+        for k, r, d in T.grid(self._ahead(keys), T.unroll(self.rows), T.vectorized(width)):
+            with T.block(f"value_update_{number}"):
+                vk, vr, vd = T.axis.remap("RSS", [k, r, d])
+                product = T.meta_var(self.scores[vr, vk] * self._value_element(vk, first + vd))
+                value_tile[vr, vd] = value_tile[vr, vd] + product
+
+    @T.macro
+    def finish(self, split: Var) -> None:
+        """Sum the lanes; write the values divided by the sum, or leave them to be joined."""
+        for r in T.serial(self.rows):
+            with T.block("sum_lanes"):
+                vr = T.axis.remap("S", [r])
+                if self.tiles.splits == 1:
+                    self.rescale[vr] = inverse(self._lane_sum(vr))
+                else:
+                    self.part_total[self.b, self.h, split, vr] = self._lane_sum(vr)
+                    self.part_top[self.b, self.h, split, vr] = self.top[vr]
+        if self.tiles.splits == 1:
+            self.problem.write_rows(
+                self.b,
+                self.h,
+                T.int64(0),
+                self.rows,
+                lambda r, d: self.values[r, d] * self.rescale[r],
+            )
+        else:
+            for r, d in T.grid(self.rows, T.vectorized(self.problem.value_depth)):
+                with T.block("give_part"):
+                    vr, vd = T.axis.remap("SS", [r, d])
+                    self.part_values[self.b, self.h, split, vr, vd] = self.values[vr, vd]
+
+    @T.macro
+    def join_parts(self, b: Var, h: Var) -> None:
+        """Weigh the parts by how their largest scores compare, and sum them."""
+        for r in T.serial(self.rows):
+            with T.block("weigh"):
+                vr = T.axis.remap("S", [r])
+                tops = self._part_tops(b, h, vr)
+                for s, top in enumerate(tops):
+                    self.factors[vr, s] = exp2_of_negative(top - shift_of(largest(tops)))
+                self.factors[vr, self.tiles.splits] = inverse(self._total_of_parts(b, h, vr))
+        self.problem.write_rows(
+            b, h, T.int64(0), self.rows, lambda r, d: self._value_of_parts(b, h, r, d)
+        )
+
+    # ---- where the kernel is ----
+
+    def _at_part(self, b: Var, h: Var, split: Var) -> None:
+        """Enter a part of the keys of a head."""
         self.b, self.h = b, h
         self.limit = self.problem.key_limit(const(self.rows - 1))
         blocks = ceildiv(self.limit, const(self.tiles.keys))
@@ -153,158 +360,49 @@ class DecodeKernel:
         count: Expr = per_split
         if self.tiles.splits > 1:
             count = maximum(minimum(per_split, blocks - self.first_block), 0)
-        return seq(
-            self._start(),
-            block("key_block", [Axis("k_block", simplify(count), kind=OPAQUE)], self._key_block),
-            self._finish(split),
-        )
+        self.block_count = simplify(count)
 
-    def _start(self) -> Stmt:
-        rows, lanes = self.rows, self.tiles.lanes
-
-        def row(r: Var) -> Stmt:
-            return seq(store(self.top, LOWEST, r), store(self.old_top, LOWEST, r))
-
-        def row_lanes(r: Var, lane: Var) -> Stmt:
-            return store(self.total_lanes, const(0.0, FLOAT), r, lane)
-
-        def zero(r: Var, d: Var) -> Stmt:
-            return store(self.values, const(0.0, FLOAT), r, d)
-
-        row_axis = Axis("r", rows)
-        return seq(
-            block("start_rows", [row_axis], row),
-            block("start_total", [row_axis, Axis("lane", lanes, VECTORIZED)], row_lanes),
-            self._take_queries(),
-            block(
-                "start_values", [row_axis, Axis("d", self.problem.value_depth, VECTORIZED)], zero
-            ),
-        )
-
-    def _take_queries(self) -> Stmt:
-        """Bring the queries into the form that products take: scaled, padded with zeros."""
-        padded, depth = as_int(self.q_scaled.shape[1]), self.problem.depth
-        assert padded is not None
-
-        def scale(r: Var, d: Var) -> Stmt:
-            value = self.problem.read_query(self.b, self.h, r, d)
-            if padded > depth:
-                value = if_then_else(d < depth, value, const(0.0, FLOAT))
-            return store(self.q_scaled, value, r, d)
-
-        axes = [Axis("r", self.rows), Axis("d", padded, VECTORIZED)]
-        return block("scale_queries", axes, scale)
-
-    def _finish(self, split: Var) -> Stmt:
-        def sums(r: Var) -> Stmt:
-            lanes = load(self.total_lanes, r, lanes_from(0, self.tiles.lanes))
-            total = call("vector_reduce_add", lanes, dtype=FLOAT)
-            if self.tiles.splits == 1:
-                return store(self.rescale, _inverse(total), r)
-            where = (self.b, self.h, split, r)
-            return seq(
-                store(self.part_total, total, *where),
-                store(self.part_top, load(self.top, r), *where),
-            )
-
-        sum_lanes = block("sum_lanes", [Axis("r", self.rows)], sums)
-        if self.tiles.splits == 1:
-
-            def value(r: Expr, d: Expr) -> Expr:
-                return load(self.values, r, d) * load(self.rescale, r)
-
-            return seq(
-                sum_lanes, self.problem.write_rows(self.b, self.h, const(0), self.rows, value)
-            )
-
-        def give(r: Var, d: Var) -> Stmt:
-            return store(self.part_values, load(self.values, r, d), self.b, self.h, split, r, d)
-
-        axes = [Axis("r", self.rows), Axis("d", self.problem.value_depth, VECTORIZED)]
-        return seq(sum_lanes, block("give_part", axes, give))
-
-    def _join(self, b: Var, h: Var) -> Stmt:
-        """Weigh the parts by how their largest scores compare, and sum them."""
-        splits = self.tiles.splits
-
-        def weigh(r: Var) -> Stmt:
-            tops = [load(self.part_top, b, h, s, r) for s in range(splits)]
-            top: Expr = tops[0]
-            for item in tops[1:]:
-                top = maximum(top, item)
-            total: Expr = const(0.0, FLOAT)
-            for s in range(splits):
-                total = total + load(self.part_total, b, h, s, r) * load(self.factors, r, s)
-            made = [
-                store(self.factors, exp2_of_negative(item - shift_of(top)), r, s)
-                for s, item in enumerate(tops)
-            ]
-            return seq(*made, store(self.factors, _inverse(total), r, splits))
-
-        def value(r: Expr, d: Expr) -> Expr:
-            made: Expr = const(0.0, FLOAT)
-            for s in range(splits):
-                part = load(self.part_values, b, h, s, r, d)
-                made = made + part * load(self.factors, r, s)
-            return made * load(self.factors, r, splits)
-
-        return seq(
-            block("weigh", [Axis("r", self.rows)], weigh),
-            self.problem.write_rows(b, h, const(0), self.rows, value),
-        )
-
-    # ---- one block of keys ----
-
-    def _key_block(self, k_block: Var) -> Stmt:
+    def _at_keys(self, k_block: Var) -> None:
+        """Enter a block of keys."""
         self.first_key = simplify((self.first_block + k_block) * self.tiles.keys)
         limit = as_int(self.limit)
-        self.count = const(self.tiles.keys)
+        self.count: Expr = const(self.tiles.keys)
         if limit is None or limit % self.tiles.keys:
             self.count = simplify(minimum(self.tiles.keys, self.limit - self.first_key))
-        self.vectors = ceildiv(self.count, const(self.tiles.lanes))
-        return seq(self._scores(), self._maxima(), self._powers(), self._values())
+        self.vectors = simplify(ceildiv(self.count, const(self.tiles.lanes)))
 
-    def _scores(self) -> Stmt:
-        """Products with a vector of keys at a time: lanes along the depth, joined at the end."""
-        lanes, rows, step = self.tiles.lanes, self.rows, self.keys_at_once
-        tile = decl_buffer((step, rows, lanes), FLOAT, "dot_tile", scope="local")
+    def _ahead(self, extent: ExprLike) -> Any:
+        """A loop that asks for memory some way ahead of what it reads."""
+        hints = {PREFETCH_DISTANCE: self.tiles.ahead} if self.tiles.ahead else {}
+        return T.serial(extent, annotations=hints)
 
-        def vector(k_vector: Var) -> Stmt:
-            axes = [Axis("k_tile", lanes // step, ahead=self.tiles.ahead)]
-            dots = block("dots", axes, lambda k: self._dots(tile, k_vector, k), [tile])
-            return seq(dots, block("join_lanes", [Axis("r", rows)], lambda r: join(k_vector, r)))
+    def _over_depth(self, vectors: int) -> Any:
+        # Unrolled, so that the loop over keys is the one that fetches ahead.
+        return T.unroll(vectors) if vectors <= _UNROLLED_VECTORS else T.serial(vectors)
 
-        def join(k_vector: Var, r: Var) -> Stmt:
-            parts = [load(self.dots, r, i, lanes_from(0, lanes)) for i in range(lanes // step)]
-            lets, sums = lane_sums(parts, step.bit_length() - 1)
-            where = (r, lanes_from(k_vector * lanes, lanes))
-            return with_lets(lets, BufferStore(self.scores, sums, where))
+    def _value_cuts(self) -> list[tuple[int, int, int]]:
+        most = max(1, (self.tiles.registers - 4) // self.rows)
+        return pieces(self.problem.value_depth, self.tiles.lanes, most)
 
-        return block("scores", [Axis("k_vector", self.vectors)], vector)
+    def _value_tile(self, width: int, number: int) -> Buffer:
+        return decl_buffer((self.rows, width), FLOAT, f"value_tile_{number}", scope="local")
 
-    def _dots(self, tile: Buffer, k_vector: Expr, part: Expr) -> Stmt:
-        """Products of all rows with a few keys, a part of a vector; lanes are summed in part."""
-        lanes = self.tiles.lanes
-        inner = [
-            Axis("k", self.keys_at_once, UNROLLED),
-            Axis("r", self.rows, UNROLLED),
-            Axis("lane", lanes, VECTORIZED),
-        ]
+    # ---- elements ----
 
-        def start(k: Var, r: Var, lane: Var) -> Stmt:
-            return store(tile, const(0.0, FLOAT), k, r, lane)
+    def _query_element(self, r: Expr, d: Expr) -> Expr:
+        """An element of a query, times the scale; zeros make up whole vectors."""
+        value, depth = self.problem.read_query(self.b, self.h, r, d), self.problem.depth
+        padded = as_int(self.q_scaled.shape[1]) or 0
+        return if_then_else(d < depth, value, const(0.0, FLOAT)) if padded > depth else value
 
-        def give(r: Var) -> Stmt:
-            parts = [load(tile, k, r, lanes_from(0, lanes)) for k in range(self.keys_at_once)]
-            lets, sums = lane_sums(parts)
-            return with_lets(lets, store(self.dots, sums, r, part, lanes_from(0, lanes)))
+    def _key_element(self, k: Expr, d: Expr) -> Expr:
+        return self.problem.read_key(self.b, self.h, self._key(k), d)
 
-        first = k_vector * lanes + part * self.keys_at_once
-        return seq(
-            block("dot_start", inner, start),
-            self._dot_updates(tile, first, inner),
-            block("dot_give", inner[1:2], give),
-        )
+    def _value_element(self, k: Expr, d: Expr) -> Expr:
+        return self.problem.read_value(self.b, self.h, self.first_key + k, d)
+
+    def _after(self, start: int, lane: Expr) -> Expr:
+        return const(start) + lane
 
     def _key(self, k: Expr) -> Expr:
         """Place of a key of the block in the sequence; the last key for those after the end."""
@@ -314,67 +412,27 @@ class DecodeKernel:
             return minimum(place, self.limit - 1)
         return place
 
-    def _dot_updates(self, tile: Buffer, first: Expr, inner: list[Axis]) -> Stmt:
-        """Add the products of all rows with the keys from ``first`` on, lane by lane."""
-        lanes, depth = self.tiles.lanes, self.problem.depth
-        whole = depth // lanes * lanes
+    def _join_lanes(self, k_vector: Var, r: Var) -> Stmt:
+        """Sum the lanes of the products with a vector of keys."""
+        lanes, step = self.tiles.lanes, self.keys_at_once
+        parts = [load(self.dots, r, i, lanes_from(0, lanes)) for i in range(lanes // step)]
+        lets, sums = lane_sums(parts, step.bit_length() - 1)
+        where = (r, lanes_from(k_vector * lanes, lanes))
+        return with_lets(lets, BufferStore(self.scores, sums, where))
 
-        def product(k: Expr, r: Expr, lane: Expr, first_depth: Expr, cut: bool = False) -> Stmt:
-            d = first_depth + lane
-            element = self.problem.read_key(self.b, self.h, self._key(first + k), d)
-            if cut:
-                element = if_then_else(d < depth, element, const(0.0, FLOAT))
-            made = load(self.q_scaled, r, d) * element
-            return store(tile, load(tile, k, r, lane) + made, k, r, lane)
+    def _give_dots(self, dot_tile: Buffer, r: Var, k_tile: Var) -> Stmt:
+        """Sum lanes as far as the products of a few keys go."""
+        lanes = lanes_from(0, self.tiles.lanes)
+        lets, sums = lane_sums([load(dot_tile, k, r, lanes) for k in range(self.keys_at_once)])
+        return with_lets(lets, store(self.dots, sums, r, k_tile, lanes))
 
-        stmts = []
-        if whole:
-            axes = [self._depth_axis(whole // lanes), *inner]
-            stmts.append(
-                block("dot_update", axes, lambda c, k, r, lane: product(k, r, lane, c * lanes))
-            )
-        if whole < depth:
-            rest = const(whole)
-            stmts.append(
-                block("dot_rest", inner, lambda k, r, lane: product(k, r, lane, rest, cut=True))
-            )
-        return seq(*stmts)
+    def _lane_sum(self, r: Expr) -> Expr:
+        lanes = load(self.total_lanes, r, lanes_from(0, self.tiles.lanes))
+        return call("vector_reduce_add", lanes, dtype=FLOAT)
 
-    def _depth_axis(self, vectors: int) -> Axis:
-        # Unrolled, so that the loop over keys is the one that fetches ahead.
-        kind = UNROLLED if vectors <= _UNROLLED_VECTORS else SERIAL
-        return Axis("d_vector", vectors, kind, REDUCE)
-
-    def _maxima(self) -> Stmt:
-        """Apply masks; find the largest scores and how they change what was summed up."""
-        lanes = self.tiles.lanes
-
-        def start(r: Var, lane: Var) -> Stmt:
-            return store(self.top_lanes, LOWEST, r, lane)
-
-        def vectors(r: Var, k_vector: Var, lane: Var) -> Stmt:
-            k = k_vector * lanes + lane
-            top = maximum(load(self.top_lanes, r, lane), load(self.scores, r, k))
-            return seq(
-                store(self.scores, self._masked(r, k), r, k), store(self.top_lanes, top, r, lane)
-            )
-
-        def join(r: Var) -> Stmt:
-            found = load(self.top_lanes, r, lanes_from(0, lanes))
-            made = maximum(load(self.old_top, r), call("vector_reduce_max", found, dtype=FLOAT))
-            top = load(self.top, r)
-            return seq(
-                store(self.top, made, r),
-                store(self.rescale, exp2_of_negative(load(self.old_top, r) - shift_of(top)), r),
-                store(self.old_top, top, r),
-            )
-
-        row, lane = Axis("r", self.rows), Axis("lane", lanes, VECTORIZED)
-        return seq(
-            block("start_top", [row, lane], start),
-            block("mask", [row, Axis("k_vector", self.vectors, kind=REDUCE), lane], vectors),
-            block("join_top", [row], join),
-        )
+    def _largest_lane(self, r: Expr) -> Expr:
+        lanes = load(self.top_lanes, r, lanes_from(0, self.tiles.lanes))
+        return call("vector_reduce_max", lanes, dtype=FLOAT)
 
     def _masked(self, r: Expr, k: Expr) -> Expr:
         problem = self.problem
@@ -395,27 +453,6 @@ class DecodeKernel:
         """A score as a power of two; here the queries have been scaled."""
         return score
 
-    def _powers(self) -> Stmt:
-        lanes = self.tiles.lanes
-
-        def rescale(r: Var, lane: Var) -> Stmt:
-            value = load(self.total_lanes, r, lane) * load(self.rescale, r)
-            return store(self.total_lanes, value, r, lane)
-
-        def power(r: Var, k_vector: Var, lane: Var) -> Stmt:
-            k = k_vector * lanes + lane
-            exponent = load(self.scores, r, k) - shift_of(load(self.top, r))
-            made = Var("power", FLOAT)
-            total = load(self.total_lanes, r, lane) + made
-            body = seq(self._give_power(made, r, k), store(self.total_lanes, total, r, lane))
-            return LetStmt(made, self._power(exponent), body)
-
-        row, lane = Axis("r", self.rows), Axis("lane", lanes, VECTORIZED)
-        return seq(
-            block("rescale_total", [row, lane], rescale),
-            block("powers", [row, Axis("k_vector", self.vectors, kind=REDUCE), lane], power),
-        )
-
     def _power(self, exponent: Expr) -> Expr:
         return exp2_of_negative(exponent)
 
@@ -423,43 +460,27 @@ class DecodeKernel:
         """Keep a power for the sums of values."""
         return store(self.scores, power, r, k)
 
-    def _values(self) -> Stmt:
-        lanes, rows = self.tiles.lanes, self.rows
-        stmts = []
-        most = max(1, (self.tiles.registers - 4) // rows)
-        for number, (start, width, count) in enumerate(
-            pieces(self.problem.value_depth, lanes, most)
-        ):
-            tile = decl_buffer((rows, width), FLOAT, f"value_tile_{number}", scope="local")
+    # ---- parts of the keys ----
 
-            def body(d: Var, tile: Buffer = tile, start: int = start, number: int = number) -> Stmt:
-                return self._value_tile(tile, start + d * tile.shape[1], number)
+    def _part_tops(self, b: Expr, h: Expr, r: Expr) -> list[Expr]:
+        return [load(self.part_top, b, h, s, r) for s in range(self.tiles.splits)]
 
-            stmts.append(block(f"value_tile_{number}", [Axis("d_tile", count)], body, [tile]))
-        return seq(*stmts)
+    def _total_of_parts(self, b: Expr, h: Expr, r: Expr) -> Expr:
+        total: Expr = const(0.0, FLOAT)
+        for s in range(self.tiles.splits):
+            total = total + self.part_total[b, h, s, r] * self.factors[r, s]
+        return total
 
-    def _value_tile(self, tile: Buffer, first: Expr, number: int) -> Stmt:
-        inner = [Axis("r", self.rows, UNROLLED), Axis("d", tile.shape[1], VECTORIZED)]
+    def _value_of_parts(self, b: Expr, h: Expr, r: Expr, d: Expr) -> Expr:
+        made: Expr = const(0.0, FLOAT)
+        for s in range(self.tiles.splits):
+            made = made + self.part_values[b, h, s, r, d] * self.factors[r, s]
+        return made * self.factors[r, self.tiles.splits]
 
-        def take(r: Var, d: Var) -> Stmt:
-            return store(tile, load(self.values, r, first + d) * load(self.rescale, r), r, d)
 
-        def give(r: Var, d: Var) -> Stmt:
-            return store(self.values, load(tile, r, d), r, first + d)
-
-        return seq(
-            block(f"value_take_{number}", inner, take),
-            self._value_update(tile, first, number, inner),
-            block(f"value_give_{number}", inner, give),
-        )
-
-    def _value_update(self, tile: Buffer, first: Expr, number: int, inner: list[Axis]) -> Stmt:
-        def update(k: Var, r: Var, d: Var) -> Stmt:
-            value = self.problem.read_value(self.b, self.h, self.first_key + k, first + d)
-            return store(tile, load(tile, r, d) + load(self.scores, r, k) * value, r, d)
-
-        keys = Axis("k", self.count, kind=REDUCE, ahead=self.tiles.ahead)
-        return block(f"value_update_{number}", [keys, *inner], update)
+def largest(values: Sequence[Expr]) -> Expr:
+    """The largest of some values."""
+    return reduce(maximum, values)
 
 
 def shift_of(top: Expr) -> Expr:
@@ -467,7 +488,7 @@ def shift_of(top: Expr) -> Expr:
     return select(top == LOWEST, const(0.0, FLOAT), top)
 
 
-def _inverse(total: Expr) -> Expr:
+def inverse(total: Expr) -> Expr:
     """``1 / total``; zero for a row that sees no key."""
     return select(total == 0.0, const(0.0, FLOAT), const(1.0, FLOAT) / total)
 

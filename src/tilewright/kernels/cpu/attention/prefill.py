@@ -208,11 +208,9 @@ class PrefillKernel:
         for d, r, q in T.grid(self.problem.depth, T.unroll(rows), T.vectorized(width)):
             with T.block("score_update"):
                 vd, vr, vq = T.axis.remap("RSS", [d, r, q])
-                score_tile[vr, vq] = (
-                    score_tile[vr, vq]
-                    + self._key_element(k_tile * rows + vr, vd)
-                    * self.q_packed[vd, q_wide * width + vq]
-                )
+                key = T.meta_var(self._key_element(k_tile * rows + vr, vd))
+                query = T.meta_var(self.q_packed[vd, q_wide * width + vq])
+                score_tile[vr, vq] = score_tile[vr, vq] + key * query
 
     @T.macro
     def rescale_sums(self) -> None:
@@ -273,9 +271,10 @@ class PrefillKernel:
         for k, r, d in T.grid(self._row_keys(row), T.unroll(rows), T.vectorized(width)):
             with T.block(f"value_update_{number}"):
                 vk, vr, vd = T.axis.remap("RSS", [k, r, d])
-                value_tile[vr, vd] = value_tile[vr, vd] + self.scores[
-                    vk, row + vr
-                ] * self._value_element(vk, first + vd)
+                product = T.meta_var(
+                    self.scores[vk, row + vr] * self._value_element(vk, first + vd)
+                )
+                value_tile[vr, vd] = value_tile[vr, vd] + product
 
     @T.macro
     def finish(self) -> None:
