@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tilewright.arith import simplify
 from tilewright.ir import (
@@ -51,27 +51,26 @@ from tilewright.scheduling.cpu import (
     schedule_injective,
     schedule_reduction,
 )
+from tilewright.script import tir as T
 from tilewright.target import Target
 from tilewright.tir import (
     REDUCE,
     SPATIAL,
-    UNROLLED,
-    VECTORIZED,
     Block,
     Buffer,
     BufferLoad,
     BufferStore,
     IterVar,
-    LetStmt,
     PrimFunc,
     Stmt,
     decl_buffer,
     fresh_name,
     seq,
 )
-from tilewright.tir.building import Axis, block, let, load, loop, store
+from tilewright.tir.building import Axis, block, load
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
+from tilewright.tir.script.parser import expand
 
 EXTREMUM_LANES = "extremum_lanes"
 
@@ -364,112 +363,100 @@ class _Lanes:
         return made
 
     def _part(self, *axes: Var) -> Stmt:
-        *rows, part = axes
+        """Find the best of a part of a row."""
+        *row, part = axes
         if self.tiles.parts == 1:
-            return self._run(rows, part, const(0), self.extent)
-        whole = -(-self.extent // (self.tiles.parts * self.width)) * self.width
-        size = simplify(whole)
+            return expand(self.search_run, row, part, const(0), self.extent)
+        return expand(self.search_part, row, part)
 
-        def run(start: Expr) -> Stmt:
-            left = maximum(minimum(self.extent - start, size), 0)
-            return let("size", left, lambda length: self._run(rows, part, start, length))
+    @T.macro
+    def search_part(self, row: Sequence[Expr], part: Expr) -> None:
+        """Parts are whole vectors; the last ones may have none."""
+        whole = T.meta_var(self._part_size())
+        start = simplify(part * whole)
+        size = simplify(maximum(minimum(self.extent - start, whole), 0))
+        self.search_run(row, part, start, size)
 
-        return let("start", part * size, run)
+    def _at(self, start: Expr, step: Expr) -> Expr:
+        return start + step * self.width
 
-    def _run(self, rows: Sequence[Expr], part: Expr, start: Expr, length: Expr) -> Stmt:
-        """Go through so many elements of a row."""
-        steps = simplify(length // self.width)
-        rest, end = simplify(length - steps * self.width), simplify(start + length)
-        stmts = [
-            loop(
-                "lane",
-                self.tiles.lanes,
-                lambda lane: store(self.now, const(0, "int32"), lane),
-                VECTORIZED,
-            ),
-            self._over(self._begin),
-            loop("step", steps, lambda s: seq(self._step(rows, start, s), self._next())),
-        ]
+    def _part_size(self) -> Expr:
+        return simplify(-(-self.extent // (self.tiles.parts * self.width)) * self.width)
+
+    @T.macro
+    def search_run(self, row: Sequence[Expr], part: Expr, start: Expr, length: Expr) -> None:
+        """Go through so many elements of a row, in steps of some vectors."""
+        vectors, lanes = self.tiles.vectors, self.tiles.lanes
+        steps = T.meta_var(simplify(length // self.width))
+        rest = T.meta_var(simplify(length - steps * self.width))
+        end = T.meta_var(simplify(start + length))
+        for lane in T.vectorized(lanes):
+            self.now[lane] = T.int32(0)
+        for v, lane in T.grid(T.unroll(vectors), T.vectorized(lanes)):
+            self.kept[v, lane] = self.search.worst
+            self.steps[v, lane] = T.int32(0)
+            if self.search.has_nan:
+                self.nans[v, lane] = self._no_step
+        for step in T.serial(steps):
+            for v, lane in T.grid(T.unroll(vectors), T.vectorized(lanes)):
+                first = T.meta_var(self._at(start, step))
+                self.compare(row, first + v * lanes + lane, v, lane, None)
+            # In all lanes: a vector that stays one is cheaper than to make it anew.
+            for lane in T.vectorized(lanes):
+                self.now[lane] = self.now[lane] + 1
         if as_int(rest) != 0:
-            stmts.append(self._step(rows, start, steps, end))
-        stmts.append(self._over(lambda v, lane: self._give(rows, part, start, end, v, lane)))
-        return seq(*stmts)
+            for v, lane in T.grid(T.unroll(vectors), T.vectorized(lanes)):
+                first = T.meta_var(self._at(start, steps))
+                self.compare(row, first + v * lanes + lane, v, lane, end)
+        for v, lane in T.grid(T.unroll(vectors), T.vectorized(lanes)):
+            at = T.meta_var(v * lanes + lane)
+            self.values[(*row, part, at)] = self._best_of(v, lane)
+            self.places[(*row, part, at)] = self._place_of(v, lane, start, end)
 
-    def _over(self, body: Any) -> Stmt:
-        """``body(vector, lane)`` for all lanes."""
-
-        def vector(v: Expr) -> Stmt:
-            return loop("lane", self.tiles.lanes, lambda lane: body(v, lane), VECTORIZED)
-
-        return loop("v", self.tiles.vectors, vector, UNROLLED)
-
-    def _begin(self, v: Expr, lane: Expr) -> Stmt:
-        stmts = [
-            store(self.kept, self.search.worst, v, lane),
-            store(self.steps, const(0, "int32"), v, lane),
-        ]
+    @T.macro
+    def compare(
+        self, row: Sequence[Expr], index: Expr, v: Expr, lane: Expr, end: Expr | None
+    ) -> None:
+        """Keep an element that is better, and the number of its step; none from ``end`` on."""
+        element = self._element(row, index, end)
+        now = T.meta_var(self.now[lane])
+        better = T.meta_var(self._is_better(element, self.kept[v, lane], index, end))
+        self.steps[v, lane] = T.Select(better, now, self.steps[v, lane])
+        self.kept[v, lane] = T.Select(better, element, self.kept[v, lane])
         if self.search.has_nan:
-            stmts.append(store(self.nans, self._no_step, v, lane))
-        return seq(*stmts)
+            first = T.meta_var(now if self.search.last else T.min(self.nans[v, lane], now))
+            self.nans[v, lane] = T.Select(element != element, first, self.nans[v, lane])
 
     @property
     def _no_step(self) -> Expr:
         return const(-1, "int32") if self.search.last else max_value("int32")
 
-    def _step(self, rows: Sequence[Expr], start: Expr, step: Expr, end: Expr | None = None) -> Stmt:
-        """A vector of elements each; with ``end`` only those before it."""
-        search = self.search
-
-        def update(v: Expr, lane: Expr) -> Stmt:
-            index = start + step * self.width + v * self.tiles.lanes + lane
-            axes = (*search.rows, search.along)
-            element = substitute(
-                search.element, {axis.var: at for axis, at in zip(axes, (*rows, index))}
-            )
-            if end is not None:
-                element = if_then_else(index < end, element, search.worst)
-            name = Var("element", element.dtype)
-            kept, number = load(self.kept, v, lane), load(self.steps, v, lane)
-            now = load(self.now, lane)
-            better = search.replaces(name, kept)
-            if end is not None and search.last:
-                better = and_(better, index < end)
-            stmts = [
-                store(self.steps, select(better, now, number), v, lane),
-                store(self.kept, select(better, name, kept), v, lane),
-            ]
-            if search.has_nan:
-                before = load(self.nans, v, lane)
-                found = now if search.last else minimum(before, now)
-                stmts.append(store(self.nans, select(name != name, found, before), v, lane))
-            return LetStmt(name, element, seq(*stmts))
-
-        return self._over(update)
-
-    def _next(self) -> Stmt:
-        """Count a step, in all lanes: a vector that stays one is cheaper than to make it anew."""
-        return loop(
-            "lane",
-            self.tiles.lanes,
-            lambda lane: store(self.now, load(self.now, lane) + const(1, "int32"), lane),
-            VECTORIZED,
+    def _element(self, row: Sequence[Expr], index: Expr, end: Expr | None) -> Expr:
+        axes = (*self.search.rows, self.search.along)
+        made: Expr = substitute(
+            self.search.element, {axis.var: at for axis, at in zip(axes, (*row, index))}
         )
+        return made if end is None else if_then_else(index < end, made, self.search.worst)
 
-    def _give(
-        self, rows: Sequence[Expr], part: Expr, start: Expr, end: Expr, v: Expr, lane: Expr
-    ) -> Stmt:
-        """Write what a lane has found; no place if it had no elements."""
-        search = self.search
-        at = v * self.tiles.lanes + lane
+    def _is_better(self, element: Expr, kept: Expr, index: Expr, end: Expr | None) -> Expr:
+        better = self.search.replaces(element, kept)
+        return and_(better, index < end) if end is not None and self.search.last else better
+
+    def _best_of(self, v: Expr, lane: Expr) -> Expr:
+        """What a lane has found: NaN before any number."""
         value: Expr = load(self.kept, v, lane)
+        if not self.search.has_nan:
+            return value
+        return select(self._has_nan(v, lane), const(math.nan, value.dtype), value)
+
+    def _has_nan(self, v: Expr, lane: Expr) -> Expr:
+        return load(self.nans, v, lane) != self._no_step
+
+    def _place_of(self, v: Expr, lane: Expr, start: Expr, end: Expr) -> Expr:
+        """Where a lane has found it; no place if it had no elements."""
         step: Expr = load(self.steps, v, lane)
-        if search.has_nan:
-            nan = load(self.nans, v, lane)
-            is_nan = nan != self._no_step
-            value = select(is_nan, const(math.nan, value.dtype), value)
-            step = select(is_nan, nan, step)
+        if self.search.has_nan:
+            step = select(self._has_nan(v, lane), load(self.nans, v, lane), step)
+        at = v * self.tiles.lanes + lane
         place = cast(start + at + cast(step, "int64") * self.width, self.places.dtype)
-        found = select(start + at < end, place, search.never)
-        return seq(
-            store(self.values, value, *rows, part, at), store(self.places, found, *rows, part, at)
-        )
+        return select(start + at < end, place, self.search.never)

@@ -22,7 +22,6 @@ turns of the same loops, and what only some of them do stands under conditions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from tilewright.arith import simplify
@@ -41,8 +40,8 @@ from tilewright.ir import (
     maximum,
     minimum,
     select,
-    substitute,
 )
+from tilewright.script import tir as T
 from tilewright.tir import (
     PARALLEL,
     SERIAL,
@@ -54,23 +53,26 @@ from tilewright.tir import (
     IfThenElse,
     LetStmt,
     Stmt,
-    building,
     decl_buffer,
     seq,
 )
 from tilewright.tir.attrs import AUTO_STEP, KEEP_WHOLE
-from tilewright.tir.building import Axis, lanes_from, let, loop
+from tilewright.tir.building import lanes_from, let, loop
+from tilewright.tir.script.parser import expand
 
 # Vectors of a block: half of a small second cache.
 _BLOCK = 2048
 
 
+LOOPS = {SERIAL: T.serial, PARALLEL: T.parallel}
+#: A loop that nothing is to cut or unroll: its body is long, and there shall be one of it.
+KEPT = {KEEP_WHOLE: 1, AUTO_STEP: 0}
+
+
 def kept_loop(name: str, extent: ExprLike, body: Callable[[Var], Stmt]) -> Stmt:
-    """A loop that nothing is to cut or unroll: its body is long, and there shall be one of it."""
+    """A loop that is kept as it is."""
     made = loop(name, extent, body)
-    return (
-        made.replace(annotations={KEEP_WHOLE: 1, AUTO_STEP: 0}) if isinstance(made, For) else made
-    )
+    return made.replace(annotations=dict(KEPT)) if isinstance(made, For) else made
 
 
 class Span(NamedTuple):
@@ -78,6 +80,10 @@ class Span(NamedTuple):
 
     start: Expr
     vectors: Expr
+
+    def at(self, offset: Expr) -> Expr:
+        """The place of one of them."""
+        return self.start + offset
 
 
 class SortNetwork:
@@ -108,154 +114,121 @@ class SortNetwork:
 
     def build(self, vectors: ExprLike) -> Stmt:
         """Sort in ascending order; ``alloc`` must be allocated around this."""
-        count = simplify(as_expr(vectors))
+        span = Span(const(0), simplify(as_expr(vectors)))
         most = as_int(self.keys.shape[0])
         if not self.is_shared and most is not None and most <= self.block * self.lanes:
-            return self._sort(Span(const(0), count))
-        span = Span(const(0), count)
-
-        def turn(t: Expr) -> Stmt:
-            def merge(half: Expr) -> Stmt:
-                return seq(
-                    self._mirrors(half, span, self._kind),
-                    self._halves(t - 1, half, span, self._kind),
-                )
-
-            merged = let("half", call("shift_left", const(self.block), t - 1), merge)
-            return seq(IfThenElse(t > 0, merged), self._blocks(count, t, turns))
-
-        turns = simplify(_levels(count, self.block) + 1)
-        return kept_loop("turn", turns, turn)
-
-    # ---- in memory ----
-
-    def _blocks(self, count: Expr, turn: Expr, turns: Expr) -> Stmt:
-        """Sort each block in the first turn, and merge it in the others."""
-
-        def block(turn: Expr, b: Expr) -> Stmt:
-            start = b * self.block
-
-            def sort(size: Expr) -> Stmt:
-                return self._sort(Span(start, size), turn == 0)
-
-            return let("size", minimum(self.block, count - start), sort)
-
-        extent = ceildiv(count, const(self.block))
-        if not self.is_shared:
-            return loop("block", extent, lambda b: block(turn, b))
-        axes = [Axis("turn", turns), Axis("b", extent, PARALLEL)]
-        made = building.block("sort_block", axes, block, [self.registers])
-        # The loop over turns is there already.
-        assert isinstance(made, For)
-        body: Stmt = substitute(made.body, {made.loop_var: turn})
-        return body
+            return expand(self.sort, span)
+        return expand(self.sort_blocks, span)
 
     @property
     def _kind(self) -> str:
         """Of loops over vectors of all blocks."""
         return PARALLEL if self.is_shared else SERIAL
 
-    def _sort(self, span: Span, fresh: Expr = TRUE) -> Stmt:
+    # ---- in memory ----
+
+    @T.macro
+    def sort_blocks(self, span: Span) -> None:
+        """Sort each block in the first turn; each other turn merges runs of twice the length."""
+        turns = T.meta_var(simplify(_levels(span.vectors, self.block) + 1))
+        for turn in T.serial(turns, annotations=KEPT):
+            if turn > 0:
+                half = simplify(call("shift_left", const(self.block), turn - 1))
+                self.mirrors(half, span, self._kind)
+                self.halves(turn - 1, half, span, self._kind)
+            if self.is_shared:
+                for b in T.parallel(simplify(ceildiv(span.vectors, const(self.block)))):
+                    with T.block("sort_block"):
+                        vturn = T.axis.spatial(turns, turn)
+                        vb = T.axis.remap("S", [b])
+                        T.alloc_buffer(self.registers)
+                        self.sort_block(span, vb, vturn)
+            else:
+                for block in T.serial(simplify(ceildiv(span.vectors, const(self.block)))):
+                    self.sort_block(span, block, turn)
+
+    @T.macro
+    def sort_block(self, span: Span, block: Expr, turn: Expr) -> None:
+        """Sort a block in the first turn, and merge it in the others."""
+        start = T.meta_var(block * self.block)
+        size = simplify(minimum(self.block, span.vectors - start))
+        self.sort(Span(start, size), turn == 0)
+
+    @T.macro
+    def sort(self, span: Span, fresh: Expr = TRUE) -> None:
         """Sort what fits a cache; unless ``fresh``, it is one bitonic sequence of a whole block."""
-        levels = _levels(span.vectors, self.tile)
-        always = is_const(fresh, True)
-        if always and as_int(levels) == 0:
-            return self._tiles(span, TRUE)
-        last = (self.block // self.tile).bit_length()
-        first = const(0) if always else select(fresh, 0, last)
-        turns = levels + 1 if always else select(fresh, levels + 1, 1)
+        levels = T.meta_var(_levels(span.vectors, self.tile))
+        if not is_const(fresh, True):
+            last = T.meta_var((self.block // self.tile).bit_length())
+            turns = T.meta_var(simplify(select(fresh, levels + 1, 1)))
+            for turn in T.serial(turns, annotations=KEPT):
+                level = simplify(select(fresh, 0, last) + turn)
+                if level > 0:
+                    half = simplify(call("shift_left", const(self.tile), level - 1))
+                    if fresh:
+                        self.mirrors(half, span)
+                    self.halves(level - 1, half, span)
+                self.tiles(span, level == 0)
+        elif as_int(levels) == 0:
+            self.tiles(span, TRUE)
+        else:
+            for turn in T.serial(simplify(levels + 1), annotations=KEPT):
+                if turn > 0:
+                    half = simplify(call("shift_left", const(self.tile), turn - 1))
+                    self.mirrors(half, span)
+                    self.halves(turn - 1, half, span)
+                self.tiles(span, turn == 0)
 
-        def turn(t: Expr) -> Stmt:
-            def merge(half: Expr) -> Stmt:
-                mirrors = self._mirrors(half, span)
-                if not always:
-                    mirrors = IfThenElse(fresh, mirrors)
-                return seq(mirrors, self._halves(t - 1, half, span))
+    @T.macro
+    def tiles(self, span: Span, fresh: Expr) -> None:
+        """Sort each tile in registers."""
+        for tile in T.serial(simplify(span.vectors // self.tile)):
+            first = simplify(span.at(tile * self.tile))
+            self._tile(first, fresh)
 
-            merged = let("half", call("shift_left", const(self.tile), t - 1), merge)
-            return seq(IfThenElse(t > 0, merged), self._tiles(span, t == 0))
-
-        return kept_loop("turn", turns, lambda t: let("level", first + t, turn))
-
-    def _tiles(self, span: Span, fresh: Expr) -> Stmt:
-        def tile(t: Expr) -> Stmt:
-            return let("first", span.start + t * self.tile, lambda n: self._tile(n, fresh))
-
-        return loop("tile", span.vectors // self.tile, tile)
-
-    def _mirrors(self, half: Expr, span: Span, kind: str = SERIAL) -> Stmt:
+    @T.macro
+    def mirrors(self, half: Expr, span: Span, kind: str = SERIAL) -> None:
         """Compare runs of ``half`` vectors with the mirror images of their neighbours."""
+        for pair in T.serial(simplify(ceildiv(span.vectors, half * 2))):
+            stop = simplify((pair + 1) * (half * 2))
+            skipped = T.meta_var(T.max(stop - span.vectors, T.int64(0)))
+            for i in LOOPS[kind](simplify(maximum(half - skipped, 0))):
+                low = T.meta_var(span.at(stop - half * 2 + skipped + i))
+                high = T.meta_var(span.at(stop - 1 - skipped - i))
+                self._exchange(low, high, self._reversed)
 
-        def pair(p: Expr) -> Stmt:
-            def pairs(stop: Expr) -> Stmt:
-                skipped = maximum(stop - span.vectors, 0)
-
-                def exchange(i: Expr) -> Stmt:
-                    low, high = stop - half * 2 + skipped + i, stop - 1 - skipped - i
-                    return self._exchange(span.start + low, span.start + high, self._reversed)
-
-                return loop("i", maximum(half - skipped, 0), exchange, kind)
-
-            return let("stop", (p + 1) * (half * 2), pairs)
-
-        return loop("pair", ceildiv(span.vectors, half * 2), pair)
-
-    def _halves(self, steps: Expr, half: Expr, span: Span, kind: str = SERIAL) -> Stmt:
+    @T.macro
+    def halves(self, steps: Expr, half: Expr, span: Span, kind: str = SERIAL) -> None:
         """So many steps, at half of ``half`` vectors and so on; two at a time."""
-        odd = simplify(steps % 2)
+        is_odd = T.meta_var(simplify(steps % 2))
+        for odd in T.serial(is_odd):  # noqa: B007
+            distance = simplify(call("shift_right", half, const(1)))
+            self.halve(distance, span, kind)
+        start = simplify(call("shift_right", half, is_odd))
+        for step in T.serial(simplify(steps // 2)):
+            distance = simplify(call("shift_right", start, step * 2 + 2))
+            self.quarter(distance, span, kind)
 
-        def pairs(start: Expr) -> Stmt:
-            return loop(
-                "step",
-                steps // 2,
-                lambda s: let(
-                    "distance",
-                    call("shift_right", start, s * 2 + 2),
-                    lambda d: self._quarter(d, span, kind),
-                ),
-            )
-
-        def single(_: Expr) -> Stmt:
-            return let(
-                "distance",
-                call("shift_right", half, const(1)),
-                lambda d: self._halve(d, span, kind),
-            )
-
-        return seq(loop("odd", odd, single), let("start", call("shift_right", half, odd), pairs))
-
-    def _halve(self, distance: Expr, span: Span, kind: str, first: ExprLike = 0) -> Stmt:
+    @T.macro
+    def halve(self, distance: Expr, span: Span, kind: str, first: ExprLike = 0) -> None:
         """Compare vectors at a distance; from group ``first`` of two distances on."""
+        for group in T.serial(simplify(ceildiv(span.vectors, distance * 2) - first)):
+            start = T.meta_var((group + first) * (distance * 2))
+            extent = T.meta_var(maximum(minimum(distance, span.vectors - start - distance), 0))
+            for i in LOOPS[kind](simplify(extent)):
+                low = T.meta_var(span.at(start) + i)
+                self._exchange(low, low + distance)
 
-        def group(g: Expr) -> Stmt:
-            start = (g + first) * (distance * 2)
-            extent = maximum(minimum(distance, span.vectors - start - distance), 0)
-
-            def exchange(i: Expr) -> Stmt:
-                low = span.start + start + i
-                return self._exchange(low, low + distance)
-
-            return loop("i", extent, exchange, kind)
-
-        return loop("group", ceildiv(span.vectors, distance * 2) - first, group)
-
-    def _quarter(self, distance: Expr, span: Span, kind: str) -> Stmt:
-        """Compare at twice a distance, then at it."""
-
-        def whole(groups: Expr) -> Stmt:
-            def group(g: Expr) -> Stmt:
-                start = span.start + g * (distance * 4)
-                four = partial(self._exchange_four, distance=distance)
-                return loop("i", distance, lambda i: four(start + i), kind)
-
-            return seq(
-                loop("group", groups, group),
-                # What is left is no whole group.
-                self._halve(distance * 2, span, kind, groups),
-                self._halve(distance, span, kind, groups * 2),
-            )
-
-        return let("groups", span.vectors // (distance * 4), whole)
+    @T.macro
+    def quarter(self, distance: Expr, span: Span, kind: str) -> None:
+        """Compare at twice a distance, then at it; first in all whole groups."""
+        groups = simplify(span.vectors // (distance * 4))
+        for group in T.serial(groups):
+            start = T.meta_var(span.at(group * (distance * 4)))
+            for i in LOOPS[kind](distance):
+                self._exchange_four(start + i, distance)
+        self.halve(distance * 2, span, kind, groups)
+        self.halve(distance, span, kind, groups * 2)
 
     def _exchange_four(self, first: Expr, distance: Expr) -> Stmt:
         places = [first + distance * n for n in range(4)]

@@ -16,37 +16,31 @@ was found: no order of the elements takes more than a sort.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.arith import simplify
 from tilewright.ir import (
     Expr,
-    Var,
     as_int,
     call,
     ceildiv,
     const,
     minimum,
     or_,
-    select,
 )
 from tilewright.kernels.cpu.sort.keys import greatest, key_of, pack
-from tilewright.kernels.cpu.sort.network import SortNetwork, kept_loop
+from tilewright.kernels.cpu.sort.network import KEPT, SortNetwork
 from tilewright.kernels.cpu.sort.rows import Sorting, give_packed
-from tilewright.tir import (
-    UNROLLED,
-    VECTORIZED,
-    IfThenElse,
-    LetStmt,
-    Stmt,
-    decl_buffer,
-    seq,
-)
-from tilewright.tir.building import block, lanes_from, let, load, loop, store
+from tilewright.script import tir as T
+from tilewright.tir import Stmt, decl_buffer
+from tilewright.tir.building import block, lanes_from, load
+from tilewright.tir.script.parser import expand
 
 # Vectors that are passed over together.
 _TOGETHER = 4
+# Keys beyond all others, with places and without.
+LAST, NEVER = const(greatest(64), "int64"), const(greatest(32), "int32")
 
 
 @dataclass(frozen=True)
@@ -106,148 +100,128 @@ class TopK:
             self.accumulators, self.found, *self.network.alloc, self.nearest, self.length,
             self.bound,
         ]  # fmt: skip
-        return block("top_k", self.sorting.axes(), self._row, alloc)
+        return block("top_k", self.sorting.axes(), lambda *row: expand(self.top_k, row), alloc)
 
-    def _row(self, *row: Var) -> Stmt:
-        segments = ceildiv(self.sorting.extent, const(self.tiles.segment))
+    @T.macro
+    def top_k(self, row: Sequence[Expr]) -> None:
+        """The first turn finds a bound, the others collect what isn't beyond it."""
+        self.bound[0] = LAST
+        for turn in T.serial(simplify(self._segments() + 1), annotations=KEPT):
+            if turn == 0:
+                self.firsts(row)
+            else:
+                self.segment(row, turn - 1)
+            full = T.meta_var(self.length[0] > self.room - self.tiles.segment)
+            if or_(turn == 0, turn == self._segments(), full):
+                self.keep_first()
+            if turn == 0:
+                self.length[0] = T.int64(0)  # the bound was made; nothing is found yet
+        give_packed(self.sorting, self.found, row, self.tiles.lanes // 2)
 
-        def turn(t: Expr) -> Stmt:
-            full = load(self.length, 0) > self.room - self.tiles.segment
-            return seq(
-                IfThenElse(t == 0, self._firsts(row), self._segment(row, t - 1)),
-                IfThenElse(or_(t == 0, t == segments, full), self._keep_first()),
-                # The bound was made; nothing is found yet.
-                IfThenElse(t == 0, store(self.length, 0, 0)),
-            )
-
-        return seq(
-            store(self.bound, const(greatest(64), "int64"), 0),
-            kept_loop("turn", segments + 1, turn),
-            give_packed(self.sorting, self.found, row, self.tiles.lanes // 2),
-        )
+    def _segments(self) -> Expr:
+        return ceildiv(self.sorting.extent, const(self.tiles.segment))
 
     def _key(self, row: Sequence[Expr], index: Expr) -> Expr:
         return self.coder.encode(self.sorting.read(row, index))
 
     # ---- a bound ----
 
-    def _firsts(self, row: Sequence[Expr]) -> Stmt:
+    @T.macro
+    def firsts(self, row: Sequence[Expr]) -> None:
         """Find the first key of each group. What makes no whole step is in no group."""
-        tiles = self.tiles
-        lanes, vectors = tiles.lanes, tiles.tile
-        if tiles.groups % (vectors * lanes):
-            vectors //= 2
-        band = vectors * lanes
+        lanes, groups = self.tiles.lanes, self.tiles.groups
+        vectors = self._vectors_of_groups()
+        for band in T.serial(groups // (vectors * lanes)):
+            for r, lane in T.grid(T.unroll(vectors), T.vectorized(lanes)):
+                self.accumulators[r, lane] = NEVER
+            for step in T.serial(simplify(self.sorting.extent // groups)):
+                first = T.meta_var(step * groups + band * (vectors * lanes))
+                for r, lane in T.grid(T.unroll(vectors), T.vectorized(lanes)):
+                    self.accumulators[r, lane] = T.min(
+                        self.accumulators[r, lane], self._key(row, first + r * lanes + lane)
+                    )
+            for r, lane in T.grid(T.unroll(vectors), T.vectorized(lanes)):
+                self.found[band * (vectors * lanes) + r * lanes + lane] = pack(
+                    self.accumulators[r, lane], T.int64(2**32 - 1)
+                )
+        self.length[0] = T.int64(groups)
 
-        def over(body: Callable[[Expr, Expr], Stmt]) -> Stmt:
-            def vector(r: Expr) -> Stmt:
-                return loop("lane", lanes, lambda lane: body(r, lane), VECTORIZED)
-
-            return loop("r", vectors, vector, UNROLLED)
-
-        def bands(b: Expr) -> Stmt:
-            def update(step: Expr) -> Stmt:
-                first = step * tiles.groups + b * band
-
-                def nearer(r: Expr, lane: Expr) -> Stmt:
-                    key = self._key(row, first + r * lanes + lane)
-                    made = minimum(load(self.accumulators, r, lane), key)
-                    return store(self.accumulators, made, r, lane)
-
-                return over(nearer)
-
-            def start(r: Expr, lane: Expr) -> Stmt:
-                return store(self.accumulators, const(greatest(32), "int32"), r, lane)
-
-            def give(r: Expr, lane: Expr) -> Stmt:
-                packed = pack(load(self.accumulators, r, lane), const(2**32 - 1, "int64"))
-                return store(self.found, packed, b * band + r * lanes + lane)
-
-            steps = self.sorting.extent // tiles.groups
-            return seq(over(start), loop("step", steps, update), over(give))
-
-        return seq(
-            loop("band", tiles.groups // band, bands),
-            store(self.length, tiles.groups, 0),
-        )
+    def _vectors_of_groups(self) -> int:
+        """Vectors whose first keys are found at a time; groups are several times as many."""
+        vectors = self.tiles.tile
+        return vectors // 2 if self.tiles.groups % (vectors * self.tiles.lanes) else vectors
 
     # ---- collecting ----
 
-    def _segment(self, row: Sequence[Expr], segment: Expr) -> Stmt:
-        tiles = self.tiles
-        step = _TOGETHER * tiles.lanes
-        start = segment * tiles.segment
+    @T.macro
+    def segment(self, row: Sequence[Expr], number: Expr) -> None:
+        """Collect from a segment what isn't beyond the bound."""
+        step = _TOGETHER * self.tiles.lanes
+        start = T.meta_var(number * self.tiles.segment)
+        size = simplify(minimum(self.tiles.segment, self.sorting.extent - start))
+        for s in T.serial(size // step):
+            self.pass_over(row, start + s * step)
+        rest = T.meta_var(simplify(size - size // step * step))
+        if as_int(rest) != 0:
+            for e in T.serial(rest):
+                self.append(row, start + size // step * step + e)
 
-        def collect(size: Expr) -> Stmt:
-            def some(s: Expr) -> Stmt:
-                return self._pass_over(row, start + s * step)
-
-            stmts = [loop("s", size // step, some)]
-            rest = simplify(size - size // step * step)
-            if as_int(rest) != 0:
-                first = start + size // step * step
-                stmts.append(loop("e", rest, lambda e: self._append(row, first + e)))
-            return seq(*stmts)
-
-        size = minimum(tiles.segment, self.sorting.extent - start)
-        return let("size", size, collect)
-
-    def _pass_over(self, row: Sequence[Expr], first: Expr) -> Stmt:
+    @T.macro
+    def pass_over(self, row: Sequence[Expr], first: Expr) -> None:
         """Collect from a few vectors if there is anything in them: from those where it is."""
         lanes = self.tiles.lanes
+        self.find_nearest(row, first, _TOGETHER)
+        if self._has_near():
+            for n in T.serial(_TOGETHER):
+                start = T.meta_var(first + n * lanes)
+                self.find_nearest(row, start, 1)
+                if self._has_near():
+                    for e in T.serial(lanes):
+                        self.append(row, start + e)
 
-        def vector(n: Expr) -> Stmt:
-            start = first + n * lanes
-            elements = loop("e", lanes, lambda e: self._append(row, start + e))
-            return self._where_within(row, start, 1, elements)
+    @T.macro
+    def find_nearest(self, row: Sequence[Expr], first: Expr, count: int) -> None:
+        """The first key that each lane has in so many vectors."""
+        for lane in T.vectorized(self.tiles.lanes):
+            self.nearest[lane] = self._least_of(
+                [self._key(row, first + n * self.tiles.lanes + lane) for n in range(count)]
+            )
 
-        return self._where_within(row, first, _TOGETHER, loop("n", _TOGETHER, vector))
+    def _least_of(self, keys: Sequence[Expr]) -> Expr:
+        while len(keys) > 1:
+            keys = [minimum(a, b) for a, b in zip(keys[::2], keys[1::2])]
+        return keys[0]
 
-    def _where_within(self, row: Sequence[Expr], first: Expr, count: int, body: Stmt) -> Stmt:
-        """Do something if an element of so many vectors isn't beyond the bound."""
-        lanes = self.tiles.lanes
+    def _has_near(self) -> Expr:
+        """Whether an element of what was looked at isn't beyond the bound."""
+        nearest = load(self.nearest, lanes_from(0, self.tiles.lanes))
+        least = call("vector_reduce_min", nearest, dtype="int32")
+        return least <= key_of(load(self.bound, 0))
 
-        def nearest(lane: Expr) -> Stmt:
-            keys = [self._key(row, first + n * lanes + lane) for n in range(count)]
-            while len(keys) > 1:
-                keys = [minimum(a, b) for a, b in zip(keys[::2], keys[1::2])]
-            return store(self.nearest, keys[0], lane)
-
-        least = call("vector_reduce_min", load(self.nearest, lanes_from(0, lanes)), dtype="int32")
-        return seq(
-            loop("lane", lanes, nearest, VECTORIZED),
-            IfThenElse(least <= key_of(load(self.bound, 0)), body),
-        )
-
-    def _append(self, row: Sequence[Expr], index: Expr) -> Stmt:
+    @T.macro
+    def append(self, row: Sequence[Expr], index: Expr) -> None:
         """Write an element behind what was found; it stays if it isn't beyond the bound."""
-        packed = Var("packed", "int64")
-        kept = select(packed <= load(self.bound, 0), const(1), const(0))
-        length = load(self.length, 0)
-        body = seq(store(self.found, packed, length), store(self.length, length + kept, 0))
-        return LetStmt(packed, pack(self._key(row, index), index), body)
+        packed = pack(self._key(row, index), index)
+        self.found[self.length[0]] = packed
+        self.length[0] = self.length[0] + T.Select(packed <= self.bound[0], T.int64(1), T.int64(0))
 
-    def _keep_first(self) -> Stmt:
+    @T.macro
+    def keep_first(self) -> None:
         """Sort what was found, and forget all but the first."""
         lanes, tile = self.network.lanes, self.network.tile
-        length = load(self.length, 0)
-
-        def sort(vectors: Expr) -> Stmt:
-            def pad(v: Expr) -> Stmt:
-                def lane_of(lane: Expr) -> Stmt:
-                    last = const(greatest(64), "int64")
-                    return store(self.found, last, length + v * lanes + lane)
-
-                return loop("lane", lanes, lane_of, VECTORIZED)
-
-            missing = vectors * lanes - length
-            return seq(loop("v", ceildiv(missing, const(lanes)), pad), self.network.build(vectors))
-
+        self.sort_found(simplify(ceildiv(self.length[0], const(tile * lanes)) * tile))
         # Until there are enough, everything is the first; later places don't come before.
-        last = load(self.found, self.count - 1)
-        known = select(length >= self.count, last, load(self.bound, 0))
-        return seq(
-            let("vectors", ceildiv(length, const(tile * lanes)) * tile, sort),
-            store(self.bound, known, 0),
-            store(self.length, minimum(length, self.count), 0),
+        self.bound[0] = T.Select(
+            self.length[0] >= self.count, self.found[self.count - 1], self.bound[0]
         )
+        self.length[0] = T.min(self.length[0], self.count)
+
+    @T.macro
+    def sort_found(self, count: Expr) -> None:
+        """Fill up whole tiles of vectors with what comes last, and sort them."""
+        lanes = self.network.lanes
+        vectors = count
+        missing = T.meta_var(vectors * lanes - self.length[0])
+        for v, lane in T.grid(simplify(ceildiv(missing, lanes)), T.vectorized(lanes)):
+            self.found[self.length[0] + v * lanes + lane] = LAST
+        self.network.build(vectors)
