@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from schedule_cases import check, refuses
@@ -431,3 +433,34 @@ def main(A: T.Buffer((1,), "float32"), Z: T.Buffer((1,), "float32")):
                 Z[k] = M[k] + T.float32(1)
 """)
     refuses(sch, lambda: sch.reindex("outer", ("write", 0)), "through a view of a part of it, M")
+
+
+def test_copies_stay_inside_where_a_declared_region_does_not() -> None:
+    """A block of a nest declares no less than what is written: it may reach out of the buffer."""
+    func = parse("""
+@T.prim_func
+def main(a: T.handle, z: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (2, n), "float32")
+    Z = T.match_buffer(z, (n,), "float32")
+    for k, i in T.grid(2, n):
+        with T.block("Z"):
+            vk, vi = T.axis.remap("RS", [k, i])
+            with T.init():
+                Z[vi] = T.float32(0)
+            Z[vi] = Z[vi] + A[vk, vi]
+""")
+    sch = Schedule(func, symbolic=True)
+    tiles = sch.sample_tile(sch.get_loops("Z")[0], 2, 0)
+    _, inner = sch.split(sch.get_loops("Z")[0], tiles)
+    sch.cache_write("Z", 0, "global")
+    sch.blockize(inner)
+    sch.split(sch.get_loops("Z_init")[0], [3, None])
+    sch.transform_layout("Z", ("write", 0), lambda i: (i % 4, i // 4))
+    sch.cache_write("Z_o", 0, "global")
+    variables = sch.state.symbolic[0].variables
+    opened = sch.mod["main"].replace(params=(*func.params, *variables))
+    for n, factors in itertools.product(range(1, 8), ([2, 1], [1, 2])):
+        arrays = [np.arange(2.0 * n, dtype="float32").reshape(2, n), np.full(n, 7, "float32")]
+        run(opened, *arrays, *factors)
+        np.testing.assert_array_equal(arrays[1], arrays[0].sum(axis=0))

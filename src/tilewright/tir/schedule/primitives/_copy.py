@@ -23,6 +23,8 @@ from tilewright.ir import (
     const,
     expr_equal,
     free_vars,
+    maximum,
+    minimum,
     pre_order,
 )
 from tilewright.tir import (
@@ -367,11 +369,16 @@ class Box:
             start: Poly = {}
             end = regions.poly(size)
             if span is not None:
-                # A box around what is touched may reach out of the buffer, if it has holes.
-                if span.exact or regions.surely_at_least(span.min, start):
+                # What is declared, or a box around it, may reach out of the buffer.
+                last = poly_add(span.min, span.extent)
+                if regions.surely_at_least(span.min, start):
                     start = span.min
-                if span.exact or regions.surely_at_least(end, poly_add(span.min, span.extent)):
-                    end = poly_add(span.min, span.extent)
+                elif span.exact:
+                    start = regions.poly(maximum(regions.expr(span.min), 0))
+                if regions.surely_at_least(end, last):
+                    end = last
+                elif span.exact:
+                    end = regions.poly(minimum(regions.expr(last), size))
             found.append(Range(regions.expr(start), regions.expr(poly_sub(end, start))))
         return found
 
