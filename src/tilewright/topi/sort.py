@@ -88,7 +88,10 @@ class SortOptions:
 
 
 def sort(x: Tensor, axis: int = -1, is_ascend: bool = True) -> Tensor:
-    """Sort the elements along an axis."""
+    """Sort the elements along an axis; NaN counts as the greatest.
+
+    Zeros of both signs are equal, so which of them comes first is open; ``argsort`` is stable.
+    """
     options = SortOptions(normal_axis(axis, x.ndim), is_ascend)
     return define_sort(x, options)[0]
 

@@ -123,6 +123,7 @@ def draw_sort(g: Graph) -> Any:
         return g.emit(
             kind, [x], lambda a: op.sort(a, axis, down),
             lambda size, a: np.take_along_axis(a, order_of(a, axis, down), axis),
+            either_zero=True,  # zeros are equal: which sign comes first is open
         )  # fmt: skip
     dtype = g.rng.choice(["int32", "int64"])
     if kind == "argsort":

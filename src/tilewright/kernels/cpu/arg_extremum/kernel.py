@@ -450,7 +450,8 @@ class _Lanes:
         return select(self._has_nan(v, lane), const(math.nan, value.dtype), value)
 
     def _has_nan(self, v: Expr, lane: Expr) -> Expr:
-        return load(self.nans, v, lane) != self._no_step
+        found: Expr = load(self.nans, v, lane) != self._no_step
+        return found
 
     def _place_of(self, v: Expr, lane: Expr, start: Expr, end: Expr) -> Expr:
         """Where a lane has found it; no place if it had no elements."""
@@ -459,4 +460,5 @@ class _Lanes:
             step = select(self._has_nan(v, lane), load(self.nans, v, lane), step)
         at = v * self.tiles.lanes + lane
         place = cast(start + at + cast(step, "int64") * self.width, self.places.dtype)
-        return select(start + at < end, place, self.search.never)
+        made: Expr = select(start + at < end, place, self.search.never)
+        return made

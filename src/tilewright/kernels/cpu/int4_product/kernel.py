@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import ClassVar
 
 from tilewright.ir import (
@@ -36,7 +38,6 @@ from tilewright.ir import (
     if_then_else,
     maximum,
     minimum,
-    select,
 )
 from tilewright.kernels.cpu.int4_product.problem import Problem, read_int4
 from tilewright.kernels.kernel import Kernel
@@ -50,23 +51,23 @@ from tilewright.scheduling.cpu import (
     schedule_injective,
     schedule_reduction,
 )
+from tilewright.script import tir as T
 from tilewright.target import Target
 from tilewright.tir import (
-    REDUCE,
     Block,
     Buffer,
     BufferStore,
-    LetStmt,
     PrimFunc,
     Stmt,
     decl_buffer,
     fresh_name,
     seq,
 )
-from tilewright.tir.attrs import LAYOUT_REWRITE
+from tilewright.tir.attrs import LAYOUT_REWRITE, PREFETCH_DISTANCE
 from tilewright.tir.building import Axis, block, lanes_from, load, store
-from tilewright.tir.op import bitwise_and, bitwise_or, bitwise_xor, shift_left, shift_right
+from tilewright.tir.op import bitwise_or, bitwise_xor, shift_left, shift_right
 from tilewright.tir.schedule import Schedule
+from tilewright.tir.script.parser import expand
 from tilewright.topi.nn.int4 import ACTIVATION_LEVELS, PER_WORD, SYMMETRIC_ZERO
 
 INT4_DOT = "int4_dot"
@@ -225,6 +226,13 @@ class _Kernel:
         self.sums = buffer("fixed_sums", (self.rows, self.runs), _SUM)
         self.made = buffer("int4_made", (self.panels, self.rows, tiles.columns), _FLOAT)
         self._buffer = buffer
+        sizes = (4, 8, tiles.lanes)
+        self.run_lanes = max(n for n in sizes if self.run % n == 0 and n <= tiles.lanes)
+        self.run_values = decl_buffer((self.run,), _FLOAT, "values")
+        self.fixed = decl_buffer((self.run,), _SUM, "fixed")
+        dots = (tiles.rows, tiles.limbs, tiles.columns)
+        self.dots = decl_buffer(dots, _SUM, "dots", scope="local")
+        self.totals = decl_buffer((tiles.rows, tiles.columns), _FLOAT, "totals")
 
     def build(self) -> list[Stmt]:
         """All nests: packing of the weights, fixed-point activations, tiles, the result."""
@@ -238,7 +246,7 @@ class _Kernel:
         if problem.zero_points is not None:
             at = self._at(problem.zero_points)
             self.zeros = self._panels(packing, problem.zero_points, groups, at)
-        return [*packing, self._activations(), self._tiles(), self._result()]
+        return [*packing, self._activations(), expand(self.panel_tiles), self._result()]
 
     # ---- weights
 
@@ -293,69 +301,62 @@ class _Kernel:
 
     def _activations(self) -> Stmt:
         """Turn runs of activations into integers, and cut these into limbs."""
-        run = self.run
-        lanes = max(n for n in (4, 8, self.tiles.lanes) if run % n == 0 and n <= self.tiles.lanes)
-        values = decl_buffer((run,), _FLOAT, "values")
-        fixed = decl_buffer((run,), _SUM, "fixed")
         shape = self.problem.data.shape[:-1]
-        starts = range(0, run, lanes)
+        axes = [Axis(f"m{d}", extent) for d, extent in enumerate(shape)]
+        buffers = [self.run_values, self.fixed]
+        return block(FIXED, [*axes, Axis("run", self.runs)], self._convert, buffers)
 
-        def convert(*at: Var) -> Stmt:
-            *row, number = at
-            place = _ravel(row, shape)
-            parts = [load(values, lanes_from(start, lanes)) for start in starts]
-            top = Var("top", _FLOAT)
-            take = [
-                store(
-                    values, self._data(row, number * run + start, lanes), lanes_from(start, lanes)
-                )
-                for start in starts
-            ]
-            made = seq(
-                store(self.tops, top, place, number),
-                self._fixed(parts, top, fixed, place, number),
-                *self._limbs(fixed, place, number, lanes),
-            )
-            return seq(*take, LetStmt(top, self._top(parts, lanes), made))
+    def _convert(self, *at: Var) -> Stmt:
+        *row, run = at
+        return expand(self.convert, row, _ravel(row, self.problem.data.shape[:-1]), run)
 
-        names = [Axis(f"m{d}", extent) for d, extent in enumerate(shape)]
-        return block(FIXED, [*names, Axis("run", self.runs)], convert, [values, fixed])
+    @T.macro
+    def convert(self, row: Sequence[Expr], place: Expr, run: Expr) -> None:
+        """Numbers of a run are fractions of its largest magnitude, in so many levels, rounded."""
+        lanes, size = self.run_lanes, self.run
+        # Over a list, loops are written out as the macro is read.
+        for start in list(range(0, size, lanes)):
+            self.run_values[self._lanes(start)] = self._data(row, run * size + start)
+        top = self._top()
+        self.tops[place, run] = top
+        moved = T.Select(top < _TINY, T.float32(_MOVED), T.float32(1))
+        factor = T.float32(self.levels) / T.max(top * moved, T.float32(2.0**-90))
+        for start in list(range(0, size, lanes)):
+            values = T.meta_var(self.run_values[self._lanes(start)])
+            self.fixed[self._lanes(start)] = self._rounded(values * moved * factor)
+        self.sums[place, run] = self._sum_of_fixed()
+        self._limbs(place, run)
 
-    def _data(self, row: Sequence[Expr], first: Expr, lanes: int) -> Expr:
-        found = load(self.problem.data, *row, lanes_from(first, lanes))
-        return cast(found, dtypes.vector_dtype(_FLOAT, lanes))
+    def _lanes(self, start: int) -> Expr:
+        return lanes_from(start, self.run_lanes)
 
-    def _top(self, parts: Sequence[Expr], lanes: int) -> Expr:
+    def _data(self, row: Sequence[Expr], first: Expr) -> Expr:
+        found = load(self.problem.data, *row, lanes_from(first, self.run_lanes))
+        return cast(found, dtypes.vector_dtype(_FLOAT, self.run_lanes))
+
+    def _rounded(self, value: Expr) -> Expr:
+        return cast(call("nearbyint", value), dtypes.vector_dtype(_SUM, self.run_lanes))
+
+    def _parts(self, buffer: Buffer) -> list[Expr]:
+        """A run, vector by vector."""
+        return [load(buffer, self._lanes(start)) for start in range(0, self.run, self.run_lanes)]
+
+    def _top(self) -> Expr:
         """The largest magnitude; NaN if one is not finite."""
-        kind = dtypes.vector_dtype(_FLOAT, lanes)
-        largest = _folded([call("fabs", part) for part in parts], maximum)
+        parts = self._parts(self.run_values)
+        zero = const(0.0, dtypes.vector_dtype(_FLOAT, self.run_lanes))
+        largest = reduce(maximum, [call("fabs", part) for part in parts])
         # Zero, or NaN.
-        checked = _folded([part * const(0.0, kind) for part in parts], lambda a, b: a + b)
+        checked = reduce(add, [part * zero for part in parts])
         top: Expr = call("vector_reduce_max", largest, dtype=_FLOAT)
         return top + call("vector_reduce_add", checked, dtype=_FLOAT)
 
-    def _fixed(
-        self, parts: Sequence[Expr], top: Var, fixed: Buffer, place: Expr, number: Expr
-    ) -> Stmt:
-        """Store activations over the top times the levels, rounded, and their sum."""
-        lanes = dtypes.lanes_of(parts[0].dtype)
-        moved = select(top < _TINY, const(_MOVED, _FLOAT), const(1.0, _FLOAT))
-        moved_var, factor_var = Var("moved", _FLOAT), Var("factor", _FLOAT)
-        least = const(2.0**-90, _FLOAT)
-        factor = const(float(self.levels), _FLOAT) / maximum(top * moved_var, least)
-        stmts: list[Stmt] = []
-        kind = dtypes.vector_dtype(_SUM, lanes)
-        for n, part in enumerate(parts):
-            scaled = call("nearbyint", part * moved_var * factor_var)
-            stmts.append(store(fixed, cast(scaled, kind), lanes_from(n * lanes, lanes)))
-        loads = [load(fixed, lanes_from(n * lanes, lanes)) for n in range(len(parts))]
-        total = call("vector_reduce_add", _folded(loads, lambda a, b: a + b), dtype=_SUM)
-        stmts.append(store(self.sums, total, place, number))
-        return LetStmt(moved_var, moved, LetStmt(factor_var, factor, seq(*stmts)))
+    def _sum_of_fixed(self) -> Expr:
+        return call("vector_reduce_add", reduce(add, self._parts(self.fixed)), dtype=_SUM)
 
-    def _limbs(self, fixed: Buffer, place: Expr, number: Expr, lanes: int) -> list[Stmt]:
+    def _limbs(self, place: Expr, run: Expr) -> Stmt:
         """Store signed bytes: of each eight inputs the even ones, then the odd ones."""
-        width = max(lanes, PER_WORD)
+        width = max(self.run_lanes, PER_WORD)
         order = tuple(
             base + 2 * k + odd for base in range(0, width, PER_WORD) for odd in (0, 1)
             for k in range(4)
@@ -365,116 +366,113 @@ class _Kernel:
         biased = const(sum(128 << 8 * limb for limb in range(self.tiles.limbs)), kind)
         stmts: list[Stmt] = []
         for start in range(0, self.run, width):
-            number_of = Shuffle((load(fixed, lanes_from(start, width)),), order) + biased
+            number = Shuffle((load(self.fixed, lanes_from(start, width)),), order) + biased
             for limb in range(self.tiles.limbs):
-                byte = bitwise_xor(shift_right(number_of, const(8 * limb, kind)), const(128, kind))
-                at = (place, number, const(limb), lanes_from(start, width))
+                byte = bitwise_xor(shift_right(number, const(8 * limb, kind)), const(128, kind))
+                at = (place, run, const(limb), lanes_from(start, width))
                 stmts.append(store(self.limbs, cast(byte, small), *at))
-        return stmts
+        return seq(*stmts)
 
     # ---- tiles
 
-    def _tiles(self) -> Stmt:
-        tiles = self.tiles
-        shape = (tiles.rows, tiles.limbs, tiles.columns)
-        acc = decl_buffer(shape, _SUM, "dots", scope="local")
-        total = decl_buffer((tiles.rows, tiles.columns), _FLOAT, "totals")
+    @T.macro
+    def panel_tiles(self) -> None:
+        """Tiles of rows by columns of a panel, run by run."""
+        columns = T.meta_var(lanes_from(0, self.tiles.columns))
+        for panel, tall in T.grid(self.panels, self.tall):
+            with T.block(TILES):
+                vpanel, vtall = T.axis.remap("SS", [panel, tall])
+                for buffer in (self.dots, self.totals):
+                    T.alloc_buffer(buffer)
+                for r in list(range(self.tiles.rows)):
+                    self.totals[r, columns] = self._splat(0.0)
+                for run in T.serial(self.runs):
+                    with T.block("int4_run"):
+                        vrun = T.axis.remap("R", [run])
+                        self.add_run(vpanel, self._rows(vtall), vrun)
+                for r, row in enumerate(self._rows(vtall)):
+                    self.made[vpanel, row, columns] = self.totals[r, columns]
 
-        def body(panel: Var, tall: Var) -> Stmt:
-            rows = [self._row(tall, r) for r in range(tiles.rows)]
-            ahead = _AHEAD if self.tall == 1 else 0
-            steps = Axis("run", self.runs, kind=REDUCE)
-            zero = const(0.0, dtypes.vector_dtype(_FLOAT, tiles.columns))
-            lanes = lanes_from(0, tiles.columns)
-            start = [store(total, zero, r, lanes) for r in range(tiles.rows)]
-            give = [
-                store(self.made, load(total, r, lanes), panel, row, lanes)
-                for r, row in enumerate(rows)
-            ]
-            return seq(
-                *start,
-                block("int4_run", [steps], lambda g: self._run(acc, total, panel, rows, g, ahead)),
-                *give,
-            )
-
-        axes = [Axis("panel", self.panels), Axis("tall", self.tall)]
-        return block(TILES, axes, body, [acc, total])
-
-    def _row(self, tall: Expr, row: int) -> Expr:
-        """A row of a tile; what is beyond the last one is that again."""
-        place = tall * self.tiles.rows + row
-        return place if self.rows % self.tiles.rows == 0 else minimum(place, self.rows - 1)
-
-    def _run(
-        self, acc: Buffer, total: Buffer, panel: Expr, rows: Sequence[Expr], g: Expr, ahead: int
-    ) -> Stmt:
+    @T.macro
+    def add_run(self, panel: Expr, rows: Sequence[Expr], run: Expr) -> None:
         """Add what a run of inputs contributes to the totals."""
-        tiles, words = self.tiles, self.run // PER_WORD
-        lanes = lanes_from(0, tiles.columns)
-        start = []
+        count, limbs = self.run // PER_WORD, self.tiles.limbs
+        columns = T.meta_var(lanes_from(0, self.tiles.columns))
         for r, row in enumerate(rows):
-            for limb in range(tiles.limbs):
-                value: Expr = const(0, _SUM)
-                if limb == 0 and self.zeros is None:
-                    value = load(self.sums, row, g) * -SYMMETRIC_ZERO
-                start.append(store(acc, Broadcast(value, tiles.columns), r, limb, lanes))
-
-        def dots(j: Var) -> Stmt:
-            return self._dots(acc, self.words(panel, g * words + j), rows, g, j)
-
-        steps = Axis("j", words, kind=REDUCE, ahead=ahead)
-        group = g if self.run == self.problem.group else floordiv(g, self.problem.group // self.run)
-        return seq(
-            *start,
-            block("int4_dots", [steps], dots),
-            *self._joined(acc, total, panel, rows, g, group),
-        )
-
-    def _dots(self, acc: Buffer, words: Expr, rows: Sequence[Expr], g: Expr, j: Expr) -> Stmt:
-        tiles = self.tiles
-        lanes = lanes_from(0, tiles.columns)
-        kind = dtypes.vector_dtype(_WORD, tiles.columns)
-        word = Var("words", kind)
-        halves = (Var("even", kind), Var("odd", kind))
-        stmts = []
-        for half, var in enumerate(halves):
-            weights = call(
-                "reinterpret", var, dtype=dtypes.vector_dtype("uint8", 4 * tiles.columns)
-            )
-            for r, row in enumerate(rows):
-                for limb in range(tiles.limbs):
-                    at = lanes_from(j * PER_WORD + 4 * half, 4)
-                    numbers = load(self.limbs, row, g, limb, at)
-                    before = load(acc, r, limb, lanes)
-                    made = call("dot_accumulate", before, weights, numbers, dtype=before.dtype)
-                    stmts.append(store(acc, made, r, limb, lanes))
-        mask = const(_NIBBLES, kind)
-        body: Stmt = LetStmt(
-            halves[1], bitwise_and(shift_right(word, const(4, kind)), mask), seq(*stmts)
-        )
-        return LetStmt(word, words, LetStmt(halves[0], bitwise_and(word, mask), body))
-
-    def _joined(
-        self, acc: Buffer, total: Buffer, panel: Expr, rows: Sequence[Expr], g: Expr, group: Expr
-    ) -> list[Stmt]:
-        """Put limbs together, scale, and add to the totals."""
-        tiles = self.tiles
-        lanes = lanes_from(0, tiles.columns)
-        ints, floats = (dtypes.vector_dtype(kind, tiles.columns) for kind in (_SUM, _FLOAT))
-        factor = Var("factor", floats)
-        stmts: list[Stmt] = []
+            for limb in list(range(limbs)):
+                self.dots[r, limb, columns] = self._start(row, run, limb)
+        for j in T.serial(count, annotations=self._ahead()):
+            with T.block("int4_dots"):
+                vj = T.axis.remap("R", [j])
+                words = self.words(panel, run * count + vj)
+                even = T.bitwise_and(words, self._mask())
+                odd = T.bitwise_and(self._shifted(words), self._mask())
+                for half, weights in enumerate((even, odd)):
+                    for r, row in enumerate(rows):
+                        for limb in list(range(limbs)):
+                            at = T.meta_var(lanes_from(vj * PER_WORD + 4 * half, 4))
+                            self.dots[r, limb, columns] = T.dot_accumulate(
+                                self.dots[r, limb, columns],
+                                self._as_bytes(weights),
+                                self.limbs[row, run, limb, at],
+                            )
+        factor = self._factor(panel, run)
         for r, row in enumerate(rows):
-            made: Expr = load(acc, r, 0, lanes)
-            for limb in range(1, tiles.limbs):
-                made = made + shift_left(load(acc, r, limb, lanes), const(8 * limb, ints))
-            if self.zeros is not None:
-                zero = cast(self.zeros(panel, group), ints)
-                made = made - zero * Broadcast(load(self.sums, row, g), tiles.columns)
-            top = Broadcast(load(self.tops, row, g), tiles.columns)
-            value = cast(made, floats) * factor * top
-            stmts.append(store(total, load(total, r, lanes) + value, r, lanes))
-        scale = cast(self.scales(panel, group), floats) * const(1.0 / self.levels, floats)
-        return [LetStmt(factor, scale, seq(*stmts))]
+            value = T.meta_var(self._joined(r, row, panel, run) * factor * self._top_of(row, run))
+            self.totals[r, columns] = self.totals[r, columns] + value
+
+    def _rows(self, tall: Expr) -> list[Expr]:
+        """The rows of a tile; what is beyond the last one is that again."""
+        places = [tall * self.tiles.rows + row for row in range(self.tiles.rows)]
+        if self.rows % self.tiles.rows == 0:
+            return places
+        return [minimum(place, self.rows - 1) for place in places]
+
+    def _splat(self, value: float) -> Expr:
+        return const(value, dtypes.vector_dtype(_FLOAT, self.tiles.columns))
+
+    def _start(self, row: Expr, run: Expr, limb: int) -> Expr:
+        """What sums of products begin with: without zero points, all weights have the same."""
+        value: Expr = const(0, _SUM)
+        if limb == 0 and self.zeros is None:
+            value = load(self.sums, row, run) * -SYMMETRIC_ZERO
+        return Broadcast(value, self.tiles.columns)
+
+    def _ahead(self) -> dict[str, int]:
+        return {PREFETCH_DISTANCE: _AHEAD} if self.tall == 1 else {}
+
+    def _mask(self) -> Expr:
+        return const(_NIBBLES, dtypes.vector_dtype(_WORD, self.tiles.columns))
+
+    def _shifted(self, words: Expr) -> Expr:
+        return shift_right(words, const(4, words.dtype))
+
+    def _as_bytes(self, words: Expr) -> Expr:
+        kind = dtypes.vector_dtype("uint8", 4 * self.tiles.columns)
+        return call("reinterpret", words, dtype=kind)
+
+    def _group(self, run: Expr) -> Expr:
+        return run if self.run == self.problem.group else run // (self.problem.group // self.run)
+
+    def _factor(self, panel: Expr, run: Expr) -> Expr:
+        """The scales of a group of weights, for levels."""
+        floats = dtypes.vector_dtype(_FLOAT, self.tiles.columns)
+        return cast(self.scales(panel, self._group(run)), floats) * self._splat(1.0 / self.levels)
+
+    def _joined(self, r: int, row: Expr, panel: Expr, run: Expr) -> Expr:
+        """The sums of products of a row, its limbs put together."""
+        columns = lanes_from(0, self.tiles.columns)
+        ints, floats = (dtypes.vector_dtype(k, self.tiles.columns) for k in (_SUM, _FLOAT))
+        made: Expr = load(self.dots, r, 0, columns)
+        for limb in range(1, self.tiles.limbs):
+            made = made + shift_left(load(self.dots, r, limb, columns), const(8 * limb, ints))
+        if self.zeros is not None:
+            zero = cast(self.zeros(panel, self._group(run)), ints)
+            made = made - zero * Broadcast(load(self.sums, row, run), self.tiles.columns)
+        return cast(made, floats)
+
+    def _top_of(self, row: Expr, run: Expr) -> Expr:
+        return Broadcast(load(self.tops, row, run), self.tiles.columns)
 
     # ---- the result
 
@@ -496,10 +494,3 @@ def _ravel(row: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
     for index, extent in zip(row, shape):
         place = place * extent + index
     return place
-
-
-def _folded(values: Sequence[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr:
-    found = values[0]
-    for value in values[1:]:
-        found = join(found, value)
-    return found
