@@ -91,11 +91,20 @@ def two_inputs(x):
     return op.permute_dims(y, (0, 2, 3, 1))
 
 
+def no_channels(x):
+    """Images of no channels are joined, and added; a convolution makes one, another takes it."""
+    y = conv(x, 32)
+    none = op.strided_slice(x, [1], [0], [0])
+    empty = op.add(conv(x, 0, 2), none)
+    z = op.concat([y, none, conv(empty, 16, 3)], 1)
+    return conv(z, 32, 4)
+
+
 MODELS = {
     f.__name__: f
     for f in (
         chain, residual, branches, odd_channels, grouped, excitation, classifier, means,
-        awkward_operands, two_inputs,
+        awkward_operands, two_inputs, no_channels,
     )
 }  # fmt: skip
 

@@ -134,6 +134,11 @@ def _split_dims(layout: Layout) -> list[tuple[str, int]]:
     return made
 
 
+def is_in_blocks(extent: int | None, size: int) -> bool:
+    """Whether an axis can be cut into blocks: not if its extent isn't known, or there is none."""
+    return bool(extent) and (extent or 0) % size == 0
+
+
 def _quotient(value: Any, size: int) -> Any:
     return value if size == 1 else value // size
 

@@ -35,7 +35,7 @@ from tilewright.relax.struct_info import TensorStructInfo
 from tilewright.relax.transform.fold_constant import fold_call
 from tilewright.relax.transform.layout_rules import RULES, Converted, Site
 from tilewright.support.errors import TilewrightError
-from tilewright.topi.layout import Layout, image_layout, layout_of
+from tilewright.topi.layout import Layout, image_layout, is_in_blocks, layout_of
 from tilewright.topi.nn import check_groups, kernel_layout_of
 
 Layouts = Sequence[str]
@@ -93,9 +93,11 @@ def fitting_layouts(call: RelaxCall, layouts: Layouts) -> tuple[Layout, Layout, 
         as_int(extent) for extent in (data.shape[1], weight.shape[1], weight.shape[0])
     )
     groups = call.attrs["groups"]
-    if channels is None or taken is None or count is None or count % result.block("C"):
+    if channels is None or taken is None or count is None:
         return None
-    if channels % image.block("C") and groups == 1:
+    if not is_in_blocks(count, result.block("C")):
+        return None
+    if not is_in_blocks(channels, image.block("C")) and groups == 1:
         image = _IMAGE
     if not check_groups(channels, count, groups, image.block("C"), result.block("C")):
         return None

@@ -17,7 +17,7 @@ from tilewright.relax.expr import RelaxCall, RelaxExpr, Tuple
 from tilewright.relax.ops import expand_dims, reshape
 from tilewright.relax.registry import RelaxOp
 from tilewright.relax.struct_info import TensorStructInfo
-from tilewright.topi.layout import Layout
+from tilewright.topi.layout import Layout, is_in_blocks
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def broadcast_operand(operand: RelaxExpr, layout: Layout, view: Operands) -> Rel
     channels = as_int(shape[-3]) if len(shape) > 2 else 1
     if channels == 1 and view.layout(operand) is None:
         return view.emit(expand_dims(operand, -1))
-    if channels is None or channels % layout.block("C"):
+    if not is_in_blocks(channels, layout.block("C")):
         return None
     if len(shape) == 3:
         operand = view.emit(expand_dims(operand, 0))
@@ -120,7 +120,7 @@ def joined(call: Site, view: Operands) -> Converted | None:
     for layout in layouts:
         size = layout.block("C")
         channels = [as_int(shape[1]) if shape and len(shape) == 4 else None for shape in shapes]
-        if all(count is not None and count % size == 0 for count in channels):
+        if all(is_in_blocks(count, size) for count in channels):
             blocks = Tuple(tuple(view.convert(item, layout) for item in parts.items))
             return Converted(_with(call, [blocks], axis=axis), layout)
     return None
