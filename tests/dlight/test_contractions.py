@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tilewright import dlight, driver, te, topi
-from tilewright.dlight.cpu.register_tile import choose_tile, rows_in_cache, step_cycles
-from tilewright.dlight.cpu.tiled_reduction import Plan, rank_plans
+from tilewright.dlight.cpu.contraction.register_tile import choose_tile, rows_in_cache, step_cycles
+from tilewright.dlight.cpu.contraction.tiled_reduction import Plan, rank_plans
 from tilewright.ir import IRModule, Var, as_int, collect
 from tilewright.scheduling.cpu import Axis, axes_of
 from tilewright.target import Target

@@ -9,8 +9,8 @@ import pytest
 
 from tilewright import compile, te, topi
 from tilewright.dlight.cpu import DotProductTile
-from tilewright.dlight.cpu.dot_epilogue import tiles_together
-from tilewright.dlight.cpu.register_tile import Tile
+from tilewright.dlight.cpu.contraction.dot_epilogue import tiles_together
+from tilewright.dlight.cpu.contraction.register_tile import Tile
 from tilewright.ir import IRModule
 from tilewright.target import Target
 from tilewright.tir import PrimFunc

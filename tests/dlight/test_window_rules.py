@@ -10,7 +10,7 @@ import pytest
 
 from tilewright import dlight, driver, te, topi
 from tilewright.dlight.cpu import QuotientAxes, SlidingWindow
-from tilewright.dlight.cpu.quotient_axes import divisors_of
+from tilewright.dlight.cpu.contraction.quotient_axes import divisors_of
 from tilewright.ir import FloorMod, IRModule, Mul, collect
 from tilewright.scheduling.cpu import axes_of, is_injective, leaf_blocks
 from tilewright.target import Target

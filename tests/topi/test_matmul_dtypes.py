@@ -10,7 +10,7 @@ import pytest
 
 from tilewright import compile, te, topi
 from tilewright.dlight.cpu import rules
-from tilewright.dlight.cpu.promoted_operand import PromotedOperand
+from tilewright.dlight.cpu.contraction.promoted_operand import PromotedOperand
 from tilewright.ir import IRModule, structural_equal
 from tilewright.scheduling import first_schedule
 from tilewright.support.errors import ScheduleError

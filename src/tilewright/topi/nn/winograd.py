@@ -40,7 +40,7 @@ WINOGRAD_TILE = register_annotation(
     "winograd_tile",
     integer(1, 16),
     means="On the block of products: rows of results per tile.",
-    read_by=("dlight.cpu.winograd",),
+    read_by=("dlight.cpu.contraction.winograd",),
 )
 
 # Pairs +-a share most of their rows' work; powers of two times small numbers keep factors exact.

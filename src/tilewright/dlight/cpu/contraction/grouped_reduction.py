@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.dlight.cpu.dot_packing import constants_of
-from tilewright.dlight.cpu.register_tile import Tile, rank_tiles
+from tilewright.dlight.cpu.contraction.dot_packing import constants_of
+from tilewright.dlight.cpu.contraction.register_tile import Tile, rank_tiles
 from tilewright.ir import Expr, Var, dtypes, uses_var
 from tilewright.scheduling import NotApplicable, ScheduleRule, choose, others_after
 from tilewright.scheduling.cpu import (

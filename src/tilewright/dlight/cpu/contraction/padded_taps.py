@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.arith import conjuncts, detect_linear_equation
-from tilewright.dlight.cpu.contraction_plan import Plan
+from tilewright.dlight.cpu.contraction.plan import Plan
 from tilewright.ir import GE, LT, Call, Expr, FloatImm, IntImm, Var, as_int, free_vars
 from tilewright.scheduling.cpu import Axis, loads_of, stores_of
 from tilewright.target import Costs

@@ -9,14 +9,14 @@ The vectors may lie along any axis of the result:
 
 - along its contiguous axis, reading an operand that is contiguous there as it is;
 - along any axis that indexes one dimension of an operand, if that operand is packed into panels
-  (``operand_packing``), so that the reduction reads it from first to last. The last panel is
+  (``packing``), so that the reduction reads it from first to last. The last panel is
   padded, so that all tiles are whole, or what is cut off gets a narrower tile under masks. If the
   axis isn't the result's contiguous one (the channels of a convolution), the tile goes through a
   small buffer, from which it is written in the result's order;
 - along the result's contiguous axis, reading an operand whose elements lie apart there, if many
   rows share what is gathered from it: a strided convolution's pixels, a transposed operand's rows.
 
-Which axis, and the tile's size, follow from an estimate (``contraction_plan``). Tiles go column by
+Which axis, and the tile's size, follow from an estimate (``plan``). Tiles go column by
 column, so that a panel stays in the nearest cache; where the reduction is so short that writing
 takes longer, row by row.
 
@@ -29,15 +29,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tilewright.dlight.cpu.contraction_plan import (
-    TASKS_PER_CORE,
-    Plan,
-    leaves_few_columns,
-    pass_by_rows,
-    rank_plans,
-)
-from tilewright.dlight.cpu.image_axes import join_rows, lay_channels_close, phases_of
-from tilewright.dlight.cpu.operand_packing import (
+from tilewright.dlight.cpu.contraction.image_axes import join_rows, lay_channels_close, phases_of
+from tilewright.dlight.cpu.contraction.packing import (
     copy_operand,
     dimension_of,
     gather_at,
@@ -47,9 +40,21 @@ from tilewright.dlight.cpu.operand_packing import (
     pad_columns,
     schedule_packing,
 )
-from tilewright.dlight.cpu.padded_taps import padded_axes, prefer_skipping, skipped, steps_left
-from tilewright.dlight.cpu.register_tile import Tile, choose_tile
-from tilewright.dlight.cpu.sliding_window import window_of
+from tilewright.dlight.cpu.contraction.padded_taps import (
+    padded_axes,
+    prefer_skipping,
+    skipped,
+    steps_left,
+)
+from tilewright.dlight.cpu.contraction.plan import (
+    TASKS_PER_CORE,
+    Plan,
+    leaves_few_columns,
+    pass_by_rows,
+    rank_plans,
+)
+from tilewright.dlight.cpu.contraction.register_tile import Tile, choose_tile
+from tilewright.dlight.cpu.contraction.sliding_window import window_of
 from tilewright.ir import Expr, Var, as_int, dtypes, free_vars, uses_var
 from tilewright.scheduling import (
     NotApplicable,

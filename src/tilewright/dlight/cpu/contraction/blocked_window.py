@@ -10,7 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.dlight.cpu.blocked_convolution import has_axes, has_same_axes, pad_rows, pads
+from tilewright.dlight.cpu.contraction.blocked_convolution import (
+    has_axes,
+    has_same_axes,
+    pad_rows,
+    pads,
+)
 from tilewright.ir import as_int, dtypes, uses_var
 from tilewright.scheduling import NotApplicable, ScheduleRule
 from tilewright.scheduling.cpu import (

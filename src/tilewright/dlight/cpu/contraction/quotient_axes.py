@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.dlight.cpu.sliding_window import SlidingWindow
-from tilewright.dlight.cpu.tiled_reduction import TiledReduction
+from tilewright.dlight.cpu.contraction.sliding_window import SlidingWindow
+from tilewright.dlight.cpu.contraction.tiled_reduction import TiledReduction
 from tilewright.ir import FloorDiv, FloorMod, Var, as_int, pre_order, uses_var
 from tilewright.scheduling import NotApplicable, ScheduleRule
 from tilewright.scheduling.cpu import (

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.dlight.cpu.register_tile import rank_tiles
+from tilewright.dlight.cpu.contraction.register_tile import rank_tiles
 from tilewright.ir import Expr, FloorDiv, as_int, dtypes, pre_order, uses_var
 from tilewright.scheduling import NotApplicable, ScheduleRule
 from tilewright.scheduling.cpu import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tilewright.dlight.cpu.register_tile import Tile
+from tilewright.dlight.cpu.contraction.register_tile import Tile
 from tilewright.ir import Expr, FloorDiv, FloorMod, Var, as_int, dtypes, uses_var
 from tilewright.scheduling.cpu import loads_of, stores_of
 from tilewright.tir import Block, Buffer, BufferStore

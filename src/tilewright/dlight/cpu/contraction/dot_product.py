@@ -19,15 +19,20 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.dlight.cpu.convolution import is_pointwise
-from tilewright.dlight.cpu.dot_epilogue import (
+from tilewright.dlight.cpu.contraction.dot_epilogue import (
     column_of,
     split_epilogue,
     tiles_together,
 )
-from tilewright.dlight.cpu.dot_packing import constants_of, dimension_of, known_before, lay_out
-from tilewright.dlight.cpu.register_tile import rank_tiles
-from tilewright.dlight.cpu.tiled_reduction import (
+from tilewright.dlight.cpu.contraction.dot_packing import (
+    constants_of,
+    dimension_of,
+    known_before,
+    lay_out,
+)
+from tilewright.dlight.cpu.contraction.pointwise import is_pointwise
+from tilewright.dlight.cpu.contraction.register_tile import rank_tiles
+from tilewright.dlight.cpu.contraction.tiled_reduction import (
     Tile,
     _columns_innermost,
     _lay_columns_last,

@@ -11,8 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.dlight.cpu.operand_packing import dimension_of, is_part, run_after
-from tilewright.dlight.cpu.register_tile import MOST_ROWS, Tile, rank_tiles, rows_in_cache
+from tilewright.dlight.cpu.contraction.packing import dimension_of, is_part, run_after
+from tilewright.dlight.cpu.contraction.register_tile import (
+    MOST_ROWS,
+    Tile,
+    rank_tiles,
+    rows_in_cache,
+)
 from tilewright.ir import dtypes, uses_var
 from tilewright.scheduling.cpu import (
     Axis,

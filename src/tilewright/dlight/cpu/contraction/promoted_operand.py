@@ -16,9 +16,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.dlight.cpu.contraction_plan import rank_plans
-from tilewright.dlight.cpu.dot_packing import constants_of
-from tilewright.dlight.cpu.tiled_reduction import TiledReduction
+from tilewright.dlight.cpu.contraction.dot_packing import constants_of
+from tilewright.dlight.cpu.contraction.plan import rank_plans
+from tilewright.dlight.cpu.contraction.tiled_reduction import TiledReduction
 from tilewright.ir import (
     Cast,
     Expr,

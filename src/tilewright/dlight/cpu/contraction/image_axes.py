@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.dlight.cpu.register_tile import MOST_ROWS
+from tilewright.dlight.cpu.contraction.register_tile import MOST_ROWS
 from tilewright.ir import Expr, FloorDiv, FloorMod, Var, as_int, uses_var
 from tilewright.scheduling.cpu import Axis, loads_of, stores_of
 from tilewright.tir.schedule import Schedule
