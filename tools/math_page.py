@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.llvm.math import MATH_FUNCTIONS, MathSpec, exhaustive, max_ulp, oracle
-from tilewright.codegen.llvm.math.measure import compile_math, host_instruction_set
-from tilewright.codegen.llvm.math.spec import AVX512, GENERIC, UNFUSED_ULP, has_variant
+from tilewright.codegen.llvm.math.measure import compile_math, host_instruction_sets
+from tilewright.codegen.llvm.math.spec import AVX2, AVX512, GENERIC, UNFUSED_ULP, has_variant
 
 MEASURED = Path(__file__).parent / "math_measured.json"
 PAGE = Path(__file__).parent.parent / "docs" / "math.md"
@@ -40,7 +40,7 @@ EXACT = ("fabs floor ceil trunc round nearbyint copysign fmod isnan isinf isfini
 
 def entries(spec: MathSpec) -> list[tuple[str, str]]:
     """Return the (dtype, instruction set) pairs with a formula of their own."""
-    own = [("float32", AVX512)] if has_variant(spec.name, "float32", AVX512) else []
+    own = [("float32", isa) for isa in (AVX512, AVX2) if has_variant(spec.name, "float32", isa)]
     return [*own, ("float32", GENERIC), ("float64", GENERIC)]
 
 
@@ -87,7 +87,7 @@ def measure_all(names: list[str], *, times_only: bool) -> bool:
     for name in names or [name for name in MATH_FUNCTIONS if name not in EXACT]:
         spec = MATH_FUNCTIONS[name]
         for dtype, isa in entries(spec):
-            if isa not in (GENERIC, host_instruction_set()):
+            if isa not in host_instruction_sets():
                 print(f"{name}: this machine has no {isa}", file=sys.stderr)
                 continue
             entry = measured.setdefault(name, {}).setdefault(f"{dtype} {isa}", {})
@@ -120,11 +120,11 @@ def page() -> str:
         "Errors are in units in the last place of the result, next to the bound that the tests",
         "hold them to. For float32 functions of one argument the error was measured on all 2**32",
         "of them, otherwise on a sample against mpmath. `operand` means that the unit is that of",
-        "the larger of result and operand: these results vanish by cancellation. `avx512` formulas",
-        "look coefficients up in registers; `portable` ones serve everything else: where there is",
-        f"no fused multiply-add, their bounds are {UNFUSED_ULP} larger. Lane counts that are no",
-        "whole registers are filled up: a function gives the same bits at every width. Times are",
-        "those of one thread of an AMD Zen 5 core on arrays in its level-2 cache.",
+        "the larger of result and operand: these results vanish by cancellation. `avx512` and",
+        "`avx2` formulas look coefficients up in registers; `portable` ones serve everything else:",
+        f"where there is no fused multiply-add, their bounds are {UNFUSED_ULP} larger. Lane counts",
+        "that are no whole registers are filled up: a function gives the same bits at every width.",
+        "Times are those of one thread of an AMD Zen 5 core on arrays in its level-2 cache.",
         "",
         "| function | dtype | formula | bound | measured | at | ns per element |",
         "|---|---|---|---|---|---|---|",

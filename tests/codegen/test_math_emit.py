@@ -48,12 +48,20 @@ def test_collect_defines_each_function_once_and_dependencies_first() -> None:
 
 
 def test_avx512_looks_tables_up_in_registers() -> None:
-    assert instruction_set({"avx2", "fma"}) == "generic"
+    assert instruction_set({"avx", "fma"}) == "generic"
     assert instruction_set({"avx512f", "avx2"}) == "avx512"
     text = emit_math("erf", "float32", 16, "avx512").text
     assert text.count("vpermi2var") == 5
     assert "fdiv" not in text
     assert "x86" not in emit_math("erf", "float32", 16).text
+
+
+def test_avx2_looks_tables_up_in_registers() -> None:
+    assert instruction_set({"avx2", "fma"}) == "avx2"
+    text = emit_math("gelu", "float32", 16, "avx2").text
+    assert text.count("avx2.permps") == 2 * 8
+    assert "fdiv" not in text
+    assert emit_math("erf", "float32", 16, "avx2").text == emit_math("erf", "float32", 16).text
 
 
 def test_other_lane_counts_call_the_function_of_whole_registers() -> None:

@@ -17,6 +17,7 @@ Example:
 from __future__ import annotations
 
 from tilewright.codegen.llvm.math import (
+    avx2,
     avx512,
     elementary,
     exponential,

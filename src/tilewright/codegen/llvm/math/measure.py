@@ -96,11 +96,18 @@ done:
 
 
 @cache
-def host_instruction_set() -> str:
-    """Return which formulas this machine uses."""
+def host_instruction_sets() -> tuple[str, ...]:
+    """Return which formulas this machine can run, those that it uses first."""
     import llvmlite.binding as llvm
 
-    return instruction_set([key for key, on in llvm.get_host_cpu_features().items() if on])
+    features = {key for key, on in llvm.get_host_cpu_features().items() if on}
+    narrower = {key for key in features if not key.startswith("avx512")}
+    return tuple(dict.fromkeys((instruction_set(features), instruction_set(narrower), GENERIC)))
+
+
+def host_instruction_set() -> str:
+    """Return which formulas this machine uses."""
+    return host_instruction_sets()[0]
 
 
 def compile_run(text: str) -> tuple[int, Any]:

@@ -25,11 +25,11 @@ Formula = Callable[..., Value]
 HelperMaker = Callable[[bool], "MathFunction"]  # from whether the target has fused multiply-add
 MathRequest = tuple[str, str, int]  # name, dtype, lanes
 
-GENERIC, NO_FMA, AVX512 = "generic", "no-fma", "avx512"
+GENERIC, NO_FMA, AVX2, AVX512 = "generic", "no-fma", "avx2", "avx512"
 UNFUSED_ULP = 0.5
 """What the second roundings add to bounds on targets without fused multiply-add."""
 
-REGISTER_BITS = {AVX512: 512}
+REGISTER_BITS = {AVX2: 256, AVX512: 512}
 """Instruction sets that have formulas of their own, with the width of their registers."""
 
 
@@ -119,6 +119,8 @@ def instruction_set(features: Collection[str]) -> str:
     """Return which formulas a CPU with these features (LLVM's names) uses."""
     if "avx512f" in features:
         return AVX512
+    if {"avx2", "fma"} <= set(features):
+        return AVX2
     return GENERIC if {"fma", "neon"} & set(features) else NO_FMA
 
 
