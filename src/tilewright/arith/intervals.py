@@ -218,39 +218,39 @@ class Relaxer:
             high = self.end(parts[0], True), self.end(parts[1], True)
             dtype = table.dtypes[number]
             if kind in (MIN, MAX):
-                made = [
-                    None if a is None or b is None else self.canonical.minmax(kind, a, b, dtype)
-                    for a, b in (low, high)
-                ]
-                # One side alone bounds a minimum from above and a maximum from below.
-                if kind == MIN and made[1] is None:
-                    made[1] = high[0] if high[1] is None else high[1]
-                if kind == MAX and made[0] is None:
-                    made[0] = low[0] if low[1] is None else low[1]
-                return made[0], made[1]
+                return self._extremum(kind, low, high, dtype)
             if kind == DIV:
                 return self._quotient(low[0], high[0], parts[1], dtype)
             if kind == MOD:
                 return self._remainder(low[0], high[0], parts[1], dtype)
         expr = table.expr(number)
-        branches: tuple[Expr, ...] = ()
         if type(expr) is Select:
-            branches = (expr.true_value, expr.false_value)
-        elif type(expr) is Call and expr.op.name == "if_then_else":
-            branches = expr.args[1:]
-        if branches:
-            polys = [self.simplifier.poly(branch) for branch in branches]
-            lows = [self.end(poly, False) for poly in polys]
-            highs = [self.end(poly, True) for poly in polys]
-            return (
-                None
-                if lows[0] is None or lows[1] is None
-                else self.canonical.minmax(MIN, lows[0], lows[1], expr.dtype),
-                None
-                if highs[0] is None or highs[1] is None
-                else self.canonical.minmax(MAX, highs[0], highs[1], expr.dtype),
-            )
+            return self._either(expr.true_value, expr.false_value)
+        if type(expr) is Call and expr.op.name == "if_then_else":
+            return self._either(*expr.args[1:])
         return None, None
+
+    def _extremum(self, kind: int, low: Ends, high: Ends, dtype: str) -> Ends:
+        """The ends of a minimum or maximum, from the lower and the upper ends of both sides."""
+        least, most = (self._joined(kind, *sides, dtype) for sides in (low, high))
+        # One side alone bounds a minimum from above and a maximum from below.
+        if kind == MIN and most is None:
+            most = high[0] if high[1] is None else high[1]
+        if kind == MAX and least is None:
+            least = low[0] if low[1] is None else low[1]
+        return least, most
+
+    def _either(self, *branches: Expr) -> Ends:
+        """The ends of what is one of two branches."""
+        dtype, polys = branches[0].dtype, [self.simplifier.poly(branch) for branch in branches]
+        first, second = ((self.end(poly, False), self.end(poly, True)) for poly in polys)
+        return (
+            self._joined(MIN, first[0], second[0], dtype),
+            self._joined(MAX, first[1], second[1], dtype),
+        )
+
+    def _joined(self, kind: int, a: Poly | None, b: Poly | None, dtype: str) -> Poly | None:
+        return None if a is None or b is None else self.canonical.minmax(kind, a, b, dtype)
 
     def _quotient(self, low: Poly | None, high: Poly | None, by: Poly, dtype: str) -> Ends:
         if not self.canonical.positive(by):

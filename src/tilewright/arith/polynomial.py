@@ -436,8 +436,11 @@ def same_expr(a: Any, b: Any) -> bool:
         return bool(a.value == b.value and a.dtype == b.dtype)
     if kind is FloatImm:  # tells 0.0 from -0.0, and finds NaN equal to itself
         return bool(repr(a.value) == repr(b.value) and a.dtype == b.dtype)
-    if getattr(kind, "symbol", False) is True:
-        return False
+    return getattr(kind, "symbol", False) is not True and _same_fields(a, b)
+
+
+def _same_fields(a: Any, b: Any) -> bool:
+    """Whether two nodes of one class are the same in all that they are made of."""
     for field in a.fields:
         role = field.role
         if role == "derived":

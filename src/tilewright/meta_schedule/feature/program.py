@@ -7,7 +7,7 @@ constant operands happens before the program runs, so it is left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -222,50 +222,51 @@ class _Extractor:
     # ---- expressions --------------------------------------------------------------------------
     def linear(self, expr: Any) -> Linear:
         """Return strides by loop; quotients are taken as if they were exact."""
-        kind = type(expr)
-        if kind is Var:
+        if type(expr) is Var:
             return self.values.get(expr, {})
-        if kind is IntImm:
-            return {}
-        if kind is Add or kind is Sub:
-            left, right = self.linear(expr.a), self.linear(expr.b)
-            if not right:
-                return left
-            made = dict(left)
-            for loop, stride in right.items():
-                if kind is Add:
-                    made[loop] = num_add(made.get(loop, 0), stride)
-                else:
-                    made[loop] = num_sub(made.get(loop, 0), stride)
-            return made
-        if kind is FloorDiv or kind is FloorMod:
-            parts = self.digits(expr)
-            if parts is not None:
-                return parts[0 if kind is FloorDiv else 1]
-        if kind is Mul or kind is FloorDiv:
-            left, right = self.linear(expr.a), self.linear(expr.b)
-            if left and not right:
-                factor = self.scalar(expr.b)
-                scale = num_mul if kind is Mul else num_div
-                return {loop: scale(stride, factor) for loop, stride in left.items()}
-            if right and not left and kind is Mul:
-                factor = self.scalar(expr.a)
-                return {loop: num_mul(stride, factor) for loop, stride in right.items()}
+        read = _STRIDES.get(type(expr))
+        return {} if read is None else read(self, expr)
+
+    def _sum(self, expr: Add | Sub) -> Linear:
+        left, right = self.linear(expr.a), self.linear(expr.b)
+        if not right:
+            return left
+        made, join = dict(left), num_add if type(expr) is Add else num_sub
+        for loop, stride in right.items():
+            made[loop] = join(made.get(loop, 0), stride)
+        return made
+
+    def _product(self, expr: Mul) -> Linear:
+        left, right = self.linear(expr.a), self.linear(expr.b)
+        if left and right:
             return {**right, **left}
-        if kind is FloorMod:
-            return self.linear(expr.a)
-        if kind is Min or kind is Max:
-            return self.linear(expr.a) or self.linear(expr.b)
-        if kind is Cast:
-            return self.linear(expr.value)
-        if kind is BufferLoad or kind is Call or kind is Select:
-            # Data decides: take it that consecutive iterations go anywhere.
-            made = {}
-            for item in expr.child_nodes():
-                if not isinstance(item, Buffer):
-                    made.update(self.linear(item))
-            return made
-        return {}
+        factor = self.scalar(expr.b if left else expr.a)
+        return {loop: num_mul(stride, factor) for loop, stride in (left or right).items()}
+
+    def _quotient(self, expr: FloorDiv) -> Linear:
+        parts = self.digits(expr)
+        if parts is not None:
+            return parts[0]
+        left, right = self.linear(expr.a), self.linear(expr.b)
+        if not left or right:
+            return {**right, **left}
+        factor = self.scalar(expr.b)
+        return {loop: num_div(stride, factor) for loop, stride in left.items()}
+
+    def _remainder(self, expr: FloorMod) -> Linear:
+        parts = self.digits(expr)
+        return self.linear(expr.a) if parts is None else parts[1]
+
+    def _extremum(self, expr: Min | Max) -> Linear:
+        return self.linear(expr.a) or self.linear(expr.b)
+
+    def _by_data(self, expr: Any) -> Linear:
+        """Data decides: take it that consecutive iterations go anywhere."""
+        made: Linear = {}
+        for item in expr.child_nodes():
+            if not isinstance(item, Buffer):
+                made.update(self.linear(item))
+        return made
 
     def digits(self, expr: Any) -> tuple[Linear, Linear] | None:
         """Return quotient and remainder by a constant, if some loops count through the remainder.
@@ -333,6 +334,22 @@ class _Extractor:
                 flops["div"] += 1
         for item in expr.child_nodes():
             self.count(item, flops, loads)
+
+
+_STRIDES: dict[type, Callable[[_Extractor, Any], Linear]] = {
+    Add: _Extractor._sum,
+    Sub: _Extractor._sum,
+    Mul: _Extractor._product,
+    FloorDiv: _Extractor._quotient,
+    FloorMod: _Extractor._remainder,
+    Min: _Extractor._extremum,
+    Max: _Extractor._extremum,
+    Cast: lambda self, expr: self.linear(expr.value),
+    BufferLoad: _Extractor._by_data,
+    Call: _Extractor._by_data,
+    Select: _Extractor._by_data,
+}
+"""How indices of each kind give strides; others have none."""
 
 
 def _common(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:

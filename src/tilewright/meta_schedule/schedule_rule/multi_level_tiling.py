@@ -145,19 +145,8 @@ class MultiLevelTiling(ScheduleRule):
         for axis in dict.fromkeys((last, *reversed(found.output_axes))):
             if found.extents[axis] == 1:
                 continue
-            along = [item for item in found.operands if axis in item.used]
-            if not along:
-                continue
-            # Other operands are read once for a whole vector, so only these must be in order.
-            in_order = all(item.axes and axis in item.axes[-1] for item in along)
-            packable = along[0] if self.pack and len(along) == 1 and along[0].plain else None
-            if packable and packable.position not in constant and not self._worth(found, packable):
-                packable = None
-            choices: list[Operand | None] = []
-            if in_order:
-                choices.append(None)
-            if packable is not None:
-                choices.append(packable)
+            choices = self._operands_along(found, axis, constant)
+            packable = next((item for item in choices if item is not None), None)
             if axis != last:
                 if len(found.reduce) == 0 or packable is None:
                     continue
@@ -174,6 +163,20 @@ class MultiLevelTiling(ScheduleRule):
             panels = [way for way in ways[1:] if way[1][0] and way[1][0].position in constant]
             return panels or ways
         return ways
+
+    def _operands_along(
+        self, found: Reduction, axis: int, constant: Collection[int]
+    ) -> list[Operand | None]:
+        """Return the operand to pack for vectors along an axis, and ``None`` if none needs it."""
+        along = [item for item in found.operands if axis in item.used]
+        if not along:
+            return []
+        packable = self.pack and len(along) == 1 and along[0].plain
+        if along[0].position not in constant and not self._worth(found, along[0]):
+            packable = False
+        # Other operands are read once for a whole vector, so only these must be in order.
+        in_order = all(item.axes and axis in item.axes[-1] for item in along)
+        return [*([None] if in_order else []), *(along if packable else [])]
 
     def _worth(self, found: Reduction, operand: Operand) -> bool:
         """Whether a packed panel of an operand would be read more than a few times."""

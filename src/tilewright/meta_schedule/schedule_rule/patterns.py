@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,12 +145,22 @@ def describe_reduction(sch: Schedule, block: BlockRV) -> Reduction | None:
     if any(extent is None for extent in extents) or len(item.writes) != 1:
         return None
     place: dict[Var, int] = {iter_var.var: n for n, iter_var in enumerate(item.iter_vars)}
-    output_axes = []
-    for index in store.indices:
-        if type(index) is Var and index in place:
-            output_axes.append(place[index])
-        elif as_int(index) is None:
-            return None
+    varying = [index for index in store.indices if as_int(index) is None]
+    if not all(type(index) is Var and index in place for index in varying):
+        return None
+    kinds = [iter_var.kind for iter_var in item.iter_vars]
+    return Reduction(
+        tuple(extent for extent in extents if extent is not None),
+        tuple(n for n, kind in enumerate(kinds) if kind == SPATIAL),
+        tuple(n for n, kind in enumerate(kinds) if kind == REDUCE),
+        store.buffer,
+        tuple(place[index] for index in varying if isinstance(index, Var)),
+        tuple(_operands(item, store, place)),
+    )
+
+
+def _operands(item: Block, store: BufferStore, place: Mapping[Var, int]) -> list[Operand]:
+    """What a reduction reads besides its result; ``place`` numbers its axes."""
     loads = [load for load in collect(store.value, BufferLoad) if load.buffer is not store.buffer]
     operands = []
     for position, region in enumerate(item.reads):
@@ -166,15 +177,7 @@ def describe_reduction(sch: Schedule, block: BlockRV) -> Reduction | None:
             type(index) is Var or as_int(index) is not None for index in own[0].indices
         )
         operands.append(Operand(position, region.buffer, axes, plain))
-    kinds = [iter_var.kind for iter_var in item.iter_vars]
-    return Reduction(
-        tuple(extent for extent in extents if extent is not None),
-        tuple(n for n, kind in enumerate(kinds) if kind == SPATIAL),
-        tuple(n for n, kind in enumerate(kinds) if kind == REDUCE),
-        store.buffer,
-        tuple(output_axes),
-        tuple(operands),
-    )
+    return operands
 
 
 def elementwise_consumer(sch: Schedule, block: BlockRV) -> str | None:

@@ -226,45 +226,50 @@ def _box_footprint(
     if not _hold_somewhere(mixed, domain, indexed, known):
         return None
     left = [part for part in conditions if not uses_var(part, set(domain) - indexed)]
-    total = ONE
-    ranges: list[Range] | None = []
+    total, sides = ONE, []
     for item in box:
-        if uses_var(item.extent, domain):
-            return None
-        form = linear_form(item.min, domain, known)
-        if form is None:
-            return None
         mine = {var for var in wide(domain) if uses_var(item.min, {var})}
         if mine & taken:
             return None
         taken |= mine
         own = [part for part in left if uses_var(part, mine)]
         left = [part for part in left if not uses_var(part, mine)]
-        # The extent of the box itself is a loop over neighbours.
-        form.terms.append((const(1), item.extent))
-        run = _run(form, known)
-        if run is None:
+        made = _side(item, mine, own, domain, known)
+        if made is None:
             return None
-        if own:
-            if not run.dense or run.step != 1 or not is_const(item.extent, 1):
-                return None
-            alone = not any(uses_var(part, set(domain) - mine) for part in own)
-            clipped = _clipped(item.min, own, domain, form, run, known) if alone else None
-            if clipped is None:
-                return None
-            total = total * Count(clipped.extent)
-            side: Range | None = clipped
-        else:
-            total = total * Count(run.count)
-            side = None
-            if run.dense and run.step == 1:
-                side = Range(known.simplify(form.least()), known.simplify(run.count))
-        if side is None or ranges is None:
-            ranges = None
-        else:
-            ranges.append(side)
+        extent, side = made
+        total = total * Count(extent)
+        sides.append(side)
     count = Count(known.simplify(total.value), total.exact)
-    return Footprint(count, None if ranges is None else tuple(ranges))
+    known_sides = tuple(side for side in sides if side is not None)
+    return Footprint(count, known_sides if len(known_sides) == len(sides) else None)
+
+
+def _side(
+    item: Range, mine: set[Var], own: list[Expr], domain: Domain, known: Analyzer
+) -> tuple[Expr, Range | None] | None:
+    """How many elements there are along a dimension, and their range if they fill one.
+
+    ``mine`` are the variables of its index, ``own`` the conditions on these.
+    """
+    form = None if uses_var(item.extent, domain) else linear_form(item.min, domain, known)
+    if form is None:
+        return None
+    # The extent of the box itself is a loop over neighbours.
+    form.terms.append((const(1), item.extent))
+    run = _run(form, known)
+    if run is None:
+        return None
+    dense = run.dense and run.step == 1
+    if not own:
+        start = known.simplify(form.least()) if dense else None
+        return run.count, None if start is None else Range(start, known.simplify(run.count))
+    if not dense or not is_const(item.extent, 1):
+        return None
+    if any(uses_var(part, set(domain) - mine) for part in own):
+        return None
+    clipped = _clipped(item.min, own, domain, form, run, known)
+    return None if clipped is None else (clipped.extent, clipped)
 
 
 def _hold_somewhere(

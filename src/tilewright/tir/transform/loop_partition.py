@@ -142,10 +142,8 @@ class _Partitioner(StmtMutator):
             least = int_set(condition.slack, condition.domain, analyzer=self._fresh()).min
             if not isinstance(least, Expr) or any(uses_var(least, {v}) for v in condition.domain):
                 continue
-            linear = detect_linear_equation(least, [var])
-            factor = as_int(linear[0]) if linear is not None else None
-            rest = as_int(linear[1]) if linear is not None else None
-            if factor and rest is not None and start is not None and stop is not None:
+            factor, rest = _line(least, var)
+            if factor and start is not None and stop is not None:
                 if factor < 0:
                     stop = min(stop, rest // -factor + 1)
                 else:
@@ -222,6 +220,13 @@ class _Partitioner(StmtMutator):
         slow = NO_OP if is_no_op(rest) else self._tail(renew_definitions(rest))
         self.left += 1
         return loop.replace(body=IfThenElse(full, fast, None if is_no_op(slow) else slow))
+
+
+def _line(value: Expr, var: Var) -> tuple[int, int]:
+    """``factor, rest`` such that a value is ``factor * var + rest``; zeros if it isn't."""
+    linear = detect_linear_equation(value, [var])
+    factor, rest = (None, None) if linear is None else map(as_int, linear)
+    return (0, 0) if factor is None or rest is None else (factor, rest)
 
 
 def _conditions(loop: For) -> list[_Condition]:

@@ -80,16 +80,7 @@ class _InitLowering(StmtMutator):
         for item in chain:
             bind_loop(analyzer, item)
         first = {item.loop_var: item.min for item in chain}
-        reduced = [
-            value
-            for iter_var, value in zip(block.iter_vars, body.iter_values)
-            if iter_var.kind == REDUCE
-        ]
-        ranges = {item.loop_var: Range(item.min, item.extent) for item in chain}
-        if not all(
-            is_const(item.extent, 1) or any(uses_any(value, [item.loop_var]) for value in reduced)
-            for item in chain
-        ) or not is_injective_binding(tuple(reduced), ranges, analyzer=lambda: analyzer):
+        if not _reduces_once(body, chain, analyzer):
             return None  # a loop repeats the whole reduction: init belongs inside of it
         for iter_var, value in zip(block.iter_vars, body.iter_values):
             if iter_var.kind != REDUCE:
@@ -134,3 +125,19 @@ class _InitLowering(StmtMutator):
                     first = and_(first, iter_var.var == iter_var.dom.min)
         init = node.init if first is TRUE else IfThenElse(first, node.init)
         return node.replace(init=None, body=seq(init, body))
+
+
+def _reduces_once(realize: BlockRealize, chain: list[For], analyzer: Analyzer) -> bool:
+    """Whether each of the loops around a block goes on with its reduction, in the block's axes."""
+    reduced = [
+        value
+        for iter_var, value in zip(realize.block.iter_vars, realize.iter_values)
+        if iter_var.kind == REDUCE
+    ]
+    if not all(
+        is_const(item.extent, 1) or any(uses_any(value, [item.loop_var]) for value in reduced)
+        for item in chain
+    ):
+        return False
+    ranges = {item.loop_var: Range(item.min, item.extent) for item in chain}
+    return is_injective_binding(tuple(reduced), ranges, analyzer=lambda: analyzer)

@@ -8,6 +8,7 @@ buffer into registers. Runs after unrolling, so that whole tiles can be promoted
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import pairwise
 from typing import Any
 
@@ -114,6 +115,17 @@ class _Access:
         self.ok = True
         self.read = False
         self.stored = False
+
+    def stays(self, inside: Collection[Var]) -> bool:
+        """Whether it is at the same places throughout: of data that is there, at no loaded index.
+
+        ``inside`` are the variables that the loop and what is in it define.
+        """
+        return self.buffer.data not in inside and not any(
+            type(item) is BufferLoad or (type(item) is Var and item in inside)
+            for index in self.indices.values()
+            for item in pre_order(index)
+        )
 
 
 class _Promoter(StmtMutator):
@@ -223,14 +235,7 @@ class _Promoter(StmtMutator):
                     sure = False
             stack.extend((item, sure) for item in node.child_nodes() if type(item) is not Buffer)
         for access in found.values():
-            if access.buffer.data in inside:
-                access.ok = False
-            elif access.ok:
-                access.ok = not any(
-                    type(item) is BufferLoad or (type(item) is Var and item in inside)
-                    for index in access.indices.values()
-                    for item in pre_order(index)
-                )
+            access.ok = access.ok and access.stays(inside)
         return found
 
     def _note(self, found: dict[Var, _Access], node: Any, sure: bool) -> None:
