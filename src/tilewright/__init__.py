@@ -13,7 +13,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from tilewright.support.version import __version__ as __version__
 
 if sys.platform != "linux":
     raise ImportError(

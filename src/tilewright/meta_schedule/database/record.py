@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import tilewright
 from tilewright import script
 from tilewright.ir import GLOBAL_SYMBOL, Expr, IRModule, Mutator, structural_equal, structural_hash
 from tilewright.meta_schedule.arg_info import ArgInfo, arg_infos
 from tilewright.meta_schedule.database.schema import LATEST, read_record, read_workload
 from tilewright.support.errors import ParseError, ScheduleError, TilewrightError, TuneError
 from tilewright.support.registry import near_matches
+from tilewright.support.version import __version__
 from tilewright.target import Target
 from tilewright.tir import Block, PrimFunc
 from tilewright.tir.analysis import verify
@@ -146,7 +146,7 @@ def provenance(
     ``decided`` says that it won a comparison; see ``TuningRecord.rank``.
     """
     return {
-        "version": tilewright.__version__,
+        "version": __version__,
         "machine": f"{platform.machine()} {platform.system()}",
         "time": round(time.time(), 6),
         "verified": dict(verified or {}),

@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-import tilewright
 from tilewright.meta_schedule.runner import worker
 from tilewright.meta_schedule.runner.base import (
     EvaluatorConfig,
@@ -137,7 +136,7 @@ class LocalRunner(Runner):
         self._tasks.add(reference.key)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        source = str(Path(tilewright.__file__).parent.parent)
+        source = str(Path(worker.__file__).parents[3])
         path = os.pathsep.join(item for item in (source, os.environ.get("PYTHONPATH", "")) if item)
         self._tasks.clear()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
