@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 
 from tilewright import dlight, driver, te, topi
-from tilewright.dlight.cpu.contraction.register_tile import choose_tile, rows_in_cache, step_cycles
-from tilewright.dlight.cpu.contraction.tiled_reduction import Plan, rank_plans
+from tilewright.dlight.cpu import Plan, rank_plans
+from tilewright.dlight.cpu.contraction.register_tile import (
+    Limits,
+    choose_tile,
+    rows_in_cache,
+    step_cycles,
+)
 from tilewright.ir import IRModule, Var, as_int, collect
-from tilewright.scheduling.cpu import Axis, axes_of
+from tilewright.scheduling import Reduction, reduction_of
+from tilewright.scheduling.cpu import Axis
 from tilewright.target import Target
 from tilewright.tir import Block, For, PrimFunc
 from tilewright.tir.attrs import KEEP_WHOLE, LAYOUT_FREE, LAYOUT_REWRITE, PREFETCH_NEXT
@@ -51,9 +57,9 @@ def scheduled(func: PrimFunc, target: Target = ONE) -> PrimFunc:
 def best_plan(func: PrimFunc, target: Target = ONE) -> Plan:
     sch = Schedule(IRModule({"main": func}))
     (block,) = sch.get_child_blocks(sch.get_block("root"))
-    axes = axes_of(sch, block)
-    assert axes is not None
-    return rank_plans(func, sch.get(block), axes, target)[0]
+    found = reduction_of(sch, block)
+    assert isinstance(found, Reduction)
+    return rank_plans(found, target)[0]
 
 
 def axis(extent: int | None) -> Axis:
@@ -118,7 +124,7 @@ def nest_of(func: PrimFunc) -> int:
 def test_tiles_fit_the_registers(
     rows: int, columns: int, lanes: int, registers: int, whole: bool
 ) -> None:
-    tile = choose_tile(axis(rows), axis(columns), lanes, registers, COSTS, whole=whole)
+    tile = choose_tile(axis(rows), axis(columns), Limits(lanes, registers, COSTS, whole=whole))
     vectors = -(-tile.columns // lanes)
     assert tile.rows * vectors + vectors + 1 <= registers
     assert tile.rows <= rows
@@ -127,22 +133,22 @@ def test_tiles_fit_the_registers(
 
 
 def test_large_products_keep_the_multiply_add_units_busy() -> None:
-    tile = choose_tile(axis(480), axis(480), 16, 32, COSTS)
+    tile = choose_tile(axis(480), axis(480), Limits(16, 32, COSTS))
     assert tile.rows * tile.columns // 16 >= 16
     assert tile.score > 0.9
 
 
 def test_cut_off_tiles_count() -> None:
-    whole = choose_tile(axis(96), axis(96), 16, 32, COSTS, whole=True)
-    cut = choose_tile(axis(97), axis(97), 16, 32, COSTS, whole=True)
+    whole = choose_tile(axis(96), axis(96), Limits(16, 32, COSTS, whole=True))
+    cut = choose_tile(axis(97), axis(97), Limits(16, 32, COSTS, whole=True))
     assert cut.score < whole.score
     # 80 columns hold 77 in one tile; narrower tiles would waste more.
-    assert choose_tile(axis(333), axis(77), 16, 32, COSTS, whole=True).columns == 80
+    assert choose_tile(axis(333), axis(77), Limits(16, 32, COSTS, whole=True)).columns == 80
 
 
 def test_a_bound_on_the_width_leaves_two_vectors() -> None:
-    assert choose_tile(axis(480), axis(480), 16, 32, COSTS, most_columns=40).columns == 32
-    assert choose_tile(axis(480), axis(480), 16, 32, COSTS, most_columns=1).columns <= 32
+    assert choose_tile(axis(480), axis(480), Limits(16, 32, COSTS, most_columns=40)).columns == 32
+    assert choose_tile(axis(480), axis(480), Limits(16, 32, COSTS, most_columns=1)).columns <= 32
 
 
 def test_more_work_takes_more_cycles() -> None:

@@ -12,7 +12,8 @@ from tilewright import dlight, driver, te, topi
 from tilewright.dlight.cpu import QuotientAxes, SlidingWindow
 from tilewright.dlight.cpu.contraction.quotient_axes import divisors_of
 from tilewright.ir import FloorMod, IRModule, Mul, collect
-from tilewright.scheduling.cpu import axes_of, is_injective, leaf_blocks
+from tilewright.scheduling import Contraction, contraction_of
+from tilewright.scheduling.cpu import is_injective, leaf_blocks
 from tilewright.target import Target
 from tilewright.tir import Allocate, BufferStore, For, IfThenElse, PrimFunc
 from tilewright.tir.interpreter import run
@@ -264,7 +265,9 @@ def test_axes_that_one_operand_alone_uses_stay() -> None:
     func = function(build, (4, 3, 8), (8, 16))
     sch = Schedule(IRModule({"main": func}))
     main = next(rv for rv in leaf_blocks(sch) if not is_injective(sch, rv))
-    assert divisors_of(sch.get(main), axes_of(sch, main) or []) == {}
+    found = contraction_of(sch, main)
+    assert isinstance(found, Contraction)
+    assert divisors_of(found) == {}
     refused = QuotientAxes().apply(sch, TARGET)
     assert isinstance(refused, dlight.NotApplicable)
     assert "no axis is used as quotient" in refused.reason

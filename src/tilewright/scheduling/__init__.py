@@ -1,14 +1,26 @@
 """What kernels and rules share, for every kind of target.
 
 ``choices`` (what is decided by estimate, and a search may decide otherwise), ``rule`` (what a rule
-is, and how the first one that fits schedules a function), ``nests`` (writing loop nests anew); for
-one kind of target, as ``cpu``: looking at blocks, and scheduling a block by itself.
+is, and how the first one that fits schedules a function), ``blocks`` (looking at blocks and their
+axes), ``contraction`` (what a reduction is made of), ``nests`` (writing loop nests anew); for one
+kind of target, as ``cpu``: scheduling a block by itself.
 """
 
 from __future__ import annotations
 
 from tilewright.scheduling.apply import ApplyFirst
 from tilewright.scheduling.choices import Choices, choose, is_exploring, others_after, preferring
+from tilewright.scheduling.contraction import (
+    Contraction,
+    Reduction,
+    contraction_of,
+    depends,
+    describe,
+    dimension_of,
+    dimensions_of,
+    reduction_of,
+    stride,
+)
 from tilewright.scheduling.nests import (
     ReadInstead,
     block_named,
@@ -32,12 +44,19 @@ from tilewright.scheduling.rule import (
 __all__ = [
     "ApplyFirst",
     "Choices",
+    "Contraction",
     "NotApplicable",
     "ReadInstead",
+    "Reduction",
     "ScheduleRule",
     "block_named",
     "block_of",
     "choose",
+    "contraction_of",
+    "depends",
+    "describe",
+    "dimension_of",
+    "dimensions_of",
     "first_applied",
     "first_schedule",
     "is_exploring",
@@ -47,8 +66,10 @@ __all__ = [
     "others_after",
     "over",
     "preferring",
+    "reduction_of",
     "replaced_nest",
     "start_schedule",
+    "stride",
     "warn_of_plain_blocks",
     "with_block",
 ]

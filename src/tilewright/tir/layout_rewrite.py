@@ -24,6 +24,12 @@ def layout_free_positions(func: PrimFunc) -> tuple[int, ...]:
     return tuple(int(as_int(item) or 0) for item in func.attrs.get(LAYOUT_FREE, ()))
 
 
+def constants_of(func: PrimFunc) -> frozenset[Buffer]:
+    """The operands of a function that are known before it runs."""
+    found = (func.buffer_map.get(func.params[place]) for place in layout_free_positions(func))
+    return frozenset(buffer for buffer in found if buffer is not None)
+
+
 def split_layout_rewrite(func: PrimFunc) -> tuple[PrimFunc, dict[int, PrimFunc]]:
     """Split a scheduled function into the computation and the packing of its operands.
 

@@ -19,7 +19,7 @@ from tilewright.tir import (
 )
 from tilewright.tir.analysis import block_dependencies, is_output_block
 from tilewright.tir.attrs import LAYOUT_REWRITE
-from tilewright.tir.layout_rewrite import layout_free_positions
+from tilewright.tir.layout_rewrite import constants_of
 from tilewright.tir.schedule import BlockRV, Schedule
 from tilewright.tir.walk import child_blocks
 
@@ -207,8 +207,7 @@ def elementwise_consumer(sch: Schedule, block: BlockRV) -> str | None:
 def layout_free_operand(sch: Schedule, block: BlockRV, operand: Operand) -> bool:
     """Whether an operand is known before the program runs, and only this block reads it."""
     func = sch.state.func(block.func)
-    params = [func.buffer_map.get(func.params[n]) for n in layout_free_positions(func)]
-    if operand.buffer not in params:
+    if operand.buffer not in constants_of(func):
         return False
     readers = [
         realize.block.name

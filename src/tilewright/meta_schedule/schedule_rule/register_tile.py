@@ -17,7 +17,7 @@ from tilewright.meta_schedule.schedule_rule.patterns import (
     has_reduction,
     single_store,
 )
-from tilewright.scheduling.cpu import axes_of
+from tilewright.scheduling import Reduction, reduction_of
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir.attrs import TILED
@@ -57,10 +57,10 @@ class RegisterTile(ScheduleRule):
         consumers = sch.get_consumers(block)
         if consumers and elementwise_consumer(sch, block) is None:
             return NotApplicable("what follows is not an epilogue")
-        axes = axes_of(sch, block)
-        if axes is None:
-            return NotApplicable("the loops are not the axes")
-        plans = rank_plans(sch.mod["main"], item, axes, self.target, widths=self.widths)
+        found = reduction_of(sch, block)
+        if not isinstance(found, Reduction):
+            return NotApplicable(found.reason)
+        plans = rank_plans(found, self.target, widths=self.widths)
         made = []
         for plan in plans:
             fork = sch.copy(seed=sch.fork_seed())

@@ -6,7 +6,7 @@ What is around a kernel or a contraction is scheduled so: element by element (``
 
 from __future__ import annotations
 
-from tilewright.scheduling.cpu.blocks import (
+from tilewright.scheduling.blocks import (
     SEPARATE,
     Axis,
     axes_of,
@@ -19,16 +19,13 @@ from tilewright.scheduling.cpu.blocks import (
     is_injective,
     leaf_blocks,
     loads_of,
-    parallelize,
     size_of,
-    sole_reduction,
     stores_of,
     stride_of,
-    vector_extent,
-    vectorize_tile,
     work_of,
 )
 from tilewright.scheduling.cpu.elementwise import schedule_injective, stream_if_large
+from tilewright.scheduling.cpu.loops import parallelize, vector_extent, vectorize_tile
 from tilewright.scheduling.cpu.reduction import come_from_afar, schedule_reduction
 
 __all__ = [
@@ -49,7 +46,6 @@ __all__ = [
     "schedule_injective",
     "schedule_reduction",
     "size_of",
-    "sole_reduction",
     "stores_of",
     "stream_if_large",
     "stride_of",

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tilewright.ir import LT, Call, as_int, collect
-from tilewright.scheduling.cpu.blocks import Axis, vector_extent
+from tilewright.scheduling.blocks import Axis
+from tilewright.scheduling.cpu.loops import vector_extent
 from tilewright.tir import Block, BufferLoad
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir import Expr, FloorDiv, FloorMod, Var, as_int, pre_order
-from tilewright.scheduling.cpu.blocks import Axis, axes_of, loads_of
+from tilewright.scheduling.blocks import Axis, axes_of, loads_of
 from tilewright.support.errors import ScheduleError
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule

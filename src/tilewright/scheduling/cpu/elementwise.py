@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir import as_int, dtypes
-from tilewright.scheduling.choices import choose, others_after
-from tilewright.scheduling.cpu.blocks import (
+from tilewright.scheduling.blocks import (
     Axis,
     axes_of,
     can_vectorize,
@@ -19,15 +18,15 @@ from tilewright.scheduling.cpu.blocks import (
     is_costly,
     leaf_blocks,
     loads_of,
-    parallelize,
     stores_of,
     stride_of,
-    vector_extent,
     work_of,
 )
+from tilewright.scheduling.choices import choose, others_after
 from tilewright.scheduling.cpu.concat import Segments, schedule_segments, segments_of
 from tilewright.scheduling.cpu.cut_axes import with_cut_axes
 from tilewright.scheduling.cpu.gather import prefetch_gathered_rows, schedule_gather, shared_gather
+from tilewright.scheduling.cpu.loops import parallelize, vector_extent
 from tilewright.scheduling.cpu.transpose import (
     Transposition,
     channels_of,

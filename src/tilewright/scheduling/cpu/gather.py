@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir import collect, free_vars, uses_var
-from tilewright.scheduling.cpu.blocks import Axis, exceeds, loads_of
+from tilewright.scheduling.blocks import Axis, exceeds, loads_of
 from tilewright.target import Target
 from tilewright.tir import PARALLEL, SERIAL, Block, BufferLoad
 from tilewright.tir.attrs import PREFETCH_NEXT

@@ -19,22 +19,22 @@ import logging
 from collections.abc import Sequence
 
 from tilewright.ir import as_int
-from tilewright.scheduling.choices import choose, others_after
-from tilewright.scheduling.cpu.blocks import (
+from tilewright.scheduling.blocks import (
     Axis,
     axes_of,
     can_vectorize,
     element_bits,
     is_costly,
     loads_of,
-    parallelize,
     reads_along,
     size_of,
     stores_of,
     stride_of,
     work_of,
 )
+from tilewright.scheduling.choices import choose, others_after
 from tilewright.scheduling.cpu.elementwise import schedule_injective
+from tilewright.scheduling.cpu.loops import parallelize
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import Block

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import as_int, dtypes
+from tilewright.scheduling.blocks import Axis, exceeds, loads_of, stores_of, stride_of
 from tilewright.scheduling.choices import choose, others_after
-from tilewright.scheduling.cpu.blocks import Axis, exceeds, loads_of, stores_of, stride_of
 from tilewright.target import Target
 from tilewright.tir import Block, Buffer, BufferLoad
 from tilewright.tir.attrs import PREFETCH_NEXT

@@ -1,9 +1,10 @@
 """Contractions on CPUs: sums of products, and other reductions that use what they read often.
 
-All forms do the same: a tile of results stays in registers while steps of the reduction pass, and
-what the steps read lies in the order in which they read it. ``register_tile`` says how large a tile
-is, ``plan`` which axes it lies along, ``packing`` and ``dot_packing`` lay operands out. What is
-left to a form is where it applies, and what it does otherwise:
+``scheduling.contraction`` describes them. All forms do the same then: a tile of results stays in
+registers while steps of the reduction pass, and what the steps read lies in the order in which they
+read it. ``register_tile`` says how large a tile is, ``plan`` which axes it lies along, ``packing``
+lays operands out, ``form`` puts loops in order. What is left to a form is where it applies, and
+what it does otherwise:
 
 - ``winograd``: the stages of Winograd convolutions, fused over groups of tiles. It comes before the
   forms that inline: transforms of transforms are large formulas.

@@ -14,26 +14,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tilewright.dlight.cpu.contraction.register_tile import rank_tiles
+from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
+from tilewright.dlight.cpu.contraction.register_tile import Limits, rank_tiles
 from tilewright.ir import Expr, FloorDiv, as_int, dtypes, pre_order, uses_var
-from tilewright.scheduling import NotApplicable, ScheduleRule
+from tilewright.scheduling import (
+    Contraction,
+    NotApplicable,
+    contraction_of,
+    depends,
+    dimensions_of,
+    stride,
+)
 from tilewright.scheduling.cpu import (
     Axis,
-    axes_of,
     fused_epilogue,
     loads_of,
     parallelize,
     schedule_injective,
-    sole_reduction,
     stores_of,
-    stride_of,
-    vectorize_tile,
     work_of,
 )
 from tilewright.target import Target
-from tilewright.tir import SPATIAL, Block, BufferLoad, IterVar
+from tilewright.tir import SPATIAL, BufferLoad, IterVar
 from tilewright.tir.analysis import has_branch
 from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
@@ -77,80 +81,77 @@ class _Plan:
     streams: bool
 
 
-class BlockedConvolution(ScheduleRule):
+class BlockedConvolution(Form):
     """Applies to one convolution whose result has its channels in blocks, and its epilogue."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def tile(self, sch: Schedule, found: Contraction, target: Target) -> set[str] | NotApplicable:
         """Tile columns and filters, group rows, pad group by group, fuse the epilogue."""
-        opening = sole_reduction(sch)
-        if isinstance(opening, NotApplicable):
-            return opening
-        main, blocks = opening
-        consumers = sch.get_consumers(main)
-        if len(consumers) > 1 or any(sch.get_consumers(rv) for rv in consumers):
-            return NotApplicable("what follows is more than an epilogue")
-        found = convolution_of(sch, main, target)
-        if isinstance(found, NotApplicable):
-            return found
-        if consumers and not has_same_axes(sch.get(main), sch.get(consumers[0])):
-            return NotApplicable("the epilogue has other axes than the convolution")
-        padding = [rv for rv in sch.get_producers(main) if pads(sch, rv, found.data)]
-        taken = {rv.name for rv in (main, *consumers, *padding)}
-        for rv in blocks:
-            if rv.name not in taken:
-                schedule_injective(sch, rv, target)
-        epilogue = fused_epilogue(sch, main, consumers)
-        if not padding and _is_pointwise(found):
-            _join_pixels(sch, main, found, epilogue)
-            joined = convolution_of(sch, main, target, joined=True)
+        conv = _convolution_of(found, target)
+        if isinstance(conv, NotApplicable):
+            return conv
+        refusal = check_epilogue(sch, found)
+        if refusal is not None:
+            return refusal
+        padding = padding_of(sch, found, conv.data)
+        epilogue = fused_epilogue(sch, found.main, found.consumers)
+        if not padding and _is_pointwise(conv):
+            _join_pixels(sch, found.main, conv, epilogue)
+            joined = contraction_of(sch, found.main)
             if isinstance(joined, NotApplicable):
                 return joined
-            found = joined
-        plan = _choose(found, target)
+            again = _convolution_of(joined, target, joined=True)
+            if isinstance(again, NotApplicable):
+                return again
+            conv = again
+        plan = _choose(conv, target)
         if isinstance(plan, NotApplicable):
             return plan
-        _schedule(sch, main, epilogue, padding, found, plan, target)
-        return sch
+        _schedule(sch, found.main, epilogue, padding, conv, plan, target)
+        return {rv.name for rv in padding}
 
 
 # ---- recognising ----------------------------------------------------------------------------
 
 
-def convolution_of(
-    sch: Schedule, main: BlockRV, target: Target, *, joined: bool = False
+def has_blocks(found: Contraction, dimensions: int = 5) -> bool:
+    """Whether a result of known size has such axes, in their order: the last that of blocks."""
+    places = [item for item in found.block.iter_vars if item.kind == SPATIAL]
+    known = all(axis.extent is not None for axis in (*found.spatial[1:], *found.steps))
+    return bool(
+        known
+        and len(found.spatial) == dimensions
+        and found.steps
+        and _has_axes(found.store.indices, places)
+    )
+
+
+def _convolution_of(
+    found: Contraction, target: Target, *, joined: bool = False
 ) -> _Convolution | NotApplicable:
     """Recognise a convolution with blocks of filters as vectors; its pixels may be ``joined``."""
-    block, axes = sch.get(main), axes_of(sch, main)
-    stores, loads = stores_of(block), loads_of(block)
-    if axes is None or block.init is None or len(stores) != 1 or len(loads) != 2:
-        return NotApplicable("no sum of products over the block's axes")
-    spatial = [axis for axis in axes if not axis.is_reduce]
-    steps = tuple(axis for axis in axes if axis.is_reduce)
-    places = [item for item in block.iter_vars if item.kind == SPATIAL]
-    if len(spatial) != (4 if joined else 5) or not steps or not has_axes(stores[0].indices, places):
-        return NotApplicable("the result has no axis of blocks")
-    batch, filters, *rows, column, lane = spatial
-    row = rows[0] if rows else None
-    weights = [load for load in loads if uses_var(load, {lane.var})]
-    if len(weights) != 1 or any(axis.extent is None for axis in (*spatial[1:], *steps)):
-        return NotApplicable("no operand is a vector of filters, or sizes are symbolic")
-    weight = weights[0]
-    data = next(load for load in loads if load is not weight)
+    if len(found.loads) != 2 or not has_blocks(found, 4 if joined else 5):
+        return NotApplicable("the result has no axis of blocks, or sizes are symbolic")
+    batch, filters, *rows, column, lane = found.spatial
+    weights = found.along(lane)
+    if len(weights) != 1:
+        return NotApplicable("no operand is a vector of filters")
+    (weight,) = weights
+    (data,) = found.other_than(weight)
     shared = _filters_sharing(data, filters)
-    bits = dtypes.bits_of(stores[0].buffer.dtype)
+    bits = dtypes.bits_of(found.store.buffer.dtype)
     if dtypes.bits_of(weight.buffer.dtype) != bits or bits < 32:
         return NotApplicable("operands are narrower than their sums")
     fits = (
         shared > 0
-        and not any(uses_var(weight, {axis.var}) for axis in (batch, *rows, column))
-        and stride_of(weight.indices, weight.buffer, lane.var) == 1
-        and (filters.extent == 1 or uses_var(weight, {filters.var}))
-        and (column.extent == 1 or uses_var(data, {column.var}))
+        and not any(depends(weight, axis) for axis in (batch, *rows, column))
+        and stride(weight, lane) == 1
+        and (filters.extent == 1 or depends(weight, filters))
+        and (column.extent == 1 or depends(data, column))
     )
-    lanes = target.vector_lanes(bits)
-    if not fits or lane.extent is None or lane.extent % (lanes // 2):
+    if not fits or (lane.extent or 1) % (target.vector_lanes(bits) // 2):
         return NotApplicable("axes are not those of a convolution with filters as vectors")
-    return _Convolution(data, weight, batch, filters, shared, row, column, lane, steps)
+    row = rows[0] if rows else None
+    return _Convolution(data, weight, batch, filters, shared, row, column, lane, found.steps)
 
 
 def _filters_sharing(data: BufferLoad, filters: Axis) -> int:
@@ -165,7 +166,7 @@ def _filters_sharing(data: BufferLoad, filters: Axis) -> int:
     return sizes.pop() or 0
 
 
-def has_axes(indices: Sequence[Expr], items: Sequence[IterVar]) -> bool:
+def _has_axes(indices: Sequence[Expr], items: Sequence[IterVar]) -> bool:
     """Whether indices are these variables; those with one value may be written as zero."""
     return len(indices) == len(items) and all(
         index is item.var or (as_int(index) == 0 and as_int(item.dom.extent) == 1)
@@ -173,28 +174,28 @@ def has_axes(indices: Sequence[Expr], items: Sequence[IterVar]) -> bool:
     )
 
 
-def has_same_axes(main: Block, epilogue: Block) -> bool:
-    """Whether an epilogue computes each element from that of the same indices."""
-    result = main.writes[0].buffer
-    places = list(epilogue.iter_vars)
-    stores = stores_of(epilogue)
-    return (
-        len(stores) == 1
-        and has_axes(stores[0].indices, places)
-        and all(
-            has_axes(load.indices, places) for load in loads_of(epilogue) if load.buffer is result
-        )
-    )
+def check_epilogue(sch: Schedule, found: Contraction) -> NotApplicable | None:
+    """Why what follows is no epilogue that computes each element from that of the same indices."""
+    if not found.has_one_epilogue:
+        return NotApplicable("what follows is more than an epilogue")
+    for rv in found.consumers:
+        places, stores = list(sch.get(rv).iter_vars), stores_of(sch.get(rv))
+        loads = [x for x in loads_of(sch.get(rv)) if x.buffer is found.store.buffer]
+        accessed = [x.indices for x in stores] + [x.indices for x in loads]
+        if len(stores) != 1 or not all(_has_axes(i, places) for i in accessed):
+            return NotApplicable("the epilogue has other axes than the reduction")
+    return None
 
 
-def pads(sch: Schedule, rv: BlockRV, data: BufferLoad) -> bool:
-    """Whether a block makes what a reduction reads by padding."""
-    block = sch.get(rv)
-    return (
-        has_branch(block)
-        and block.writes[0].buffer is data.buffer
+def padding_of(sch: Schedule, found: Contraction, data: BufferLoad) -> list[BlockRV]:
+    """The blocks that make what a reduction alone reads by padding."""
+    return [
+        rv
+        for rv in sch.get_producers(found.main)
+        if has_branch(sch.get(rv))
+        and sch.get(rv).writes[0].buffer is data.buffer
         and len(sch.get_consumers(rv)) == 1
-    )
+    ]
 
 
 def _is_pointwise(conv: _Convolution) -> bool:
@@ -202,27 +203,20 @@ def _is_pointwise(conv: _Convolution) -> bool:
     image, row = conv.data, conv.row
     if row is None:
         return False
-    rows = [d for d, index in enumerate(image.indices) if uses_var(index, {row.var})]
+    rows, width = dimensions_of(image, row), conv.column.extent or 0
     return (
         work_of([axis for axis in conv.steps if _moves_in_image(conv, axis)]) == 1
         and len(rows) == 1
-        and rows[0] + 1 < image.buffer.ndim
-        and as_int(image.buffer.shape[rows[0]]) == row.extent
-        and as_int(image.buffer.shape[rows[0] + 1]) == conv.column.extent
-        and stride_of(image.indices, image.buffer, row.var)
-        == (conv.column.extent or 0)
-        * (stride_of(image.indices, image.buffer, conv.column.var) or 0)
+        and [as_int(e) for e in image.buffer.shape[rows[0] :]][:2] == [row.extent, width]
+        and stride(image, row) == width * (stride(image, conv.column) or 0)
     )
 
 
 def _moves_in_image(conv: _Convolution, step: Axis) -> bool:
     """Whether an axis of the reduction moves along rows or columns."""
-    return any(
-        uses_var(index, {step.var}) and uses_var(index, {axis.var})
-        for index in conv.data.indices
-        for axis in (conv.row, conv.column)
-        if axis is not None
-    )
+    along = (axis for axis in (conv.row, conv.column) if axis is not None)
+    moving = {d for axis in along for d in dimensions_of(conv.data, axis)}
+    return not moving.isdisjoint(dimensions_of(conv.data, step))
 
 
 def _join_pixels(sch: Schedule, main: BlockRV, conv: _Convolution, epilogue: BlockRV) -> None:
@@ -244,8 +238,9 @@ def _join_pixels(sch: Schedule, main: BlockRV, conv: _Convolution, epilogue: Blo
 def _choose(conv: _Convolution, target: Target) -> _Plan | NotApplicable:
     """Choose the register tile, and groups of rows (or tiles of pixels) for caches and threads."""
     lane, filters = conv.lane.extent or 1, conv.filters.extent or 1
-    vector = Axis(conv.lane.loop, conv.lane.var, conv.lane.kind, lane * filters)
-    tiles = rank_tiles(conv.column, vector, lane, target.vector_registers, target.costs)
+    vector = replace(conv.lane, extent=lane * filters)
+    limits = Limits(lane, target.vector_registers, target.costs)
+    tiles = rank_tiles(conv.column, vector, limits)
     whole = [
         tile
         for tile in tiles
@@ -276,12 +271,12 @@ def _group_size(conv: _Convolution, units: int, panels: int, least: int, target:
     """
     room = _GROUP_SHARE * target.l2_bytes
     image, weights = _image_bytes(conv), _bytes_of(conv.weight)
-    window, stride = _window(conv, conv.row) if conv.row is not None else (1, 1)
+    window, apart = _window(conv, conv.row) if conv.row is not None else (1, 1)
 
     def cost(size: int) -> tuple[bool, float, int]:
         groups = units // size
         # Neighbouring groups share rows under their windows.
-        rows = image * (1 + max(0, window - stride) / (size * stride))
+        rows = image * (1 + max(0, window - apart) / (size * apart))
         read = rows if rows / groups <= room else rows * panels
         again = weights * groups if weights > room else weights
         return groups < least, read + again, -size
@@ -291,31 +286,29 @@ def _group_size(conv: _Convolution, units: int, panels: int, least: int, target:
 
 def _window(conv: _Convolution, axis: Axis) -> tuple[int, int]:
     """Elements of the input's rows (or columns) under a window, and between two windows."""
-    indices, buffer = conv.data.indices, conv.data.buffer
-    dim = next((d for d, index in enumerate(indices) if uses_var(index, {axis.var})), None)
-    if dim is None:
+    data, dims = conv.data, dimensions_of(conv.data, axis)
+    if not dims:
         return 1, 1
-    span = math.prod(step.extent or 1 for step in conv.steps if uses_var(indices[dim], {step.var}))
-    inner = math.prod(as_int(extent) or 1 for extent in buffer.shape[dim + 1 :])
-    return span, max(1, (stride_of(indices, buffer, axis.var) or 0) // inner)
+    span = work_of([step for step in conv.steps if dims[0] in dimensions_of(data, step)])
+    inner = math.prod(as_int(extent) or 1 for extent in data.buffer.shape[dims[0] + 1 :])
+    return span, max(1, (stride(data, axis) or 0) // inner)
 
 
 def _bytes_of(load: BufferLoad) -> int:
-    return dtypes.bytes_of(load.buffer.dtype) * math.prod(
-        as_int(extent) or 1 for extent in load.buffer.shape
-    )
+    extents = (as_int(extent) or 1 for extent in load.buffer.shape)
+    return dtypes.bytes_of(load.buffer.dtype) * math.prod(extents)
 
 
 def _image_bytes(conv: _Convolution) -> float:
     """Bytes of the lines of one image that are read: strides may step over some."""
-    images = as_int(conv.data.buffer.shape[0]) or 1
-    read = _bytes_of(conv.data) / (images if uses_var(conv.data, {conv.batch.var}) else 1)
+    data, width = conv.data, dtypes.bytes_of(conv.data.buffer.dtype)
+    images = (as_int(data.buffer.shape[0]) or 1) if depends(data, conv.batch) else 1
+    read = _bytes_of(data) / images
     for axis in (conv.row, conv.column):
         if axis is not None:
-            window, stride = _window(conv, axis)
-            step = stride_of(conv.data.indices, conv.data.buffer, axis.var) or 0
-            if step * dtypes.bytes_of(conv.data.buffer.dtype) >= stride * _LINE_BYTES:
-                read *= min(1, window / stride)
+            window, apart = _window(conv, axis)
+            if (stride(data, axis) or 0) * width >= apart * _LINE_BYTES:
+                read *= min(1, window / apart)
     return read
 
 
@@ -343,12 +336,8 @@ def _schedule(
     batch = conv.batch.loop
     outer = [batch, filters, group] if plan.by_filters else [batch, group, filters]
     steps = [axis.loop for axis in conv.steps]
-    sch.reorder(*outer, *inner, *steps, column, block, conv.lane.loop)
-    sch.reverse_compute_at(epilogue, tile)
-    init = sch.decompose_reduction(main, steps[0])
-    depth = len(outer) + len(inner)
-    for rv, skip in ((main, depth + len(steps)), (init, depth), (epilogue, depth)):
-        vectorize_tile(sch, sch.get_loops(rv)[skip:])
+    nest = Nest([*outer, *inner], steps, [column, block, conv.lane.loop])
+    sum_in_registers(sch, main, epilogue, nest)
     for rv in padding:
         pad_rows(sch, rv, None if plan.by_filters else group, target)
     if plan.streams and not plan.by_filters:

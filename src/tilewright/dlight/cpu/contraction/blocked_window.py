@@ -11,28 +11,17 @@ import math
 from dataclasses import dataclass
 
 from tilewright.dlight.cpu.contraction.blocked_convolution import (
-    has_axes,
-    has_same_axes,
+    check_epilogue,
+    has_blocks,
     pad_rows,
-    pads,
+    padding_of,
 )
-from tilewright.ir import as_int, dtypes, uses_var
-from tilewright.scheduling import NotApplicable, ScheduleRule
-from tilewright.scheduling.cpu import (
-    Axis,
-    axes_of,
-    fused_epilogue,
-    loads_of,
-    parallelize,
-    schedule_injective,
-    sole_reduction,
-    stores_of,
-    stride_of,
-    vectorize_tile,
-    work_of,
-)
+from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
+from tilewright.ir import as_int, dtypes
+from tilewright.scheduling import Contraction, NotApplicable, depends, stride
+from tilewright.scheduling.cpu import Axis, fused_epilogue, parallelize, work_of
 from tilewright.target import Target
-from tilewright.tir import SPATIAL, BufferLoad
+from tilewright.tir import BufferLoad
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
@@ -57,57 +46,36 @@ class _Window:
     steps: tuple[Axis, ...]
 
 
-class BlockedWindow(ScheduleRule):
+class BlockedWindow(Form):
     """Applies to one reduction over a small window of each channel, and its epilogue."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def tile(self, sch: Schedule, found: Contraction, target: Target) -> set[str] | NotApplicable:
         """Tile columns, write the window out, pad rows where they are read, fuse the epilogue."""
-        opening = sole_reduction(sch)
-        if isinstance(opening, NotApplicable):
-            return opening
-        main, blocks = opening
-        consumers = sch.get_consumers(main)
-        if len(consumers) > 1 or any(sch.get_consumers(rv) for rv in consumers):
-            return NotApplicable("what follows is more than an epilogue")
-        window = _window_of(sch, main, target)
+        window = _window_of(found, target)
         if isinstance(window, NotApplicable):
             return window
-        if consumers and not has_same_axes(sch.get(main), sch.get(consumers[0])):
-            return NotApplicable("the epilogue has other axes than the reduction")
-        padding = [rv for rv in sch.get_producers(main) if pads(sch, rv, window.data)]
-        taken = {rv.name for rv in (main, *consumers, *padding)}
-        for rv in blocks:
-            if rv.name not in taken:
-                schedule_injective(sch, rv, target)
-        epilogue = fused_epilogue(sch, main, consumers)
-        _schedule(sch, main, epilogue, padding, window, target)
-        return sch
+        refusal = check_epilogue(sch, found)
+        if refusal is not None:
+            return refusal
+        padding = padding_of(sch, found, window.data)
+        epilogue = fused_epilogue(sch, found.main, found.consumers)
+        _schedule(sch, found.main, epilogue, padding, window, target)
+        return {rv.name for rv in padding}
 
 
-def _window_of(sch: Schedule, main: BlockRV, target: Target) -> _Window | NotApplicable:
-    block, axes = sch.get(main), axes_of(sch, main)
-    stores, loads = stores_of(block), loads_of(block)
-    if axes is None or block.init is None or len(stores) != 1 or len(loads) not in (1, 2):
-        return NotApplicable("no reduction over the block's axes")
-    spatial = [axis for axis in axes if not axis.is_reduce]
-    steps = tuple(axis for axis in axes if axis.is_reduce)
-    places = [item for item in block.iter_vars if item.kind == SPATIAL]
-    if len(spatial) != 5 or not steps or not has_axes(stores[0].indices, places):
-        return NotApplicable("the result has no axis of blocks")
-    if any(axis.extent is None for axis in (*spatial[1:], *steps)):
-        return NotApplicable("sizes are symbolic")
-    batch, channel, row, column, lane = spatial
-    moving = [load for load in loads if uses_var(load, {column.var})]
-    lanes = target.vector_lanes(dtypes.bits_of(stores[0].buffer.dtype))
-    if len(moving) != 1 or (lane.extent or 0) % (lanes // 2) or work_of(steps) > _LARGEST_WINDOW:
+def _window_of(found: Contraction, target: Target) -> _Window | NotApplicable:
+    if len(found.loads) not in (1, 2) or not has_blocks(found):
+        return NotApplicable("the result has no axis of blocks, or sizes are symbolic")
+    batch, channel, row, column, lane = found.spatial
+    moving = found.along(column)
+    part = target.vector_lanes(dtypes.bits_of(found.store.buffer.dtype)) // 2
+    if len(moving) != 1 or (lane.extent or 0) % part or work_of(found.steps) > _LARGEST_WINDOW:
         return NotApplicable("no small window moves along columns of blocks")
-    side_by_side = all(stride_of(load.indices, load.buffer, lane.var) == 1 for load in loads)
-    filters = [load for load in loads if load is not moving[0]]
-    if not side_by_side or any(
-        uses_var(load, {axis.var}) for load in filters for axis in (batch, row)
-    ):
+    side_by_side = all(stride(load, lane) == 1 for load in found.loads)
+    filters = found.other_than(*moving)
+    if not side_by_side or any(depends(load, a) for load in filters for a in (batch, row)):
         return NotApplicable("channels of a block are not reduced by themselves")
-    return _Window(moving[0], batch, channel, row, column, lane, steps)
+    return _Window(moving[0], batch, channel, row, column, lane, found.steps)
 
 
 def _schedule(
@@ -124,11 +92,8 @@ def _schedule(
     group, row = sch.split(window.row.loop, [None, _rows(window, target)])
     tile, column = sch.split(window.column.loop, [None, columns])
     outer = [window.batch.loop, window.channel.loop, group]
-    sch.reorder(*outer, row, tile, *steps, column, window.lane.loop)
-    sch.reverse_compute_at(epilogue, tile)
-    init = sch.decompose_reduction(main, steps[0])
-    for rv, skip in ((main, 5 + len(steps)), (init, 5), (epilogue, 5)):
-        vectorize_tile(sch, sch.get_loops(rv)[skip:])
+    nest = Nest([*outer, row, tile], steps, [column, window.lane.loop])
+    sum_in_registers(sch, main, epilogue, nest)
     count = columns
     for axis in reversed(window.steps):
         count *= axis.extent or 1

@@ -16,7 +16,7 @@ K is padded with zeros to a multiple of ``p``. The tile of results lives in regi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tilewright.dlight.cpu.contraction.dot_epilogue import (
@@ -24,20 +24,21 @@ from tilewright.dlight.cpu.contraction.dot_epilogue import (
     split_epilogue,
     tiles_together,
 )
-from tilewright.dlight.cpu.contraction.dot_packing import (
-    constants_of,
-    dimension_of,
+from tilewright.dlight.cpu.contraction.form import (
+    Nest,
+    lay_columns_last,
+    schedule_others,
+    sum_in_registers,
+)
+from tilewright.dlight.cpu.contraction.packing import (
+    Panels,
+    copy_operand,
     known_before,
-    lay_out,
+    lay_out_words,
 )
+from tilewright.dlight.cpu.contraction.plan import Plan
 from tilewright.dlight.cpu.contraction.pointwise import is_pointwise
-from tilewright.dlight.cpu.contraction.register_tile import rank_tiles
-from tilewright.dlight.cpu.contraction.tiled_reduction import (
-    Tile,
-    _columns_innermost,
-    _lay_columns_last,
-    choose_tile,
-)
+from tilewright.dlight.cpu.contraction.register_tile import Limits, Tile, choose_tile, rank_tiles
 from tilewright.ir import (
     Add,
     Call,
@@ -53,7 +54,6 @@ from tilewright.ir import (
     collect,
     dtypes,
     pre_order,
-    uses_var,
 )
 from tilewright.kernels.cpu.unsigned_product import (
     UNSIGNED_OPERAND,
@@ -64,28 +64,33 @@ from tilewright.kernels.cpu.unsigned_product import (
     sums_of,
     wants_unsigned,
 )
-from tilewright.scheduling import NotApplicable, ScheduleRule, choose, is_exploring
+from tilewright.scheduling import (
+    Contraction,
+    NotApplicable,
+    ScheduleRule,
+    choose,
+    contraction_of,
+    depends,
+    dimension_of,
+    is_exploring,
+)
 from tilewright.scheduling.cpu import (
     SEPARATE,
     Axis,
-    axes_of,
     fused_epilogue,
     inline_injective,
     is_injective,
     leaf_blocks,
     loads_of,
     parallelize,
-    schedule_injective,
-    schedule_reduction,
     size_of,
     stores_of,
-    stride_of,
     vectorize_tile,
     work_of,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import Block, Buffer, BufferLoad, BufferStore, PrimFunc
+from tilewright.tir import Block, Buffer, BufferLoad
 from tilewright.tir.attrs import PREFETCH_DISTANCE
 from tilewright.tir.intrin import DotProduct, dot_product_of
 from tilewright.tir.schedule import Schedule
@@ -109,17 +114,28 @@ _AFTER_BEST = 0.999
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The intrinsic, its operands, and the axes that make the tile."""
+class _Words:
+    """How an instruction takes the operands: neighbours along an axis, and one of them in panels.
+
+    Words of the other one are broadcast.
+    """
 
     dot: DotProduct
     reduce: Axis
-    row: Axis | None
-    vector: Axis
-    tile: Tile
     panel: BufferLoad
     word: BufferLoad
-    transposed: bool
+
+    @property
+    def signed(self) -> bool:
+        """Whether both operands are signed bytes."""
+        return self.panel.dtype == self.word.dtype == "int8"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DotPlan(Plan):
+    """A tile that is computed by an instruction for words."""
+
+    words: _Words
 
 
 class DotProductTile(ScheduleRule):
@@ -128,30 +144,43 @@ class DotProductTile(ScheduleRule):
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Lay operands out for dot instructions, tile for registers, run tiles in parallel."""
         inline_injective(sch)
-        found = [rv for rv in leaf_blocks(sch) if dot_operands(sch.get(rv)) is not None]
-        if len(found) != 1:
-            return NotApplicable(f"{len(found)} sums of products of small numbers, one is expected")
-        main = found[0]
-        consumers = sch.get_consumers(main)
-        if len(consumers) > 1 or not all(is_injective(sch, rv) for rv in consumers):
+        mains = [rv for rv in leaf_blocks(sch) if dot_operands(sch.get(rv)) is not None]
+        if len(mains) != 1:
+            return NotApplicable(f"{len(mains)} sums of products of small numbers, one is expected")
+        (main,) = mains
+        found = contraction_of(sch, main)
+        if isinstance(found, NotApplicable):
+            return found
+        if len(found.consumers) > 1 or not all(is_injective(sch, rv) for rv in found.consumers):
             return NotApplicable("the sum has other consumers than one epilogue")
-        _flatten_pixels(sch, main)
-        axes = axes_of(sch, main)
-        if axes is None:
-            return NotApplicable("the loops are not the axes")
-        plan = choose_plan(sch.mod["main"], sch.get(main), axes, target)
+        if _flatten_pixels(sch, found):
+            found = _described(sch, main)
+        plan = choose_plan(sch, found, target)
         if plan is None:
             return NotApplicable("no reduction axis and axis to vectorise that operands allow")
-        if _is_signed(plan, target) and (plan.reduce.extent or 0) % plan.dot.width:
-            plan = _with_whole_words(sch, main, plan, target)
-        turned = _better_unsigned(sch, main, plan, target)
+        faster = plan.words.signed and wants_unsigned(target)
+        if faster and (plan.words.reduce.extent or 0) % plan.words.dot.width:
+            # Whole words add nothing to sums either.
+            along = found.axes.index(plan.vector)
+            _pad_words(sch, found, plan)
+            found = _described(sch, main)
+            plan = choose_plan(sch, found, target, along)
+            assert plan is not None
+        turned = _better_unsigned(found, plan) if faster else None
         if turned is not None:
             try:
-                return _unsigned(sch.copy(), main, plan, turned, target)
+                return _unsigned(sch.copy(), found, plan, turned, target)
             except ScheduleError as error:
                 # The operands can stay as they are.
                 logger.debug("signed operands: %s", str(error).split("\n")[0])
         return _scheduled(sch, main, None, target)
+
+
+def _described(sch: Schedule, main: BlockRV) -> Contraction:
+    found = contraction_of(sch, main)
+    if isinstance(found, NotApplicable):
+        raise ScheduleError(f"{main.name}: {found.reason}")
+    return found
 
 
 def _scheduled(
@@ -165,95 +194,67 @@ def _scheduled(
 
     Vectors lie ``along`` the axis of that number, if given.
     """
-    blocks, consumers, axes = leaf_blocks(sch), sch.get_consumers(main), axes_of(sch, main)
-    assert axes is not None
-    plan = choose_plan(sch.mod["main"], sch.get(main), axes, target, along)
+    found = _described(sch, main)
+    plan = choose_plan(sch, found, target, along)
     if plan is None:
         raise ScheduleError(f"{main.name}: operands along axis {along} make no panels any more")
-    done = _schedule(sch, main, sums, consumers, axes, plan, target)
-    taken = {rv.name for rv in (main, *consumers, *done)}
-    for rv in blocks:
-        if rv.name in taken:
-            continue
-        if is_injective(sch, rv):
-            schedule_injective(sch, rv, target)
-        else:
-            schedule_reduction(sch, rv, target)
+    done = {rv.name for rv in _schedule(sch, found, sums, plan, target)}
+    schedule_others(sch, found.others, done, target)
     return sch
 
 
-def _is_signed(plan: Plan, target: Target) -> bool:
-    """Whether both operands are signed, and would be faster if one were not."""
-    return plan.panel.dtype == plan.word.dtype == "int8" and wants_unsigned(target)
+def _pad_words(sch: Schedule, found: Contraction, plan: DotPlan) -> None:
+    width, reduce = plan.words.dot.width, plan.words.reduce
+    padding = [width if item.var is reduce.var else 1 for item in found.block.iter_vars]
+    sch.pad_einsum(found.main, padding)
 
 
-def _with_whole_words(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> Plan:
-    """Pad the reduction to whole words, which adds nothing to sums either; the plan after it."""
-    vector = [axis.var for axis in axes_of(sch, main) or []].index(plan.vector.var)
-    _pad_words(sch, main, plan)
-    axes = axes_of(sch, main)
-    assert axes is not None
-    found = choose_plan(sch.mod["main"], sch.get(main), axes, target, vector)
-    assert found is not None
-    return found
-
-
-def _pad_words(sch: Schedule, main: BlockRV, plan: Plan) -> None:
-    width = plan.dot.width
-    padding = [width if item.var is plan.reduce.var else 1 for item in sch.get(main).iter_vars]
-    sch.pad_einsum(main, padding)
-
-
-def _better_unsigned(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> BufferLoad | None:
+def _better_unsigned(found: Contraction, plan: DotPlan) -> BufferLoad | None:
     """Which of two signed operands is better unsigned, if that makes products faster.
 
     Panels are turned while they are packed, and then rows of the other operand are summed. Where
     these can't be read as they are, their copy is turned instead, and panels are summed.
     """
-    if not _is_signed(plan, target):
-        return None
+    panel, word = plan.words.panel, plan.words.word
     many = plan.row is not None and (plan.row.extent or _WORTHWHILE) >= _WORTHWHILE
-    constant = plan.panel.buffer in constants_of(sch.mod["main"])
-    if (many or constant) and has_rows_to_sum(sch.get(main), plan.word, plan.reduce):
-        return plan.panel
-    return plan.word if many else None
+    constant = panel.buffer in found.constants
+    if (many or constant) and has_rows_to_sum(found.block, word, plan.words.reduce):
+        return panel
+    return word if many else None
 
 
 def _unsigned(
-    sch: Schedule, main: BlockRV, plan: Plan, turned: BufferLoad, target: Target
+    sch: Schedule, found: Contraction, plan: DotPlan, turned: BufferLoad, target: Target
 ) -> Schedule:
     """Schedule the function with an unsigned operand in place of a signed one."""
     before = {rv.name for rv in leaf_blocks(sch)}
+    main, words = found.main, plan.words
     options = {
         "block": main.name,
         "turned": turned.buffer.name,
-        "along": plan.reduce.var.name,
+        "along": words.reduce.var.name,
     }
-    other = plan.word if turned is plan.panel else plan.panel
-    along = [axis.var for axis in axes_of(sch, main) or []].index(plan.vector.var)
+    other = words.word if turned is words.panel else words.panel
     sch.use_kernel("root", UNSIGNED_OPERAND, options)
     stem = sums_of(other.buffer)
     made = [rv for rv in leaf_blocks(sch) if rv.name not in before and rv.name.startswith(stem)]
     inline_injective(sch)
-    sums = sch.get_block(made[0].name)
+    sums, along = sch.get_block(made[0].name), found.axes.index(plan.vector)
     return _scheduled(sch, sch.get_block(main.name), sums, target, along)
 
 
-def _flatten_pixels(sch: Schedule, main: BlockRV) -> None:
+def _flatten_pixels(sch: Schedule, found: Contraction) -> bool:
     """Make rows and columns of a 1 x 1 convolution one axis, so that tiles fit all of an image."""
-    block = sch.get(main)
-    if not is_pointwise(block):
-        return
-    width = as_int(block.iter_vars[3].dom.extent)
-    if width is None:
-        return
-    consumers = sch.get_consumers(main)
-    if consumers and not _goes_on_alike(sch.get(consumers[0]), stores_of(block)[0].buffer):
-        return
+    if not is_pointwise(found):
+        return False
+    main, consumers = found.main, found.consumers
+    width = as_int(found.block.iter_vars[3].dom.extent)
+    if width is None or (
+        consumers and not _goes_on_alike(sch.get(consumers[0]), found.store.buffer)
+    ):
+        return False
     epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
-    (data, _) = loads_of(block)
-    buffers = [region.buffer for region in sch.get(main).reads]
-    copy = sch.cache_read(main, buffers.index(data.buffer), "global")
+    copy = copy_operand(sch, main, found.loads[0].buffer)
     sch.annotate(copy, SEPARATE, 1)
 
     def flat(n: Expr, c: Expr, h: Expr, w: Expr, *rest: Expr) -> tuple[Expr, ...]:
@@ -263,6 +264,7 @@ def _flatten_pixels(sch: Schedule, main: BlockRV) -> None:
         sch.transform_layout(rv, ("write", 0), flat)
     for rv in (copy, main, epilogue):
         sch.transform_block_layout(rv, flat)
+    return True
 
 
 def _goes_on_alike(epilogue: Block, sums: Buffer) -> bool:
@@ -278,70 +280,47 @@ def _goes_on_alike(epilogue: Block, sums: Buffer) -> bool:
 
 
 def choose_plan(
-    func: PrimFunc,
-    block: Block,
-    axes: Sequence[Axis],
-    target: Target,
-    along: int | None = None,
-) -> Plan | None:
+    sch: Schedule, found: Contraction, target: Target, along: int | None = None
+) -> DotPlan | None:
     """Return the best way to tile a sum of products; ``None`` if no axes will do.
 
     Vectors lie ``along`` the axis of that number, if given.
     """
-    found = dot_operands(block)
-    if found is None:
+    operands = dot_operands(found.block)
+    if operands is None:
         return None
-    dot, a, b = found
-    reduce = _reduction_axis(dot, a, b, axes)
+    dot, a, b = operands
+    usable = [axis for axis in found.steps if _is_deep(axis, dot, a, b)]
+    reduce = max(reversed(usable), key=lambda axis: axis.extent or 0, default=None)
     if reduce is None:
         return None
     plans = [
         plan
-        for panel, word in ((a, b), (b, a))
-        for vector in (axes if along is None else [axes[along]])
-        for plan in _plans_along(dot, reduce, vector, panel, word, axes, block, func, target)
+        for words in (_Words(dot, reduce, a, b), _Words(dot, reduce, b, a))
+        for vector in (found.axes if along is None else [found.axes[along]])
+        for plan in _plans_along(sch, found, words, vector, target)
     ]
     plans.reverse()
     plans.sort(key=lambda plan: plan.tile.score, reverse=True)
     return choose("dot_product.plan", plans) if plans else None
 
 
-def _reduction_axis(
-    dot: DotProduct, a: BufferLoad, b: BufferLoad, axes: Sequence[Axis]
-) -> Axis | None:
-    """The longest reduction axis that is a dimension of both operands."""
-    usable = [
-        axis
-        for axis in axes
-        if axis.is_reduce
-        and axis.extent is not None
-        and axis.extent >= max(2, dot.width - 1)
-        and dimension_of(a, axis) is not None
-        and dimension_of(b, axis) is not None
-    ]
-    return max(reversed(usable), key=lambda axis: axis.extent or 0, default=None)
-
-
-def _readers(func: PrimFunc, sums: Buffer) -> list[Block]:
-    """The blocks that use sums."""
-    return [
-        block
-        for block in collect(func.body, Block)
-        if any(region.buffer is sums for region in block.reads)
-        and all(region.buffer is not sums for region in block.writes)
-    ]
+def _is_deep(axis: Axis, dot: DotProduct, a: BufferLoad, b: BufferLoad) -> bool:
+    """Whether an axis has words, and is a dimension of both operands."""
+    both = dimension_of(a, axis) is not None and dimension_of(b, axis) is not None
+    return both and axis.extent is not None and axis.extent >= max(2, dot.width - 1)
 
 
 def _writing(
-    readers: Sequence[Block], store: BufferStore, vector: Axis, operations: int, lanes: int
+    found: Contraction, epilogue: Block | None, vector: Axis, operations: int, lanes: int
 ) -> Callable[[Tile], float]:
     """Steps that a transposed tile takes to be written, after what is computed of its sums."""
+    store = found.store
     size, along = dtypes.bytes_of(store.buffer.dtype), False
-    if readers:
-        block = readers[0]
-        dim = next(d for d, index in enumerate(store.indices) if index is vector.var)
-        size = dtypes.bytes_of(stores_of(block)[0].buffer.dtype)
-        along = column_of(block, store.buffer, dim) is not None
+    if epilogue is not None:
+        dim = dimension_of(store, vector)
+        size = dtypes.bytes_of(stores_of(epilogue)[0].buffer.dtype)
+        along = dim is not None and column_of(epilogue, store.buffer, dim) is not None
 
     def steps(tile: Tile) -> float:
         if along and size < 4:  # several tiles together, whatever their rows
@@ -353,59 +332,47 @@ def _writing(
 
 
 def _plans_along(
-    dot: DotProduct,
-    reduce: Axis,
-    vector: Axis,
-    panel: BufferLoad,
-    word: BufferLoad,
-    axes: Sequence[Axis],
-    block: Block,
-    func: PrimFunc,
-    target: Target,
-) -> list[Plan]:
+    sch: Schedule, found: Contraction, words: _Words, vector: Axis, target: Target
+) -> list[DotPlan]:
     """The best tile along an axis; all that are worth trying if a search asks."""
-    if vector.is_reduce or vector.extent in (None, 1) or uses_var(word, {vector.var}):
+    panel, word = words.panel, words.word
+    if vector.is_reduce or vector.extent in (None, 1) or depends(word, vector):
         return []
     if dimension_of(panel, vector) is None or any(as_int(e) is None for e in panel.buffer.shape):
         return []
-    store = stores_of(block)[0]
-    contiguous = stride_of(store.indices, store.buffer, vector.var) == 1
-    rows = [
-        axis
-        for axis in axes
-        if not axis.is_reduce
-        and axis.extent != 1
-        and uses_var(word, {axis.var})
-        and not uses_var(panel, {axis.var})
-    ]
+    contiguous = found.is_contiguous(vector)
+    rows = [axis for axis in found.reusing(panel) if depends(word, axis)]
     if contiguous:
         row = max(rows, key=lambda axis: axis.extent or 64, default=None)
-    elif rows and stride_of(store.indices, store.buffer, rows[-1].var) == 1:
+    elif rows and found.is_contiguous(rows[-1]):
         row = rows[-1]  # the tile's rows are written side by side
     else:
         return []
-    steps = work_of([axis for axis in axes if axis.is_reduce]) / dot.width
-    lanes, size = target.vector_lanes(32), (target.vector_registers, target.costs)
-    readers = _readers(func, store.buffer)
-    operations = sum(isinstance(i, _OPERATIONS) for b in readers for i in pre_order(b.body))
-    writing = _writing(readers, store, vector, operations, lanes)
+    steps, lanes = work_of(found.steps) / words.dot.width, target.vector_lanes(32)
+    epilogue = sch.get(found.consumers[0]) if found.consumers else None
+    computed = [] if epilogue is None else pre_order(epilogue.body)
+    operations = sum(isinstance(item, _OPERATIONS) for item in computed)
+    writing = _writing(found, epilogue, vector, operations, lanes)
 
     def promise(tile: Tile) -> float:
         written = operations if contiguous else writing(tile)
         return tile.score * steps / (steps + written)
 
+    def limits(most: int) -> Limits:
+        return Limits(lanes, target.vector_registers, target.costs, most_rows=most)
+
     heights = (14,) if contiguous else (14, 12, 8, 4)
-    tiles = [choose_tile(row, vector, lanes, *size, most_rows=most) for most in heights]
-    best = max(tiles, key=promise)
-    uses, constants = work_of(rows), known_before(func)
-    worth = 1.0 if panel.buffer in constants else uses / (uses + _PACK_USES)
+    best = max((choose_tile(row, vector, limits(most)) for most in heights), key=promise)
+    uses, constant = work_of(rows), panel.buffer in known_before(sch.mod["main"])
+    worth = 1.0 if constant else uses / (uses + _PACK_USES)
     made = {(best.rows, best.columns): replace(best, score=worth * promise(best))}
     for most in range(14, 3, -2) if is_exploring() else ():
-        for tile in rank_tiles(row, vector, lanes, *size, most_rows=most)[:3]:
+        for tile in rank_tiles(row, vector, limits(most))[:3]:
             score = worth * min(promise(tile), _AFTER_BEST * promise(best))
             made.setdefault((tile.rows, tile.columns), replace(tile, score=score))
     return [
-        Plan(dot, reduce, row, vector, tile, panel, word, not contiguous) for tile in made.values()
+        DotPlan(row, vector, tile, panel, constant, not contiguous, words=words)
+        for tile in made.values()
     ]
 
 
@@ -413,67 +380,65 @@ def _plans_along(
 
 
 def _schedule(
-    sch: Schedule,
-    main: BlockRV,
-    sums: BlockRV | None,
-    consumers: Sequence[BlockRV],
-    axes: Sequence[Axis],
-    plan: Plan,
-    target: Target,
+    sch: Schedule, found: Contraction, sums: BlockRV | None, plan: DotPlan, target: Target
 ) -> list[BlockRV]:
-    """Schedule the product and its operands; return the blocks that this dealt with.
+    """Schedule the product and its operands; return the other blocks that this dealt with.
 
     ``sums`` sums the operand in panels by itself, if that is needed.
     """
-    width = plan.dot.width
-    places = {axis.var: place for place, axis in enumerate(axes)}
-    first, _ = _factors(sch, main)
-    panel_first = first is plan.panel
-    if (plan.reduce.extent or 0) % width:
-        _pad_words(sch, main, plan)
-    renewed = axes_of(sch, main)
-    assert renewed is not None and len(renewed) == len(axes)
-    row = None if plan.row is None else renewed[places[plan.row.var]]
-    vector, reduce = renewed[places[plan.vector.var]], renewed[places[plan.reduce.var]]
+    main, words = found.main, plan.words
+    panel_first = _factors(found)[0] is words.panel
+    now = found
+    if (words.reduce.extent or 0) % words.dot.width:
+        _pad_words(sch, found, plan)
+        now = _described(sch, main)
+    # Padding makes new loops of the same axes.
+    renewed = dict(zip(found.axes, now.axes, strict=True))
+    plan = replace(
+        plan,
+        row=None if plan.row is None else renewed[plan.row],
+        vector=renewed[plan.vector],
+        words=replace(words, reduce=renewed[words.reduce]),
+    )
     copies: list[BlockRV] = []
-    tile = (width, plan.tile.columns)
-    by_rows = sums is not None and reads(sch, sums, plan.word.buffer)
+    by_rows = sums is not None and reads(sch, sums, words.word.buffer)
     if sums is not None:
         copies.append(sums)
         if by_rows:
             copies += schedule_row_sums(sch, sums, target)
         else:
-            _share_copy(sch, main, sums, plan)
+            _share_copy(sch, sums, words.panel.buffer)
     for is_panel in (True, False):
-        operand = _factors(sch, main)[0 if panel_first == is_panel else 1]
-        along = vector if is_panel else None
+        operand = _factors(_described(sch, main))[0 if panel_first == is_panel else 1]
+        wide = dimension_of(operand, plan.vector) if is_panel else None
+        deep = dimension_of(operand, plan.words.reduce)
+        assert deep is not None
+        panels = Panels(wide, plan.tile.columns, deep=deep, word=words.dot.width)
         readers = 2 if sums is not None and is_panel != by_rows else 1
-        copy = lay_out(sch, main, operand, reduce, along, readers, tile, target)
+        copy = lay_out_words(sch, main, operand.buffer, panels, readers, target)
         copies += [] if copy is None else [copy]
     if sums is not None and not by_rows:
-        _schedule_sums(sch, sums, axes, plan)
-    _schedule_tile(sch, main, consumers, renewed, row, vector, reduce, plan, target)
+        _schedule_sums(sch, sums, found, plan)
+    _schedule_tile(sch, now, plan, target)
     return copies
 
 
-def _share_copy(sch: Schedule, main: BlockRV, sums: BlockRV, plan: Plan) -> None:
+def _share_copy(sch: Schedule, sums: BlockRV, panel: Buffer) -> None:
     """Let the sums of an operand and the product read the same copy of it."""
-    if plan.panel.buffer in sch.mod["main"].buffers:
-        buffers = [region.buffer for region in sch.get(sums).reads]
-        sch.cache_read(sums, buffers.index(plan.panel.buffer), "global")
+    if panel in sch.mod["main"].buffers:
+        copy_operand(sch, sums, panel)
 
 
-def _schedule_sums(sch: Schedule, sums: BlockRV, axes: Sequence[Axis], plan: Plan) -> None:
-    """Sum panels: a product with one row, of 128s. ``axes`` are those of the product."""
-    own = axes_of(sch, sums)
+def _schedule_sums(sch: Schedule, sums: BlockRV, found: Contraction, plan: DotPlan) -> None:
+    """Sum panels: a product with one row, of 128s."""
+    own = _described(sch, sums)
     dot = dot_product_of("uint8", "int8", "int32", "global")
-    assert own is not None and dot is not None
-    kept = [axis.var for axis in axes if not axis.is_reduce and uses_var(plan.panel, {axis.var})]
-    steps = [axis.var for axis in axes if axis.is_reduce]
-    spatial = [axis.loop for axis in own if not axis.is_reduce]
-    reduce = [axis.loop for axis in own if axis.is_reduce]
+    assert dot is not None
+    kept = [axis.var for axis in found.spatial if depends(plan.words.panel, axis)]
+    spatial = [axis.loop for axis in own.spatial]
+    reduce = [axis.loop for axis in own.steps]
     vector = spatial.pop(kept.index(plan.vector.var))
-    place = steps.index(plan.reduce.var)
+    place = [axis.var for axis in found.steps].index(plan.words.reduce.var)
     outer, column = sch.split(vector, [None, plan.tile.columns])
     reduce[place], neighbour = sch.split(reduce[place], [None, dot.width])
     sch.reorder(*spatial, outer, *reduce, column, neighbour)
@@ -483,38 +448,29 @@ def _schedule_sums(sch: Schedule, sums: BlockRV, axes: Sequence[Axis], plan: Pla
         sch.vectorize(sch.get_loops(rv)[-1])
 
 
-def _factors(sch: Schedule, main: BlockRV) -> tuple[BufferLoad, BufferLoad]:
-    found = dot_operands(sch.get(main))
-    assert found is not None
-    return found[1:]
+def _factors(found: Contraction) -> tuple[BufferLoad, BufferLoad]:
+    operands = dot_operands(found.block)
+    assert operands is not None
+    return operands[1:]
 
 
-def _schedule_tile(
-    sch: Schedule,
-    main: BlockRV,
-    consumers: Sequence[BlockRV],
-    axes: Sequence[Axis],
-    row: Axis | None,
-    vector: Axis,
-    reduce: Axis,
-    plan: Plan,
-    target: Target,
-) -> None:
+def _schedule_tile(sch: Schedule, found: Contraction, plan: DotPlan, target: Target) -> None:
+    main, row, vector, words = found.main, plan.row, plan.vector, plan.words
     copy, along = None, None
     if plan.transposed:
-        epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
-        copy, along = _along_columns(sch, main, consumers, axes.index(vector))
+        epilogue = found.consumers[0] if found.consumers else sch.cache_write(main, 0, "global")
+        copy, along = _along_columns(sch, found, vector)
         if along is not None:
             epilogue = along
         else:
             copy = sch.cache_write(main, 0, "local")
-            _lay_columns_last(sch, main, copy, vector)
+            lay_columns_last(sch, main, copy, vector)
     else:
-        epilogue = fused_epilogue(sch, main, consumers)
-    outer = [axis.loop for axis in axes if not axis.is_reduce and axis not in (row, vector)]
+        epilogue = fused_epilogue(sch, main, found.consumers)
+    outer = [axis.loop for axis in found.spatial if axis not in (row, vector)]
     column_outer, column_inner = sch.split(vector.loop, [None, plan.tile.columns])
-    deep, neighbour = sch.split(reduce.loop, [None, plan.dot.width])
-    steps = [deep if axis is reduce else axis.loop for axis in axes if axis.is_reduce]
+    deep, neighbour = sch.split(words.reduce.loop, [None, words.dot.width])
+    steps = [deep if axis is words.reduce else axis.loop for axis in found.steps]
     inner: list[LoopRV] = []
     outer.insert(0, column_outer)  # a panel stays in the cache for all rows
     written = len(outer)
@@ -526,37 +482,29 @@ def _schedule_tile(
         outer += row_outer
         written += 1
         inner.append(row_inner)
-    sch.reorder(*outer, *steps, *inner, column_inner, neighbour)
-    if copy is not None:
-        sch.reverse_compute_at(copy, outer[-1])
-        _columns_innermost(sch, copy, len(outer))
-    sch.reverse_compute_at(epilogue, outer[written - 1])
-    init = sch.decompose_reduction(main, steps[0])
-    update = sch.tensorize(neighbour, plan.dot.name)
-    near = (0, _AHEAD) if not _streams(sch, plan, target) else (_AHEAD, 0)
+    tile = [*inner, column_inner, neighbour]
+    nest = Nest(outer, steps, tile, held=len(outer) - written, dot=words.dot.name)
+    sum_in_registers(sch, main, epilogue, nest, copy)
+    near = (0, _AHEAD) if not _streams(plan, target) else (_AHEAD, 0)
     ahead = choose("dot_product.ahead", near)
     if ahead and len(steps) == 1:
         sch.annotate(deep, PREFETCH_DISTANCE, ahead)
-    depth = len(outer)
-    vectorize_tile(sch, sch.get_loops(update)[depth + len(steps) :])
-    vectorize_tile(sch, sch.get_loops(init)[depth:])
     if copy is not None:
-        vectorize_tile(sch, sch.get_loops(copy)[depth:])
-    vectorize_tile(sch, sch.get_loops(epilogue)[written:])
+        vectorize_tile(sch, sch.get_loops(epilogue)[written:])
     # A fused loop would hide that pixels of several rows of an image lie side by side.
     outer = outer[: written - 1] if _mixes_rows(sch.get(epilogue)) else outer[:written]
-    parallelize(sch, outer, target, 2 * work_of(axes))
+    parallelize(sch, outer, target, 2 * work_of(found.axes))
 
 
 def _along_columns(
-    sch: Schedule, main: BlockRV, consumers: Sequence[BlockRV], vector: int
+    sch: Schedule, found: Contraction, vector: Axis
 ) -> tuple[BlockRV | None, BlockRV | None]:
     """Compute an epilogue along the columns, if it can be; return it and what writes the result."""
-    if not consumers:
+    main, consumers = found.main, found.consumers
+    dim = dimension_of(found.store, vector)
+    if not consumers or dim is None:
         return None, None
-    store, column = stores_of(sch.get(main))[0], sch.get(main).iter_vars[vector].var
-    dim = next(d for d, index in enumerate(store.indices) if index is column)
-    along = split_epilogue(sch, consumers[0], store.buffer, dim)
+    along = split_epilogue(sch, consumers[0], found.store.buffer, dim)
     if along is None:
         return None, None
     sch.transform_layout(main, ("write", 0), lambda *i: (*i[:dim], *i[dim + 1 :], i[dim]))
@@ -564,9 +512,9 @@ def _along_columns(
     return consumers[0], along
 
 
-def _streams(sch: Schedule, plan: Plan, target: Target) -> bool:
+def _streams(plan: DotPlan, target: Target) -> bool:
     """Whether panels come from beyond the nearer caches, and serve few tiles each."""
-    size = size_of(plan.panel.buffer)
+    size = size_of(plan.words.panel.buffer)
     if size is None or 2 * size < target.l2_bytes:
         return False
     rows = 1 if plan.row is None else plan.row.extent

@@ -9,31 +9,36 @@ panels as in :mod:`tiled_reduction`, if they are known beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.dlight.cpu.contraction.dot_packing import constants_of
-from tilewright.dlight.cpu.contraction.register_tile import Tile, rank_tiles
-from tilewright.ir import Expr, Var, dtypes, uses_var
-from tilewright.scheduling import NotApplicable, ScheduleRule, choose, others_after
+from tilewright.dlight.cpu.contraction.form import Nest, schedule_others, sum_in_registers
+from tilewright.dlight.cpu.contraction.packing import Panels, copy_in_use, copy_operand, lay_out
+from tilewright.dlight.cpu.contraction.register_tile import Limits, Tile, rank_tiles
+from tilewright.ir import dtypes
+from tilewright.scheduling import (
+    Contraction,
+    NotApplicable,
+    ScheduleRule,
+    choose,
+    contraction_of,
+    dimension_of,
+    others_after,
+    stride,
+)
 from tilewright.scheduling.cpu import (
     Axis,
     axes_of,
+    fused_epilogue,
     inline_injective,
     is_injective,
     leaf_blocks,
-    loads_of,
     parallelize,
-    schedule_injective,
-    schedule_reduction,
-    stores_of,
-    stride_of,
     vectorize_tile,
     work_of,
 )
 from tilewright.target import Target
 from tilewright.tir import BufferLoad
-from tilewright.tir.attrs import LAYOUT_REWRITE, PREFETCH_DISTANCE
+from tilewright.tir.attrs import PREFETCH_DISTANCE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
@@ -49,8 +54,8 @@ _AHEAD = 8192
 class Plan:
     """The two reductions, the axes of the outer one that make the tile, and the tile."""
 
-    inner: BlockRV
-    outer: BlockRV
+    inner: Contraction
+    outer: Contraction
     group: Axis
     row: Axis | None
     vector: Axis
@@ -71,127 +76,82 @@ class GroupedReduction(ScheduleRule):
         inner = max(reductions[:-1], key=lambda rv: work_of(axes_of(sch, rv) or []))
         if any([r.name for r in sch.get_consumers(rv)] != [outer.name] for rv in reductions[:-1]):
             return NotApplicable("the last reduction is not all that reads the others")
-        consumers = sch.get_consumers(outer)
-        if len(consumers) > 1 or not all(is_injective(sch, rv) for rv in consumers):
-            return NotApplicable("the reduction has several consumers")
         plan = _choose_plan(sch, inner, outer, target)
         if isinstance(plan, NotApplicable):
             return plan
-        taken = {rv.name for rv in (inner, outer, *consumers)}
-        others = [rv for rv in blocks if rv.name not in taken]
-        for block in (inner, outer):
-            _pack_constants(sch, block, plan)
-        _schedule_tile(sch, consumers, plan, target)
-        for rv in others:
-            if sch.get(rv).annotations.get(LAYOUT_REWRITE):
-                continue
-            if is_injective(sch, rv):
-                schedule_injective(sch, rv, target)
-            else:
-                schedule_reduction(sch, rv, target)
+        done = {rv.name for rv in (inner, outer, *plan.outer.consumers)}
+        for part in (plan.inner, plan.outer):
+            done |= _pack_constants(sch, part, plan.tile.columns)
+        _schedule_tile(sch, plan, target)
+        schedule_others(sch, blocks, done, target)
         return sch
 
 
 def _choose_plan(
-    sch: Schedule, inner: BlockRV, outer: BlockRV, target: Target
+    sch: Schedule, inner_block: BlockRV, outer_block: BlockRV, target: Target
 ) -> Plan | NotApplicable:
-    axes, below = axes_of(sch, outer), axes_of(sch, inner)
-    if axes is None or below is None:
-        return NotApplicable("the loops are not the axes")
-    groups = [axis for axis in axes if axis.is_reduce]
-    block = sch.get(outer)
-    sums = sch.get(inner).writes[0].buffer
-    reads = [load for load in loads_of(block) if load.buffer is sums]
-    if len(groups) != 1 or len(reads) != 1 or len(sch.get(inner).writes) != 1:
+    inner, outer = contraction_of(sch, inner_block), contraction_of(sch, outer_block)
+    if isinstance(inner, NotApplicable):
+        return inner
+    if isinstance(outer, NotApplicable):
+        return outer
+    if len(outer.consumers) > 1 or not all(is_injective(sch, rv) for rv in outer.consumers):
+        return NotApplicable("the reduction has several consumers")
+    sums = inner.store.buffer
+    reads = [load for load in outer.loads if load.buffer is sums]
+    if len(outer.steps) != 1 or len(reads) != 1:
         return NotApplicable("the outer reduction is not over one axis of groups")
-    if {id(index) for index in reads[0].indices} != {id(axis.var) for axis in axes}:
+    if {id(index) for index in reads[0].indices} != {id(axis.var) for axis in outer.axes}:
         return NotApplicable("the outer reduction does not read each group's sum once")
-    store = stores_of(block)[0]
-    spatial = [axis for axis in axes if not axis.is_reduce and axis.extent != 1]
-    if not spatial or stride_of(store.indices, store.buffer, spatial[-1].var) != 1:
+    if not outer.places or not outer.is_contiguous(outer.places[-1]):
         return NotApplicable("no contiguous axis of results")
-    vector = spatial[-1]
-    place = next(d for d, index in enumerate(reads[0].indices) if index is vector.var)
-    own = next(axis for axis in below if axis.var is stores_of(sch.get(inner))[0].indices[place])
+    *others, vector = outer.places
+    place = dimension_of(reads[0], vector)
+    own = [axis for axis in inner.spatial if place == dimension_of(inner.store, axis)]
     # What the outer reduction reads is little; it may lie apart.
-    if not _is_contiguous(sch, inner, own):
+    if not own or not all(_is_contiguous(inner, load, own[0]) for load in inner.loads):
         return NotApplicable("operands are not contiguous along the results")
-    row = max(spatial[:-1], key=lambda axis: axis.extent or 64, default=None)
+    row = max(others, key=lambda axis: axis.extent or 64, default=None)
     lanes = target.vector_lanes(max(16, dtypes.bits_of(sums.dtype)))
-    tiles = rank_tiles(row, vector, lanes, target.vector_registers - _DECODING, target.costs)
-    tile = choose("grouped.tile", tiles or [Tile(1, lanes)])
-    return Plan(inner, outer, groups[0], row, vector, tile)
+    limits = Limits(lanes, target.vector_registers - _DECODING, target.costs)
+    tile = choose("grouped.tile", rank_tiles(row, vector, limits) or [Tile(1, lanes)])
+    return Plan(inner, outer, outer.steps[0], row, vector, tile)
 
 
-def _is_contiguous(sch: Schedule, rv: BlockRV, axis: Axis) -> bool:
+def _is_contiguous(found: Contraction, load: BufferLoad, axis: Axis) -> bool:
     """Whether neighbours along an axis lie side by side, or can be packed so beforehand."""
-    constants = constants_of(sch.mod["main"])
-    for load in loads_of(sch.get(rv)):
-        packed = load.buffer in constants and any(index is axis.var for index in load.indices)
-        if not packed and stride_of(load.indices, load.buffer, axis.var) not in (0, 1):
-            return False
-    return True
+    packed = load.buffer in found.constants and any(i is axis.var for i in load.indices)
+    return packed or stride(load, axis) in (0, 1)
 
 
-def _pack_constants(sch: Schedule, rv: BlockRV, plan: Plan) -> None:
-    """Lay what the tiles read of constant operands one after the other."""
-    width = plan.tile.columns
-    last = stores_of(sch.get(rv))[0].indices[-1]
-    for load in loads_of(sch.get(rv)):
-        dims = [d for d, index in enumerate(load.indices) if uses_var(index, _as_vars(last))]
-        if len(dims) != 1 or load.indices[dims[0]] is not last:
+def _pack_constants(sch: Schedule, found: Contraction, width: int) -> set[str]:
+    """Lay what tiles read of constant operands one after the other; the names of the copies."""
+    last = [axis for axis in found.axes if axis.var is found.store.indices[-1]]
+    made = set()
+    for load in found.loads:
+        dims = [dimension_of(load, axis) for axis in last]
+        if not dims or dims[0] is None or sum(x.buffer is load.buffer for x in found.loads) > 1:
             continue
-        if sum(item.buffer is load.buffer for item in loads_of(sch.get(rv))) > 1:
-            continue
-        copy = _constant_copy(sch, rv, load)
-        if copy is None:
-            continue
-        sch.transform_layout(copy, ("write", 0), _panels(dims[0], width))
-        sch.annotate(copy, LAYOUT_REWRITE, True)
+        copy = _constant_copy(sch, found, load)
+        if copy is not None:
+            lay_out(sch, copy, Panels(dims[0], width))
+            made.add(copy.name)
+    return made
 
 
-def _panels(dim: int, width: int) -> Callable[..., tuple[Expr, ...]]:
-    """The layout that cuts a dimension into panels, within which it comes last."""
-
-    def layout(*i: Expr) -> tuple[Expr, ...]:
-        return (i[dim] // width, *i[:dim], *i[dim + 1 :], i[dim] % width)
-
-    return layout
-
-
-def _as_vars(index: Expr) -> set[Var]:
-    return {index} if isinstance(index, Var) else set()
-
-
-def _constant_copy(sch: Schedule, rv: BlockRV, load: BufferLoad) -> BlockRV | None:
+def _constant_copy(sch: Schedule, found: Contraction, load: BufferLoad) -> BlockRV | None:
     """The block that makes a copy of an operand when the program is built, if it is constant."""
-    constants = constants_of(sch.mod["main"])
-    if load.buffer in constants:
-        buffers = [region.buffer for region in sch.get(rv).reads]
-        copy: BlockRV = sch.cache_read(rv, buffers.index(load.buffer), "global")
-        return copy
-    for producer in sch.get_producers(rv):
-        block = sch.get(producer)
-        if load.buffer in [region.buffer for region in block.writes]:
-            sources = {region.buffer for region in block.reads}
-            alone = len(sch.get_consumers(producer)) == 1 and is_injective(sch, producer)
-            return producer if alone and len(sources) == 1 and sources <= constants else None
-    return None
+    if load.buffer in found.constants:
+        return copy_operand(sch, found.main, load.buffer)
+    made = copy_in_use(sch, found.main, load.buffer)
+    sources = {region.buffer for region in sch.get(made).reads} if made is not None else set()
+    return made if len(sources) == 1 and sources <= found.constants else None
 
 
-def _schedule_tile(sch: Schedule, consumers: Sequence[BlockRV], plan: Plan, target: Target) -> None:
-    inner, outer, row, vector = plan.inner, plan.outer, plan.row, plan.vector
-    axes = axes_of(sch, outer)
-    assert axes is not None
-    work = work_of(axes_of(sch, inner) or axes)
-    if consumers:
-        epilogue = consumers[0]
-        sch.set_scope(outer, 0, "local")
-    else:
-        epilogue = sch.cache_write(outer, 0, "local")
-    around = [
-        axis.loop for axis in axes if not axis.is_reduce and axis.var not in _vars(row, vector)
-    ]
+def _schedule_tile(sch: Schedule, plan: Plan, target: Target) -> None:
+    inner, outer, row, vector = plan.inner.main, plan.outer.main, plan.row, plan.vector
+    epilogue = fused_epilogue(sch, outer, plan.outer.consumers)
+    around = [axis.loop for axis in plan.outer.spatial if axis not in (row, vector)]
     tile: list[LoopRV] = []
     column_outer, column_inner = sch.split(vector.loop, [None, plan.tile.columns])
     around.insert(0, column_outer)
@@ -199,20 +159,14 @@ def _schedule_tile(sch: Schedule, consumers: Sequence[BlockRV], plan: Plan, targ
         row_outer, row_inner = sch.split(row.loop, [None, plan.tile.rows])
         around.append(row_outer)
         tile.append(row_inner)
-    sch.reorder(*around, plan.group.loop, *tile, column_inner)
-    sch.reverse_compute_at(epilogue, around[-1])
-    init = sch.decompose_reduction(outer, plan.group.loop)
+    nest = Nest(around, [plan.group.loop], [*tile, column_inner])
+    sum_in_registers(sch, outer, epilogue, nest)
     sch.compute_at(inner, plan.group.loop)
     sch.set_scope(inner, 0, "local")
-    depth = len(around)
-    start = _group_in_registers(sch, inner, depth + 1)
-    for rv, skip in ((outer, depth + 1), (init, depth), (epilogue, depth), (start, depth + 1)):
-        vectorize_tile(sch, sch.get_loops(rv)[skip:])
-    parallelize(sch, around, target, 2 * work)
-
-
-def _vars(*axes: Axis | None) -> set[object]:
-    return {axis.var for axis in axes if axis is not None}
+    depth = len(around) + 1
+    start = _group_in_registers(sch, inner, depth)
+    vectorize_tile(sch, sch.get_loops(start)[depth:])
+    parallelize(sch, around, target, 2 * work_of(plan.inner.axes))
 
 
 def _group_in_registers(sch: Schedule, inner: BlockRV, skip: int) -> BlockRV:

@@ -10,44 +10,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.dlight.cpu.contraction.register_tile import MOST_ROWS
-from tilewright.ir import Expr, FloorDiv, FloorMod, Var, as_int, uses_var
-from tilewright.scheduling.cpu import Axis, loads_of, stores_of
+from tilewright.ir import Expr, FloorDiv, FloorMod, Var, as_int
+from tilewright.scheduling import Contraction, Reduction
+from tilewright.scheduling.cpu import Axis, loads_of
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
 
-def join_rows(
-    sch: Schedule, main: BlockRV, axes: Sequence[Axis], column: Axis | None
-) -> int | None:
+def join_rows(sch: Schedule, found: Contraction, column: Axis | None) -> int | None:
     """Make one axis of the rows and columns of a small image, whose rows make only half a tile.
 
     Tiles of more of them read panels less often. Returns how many elements the whole rows are that
     make a tile, ``None`` if everything is left as it is.
     """
-    (store,) = stores_of(sch.get(main))
-    row = next(
-        (axis for axis in axes if axis.var is store.indices[max(-2, -store.buffer.ndim)]), None
-    )
+    main, store, consumers = found.main, found.store, found.consumers
+    above = store.indices[max(-2, -store.buffer.ndim)]
+    row = next((axis for axis in found.axes if axis.var is above), None)
     if column is None or row is None or store.indices[-1] is not column.var:
         return None
     extents = [as_int(extent) for extent in store.buffer.shape[-2:]]
-    consumers = sch.get_consumers(main)
-    users = [
-        [load for load in loads_of(sch.get(main)) if uses_var(load, {v})]
-        for v in (row.var, column.var)
-    ]
     if (
         [row.extent, column.extent] != extents
         or column.extent is None
         or row.extent in (None, 1)
         or 2 * column.extent > MOST_ROWS
-        or users[0] != users[1]
-        or phases_of(sch, main, [axis.var for axis in axes])
+        or found.along(row) != found.along(column)
+        or phases_of(sch, found)
         or any(_extents(sch, rv) != [as_int(e) for e in store.buffer.shape] for rv in consumers)
     ):
         return None
     width = column.extent
-    places = [item.var for item in sch.get(main).iter_vars]
+    places = [item.var for item in found.block.iter_vars]
     first, second = places.index(row.var), places.index(column.var)
 
     def joined(a: int, b: int) -> Callable[..., tuple[Expr, ...]]:
@@ -67,17 +60,16 @@ def join_rows(
     return min(MOST_ROWS // width, row.extent or 1) * width
 
 
-def lay_channels_close(sch: Schedule, main: BlockRV, axes: Sequence[Axis]) -> bool:
+def lay_channels_close(sch: Schedule, found: Contraction) -> bool:
     """Keep what a row of an image takes from all channels together, in a copy that is made anyway.
 
     In a copy of whole images the steps of the reduction would go from page to page. Returns whether
     a copy has another layout now.
     """
-    reduced = {axis.var for axis in axes if axis.is_reduce}
-    found = False
-    for rv in sch.get_producers(main):
+    reduced, changed = {axis.var for axis in found.steps}, False
+    for rv in sch.get_producers(found.main):
         written = sch.get(rv).writes[0].buffer
-        loads = [load for load in loads_of(sch.get(main)) if load.buffer is written]
+        loads = [load for load in found.loads if load.buffer is written]
         if len(loads) != 1 or len(sch.get_consumers(rv)) != 1 or written in sch.mod["main"].buffers:
             continue
         dims = range(written.ndim - 1)
@@ -85,8 +77,8 @@ def lay_channels_close(sch: Schedule, main: BlockRV, axes: Sequence[Axis]) -> bo
         order = [*(d for d in dims if d not in channels), *channels, written.ndim - 1]
         if order != list(range(written.ndim)):
             sch.transform_layout(rv, ("write", 0), _permutation(order))
-            found = True
-    return found
+            changed = True
+    return changed
 
 
 def _permutation(order: Sequence[int]) -> Callable[..., tuple[Expr, ...]]:
@@ -100,12 +92,12 @@ def _extents(sch: Schedule, rv: BlockRV) -> list[int | None]:
     return [as_int(item.dom.extent) for item in sch.get(rv).iter_vars]
 
 
-def phases_of(sch: Schedule, main: BlockRV, variables: Sequence[Var]) -> dict[int, int]:
+def phases_of(sch: Schedule, reduction: Reduction) -> dict[int, int]:
     """Axes that the block's only consumer puts together: places of quotients, and of remainders."""
-    consumers = sch.get_consumers(main)
-    (store,) = stores_of(sch.get(main))
+    store, consumers = reduction.store, sch.get_consumers(reduction.main)
     if len(consumers) != 1:
         return {}
+    variables: list[Expr] = [axis.var for axis in reduction.axes]
     places = {d: variables.index(v) for d, v in enumerate(store.indices) if v in variables}
     found: dict[int, int] = {}
     for load in loads_of(sch.get(consumers[0])):

@@ -14,25 +14,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.ir import uses_var
-from tilewright.scheduling import NotApplicable, ScheduleRule, choose, preferring
+from tilewright.dlight.cpu.contraction.form import Form
+from tilewright.scheduling import (
+    Contraction,
+    NotApplicable,
+    choose,
+    dimension_of,
+    preferring,
+    stride,
+)
 from tilewright.scheduling.cpu import (
     Axis,
     axes_of,
     element_bits,
-    loads_of,
     parallelize,
     schedule_injective,
-    sole_reduction,
     stores_of,
-    stride_of,
     vectorize_tile,
     work_of,
 )
 from tilewright.target import Target
-from tilewright.tir import Block, BufferLoad
+from tilewright.tir import BufferLoad
 from tilewright.tir.attrs import PREFETCH_NEXT
-from tilewright.tir.layout_rewrite import layout_free_positions
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
@@ -53,90 +56,62 @@ class _Product:
     is_along: bool
 
 
-class MatrixVector(ScheduleRule):
+class MatrixVector(Form):
     """Applies to functions with one reduction that uses each element of an operand once."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Stream the matrix, some rows at a time; other blocks one by one."""
-        opening = sole_reduction(sch)
-        if isinstance(opening, NotApplicable):
-            return opening
-        main, blocks = opening
-        axes = axes_of(sch, main)
-        product = None if axes is None else _product_of(sch.get(main), axes)
-        if axes is None or product is None:
+    def tile(self, sch: Schedule, found: Contraction, target: Target) -> tuple[()] | NotApplicable:
+        """Stream the matrix, some rows at a time."""
+        product = _product_of(found)
+        if product is None:
             return NotApplicable("no operand is a matrix whose elements are used once")
-        func = sch.mod["main"]
-        constants = [func.buffer_map.get(func.params[p]) for p in layout_free_positions(func)]
-        if product.matrix.buffer in constants:
+        if product.matrix.buffer in found.constants:
             return NotApplicable("the matrix is constant: packed, it is read from first to last")
-        lanes = target.vector_lanes(max(8, element_bits(sch.get(main))))
         schedule = _along_rows if product.is_along else _across_rows
-        if not schedule(sch, main, axes, product, lanes, target):
+        if not schedule(sch, found, product, target):
             return NotApplicable("whole vectors and rows don't divide the matrix")
-        for rv in blocks:
-            if rv != main:
-                schedule_injective(sch, rv, target)
-        return sch
+        for rv in found.consumers:
+            schedule_injective(sch, rv, target)
+        return ()
 
 
-def _product_of(block: Block, axes: Sequence[Axis]) -> _Product | None:
+def _product_of(found: Contraction) -> _Product | None:
     """Recognise ``result[n] += matrix[n, k] * vector[k]``, with any batch axes before."""
-    stores, loads = stores_of(block), loads_of(block)
-    if len(stores) != 1 or len({load.buffer for load in loads}) != 2:
-        return None
-    used = [axis for axis in axes if axis.extent != 1]
-    matrices = [load for load in loads if all(_is_index(load, axis) for axis in used)]
-    if len(matrices) != 1 or sum(load.buffer is matrices[0].buffer for load in loads) != 1:
-        return None
-    matrix = matrices[0]
-    vectors = [load for load in loads if load is not matrix]
-    rows = [
-        axis
-        for axis in used
-        if not axis.is_reduce and not any(uses_var(load, {axis.var}) for load in vectors)
+    used = [axis for axis in found.axes if axis.extent != 1]
+    matrices = [
+        load for load in found.loads if all(dimension_of(load, axis) is not None for axis in used)
     ]
-    reduce = [axis for axis in used if axis.is_reduce]
-    if len(rows) != 1 or len(reduce) != 1 or reduce[0].extent is None:
+    if len({load.buffer for load in found.loads}) != 2 or len(matrices) != 1:
         return None
-    strides = {
-        axis.var: stride_of(matrix.indices, matrix.buffer, axis.var) for axis in (*rows, *reduce)
-    }
-    contiguous = all(stride_of(load.indices, load.buffer, reduce[0].var) == 1 for load in vectors)
-    if strides[reduce[0].var] == 1 and contiguous:
-        return _Product(matrix, reduce[0], rows[0], True)
-    store = stores[0]
-    if strides[rows[0].var] == 1 and stride_of(store.indices, store.buffer, rows[0].var) == 1:
-        return _Product(matrix, reduce[0], rows[0], False)
+    (matrix,) = matrices
+    vectors = found.other_than(matrix)
+    rows = found.reusing(*vectors)
+    steps = [axis for axis in used if axis.is_reduce]
+    if any(load.buffer is matrix.buffer for load in vectors) or len(rows) != 1 or len(steps) != 1:
+        return None
+    (row,), (step,) = rows, steps
+    if step.extent is None:
+        return None
+    if stride(matrix, step) == 1 and all(stride(load, step) == 1 for load in vectors):
+        return _Product(matrix, step, row, True)
+    if stride(matrix, row) == 1 and found.is_contiguous(row):
+        return _Product(matrix, step, row, False)
     return None
 
 
-def _is_index(load: BufferLoad, axis: Axis) -> bool:
-    """Whether an axis is one dimension of an operand, by itself."""
-    using = [index for index in load.indices if uses_var(index, {axis.var})]
-    return len(using) == 1 and using[0] is axis.var
-
-
 def _renewed(
-    sch: Schedule, rv: BlockRV, axes: Sequence[Axis], row: Axis
+    sch: Schedule, rv: BlockRV, found: Contraction, row: Axis
 ) -> tuple[list[LoopRV], LoopRV, list[LoopRV]]:
     """Loops of a block that has the spatial axes of another one: outer ones, rows, reduction."""
-    place = [axis.var for axis in axes if not axis.is_reduce].index(row.var)
+    place = found.spatial.index(row)
     made = axes_of(sch, rv) or []
     spatial = [axis.loop for axis in made if not axis.is_reduce]
     reduce = [axis.loop for axis in made if axis.is_reduce]
     return spatial[:place] + spatial[place + 1 :], spatial[place], reduce
 
 
-def _along_rows(
-    sch: Schedule,
-    main: BlockRV,
-    axes: Sequence[Axis],
-    product: _Product,
-    lanes: int,
-    target: Target,
-) -> bool:
+def _along_rows(sch: Schedule, found: Contraction, product: _Product, target: Target) -> bool:
     """Sum some rows at a time, each in lanes; join the lanes."""
+    main, lanes = found.main, _lanes(found, target)
     extent = product.reduce.extent or 1
     whole = extent % (_VECTORS * lanes) == 0 and extent >= _STEPS * _VECTORS * lanes
     width = choose("matrix_vector.width", (_VECTORS * lanes, lanes) if whole else (lanes,))
@@ -144,7 +119,7 @@ def _along_rows(
         return False
     _, lane = sch.split(product.reduce.loop, [None, width])
     partial = sch.rfactor(lane, len(sch.get(main).writes[0].region))
-    outer, row, reduce = _renewed(sch, main, axes, product.row)
+    outer, row, reduce = _renewed(sch, main, found, product.row)
     rows = _first_divisor(product.row.extent, preferring("matrix_vector.rows", _ROWS_ALONG))
     row_outer, row_inner = sch.split(row, [None, rows])
     sch.reorder(*outer, row_outer, row_inner, *reduce)
@@ -155,7 +130,7 @@ def _along_rows(
     for rv, skip in ((partial, len(outer) + 2), (init, len(outer) + 1)):
         vectorize_tile(sch, sch.get_loops(rv)[skip:])
     sch.unroll(row_inner)
-    parallelize(sch, [*outer, row_outer], target, work_of(axes))
+    parallelize(sch, [*outer, row_outer], target, work_of(found.axes))
     return True
 
 
@@ -170,22 +145,16 @@ def _sums_in_registers(sch: Schedule, partial: BlockRV, depth: int) -> LoopRV:
     return steps
 
 
-def _across_rows(
-    sch: Schedule,
-    main: BlockRV,
-    axes: Sequence[Axis],
-    product: _Product,
-    lanes: int,
-    target: Target,
-) -> bool:
+def _across_rows(sch: Schedule, found: Contraction, product: _Product, target: Target) -> bool:
     """Add some rows at a time to the result."""
+    main, lanes, work = found.main, _lanes(found, target), work_of(found.axes)
     rows = _first_divisor(product.reduce.extent, preferring("matrix_vector.rows", _ROWS_ACROSS))
     if rows == 1 or (product.row.extent or lanes) < lanes:
         return False
     steps, _ = sch.split(product.reduce.loop, [None, rows])
     partial = sch.rfactor(steps, 0)
-    outer, column, reduce = _renewed(sch, main, axes, product.row)
-    share = _share(product.row.extent, lanes, target, work_of(axes))
+    outer, column, reduce = _renewed(sch, main, found, product.row)
+    share = _share(product.row.extent, lanes, target, work)
     if share is not None:
         task, column = sch.split(column, [None, share])
         outer.append(task)
@@ -206,8 +175,12 @@ def _across_rows(
     if choose("matrix_vector.prefetch", (True, False)):
         sch.annotate(reduce[0], PREFETCH_NEXT, 1)
     if outer:
-        parallelize(sch, outer, target, work_of(axes))
+        parallelize(sch, outer, target, work)
     return True
+
+
+def _lanes(found: Contraction, target: Target) -> int:
+    return target.vector_lanes(max(8, element_bits(found.block)))
 
 
 def _share(extent: int | None, lanes: int, target: Target, work: int) -> int | None:

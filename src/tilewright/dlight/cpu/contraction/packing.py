@@ -2,62 +2,115 @@
 
 The dimension that follows the vector axis is cut into tiles: their number becomes the first
 dimension of the copy, what is within a tile the last. The last panel is padded, so that one copy of
-the inner loop does for all columns. A constant operand is packed when the program is built
-(``layout_free_buffers``); of another one a panel is made right before the tiles that use it, so
-that it is still in the cache. Used by the rules for contractions.
+the inner loop does for all columns. For dot instructions, ``p`` neighbours along K make a word:
+panels are ``[N / NR][K / p]...[NR][p]``, of which a vector holds neighbours along N.
+
+A constant operand is packed when the program is built (``layout_free_buffers``); of another one a
+panel is made right before the tiles that use it, so that it is still in the cache. What is copied
+anyway (padded, converted) is written in its layout at once.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from tilewright.ir import Expr, as_int, dtypes, free_vars, uses_var
+from tilewright.ir import Expr, as_int, collect, dtypes
+from tilewright.scheduling import dimensions_of
 from tilewright.scheduling.cpu import (
     Axis,
     axes_of,
-    coefficient_of,
+    is_injective,
     loads_of,
     parallelize,
+    schedule_injective,
     stores_of,
     stride_of,
     work_of,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import BufferLoad
+from tilewright.tir import SPATIAL, Block, Buffer, BufferLoad, PrimFunc
 from tilewright.tir.analysis import has_branch
 from tilewright.tir.attrs import LAYOUT_REWRITE
+from tilewright.tir.layout_rewrite import constants_of
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
 # Heights of tiles that are transposed by shuffles, and how far elements lie apart for that.
 _TRANSPOSED, _FAR = (4, 8, 16), 16
 
-_NONE: Mapping[int, int] = {}
 
+@dataclass(frozen=True)
+class Panels:
+    """How the copy of an operand lies: ``[N / width][...][width]``.
 
-def dimension_of(operand: BufferLoad, axis: Axis) -> int:
-    """The dimension of an operand that an axis runs along."""
-    return next(d for d, index in enumerate(operand.indices) if uses_var(index, {axis.var}))
-
-
-def run_after(operand: BufferLoad, dim: int) -> int:
-    """How many elements that lie side by side the dimensions after one have; 1 if unknown."""
-    extents = [as_int(extent) for extent in operand.buffer.shape[dim + 1 :]]
-    return math.prod(extent or 0 for extent in extents) or 1
-
-
-def is_part(index: Expr, axis: Axis) -> bool:
-    """Whether an axis counts the elements of one of equal parts of a dimension.
-
-    Filters of a grouped convolution do: ``group * filters + filter``.
+    Dimension ``dim`` is cut into panels. Within one the dimensions ``first`` come before the
+    others. Of the dimensions in ``parts`` every so manieth element belongs to one part of the
+    panel; parts lie one after the other. Of the dimension ``deep`` so many neighbours make a
+    ``word``, which lies together; without ``dim`` there are words only.
     """
-    if axis.extent is None:
-        return False
-    factors = {var: coefficient_of(index, var) for var in free_vars(index)}
-    own = factors.pop(axis.var, None)
-    return own == 1 and all(f is not None and f % axis.extent == 0 for f in factors.values())
+
+    dim: int | None
+    width: int = 1
+    first: tuple[int, ...] = ()
+    parts: Mapping[int, int] = field(default_factory=dict)
+    deep: int = -1
+    word: int = 1
+
+    @property
+    def wide(self) -> int:
+        """The dimension that is cut."""
+        assert self.dim is not None
+        return self.dim
+
+    def layout(self, *i: Expr) -> tuple[Expr, ...]:
+        """Where an element lies."""
+        order = (*self.first, *(d for d in range(len(i)) if d not in (self.dim, *self.first)))
+        cuts = {**self.parts, **({self.deep: self.word} if self.word > 1 else {})}
+        panel = () if self.dim is None else (i[self.dim] // self.width,)
+        within = () if self.dim is None else (i[self.dim] % self.width,)
+        return (
+            *panel,
+            *(i[d] % self.parts[d] for d in self.parts),
+            *(i[d] // cuts[d] if d in cuts else i[d] for d in order),
+            *within,
+            *((i[self.deep] % self.word,) if self.word > 1 else ()),
+        )
+
+
+# ---- copies ---------------------------------------------------------------------------------
+
+
+def copy_operand(sch: Schedule, main: BlockRV, buffer: Buffer) -> BlockRV:
+    """Let a block read a copy of an operand; return the block that makes it."""
+    buffers = [region.buffer for region in sch.get(main).reads]
+    copied: BlockRV = sch.cache_read(main, buffers.index(buffer), "global")
+    return copied
+
+
+def pack_operand(sch: Schedule, main: BlockRV, buffer: Buffer, panels: Panels) -> BlockRV:
+    """Let a block read a copy of an operand that lies in panels."""
+    copy = copy_operand(sch, main, buffer)
+    lay_out(sch, copy, panels)
+    return copy
+
+
+def lay_out(sch: Schedule, copy: BlockRV, panels: Panels) -> None:
+    """Give the copy of an operand its layout, if possible when the program is built."""
+    sch.transform_layout(copy, ("write", 0), panels.layout)
+    sch.annotate(copy, LAYOUT_REWRITE, True)
+
+
+def copy_in_use(sch: Schedule, main: BlockRV, buffer: Buffer, readers: int = 1) -> BlockRV | None:
+    """The block that makes an operand, element by element, for so many readers alone."""
+    for producer in sch.get_producers(main):
+        if buffer not in [region.buffer for region in sch.get(producer).writes]:
+            continue
+        if is_injective(sch, producer) and len(sch.get_consumers(producer)) == readers:
+            found: BlockRV = producer
+            return found
+    return None
 
 
 def pad_columns(
@@ -80,105 +133,42 @@ def pad_columns(
     return copied
 
 
-def copy_operand(sch: Schedule, main: BlockRV, operand: BufferLoad) -> BlockRV:
-    """Let a block read a copy of an operand; return the block that makes it."""
-    buffers = [region.buffer for region in sch.get(main).reads]
-    copied: BlockRV = sch.cache_read(main, buffers.index(operand.buffer), "global")
-    return copied
+def known_before(func: PrimFunc) -> set[Buffer]:
+    """Constants, and what is computed from them element by element."""
+    known = set(constants_of(func))
+    for block in collect(func.body, Block):
+        reads = {region.buffer for region in block.reads}
+        plain = block.init is None and all(axis.kind == SPATIAL for axis in block.iter_vars)
+        if plain and reads and reads <= known:
+            known |= {region.buffer for region in block.writes}
+    return known
 
 
-def lay_out_panels(
-    sch: Schedule,
-    copy: BlockRV,
-    dim: int,
-    width: int,
-    first: Sequence[int] = (),
-    parts: Mapping[int, int] = _NONE,
-) -> None:
-    """Give the copy of an operand the layout ``[N / width][...][width]``.
-
-    Within a panel the dimensions ``first`` come before the others. Of the dimensions in ``parts``
-    every so manieth element belongs to one part of the panel; parts lie one after the other.
-    """
-
-    def panels(*i: Expr) -> tuple[Expr, ...]:
-        rest = [d for d in range(len(i)) if d != dim and d not in first]
-        within = [i[d] // parts[d] if d in parts else i[d] for d in (*first, *rest)]
-        return (i[dim] // width, *(i[d] % parts[d] for d in parts), *within, i[dim] % width)
-
-    sch.transform_layout(copy, ("write", 0), panels)
-    sch.annotate(copy, LAYOUT_REWRITE, True)
+# ---- panels of elements ---------------------------------------------------------------------
 
 
 def schedule_packing(
-    sch: Schedule, copy: BlockRV, operand: BufferLoad, dim: int, width: int, target: Target
+    sch: Schedule, copy: BlockRV, operand: BufferLoad, panels: Panels, target: Target
 ) -> None:
     """Schedule a copy of a whole operand, panel by panel."""
-    loops = sch.get_loops(copy)
+    loops, dim = sch.get_loops(copy), panels.wide
     extent = as_int(operand.buffer.shape[dim])
-    if extent is None or extent % width:
+    if extent is None or extent % panels.width:
         return
-    panel, element = sch.split(loops[dim], [None, width])
+    panel, element = sch.split(loops[dim], [None, panels.width])
     rest = [loop for d, loop in enumerate(loops) if d != dim]
     _within_panel(sch, copy, [panel], rest, element, operand, dim, target)
-    parallelize(sch, [panel], target, (as_int(operand.buffer.shape[dim]) or 1) * 1024)
+    parallelize(sch, [panel], target, extent * 1024)
 
 
 def pack_at(
-    sch: Schedule,
-    copy: BlockRV,
-    at: LoopRV,
-    operand: BufferLoad,
-    dim: int,
-    target: Target,
+    sch: Schedule, copy: BlockRV, at: LoopRV, operand: BufferLoad, dim: int, target: Target
 ) -> None:
     """Make a panel in each iteration of the loop over panels."""
     sch.compute_at(copy, at, preserve_unit_loops=True)
     loops = sch.get_loops(copy)[-operand.buffer.ndim :]
     rest = [loop for d, loop in enumerate(loops) if d != dim]
     _within_panel(sch, copy, [], rest, loops[dim], operand, dim, target)
-
-
-def gather_operand(sch: Schedule, main: BlockRV, operand: BufferLoad, vector: Axis) -> BlockRV:
-    """Let a block read an operand by its own axes, the vector axis last; return what copies it."""
-    buffers = [region.buffer for region in sch.get(main).reads]
-    copied: BlockRV = sch.reindex(main, ("read", buffers.index(operand.buffer)))
-    made = sch.get(copied).writes[0].buffer
-    (load,) = [item for item in loads_of(sch.get(main)) if item.buffer is made]
-    dim = dimension_of(load, vector)
-    sch.transform_layout(copied, ("write", 0), lambda *i: (*i[:dim], *i[dim + 1 :], i[dim]))
-    return copied
-
-
-def gather_at(sch: Schedule, copy: BlockRV, at: LoopRV | None, target: Target) -> None:
-    """Lay a panel's rows side by side in each iteration of the loop over panels, or all at once.
-
-    Elements that lie across are transposed in registers, as many at a time as vectors are long.
-    """
-    if at is not None:
-        sch.compute_at(copy, at, preserve_unit_loops=True)
-    block = sch.get(copy)
-    (load,), (store,) = loads_of(block), stores_of(block)
-    lanes = _lanes_of(load, target)
-    skip = len(sch.get_loops(copy)) - len(block.iter_vars)
-    axes = axes_of(sch, copy, skip) or []
-    (element,) = [axis for axis in axes if axis.var is store.indices[-1]]
-    others = [axis for axis in axes if axis is not element]
-    pitch = stride_of(load.indices, load.buffer, element.var) or 0
-    runs = [a for a in others if stride_of(load.indices, load.buffer, a.var) == 1]
-    outer = [axis.loop for axis in others]
-    vectors, lane = sch.split(element.loop, [None, lanes])
-    if pitch >= _FAR and runs and (runs[-1].extent or 1) > 1:
-        step, within = sch.split(runs[-1].loop, [None, lanes])
-        outer = [loop for loop in outer if loop != runs[-1].loop]
-        sch.reorder(*outer, step, vectors, within, lane)
-        sch.unroll(within)
-        outer.append(step)
-    else:
-        sch.reorder(*outer, vectors, lane)
-    sch.vectorize(lane)
-    if at is None:
-        parallelize(sch, outer, target, work_of(axes))
 
 
 def _within_panel(
@@ -216,3 +206,108 @@ def _within_panel(
 
 def _lanes_of(operand: BufferLoad, target: Target) -> int:
     return target.vector_lanes(dtypes.bits_of(operand.buffer.dtype))
+
+
+# ---- what the steps read, gathered --------------------------------------------------------------
+
+
+def gather_operand(sch: Schedule, main: BlockRV, operand: BufferLoad, vector: Axis) -> BlockRV:
+    """Let a block read an operand by its own axes, the vector axis last; return what copies it."""
+    buffers = [region.buffer for region in sch.get(main).reads]
+    copied: BlockRV = sch.reindex(main, ("read", buffers.index(operand.buffer)))
+    made = sch.get(copied).writes[0].buffer
+    (load,) = [item for item in loads_of(sch.get(main)) if item.buffer is made]
+    dim = dimensions_of(load, vector)[0]
+    sch.transform_layout(copied, ("write", 0), lambda *i: (*i[:dim], *i[dim + 1 :], i[dim]))
+    return copied
+
+
+def gather_at(sch: Schedule, copy: BlockRV, at: LoopRV | None, target: Target) -> None:
+    """Lay a panel's rows side by side in each iteration of the loop over panels, or all at once.
+
+    Elements that lie across are transposed in registers, as many at a time as vectors are long.
+    """
+    if at is not None:
+        sch.compute_at(copy, at, preserve_unit_loops=True)
+    block = sch.get(copy)
+    (load,), (store,) = loads_of(block), stores_of(block)
+    lanes = _lanes_of(load, target)
+    skip = len(sch.get_loops(copy)) - len(block.iter_vars)
+    axes = axes_of(sch, copy, skip) or []
+    (element,) = [axis for axis in axes if axis.var is store.indices[-1]]
+    others = [axis for axis in axes if axis is not element]
+    pitch = stride_of(load.indices, load.buffer, element.var) or 0
+    runs = [a for a in others if stride_of(load.indices, load.buffer, a.var) == 1]
+    outer = [axis.loop for axis in others]
+    vectors, lane = sch.split(element.loop, [None, lanes])
+    if pitch >= _FAR and runs and (runs[-1].extent or 1) > 1:
+        step, within = sch.split(runs[-1].loop, [None, lanes])
+        outer = [loop for loop in outer if loop != runs[-1].loop]
+        sch.reorder(*outer, step, vectors, within, lane)
+        sch.unroll(within)
+        outer.append(step)
+    else:
+        sch.reorder(*outer, vectors, lane)
+    sch.vectorize(lane)
+    if at is None:
+        parallelize(sch, outer, target, work_of(axes))
+
+
+# ---- words for dot instructions -----------------------------------------------------------------
+
+
+def lay_out_words(
+    sch: Schedule, main: BlockRV, buffer: Buffer, panels: Panels, readers: int, target: Target
+) -> BlockRV | None:
+    """Bring an operand into panels of words, or into words alone, for so many readers.
+
+    Returns the block that does so, if the operand doesn't lie so already.
+    """
+    func, deepest = sch.mod["main"], panels.deep == buffer.ndim - 1
+    if panels.dim is None and deepest and buffer in func.buffers:
+        return None
+    copy = copy_in_use(sch, main, buffer, readers) or copy_operand(sch, main, buffer)
+    # Loops first: how elements of the new layout lie is harder to see through.
+    if panels.dim is None and deepest:
+        schedule_injective(sch, copy, target)
+    else:
+        _schedule_words(sch, copy, panels, target)
+        sch.transform_layout(copy, ("write", 0), panels.layout)
+    if {region.buffer for region in sch.get(copy).reads} <= constants_of(sch.mod["main"]):
+        sch.annotate(copy, LAYOUT_REWRITE, True)
+    return copy
+
+
+def _schedule_words(sch: Schedule, copy: BlockRV, panels: Panels, target: Target) -> None:
+    """Copy lines of the operand so that neighbours along K come to lie side by side.
+
+    Where K is the operand's last dimension they do already, and are moved together; else a line for
+    each of them is read, and all are written by turns.
+    """
+    loops, deep, word = sch.get_loops(copy), panels.deep, panels.word
+    work = work_of(axes_of(sch, copy) or [])
+    outer, neighbour = sch.split(loops[deep], [None, word])
+    order = [outer if d == deep else loop for d, loop in enumerate(loops) if d != panels.dim]
+    if panels.dim is None:
+        sch.reorder(*order, neighbour)
+        if not has_branch(sch.get(copy)):  # lines follow one another here and there
+            order = [*order[: deep + 1], sch.fuse(*order[deep + 1 :])]
+        sch.vectorize(order[-1])
+        parallelize(sch, order[:-1], target, work)
+        return
+    panel, column = sch.split(loops[panels.dim], [None, panels.width])
+    if deep == len(loops) - 1:
+        block, inner = sch.split(outer, [None, _line(sch, copy, word, target)])
+        sch.reorder(panel, *order[:-1], block, column, inner, neighbour)
+        sch.vectorize(neighbour)
+    else:
+        sch.reorder(panel, *order, column, neighbour)
+        sch.vectorize(column)
+    parallelize(sch, [panel], target, work)
+
+
+def _line(sch: Schedule, copy: BlockRV, width: int, target: Target) -> int:
+    """Words of a cache line, or the most below that divide K."""
+    extent = as_int(sch.get(copy).iter_vars[-1].dom.extent) or width
+    words = extent // width
+    return max(size for size in range(1, target.vector_lanes(32) + 1) if words % size == 0)

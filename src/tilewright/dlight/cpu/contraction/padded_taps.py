@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from tilewright.arith import conjuncts, detect_linear_equation
 from tilewright.dlight.cpu.contraction.plan import Plan
 from tilewright.ir import GE, LT, Call, Expr, FloatImm, IntImm, Var, as_int, free_vars
-from tilewright.scheduling.cpu import Axis, loads_of, stores_of
+from tilewright.scheduling import Reduction
+from tilewright.scheduling.cpu import Axis, stores_of
 from tilewright.target import Costs
 from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV
 
 # Share of the steps that may be left for skipping the others to be worth its tests.
 _WORTH = 0.96
@@ -54,18 +54,18 @@ class PaddedAxis:
         return met / (taps * -(-places // tile))
 
 
-def padded_axes(sch: Schedule, main: BlockRV, axes: Sequence[Axis]) -> list[PaddedAxis]:
+def padded_axes(sch: Schedule, reduction: Reduction) -> list[PaddedAxis]:
     """Find the axes of a sum of products that go beyond an image, in a copy padded with zeros."""
     found = []
-    for rv in sch.get_producers(main):
+    for rv in sch.get_producers(reduction.main):
         block = sch.get(rv)
         written = [region.buffer for region in block.writes]
-        loads = [load for load in loads_of(sch.get(main)) if load.buffer in written]
+        loads = [load for load in reduction.loads if load.buffer in written]
         if len(loads) != 1:
             continue
         for var, (low, high) in _bounds_of_padding(block).items():
             index = loads[0].indices[stores_of(block)[0].indices.index(var)]
-            axis = _padded_axis(index, axes, low, high)
+            axis = _padded_axis(index, reduction.axes, low, high)
             if axis is not None:
                 found.append(axis)
     return found

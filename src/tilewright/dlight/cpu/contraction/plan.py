@@ -8,28 +8,22 @@ costs. The search takes them from here too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.dlight.cpu.contraction.packing import dimension_of, is_part, run_after
 from tilewright.dlight.cpu.contraction.register_tile import (
     MOST_ROWS,
+    Limits,
     Tile,
     rank_tiles,
     rows_in_cache,
 )
-from tilewright.ir import dtypes, uses_var
-from tilewright.scheduling.cpu import (
-    Axis,
-    element_bits,
-    loads_of,
-    stores_of,
-    stride_of,
-    work_of,
-)
+from tilewright.ir import Expr, as_int, dtypes, free_vars
+from tilewright.scheduling import Reduction, depends, dimensions_of, stride
+from tilewright.scheduling.cpu import Axis, coefficient_of, element_bits, work_of
 from tilewright.target import Target
-from tilewright.tir import Block, Buffer, BufferLoad, PrimFunc
-from tilewright.tir.layout_rewrite import layout_free_positions
+from tilewright.tir import BufferLoad
 
 # With fewer rows than this, packing an operand in the call costs more than it saves.
 _ROWS_TO_PACK = 8
@@ -80,9 +74,7 @@ class Plan:
 
 
 def rank_plans(
-    func: PrimFunc,
-    block: Block,
-    axes: Sequence[Axis],
+    found: Reduction,
     target: Target,
     *,
     widths: int = 1,
@@ -94,60 +86,35 @@ def rank_plans(
     For each axis and way of packing there are up to ``widths`` tiles, of a multiple of ``row_step``
     rows, ``most_rows`` at most.
     """
-    stores, loads = stores_of(block), loads_of(block)
-    if len(stores) != 1 or len({load.buffer for load in loads}) < 2:
+    if len({load.buffer for load in found.loads}) < 2:
         return []
-    constants = {func.buffer_map.get(func.params[p]) for p in layout_free_positions(func)}
-    reduction = _Reduction(
-        [axis for axis in axes if not axis.is_reduce and axis.extent != 1],
-        [axis for axis in axes if axis.is_reduce],
-        loads,
-        constants,
-        target.vector_lanes(max(16, element_bits(block))),
-        target,
-        widths,
-        row_step,
-        most_rows,
-    )
-    plans = []
-    for vector in reduction.spatial:
-        step = stride_of(stores[0].indices, stores[0].buffer, vector.var)
-        plans += _plans_along(reduction, vector, step == 1)
+    wanted = _Wanted(target, widths, row_step, most_rows)
+    plans = [plan for vector in found.places for plan in _plans_along(found, vector, wanted)]
     # The contiguous axis, which is last, wins a tie.
     plans.reverse()
     return sorted(plans, key=lambda plan: plan.tile.score, reverse=True)
 
 
 @dataclass(frozen=True)
-class _Reduction:
-    """What plans along all axes share: axes, operands, the target, and which tiles are wanted."""
+class _Wanted:
+    """For which target, and which tiles."""
 
-    spatial: Sequence[Axis]
-    reduce: Sequence[Axis]
-    loads: Sequence[BufferLoad]
-    constants: set[Buffer | None]
-    lanes: int
     target: Target
     widths: int
     row_step: int
     most_rows: int
 
 
-def _plans_along(reduction: _Reduction, vector: Axis, contiguous: bool) -> list[Plan]:
+def _plans_along(found: Reduction, vector: Axis, wanted: _Wanted) -> list[Plan]:
     """The ways to tile with vectors along an axis; the result may be contiguous there."""
-    loads = reduction.loads
-    moving = [load for load in loads if uses_var(load, {vector.var})]
-    if not moving or len(moving) == len(loads):
+    moving = found.along(vector)
+    if not moving or len(moving) == len(found.loads):
         return []
-    rows = [
-        axis
-        for axis in reduction.spatial
-        if axis is not vector and not any(uses_var(load, {axis.var}) for load in moving)
-    ]
-    if not (contiguous or rows):
+    rows = [axis for axis in found.reusing(*moving) if axis is not vector]
+    if not (found.is_contiguous(vector) or rows):
         return []
-    moving = [load for load in moving if not _is_kept(load, vector, reduction.reduce)] or moving
-    return _Along(reduction, vector, contiguous, moving, rows).plans()
+    moving = [load for load in moving if not _is_kept(load, vector, found.steps)] or moving
+    return _Along(found, vector, moving, rows, wanted).plans()
 
 
 class _Along:
@@ -158,27 +125,28 @@ class _Along:
 
     def __init__(
         self,
-        reduction: _Reduction,
+        found: Reduction,
         vector: Axis,
-        contiguous: bool,
         moving: Sequence[BufferLoad],
         rows: Sequence[Axis],
+        wanted: _Wanted,
     ) -> None:
-        self.reduction, self.target = reduction, reduction.target
-        self.vector, self.contiguous, self.moving = vector, contiguous, moving
+        self.found, self.target, self.wanted = found, wanted.target, wanted
+        self.vector, self.moving = vector, moving
+        self.contiguous = found.is_contiguous(vector)
         self.columns = vector.extent or 0
-        if contiguous:
+        if self.contiguous:
             self.row = max(rows, key=lambda axis: axis.extent or 64, default=None)
         else:
             # The tile's rows are written side by side: they are the axis that is stored that way.
             self.row = rows[-1]
-        self.others = [load for load in reduction.loads if load not in moving]
-        self.strides = [stride_of(load.indices, load.buffer, vector.var) for load in moving]
-        self.side_by_side = all(stride == 1 for stride in self.strides)
-        self.parts = _parts_of(moving, vector)
-        self.constant = len(moving) == 1 and moving[0].buffer in reduction.constants
+        self.others = found.other_than(*moving)
+        self.strides = [stride(load, vector) for load in moving]
+        self.side_by_side = all(apart == 1 for apart in self.strides)
+        self.parts = _has_parts(moving, vector)
+        self.constant = len(moving) == 1 and moving[0].buffer in found.constants
         self.uses = work_of(rows)
-        steps = work_of(reduction.reduce)
+        steps = work_of(found.steps)
         self.step_bytes = sum(dtypes.bytes_of(load.buffer.dtype) for load in moving) * steps
 
     def plans(self) -> list[Plan]:
@@ -192,8 +160,7 @@ class _Along:
         panels = []
         if packable and (self.constant or uses >= _ROWS_TO_PACK):
             panels = self._tiled(moving[0], self.constant, not self.parts, worth)
-            run = run_after(moving[0], dimension_of(moving[0], self.vector))
-            if strides[0] != 1 and run % _LINE:
+            if strides[0] != 1 and _run_after(moving[0], self.vector) % _LINE:
                 made, panels = made + panels, []
         gathers = self.contiguous and not self.constant and uses >= _ROWS_TO_PACK
         if gathers and _is_gathered(moving, strides, self.vector, self.target):
@@ -204,7 +171,7 @@ class _Along:
 
     def _worth(self) -> float:
         """The share of a tile's rate that is left, however the operand is read."""
-        reduce = self.reduction.reduce
+        reduce = self.found.steps
         worth = _SCATTERED if any(_is_scattered(load, reduce) for load in self.others) else 1.0
         if not self.contiguous:
             worth *= work_of(reduce) / (work_of(reduce) + _TRANSPOSE_STEPS)
@@ -217,7 +184,7 @@ class _Along:
             return []
         if not self.side_by_side:
             worth *= _ELEMENT_WISE
-        elif any(_is_scattered(load, self.reduction.reduce) for load in self.moving):
+        elif any(_is_scattered(load, self.found.steps) for load in self.moving):
             worth *= _SCATTERED
         # What lies beyond the end is not read under a mask.
         return self._tiled(None, False, self.side_by_side and self.target.has("avx512f"), worth)
@@ -243,7 +210,7 @@ class _Along:
             if packed is None:
                 share *= _UNDER_MASKS if padded else 1.0
                 tiles = tiles if self.constant else self._preferring_one_pass(tiles)
-            for tile in tiles[: self.reduction.widths]:
+            for tile in tiles[: self.wanted.widths]:
                 if not padded or self.columns % tile.columns:
                     scored = replace(tile, score=tile.score * worth * share)
                     plan = Plan(
@@ -253,20 +220,19 @@ class _Along:
         return made
 
     def _tiles(self, padded: bool, packed: bool) -> list[Tile]:
-        reduction, target = self.reduction, self.target
+        target, wanted = self.target, self.wanted
         fitting = (_rows_of(load, self.row, target) for load in self.others)
-        return rank_tiles(
-            self.row,
-            self.vector,
-            reduction.lanes,
+        limits = Limits(
+            target.vector_lanes(max(16, element_bits(self.found.block))),
             target.vector_registers,
             target.costs,
-            most_rows=min(reduction.most_rows, *fitting),
+            most_rows=min(wanted.most_rows, *fitting),
             most_columns=int(_PANEL_SHARE * target.l2_bytes / self.step_bytes),
             whole=padded,
             masked=target.has("avx512f") and (self.side_by_side or packed),
-            row_step=reduction.row_step,
+            row_step=wanted.row_step,
         )
+        return rank_tiles(self.row, self.vector, limits)
 
     def _preferring_one_pass(self, tiles: Sequence[Tile]) -> list[Tile]:
         """Tiles with those better that are as wide as the result: rows pass by them only once."""
@@ -298,28 +264,50 @@ def leaves_few_columns(tile: Tile, extent: int, target: Target) -> bool:
 
 def _rows_of(load: BufferLoad, row: Axis | None, target: Target) -> int:
     """Most rows of a tile that read an operand without driving each other out of the cache."""
-    stride = None if row is None else stride_of(load.indices, load.buffer, row.var)
-    return rows_in_cache(abs(stride or 1) * dtypes.bytes_of(load.buffer.dtype), target)
+    apart = None if row is None else stride(load, row)
+    return rows_in_cache(abs(apart or 1) * dtypes.bytes_of(load.buffer.dtype), target)
 
 
-def _is_scattered(operand: BufferLoad, reduce: Sequence[Axis]) -> bool:
+def _is_scattered(operand: BufferLoad, steps: Sequence[Axis]) -> bool:
     """Whether steps of the reduction are far apart in an operand."""
-    pitch = max(abs(stride_of(operand.indices, operand.buffer, a.var) or 0) for a in reduce)
+    pitch = max(abs(stride(operand, axis) or 0) for axis in steps)
     far = pitch * dtypes.bytes_of(operand.buffer.dtype) >= _FAR_APART
-    return far and work_of(reduce) >= _DEEP
+    return far and work_of(steps) >= _DEEP
 
 
 def _is_packable(load: BufferLoad, vector: Axis) -> bool:
     """Whether an axis is one dimension of an operand, or equal parts of one."""
-    using = [index for index in load.indices if uses_var(index, {vector.var})]
-    return len(using) == 1 and is_part(using[0], vector)
+    dims = dimensions_of(load, vector)
+    return len(dims) == 1 and _is_part(load.indices[dims[0]], vector)
 
 
-def _is_kept(load: BufferLoad, vector: Axis, reduce: Sequence[Axis]) -> bool:
+def _is_part(index: Expr, axis: Axis) -> bool:
+    """Whether an axis counts the elements of one of equal parts of a dimension.
+
+    Filters of a grouped convolution do: ``group * filters + filter``.
+    """
+    if axis.extent is None:
+        return False
+    factors = {var: coefficient_of(index, var) for var in free_vars(index)}
+    own = factors.pop(axis.var, None)
+    return own == 1 and all(f is not None and f % axis.extent == 0 for f in factors.values())
+
+
+def _has_parts(moving: Sequence[BufferLoad], vector: Axis) -> bool:
+    """Whether an axis is only a part of a dimension of what moves along it."""
+    using = [load.indices[d] for load in moving for d in dimensions_of(load, vector)]
+    return any(index is not vector.var for index in using)
+
+
+def _run_after(load: BufferLoad, axis: Axis) -> int:
+    """How many elements lie side by side in the dimensions after an axis; 1 if unknown."""
+    extents = [as_int(extent) for extent in load.buffer.shape[dimensions_of(load, axis)[0] + 1 :]]
+    return math.prod(extent or 0 for extent in extents) or 1
+
+
+def _is_kept(load: BufferLoad, vector: Axis, steps: Sequence[Axis]) -> bool:
     """Whether an operand is a vector that stays the same throughout the reduction, as scales do."""
-    steps = {axis.var for axis in reduce}
-    side_by_side = stride_of(load.indices, load.buffer, vector.var) == 1
-    return side_by_side and not uses_var(load, steps)
+    return stride(load, vector) == 1 and not any(depends(load, axis) for axis in steps)
 
 
 def _is_gathered(
@@ -335,9 +323,3 @@ def _is_gathered(
         # Under masks neither panels nor tiles need padding.
         return target.has("avx512f")
     return 1 < strides[0] <= _MOST_APART
-
-
-def _parts_of(moving: Sequence[BufferLoad], vector: Axis) -> bool:
-    """Whether an axis is only a part of a dimension of what it moves along."""
-    using = [i for load in moving for i in load.indices if uses_var(i, {vector.var})]
-    return any(index is not vector.var for index in using)

@@ -12,21 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
+from tilewright.dlight.cpu.contraction.packing import Panels, pack_operand
 from tilewright.ir import Add, Expr, Var, as_int, dtypes
-from tilewright.scheduling import NotApplicable, ScheduleRule, choose, others_after
-from tilewright.scheduling.cpu import (
-    element_bits,
-    fused_epilogue,
-    loads_of,
-    parallelize,
-    schedule_injective,
-    sole_reduction,
-    stores_of,
-    vectorize_tile,
-)
+from tilewright.scheduling import Contraction, NotApplicable, choose, others_after
+from tilewright.scheduling.cpu import element_bits, fused_epilogue, parallelize
 from tilewright.target import Target
-from tilewright.tir import Block
-from tilewright.tir.attrs import LAYOUT_REWRITE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV
 
@@ -49,47 +40,38 @@ class _Pointwise:
     pixels: int
 
 
-class PointwiseConvolution(ScheduleRule):
+class PointwiseConvolution(Form):
     """Applies to 1 x 1 convolutions of stride one on images of known size, and their epilogue."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def tile(self, sch: Schedule, found: Contraction, target: Target) -> tuple[()] | NotApplicable:
         """Make rows and columns one axis, tile it with the filters, fuse the epilogue."""
-        opening = sole_reduction(sch)
-        if isinstance(opening, NotApplicable):
-            return opening
-        main, blocks = opening
-        consumers = sch.get_consumers(main)
-        if len(consumers) > 1 or any(sch.get_consumers(rv) for rv in consumers):
+        if not found.has_one_epilogue:
             return NotApplicable("what follows is more than an epilogue")
-        plan = _plan(sch.get(main), target)
+        plan = _plan(found, target)
         if isinstance(plan, NotApplicable):
             return plan
-        epilogue = fused_epilogue(sch, main, consumers)
-        fused = {main.name, epilogue.name}
-        _pack_filters(sch, main, plan.rows)
-        _schedule(sch, main, epilogue, plan, target)
-        for rv in blocks:
-            if rv.name not in fused:
-                schedule_injective(sch, rv, target)
-        return sch
+        epilogue = fused_epilogue(sch, found.main, found.consumers)
+        pack_operand(sch, found.main, found.loads[1].buffer, Panels(0, plan.rows))
+        _schedule(sch, found.main, epilogue, plan, target)
+        return ()
 
 
 # ---- choosing -------------------------------------------------------------------------------
 
 
-def _plan(block: Block, target: Target) -> _Pointwise | NotApplicable:
-    if not is_pointwise(block):
+def _plan(found: Contraction, target: Target) -> _Pointwise | NotApplicable:
+    if not is_pointwise(found):
         return NotApplicable("no 1 x 1 convolution of stride one")
-    _, filters, height, width = (as_int(item.dom.extent) for item in block.iter_vars[:4])
+    _, filters, height, width = (as_int(item.dom.extent) for item in found.block.iter_vars[:4])
     if not (filters and height and width):
         return NotApplicable("sizes are symbolic or zero")
     vectors = choose("pointwise.vectors", others_after(_VECTORS, (1, 3, 4)))
-    pixels = vectors * target.vector_lanes(max(8, element_bits(block)))
+    pixels = vectors * target.vector_lanes(max(8, element_bits(found.block)))
     most = (target.vector_registers - 1 - vectors) // vectors
     rows = choose("pointwise.rows", [n for n in range(most, 0, -1) if filters % n == 0])
     if rows < _LEAST_ROWS or height * width < _LEAST_TILES * pixels:
         return NotApplicable("too few filters or pixels")
-    image = loads_of(block)[0].buffer
+    image = found.loads[0].buffer
     channels = as_int(image.shape[1]) or 0
     size = channels * height * width * dtypes.bytes_of(image.dtype)
     if size > _MOST_OF_CACHE * target.l2_bytes:
@@ -97,29 +79,28 @@ def _plan(block: Block, target: Target) -> _Pointwise | NotApplicable:
     return _Pointwise(width, rows, pixels)
 
 
-def is_pointwise(block: Block) -> bool:
+def is_pointwise(found: Contraction) -> bool:
     """Whether a block is ``y[n, f, h, w] += x[n, c, h, w] * k[f, c]``, unit axes aside.
 
     The input must be as large as the result: else neighbouring pixels don't lie side by side.
     """
-    stores, loads = stores_of(block), loads_of(block)
-    spatial = [item.var for item in block.iter_vars if item.kind == "spatial"]
-    steps = [item for item in block.iter_vars if item.kind != "spatial"]
+    spatial = [item.var for item in found.block.iter_vars if item.kind == "spatial"]
+    steps = [item for item in found.block.iter_vars if item.kind != "spatial"]
     channels = [item.var for item in steps if as_int(item.dom.extent) != 1]
-    if len(spatial) != 4 or len(stores) != 1 or len(loads) != 2 or len(channels) != 1:
+    if len(spatial) != 4 or len(found.loads) != 2 or len(channels) != 1:
         return False
-    if [item.var for item in block.iter_vars[:4]] != spatial or block.init is None:
+    if [item.var for item in found.block.iter_vars[:4]] != spatial:
         return False
     unit = {item.var for item in steps if item.var is not channels[0]}
-    data, weight = loads
+    data, weight = found.loads
     n, f, h, w = spatial
     return (
-        _reads(stores[0].indices, [n, f, h, w], set())
+        _reads(found.store.indices, [n, f, h, w], set())
         and _reads(data.indices, [n, channels[0], h, w], unit)
         and _reads(weight.indices[:2], [f, channels[0]], unit)
         and all(_reads([index], [None], unit) for index in weight.indices[2:])
         and [as_int(e) for e in data.buffer.shape[2:]]
-        == [as_int(e) for e in stores[0].buffer.shape[2:]]
+        == [as_int(e) for e in found.store.buffer.shape[2:]]
     )
 
 
@@ -144,15 +125,6 @@ def _reads(indices: Sequence[Expr], wanted: Sequence[Var | None], unit: set[Var]
 # ---- scheduling -----------------------------------------------------------------------------
 
 
-def _pack_filters(sch: Schedule, main: BlockRV, rows: int) -> None:
-    """Put what the rows of a tile take from the filters side by side."""
-    weight = loads_of(sch.get(main))[1].buffer
-    buffers = [region.buffer for region in sch.get(main).reads]
-    copy = sch.cache_read(main, buffers.index(weight), "global")
-    sch.transform_layout(copy, ("write", 0), lambda f, *rest: (f // rows, *rest, f % rows))
-    sch.annotate(copy, LAYOUT_REWRITE, True)
-
-
 def _schedule(
     sch: Schedule, main: BlockRV, epilogue: BlockRV, plan: _Pointwise, target: Target
 ) -> None:
@@ -163,12 +135,8 @@ def _schedule(
     batch, row, pixel, *reduce = sch.get_loops(main)
     row_outer, row = sch.split(row, [None, plan.rows])
     pixel_outer, pixel = sch.split(pixel, [None, plan.pixels])
-    sch.reorder(batch, pixel_outer, row_outer, *reduce, row, pixel)
-    sch.reverse_compute_at(epilogue, row_outer)
-    init = sch.decompose_reduction(main, reduce[0])
-    vectorize_tile(sch, [row, pixel])
-    for rv in (init, epilogue):
-        vectorize_tile(sch, sch.get_loops(rv)[3:])
+    nest = Nest([batch, pixel_outer, row_outer], reduce, [row, pixel])
+    sum_in_registers(sch, main, epilogue, nest)
     images = as_int(sch.get(batch).extent) or 1
     shared = batch if images >= target.num_cores else pixel_outer
     parallelize(sch, [shared], target, target.costs.parallel_work)

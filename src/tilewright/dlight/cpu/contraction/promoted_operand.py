@@ -13,10 +13,9 @@ decoded in registers in the same way, if vectors of them are loaded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from tilewright.dlight.cpu.contraction.dot_packing import constants_of
 from tilewright.dlight.cpu.contraction.plan import rank_plans
 from tilewright.dlight.cpu.contraction.tiled_reduction import TiledReduction
 from tilewright.ir import (
@@ -32,24 +31,20 @@ from tilewright.ir import (
     uses_var,
 )
 from tilewright.scheduling import (
+    Contraction,
     NotApplicable,
     ReadInstead,
     ScheduleRule,
     block_named,
+    contraction_of,
+    depends,
+    describe,
     first_applied,
     over,
     replaced_nest,
     with_block,
 )
-from tilewright.scheduling.cpu import (
-    axes_of,
-    is_costly,
-    is_injective,
-    loads_of,
-    sole_reduction,
-    stores_of,
-    work_of,
-)
+from tilewright.scheduling.cpu import is_costly, is_injective, loads_of, stores_of, work_of
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.tir import (
@@ -88,17 +83,16 @@ class PromotedOperand(ScheduleRule):
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Convert what is used often once, constants in registers; the rest is for other rules."""
-        opening = sole_reduction(sch)
-        if isinstance(opening, NotApplicable):
-            return opening
-        main, _ = opening
-        decoded = _decode_in_registers(sch, main, target)
-        names = [load.buffer.name for load in _narrow_operands(sch, main)]
-        if not names and not decoded:
+        found = describe(sch)
+        if isinstance(found, NotApplicable):
+            return found
+        decoded = _decoded_in_registers(sch, found, target)
+        names = [load.buffer.name for load in _narrow_operands(decoded or found)]
+        if not names and decoded is None:
             return NotApplicable("no narrow operand is used many times")
         for name in names:
-            sch.use_kernel("root", WIDENED_OPERAND, {"block": main.name, "operand": name})
-        scalars = _constant_scalars(sch, main)
+            sch.use_kernel("root", WIDENED_OPERAND, {"block": found.main.name, "operand": name})
+        scalars = _constant_scalars(decoded or found)
         made = first_applied(sch, self.rules, target)
         if isinstance(made, NotApplicable):
             return made
@@ -111,34 +105,30 @@ class PromotedOperand(ScheduleRule):
         return made
 
 
-def _decode_in_registers(sch: Schedule, main: BlockRV, target: Target) -> bool:
-    """Compute what widens constants where it is used, if these are vectors; return whether it did.
+def _decoded_in_registers(sch: Schedule, found: Contraction, target: Target) -> Contraction | None:
+    """Compute what widens constants where it is used, if these are vectors; describe that.
 
     Weights of 8 bits with scales are a quarter of what they are decoded to: written first, that
     would be read from memory again. A vector is decoded for all rows of a tile.
     """
-    func, attempt = sch.mod["main"], sch.copy()
-    known, decoded = constants_of(func), []
-    for rv in sch.get_producers(main):
-        if len(sch.get_consumers(rv)) == 1 and _widens_constants(sch, rv, known):
-            decoded.append(max(loads_of(sch.get(rv)), key=lambda load: load.buffer.ndim).buffer)
+    attempt, sources = sch.copy(), []
+    for rv in sch.get_producers(found.main):
+        if len(sch.get_consumers(rv)) == 1 and _widens_constants(sch, rv, found.constants):
+            sources.append(max(loads_of(sch.get(rv)), key=lambda load: load.buffer.ndim).buffer)
             attempt.compute_inline(rv)
-    axes = axes_of(attempt, main)
-    if not decoded or axes is None:
-        return False
-    block = attempt.get(main)
-    plans, (store, *_) = rank_plans(attempt.mod["main"], block, axes, target), stores_of(block)
-    vector = plans[0].vector.var if plans else None
-    if vector is None or plans[0].transposed or store.indices[-1] is not vector:
-        return False
-    loads = [load for load in loads_of(block) if load.buffer in decoded]
-    if not all(uses_var(load, {vector}) for load in loads):
-        return False  # scalars would be decoded for each vector
+    made = contraction_of(attempt, found.main)
+    if not sources or isinstance(made, NotApplicable):
+        return None
+    best = next(iter(rank_plans(made, target)), None)
+    if best is None or best.transposed or made.store.indices[-1] is not best.vector.var:
+        return None
+    if not all(depends(load, best.vector) for load in made.loads if load.buffer in sources):
+        return None  # scalars would be decoded for each vector
     sch.become(attempt)
-    return True
+    return made
 
 
-def _widens_constants(sch: Schedule, rv: BlockRV, known: set[Buffer | None]) -> bool:
+def _widens_constants(sch: Schedule, rv: BlockRV, known: Collection[Buffer]) -> bool:
     """Whether a block makes wider numbers of constants, element by element and cheaply."""
     block = sch.get(rv)
     if not is_injective(sch, rv) or has_branch(block) or is_costly(block):
@@ -149,40 +139,35 @@ def _widens_constants(sch: Schedule, rv: BlockRV, known: set[Buffer | None]) -> 
         for load in loads_of(block)
         if load.buffer.ndim == len(block.iter_vars)
     ]
-    constant = {region.buffer for region in block.reads} <= known
+    constant = all(region.buffer in known for region in block.reads)
     return constant and bool(sizes) and max(sizes) < wide
 
 
-def _constant_scalars(sch: Schedule, rv: BlockRV) -> list[str]:
+def _constant_scalars(found: Contraction) -> list[str]:
     """Constants of 16 bits that are the same for neighbouring results."""
-    block = sch.get(rv)
-    constants, (store, *_) = constants_of(sch.mod["main"]), stores_of(block)
-    last = set(free_vars(store.indices[-1])) if store.indices else set()
+    last = set(free_vars(found.store.indices[-1])) if found.store.indices else set()
     return [
         load.buffer.name
-        for load in loads_of(block)
-        if load.buffer in constants
+        for load in found.loads
+        if load.buffer in found.constants
         and load.buffer.dtype in _SMALL
         and last
         and not uses_var(load, last)
     ]
 
 
-def _narrow_operands(sch: Schedule, rv: BlockRV) -> list[BufferLoad]:
+def _narrow_operands(found: Contraction) -> list[BufferLoad]:
     """Operands that are converted wherever they are read, and change from call to call."""
-    block, axes = sch.get(rv), axes_of(sch, rv) or []
-    constants = constants_of(sch.mod["main"])
-    casts = collect(block.body, Cast)
-    found = []
-    for load in loads_of(block):
-        same = [item for item in loads_of(block) if item.buffer is load.buffer]
+    casts, narrow = collect(found.block.body, Cast), []
+    for load in found.loads:
+        same = [item for item in found.loads if item.buffer is load.buffer]
         wide = [c for c in casts if c.value is load and c.dtype == _WIDE]
-        around = [axis for axis in axes if not axis.is_reduce and not uses_var(load, {axis.var})]
-        if load.buffer.dtype not in _SMALL or load.buffer in constants or len(same) != 1:
+        around = [axis for axis in found.spatial if not depends(load, axis)]
+        if load.buffer.dtype not in _SMALL or load.buffer in found.constants or len(same) != 1:
             continue
         if len(wide) == 1 and work_of(around) >= _USES:
-            found.append(load)
-    return found
+            narrow.append(load)
+    return narrow
 
 
 @KERNELS.decorator(WIDENED_OPERAND)

@@ -15,19 +15,10 @@ from typing import Any
 from tilewright.dlight.cpu.contraction.sliding_window import SlidingWindow
 from tilewright.dlight.cpu.contraction.tiled_reduction import TiledReduction
 from tilewright.ir import FloorDiv, FloorMod, Var, as_int, pre_order, uses_var
-from tilewright.scheduling import NotApplicable, ScheduleRule
-from tilewright.scheduling.cpu import (
-    SEPARATE,
-    Axis,
-    axes_of,
-    loads_of,
-    sole_reduction,
-    stores_of,
-)
+from tilewright.scheduling import Contraction, NotApplicable, ScheduleRule, describe
+from tilewright.scheduling.cpu import SEPARATE
 from tilewright.target import Target
-from tilewright.tir import Block
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV
 
 # Groups of so few filters make no vectors: their windows slide along the columns.
 _NARROW = 8
@@ -38,27 +29,22 @@ class QuotientAxes(ScheduleRule):
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
         """Split these axes, then let the rules for dense products and windows do the rest."""
-        opening = sole_reduction(sch)
-        if isinstance(opening, NotApplicable):
-            return opening
-        main, _ = opening
-        axes = axes_of(sch, main)
-        if axes is None:
-            return NotApplicable("the loops are not the axes")
-        divisors = divisors_of(sch.get(main), axes)
+        found = describe(sch)
+        if isinstance(found, NotApplicable):
+            return found
+        divisors = divisors_of(found)
         if not divisors:
             return NotApplicable("no axis is used as quotient and remainder")
         rules: list[ScheduleRule] = [TiledReduction(), SlidingWindow()]
-        block = sch.get(main)
-        if any(n <= _NARROW and not _slides(block, var) for var, n in divisors.items()):
+        image = {var for var in divisors if _slides(found, var)}
+        if any(n <= _NARROW and var not in image for var, n in divisors.items()):
             rules.reverse()
-        image = {var for var in divisors if _slides(block, var)}
         reasons = []
         for rule in rules:
             # At best whole rows of the result are put together again before they are written.
             for whole in (True, False) if image and isinstance(rule, TiledReduction) else (False,):
                 attempt = sch.copy()
-                _split_axes(attempt, main, divisors, image, whole=whole)
+                _split_axes(attempt, found, divisors, image, whole=whole)
                 made = rule.apply(attempt, target)
                 if isinstance(made, Schedule):
                     return made
@@ -66,21 +52,14 @@ class QuotientAxes(ScheduleRule):
         return NotApplicable("; ".join(reasons))
 
 
-def divisors_of(block: Block, axes: Sequence[Axis]) -> dict[Var, int]:
+def divisors_of(contraction: Contraction) -> dict[Var, int]:
     """Spatial axes whose quotients or remainders index what a block reads, with the divisors.
 
     Axes that one operand alone depends on are left out: nothing is gained by splitting those.
     """
     found: dict[Var, int] = {}
-    loads = loads_of(block)
-    spatial = {
-        axis.var
-        for axis in axes
-        if not axis.is_reduce
-        and axis.extent != 1
-        and len([1 for load in loads if uses_var(load, {axis.var})]) > 1
-    }
-    for load in loads:
+    spatial = {axis.var for axis in contraction.places if len(contraction.along(axis)) > 1}
+    for load in contraction.loads:
         for index in load.indices:
             for item in pre_order(index):
                 if type(item) not in (FloorDiv, FloorMod):
@@ -96,7 +75,12 @@ def divisors_of(block: Block, axes: Sequence[Axis]) -> dict[Var, int]:
 
 
 def _split_axes(
-    sch: Schedule, main: BlockRV, divisors: dict[Var, int], image: set[Var], *, whole: bool
+    sch: Schedule,
+    contraction: Contraction,
+    divisors: dict[Var, int],
+    image: set[Var],
+    *,
+    whole: bool,
 ) -> None:
     """Make two axes of each, in the loops and, if it slides over an image, in the result.
 
@@ -104,9 +88,9 @@ def _split_axes(
     together; the epilogue puts the results where they belong, remainder by remainder unless it
     writes ``whole`` rows. Filters stay where they are.
     """
-    block = sch.get(main)
-    (store,) = stores_of(block)
-    order = [item.var for item in block.iter_vars]
+    main, store = contraction.main, contraction.store
+    consumers = contraction.consumers
+    order = [item.var for item in contraction.block.iter_vars]
 
     def mapped(variables: Sequence[Any]) -> Any:
         def split(*index: Any) -> tuple[Any, ...]:
@@ -128,7 +112,6 @@ def _split_axes(
     if not image:
         sch.transform_block_layout(main, mapped(order))
         return
-    consumers = sch.get_consumers(main)
     if whole:
         if not consumers:
             sch.cache_write(main, 0, "global")
@@ -149,12 +132,12 @@ def _split_axes(
     sch.transform_block_layout(main, mapped(order))
 
 
-def _slides(block: Block, var: Var) -> bool:
+def _slides(found: Contraction, var: Var) -> bool:
     """Whether an axis moves with reduction axes in what is read (an axis of an image)."""
     return any(
         isinstance(item, FloorMod) and uses_var(item.a, {var})
-        for load in loads_of(block)
+        for load in found.loads
         for index in load.indices
-        if len([1 for other in block.iter_vars if uses_var(index, {other.var})]) > 1
+        if len([1 for other in found.block.iter_vars if uses_var(index, {other.var})]) > 1
         for item in pre_order(index)
     )

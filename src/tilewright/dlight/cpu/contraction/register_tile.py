@@ -34,13 +34,18 @@ class Tile:
 
 
 def step_cycles(rows: int, vectors: int, costs: Costs) -> float:
-    """Cycles that one step of the reduction takes in a tile of so many rows and vectors.
+    """Cycles that one step of the reduction takes in a tile of so many rows and vectors."""
+    busy = busy_cycles(rows, vectors, costs)
+    return busy + costs.scalar_wait * rows + costs.vector_wait * vectors
+
+
+def busy_cycles(rows: int, vectors: int, costs: Costs) -> float:
+    """Cycles for the multiply-adds and loads of a step.
 
     Each sum can take part in one multiply-add at a time.
     """
     adding = rows * vectors / costs.multiply_adds
-    busy = max(adding, (rows + vectors) / costs.loads, costs.multiply_add_latency)
-    return busy + costs.scalar_wait * rows + costs.vector_wait * vectors
+    return max(adding, (rows + vectors) / costs.loads, costs.multiply_add_latency)
 
 
 def rows_in_cache(pitch: int, target: Target) -> int:
@@ -53,66 +58,51 @@ def rows_in_cache(pitch: int, target: Target) -> int:
     return max(4, int(ways * _SHARE) * apart)
 
 
-def choose_tile(
-    row: Axis | None,
-    vector: Axis,
-    lanes: int,
-    registers: int,
-    costs: Costs,
-    *,
-    most_rows: int = MOST_ROWS,
-    most_columns: int | None = None,
-    whole: bool = False,
-) -> Tile:
-    """Choose the tile that spends the fewest cycles and that the registers hold.
+@dataclass(frozen=True)
+class Limits:
+    """What tiles have to keep to: ``lanes`` of a vector, and registers.
 
-    ``most_columns`` bounds its width where more than two vectors are at choice. ``whole`` says that
-    a tile which the vector axis cuts off is computed as a whole, in padding. The score is the share
-    of the multiply-adds' peak.
-    """
-    ranked = rank_tiles(
-        row,
-        vector,
-        lanes,
-        registers,
-        costs,
-        most_rows=most_rows,
-        most_columns=most_columns,
-        whole=whole,
-    )
-    return ranked[0] if ranked else Tile(1, lanes)
-
-
-def rank_tiles(
-    row: Axis | None,
-    vector: Axis,
-    lanes: int,
-    registers: int,
-    costs: Costs,
-    *,
-    most_rows: int = MOST_ROWS,
-    most_columns: int | None = None,
-    whole: bool = False,
-    masked: bool = False,
-    row_step: int = 1,
-) -> list[Tile]:
-    """Return the best tile of each width, the best first; arguments as for ``choose_tile``.
-
-    The height is a multiple of ``row_step``, or one. ``masked`` says that what is left of vectors
+    Their height is a multiple of ``row_step``, or one, and ``most_rows`` at most; ``most_columns``
+    bounds the width where more than two vectors are at choice. ``whole`` says that a tile which the
+    vector axis cuts off is computed as a whole, in padding; ``masked`` that what is left of vectors
     is loaded and stored under masks.
     """
-    made = []
-    most = 1 if row is None else min(row.extent or MOST_ROWS, MOST_ROWS, most_rows)
-    for width in _widths(row, vector, lanes, whole):
-        if most_columns is not None and width > max(2 * lanes, most_columns):
+
+    lanes: int
+    registers: int
+    costs: Costs
+    most_rows: int = MOST_ROWS
+    most_columns: int | None = None
+    whole: bool = False
+    masked: bool = False
+    row_step: int = 1
+
+    def vectors(self, width: int) -> int:
+        """Vectors of a width: what is left of a whole number is cut into powers of two."""
+        return width // self.lanes + bin(width % self.lanes).count("1")
+
+
+def choose_tile(row: Axis | None, vector: Axis, limits: Limits) -> Tile:
+    """Choose the tile that spends the fewest cycles and that the registers hold.
+
+    The score is the share of the multiply-adds' peak.
+    """
+    ranked = rank_tiles(row, vector, limits)
+    return ranked[0] if ranked else Tile(1, limits.lanes)
+
+
+def rank_tiles(row: Axis | None, vector: Axis, limits: Limits) -> list[Tile]:
+    """Return the best tile of each width, the best first."""
+    made, widest = [], limits.most_columns
+    most = 1 if row is None else min(row.extent or MOST_ROWS, MOST_ROWS, limits.most_rows)
+    for width in _widths(row, vector, limits):
+        if widest is not None and width > max(2 * limits.lanes, widest):
             continue
-        # What is left of a whole number of vectors is cut into powers of two.
-        vectors = width // lanes + bin(width % lanes).count("1")
         best = Tile(1, width)
-        for height in sorted({1, *range(row_step, most + 1, row_step)}):
-            if height * vectors + vectors + 1 > registers:
+        for height in sorted({1, *range(limits.row_step, most + 1, limits.row_step)}):
+            if (height + 1) * limits.vectors(width) + 1 > limits.registers:
                 break
-            score = _score(row, vector, height, width, lanes, whole, masked, costs)
+            score = _score(row, vector, height, width, limits)
             if score > best.score + 1e-9:
                 best = Tile(height, width, score)
         if best.score:
@@ -121,15 +111,15 @@ def rank_tiles(
     return sorted(made, key=lambda tile: round(tile.score, 9), reverse=True)
 
 
-def _widths(row: Axis | None, vector: Axis, lanes: int, whole: bool) -> list[int]:
+def _widths(row: Axis | None, vector: Axis, limits: Limits) -> list[int]:
     """Extents along the vector axis that are worth trying."""
+    lanes, extent = limits.lanes, vector.extent
     # Without rows, only more vectors keep the multiply-add units busy.
     most = (6 if row is not None else 8) * lanes
     widths = set(range(lanes, most + 1, lanes))
-    extent = vector.extent
     if extent is not None:
         widths = {c for c in widths if c <= max(-(-extent // lanes), 1) * lanes}
-        if not whole:
+        if not limits.whole:
             widths = {c for c in widths if c <= extent}
             if extent <= most:
                 widths.add(extent)
@@ -137,25 +127,16 @@ def _widths(row: Axis | None, vector: Axis, lanes: int, whole: bool) -> list[int
     return sorted(widths)
 
 
-def _score(
-    row: Axis | None,
-    vector: Axis,
-    height: int,
-    width: int,
-    lanes: int,
-    whole: bool,
-    masked: bool,
-    costs: Costs,
-) -> float:
+def _score(row: Axis | None, vector: Axis, height: int, width: int, limits: Limits) -> float:
     """Share of the peak if an axis is cut into tiles, with what is cut off at the ends."""
+    lanes, costs = limits.lanes, limits.costs
     rows, more_rows = _tiles(None if row is None else row.extent, height)
     columns, more_columns = _tiles(vector.extent, width)
-    if more_columns and whole:
+    if more_columns and limits.whole:
         columns, more_columns = columns + 1, 0
 
     def cycles(high: int, wide: int) -> float:
-        pieces = wide // lanes + bin(wide % lanes).count("1")
-        return step_cycles(high, pieces, costs) if high and wide else 0.0
+        return step_cycles(high, limits.vectors(wide), costs) if high and wide else 0.0
 
     spent = columns * (rows * cycles(height, width) + cycles(more_rows, width))
     if more_columns:
@@ -164,7 +145,7 @@ def _score(
         spent += rows * cycles(height, wide) + cycles(more_rows, wide)
     useful = (rows * height + more_rows) * (vector.extent or columns * width)
     score = useful / (lanes * costs.multiply_adds * spent)
-    last = _MASKED_COLUMNS if masked else _LAST_COLUMNS
+    last = _MASKED_COLUMNS if limits.masked else _LAST_COLUMNS
     return score * (_LAST_ROWS if more_rows else 1.0) * (last if more_columns else 1.0)
 
 

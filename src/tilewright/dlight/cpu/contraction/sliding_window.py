@@ -14,29 +14,33 @@ stays in the nearest cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
 from tilewright.ir import Var, uses_var
-from tilewright.scheduling import NotApplicable, ScheduleRule, choose, others_after
+from tilewright.scheduling import (
+    Contraction,
+    NotApplicable,
+    Reduction,
+    choose,
+    contraction_of,
+    depends,
+    dimensions_of,
+    others_after,
+    stride,
+)
 from tilewright.scheduling.cpu import (
     Axis,
-    axes_of,
     element_bits,
     fused_epilogue,
-    loads_of,
     parallelize,
     schedule_injective,
-    sole_reduction,
-    stores_of,
-    stride_of,
     vector_extent,
-    vectorize_tile,
     work_of,
 )
 from tilewright.support.errors import ScheduleError
 from tilewright.target import Target
-from tilewright.tir import Block, BufferLoad
+from tilewright.tir import BufferLoad
 from tilewright.tir.attrs import KEEP_WHOLE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
@@ -71,77 +75,57 @@ class Window:
     depth: tuple[Axis, ...]
 
 
-class SlidingWindow(ScheduleRule):
+class SlidingWindow(Form):
     """Applies to one reduction over a small window that moves with the last axis of the result."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+    def tile(self, sch: Schedule, found: Contraction, target: Target) -> set[str] | NotApplicable:
         """Tile rows and columns, unroll the window, read what is padded where it lies."""
-        opening = sole_reduction(sch)
-        if isinstance(opening, NotApplicable):
-            return opening
-        main, blocks = opening
-        consumers = sch.get_consumers(main)
-        axes = axes_of(sch, main)
-        if len(consumers) > 1 or axes is None:
-            return NotApplicable("the reduction has several consumers or unusual loops")
-        if window_of(sch.get(main), axes) is None:
+        if len(found.consumers) > 1:
+            return NotApplicable("the reduction has several consumers")
+        if window_of(found) is None:
             return NotApplicable("no small window moves along the last axis of the result")
-        producers = [rv for rv in blocks if rv is not main and _feeds(sch, rv, main)]
         masked = target.has("avx512f")
-        left = [rv for rv in producers if not (masked and _inlined(sch, rv))]
-        axes = axes_of(sch, main)
-        window = None if axes is None else window_of(sch.get(main), axes)
-        if axes is None or window is None:
+        left = [rv for rv in found.others if not (masked and _inlined(sch, rv))]
+        now = contraction_of(sch, found.main)
+        window = None if isinstance(now, NotApplicable) else window_of(now)
+        if isinstance(now, NotApplicable) or window is None:
             return NotApplicable("the padding changes the window")
-        channels = _schedule(sch, main, consumers, axes, window, target, masked)
+        channels = _schedule(sch, now, window, target, masked)
         for rv in left:
             fills = window.data.buffer in {region.buffer for region in sch.get(rv).writes}
             inside = fills and channels is not None
             if inside and channels is not None:
                 sch.compute_at(rv, channels)
             schedule_injective(sch, rv, target, skip=1 if inside else 0)
-        return sch
+        return {rv.name for rv in found.others}
 
 
-def window_of(block: Block, axes: Sequence[Axis]) -> Window | None:
+def window_of(found: Reduction) -> Window | None:
     """Return the window of a reduction; ``None`` if there is none, or a large one."""
-    stores, loads = stores_of(block), loads_of(block)
-    spatial = [axis for axis in axes if not axis.is_reduce and axis.extent != 1]
-    reduce = [axis for axis in axes if axis.is_reduce]
-    if len(stores) != 1 or not spatial or any(axis.extent is None for axis in reduce):
+    if not found.places or any(axis.extent is None for axis in found.steps):
         return None
-    column = spatial[-1]
-    if column.extent is None or stride_of(stores[0].indices, stores[0].buffer, column.var) != 1:
+    column = found.places[-1]
+    if column.extent is None or not found.is_contiguous(column):
         return None
-    own = {axis.var for axis in reduce if axis.extent != 1}
-    slides = [load for load in loads if _moves(load, column, own)]
-    if len(slides) != 1 or stride_of(slides[0].indices, slides[0].buffer, column.var) is None:
+    own = {axis.var for axis in found.steps if axis.extent != 1}
+    slides = [load for load in found.loads if _moves(load, column, own)]
+    if len(slides) != 1 or stride(slides[0], column) is None:
         return None
     data = slides[0]
-    others = [load for load in loads if load is not data]
-    if any(uses_var(load, {column.var}) for load in others):
+    others = found.other_than(data)
+    if any(depends(load, column) for load in others):
         return None
-    moving = [axis for axis in reduce if any(_moves(data, s, {axis.var}) for s in spatial)]
+    moving = [a for a in found.steps if any(_moves(data, s, {a.var}) for s in found.places)]
     if work_of(moving) > _LARGEST_WINDOW:
         return None
-    row = next((axis for axis in reversed(spatial[:-1]) if _moves(data, axis, own)), None)
-    shared = [
-        axis
-        for axis in spatial
-        if not uses_var(data, {axis.var}) and all(uses_var(load, {axis.var}) for load in others)
-    ]
-    depth = tuple(axis for axis in reduce if axis not in moving)
+    row = next((a for a in reversed(found.places[:-1]) if _moves(data, a, own)), None)
+    shared = [a for a in found.reusing(data) if all(depends(load, a) for load in others)]
+    depth = tuple(axis for axis in found.steps if axis not in moving)
     return Window(data, column, row, shared[-1] if shared else None, tuple(moving), depth)
 
 
 def _moves(load: BufferLoad, axis: Axis, window: set[Var]) -> bool:
-    return any(uses_var(index, {axis.var}) and uses_var(index, window) for index in load.indices)
-
-
-def _feeds(sch: Schedule, rv: BlockRV, main: BlockRV) -> bool:
-    """Whether a block comes before the reduction (the others are its epilogue)."""
-    written = {region.buffer for region in sch.get(main).writes}
-    return not any(region.buffer in written for region in sch.get(rv).reads)
+    return any(uses_var(load.indices[d], window) for d in dimensions_of(load, axis))
 
 
 def _inlined(sch: Schedule, rv: BlockRV) -> bool:
@@ -154,45 +138,34 @@ def _inlined(sch: Schedule, rv: BlockRV) -> bool:
 
 
 def _schedule(
-    sch: Schedule,
-    main: BlockRV,
-    consumers: Sequence[BlockRV],
-    axes: Sequence[Axis],
-    window: Window,
-    target: Target,
-    masked: bool,
+    sch: Schedule, found: Contraction, window: Window, target: Target, masked: bool
 ) -> LoopRV | None:
     """Tile, unroll, vectorise; return the loop over channels."""
-    lanes = target.vector_lanes(max(16, element_bits(sch.get(main))))
-    epilogue = fused_epilogue(sch, main, consumers)
+    main, lanes = found.main, target.vector_lanes(max(16, element_bits(found.block)))
+    epilogue = fused_epilogue(sch, main, found.consumers)
     sizes = _tile(window, lanes, target)
     if not masked:
         # What is left of the columns gets shorter vectors.
         column, width = sizes.pop()
         sizes.append((column, vector_extent(column.extent, lanes, width) or 1))
-    elif len(stores_of(sch.get(main))[0].indices) > 1:
+    elif len(found.store.indices) > 1:
         # A row of the tile is whole vectors, also where the image ends before them.
         sch.storage_align(main, 0, -2, lanes, 0)
     tiled = [axis for axis, _ in sizes]
-    outer = [axis.loop for axis in axes if not axis.is_reduce and axis not in tiled]
-    channels, around, tile = list(outer), [], []
+    channels = [axis.loop for axis in found.spatial if axis not in tiled]
+    around, tile = [], []
     for axis, size in sizes:
         places, inside = sch.split(axis.loop, [None, size])
         around.append(places)
         tile.append(inside)
-    outer += around
     # Column by column of the window: the rows that one of them reads stay in registers.
     steps = [axis.loop for axis in (*window.depth, *reversed(window.moving))]
-    sch.reorder(*outer, *steps, *tile)
-    sch.reverse_compute_at(epilogue, outer[-1])
-    init = sch.decompose_reduction(main, steps[0])
-    for rv, skip in ((main, len(outer) + len(steps)), (init, len(outer)), (epilogue, len(outer))):
-        vectorize_tile(sch, sch.get_loops(rv)[skip:])
+    sum_in_registers(sch, main, epilogue, Nest([*channels, *around], steps, tile))
     _unroll_window(sch, window, math.prod(size for _, size in sizes) // lanes)
     if masked:
         for loop in around:
             sch.annotate(loop, KEEP_WHOLE, 1)
-    return parallelize(sch, channels, target, 2 * work_of(axes))
+    return parallelize(sch, channels, target, 2 * work_of(found.axes))
 
 
 def _tile(window: Window, lanes: int, target: Target) -> list[tuple[Axis, int]]:
@@ -222,8 +195,7 @@ def _is_tall(window: Window, narrow: int) -> bool:
     row, data = window.row, window.data
     if row is None or window.filters is not None or (window.column.extent or 0) > narrow:
         return False
-    steps = {stride_of(data.indices, data.buffer, axis.var) for axis in window.moving}
-    return stride_of(data.indices, data.buffer, row.var) in steps - {None}
+    return stride(data, row) in {stride(data, axis) for axis in window.moving} - {None}
 
 
 def _unroll_window(sch: Schedule, window: Window, tile: int) -> None:

@@ -27,15 +27,16 @@ A result whose epilogue puts axes together again that were split into quotient a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from tilewright.dlight.cpu.contraction.form import Form, Nest, lay_columns_last, sum_in_registers
 from tilewright.dlight.cpu.contraction.image_axes import join_rows, lay_channels_close, phases_of
 from tilewright.dlight.cpu.contraction.packing import (
+    Panels,
     copy_operand,
-    dimension_of,
     gather_at,
     gather_operand,
-    lay_out_panels,
+    lay_out,
     pack_at,
     pad_columns,
     schedule_packing,
@@ -53,16 +54,21 @@ from tilewright.dlight.cpu.contraction.plan import (
     pass_by_rows,
     rank_plans,
 )
-from tilewright.dlight.cpu.contraction.register_tile import Tile, choose_tile
 from tilewright.dlight.cpu.contraction.sliding_window import window_of
-from tilewright.ir import Expr, Var, as_int, dtypes, free_vars, uses_var
+from tilewright.ir import Var, as_int, dtypes, free_vars, uses_var
 from tilewright.scheduling import (
+    Contraction,
     NotApplicable,
-    ScheduleRule,
+    Reduction,
     choose,
+    contraction_of,
+    depends,
+    dimensions_of,
     is_exploring,
     others_after,
     preferring,
+    reduction_of,
+    stride,
 )
 from tilewright.scheduling.cpu import (
     Axis,
@@ -70,11 +76,7 @@ from tilewright.scheduling.cpu import (
     coefficient_of,
     element_bits,
     fused_epilogue,
-    schedule_injective,
-    sole_reduction,
     stores_of,
-    stride_of,
-    vectorize_tile,
     work_of,
 )
 from tilewright.support.errors import ScheduleError
@@ -83,8 +85,6 @@ from tilewright.tir import BufferLoad
 from tilewright.tir.attrs import KEEP_WHOLE, PREFETCH_DISTANCE, PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
-
-__all__ = ["Plan", "Tile", "TiledReduction", "choose_tile", "rank_plans", "schedule_plan"]
 
 # Most steps of a reduction that hardly hide how results are written.
 _SHORT = 256
@@ -102,65 +102,54 @@ _COLUMNS, _VECTORS = 16, 4
 # Bytes that panels are fetched ahead where each passes by once.
 _AHEAD = 16384
 
-_NONE: Mapping[int, int] = {}
 # Tile widths that a search is offered, of each axis and way of packing.
 _OFFERED = 3
 
 
-class TiledReduction(ScheduleRule):
+class TiledReduction(Form):
     """Applies to functions with one reduction block that reuses its operands."""
 
-    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Tile for registers, vectorise, run tiles in parallel; the rest block by block."""
-        opening = sole_reduction(sch)
-        if isinstance(opening, NotApplicable):
-            return opening
-        main, blocks = opening
-        consumers = sch.get_consumers(main)
-        if len(consumers) > 1:
+    def tile(self, sch: Schedule, found: Contraction, target: Target) -> tuple[()] | NotApplicable:
+        """Tile for registers, vectorise, run tiles in parallel."""
+        if len(found.consumers) > 1:
             return NotApplicable("the reduction has several consumers")
-        axes = axes_of(sch, main)
-        if axes is None:
-            return NotApplicable("the loops are not the axes")
-        if lay_channels_close(sch, main, axes):
-            axes = axes_of(sch, main) or []
-        plans = rank_plans(sch.mod["main"], sch.get(main), axes, target)
+        if lay_channels_close(sch, found):
+            found = _again(sch, found)
+        plans = rank_plans(found, target)
         if not plans:
             return NotApplicable("no operand is reused along an axis that can be vectorised")
-        func, block, step, plain = sch.mod["main"], sch.get(main), 1, axes
-        padded = padded_axes(sch, main, plain)
+        plain, step, padded = found, 1, padded_axes(sch, found)
         plans = prefer_skipping(
-            plans,
-            padded,
-            lambda most: rank_plans(func, block, plain, target, most_rows=most),
-            target.costs,
+            plans, padded, lambda most: rank_plans(plain, target, most_rows=most), target.costs
         )
         if plans[0].transposed and steps_left(plans[0], padded) > _MOST_SKIPPED:
-            rows = join_rows(sch, main, axes, plans[0].row)
+            rows = join_rows(sch, found, plans[0].row)
             if rows is not None:
-                axes, consumers = axes_of(sch, main) or [], sch.get_consumers(main)
-                step = rows
-                plans = rank_plans(sch.mod["main"], sch.get(main), axes, target, row_step=step)
-        if plans[0].row is None and window_of(sch.get(main), axes) is not None:
+                found, step = _again(sch, found), rows
+                plans = rank_plans(found, target, row_step=step)
+        if plans[0].row is None and window_of(found) is not None:
             return NotApplicable("only a window is reused")
-        taken = {rv.name for rv in (main, *consumers)}
-        producers = [rv.name for rv in blocks if rv.name not in taken]
         if is_exploring():
-            func, block = sch.mod["main"], sch.get(main)
-            wide = rank_plans(func, block, axes, target, widths=_OFFERED, row_step=step)
+            wide = rank_plans(found, target, widths=_OFFERED, row_step=step)
             plans = preferring("tiled_reduction.plan", others_after(plans[0], wide))
         refusal = ""
         for plan in plans:
             attempt = sch.copy()
             try:
-                schedule_plan(attempt, main, plan, target)
+                schedule_plan(attempt, found.main, plan, target)
             except ScheduleError as error:
                 refusal = str(error).split("\n")[0]
                 continue
-            for name in producers:
-                schedule_injective(attempt, attempt.get_block(name), target)
-            return attempt
+            sch.become(attempt)
+            return ()
         return NotApplicable(refusal)
+
+
+def _again(sch: Schedule, found: Contraction) -> Contraction:
+    """Describe a contraction again, after its layout has changed."""
+    made = contraction_of(sch, found.main)
+    assert isinstance(made, Contraction)
+    return made
 
 
 # ---- scheduling -----------------------------------------------------------------------------
@@ -171,26 +160,29 @@ def schedule_plan(sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> N
 
     Raises ``ScheduleError`` where the block doesn't allow the plan, with the schedule half done.
     """
-    _Tiling(sch, main, plan, target).schedule()
+    found = reduction_of(sch, main)
+    if isinstance(found, NotApplicable):
+        raise ScheduleError(f"{main.name}: {found.reason}")
+    _Tiling(sch, found, plan, target).schedule()
 
 
 class _Tiling:
     """Carries out one plan."""
 
-    def __init__(self, sch: Schedule, main: BlockRV, plan: Plan, target: Target) -> None:
-        self.sch, self.main, self.plan, self.target = sch, main, plan, target
-        axes = axes_of(sch, main) or []
-        self.work = 2 * work_of(axes)
+    def __init__(self, sch: Schedule, found: Reduction, plan: Plan, target: Target) -> None:
+        self.sch, self.main, self.plan, self.target = sch, found.main, plan, target
+        axes = found.axes
+        self.work, self.reduced = 2 * work_of(axes), work_of(found.steps)
         # Axes are known by their places: padding makes new loops.
         places = {axis.var: place for place, axis in enumerate(axes)}
         self.vector = places[plan.vector.var]
         self.row = None if plan.row is None else places[plan.row.var]
-        self.phases = phases_of(sch, main, [axis.var for axis in axes])
-        self.by_rows = self._writes_by_rows(axes)
+        self.phases = phases_of(sch, found)
+        self.by_rows = self._writes_by_rows(found)
         if self.phases and (not plan.transposed or self.row not in self.phases):
             raise ScheduleError("remainders of places are put together along the tile's rows only")
         # Taps that are left out where they meet only padding.
-        padded = [] if self.phases else padded_axes(sch, main, axes)
+        padded = [] if self.phases else padded_axes(sch, found)
         self.skipped = skipped(plan, padded)
         if self.skipped and not choose("tiled_reduction.skip_padding", (True, False)):
             self.skipped = []
@@ -198,11 +190,8 @@ class _Tiling:
         self.by_images = self._writes_by_images(axes)
         self.with_panel = set()
         if plan.packed is not None:
-            self.with_panel = {
-                place
-                for place, axis in enumerate(axes)
-                if any(uses_var(index, {axis.var}) for index in plan.packed.indices)
-            }
+            self.with_panel = {n for n, axis in enumerate(axes) if depends(plan.packed, axis)}
+        self.panels = self._panels()
 
     def schedule(self) -> None:
         """Pack, tile, take the result from registers, run in parallel."""
@@ -210,25 +199,11 @@ class _Tiling:
         panels = self._make_panels()
         axes = axes_of(sch, main) or []
         copy, epilogue = self._take_from_registers(axes)
-        outer, column_outer, reduce = self._tile(axes)
-        depth = written = len(outer)
+        nest, column_outer = self._nest(axes)
+        outer, reduce = nest.around, nest.steps
+        written = len(outer) - nest.held
+        sum_in_registers(sch, main, epilogue, nest, copy)
         if copy is not None:
-            sch.reverse_compute_at(copy, outer[-1])
-            _columns_innermost(sch, copy, depth)
-        if self.by_images:
-            # All tiles of an image are there before it is written.
-            written -= 2 * len(self.phases)
-        elif self.phases:
-            # All tiles of a row, for all remainders, are there before it is written.
-            written -= 2
-        sch.reverse_compute_at(epilogue, outer[written - 1])
-        init = sch.decompose_reduction(main, reduce[0])
-        for rv, skip in ((main, depth + len(reduce)), (init, depth)):
-            vectorize_tile(sch, sch.get_loops(rv)[skip:])
-        if copy is None:
-            vectorize_tile(sch, sch.get_loops(epilogue)[depth:])
-        else:
-            vectorize_tile(sch, sch.get_loops(copy)[depth:])
             loops = sch.get_loops(epilogue)[written:]
             if self.by_images:
                 column, *rows, pixel = loops
@@ -266,20 +241,28 @@ class _Tiling:
             # Rows of the tile are whole vectors, though the last ones are not all results.
             sch.storage_align(main, 0, -2, plan.tile.columns, 0)
 
+    def _panels(self) -> Panels | None:
+        """How the operand lies in panels that isn't gathered."""
+        plan = self.plan
+        if plan.packed is None or plan.gathered:
+            return None
+        taps = [axis.tap for axis in self.skipped if depends(plan.packed, axis.tap)]
+        first = [dimensions_of(plan.packed, tap)[0] for tap in taps] if plan.constant else []
+        dim = dimensions_of(plan.packed, plan.vector)[0]
+        parts = self._interleaved(plan.packed)
+        return Panels(dim, plan.tile.columns, tuple(first), parts)
+
     def _make_panels(self) -> BlockRV | None:
         plan, width = self.plan, self.plan.tile.columns
         if plan.packed is None:
             return None
-        if plan.gathered:
+        if self.panels is None:
             return gather_operand(self.sch, self.main, plan.packed, plan.vector)
         if plan.padded:
             copied = pad_columns(self.sch, self.main, plan.packed, plan.vector, width)
         else:
-            copied = copy_operand(self.sch, self.main, plan.packed)
-        taps = [axis.tap for axis in self.skipped if uses_var(plan.packed, {axis.tap.var})]
-        first = [dimension_of(plan.packed, tap) for tap in taps] if plan.constant else []
-        dim = dimension_of(plan.packed, plan.vector)
-        lay_out_panels(self.sch, copied, dim, width, first, self._interleaved(plan.packed))
+            copied = copy_operand(self.sch, self.main, plan.packed.buffer)
+        lay_out(self.sch, copied, self.panels)
         return copied
 
     def _interleaved(self, operand: BufferLoad) -> dict[int, int]:
@@ -318,7 +301,7 @@ class _Tiling:
         if self.plan.transposed:
             epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
             copy = sch.cache_write(main, 0, "local")
-            _lay_columns_last(sch, main, copy, axes[self.vector], self._joined(axes))
+            lay_columns_last(sch, main, copy, axes[self.vector], self._joined(axes))
             return copy, epilogue
         return None, fused_epilogue(sch, main, consumers)
 
@@ -342,8 +325,8 @@ class _Tiling:
         size = math.prod(elements) * dtypes.bytes_of(plan.packed.buffer.dtype)
         return 2 * size > self.target.l2_bytes
 
-    def _tile(self, axes: Sequence[Axis]) -> tuple[list[LoopRV], LoopRV, list[LoopRV]]:
-        """Split and reorder; return the loops over tiles, that over columns, the reduction's."""
+    def _nest(self, axes: Sequence[Axis]) -> tuple[Nest, LoopRV]:
+        """Split axes and put them in order; return that, and the loop over columns of tiles."""
         sch, plan = self.sch, self.plan
         column_outer, column_inner = sch.split(axes[self.vector].loop, [None, plan.tile.columns])
         phases = [self.phases[place] for place in self.phases if place != self.row]
@@ -371,7 +354,7 @@ class _Tiling:
             outer += [axes[place].loop for place in phases]
         inner = [column_inner]
         if self.row is not None:
-            blocks = self._row_blocks(axes[self.row], [axis for axis in axes if axis.is_reduce])
+            blocks = self._row_blocks(axes[self.row])
             tiles = -(-(axes[self.row].extent or 1) // plan.tile.rows)
             divisors = [count for count in (1, 2, 4, 8) if tiles % count == 0]
             if plan.constant and not self.phases and not self.by_rows:
@@ -389,28 +372,26 @@ class _Tiling:
         steps = [place for place, axis in enumerate(axes) if axis.is_reduce]
         steps.sort(key=lambda place: place not in self.taps)
         reduce = [axes[place].loop for place in steps]
-        sch.reorder(*outer, *reduce, *inner)
-        return outer, column_outer, reduce
+        # All tiles of a row or of an image, for all remainders, are there before it is written.
+        held = 2 * len(self.phases) if self.by_images else 2 if self.phases else 0
+        return Nest(outer, reduce, inner, held), column_outer
 
-    def _writes_by_rows(self, axes: Sequence[Axis]) -> bool:
+    def _writes_by_rows(self, found: Reduction) -> bool:
         """Whether whole rows of the result are written one after the other.
 
         A column of tiles at a time, which reads its panel from the nearest cache, writes a little
         of each row: where the reduction is short, that takes longer than the arithmetic.
         """
-        plan, (store,) = self.plan, stores_of(self.sch.get(self.main))
-        width, reduce = plan.vector.extent, work_of([axis for axis in axes if axis.is_reduce])
+        plan, store = self.plan, found.store
+        width, reduce = plan.vector.extent, self.reduced
         if plan.transposed or plan.row is None or width is None or self.phases:
             return False
-        if stride_of(store.indices, store.buffer, plan.row.var) != width:
+        if stride(store, plan.row) != width or plan.row.extent == plan.tile.rows:
             return False
         size = dtypes.bytes_of(store.buffer.dtype)
-        result = size * work_of([axis for axis in axes if not axis.is_reduce])
-        if (
-            not pass_by_rows(size * width * reduce, self.target)
-            or plan.row.extent == plan.tile.rows
-        ):
+        if not pass_by_rows(size * width * reduce, self.target):
             return False
+        result = size * work_of(found.spatial)
         short = reduce <= _SHORT and result > self.target.l2_bytes
         # Threads share whole rows rather than tiles some of which are cut off.
         estimate = short or (not plan.padded and leaves_few_columns(plan.tile, width, self.target))
@@ -430,14 +411,14 @@ class _Tiling:
         places = [*self.phases, *self.phases.values()]
         size = dtypes.bytes_of(plan.packed.buffer.dtype) * plan.tile.columns
         image = size * math.prod(axes[place].extent or caches for place in places)
-        panel = size * work_of([axis for axis in axes if axis.is_reduce])
+        panel = size * self.reduced
         panel *= math.prod(axes[place].extent or 1 for place in self.phases.values())
         columns = (plan.vector.extent or 1) // plan.tile.columns
         cores = self.target.num_cores
         shared = cores == 1 or columns >= TASKS_PER_CORE * cores
         return shared and _IMAGE_PARTS * image <= caches and _PANEL_PARTS * panel > caches
 
-    def _row_blocks(self, row: Axis, reduce: Sequence[Axis]) -> int:
+    def _row_blocks(self, row: Axis) -> int:
         """Into how many parts rows are cut, so that those of a part stay in the cache.
 
         All panels pass by each part, so they should have been made beforehand.
@@ -447,7 +428,7 @@ class _Tiling:
             return 1
         if self.by_rows:
             return 1
-        size = row.extent * work_of(reduce) * dtypes.bytes_of(plan.packed.buffer.dtype)
+        size = row.extent * self.reduced * dtypes.bytes_of(plan.packed.buffer.dtype)
         if size <= cache * _ROWS_SHARE:
             return 1
         tiles = -(-row.extent // plan.tile.rows)
@@ -466,14 +447,12 @@ class _Tiling:
     def _schedule_panels(self, copied: BlockRV, at: LoopRV | None) -> None:
         plan = self.plan
         assert plan.packed is not None
-        if plan.gathered:
+        if self.panels is None:
             gather_at(self.sch, copied, at, self.target)
-            return
-        dim = dimension_of(plan.packed, plan.vector)
-        if plan.constant or at is None:
-            schedule_packing(self.sch, copied, plan.packed, dim, plan.tile.columns, self.target)
+        elif plan.constant or at is None:
+            schedule_packing(self.sch, copied, plan.packed, self.panels, self.target)
         else:
-            pack_at(self.sch, copied, at, plan.packed, dim, self.target)
+            pack_at(self.sch, copied, at, plan.packed, self.panels.wide, self.target)
 
 
 def _run_in_parallel(
@@ -512,34 +491,3 @@ def _transposed(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> None:
     if columns is not None and columns % _COLUMNS == 0:
         _, column = sch.split(loops[-2], [None, _COLUMNS])
         sch.unroll(column)
-
-
-def _lay_columns_last(
-    sch: Schedule, main: BlockRV, copy: BlockRV, vector: Axis, joined: Mapping[int, int] = _NONE
-) -> None:
-    """Keep the vector axis last in the registers and in the buffer that they are copied to.
-
-    There dimensions that are quotients, and those of their remainders, make one again (``joined``).
-    """
-    store = stores_of(sch.get(main))[0]
-    dim = next(d for d, index in enumerate(store.indices) if uses_var(index, {vector.var}))
-    sizes = [as_int(extent) or 1 for extent in store.buffer.shape]
-
-    def last(*i: Expr) -> tuple[Expr, ...]:
-        return (*i[:dim], *i[dim + 1 :], i[dim])
-
-    def together(*i: Expr) -> tuple[Expr, ...]:
-        kept = [d for d in range(len(i)) if d != dim and d not in joined.values()]
-        made = [i[d] * sizes[joined[d]] + i[joined[d]] if d in joined else i[d] for d in kept]
-        return (*made, i[dim])
-
-    sch.transform_layout(main, ("write", 0), last)
-    sch.transform_layout(copy, ("write", 0), together)
-
-
-def _columns_innermost(sch: Schedule, copy: BlockRV, skip: int) -> None:
-    """Let the loop over the last index of what a block writes run innermost."""
-    last = stores_of(sch.get(copy))[0].indices[-1]
-    axes = axes_of(sch, copy, skip) or []
-    columns = [axis.loop for axis in axes if axis.var is last]
-    sch.reorder(*(axis.loop for axis in axes if axis.loop not in columns), *columns)

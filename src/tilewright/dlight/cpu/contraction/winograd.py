@@ -13,20 +13,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from tilewright.dlight.cpu.contraction.form import Nest, schedule_others, sum_in_registers
+from tilewright.dlight.cpu.contraction.packing import Panels, pack_operand
+from tilewright.dlight.cpu.contraction.register_tile import busy_cycles
 from tilewright.ir import Expr, as_int, dtypes, structural_equal
 from tilewright.scheduling import NotApplicable, ScheduleRule, preferring
 from tilewright.scheduling.cpu import (
+    fused_epilogue,
     is_injective,
     leaf_blocks,
     loads_of,
     parallelize,
-    schedule_injective,
     vectorize_tile,
 )
 from tilewright.target import Costs, Target
 from tilewright.tir import Block, Buffer
 from tilewright.tir.analysis import has_branch
-from tilewright.tir.attrs import LAYOUT_REWRITE
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.topi.nn import WINOGRAD_TILE
@@ -82,9 +84,7 @@ class Winograd(ScheduleRule):
         plan = _choose_plan(sch.get(stages.products), target, (block or 1) if blocked else 1)
         if isinstance(plan, NotApplicable):
             return plan
-        for rv in leaf_blocks(sch):
-            if rv.name not in stages.names:
-                schedule_injective(sch, rv, target)
+        schedule_others(sch, leaf_blocks(sch), stages.names, target)
         _schedule(sch, stages, plan, target)
         return sch
 
@@ -227,10 +227,8 @@ def _register_tile(
 
 
 def _step(rows: int, vectors: int, costs: Costs) -> float:
-    """Cycles for one step of the reduction in one tile."""
-    adding = rows * vectors / costs.multiply_adds
-    busy = max(adding, (rows + vectors) / costs.loads, costs.multiply_add_latency)
-    return busy + costs.step_wait
+    """Cycles for one step of the reduction in one tile, which is a loop of its own."""
+    return busy_cycles(rows, vectors, costs) + costs.step_wait
 
 
 # ---- scheduling -----------------------------------------------------------------------------
@@ -244,7 +242,8 @@ def _schedule(sch: Schedule, stages: _Stages, plan: _Plan, target: Target) -> No
     group, row = sch.split(row, [None, min(plan.tile * plan.group, height)])
     panel, channel = sch.split(channel, [None, plan.columns // block])
     sch.reorder(batch, group, panel, channel, row, column, *lane)
-    _pack_filters(sch, stages.products, plan.columns)
+    filters = sch.get(stages.products).reads[1].buffer
+    pack_operand(sch, stages.products, filters, Panels(3, plan.columns))
     if lane:
         _result_in_registers(sch, stages, [row, column, channel, lane[0]], plan)
     else:
@@ -272,15 +271,6 @@ def _transpose_back(sch: Schedule, channel: LoopRV, pixel: LoopRV, plan: _Plan) 
     sch.reorder(vector, piece, channel, pixel)
     sch.unroll(channel)
     sch.vectorize(pixel)
-
-
-def _pack_filters(sch: Schedule, products: BlockRV, columns: int) -> None:
-    """Lay the filters out in the order in which the products read them."""
-    copy = sch.cache_read(products, 1, "global")
-    sch.transform_layout(
-        copy, ("write", 0), lambda x, y, c, f: (f // columns, x, y, c, f % columns)
-    )
-    sch.annotate(copy, LAYOUT_REWRITE, True)
 
 
 def _result_transform(sch: Schedule, stages: _Stages, panel: LoopRV, plan: _Plan) -> None:
@@ -320,13 +310,8 @@ def _products(sch: Schedule, products: BlockRV, panel: LoopRV, plan: _Plan) -> N
         across = sch.fuse(down, across)
     outer, inner = sch.split(across, [None, plan.rows])
     around = [x, y, batch, *([] if plan.fused else [down]), outer]
-    sch.reorder(*around, reduce, inner, channel)
-    copy = sch.cache_write(products, 0, "local")
-    sch.reverse_compute_at(copy, outer)
-    init = sch.decompose_reduction(products, reduce)
-    vectorize_tile(sch, [inner, channel])
-    for rv in (init, copy):
-        vectorize_tile(sch, sch.get_loops(rv)[3 + len(around) :])
+    sums = fused_epilogue(sch, products, ())
+    sum_in_registers(sch, products, sums, Nest(around, [reduce], [inner, channel], outside=3))
 
 
 def _input_transform(

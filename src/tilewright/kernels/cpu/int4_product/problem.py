@@ -17,7 +17,7 @@ from tilewright.ir import Expr, as_int
 from tilewright.kernels.definition import is_definition
 from tilewright.scheduling import NotApplicable, block_of, nests_of
 from tilewright.tir import Buffer, PrimFunc, Stmt
-from tilewright.tir.layout_rewrite import layout_free_positions
+from tilewright.tir.layout_rewrite import constants_of
 from tilewright.topi.nn.int4 import DENSE_INT4, PER_WORD, dense_int4
 
 # Inputs of a run at most, so that its sums keep enough bits of each activation.
@@ -101,10 +101,7 @@ def read_int4(func: PrimFunc) -> Problem | NotApplicable:
         return NotApplicable("extents are symbolic")
     if any(as_int(extent) == 0 for item in operands for extent in item.shape):
         return NotApplicable("there is nothing to compute")
-    constants = frozenset(
-        func.buffer_map[func.params[place]] for place in layout_free_positions(func)
-    )
-    for order in _orders(operands, made[-1], stages, constants):
+    for order in _orders(operands, made[-1], stages, constants_of(func)):
         problem = replace(order, activation_bits=int(mark["activation_bits"]))
         if problem.activation_bits and problem.group > _MOST_ROUNDED:
             return NotApplicable(f"activations are rounded in groups of more than {_MOST_ROUNDED}")

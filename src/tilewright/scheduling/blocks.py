@@ -1,4 +1,4 @@
-"""Looking at blocks and their axes: what all CPU rules share."""
+"""Looking at blocks and their axes, and inlining, for every kind of target."""
 
 from __future__ import annotations
 
@@ -21,13 +21,10 @@ from tilewright.ir import (
     pre_order,
     uses_var,
 )
-from tilewright.scheduling.choices import choose
-from tilewright.scheduling.rule import NotApplicable
 from tilewright.support.errors import ScheduleError
-from tilewright.target import Target
 from tilewright.tir import REDUCE, SPATIAL, Block, Buffer, BufferLoad, BufferStore
 from tilewright.tir.analysis import has_branch
-from tilewright.tir.attrs import FLAG, PARALLEL_SCHEDULE, register_annotation
+from tilewright.tir.attrs import FLAG, register_annotation
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
@@ -161,7 +158,7 @@ SEPARATE = register_annotation(
     "dlight.separate",
     FLAG,
     means="Another rule has made the block to stay: it is not computed where it is used.",
-    read_by=("scheduling.cpu.blocks",),
+    read_by=("scheduling.blocks",),
 )
 
 
@@ -190,16 +187,6 @@ def inline_injective(sch: Schedule) -> None:
     _inline_all(sch)
     if fresh:
         _last_inlined = before, sch.copy()
-
-
-def sole_reduction(sch: Schedule) -> tuple[BlockRV, list[BlockRV]] | NotApplicable:
-    """Begin a rule for functions with one reduction: inline, return it and all blocks in order."""
-    inline_injective(sch)
-    blocks = leaf_blocks(sch)
-    reductions = [rv for rv in blocks if not is_injective(sch, rv)]
-    if len(reductions) != 1:
-        return NotApplicable(f"{len(reductions)} reductions, one is expected")
-    return reductions[0], blocks
 
 
 def fused_epilogue(sch: Schedule, main: BlockRV, consumers: Sequence[BlockRV]) -> BlockRV:
@@ -282,58 +269,6 @@ def work_of(axes: Sequence[Axis], unknown: int = _UNKNOWN) -> int:
     for axis in axes:
         total *= unknown if axis.extent is None else axis.extent
     return total
-
-
-def parallelize(
-    sch: Schedule, loops: Sequence[LoopRV], target: Target, work: float
-) -> LoopRV | None:
-    """Fuse outer spatial loops and run them in parallel, if there is enough to do."""
-    if not loops:
-        return None
-    fused = loops[0] if len(loops) == 1 else sch.fuse(*loops)
-    if target.num_cores > 1 and work >= target.costs.parallel_work:
-        how = choose("parallel.schedule", ("static", "dynamic", "serial"))
-        if how != "serial":
-            sch.parallel(fused)
-        if how == "dynamic":
-            sch.annotate(fused, PARALLEL_SCHEDULE, how)
-    return fused
-
-
-#: Vectors that are written out one by one: no tile in registers has more, and with thousands in a
-#: line (an epilogue that broadcasts a tile) LLVM takes minutes.
-_MOST_UNROLLED = 128
-
-
-def vectorize_tile(sch: Schedule, loops: Sequence[LoopRV]) -> None:
-    """Vectorise the last loop of a tile and unroll the others, so that it lies in registers."""
-    if loops:
-        sch.vectorize(loops[-1])
-    vectors = 1
-    for loop in reversed(loops[:-1]):
-        vectors *= as_int(sch.get(loop).extent) or 1
-        if vectors > _MOST_UNROLLED:
-            break
-        sch.unroll(loop)
-
-
-def vector_extent(extent: int | None, lanes: int, limit: int) -> int | None:
-    """Choose how many neighbouring elements one step computes.
-
-    The largest multiple of ``lanes`` up to ``limit`` that divides the extent; the whole extent if
-    that is at most ``limit``; ``lanes`` (with a remainder) if nothing divides; ``None`` for extents
-    that are not worth it.
-    """
-    if extent is None:
-        return lanes
-    if extent == 1:
-        return None
-    best = [size for size in range(lanes, limit + 1, lanes) if extent % size == 0]
-    if best:
-        return best[-1]
-    if extent <= limit:
-        return extent
-    return lanes
 
 
 def element_bits(block: Block) -> int:

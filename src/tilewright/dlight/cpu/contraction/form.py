@@ -1,0 +1,128 @@
+"""What all forms of contractions share: how a rule goes, and how a tile lies in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tilewright.ir import Expr, as_int
+from tilewright.scheduling import Contraction, NotApplicable, ScheduleRule, describe, dimensions_of
+from tilewright.scheduling.cpu import (
+    Axis,
+    axes_of,
+    is_injective,
+    schedule_injective,
+    schedule_reduction,
+    stores_of,
+    vectorize_tile,
+)
+from tilewright.target import Target
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+
+class Form(ScheduleRule):
+    """One way to schedule a contraction and what consumes it; other blocks go one by one."""
+
+    def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
+        """Describe the contraction, schedule it, then the rest."""
+        found = describe(sch)
+        if isinstance(found, NotApplicable):
+            return found
+        done = self.tile(sch, found, target)
+        if isinstance(done, NotApplicable):
+            return done
+        schedule_others(sch, found.others, done, target)
+        return sch
+
+    def tile(
+        self, sch: Schedule, found: Contraction, target: Target
+    ) -> Collection[str] | NotApplicable:
+        """Schedule the reduction and its consumers; return the names of others dealt with."""
+        raise NotImplementedError(f"{self.name} must define tile")
+
+
+def schedule_others(
+    sch: Schedule, blocks: Sequence[BlockRV], done: Collection[str], target: Target
+) -> None:
+    """Schedule the blocks around a contraction, those aside that are ``done``."""
+    for rv in blocks:
+        if rv.name in done:
+            continue
+        if is_injective(sch, rv):
+            schedule_injective(sch, rv, target)
+        else:
+            schedule_reduction(sch, rv, target)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The loops of a contraction: ``around`` tiles, ``steps`` of the reduction, within a ``tile``.
+
+    What the innermost ``held`` loops around have made is kept until all of it is written. There may
+    be loops ``outside`` that belong to other blocks too. The last loop of a tile may be the
+    instruction ``dot``.
+    """
+
+    around: Sequence[LoopRV]
+    steps: Sequence[LoopRV]
+    tile: Sequence[LoopRV]
+    held: int = 0
+    outside: int = 0
+    dot: str = ""
+
+
+def sum_in_registers(
+    sch: Schedule, main: BlockRV, epilogue: BlockRV, nest: Nest, copy: BlockRV | None = None
+) -> None:
+    """Order loops so that a tile of sums lies in registers, from which the epilogue takes it.
+
+    A ``copy`` takes it to a buffer first; then the epilogue's own loops are left as they are.
+    """
+    depth = nest.outside + len(nest.around)
+    sch.reorder(*nest.around, *nest.steps, *nest.tile)
+    if copy is not None:
+        sch.reverse_compute_at(copy, nest.around[-1])
+        _columns_innermost(sch, copy, depth)
+    sch.reverse_compute_at(epilogue, nest.around[-1 - nest.held])
+    init = sch.decompose_reduction(main, nest.steps[0])
+    update = sch.tensorize(nest.tile[-1], nest.dot) if nest.dot else main
+    last = epilogue if copy is None else copy
+    for rv, skip in ((update, depth + len(nest.steps)), (init, depth), (last, depth)):
+        vectorize_tile(sch, sch.get_loops(rv)[skip:])
+
+
+def _columns_innermost(sch: Schedule, copy: BlockRV, skip: int) -> None:
+    """Let the loop over the last index of what a block writes run innermost."""
+    last = stores_of(sch.get(copy))[0].indices[-1]
+    axes = axes_of(sch, copy, skip) or []
+    columns = [axis.loop for axis in axes if axis.var is last]
+    sch.reorder(*(axis.loop for axis in axes if axis.loop not in columns), *columns)
+
+
+def lay_columns_last(
+    sch: Schedule,
+    main: BlockRV,
+    copy: BlockRV,
+    vector: Axis,
+    joined: Mapping[int, int] = MappingProxyType({}),
+) -> None:
+    """Keep the vector axis last in the registers and in the buffer that they are copied to.
+
+    There dimensions that are quotients, and those of their remainders, make one again (``joined``).
+    """
+    store = stores_of(sch.get(main))[0]
+    dim = dimensions_of(store, vector)[0]
+    sizes = [as_int(extent) or 1 for extent in store.buffer.shape]
+
+    def last(*i: Expr) -> tuple[Expr, ...]:
+        return (*i[:dim], *i[dim + 1 :], i[dim])
+
+    def together(*i: Expr) -> tuple[Expr, ...]:
+        kept = [d for d in range(len(i)) if d != dim and d not in joined.values()]
+        made = [i[d] * sizes[joined[d]] + i[joined[d]] if d in joined else i[d] for d in kept]
+        return (*made, i[dim])
+
+    sch.transform_layout(main, ("write", 0), last)
+    sch.transform_layout(copy, ("write", 0), together)

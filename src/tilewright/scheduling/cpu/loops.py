@@ -1,0 +1,64 @@
+"""Loops of blocks on CPUs: threads, vectors, tiles in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir import as_int
+from tilewright.scheduling.choices import choose
+from tilewright.target import Target
+from tilewright.tir.attrs import PARALLEL_SCHEDULE
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import LoopRV
+
+
+def parallelize(
+    sch: Schedule, loops: Sequence[LoopRV], target: Target, work: float
+) -> LoopRV | None:
+    """Fuse outer spatial loops and run them in parallel, if there is enough to do."""
+    if not loops:
+        return None
+    fused = loops[0] if len(loops) == 1 else sch.fuse(*loops)
+    if target.num_cores > 1 and work >= target.costs.parallel_work:
+        how = choose("parallel.schedule", ("static", "dynamic", "serial"))
+        if how != "serial":
+            sch.parallel(fused)
+        if how == "dynamic":
+            sch.annotate(fused, PARALLEL_SCHEDULE, how)
+    return fused
+
+
+#: Vectors that are written out one by one: no tile in registers has more, and with thousands in a
+#: line (an epilogue that broadcasts a tile) LLVM takes minutes.
+_MOST_UNROLLED = 128
+
+
+def vectorize_tile(sch: Schedule, loops: Sequence[LoopRV]) -> None:
+    """Vectorise the last loop of a tile and unroll the others, so that it lies in registers."""
+    if loops:
+        sch.vectorize(loops[-1])
+    vectors = 1
+    for loop in reversed(loops[:-1]):
+        vectors *= as_int(sch.get(loop).extent) or 1
+        if vectors > _MOST_UNROLLED:
+            break
+        sch.unroll(loop)
+
+
+def vector_extent(extent: int | None, lanes: int, limit: int) -> int | None:
+    """Choose how many neighbouring elements one step computes.
+
+    The largest multiple of ``lanes`` up to ``limit`` that divides the extent; the whole extent if
+    that is at most ``limit``; ``lanes`` (with a remainder) if nothing divides; ``None`` for extents
+    that are not worth it.
+    """
+    if extent is None:
+        return lanes
+    if extent == 1:
+        return None
+    best = [size for size in range(lanes, limit + 1, lanes) if extent % size == 0]
+    if best:
+        return best[-1]
+    if extent <= limit:
+        return extent
+    return lanes
