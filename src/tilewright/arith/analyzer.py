@@ -73,6 +73,8 @@ class Analyzer:
         """Bind a variable to a value, or to a range that it runs through.
 
         Inside a loop its extent is at least one, which is learnt too.
+
+        Raises ``VerifyError`` if the variable is bound already and ``override`` isn't set.
         """
         context = self._context
         number = context.table.var(var)

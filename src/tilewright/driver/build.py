@@ -41,7 +41,10 @@ def check_target(target: TargetLike) -> Target:
 
 
 def as_module(mod_or_func: IRModule | PrimFunc, name: str | None = None) -> IRModule:
-    """Return a module of PrimFuncs; a single function is named by ``name`` or its symbol."""
+    """Return a module of PrimFuncs; a single function is named by ``name`` or its symbol.
+
+    Raises ``BuildError`` if there is nothing to build, or something else than PrimFuncs.
+    """
     if isinstance(mod_or_func, PrimFunc):
         mod_or_func = IRModule.from_expr(mod_or_func, name)
     if not isinstance(mod_or_func, IRModule):
@@ -64,6 +67,9 @@ def lower(mod_or_func: IRModule | PrimFunc, target: TargetLike = None) -> IRModu
 
     The result has no blocks, one index per access, and vectors in place of vectorized loops; for a
     GPU each kernel is a function of its own. The interpreter runs what comes out.
+
+    Raises ``BuildError`` for a kind of target that has no lowering, ``VerifyError`` for a malformed
+    program.
     """
     target = resolve_target(target)
     lowering = _LOWERINGS.get(target.kind)

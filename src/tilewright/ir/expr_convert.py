@@ -46,6 +46,8 @@ def const(value: ExprLike, dtype: str | None = None) -> Expr:
     """Make a constant; without ``dtype``: int64, float32 or bool by the Python type, or NumPy's.
 
     A vector dtype gives a ``Broadcast``.
+
+    Raises ``VerifyError`` if the number isn't one of the dtype.
     """
     if type(value) is int and (dtype is None or dtype == INDEX):
         return small_index(value)
@@ -83,7 +85,10 @@ def const(value: ExprLike, dtype: str | None = None) -> Expr:
 
 @builds
 def as_expr(value: Any, dtype: str | None = None) -> Expr:
-    """Turn a Python or NumPy number (or anything with ``as_expr``) into an expression."""
+    """Turn a Python or NumPy number (or anything with ``as_expr``) into an expression.
+
+    Raises ``VerifyError`` for anything else.
+    """
     if isinstance(value, Expr):
         return value
     if isinstance(value, (bool, int, float)):
@@ -189,7 +194,10 @@ def _rank(dtype: str) -> tuple[int, int]:
 
 
 def match_types(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
-    """Bring two operands to one dtype: numbers follow expressions, then the wider type wins."""
+    """Bring two operands to one dtype: numbers follow expressions, then the wider type wins.
+
+    Raises ``VerifyError`` if the numbers of lanes differ.
+    """
     # Index arithmetic first: most of it is between expressions of one type, or with a number.
     if type(b) is int:
         if isinstance(a, Expr) and a.dtype == INDEX:

@@ -92,7 +92,10 @@ def add(a: ExprLike, b: ExprLike) -> Expr:
 
 @builds
 def sub(a: ExprLike, b: ExprLike) -> Expr:
-    """``a - b``."""
+    """``a - b``.
+
+    Raises ``VerifyError`` for truth values.
+    """
     a, b = match_types(a, b)
     if is_bool(element_of(a.dtype)):
         raise VerifyError(f"`-` needs numbers, got {a.dtype}; use ^ or ~, or cast to an integer")
@@ -131,7 +134,10 @@ def mul(a: ExprLike, b: ExprLike) -> Expr:
 
 @builds
 def div(a: ExprLike, b: ExprLike) -> Expr:
-    """``a / b`` on floating-point numbers."""
+    """``a / b`` on floating-point numbers.
+
+    Raises ``VerifyError`` for integers, where it is ambiguous.
+    """
     a, b = match_types(a, b)
     if not is_float(element_of(a.dtype)):
         raise VerifyError(
@@ -340,7 +346,10 @@ def _real(value: ExprLike) -> ExprLike:
 
 @builds
 def call(op: str | Op, *args: ExprLike, dtype: str | None = None) -> Expr:
-    """Call an intrinsic by name, with the result dtype by the operator's rule."""
+    """Call an intrinsic by name, with the result dtype by the operator's rule.
+
+    Raises ``VerifyError`` if the operator takes other arguments, or needs ``dtype``.
+    """
     if isinstance(op, str):
         op = OPS.get(op)
     if op.arity is not None and len(args) != op.arity:

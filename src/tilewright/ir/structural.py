@@ -178,6 +178,8 @@ def node_at(root: Any, path: str) -> Any:
     """Return what stands at a path, in the notation of :func:`first_difference`.
 
     >>> node_at(func, "<root>.body.block.body")
+
+    Raises ``VerifyError`` if the path can't be read or followed.
     """
     value, rest = root, path.removeprefix("<root>")
     if rest and rest[0] not in ".[":

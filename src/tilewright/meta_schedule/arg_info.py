@@ -73,6 +73,8 @@ def arg_infos(func: PrimFunc, symbols: Mapping[str, int] | None = None) -> tuple
 
     ``symbols`` gives values for symbolic extents and scalars by name; what is left out is 64 for
     extents (a size at which tiling matters) and 1 for scalars.
+
+    Raises ``TuneError`` for extents that are neither numbers nor variables.
     """
     values = dict(symbols or {})
     infos: list[ArgInfo] = []

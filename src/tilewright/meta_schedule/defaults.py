@@ -56,7 +56,10 @@ BY_KIND: dict[str, Defaults] = {"llvm": CPU, "c": CPU}
 
 
 def for_target(target: Target) -> Defaults:
-    """Return the defaults of a target's kind."""
+    """Return the defaults of a target's kind.
+
+    Raises ``TuneError`` if the kind has none.
+    """
     found = BY_KIND.get(target.kind)
     if found is None:
         raise TuneError(

@@ -32,7 +32,10 @@ logger = logging.getLogger("tilewright.meta_schedule")
 def open_database(
     database: Database | str, work_dir: str | os.PathLike[str] | None, module_equality: str
 ) -> Database:
-    """Return a database: the one given, ``"json"`` in ``work_dir``, or ``"memory"``."""
+    """Return a database: the one given, ``"json"`` in ``work_dir``, or ``"memory"``.
+
+    Raises ``TuneError`` for anything else.
+    """
     if isinstance(database, Database):
         return database
     if database == "memory" or (database == "json" and work_dir is None):
@@ -106,7 +109,10 @@ def tune_tasks(
 
 @contextmanager
 def log_file(work_dir: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Keep the details of a run in ``work_dir/tuning.log``."""
+    """Keep the details of a run in ``work_dir/tuning.log``.
+
+    Raises ``TuneError`` if the folder can't be written.
+    """
     if work_dir is None:
         yield
         return
@@ -153,7 +159,11 @@ def tune_tir(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Database:
-    """Tune every TensorIR function of a module; see :func:`tune_tasks` for the options."""
+    """Tune every TensorIR function of a module; see :func:`tune_tasks` for the options.
+
+    Raises ``TuneError`` if there is no such function, or instances of a space or strategy would be
+    shared by several.
+    """
     if isinstance(mod, PrimFunc):
         mod = IRModule({task_name: mod})
     functions = {n: f for n, f in mod.functions.items() if isinstance(f, PrimFunc)}

@@ -15,6 +15,8 @@ def assert_op(condition: Prim, format_args: Shape | None = None, format: str = "
     """Stop the graph unless the condition holds.
 
     The message is ``format``, in which each ``{}`` stands for one of ``format_args``.
+
+    Raises ``VerifyError`` if the format has another number of places than there are values.
     """
     values: Any = format_args
     if format.count("{}") != len(values or ()):

@@ -152,7 +152,10 @@ class BlockBuilder:
 
     @contextmanager
     def dataflow(self) -> Iterator[None]:
-        """Build a dataflow block: what is emitted is pure, and only ``emit_output`` leaves it."""
+        """Build a dataflow block: what is emitted is pure, and only ``emit_output`` leaves it.
+
+        Raises ``VerifyError`` inside of another one.
+        """
         frame = self._frame()
         if frame.in_dataflow:
             raise VerifyError("dataflow blocks do not nest")
@@ -163,7 +166,10 @@ class BlockBuilder:
         frame.in_dataflow = False
 
     def emit_func_output(self, output: Any, params: Sequence[RelaxVar] | None = None) -> None:
-        """State the function's result (and its parameters, if not given before)."""
+        """State the function's result (and its parameters, if not given before).
+
+        Raises ``VerifyError`` inside of a dataflow block.
+        """
         frame = self._frame()
         if frame.in_dataflow:
             raise VerifyError("emit_func_output belongs after the dataflow block")
@@ -213,7 +219,10 @@ class BlockBuilder:
         return self._bind(self.normalize(as_relax(expr)), name_hint, output=False)
 
     def emit_output(self, expr: Any, name_hint: str = "") -> RelaxVar:
-        """Bind an expression to a variable that outlives the dataflow block."""
+        """Bind an expression to a variable that outlives the dataflow block.
+
+        Raises ``VerifyError`` outside of a dataflow block.
+        """
         if not self._frame().in_dataflow:
             raise VerifyError("emit_output belongs inside `with builder.dataflow()`")
         return self._bind(self.normalize(as_relax(expr)), name_hint, output=True)
@@ -246,7 +255,10 @@ class BlockBuilder:
         return var
 
     def emit_call(self, function: str | GlobalVar, *args: object) -> RelaxVar:
-        """Call a graph function of the module; its result's struct info is looked up."""
+        """Call a graph function of the module; its result's struct info is looked up.
+
+        Raises ``VerifyError`` if there is no such function, or its result is symbolic.
+        """
         gvar = GlobalVar(function) if isinstance(function, str) else function
         callee = self._functions.get(gvar.name)
         if not isinstance(callee, Function):

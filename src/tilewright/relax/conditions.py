@@ -18,7 +18,10 @@ class InferenceError(TilewrightError):
 
 
 def require(condition: ExprLike, *parts: str | Expr) -> None:
-    """State what must hold; ``parts`` are the words and extents that say why it does not."""
+    """State what must hold; ``parts`` are the words and extents that say why it does not.
+
+    Raises ``InferenceError`` if it surely doesn't.
+    """
     if not holds_or_stays(condition, parts):
         raise InferenceError("".join(p if isinstance(p, str) else repr(p) for p in parts))
 

@@ -201,6 +201,8 @@ class Executable:
 
         Any tvm-ffi host can load the library: ``main(*inputs, *outputs)``.
         ``tilewright.relax.load_executable`` reads both.
+
+        Raises ``BuildError`` for an executable that was loaded.
         """
         if not isinstance(self.module, Module):
             raise BuildError("a loaded executable can't be exported again; copy its files")
@@ -233,7 +235,10 @@ def _signature_path(path: Path) -> Path:
 
 
 def load_executable(path: str | os.PathLike[str]) -> Executable:
-    """Load what ``Executable.export_library`` wrote."""
+    """Load what ``Executable.export_library`` wrote.
+
+    Raises ``BuildError`` if the files are missing, damaged or of another format.
+    """
     path = Path(path)
     beside = _signature_path(path)
     try:
@@ -352,6 +357,8 @@ def build(
     ``pipeline`` turns operators into fused tensor functions: ``"default"`` is ``"zero"`` unless
     that is done already. ``schedule`` schedules what nothing has scheduled: ``"default"`` by rules,
     ``None`` not at all. Both may be passes.
+
+    Raises ``BuildError`` if the module has no graph function.
     """
     resolved = resolve_target(target)
     if isinstance(mod, Function):

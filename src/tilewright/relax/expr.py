@@ -61,7 +61,10 @@ class RelaxExpr(Node):
 
     @property
     def shape(self) -> tuple[Expr, ...]:
-        """Extents of a tensor (or of a shape value)."""
+        """Extents of a tensor (or of a shape value).
+
+        Raises ``VerifyError`` if they aren't known.
+        """
         info = self.struct_info
         if isinstance(info, (TensorStructInfo, ShapeStructInfo)) and info.ndim == len(info.values):
             return info.values
@@ -69,7 +72,10 @@ class RelaxExpr(Node):
 
     @property
     def dtype(self) -> str:
-        """Element type of a tensor."""
+        """Element type of a tensor.
+
+        Raises ``VerifyError`` if it isn't known.
+        """
         info = self.struct_info
         if isinstance(info, (TensorStructInfo, PrimStructInfo)):
             return info.dtype
@@ -494,6 +500,8 @@ def as_relax(value: object, like: RelaxExpr | None = None) -> RelaxExpr:
 
     Numbers become constants of ``like``'s dtype, arrays constants, tuples and lists tuples, scalar
     expressions ``PrimValue``.
+
+    Raises ``VerifyError`` for a value that no graph can hold.
     """
     if isinstance(value, RelaxExpr):
         return value

@@ -16,7 +16,10 @@ Shapes = Sequence[tuple[Expr, ...]]
 def extent_values(
     func: PrimFunc, name: str, shapes: Shapes, scalars: Sequence[Expr]
 ) -> dict[Var, Expr]:
-    """What a function's symbolic extents are, by the shapes that the graph passes."""
+    """What a function's symbolic extents are, by the shapes that the graph passes.
+
+    Raises ``LowerError`` if numbers of tensors or dimensions differ.
+    """
     if len(func.buffers) != len(shapes):
         raise LowerError(
             f"{name} takes {len(func.buffers)} tensors, the graph passes {len(shapes)}"

@@ -28,7 +28,10 @@ def workspace(size: Prim) -> StructInfo:
 
 @operator("memory.piece", pure=False)
 def piece(storage: Tensor, offset: Prim, shape: Shape, dtype: str = "float32") -> StructInfo:
-    """A tensor that starts at byte ``offset`` of the workspace."""
+    """A tensor that starts at byte ``offset`` of the workspace.
+
+    Raises ``VerifyError`` if the workspace isn't of bytes.
+    """
     info: Any = storage
     if info.dtype != "uint8":
         raise InferenceError(f"storage must be uint8, got {info.dtype}")

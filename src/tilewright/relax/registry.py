@@ -111,7 +111,10 @@ class RelaxOp:
     # ---- building ---------------------------------------------------------------------------
 
     def build(self, *args: object, **kwargs: Any) -> RelaxCall:
-        """Make a call from Python arguments."""
+        """Make a call from Python arguments.
+
+        Raises ``VerifyError`` if the arguments don't fit the signature, or each other.
+        """
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -306,7 +309,10 @@ def is_call_to(expr: object, name: str) -> bool:
 
 
 def tuple_items(expr: RelaxExpr) -> tuple[RelaxExpr, ...]:
-    """Items of a literal tuple."""
+    """Items of a literal tuple.
+
+    Raises ``VerifyError`` for anything else.
+    """
     if not isinstance(expr, Tuple):
         raise VerifyError(f"expected a tuple written out, got {expr!r}")
     return expr.items

@@ -155,6 +155,8 @@ def tune_alternatives(
     A graph that calls tensor functions only has nothing left to choose. ``op_names`` limits this to
     convolutions in functions with one of these words in their name, fused ones as a build with this
     database would have them.
+
+    Raises ``TuneError`` for a share outside of ``[0, 1]``.
     """
     if not 0.0 <= share <= 1.0:
         raise TuneError(f"the share of trials for alternatives is from 0 to 1, got {share}")

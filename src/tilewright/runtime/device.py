@@ -48,6 +48,8 @@ def device(text: str | Device) -> Device:
 
     >>> device("cuda:1")
     Device(kind='cuda', index=1)
+
+    Raises ``RunError`` if the text names no device.
     """
     if isinstance(text, Device):
         return text

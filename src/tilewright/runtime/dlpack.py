@@ -48,7 +48,10 @@ _NAMES = {value: name for name, value in DLPACK_DTYPES.items()}
 
 @cache
 def dlpack_dtype(dtype: str) -> tuple[int, int, int]:
-    """Return ``(code, bits, lanes)`` of a data type such as ``"float32"`` or ``"bfloat16x8"``."""
+    """Return ``(code, bits, lanes)`` of a data type such as ``"float32"`` or ``"bfloat16x8"``.
+
+    Raises ``RunError`` for a type that DLPack doesn't have.
+    """
     name, lanes = dtype, 1
     if name not in DLPACK_DTYPES:
         base, sep, count = name.rpartition("x")
@@ -63,7 +66,10 @@ def dlpack_dtype(dtype: str) -> tuple[int, int, int]:
 
 
 def dtype_name(code: int, bits: int, lanes: int = 1) -> str:
-    """Return the name of a DLPack type, the inverse of :func:`dlpack_dtype`."""
+    """Return the name of a DLPack type, the inverse of :func:`dlpack_dtype`.
+
+    Raises ``RunError`` for a type that has no name here.
+    """
     name = _NAMES.get((code, bits))
     if name is None:
         raise RunError(f"DLPack type (code {code}, {bits} bits) has no name here")
@@ -72,7 +78,10 @@ def dtype_name(code: int, bits: int, lanes: int = 1) -> str:
 
 @cache
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """Return the numpy (or ``ml_dtypes``) type that stores elements of ``dtype``."""
+    """Return the numpy (or ``ml_dtypes``) type that stores elements of ``dtype``.
+
+    Raises ``RunError`` for vectors and types of less than a byte.
+    """
     code, bits, lanes = dlpack_dtype(dtype)
     if lanes != 1 or bits < 8 or code == 3:
         raise RunError(f"numpy arrays can't hold elements of type {dtype!r}")
@@ -138,6 +147,8 @@ def numpy_capsule(array: np.ndarray[Any, Any]) -> Any:
     Unlike ``array.__dlpack__()`` this also takes read-only arrays, whose consumer must not write
     to them, and arrays of ``ml_dtypes``. The capsule must be consumed: an unconsumed one keeps the
     array alive.
+
+    Raises ``RunError`` for strides that are no multiples of an element.
     """
     code, bits, lanes = dlpack_dtype(array.dtype.name)
     itemsize = array.dtype.itemsize

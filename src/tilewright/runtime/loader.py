@@ -71,7 +71,10 @@ def when_loaded(name: str, action: Callable[[Mapping[str, int]], None]) -> None:
 
 
 def support_addresses(name: str) -> Mapping[str, int]:
-    """Load a support object, if it isn't loaded yet, and return its symbols' addresses."""
+    """Load a support object, if it isn't loaded yet, and return its symbols' addresses.
+
+    Raises ``BuildError`` if it isn't registered.
+    """
     with _lock:
         if name not in _loaded_support:
             if name not in _support:
@@ -208,7 +211,10 @@ class Library:
         self._tracker.detach()
 
     def function(self, name: str) -> tvm_ffi.Function:
-        """Wrap the tvm-ffi function ``name``, whose symbol ``__tvm_ffi_NAME`` must be exported."""
+        """Wrap the tvm-ffi function ``name``, whose symbol ``__tvm_ffi_NAME`` must be exported.
+
+        Raises ``BuildError`` if it isn't.
+        """
         symbol = f"__tvm_ffi_{name}"
         if symbol not in self.addresses:
             raise BuildError(f"no symbol {symbol!r} was exported when the module was loaded")

@@ -296,7 +296,10 @@ class Module(BaseModule):
         return CompiledFunction(self.load().function(name), self._infos[name])
 
     def get_source(self, fmt: str = "ll") -> str:
-        """Return the module's text in a format: ``"ll"`` or ``"asm"``."""
+        """Return the module's text in a format: ``"ll"`` or ``"asm"``.
+
+        Raises ``RunError`` if the module doesn't hold it.
+        """
         if fmt not in self.code.sources:
             known = ", ".join(sorted(self.code.sources)) or "none"
             raise RunError(f"the module holds no {fmt!r} source; it has: {known}")
@@ -313,6 +316,8 @@ class Module(BaseModule):
         """Write a shared library that any tvm-ffi host can load, without Tilewright.
 
         It ends in its length and checksum, which :func:`load_module` checks.
+
+        Raises ``BuildError`` if the target has no linker, or the file can't be written.
         """
         linker = self.code.linker
         if linker is None:

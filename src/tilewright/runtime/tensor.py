@@ -57,7 +57,10 @@ class Tensor(tvm_ffi.Tensor):  # type: ignore[misc]  # the base is a Cython clas
     __slots__ = ()
 
     def numpy(self) -> NDArray[Any]:
-        """Return a numpy array over the same memory (tensors on the CPU only)."""
+        """Return a numpy array over the same memory (tensors on the CPU only).
+
+        Raises ``RunError`` for others.
+        """
         kind, _ = self.__dlpack_device__()
         if kind != 1:
             raise RunError(f"a tensor on {self.device} has no numpy view; copy it to the CPU first")
@@ -105,7 +108,10 @@ def _check_device(place: Device) -> None:
 
 
 def empty(shape: Sequence[int], dtype: str = "float32", device: Device | str = "cpu") -> Tensor:
-    """Allocate a tensor without setting its elements; the memory is aligned to 64 bytes."""
+    """Allocate a tensor without setting its elements; the memory is aligned to 64 bytes.
+
+    Raises ``RunError`` for negative extents.
+    """
     if device != "cpu":
         _check_device(parse_device(device))
     if any(extent < 0 for extent in shape):

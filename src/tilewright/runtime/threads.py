@@ -34,7 +34,10 @@ def _apply() -> None:
 
 
 def set_num_threads(count: int) -> None:
-    """Set the number of threads for the whole process; 0 means one per CPU that it may use."""
+    """Set the number of threads for the whole process; 0 means one per CPU that it may use.
+
+    Raises ``RunError`` for a negative number.
+    """
     global _chosen
     if count < 0:
         raise RunError(f"the number of threads must not be negative, got {count}")
@@ -57,6 +60,8 @@ def set_thread_affinity(cpus: str | Sequence[int]) -> None:
     the CPUs that the calling thread may use, in order; a sequence of numbers, or text such as
     ``"0,2,4-7"``, names them. A calling thread takes part in its loops as the first of the
     threads; it isn't bound itself, but the first CPU is left to it.
+
+    Raises ``RunError`` if the system refuses.
     """
     global _affinity
     wanted = _cpu_numbers(cpus)

@@ -42,7 +42,10 @@ class ModuleAttrs:
 
 
 def module_attrs(attrs: Mapping[str, Any]) -> ModuleAttrs:
-    """State attributes of the module."""
+    """State attributes of the module.
+
+    Raises ``ParseError`` if it is no dict.
+    """
     if not isinstance(attrs, Mapping):
         raise ParseError(f"module_attrs takes a dict, got {type(attrs).__name__}")
     return ModuleAttrs(attrs)

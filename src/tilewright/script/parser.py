@@ -91,7 +91,10 @@ def captured_by(function: Any, depth: int) -> dict[str, Any]:
 
 
 def function_source(function: Any) -> tuple[Source, ast.FunctionDef]:
-    """Return the source of a Python function and its ``ast``."""
+    """Return the source of a Python function and its ``ast``.
+
+    Raises ``ParseError`` if it can't be found.
+    """
     name = getattr(function, "__name__", str(function))
     try:
         lines, first = inspect.getsourcelines(function)
@@ -122,6 +125,8 @@ def class_source(cls: type, depth: int) -> tuple[Source, ast.ClassDef]:
     """Return the source of a class under decoration and its ``ast``.
 
     The line on which the decorator runs tells classes of one name apart.
+
+    Raises ``ParseError`` if it can't be found.
     """
     frame = sys._getframe(depth)
     name = frame.f_code.co_filename
@@ -163,6 +168,8 @@ def parse(text: str, extra_vars: Mapping[str, Any] | None = None, *, name: str =
     ``extra_vars`` are names that the text may use besides the dialects ``T``, ``I`` and ``R``.
     Text can't reach the machine, so that programs from elsewhere can be parsed safely: it sees
     the dialects and bounded builtins only (``script.allowance``), and may not compute for long.
+
+    Raises ``ParseError``, which points at the place, for all else.
     """
     source = Source(text, name)
     try:

@@ -264,7 +264,10 @@ class Printer:
     # ---- values --------------------------------------------------------------------------
 
     def expr(self, node: Any, precedence: int = LOWEST) -> str:
-        """Return the text of an expression, in parentheses if it binds looser."""
+        """Return the text of an expression, in parentheses if it binds looser.
+
+        Raises ``TilewrightError`` for nodes that no dialect prints.
+        """
         function = _EXPRS.get(type(node))
         if function is None:
             load_dialect("tir")  # which prints the expressions that all dialects share
@@ -344,7 +347,10 @@ class Printer:
         self.lines[line] = text if comment is None else f"{text}  # {comment}"
 
     def function(self, function: BaseFunc, name: str) -> None:
-        """Write a function definition under a name; its names are forgotten at the end."""
+        """Write a function definition under a name; its names are forgotten at the end.
+
+        Raises ``TilewrightError`` for functions that no dialect prints.
+        """
         printer = _find(_LINES, type(function))
         if printer is None:
             raise TilewrightError(f"script can't print a {type(function).__name__}")

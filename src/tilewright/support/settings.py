@@ -68,7 +68,10 @@ SETTINGS: dict[str, Setting] = {
 
 
 def setting(name: str) -> Any:
-    """Return the value of a setting: the environment's, else the default."""
+    """Return the value of a setting: the environment's, else the default.
+
+    Raises ``TilewrightError`` if the environment's isn't valid.
+    """
     entry = SETTINGS[name]
     text = os.environ.get("TILEWRIGHT_" + name.upper())
     if text is None:

@@ -130,6 +130,8 @@ def costs_of(kind: str, cpu: str | None) -> Costs:
     """Return the numbers of a kind of target; ``cpu`` is its name if it is this machine's.
 
     What was measured here stands for what is known in general.
+
+    Raises ``TargetError`` for a kind that has none.
     """
     if kind not in TABLES:
         raise TargetError(

@@ -83,7 +83,10 @@ class CPUTable:
         return features.difference(*(self.dependents.get(name, {name}) for name in gone))
 
     def changed(self, features: frozenset[str], changes: str) -> frozenset[str]:
-        """Apply ``-mattr``: ``+name`` and what it brings, ``-name`` and what goes with it."""
+        """Apply ``-mattr``: ``+name`` and what it brings, ``-name`` and what goes with it.
+
+        Raises ``TargetError`` for a feature that LLVM doesn't know.
+        """
         for sign, name in _changes(changes):
             if name not in self.implied and name not in self.others:
                 known = [*self.implied, *sorted(self.others)]

@@ -132,7 +132,10 @@ class Target:
 
     @staticmethod
     def from_device(device: Any) -> Target:
-        """Return the target of a device (``tilewright.cpu()``, ``"cpu"``)."""
+        """Return the target of a device (``tilewright.cpu()``, ``"cpu"``).
+
+        Raises ``TargetError`` for devices that can't be asked.
+        """
         kind = str(getattr(device, "kind", device)).split(":")[0].split("(")[0]
         if kind in ("cpu", "llvm"):
             return Target("native")
@@ -143,7 +146,10 @@ class Target:
 
     @staticmethod
     def current(*, allow_none: bool = True) -> Target | None:
-        """Return the target of the innermost ``with target:``, or ``None``."""
+        """Return the target of the innermost ``with target:``, or ``None``.
+
+        Raises ``TargetError`` if there is none and one is required.
+        """
         stack = getattr(Target._local, "stack", None)
         if stack:
             found: Target = stack[-1]

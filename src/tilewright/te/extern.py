@@ -58,6 +58,8 @@ def extern(
 
     ``body`` takes the buffers of ``inputs`` and those of the results, and returns blocks under
     loops. It is called for each function that is made, and must declare its own buffers then.
+
+    Raises ``VerifyError`` if there are not as many dtypes as shapes.
     """
     if not shapes or len(shapes) != len(dtype):
         raise VerifyError(

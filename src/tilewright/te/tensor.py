@@ -178,7 +178,10 @@ size_var = var
 
 
 def reduce_axis(dom: Any, name: str = "rv") -> IterVar:
-    """Make a reduction axis over ``(begin, end)`` or a ``Range``."""
+    """Make a reduction axis over ``(begin, end)`` or a ``Range``.
+
+    Raises ``VerifyError`` for anything else.
+    """
     if not isinstance(dom, Range):
         if not isinstance(dom, (tuple, list)) or len(dom) != 2:
             raise VerifyError(f"reduce_axis takes (begin, end), got {dom!r}")
@@ -199,6 +202,8 @@ def compute(
     ``fcompute`` takes one variable per dimension and returns an expression, a reduction
     (``te.sum(…)``), or a tuple for several outputs, in which case a tuple of tensors comes back.
     ``attrs`` become annotations of the block.
+
+    Raises ``VerifyError`` if the formula gives no scalars.
     """
     extents = _shape(shape)
     names = _argument_names(fcompute, len(extents))

@@ -119,7 +119,10 @@ class Buffer(Node):
 
 
 def make_indices(buffer: Buffer, indices: Sequence[Any]) -> tuple[Expr, ...]:
-    """Turn Python indices (numbers, expressions, constant slices) into index expressions."""
+    """Turn Python indices (numbers, expressions, constant slices) into index expressions.
+
+    Raises ``VerifyError`` for another number of indices, and slices without a constant extent.
+    """
     if len(indices) != buffer.ndim:
         raise VerifyError(
             f"buffer {buffer.name} has {buffer.ndim} dimensions, got {len(indices)} indices"

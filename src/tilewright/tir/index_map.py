@@ -123,7 +123,10 @@ class IndexMap(Node):
 
     @staticmethod
     def from_json(data: object, symbols: Mapping[str, Var] | None = None) -> IndexMap:
-        """Rebuild what ``to_json`` gives."""
+        """Rebuild what ``to_json`` gives.
+
+        Raises ``ScheduleError`` for anything else.
+        """
         if isinstance(data, str):
             return IndexMap.from_text(data, symbols)
         if not isinstance(data, Mapping) or set(data) != {"map", "inverse"}:
@@ -174,7 +177,10 @@ class IndexMap(Node):
         return all(analyzer.can_prove_equal(a, b) for a, b in zip(self.final_indices, theirs))
 
     def with_inverse(self, inverse: IndexMapLike) -> IndexMap:
-        """Return the same map with a known inverse."""
+        """Return the same map with a known inverse.
+
+        Raises ``ScheduleError`` if the numbers of indices differ.
+        """
         made = as_index_map(inverse, len(self.final_indices))
         if len(made.final_indices) != len(self.initial_indices):
             raise ScheduleError(
@@ -195,7 +201,10 @@ class IndexMap(Node):
     def map_indices(
         self, indices: Sequence[ExprLike], analyzer: Analyzer | None = None
     ) -> tuple[Expr, ...]:
-        """Apply the map to indices and simplify; ``analyzer`` may know their bounds."""
+        """Apply the map to indices and simplify; ``analyzer`` may know their bounds.
+
+        Raises ``ScheduleError`` for another number of indices.
+        """
         if len(indices) != len(self.initial_indices):
             raise ScheduleError(
                 f"the index map takes {len(self.initial_indices)} indices, got {len(indices)}: "
@@ -214,7 +223,10 @@ class IndexMap(Node):
     def map_ranges(
         self, ranges: Sequence[Range], analyzer: Analyzer | None = None
     ) -> tuple[Range, ...]:
-        """Return the least box that holds the images of all indices inside ``ranges``."""
+        """Return the least box that holds the images of all indices inside ``ranges``.
+
+        Raises ``ScheduleError`` if an index has no bounds.
+        """
         self._check_ndim(ranges)
         domain = dict(zip(self.initial_indices, ranges))
         known = analyzer or self._analyzer([e for r in ranges for e in (r.min, r.extent)])
@@ -240,7 +252,10 @@ class IndexMap(Node):
     def map_shape(
         self, shape: Sequence[ExprLike], analyzer: Analyzer | None = None
     ) -> tuple[Expr, ...]:
-        """Return the least shape that holds the images of all indices inside ``shape``."""
+        """Return the least shape that holds the images of all indices inside ``shape``.
+
+        Raises ``ScheduleError`` if an index has no bounds, or may be negative.
+        """
         self._check_ndim(shape)
         empty = {var for var, e in zip(self.initial_indices, shape) if as_int(as_expr(e)) == 0}
         if empty:
@@ -317,6 +332,8 @@ class IndexMap(Node):
         """Return the inverse and the predicate (of its inputs) that holds in the padding.
 
         ``mapped_shape`` is what ``map_shape`` gives, for who has it already.
+
+        Raises ``ScheduleError`` if the map doesn't tell all indices apart.
         """
         self._check_ndim(shape)
         domain = self._domain(shape)
@@ -457,6 +474,8 @@ def as_index_map(
     """Turn a function, a lambda's text or ``to_json``'s data into a map of ``ndim`` indices.
 
     ``symbols`` are the symbolic extents that a text may name.
+
+    Raises ``ScheduleError`` for anything else, and for another number of indices.
     """
     if isinstance(value, (str, Mapping)):
         value = IndexMap.from_json(value, symbols)

@@ -82,7 +82,10 @@ def _distinct_names(variables: Sequence[Var], taken: set[str]) -> dict[Var, str]
 
 
 def expr_text(expr: Expr, names: Mapping[Var, str], level: int = 0) -> str:
-    """Render index arithmetic as Python; ``level`` is the binding strength around it."""
+    """Render index arithmetic as Python; ``level`` is the binding strength around it.
+
+    Raises ``ScheduleError`` for what is no index arithmetic.
+    """
     if isinstance(expr, Var):
         return names.get(expr, expr.name)
     if isinstance(expr, IntImm):
@@ -109,6 +112,8 @@ def parse_map(
     """Read what ``map_text`` gives, by its syntax tree, so that text from a stranger is harmless.
 
     Returns parameters, results and axis separators; ``symbols`` says what other names stand for.
+
+    Raises ``ScheduleError`` for anything else.
     """
 
     def fail(reason: str) -> ScheduleError:

@@ -74,6 +74,8 @@ def make_reducer(
 
     For one element ``combine(x, y) -> expr`` and ``identity(dtype) -> expr``; for several,
     ``combine((x0, x1), (y0, y1)) -> tuple`` and ``identity(dtype0, dtype1) -> tuple``.
+
+    Raises ``VerifyError`` if the functions give other dtypes.
     """
     lhs = tuple(Var(f"x{index}", dtype) for index, dtype in enumerate(dtypes))
     rhs = tuple(Var(f"y{index}", dtype) for index, dtype in enumerate(dtypes))
@@ -110,6 +112,8 @@ def register_reducer(
 
     >>> register_reducer("sum_and_max", lambda x, y: (x[0] + y[0], te.maximum(x[1], y[1])),
     ...                  lambda t0, t1: (te.const(0, t0), te.min_value(t1)), arity=2)
+
+    Raises ``VerifyError`` for an arity below one.
     """
     if arity < 1:
         raise VerifyError(f"a reducer combines tuples of at least one element, not {arity}")

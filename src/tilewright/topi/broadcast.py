@@ -164,7 +164,10 @@ BINARY: dict[str, Callable[..., Any]] = {
 
 
 def require_broadcast(what: str, shape: Sequence[Any], target: Sequence[Any]) -> None:
-    """State that a tensor of ``shape`` broadcasts to ``target``, and not the other way."""
+    """State that a tensor of ``shape`` broadcasts to ``target``, and not the other way.
+
+    Raises ``VerifyError`` if it surely doesn't.
+    """
     shown = f"{what} of shape {list(shape)} does not broadcast to {list(target)}"
     if len(shape) > len(target):
         raise VerifyError(shown)

@@ -66,7 +66,10 @@ class Layout:
         return tuple(made)
 
     def shape(self, extents: dict[str, Any]) -> tuple[Any, ...]:
-        """Extents of the dimensions, given those of the axes, which blocks must divide."""
+        """Extents of the dimensions, given those of the axes, which blocks must divide.
+
+        Raises ``VerifyError`` if they don't.
+        """
         for axis, size in self.dims:
             extent = as_int(as_expr(extents[axis]))
             if size and (extent is None or extent % size):
@@ -79,7 +82,10 @@ class Layout:
         )
 
     def extents(self, shape: Sequence[Any]) -> dict[str, Any]:
-        """Extents of the axes, given those of the dimensions."""
+        """Extents of the axes, given those of the dimensions.
+
+        Raises ``VerifyError`` if they don't fit the layout.
+        """
         if len(shape) != self.ndim:
             raise VerifyError(f"layout {self.name} has {self.ndim} dimensions, got {list(shape)}")
         for extent, (axis, size) in zip(shape, self.dims):
@@ -92,7 +98,10 @@ class Layout:
         }
 
     def map_to(self, other: Layout) -> IndexMap:
-        """The map from indices in this layout to those in another one of the same axes."""
+        """The map from indices in this layout to those in another one of the same axes.
+
+        Raises ``VerifyError`` if the axes differ.
+        """
         if sorted(self.axes) != sorted(other.axes):
             raise VerifyError(f"layouts {self.name} and {other.name} have different axes")
 
@@ -145,7 +154,10 @@ def _quotient(value: Any, size: int) -> Any:
 
 @cache
 def layout_of(name: str) -> Layout:
-    """Read the name of a layout."""
+    """Read the name of a layout.
+
+    Raises ``VerifyError`` if it is none.
+    """
     dims: list[tuple[str, int]] = []
     position = 0
     for match in _AXIS.finditer(name):
@@ -168,7 +180,10 @@ def layout_of(name: str) -> Layout:
 
 
 def image_layout(what: str, name: str, axes: str = "NCHW") -> Layout:
-    """Read the layout of a channel-first image: its axes in order, maybe blocks of channels."""
+    """Read the layout of a channel-first image: its axes in order, maybe blocks of channels.
+
+    Raises ``VerifyError`` for other layouts.
+    """
     made = layout_of(name)
     if made.axes != axes or any(axis != axes[1] and size for axis, size in made.dims):
         raise VerifyError(
@@ -180,7 +195,10 @@ def image_layout(what: str, name: str, axes: str = "NCHW") -> Layout:
 def layout_transform(
     x: Tensor, index_map: IndexMap | str, pad_value: float | None = None
 ) -> Tensor:
-    """Move each element to where an index map says; padding gets ``pad_value``."""
+    """Move each element to where an index map says; padding gets ``pad_value``.
+
+    Raises ``VerifyError`` if there is padding and no ``pad_value``.
+    """
     made = IndexMap.from_text(index_map) if isinstance(index_map, str) else index_map
     inverse, padding = made.non_surjective_inverse(x.shape)
     if padding is not FALSE and pad_value is None:

@@ -115,6 +115,8 @@ def topk(
 
     ``ret_type`` says what comes back: ``"values"``, ``"indices"`` (of ``dtype``) or ``"both"``.
     ``k = -1`` means all elements.
+
+    Raises ``VerifyError`` for a ``k`` below -1 or above the extent, and an unknown ``ret_type``.
     """
     if ret_type not in RETURNS:
         raise VerifyError(f"topk: ret_type must be one of {', '.join(RETURNS)}, got {ret_type!r}")
@@ -130,7 +132,10 @@ def topk(
 
 
 def define_sort(x: Tensor, options: SortOptions) -> tuple[Tensor, ...]:
-    """Define the results that options ask for: values, indices, or both in this order."""
+    """Define the results that options ask for: values, indices, or both in this order.
+
+    Raises ``VerifyError`` if indices are to be no integers.
+    """
     if not dtypes.is_integer(options.index_dtype):
         raise VerifyError(f"sort: indices must be integers, not {options.index_dtype}")
     shape = list(x.shape)

@@ -33,7 +33,10 @@ from tilewright.topi.utils import (
 
 
 def transpose(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
-    """Permute dimensions; without ``axes`` they are reversed."""
+    """Permute dimensions; without ``axes`` they are reversed.
+
+    Raises ``VerifyError`` if ``axes`` are no permutation.
+    """
     order = (
         tuple(reversed(range(x.ndim)))
         if axes is None
@@ -56,7 +59,10 @@ def transpose(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
 
 @with_conditions
 def reshape(x: Tensor, newshape: Sequence[Any]) -> Tensor:
-    """Give the elements, in row-major order, another shape; one extent may be -1."""
+    """Give the elements, in row-major order, another shape; one extent may be -1.
+
+    Raises ``VerifyError`` if several are, or the number of elements changes.
+    """
     shape = [as_expr(extent) for extent in newshape]
     unknown = [axis for axis, extent in enumerate(shape) if as_int(extent) == -1]
     if len(unknown) > 1:
@@ -126,7 +132,10 @@ def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
 
 @with_conditions
 def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Join tensors along an axis."""
+    """Join tensors along an axis.
+
+    Raises ``VerifyError`` if ranks, dtypes or other extents differ.
+    """
     first = tensors[0]
     axis = normal_axis(axis, first.ndim)
     starts: list[Expr] = [const(0)]
@@ -163,7 +172,10 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 @with_conditions
 def split(x: Tensor, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
-    """Cut a tensor along an axis into equal sections or at the given places."""
+    """Cut a tensor along an axis into equal sections or at the given places.
+
+    Raises ``VerifyError`` if sections aren't equal.
+    """
     axis = normal_axis(axis, x.ndim)
     extent = x.shape[axis]
     if isinstance(indices_or_sections, int):
@@ -193,6 +205,8 @@ def strided_slice(
     Constant bounds of constant extents follow Python's rules: negative ones count from the end,
     others are clamped. Where one of them is symbolic, the slice must lie in the axis; negative
     constants count from its end.
+
+    Raises ``VerifyError`` for a stride of zero, and for a negative one over symbolic extents.
     """
     chosen = list(range(len(begin))) if axes is None else [normal_axis(a, x.ndim) for a in axes]
     steps = [1] * len(chosen) if strides is None else [int(step) for step in strides]
@@ -257,7 +271,10 @@ def flip(x: Tensor, axis: int = 0) -> Tensor:
 
 
 def tile(x: Tensor, reps: Sequence[int]) -> Tensor:
-    """Repeat the whole tensor ``reps`` times per axis."""
+    """Repeat the whole tensor ``reps`` times per axis.
+
+    Raises ``VerifyError`` for negative repetitions.
+    """
     reps = tuple(reps)
     if any(count < 0 for count in reps):
         raise VerifyError(f"tile: repetitions {list(reps)} must not be negative")
@@ -284,7 +301,10 @@ def tile(x: Tensor, reps: Sequence[int]) -> Tensor:
 
 
 def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
-    """Repeat each element ``repeats`` times along an axis (of the flat tensor without one)."""
+    """Repeat each element ``repeats`` times along an axis (of the flat tensor without one).
+
+    Raises ``VerifyError`` for a negative number.
+    """
     if repeats < 0:
         raise VerifyError(f"repeat: {repeats} is negative")
     if axis is None:
@@ -343,6 +363,8 @@ def gather(x: Tensor, axis: int, indices: Tensor, mode: str = "clip") -> Tensor:
     """Return ``x[i0, …, indices[i0, …], …]`` with the index along ``axis`` looked up.
 
     ``mode`` says what happens to indices outside, as of :func:`take`.
+
+    Raises ``VerifyError`` if the numbers of dimensions differ.
     """
     axis = normal_axis(axis, x.ndim)
     place = _place("gather", mode, x.shape[axis])
@@ -383,7 +405,10 @@ def ones(shape: Sequence[Any], dtype: str = "float32") -> Tensor:
 
 
 def arange_count(start: Any, stop: Any, step: Any) -> Any:
-    """The length of ``arange``: a number or, of symbolic integers, an expression."""
+    """The length of ``arange``: a number or, of symbolic integers, an expression.
+
+    Raises ``VerifyError`` for a step of zero, and symbolic numbers that are no integers.
+    """
     if isinstance(step, Expr):
         raise VerifyError("arange: the step must be a number")
     if step == 0:

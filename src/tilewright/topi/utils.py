@@ -37,7 +37,10 @@ def rounded(sums: Tensor, dtype: str) -> Tensor:
 
 
 def pair(value: Any, count: int = 2, what: str = "value") -> tuple[int, ...]:
-    """Repeat a number ``count`` times; check the length of a sequence."""
+    """Repeat a number ``count`` times; check the length of a sequence.
+
+    Raises ``VerifyError`` if it has another one.
+    """
     if isinstance(value, int):
         return (value,) * count
     made = tuple(int(item) for item in value)
@@ -52,6 +55,8 @@ def padding_of(padding: int | Sequence[int], count: int) -> tuple[tuple[int, ...
     """Return padding before and after each of ``count`` spatial axes.
 
     ``padding`` is one number, one per axis, or before-numbers followed by after-numbers.
+
+    Raises ``VerifyError`` for another number of numbers.
     """
     if isinstance(padding, int):
         return (padding,) * count, (padding,) * count
@@ -66,7 +71,10 @@ def padding_of(padding: int | Sequence[int], count: int) -> tuple[tuple[int, ...
 
 
 def normal_axis(axis: int, ndim: int) -> int:
-    """Turn a possibly negative axis into ``0 .. ndim - 1``."""
+    """Turn a possibly negative axis into ``0 .. ndim - 1``.
+
+    Raises ``VerifyError`` if there is no such axis.
+    """
     if isinstance(axis, bool) or not hasattr(axis, "__index__"):
         raise VerifyError(f"an axis is an integer, got {axis!r}")
     if not -ndim <= axis < ndim:
@@ -75,14 +83,20 @@ def normal_axis(axis: int, ndim: int) -> int:
 
 
 def normal_count(what: str, value: object) -> int:
-    """A number that is an ``int``, or NumPy's."""
+    """A number that is an ``int``, or NumPy's.
+
+    Raises ``VerifyError`` for anything else.
+    """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise VerifyError(f"{what} is an integer, got {value!r}")
     return operator.index(value)
 
 
 def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Turn an axis, a sequence of them, or ``None`` (all) into sorted positive axes."""
+    """Turn an axis, a sequence of them, or ``None`` (all) into sorted positive axes.
+
+    Raises ``VerifyError`` if there is no such axis, or one is named twice.
+    """
     if axis is None:
         return tuple(range(ndim))
     axes = (axis,) if hasattr(axis, "__index__") else tuple(axis)

@@ -68,11 +68,17 @@ class CostModel:
         return np.array(made)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what was learned to a file."""
+        """Write what was learned to a file.
+
+        Raises ``TuneError`` if the model learns nothing.
+        """
         raise TuneError(f"{type(self).__name__} has nothing to save")
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Read what was saved."""
+        """Read what was saved.
+
+        Raises ``TuneError`` if the model learns nothing.
+        """
         raise TuneError(f"{type(self).__name__} has nothing to load")
 
     @staticmethod

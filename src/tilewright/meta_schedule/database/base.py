@@ -113,7 +113,10 @@ class Database:
     def query(
         self, mod: IRModule | PrimFunc, target: Target | None = None, *, kind: str = "schedule"
     ) -> Any:
-        """Query by ``kind``: ``"schedule"``, ``"record"`` or ``"ir_module"``."""
+        """Query by ``kind``: ``"schedule"``, ``"record"`` or ``"ir_module"``.
+
+        Raises ``TuneError`` for an unknown kind.
+        """
         kinds: Mapping[str, Callable[..., Any]] = {
             "schedule": self.query_schedule,
             "record": self.query_tuning_record,

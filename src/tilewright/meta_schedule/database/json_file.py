@@ -209,7 +209,10 @@ class JSONDatabase(MemoryDatabase):
             file.flush()
 
     def commit_workload(self, mod: IRModule | PrimFunc) -> Workload:
-        """Add a module if it is new, in the file too; return its workload."""
+        """Add a module if it is new, in the file too; return its workload.
+
+        Raises ``TuneError`` if the module can't be read back as it was.
+        """
         mod = normalized(mod)
         workload = self._find(mod)
         if workload is not None:
@@ -244,7 +247,10 @@ class JSONDatabase(MemoryDatabase):
             yield
 
     def commit_tuning_record(self, record: TuningRecord) -> None:
-        """Add a record, in the file too."""
+        """Add a record, in the file too.
+
+        Raises ``TuneError`` if the record can't be written as JSON.
+        """
         workload = record.workload
         if workload not in self._index:
             workload = self.commit_workload(workload.mod)

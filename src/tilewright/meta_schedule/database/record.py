@@ -65,7 +65,10 @@ MODULE_EQUALITIES: dict[str, Equality] = {
 
 
 def equality(name: str) -> Equality:
-    """Return a module equality by name."""
+    """Return a module equality by name.
+
+    Raises ``TuneError`` for an unknown name.
+    """
     found = MODULE_EQUALITIES.get(name)
     if found is None:
         raise TuneError(
@@ -108,7 +111,10 @@ class Workload:
 
     @property
     def mod(self) -> IRModule:
-        """The module; parsed from its script, and verified, when first asked for."""
+        """The module; parsed from its script, and verified, when first asked for.
+
+        Raises ``ParseError`` or ``VerifyError`` if it is no proper module.
+        """
         if self._mod is None:
             assert self._text is not None
             mod = script.parse(self._text)

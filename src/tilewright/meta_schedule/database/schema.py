@@ -31,7 +31,10 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_line(line: bytes) -> Any:
-    """Return the JSON value of a line."""
+    """Return the JSON value of a line.
+
+    Raises ``TuneError`` if it is too long, too deep or no JSON.
+    """
     if len(line) > LONGEST_LINE:
         raise TuneError(f"the line has {len(line)} bytes, more than {LONGEST_LINE}")
     try:
@@ -46,7 +49,10 @@ def read_line(line: bytes) -> Any:
 
 
 def read_workload(data: object) -> tuple[str, str]:
-    """Return the hash and the script of a workload."""
+    """Return the hash and the script of a workload.
+
+    Raises ``TuneError`` if it is anything else.
+    """
     if not (isinstance(data, list) and len(data) == 2 and all(type(x) is str for x in data)):
         raise TuneError("a workload is a list of a hash and a script")
     return data[0], data[1]
@@ -65,7 +71,10 @@ class RecordData:
 
 
 def read_record(data: object) -> RecordData:
-    """Read ``TuningRecord.as_json``'s data."""
+    """Read ``TuningRecord.as_json``'s data.
+
+    Raises ``TuneError`` if anything is of another type, or beyond bounds.
+    """
     index, parts = _list(data, 2, "a record")
     trace, seconds, target, infos, origin = _list(parts, 5, "a record's second part")
     if type(index) is not int or index < 0:

@@ -97,6 +97,8 @@ class Runner:
         """Check inputs, and measure them in turn; one value per round each.
 
         One that falls far behind another of its task may have fewer values.
+
+        Raises ``TuneError`` if results are missing.
         """
         results = list(self.run(list(inputs) * rounds))
         if len(results) != rounds * len(inputs):

@@ -91,7 +91,10 @@ class LocalRunner(Runner):
             yield result
 
     def race(self, inputs: Sequence[RunnerInput], rounds: int) -> list[RunnerResult]:
-        """Check and measure inputs in turn, all within the worker."""
+        """Check and measure inputs in turn, all within the worker.
+
+        Raises ``TuneError`` for candidates of too many tasks.
+        """
         if not inputs:
             return []
         references = {item.reference.key: item.reference for item in inputs}

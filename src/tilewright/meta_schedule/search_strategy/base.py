@@ -75,7 +75,10 @@ class SearchStrategy:
         database: Database | None = None,
         cost_model: CostModel | None = None,
     ) -> None:
-        """Take over a task: its sketches, what the database knows of it, a model to rate with."""
+        """Take over a task: its sketches, what the database knows of it, a model to rate with.
+
+        Raises ``TuneError`` for numbers of trials that make no sense.
+        """
         if max_trials < 0 or num_trials_per_iter < 1:
             raise TuneError("max_trials must not be negative, num_trials_per_iter positive")
         self._context = context

@@ -480,7 +480,10 @@ def mapped(value: Any, handles: Mapping[Any, Any]) -> Any:
 
 
 def record_outputs(inst: Instruction, result: Any, handles: dict[Any, Any]) -> None:
-    """Remember which handles a replayed instruction gave."""
+    """Remember which handles a replayed instruction gave.
+
+    Raises ``ScheduleError`` if it gave another number of them.
+    """
     if inst.outputs:
         given = result if type(result) in (list, tuple) else (result,)
         if len(given) != len(inst.outputs):

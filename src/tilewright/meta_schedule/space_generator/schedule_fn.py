@@ -22,7 +22,10 @@ class ScheduleFnSpace(SpaceGenerator):
         self.seed = seed
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
-        """Return what the function makes of the module."""
+        """Return what the function makes of the module.
+
+        Raises ``TuneError`` if it makes anything but schedules.
+        """
         sch = Schedule(mod, seed=self.seed)
         result = self.sch_fn(sch)
         made = [sch] if result is None else [result] if isinstance(result, Schedule) else result

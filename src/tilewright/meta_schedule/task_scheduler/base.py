@@ -357,7 +357,10 @@ class TaskScheduler:
 
 
 def make_reference(context: TuneContext, builder: Builder) -> Reference:
-    """Compile a task's unscheduled program."""
+    """Compile a task's unscheduled program.
+
+    Raises ``TuneError`` if it doesn't compile.
+    """
     (built,) = builder.build([BuilderInput(context.mod, context.target)])
     if built.module is None:
         raise TuneError(

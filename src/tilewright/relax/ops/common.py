@@ -23,7 +23,10 @@ def topi_function(path: str) -> Callable[..., Any]:
 
 
 def known(info: TensorStructInfo, name: str = "x") -> tuple[Expr, ...]:
-    """Return the extents of an operand whose shape must be known."""
+    """Return the extents of an operand whose shape must be known.
+
+    Raises ``InferenceError`` if it isn't.
+    """
     if not info.has_shape:
         raise InferenceError(f"the shape of {name} must be known, use match_cast to state it")
     return info.shape
@@ -59,7 +62,10 @@ def tensor_like(info: TensorStructInfo, *, dtype: str | None = None) -> TensorSt
 
 
 def normal_axis(axis: int, ndim: int) -> int:
-    """Count a negative axis from the end."""
+    """Count a negative axis from the end.
+
+    Raises ``InferenceError`` if there is no such axis.
+    """
     if isinstance(axis, bool) or not hasattr(axis, "__index__"):
         raise InferenceError(f"an axis is an integer, got {axis!r}")
     if not -ndim <= axis < ndim:
@@ -68,7 +74,10 @@ def normal_axis(axis: int, ndim: int) -> int:
 
 
 def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Turn an axis, several, or ``None`` (all) into sorted positive axes."""
+    """Turn an axis, several, or ``None`` (all) into sorted positive axes.
+
+    Raises ``InferenceError`` if there is no such axis, or one is named twice.
+    """
     if axis is None:
         return tuple(range(ndim))
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
@@ -103,7 +112,10 @@ def broadcast(*shapes: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def same_dtype(*infos: TensorStructInfo) -> str:
-    """Return the common dtype of operands."""
+    """Return the common dtype of operands.
+
+    Raises ``InferenceError`` if they differ.
+    """
     found = infos[0].dtype
     for info in infos[1:]:
         if info.dtype != found:
@@ -125,7 +137,10 @@ def require_ndim(info: TensorStructInfo, ndim: int, name: str = "x") -> None:
 
 
 def pair(value: Any, count: int = 2) -> tuple[int, ...]:
-    """Repeat a number ``count`` times; leave a sequence of that length."""
+    """Repeat a number ``count`` times; leave a sequence of that length.
+
+    Raises ``InferenceError`` for another length.
+    """
     if isinstance(value, int):
         return (value,) * count
     made = tuple(value)
@@ -135,7 +150,10 @@ def pair(value: Any, count: int = 2) -> tuple[int, ...]:
 
 
 def padding_pairs(padding: Any, count: int = 2) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Turn a padding into (before, after): one number, one per axis, or all befores then afters."""
+    """Turn a padding into (before, after): one number, one per axis, or all befores then afters.
+
+    Raises ``InferenceError`` for another number of numbers.
+    """
     if isinstance(padding, int):
         return (padding,) * count, (padding,) * count
     made = tuple(padding)
@@ -150,7 +168,10 @@ def window(
     extent: Expr, size: Expr | int, stride: int, before: int, after: int, dilation: int = 1,
     *, ceil_mode: bool = False,
 ) -> Expr:  # fmt: skip
-    """Extent of a sliding window's result."""
+    """Extent of a sliding window's result.
+
+    Raises ``InferenceError`` for strides and dilations below one, and negative padding.
+    """
     if stride < 1 or dilation < 1 or before < 0 or after < 0:
         raise InferenceError(
             "strides and dilation must be positive and padding not negative, got "

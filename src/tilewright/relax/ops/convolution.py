@@ -114,6 +114,8 @@ def conv2d(
     """Convolution over two axes: data ``[N, C, H, W]``, weight ``[O, C / groups, KH, KW]``.
 
     Layouts with blocks of channels (``NCHW16c``, ``OIHW16i16o``) are those of ``topi.nn.conv2d``.
+
+    Raises ``VerifyError`` where shapes, groups and layouts don't fit.
     """
     operands: tuple[Any, Any] = data, weight
     with layout_errors():

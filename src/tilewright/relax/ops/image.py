@@ -26,6 +26,8 @@ def resize2d(
 
     ``scale_factor`` (height, width) says how far pixels of the result are apart, if that is not the
     ratio of the sizes.
+
+    Raises ``VerifyError`` for negative sizes and unknown methods.
     """
     info: Any = data
     require_ndim(info, 4, "data")

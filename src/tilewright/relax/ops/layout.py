@@ -43,6 +43,8 @@ def layout_transform(x: Tensor, index_map: str, pad_value: float | None = None) 
 
     Elements of the result to which nothing is mapped are ``pad_value``, which must be given if
     there are any.
+
+    Raises ``VerifyError`` if the map doesn't fit the shape.
     """
     info: Any = x
     shape = known(info)

@@ -21,6 +21,8 @@ def matmul(
     """Matrix product; batch dimensions broadcast, a vector acts as a row or column.
 
     With ``transpose_b`` the last two dimensions of ``x2`` are swapped.
+
+    Raises ``VerifyError`` if the extents that are summed over differ.
     """
     a: Any = x1
     b: Any = x2

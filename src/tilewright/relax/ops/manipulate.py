@@ -69,7 +69,10 @@ def _reshape(x: Tensor, shape: Shape) -> StructInfo:
 
 @builder("reshape")
 def reshape(x: RelaxExpr, shape: Any) -> Any:
-    """Give a tensor another shape with as many elements; one extent may be -1."""
+    """Give a tensor another shape with as many elements; one extent may be -1.
+
+    Raises ``VerifyError`` if several are, or the number of elements changes.
+    """
     extents = list(shape_values(shape))
     unknown = [axis for axis, extent in enumerate(extents) if as_int(extent) == -1]
     if len(unknown) > 1:
@@ -105,7 +108,10 @@ def _left_over(have: list[Expr], wanted: list[Expr]) -> Expr:
     prepare=lambda x, axes: {"axes": _permutation(x, axes)},
 )
 def permute_dims(x: Tensor, axes: tuple[int, ...] | None = None) -> StructInfo:
-    """Reorder dimensions; without ``axes`` reverse them."""
+    """Reorder dimensions; without ``axes`` reverse them.
+
+    Raises ``VerifyError`` if ``axes`` are no permutation.
+    """
     info: Any = x
     shape = known(info)
     order = [normal_axis(axis, len(shape)) for axis in axes or ()]
@@ -123,7 +129,10 @@ def _permutation(x: Any, axes: Any) -> tuple[int, ...]:
 
 @builder("flatten")
 def flatten(x: RelaxExpr, start_dim: int = 0, end_dim: int = -1) -> Any:
-    """Join the dimensions from ``start_dim`` to ``end_dim`` into one."""
+    """Join the dimensions from ``start_dim`` to ``end_dim`` into one.
+
+    Raises ``VerifyError`` if the axes come in the wrong order.
+    """
     shape = x.shape
     if not shape:
         return reshape(x, (1,))
@@ -175,7 +184,10 @@ def squeeze(x: Tensor, axis: int | tuple[int, ...] | None = None) -> StructInfo:
     numpy=lambda x, shape: np.array(np.broadcast_to(x, _ints(shape)), order="C"),
 )
 def broadcast_to(x: Tensor, shape: Shape) -> StructInfo:
-    """Repeat along dimensions of extent one, as NumPy does."""
+    """Repeat along dimensions of extent one, as NumPy does.
+
+    Raises ``VerifyError`` where neither extent is one nor both are equal.
+    """
     info: Any = x
     target: Any = shape
     if len(known(info)) > len(target):
@@ -192,7 +204,10 @@ def broadcast_to(x: Tensor, shape: Shape) -> StructInfo:
     numpy=np.concatenate,
 )
 def concat(tensors: TensorTuple, axis: int = 0) -> StructInfo:
-    """Join tensors along an axis."""
+    """Join tensors along an axis.
+
+    Raises ``VerifyError`` if another extent differs, or there is no tensor.
+    """
     infos: Any = tensors
     if not infos:
         raise InferenceError("needs at least one tensor")
@@ -225,7 +240,10 @@ def stack(tensors: Any, axis: int = 0) -> Any:
     ],
 )
 def split(x: Tensor, indices_or_sections: int | tuple[int, ...], axis: int = 0) -> StructInfo:
-    """Cut along an axis into equal sections, or at the given places; gives a tuple."""
+    """Cut along an axis into equal sections, or at the given places; gives a tuple.
+
+    Raises ``VerifyError`` if the sections are not equal.
+    """
     info: Any = x
     shape = known(info)
     position = normal_axis(axis, len(shape))
@@ -313,6 +331,9 @@ def strided_slice(
 
     What lies outside of a symbolic axis is cut off too, so that extents become ``min(4, n)``;
     ``assume_inbound`` says that nothing does, which is checked when the graph is called.
+
+    Raises ``VerifyError`` for an axis that isn't there or is named twice, and for strides below
+    one.
     """
     info: Any = x
     shape = list(known(info))
@@ -351,7 +372,10 @@ def flip(x: Tensor, axis: int) -> StructInfo:
     numpy=np.repeat,
 )
 def repeat(x: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
-    """Repeat each element along an axis (of the flat tensor without one)."""
+    """Repeat each element along an axis (of the flat tensor without one).
+
+    Raises ``VerifyError`` for a negative number.
+    """
     info: Any = x
     shape = list(known(info))
     if axis is None:
@@ -369,7 +393,10 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
     numpy=np.tile,
 )
 def tile(x: Tensor, repeats: tuple[int, ...]) -> StructInfo:
-    """Repeat the whole tensor."""
+    """Repeat the whole tensor.
+
+    Raises ``VerifyError`` for a negative number.
+    """
     info: Any = x
     if any(count < 0 for count in repeats):
         raise InferenceError(f"repeats must not be negative, got {list(repeats)}")
@@ -418,6 +445,8 @@ def gather_elements(data: Tensor, indices: Tensor, axis: int = 0, mode: str = "c
 
     ``mode`` says what becomes of indices outside, as for ``take``. Along other axes there may be
     fewer indices than elements.
+
+    Raises ``VerifyError`` if the numbers of dimensions differ.
     """
     info: Any = data
     where_: Any = indices
@@ -439,7 +468,10 @@ def gather_elements(data: Tensor, indices: Tensor, axis: int = 0, mode: str = "c
     numpy=np.where,
 )
 def where(condition: Tensor, x: Tensor, y: Tensor) -> StructInfo:
-    """X where the condition holds, else y; all three broadcast."""
+    """X where the condition holds, else y; all three broadcast.
+
+    Raises ``VerifyError`` if the condition isn't bool.
+    """
     test: Any = condition
     a: Any = x
     b: Any = y

@@ -139,7 +139,10 @@ def group_norm(
     num_groups: int,
     epsilon: float = 1e-5,
 ) -> Any:
-    """Normalise groups of channels (axis 1), then scale and shift each channel."""
+    """Normalise groups of channels (axis 1), then scale and shift each channel.
+
+    Raises ``VerifyError`` if channels and places aren't constant, or the groups don't divide them.
+    """
     shape = data.shape
     channels = shape[1]
     grouped = reshape(data, (shape[0], num_groups, -1))
@@ -167,7 +170,10 @@ def _pad_topi(data: Any, pad_width: Any, pad_value: float) -> Any:
 
 @operator("nn.pad", legalize=_pad_topi)
 def pad(data: Tensor, pad_width: tuple[int, ...], pad_value: float = 0.0) -> StructInfo:
-    """Add elements around: ``pad_width`` is before and after of each axis in turn."""
+    """Add elements around: ``pad_width`` is before and after of each axis in turn.
+
+    Raises ``VerifyError`` for another number of widths.
+    """
     info: Any = data
     if not isinstance(pad_value, (int, float)):
         raise InferenceError(f"pad_value must be a number, got {pad_value!r}")

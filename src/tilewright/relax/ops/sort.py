@@ -59,6 +59,8 @@ def topk(
     """The ``k`` greatest (or least) elements of an axis in order, and their places.
 
     ``ret_type`` is ``"both"``, ``"values"`` or ``"indices"``; ``k = -1`` means all elements.
+
+    Raises ``VerifyError`` for a ``k`` below -1 and an unknown ``ret_type``.
     """
     info: Any = x
     shape = list(known(info))

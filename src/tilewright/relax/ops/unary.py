@@ -85,7 +85,10 @@ def astype(x: Tensor, dtype: str) -> StructInfo:
     legalize=lambda x, min, max: topi.clip(x, min, max),
 )
 def clip(x: Tensor, min: float, max: float) -> StructInfo:
-    """Limit elements to ``[min, max]``."""
+    """Limit elements to ``[min, max]``.
+
+    Raises ``VerifyError`` if ``min`` is greater than ``max``.
+    """
     if min > max:
         raise InferenceError(f"min {min} is greater than max {max}")
     return tensor_like(x)  # type: ignore[arg-type]
@@ -109,7 +112,10 @@ def leaky_relu(x: Tensor, alpha: float = 0.01) -> StructInfo:
 
 @operator("nn.dropout", decompose=lambda call: call.args[0])
 def dropout(x: Tensor, rate: float = 0.5) -> StructInfo:
-    """Identity: graphs are compiled for inference."""
+    """Identity: graphs are compiled for inference.
+
+    Raises ``VerifyError`` for a rate outside of ``[0, 1)``.
+    """
     if not 0 <= rate < 1:
         raise InferenceError(f"rate must be in [0, 1), got {rate}")
     return tensor_like(x)  # type: ignore[arg-type]

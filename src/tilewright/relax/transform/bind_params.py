@@ -25,7 +25,10 @@ class BindParams(Pass):
         self.params = dict(params)
 
     def transform(self, mod: IRModule) -> IRModule:
-        """Rebuild the function with fewer parameters."""
+        """Rebuild the function with fewer parameters.
+
+        Raises ``VerifyError`` if the function or a parameter isn't there.
+        """
         function = mod[self.func_name]
         if not isinstance(function, Function):
             raise VerifyError(f"{self.func_name} is no graph function")

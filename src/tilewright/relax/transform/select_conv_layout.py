@@ -52,7 +52,10 @@ class SelectConvLayout(Pass):
         self.mode = mode
 
     def transform(self, mod: IRModule) -> IRModule:
-        """Convert the graph functions of a module."""
+        """Convert the graph functions of a module.
+
+        Raises ``TilewrightError`` for an unknown mode.
+        """
         mode = CONV_LAYOUT.value(self.mode)
         if mode not in MODES:
             raise TilewrightError(f"relax.conv_layout must be one of {MODES}, got {mode!r}")

@@ -67,6 +67,8 @@ def calculate_allocated_bytes(target: IRModule | PrimFunc) -> dict[str, dict[str
     """Return, by function and storage scope, the bytes of ``allocated_memory`` as numbers.
 
     Symbolic sizes have no number; ask ``allocated_memory`` for them.
+
+    Raises ``VerifyError`` for sizes that aren't constant.
     """
     if isinstance(target, PrimFunc):
         functions = {target.attrs.get(GLOBAL_SYMBOL, "main"): target}

@@ -82,7 +82,10 @@ class ScheduleCore(PrimitiveMethods):
             setattr(self, name, value)
 
     def seed(self, seed: int | None) -> None:
-        """Restart the random generator; ``None`` or -1 takes a seed from the system."""
+        """Restart the random generator; ``None`` or -1 takes a seed from the system.
+
+        Raises ``ScheduleError`` for anything else.
+        """
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < -1):
             raise ScheduleError(f"a seed is an integer of -1 or more, or None, got {seed!r}")
         self.rng = Rng(None if seed == -1 else seed)
@@ -98,7 +101,10 @@ class ScheduleCore(PrimitiveMethods):
 
     @property
     def working_func(self) -> str:
-        """The default function: set by ``work_on``, else the only one, else ``main``."""
+        """The default function: set by ``work_on``, else the only one, else ``main``.
+
+        Raises ``ScheduleError`` if none of these tells.
+        """
         if self._working_func is None:
             names = self.state.func_names()
             if len(names) == 1:
@@ -114,6 +120,8 @@ class ScheduleCore(PrimitiveMethods):
         """Return what a handle stands for: a ``Block``, a ``For``, a number or an expression.
 
         Of an sref it is the statement, as it was when the sref was taken.
+
+        Raises ``ScheduleError`` if what it stood for is gone.
         """
         if type(rv) is StmtSRef:
             return rv.stmt
@@ -128,7 +136,10 @@ class ScheduleCore(PrimitiveMethods):
         raise ScheduleError(f"expected a handle, got {type(rv).__name__}")
 
     def get_sref(self, rv: BlockRV | LoopRV | Stmt) -> StmtSRef:
-        """Return where a block or loop (or a ``Block`` or ``For`` of the program) stands."""
+        """Return where a block or loop (or a ``Block`` or ``For`` of the program) stands.
+
+        Raises ``ScheduleError`` if it isn't part of the program.
+        """
         if isinstance(rv, Stmt):
             return sref_of(self.state, rv)
         if type(rv) not in (BlockRV, LoopRV):

@@ -166,7 +166,10 @@ class Primitive:
         return scope[self.name], scope["invoke"]
 
     def call(self, sch: Running, *args: Any, **kwargs: Any) -> Any:
-        """Check and convert arguments, then run and record."""
+        """Check and convert arguments, then run and record.
+
+        Raises ``ScheduleError`` if they don't fit the signature, or the primitive refuses.
+        """
         try:
             values, decision = self.bind(*args, **kwargs)
         except TypeError as error:
@@ -207,7 +210,10 @@ class Primitive:
         return tuple(made)
 
     def checked_decision(self, decision: Any) -> Any:
-        """Check and convert a decision."""
+        """Check and convert a decision.
+
+        Raises ``ScheduleError`` if the primitive makes none.
+        """
         if decision is None:
             return None
         if not self.samples:
@@ -393,7 +399,10 @@ def _int_or_handle(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Copy an annotation value into plain data; handles and expressions stay."""
+    """Copy an annotation value into plain data; handles and expressions stay.
+
+    Raises ``TypeError`` for values that no trace can hold.
+    """
     if value is None or isinstance(value, (bool, int, float, str, Expr)) or type(value) is ExprRV:
         return value
     if isinstance(value, (list, tuple)):

@@ -97,7 +97,10 @@ def _outermost(body: Stmt) -> list[For | Block]:
 
 
 def sref_of(state: ScheduleState, stmt: Stmt) -> StmtSRef:
-    """Return the view of a loop or block (a realize stands for its block) of the program."""
+    """Return the view of a loop or block (a realize stands for its block) of the program.
+
+    Raises ``ScheduleError`` for other statements.
+    """
     if isinstance(stmt, BlockRealize):
         stmt = stmt.block
     func_name = state.func_name_of(stmt)

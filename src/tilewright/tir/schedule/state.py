@@ -216,7 +216,10 @@ class ScheduleState:
         return found
 
     def get_block(self, rv: BlockRV) -> BlockRealize:
-        """Return the realize of a block (``.block`` is the block itself)."""
+        """Return the realize of a block (``.block`` is the block itself).
+
+        Raises ``ScheduleError`` if it is gone.
+        """
         blocks = self.index(rv.func).blocks
         found = blocks.get(rv.name)
         if found is None:
@@ -229,7 +232,10 @@ class ScheduleState:
         return found
 
     def get_loop(self, rv: LoopRV) -> For:
-        """Return a loop."""
+        """Return a loop.
+
+        Raises ``ScheduleError`` if it is gone.
+        """
         if rv.var is None:
             raise schedule_error(
                 self.active,
@@ -262,7 +268,10 @@ class ScheduleState:
         )
 
     def func_name_of(self, stmt: Node) -> str:
-        """Return the name of the function that a statement (of the current version) is in."""
+        """Return the name of the function that a statement (of the current version) is in.
+
+        Raises ``ScheduleError`` if it isn't of the current version.
+        """
         for name, index in self._indexes.items():
             if stmt in index.parents:
                 return name
@@ -410,7 +419,10 @@ class ScheduleState:
         return go(stmt)
 
     def removal(self, stmt: Stmt) -> tuple[Any, Any]:
-        """Return the replacement ``(old, new)`` that removes ``stmt`` and emptied loops."""
+        """Return the replacement ``(old, new)`` that removes ``stmt`` and emptied loops.
+
+        Raises ``ScheduleError`` if nothing would be left of the scope.
+        """
         parents = self.index(self.func_name_of(stmt)).parents
         old = stmt
         while True:

@@ -57,6 +57,8 @@ def get_tensorize_loop_mapping(
     bound to a loop of its own of which the description's extent is a divisor; with
     ``allow_padding`` extents need not divide, and the answer says what ``pad_einsum`` must pad.
     Returns ``None`` if there is no such correspondence.
+
+    Raises ``ScheduleError`` if the description can't be read.
     """
     realize = sch.state.get_block(block)
     try:
@@ -158,6 +160,8 @@ def tile_with_tensor_intrin(
     fit the block; then nothing is changed. With ``allow_padding`` the block is padded first
     (``pad_einsum``) where its extents are no multiples. The steps are primitives of their own in
     the trace.
+
+    Raises ``ScheduleError`` if it doesn't, padded neither.
     """
     desc = TensorIntrin.get(intrin_name).desc
     info = get_tensorize_loop_mapping(sch, block, desc, allow_padding)

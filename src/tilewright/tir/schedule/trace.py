@@ -67,7 +67,10 @@ class Trace:
         }
 
     def with_decision(self, inst: Instruction, decision: Any) -> Trace:
-        """Return a trace in which one sampling instruction chooses otherwise."""
+        """Return a trace in which one sampling instruction chooses otherwise.
+
+        Raises ``ScheduleError`` if it samples nothing, or isn't in the trace.
+        """
         if not inst.primitive.samples:
             raise ScheduleError(f"{inst.name} makes no decision that could be changed")
         for position, item in enumerate(self.insts):

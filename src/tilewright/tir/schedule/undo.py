@@ -89,7 +89,10 @@ class History:
     # ---- back and forth -------------------------------------------------------------------------
 
     def undo(self, sch: Running, count: int) -> list[Instruction]:
-        """Take back ``count`` steps; returns their instructions, in the order they ran."""
+        """Take back ``count`` steps; returns their instructions, in the order they ran.
+
+        Raises ``ScheduleError`` if there are fewer, or the trace was changed by hand.
+        """
         taken: list[Step] = []
         for _ in range(count):
             taken += self._last(taken[-1].past if taken else self.past, count)
@@ -134,7 +137,10 @@ class History:
         self.future = Undone(steps, *after, killed, self.future)
 
     def redo(self, sch: Running, count: int) -> list[Instruction]:
-        """Bring back ``count`` steps that were taken back; returns their instructions."""
+        """Bring back ``count`` steps that were taken back; returns their instructions.
+
+        Raises ``ScheduleError`` if there are fewer.
+        """
         there, later = 0, self.future
         while later is not None:
             there, later = there + 1, later.later

@@ -72,7 +72,10 @@ class AttentionOptions:
 
 
 def parse_layouts(layout: str | Sequence[str]) -> tuple[str, str, str, str]:
-    """Return the layouts of query, key, value and result from one for all, or one for each."""
+    """Return the layouts of query, key, value and result from one for all, or one for each.
+
+    Raises ``VerifyError`` for an unknown layout.
+    """
     layouts = (layout,) * 4 if isinstance(layout, str) else tuple(layout)
     if len(layouts) != 4 or any(item not in LAYOUTS for item in layouts):
         raise VerifyError(
@@ -110,6 +113,8 @@ def scaled_dot_product_attention(
     turn. ``mask`` broadcasts against ``[batch, heads, queries, keys]``; a bool one says which keys
     a query sees, another one is added to the scores. A query that sees no key gives zeros, as in
     PyTorch. ``scale`` is ``1 / sqrt(depth)`` if left out. Narrow floats compute in float32.
+
+    Raises ``VerifyError`` if shapes or dtypes don't fit each other.
     """
     layouts = parse_layouts(layout)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
@@ -134,7 +139,10 @@ def scaled_dot_product_attention(
 
 
 def default_scale(scale: float | None, depth: ExprLike) -> float:
-    """Return the scale given, or ``1 / sqrt(depth)``."""
+    """Return the scale given, or ``1 / sqrt(depth)``.
+
+    Raises ``VerifyError`` if neither is known.
+    """
     if scale is not None:
         return float(scale)
     extent = as_int(depth)
@@ -144,7 +152,10 @@ def default_scale(scale: float | None, depth: ExprLike) -> float:
 
 
 def heads_per_key_head(query_heads: ExprLike, key_heads: ExprLike) -> int:
-    """Return how many query heads share a head of keys and values."""
+    """Return how many query heads share a head of keys and values.
+
+    Raises ``VerifyError`` if it is no whole number.
+    """
     queries, keys = as_int(query_heads), as_int(key_heads)
     if queries is None or keys is None:
         if query_heads is key_heads:

@@ -144,7 +144,10 @@ def depthwise_conv2d(
     padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1,
 ) -> Tensor:
-    """Convolve each channel of ``data [N, C, H, W]`` by itself: ``weight [C * M, 1, KH, KW]``."""
+    """Convolve each channel of ``data [N, C, H, W]`` by itself: ``weight [C * M, 1, KH, KW]``.
+
+    Raises ``VerifyError`` if the number of channels isn't constant.
+    """
     groups = as_int(data.shape[1])
     if groups is None:
         raise VerifyError("depthwise_conv2d needs a constant number of channels")

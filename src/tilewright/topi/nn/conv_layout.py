@@ -23,7 +23,10 @@ _WHAT = "conv2d"
 
 
 def kernel_layout_of(name: str, data: Layout, out: Layout) -> Layout:
-    """Read the layout of filters that fits those of the images."""
+    """Read the layout of filters that fits those of the images.
+
+    Raises ``VerifyError`` if it doesn't.
+    """
     made = layout_of(name)
     fits = made.axes == "OIHW" and all(size == 0 or axis in "OI" for axis, size in made.dims)
     if not fits:
@@ -70,7 +73,10 @@ def conv2d_in_layouts(
     kernel_layout: str,
     out_layout: str,
 ) -> Tensor:
-    """Convolve images and filters of any supported layouts; see :func:`topi.nn.conv2d`."""
+    """Convolve images and filters of any supported layouts; see :func:`topi.nn.conv2d`.
+
+    Raises ``VerifyError`` if blocks don't divide channels or groups.
+    """
     x, y = image_layout(_WHAT, data_layout), image_layout(_WHAT, out_layout)
     w = kernel_layout_of(kernel_layout, x, y)
     image, kernel = x.extents(data.shape), w.extents(weight.shape)

@@ -94,7 +94,10 @@ def conv_transpose(
     out_dtype: str | None,
     spatial: int,
 ) -> Tensor:
-    """Transposed convolution of ``data [N, C, …]`` with ``weight [C, F/groups, …]``."""
+    """Transposed convolution of ``data [N, C, …]`` with ``weight [C, F/groups, …]``.
+
+    Raises ``VerifyError`` if ``output_padding`` reaches stride and dilation.
+    """
     what = f"conv{spatial}d_transpose"
     kernel = _checked_kernel(what, data, weight, groups, spatial)
     stride, dilate = pair(strides, spatial, "strides"), pair(dilation, spatial, "dilation")

@@ -28,6 +28,8 @@ def matmul(
     ``a``, if not given). Operands may differ in dtype. Products are summed in ``out_dtype``, or in
     the operands' if that is a wider float; sums of 16-bit floats are kept in float32. They are
     rounded once.
+
+    Raises ``VerifyError`` if the extents that are summed over differ.
     """
     if a.ndim == 0 or b.ndim == 0:
         raise VerifyError("matmul needs at least one dimension on both sides")

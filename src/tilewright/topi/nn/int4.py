@@ -65,6 +65,8 @@ def dense_int4(
     within a group, then scaled. The result is in ``out_dtype`` (the data's, if not given).
     ``activation_bits`` of 8 or 16 rounds data to signed integers of so many bits, relative to the
     largest magnitude in a group, which makes products with several rows faster.
+
+    Raises ``VerifyError`` if shapes, dtypes or ``activation_bits`` aren't of the kind.
     """
     if activation_bits not in (None, *ACTIVATION_LEVELS):
         known = ", ".join(map(str, ACTIVATION_LEVELS))
@@ -244,7 +246,10 @@ def _check(
 
 
 def pack_int4(weight: Any) -> Any:
-    """Pack ``weight [N, K]`` of numbers from 0 to 15 into ``uint32 [K / 8, N]`` words."""
+    """Pack ``weight [N, K]`` of numbers from 0 to 15 into ``uint32 [K / 8, N]`` words.
+
+    Raises ``VerifyError`` for other shapes and numbers.
+    """
     numbers = np.asarray(weight)
     if numbers.ndim != 2 or numbers.shape[1] % PER_WORD:
         raise VerifyError(
@@ -272,6 +277,8 @@ def quantize_int4(weight: Any, group: int, *, symmetric: bool = True) -> tuple[A
 
     Each ``group`` of neighbouring inputs of an output has its own scale, by its largest magnitude
     (``symmetric``, zero points are ``None``) or by its range.
+
+    Raises ``VerifyError`` if the groups don't divide K.
     """
     values = np.asarray(weight, np.float32)
     if values.ndim != 2 or group < 1 or values.shape[1] % group or group % PER_WORD:

@@ -16,7 +16,10 @@ def pad(
     pad_value: float = 0.0,
     name: str = "pad_temp",
 ) -> Tensor:
-    """Surround ``x`` with ``pad_value``; one number of elements per dimension and side."""
+    """Surround ``x`` with ``pad_value``; one number of elements per dimension and side.
+
+    Raises ``VerifyError`` for another number of numbers.
+    """
     after = pad_before if pad_after is None else pad_after
     if len(pad_before) != x.ndim or len(after) != x.ndim:
         raise VerifyError(f"pad: {x.name} has {x.ndim} dimensions, got {list(pad_before)}")

@@ -62,7 +62,10 @@ def quantize(
 def dequantize(
     x: Tensor, scale: Any, zero_point: Any = 0, out_dtype: str = "float32", axis: int = -1
 ) -> Tensor:
-    """``(x - zero_point) * scale`` as ``out_dtype``."""
+    """``(x - zero_point) * scale`` as ``out_dtype``.
+
+    Raises ``VerifyError`` for floats.
+    """
     if not dtypes.is_integer(x.dtype):
         raise VerifyError(f"dequantize takes integers, got {x.dtype}")
     _check_along("dequantize", x, axis, scale, zero_point)
@@ -82,6 +85,8 @@ def requantize(
     """``clip(round(x * scale) + zero_point)`` of int32 sums.
 
     ``scale`` is the scale of ``x`` over that of the result.
+
+    Raises ``VerifyError`` for other dtypes.
     """
     if x.dtype != "int32":
         raise VerifyError(f"requantize takes int32 sums, got {x.dtype}")

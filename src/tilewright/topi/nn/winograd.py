@@ -71,7 +71,10 @@ class WinogradMatrices:
 
 @cache
 def winograd_matrices(m: int, r: int) -> WinogradMatrices:
-    """Return the matrices of ``F(m, r)``: ``m`` results of a window of ``r``."""
+    """Return the matrices of ``F(m, r)``: ``m`` results of a window of ``r``.
+
+    Raises ``VerifyError`` for sizes that need more points than are known.
+    """
     count = m + r - 2
     if m < 1 or r < 1 or count not in _POINTS:
         raise VerifyError(

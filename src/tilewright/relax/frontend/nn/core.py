@@ -43,7 +43,10 @@ _state = threading.local()
 
 
 def current_builder() -> BlockBuilder:
-    """Return the builder of the export that is running."""
+    """Return the builder of the export that is running.
+
+    Raises ``VerifyError`` if none is.
+    """
     builder = getattr(_state, "builder", None)
     if builder is None:
         raise VerifyError("operators of nn run only while a module is exported: mod.export(spec)")
@@ -255,7 +258,10 @@ class Module:
         )
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Set parameters by name; with ``strict`` the names must be the same on both sides."""
+        """Set parameters by name; with ``strict`` the names must be the same on both sides.
+
+        Raises ``VerifyError`` if they aren't.
+        """
         own = dict(self.named_parameters())
         missing = [name for name in own if name not in state]
         unknown = [name for name in state if name not in own]

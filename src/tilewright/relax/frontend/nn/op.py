@@ -168,14 +168,20 @@ def conv1d_transpose(
 
 
 def gelu(x: Tensor, approximate: str | None = None) -> Any:
-    """X * Phi(x); ``approximate="tanh"`` for the tanh form."""
+    """X * Phi(x); ``approximate="tanh"`` for the tanh form.
+
+    Raises ``ValueError`` for another form.
+    """
     if approximate not in (None, "none", "tanh"):
         raise ValueError(f"approximate must be None, 'none' or 'tanh', got {approximate!r}")
     return emit(ops.nn.gelu_tanh(x) if approximate == "tanh" else ops.nn.gelu(x), "gelu")
 
 
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Any:
-    """Add elements around: ``pad`` is before and after of each axis in turn."""
+    """Add elements around: ``pad`` is before and after of each axis in turn.
+
+    Raises ``ValueError`` for a mode that isn't ``"constant"``.
+    """
     if mode != "constant":
         raise ValueError(f"pad: mode must be 'constant', got {mode!r}")
     return emit(ops.nn.pad(x, tuple(pad), value), "pad")

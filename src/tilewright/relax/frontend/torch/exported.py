@@ -23,7 +23,10 @@ _MAX_ROUNDS = 8
 
 
 def require_torch() -> Any:
-    """Import PyTorch, or say how to get it."""
+    """Import PyTorch, or say how to get it.
+
+    Raises ``MissingExtraError``, which names the extra, if it isn't there.
+    """
     try:
         import torch
     except ImportError:
@@ -32,7 +35,10 @@ def require_torch() -> Any:
 
 
 def load_exported_program(path: str | Path) -> Any:
-    """Load a ``.pt2`` file that ``torch.export.save`` wrote; returns its ``ExportedProgram``."""
+    """Load a ``.pt2`` file that ``torch.export.save`` wrote; returns its ``ExportedProgram``.
+
+    Raises ``ImportModelError`` if there is no such file, or it holds something else.
+    """
     torch = require_torch()
     file = Path(path)
     if not file.is_file():

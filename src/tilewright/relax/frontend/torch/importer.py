@@ -75,6 +75,8 @@ def from_exported_program(
 
         exported = torch.export.export(model.eval(), (torch.randn(1, 3, 224, 224),))
         mod = from_exported_program(exported)
+
+    Raises ``ImportModelError`` for anything else, and where an operator isn't supported.
     """
     torch = require_torch()
     if not isinstance(exported_program, torch.export.ExportedProgram):

@@ -89,7 +89,10 @@ class Context:
         return self.builder.emit(expr)
 
     def tensor(self, value: Any, dtype: str | None = None) -> RelaxExpr:
-        """Turn an argument into a tensor of ``dtype``; numbers and sizes become 0-dimensional."""
+        """Turn an argument into a tensor of ``dtype``; numbers and sizes become 0-dimensional.
+
+        Raises ``ImportModelError`` for complex numbers.
+        """
         if isinstance(value, Constant) and dtype not in (None, value.dtype) and not value.ndim:
             return const(value.data, dtype)
         if isinstance(value, RelaxExpr):
@@ -124,7 +127,10 @@ class Context:
         return tuple(self.axis(item, ndim) for item in ([dim] if isinstance(dim, int) else dim))
 
     def ints(self, values: Any, what: str) -> list[int]:
-        """Numbers that must be known when the model is imported."""
+        """Numbers that must be known when the model is imported.
+
+        Raises ``ImportModelError`` if they aren't.
+        """
         found = [as_int(as_expr(value)) for value in values]
         if any(value is None for value in found):
             raise self.error(f"{what} must be constant, got {list(values)}")
@@ -140,7 +146,10 @@ class Context:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Name of a ``torch.dtype``."""
+    """Name of a ``torch.dtype``.
+
+    Raises ``ImportModelError`` for complex and quantised ones.
+    """
     name = str(dtype).removeprefix("torch.")
     if name.startswith(("complex", "q")):
         raise ImportModelError(
