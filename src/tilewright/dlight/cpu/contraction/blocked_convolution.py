@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
+from tilewright.dlight.cpu.contraction.image_axes import join_pixels
 from tilewright.dlight.cpu.contraction.register_tile import Limits, rank_tiles
 from tilewright.ir import Expr, FloorDiv, as_int, dtypes, pre_order, uses_var
 from tilewright.scheduling import (
@@ -95,7 +96,7 @@ class BlockedConvolution(Form):
         padding = padding_of(sch, found, conv.data)
         epilogue = fused_epilogue(sch, found.main, found.consumers)
         if not padding and _is_pointwise(conv):
-            _join_pixels(sch, found.main, conv, epilogue)
+            join_pixels(sch, (), found.main, epilogue, conv.column.extent or 1)
             joined = contraction_of(sch, found.main)
             if isinstance(joined, NotApplicable):
                 return joined
@@ -217,19 +218,6 @@ def _moves_in_image(conv: _Convolution, step: Axis) -> bool:
     along = (axis for axis in (conv.row, conv.column) if axis is not None)
     moving = {d for axis in along for d in dimensions_of(conv.data, axis)}
     return not moving.isdisjoint(dimensions_of(conv.data, step))
-
-
-def _join_pixels(sch: Schedule, main: BlockRV, conv: _Convolution, epilogue: BlockRV) -> None:
-    """Make rows and columns one axis of pixels, that of columns."""
-    assert conv.row is not None
-    width = conv.column.extent or 1
-
-    def joined(n: Expr, f: Expr, h: Expr, w: Expr, *rest: Expr) -> tuple[Expr, ...]:
-        return (n, f, h * width + w, *rest)
-
-    sch.transform_layout(main, ("write", 0), joined)
-    for rv in (main, epilogue):
-        sch.transform_block_layout(rv, joined)
 
 
 # ---- choosing -------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from tilewright.dlight.cpu.contraction.blocked_convolution import (
     pad_rows,
     padding_of,
 )
-from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
+from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers, unroll_steps
+from tilewright.dlight.cpu.contraction.register_tile import even_size
 from tilewright.ir import as_int, dtypes
 from tilewright.scheduling import Contraction, NotApplicable, depends, stride
 from tilewright.scheduling.cpu import Axis, fused_epilogue, parallelize, work_of
@@ -87,28 +88,17 @@ def _schedule(
     target: Target,
 ) -> None:
     steps = [axis.loop for axis in window.steps]
-    columns = _columns(window.column.extent or 1)
+    columns = even_size(window.column.extent, _MOST_COLUMNS)
     work = 2 * work_of([window.batch, window.channel, window.row, window.column, *window.steps])
     group, row = sch.split(window.row.loop, [None, _rows(window, target)])
     tile, column = sch.split(window.column.loop, [None, columns])
     outer = [window.batch.loop, window.channel.loop, group]
     nest = Nest([*outer, row, tile], steps, [column, window.lane.loop])
     sum_in_registers(sch, main, epilogue, nest)
-    count = columns
-    for axis in reversed(window.steps):
-        count *= axis.extent or 1
-        if count > _UNROLLED:
-            break
-        sch.unroll(axis.loop)
+    unroll_steps(sch, window.steps[::-1], columns, _UNROLLED)
     for rv in padding:
         pad_rows(sch, rv, group, target)
     parallelize(sch, outer, target, work * (window.lane.extent or 1))
-
-
-def _columns(extent: int) -> int:
-    """Columns of a tile: as many as registers hold, and so that the last tile is least empty."""
-    sizes = range(max(1, _MOST_COLUMNS // 2), min(_MOST_COLUMNS, extent) + 1) or (extent,)
-    return min(reversed(sizes), key=lambda size: -(-extent // size) * size)
 
 
 def _rows(window: _Window, target: Target) -> int:

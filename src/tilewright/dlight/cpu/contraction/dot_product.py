@@ -26,10 +26,12 @@ from tilewright.dlight.cpu.contraction.dot_epilogue import (
 )
 from tilewright.dlight.cpu.contraction.form import (
     Nest,
+    cut_tile,
     lay_columns_last,
     schedule_others,
     sum_in_registers,
 )
+from tilewright.dlight.cpu.contraction.image_axes import join_pixels
 from tilewright.dlight.cpu.contraction.packing import (
     Panels,
     copy_operand,
@@ -44,7 +46,6 @@ from tilewright.ir import (
     Call,
     Cast,
     Div,
-    Expr,
     FloorDiv,
     Max,
     Min,
@@ -94,7 +95,7 @@ from tilewright.tir import Block, Buffer, BufferLoad
 from tilewright.tir.attrs import PREFETCH_DISTANCE
 from tilewright.tir.intrin import DotProduct, dot_product_of
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.schedule.handles import BlockRV
 
 logger = logging.getLogger("tilewright.dlight")
 
@@ -256,14 +257,7 @@ def _flatten_pixels(sch: Schedule, found: Contraction) -> bool:
     epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
     copy = copy_operand(sch, main, found.loads[0].buffer)
     sch.annotate(copy, SEPARATE, 1)
-
-    def flat(n: Expr, c: Expr, h: Expr, w: Expr, *rest: Expr) -> tuple[Expr, ...]:
-        return (n, c, h * width + w, *rest)
-
-    for rv in (copy, main):
-        sch.transform_layout(rv, ("write", 0), flat)
-    for rv in (copy, main, epilogue):
-        sch.transform_block_layout(rv, flat)
+    join_pixels(sch, [copy], main, epilogue, width)
     return True
 
 
@@ -455,7 +449,7 @@ def _factors(found: Contraction) -> tuple[BufferLoad, BufferLoad]:
 
 
 def _schedule_tile(sch: Schedule, found: Contraction, plan: DotPlan, target: Target) -> None:
-    main, row, vector, words = found.main, plan.row, plan.vector, plan.words
+    main, vector, words = found.main, plan.vector, plan.words
     copy, along = None, None
     if plan.transposed:
         epilogue = found.consumers[0] if found.consumers else sch.cache_write(main, 0, "global")
@@ -467,23 +461,16 @@ def _schedule_tile(sch: Schedule, found: Contraction, plan: DotPlan, target: Tar
             lay_columns_last(sch, main, copy, vector)
     else:
         epilogue = fused_epilogue(sch, main, found.consumers)
-    outer = [axis.loop for axis in found.spatial if axis not in (row, vector)]
-    column_outer, column_inner = sch.split(vector.loop, [None, plan.tile.columns])
+    together = 1
+    if along is not None and plan.row is not None:
+        dtype = stores_of(sch.get(epilogue))[0].buffer.dtype
+        together = tiles_together(plan.row.extent, plan.tile, dtype)
+    outer, tile = cut_tile(sch, found, plan, together)
     deep, neighbour = sch.split(words.reduce.loop, [None, words.dot.width])
     steps = [deep if axis is words.reduce else axis.loop for axis in found.steps]
-    inner: list[LoopRV] = []
-    outer.insert(0, column_outer)  # a panel stays in the cache for all rows
-    written = len(outer)
-    if row is not None:
-        dtype = stores_of(sch.get(epilogue))[0].buffer.dtype
-        together = 1 if along is None else tiles_together(row.extent, plan.tile, dtype)
-        blocks = [None, together, plan.tile.rows] if together > 1 else [None, plan.tile.rows]
-        *row_outer, row_inner = sch.split(row.loop, blocks)
-        outer += row_outer
-        written += 1
-        inner.append(row_inner)
-    tile = [*inner, column_inner, neighbour]
-    nest = Nest(outer, steps, tile, held=len(outer) - written, dot=words.dot.name)
+    held = 1 if together > 1 else 0
+    written = len(outer) - held
+    nest = Nest(outer, steps, [*tile, neighbour], held, dot=words.dot.name)
     sum_in_registers(sch, main, epilogue, nest, copy)
     near = (0, _AHEAD) if not _streams(plan, target) else (_AHEAD, 0)
     ahead = choose("dot_product.ahead", near)

@@ -6,8 +6,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from tilewright.dlight.cpu.contraction.plan import Plan
 from tilewright.ir import Expr, as_int
-from tilewright.scheduling import Contraction, NotApplicable, ScheduleRule, describe, dimensions_of
+from tilewright.scheduling import (
+    Contraction,
+    NotApplicable,
+    Reduction,
+    ScheduleRule,
+    describe,
+    dimensions_of,
+)
 from tilewright.scheduling.cpu import (
     Axis,
     axes_of,
@@ -73,6 +81,23 @@ class Nest:
     dot: str = ""
 
 
+def cut_tile(
+    sch: Schedule, found: Reduction, plan: Plan, together: int = 1
+) -> tuple[list[LoopRV], list[LoopRV]]:
+    """Cut the axes of a plan's tile; return the loops around tiles, and those within one.
+
+    Columns of tiles are outermost: a panel stays in the cache for all rows. Of the rows so many
+    tiles go ``together``.
+    """
+    around = [axis.loop for axis in found.spatial if axis not in (plan.row, plan.vector)]
+    columns, column = sch.split(plan.vector.loop, [None, plan.tile.columns])
+    if plan.row is None:
+        return [columns, *around], [column]
+    sizes = [together, plan.tile.rows] if together > 1 else [plan.tile.rows]
+    *rows, row = sch.split(plan.row.loop, [None, *sizes])
+    return [columns, *around, *rows], [row, column]
+
+
 def sum_in_registers(
     sch: Schedule, main: BlockRV, epilogue: BlockRV, nest: Nest, copy: BlockRV | None = None
 ) -> None:
@@ -91,6 +116,15 @@ def sum_in_registers(
     last = epilogue if copy is None else copy
     for rv, skip in ((update, depth + len(nest.steps)), (init, depth), (last, depth)):
         vectorize_tile(sch, sch.get_loops(rv)[skip:])
+
+
+def unroll_steps(sch: Schedule, steps: Sequence[Axis], vectors: int, most: int) -> None:
+    """Write steps of a tile of vectors out, those of the first axes, while the code is short."""
+    for axis in steps:
+        vectors *= axis.extent or 1
+        if vectors > most:
+            break
+        sch.unroll(axis.loop)
 
 
 def _columns_innermost(sch: Schedule, copy: BlockRV, skip: int) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.dlight.cpu.contraction.form import Nest, schedule_others, sum_in_registers
+from tilewright.dlight.cpu.contraction.form import Nest, cut_tile, schedule_others, sum_in_registers
 from tilewright.dlight.cpu.contraction.packing import Panels, copy_in_use, copy_operand, lay_out
+from tilewright.dlight.cpu.contraction.plan import Plan
 from tilewright.dlight.cpu.contraction.register_tile import Limits, Tile, rank_tiles
 from tilewright.ir import dtypes
 from tilewright.scheduling import (
@@ -40,7 +41,7 @@ from tilewright.target import Target
 from tilewright.tir import BufferLoad
 from tilewright.tir.attrs import PREFETCH_DISTANCE
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV, LoopRV
+from tilewright.tir.schedule.handles import BlockRV
 
 # Registers that decoding takes: words, constants, a decoded vector.
 _DECODING = 6
@@ -50,16 +51,12 @@ _UNROLLED = 16
 _AHEAD = 8192
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The two reductions, the axes of the outer one that make the tile, and the tile."""
+@dataclass(frozen=True, kw_only=True)
+class GroupedPlan(Plan):
+    """A tile of the outer reduction, next to which the inner one sums up a group."""
 
     inner: Contraction
     outer: Contraction
-    group: Axis
-    row: Axis | None
-    vector: Axis
-    tile: Tile
 
 
 class GroupedReduction(ScheduleRule):
@@ -89,7 +86,7 @@ class GroupedReduction(ScheduleRule):
 
 def _choose_plan(
     sch: Schedule, inner_block: BlockRV, outer_block: BlockRV, target: Target
-) -> Plan | NotApplicable:
+) -> GroupedPlan | NotApplicable:
     inner, outer = contraction_of(sch, inner_block), contraction_of(sch, outer_block)
     if isinstance(inner, NotApplicable):
         return inner
@@ -115,7 +112,7 @@ def _choose_plan(
     lanes = target.vector_lanes(max(16, dtypes.bits_of(sums.dtype)))
     limits = Limits(lanes, target.vector_registers - _DECODING, target.costs)
     tile = choose("grouped.tile", rank_tiles(row, vector, limits) or [Tile(1, lanes)])
-    return Plan(inner, outer, outer.steps[0], row, vector, tile)
+    return GroupedPlan(row, vector, tile, None, False, False, inner=inner, outer=outer)
 
 
 def _is_contiguous(found: Contraction, load: BufferLoad, axis: Axis) -> bool:
@@ -148,20 +145,12 @@ def _constant_copy(sch: Schedule, found: Contraction, load: BufferLoad) -> Block
     return made if len(sources) == 1 and sources <= found.constants else None
 
 
-def _schedule_tile(sch: Schedule, plan: Plan, target: Target) -> None:
-    inner, outer, row, vector = plan.inner.main, plan.outer.main, plan.row, plan.vector
+def _schedule_tile(sch: Schedule, plan: GroupedPlan, target: Target) -> None:
+    inner, outer, (group,) = plan.inner.main, plan.outer.main, plan.outer.steps
     epilogue = fused_epilogue(sch, outer, plan.outer.consumers)
-    around = [axis.loop for axis in plan.outer.spatial if axis not in (row, vector)]
-    tile: list[LoopRV] = []
-    column_outer, column_inner = sch.split(vector.loop, [None, plan.tile.columns])
-    around.insert(0, column_outer)
-    if row is not None:
-        row_outer, row_inner = sch.split(row.loop, [None, plan.tile.rows])
-        around.append(row_outer)
-        tile.append(row_inner)
-    nest = Nest(around, [plan.group.loop], [*tile, column_inner])
-    sum_in_registers(sch, outer, epilogue, nest)
-    sch.compute_at(inner, plan.group.loop)
+    around, tile = cut_tile(sch, plan.outer, plan)
+    sum_in_registers(sch, outer, epilogue, Nest(around, [group.loop], tile))
+    sch.compute_at(inner, group.loop)
     sch.set_scope(inner, 0, "local")
     depth = len(around) + 1
     start = _group_in_registers(sch, inner, depth)

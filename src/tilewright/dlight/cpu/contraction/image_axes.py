@@ -2,7 +2,7 @@
 
 A convolution's tile takes pixels of one row of the image, and its reduction goes through channels.
 That falls short where rows are short, and where what a step reads lies in another page than what
-the last one read. Used by ``TiledReduction``.
+the last one read.
 """
 
 from __future__ import annotations
@@ -43,21 +43,33 @@ def join_rows(sch: Schedule, found: Contraction, column: Axis | None) -> int | N
     places = [item.var for item in found.block.iter_vars]
     first, second = places.index(row.var), places.index(column.var)
 
-    def joined(a: int, b: int) -> Callable[..., tuple[Expr, ...]]:
-        """The indices with number ``a``, then ``b``, in one, where the former was."""
-
-        def indices(*i: Expr) -> tuple[Expr, ...]:
-            pairs = enumerate(i)
-            return tuple(i[a] * width + i[b] if d == a else item for d, item in pairs if d != b)
-
-        return indices
-
     rank = store.buffer.ndim
     epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
-    sch.transform_layout(main, ("write", 0), joined(rank - 2, rank - 1))
-    sch.transform_block_layout(main, joined(first, second))
-    sch.transform_block_layout(epilogue, joined(rank - 2, rank - 1))
+    sch.transform_layout(main, ("write", 0), _joined(rank - 2, rank - 1, width))
+    sch.transform_block_layout(main, _joined(first, second, width))
+    sch.transform_block_layout(epilogue, _joined(rank - 2, rank - 1, width))
     return min(MOST_ROWS // width, row.extent or 1) * width
+
+
+def join_pixels(
+    sch: Schedule, copies: Sequence[BlockRV], main: BlockRV, epilogue: BlockRV, width: int
+) -> None:
+    """Make one axis of rows and columns, the third and the fourth of results and of copies."""
+    joined = _joined(2, 3, width)
+    for rv in (*copies, main):
+        sch.transform_layout(rv, ("write", 0), joined)
+    for rv in (*copies, main, epilogue):
+        sch.transform_block_layout(rv, joined)
+
+
+def _joined(a: int, b: int, width: int) -> Callable[..., tuple[Expr, ...]]:
+    """The indices with number ``a``, then ``b``, in one, where the former was."""
+
+    def indices(*i: Expr) -> tuple[Expr, ...]:
+        pairs = enumerate(i)
+        return tuple(i[a] * width + i[b] if d == a else item for d, item in pairs if d != b)
+
+    return indices
 
 
 def lay_channels_close(sch: Schedule, found: Contraction) -> bool:

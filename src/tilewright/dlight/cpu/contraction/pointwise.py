@@ -10,16 +10,16 @@ built if they are constant. A tile of pixels stays in the cache while all filter
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
+from tilewright.dlight.cpu.contraction.image_axes import join_pixels
 from tilewright.dlight.cpu.contraction.packing import Panels, pack_operand
+from tilewright.dlight.cpu.contraction.register_tile import Tile
 from tilewright.ir import Add, Expr, Var, as_int, dtypes
 from tilewright.scheduling import Contraction, NotApplicable, choose, others_after
 from tilewright.scheduling.cpu import element_bits, fused_epilogue, parallelize
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.schedule.handles import BlockRV
 
 # Vectors of a tile along the pixels: with more, fewer filters fit the registers.
 _VECTORS = 2
@@ -31,15 +31,6 @@ _LEAST_ROWS, _LEAST_TILES = 4, 16
 _MOST_OF_CACHE = 2
 
 
-@dataclass(frozen=True)
-class _Pointwise:
-    """Width of the image, register tile in filters and pixels."""
-
-    width: int
-    rows: int
-    pixels: int
-
-
 class PointwiseConvolution(Form):
     """Applies to 1 x 1 convolutions of stride one on images of known size, and their epilogue."""
 
@@ -47,19 +38,30 @@ class PointwiseConvolution(Form):
         """Make rows and columns one axis, tile it with the filters, fuse the epilogue."""
         if not found.has_one_epilogue:
             return NotApplicable("what follows is more than an epilogue")
-        plan = _plan(found, target)
-        if isinstance(plan, NotApplicable):
-            return plan
-        epilogue = fused_epilogue(sch, found.main, found.consumers)
-        pack_operand(sch, found.main, found.loads[1].buffer, Panels(0, plan.rows))
-        _schedule(sch, found.main, epilogue, plan, target)
+        tile = _choose(found, target)
+        if isinstance(tile, NotApplicable):
+            return tile
+        main, width = found.main, as_int(found.block.iter_vars[3].dom.extent)
+        assert width is not None
+        epilogue = fused_epilogue(sch, main, found.consumers)
+        pack_operand(sch, main, found.loads[1].buffer, Panels(0, tile.rows))
+        join_pixels(sch, (), main, epilogue, width)
+        batch, row, pixel, *steps = sch.get_loops(main)
+        rows, row = sch.split(row, [None, tile.rows])
+        pixels, pixel = sch.split(pixel, [None, tile.columns])
+        nest = Nest([batch, pixels, rows], steps, [row, pixel])
+        sum_in_registers(sch, main, epilogue, nest)
+        images = as_int(sch.get(batch).extent) or 1
+        shared = batch if images >= target.num_cores else pixels
+        parallelize(sch, [shared], target, target.costs.parallel_work)
         return ()
 
 
 # ---- choosing -------------------------------------------------------------------------------
 
 
-def _plan(found: Contraction, target: Target) -> _Pointwise | NotApplicable:
+def _choose(found: Contraction, target: Target) -> Tile | NotApplicable:
+    """Choose how many filters and pixels are a tile."""
     if not is_pointwise(found):
         return NotApplicable("no 1 x 1 convolution of stride one")
     _, filters, height, width = (as_int(item.dom.extent) for item in found.block.iter_vars[:4])
@@ -76,7 +78,7 @@ def _plan(found: Contraction, target: Target) -> _Pointwise | NotApplicable:
     size = channels * height * width * dtypes.bytes_of(image.dtype)
     if size > _MOST_OF_CACHE * target.l2_bytes:
         return NotApplicable("the image is too large to be read pixel by pixel")
-    return _Pointwise(width, rows, pixels)
+    return Tile(rows, pixels)
 
 
 def is_pointwise(found: Contraction) -> bool:
@@ -120,23 +122,3 @@ def _reads(indices: Sequence[Expr], wanted: Sequence[Var | None], unit: set[Var]
         if found != ([] if var is None else [var]):
             return False
     return True
-
-
-# ---- scheduling -----------------------------------------------------------------------------
-
-
-def _schedule(
-    sch: Schedule, main: BlockRV, epilogue: BlockRV, plan: _Pointwise, target: Target
-) -> None:
-    width = plan.width
-    sch.transform_layout(main, ("write", 0), lambda n, f, h, w: (n, f, h * width + w))
-    sch.transform_block_layout(main, lambda n, f, h, w, *rest: (n, f, h * width + w, *rest))
-    sch.transform_block_layout(epilogue, lambda n, f, h, w: (n, f, h * width + w))
-    batch, row, pixel, *reduce = sch.get_loops(main)
-    row_outer, row = sch.split(row, [None, plan.rows])
-    pixel_outer, pixel = sch.split(pixel, [None, plan.pixels])
-    nest = Nest([batch, pixel_outer, row_outer], reduce, [row, pixel])
-    sum_in_registers(sch, main, epilogue, nest)
-    images = as_int(sch.get(batch).extent) or 1
-    shared = batch if images >= target.num_cores else pixel_outer
-    parallelize(sch, [shared], target, target.costs.parallel_work)

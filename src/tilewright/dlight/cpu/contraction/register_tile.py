@@ -152,3 +152,11 @@ def _score(row: Axis | None, vector: Axis, height: int, width: int, limits: Limi
 def _tiles(extent: int | None, size: int) -> tuple[int, int]:
     """Whole tiles along an axis, and what is left; an unknown axis counts as one tile."""
     return (1, 0) if extent is None else divmod(extent, size)
+
+
+def even_size(extent: int | None, most: int) -> int:
+    """How much of an axis tiles hold: as much as fits, and leaves the last one least empty."""
+    if extent is None:
+        return min(4, most)
+    sizes = range(max(1, most // 2), min(most, extent) + 1) or (extent,)
+    return min(reversed(sizes), key=lambda size: -(-extent // size) * size)

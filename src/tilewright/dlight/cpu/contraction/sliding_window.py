@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
+from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers, unroll_steps
+from tilewright.dlight.cpu.contraction.register_tile import even_size
 from tilewright.ir import Var, uses_var
 from tilewright.scheduling import (
     Contraction,
@@ -161,7 +162,8 @@ def _schedule(
     # Column by column of the window: the rows that one of them reads stay in registers.
     steps = [axis.loop for axis in (*window.depth, *reversed(window.moving))]
     sum_in_registers(sch, main, epilogue, Nest([*channels, *around], steps, tile))
-    _unroll_window(sch, window, math.prod(size for _, size in sizes) // lanes)
+    most = choose("window.unrolled", others_after(_UNROLLED, (80, 320)))
+    unroll_steps(sch, window.moving, math.prod(size for _, size in sizes) // lanes, most)
     if masked:
         for loop in around:
             sch.annotate(loop, KEEP_WHOLE, 1)
@@ -177,11 +179,11 @@ def _tile(window: Window, lanes: int, target: Target) -> list[tuple[Axis, int]]:
     sizes: list[tuple[Axis, int]] = []
     if window.filters is not None:
         most = choose("window.filters", others_after(_FILTERS, (4, 2, 1)))
-        size = _height(window.filters.extent, most)
+        size = even_size(window.filters.extent, most)
         sizes.append((window.filters, size))
         left = max(1, _SHARING // size)
     if window.row is not None:
-        size = _height(window.row.extent, left)
+        size = even_size(window.row.extent, left)
         sizes.append((window.row, size))
         left = 1
     extent = column.extent or lanes
@@ -196,22 +198,3 @@ def _is_tall(window: Window, narrow: int) -> bool:
     if row is None or window.filters is not None or (window.column.extent or 0) > narrow:
         return False
     return stride(data, row) in {stride(data, axis) for axis in window.moving} - {None}
-
-
-def _unroll_window(sch: Schedule, window: Window, tile: int) -> None:
-    """Write out the innermost loops of the window while the code stays short."""
-    steps = tile
-    most = choose("window.unrolled", others_after(_UNROLLED, (80, 320)))
-    for axis in window.moving:
-        steps *= axis.extent or 1
-        if steps > most:
-            break
-        sch.unroll(axis.loop)
-
-
-def _height(extent: int | None, limit: int) -> int:
-    """How much of an axis a tile holds: as much as fits, and leaves the last tile least empty."""
-    if extent is None:
-        return min(4, limit)
-    sizes = range(max(1, limit // 2), min(limit, extent) + 1) or (extent,)
-    return min(reversed(sizes), key=lambda size: -(-extent // size) * size)
