@@ -72,6 +72,11 @@ class Reduction:
         """The operands that aren't among some."""
         return [load for load in self.loads if all(load is not item for item in loads)]
 
+    def taps(self, load: BufferLoad, *axes: Axis) -> list[Axis]:
+        """The steps that go along with axes of the result in an operand: those of a window."""
+        moving = {d for axis in axes for d in dimensions_of(load, axis)}
+        return [a for a in self.steps if not moving.isdisjoint(dimensions_of(load, a))]
+
     def is_contiguous(self, axis: Axis) -> bool:
         """Whether neighbouring results along an axis lie side by side."""
         return stride(self.store, axis) == 1

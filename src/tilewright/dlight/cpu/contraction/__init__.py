@@ -12,7 +12,7 @@ what it does otherwise:
   sums is in ``dot_epilogue``.
 - ``grouped_reduction``: sums of scaled sums (weights quantised by groups).
 - ``promoted_operand``: 16-bit floats: converted once, then the forms that follow.
-- ``blocked_convolution``, ``blocked_window``: images with channels in blocks.
+- ``blocked_images``: convolutions and windows of images with channels in blocks.
 - ``pointwise``: 1 x 1 convolutions with pixels, across rows, as lanes.
 - ``matrix_vector``: matrices used once: streams of rows at the memory's speed.
 - ``quotient_axes``: grouped and transposed convolutions, taken apart for the forms that follow.
@@ -23,8 +23,7 @@ what it does otherwise:
 
 from __future__ import annotations
 
-from tilewright.dlight.cpu.contraction.blocked_convolution import BlockedConvolution
-from tilewright.dlight.cpu.contraction.blocked_window import BlockedWindow
+from tilewright.dlight.cpu.contraction.blocked_images import BlockedConvolution, BlockedWindow
 from tilewright.dlight.cpu.contraction.dot_product import DotProductTile
 from tilewright.dlight.cpu.contraction.grouped_reduction import GroupedReduction
 from tilewright.dlight.cpu.contraction.matrix_vector import MatrixVector

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers, unroll_steps
 from tilewright.dlight.cpu.contraction.register_tile import even_size
-from tilewright.ir import Var, uses_var
 from tilewright.scheduling import (
     Contraction,
     NotApplicable,
@@ -26,7 +25,6 @@ from tilewright.scheduling import (
     choose,
     contraction_of,
     depends,
-    dimensions_of,
     others_after,
     stride,
 )
@@ -108,25 +106,25 @@ def window_of(found: Reduction) -> Window | None:
     column = found.places[-1]
     if column.extent is None or not found.is_contiguous(column):
         return None
-    own = {axis.var for axis in found.steps if axis.extent != 1}
-    slides = [load for load in found.loads if _moves(load, column, own)]
+    slides = [load for load in found.loads if _moves(found, load, column)]
     if len(slides) != 1 or stride(slides[0], column) is None:
         return None
     data = slides[0]
     others = found.other_than(data)
     if any(depends(load, column) for load in others):
         return None
-    moving = [a for a in found.steps if any(_moves(data, s, {a.var}) for s in found.places)]
+    moving = found.taps(data, *found.places)
     if work_of(moving) > _LARGEST_WINDOW:
         return None
-    row = next((a for a in reversed(found.places[:-1]) if _moves(data, a, own)), None)
+    row = next((a for a in reversed(found.places[:-1]) if _moves(found, data, a)), None)
     shared = [a for a in found.reusing(data) if all(depends(load, a) for load in others)]
     depth = tuple(axis for axis in found.steps if axis not in moving)
     return Window(data, column, row, shared[-1] if shared else None, tuple(moving), depth)
 
 
-def _moves(load: BufferLoad, axis: Axis, window: set[Var]) -> bool:
-    return any(uses_var(load.indices[d], window) for d in dimensions_of(load, axis))
+def _moves(found: Reduction, load: BufferLoad, axis: Axis) -> bool:
+    """Whether a window of several elements slides along an axis."""
+    return any(tap.extent != 1 for tap in found.taps(load, axis))
 
 
 def _inlined(sch: Schedule, rv: BlockRV) -> bool:

@@ -1,0 +1,411 @@
+"""Images with channels in blocks (``NCHW16c``): a block of the result's channels is a vector.
+
+The channels of a block lie side by side, and so do their weights, so vectors are whole whatever the
+image's width, and nothing is packed or transposed. What a group of rows reads stays in the level-2
+cache; padding is added group by group, right before it is read: that touches each element of the
+input about once, where a convolution uses it for every filter.
+
+- Convolutions: a tile of the result in registers is some columns of some blocks of filters. Each
+  step of the reduction loads one element of the input per column, a vector of weights per block,
+  and multiplies all with all. All filters pass over a group of rows.
+- Windows over each channel by itself (depthwise convolution, pooling): neighbouring columns are a
+  tile, over which the window is written out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers, unroll_steps
+from tilewright.dlight.cpu.contraction.image_axes import join_pixels
+from tilewright.dlight.cpu.contraction.register_tile import Limits, even_size, rank_tiles
+from tilewright.ir import Expr, FloorDiv, as_int, dtypes, pre_order
+from tilewright.scheduling import (
+    Contraction,
+    NotApplicable,
+    contraction_of,
+    depends,
+    dimensions_of,
+    stride,
+)
+from tilewright.scheduling.cpu import (
+    Axis,
+    fused_epilogue,
+    loads_of,
+    parallelize,
+    schedule_injective,
+    stores_of,
+    work_of,
+)
+from tilewright.target import Target
+from tilewright.tir import SPATIAL, BufferLoad, IterVar
+from tilewright.tir.analysis import has_branch
+from tilewright.tir.attrs import PREFETCH_NEXT
+from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule.handles import BlockRV, LoopRV
+
+# Shares of the second-level cache that the input of a group of rows may take up: of a convolution,
+# which comes again for all filters, and of a window.
+_GROUP_SHARE, _ROWS_SHARE = 0.5, 0.1
+_LINE_BYTES = 64
+# Larger windows are left to rules that reduce in loops; steps of vectors that are written out.
+_LARGEST_WINDOW, _UNROLLED = 64, 160
+# Vectors of a window's tile.
+_MOST_COLUMNS = 14
+
+
+@dataclass(frozen=True)
+class _Image:
+    """A result with channels in blocks, and the operand ``data`` that is read at its pixels.
+
+    Where all pixels are one axis, that of columns, there are no rows.
+    """
+
+    found: Contraction
+    data: BufferLoad
+    batch: Axis
+    channel: Axis
+    row: Axis | None
+    column: Axis
+    lane: Axis
+
+    @property
+    def pixels(self) -> list[Axis]:
+        """The axes that run through an image."""
+        return [axis for axis in (self.row, self.column) if axis is not None]
+
+    @property
+    def weight(self) -> BufferLoad:
+        """The other operand of a convolution."""
+        return self.found.other_than(self.data)[0]
+
+    @property
+    def shared(self) -> int:
+        """How many neighbouring blocks of filters read the same: all, those of a group, or 0."""
+        if not depends(self.data, self.channel):
+            return self.channel.extent or 0
+        found = [item for index in self.data.indices for item in pre_order(index)]
+        var = self.channel.var
+        quotients = [item for item in found if isinstance(item, FloorDiv) and item.a is var]
+        sizes = {as_int(item.b) for item in quotients}
+        if len(sizes) != 1 or sum(item is var for item in found) != len(quotients):
+            return 0
+        return sizes.pop() or 0
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Columns and vectors of the register tile, rows of a group, and what threads share out.
+
+    The next weights are fetched early if they come from far caches: ``streams``.
+    """
+
+    columns: int
+    vectors: int
+    rows: int
+    by_filters: bool
+    streams: bool
+
+
+class BlockedConvolution(Form):
+    """Applies to one convolution whose result has its channels in blocks, and its epilogue."""
+
+    def tile(self, sch: Schedule, found: Contraction, target: Target) -> set[str] | NotApplicable:
+        """Tile columns and filters, group rows, pad group by group, fuse the epilogue."""
+        image = _convolution_of(found, target)
+        if isinstance(image, NotApplicable):
+            return image
+        refusal = _check_epilogue(sch, found)
+        if refusal is not None:
+            return refusal
+        padding = _padding_of(sch, image)
+        epilogue = fused_epilogue(sch, found.main, found.consumers)
+        if not padding and _is_pointwise(image):
+            join_pixels(sch, (), found.main, epilogue, image.column.extent or 1)
+            joined = contraction_of(sch, found.main)
+            if isinstance(joined, NotApplicable):
+                return joined
+            image = _convolution_of(joined, target, joined=True)
+            if isinstance(image, NotApplicable):
+                return image
+        plan = _choose(image, target)
+        if isinstance(plan, NotApplicable):
+            return plan
+        _schedule_convolution(sch, epilogue, padding, image, plan, target)
+        return {rv.name for rv in padding}
+
+
+class BlockedWindow(Form):
+    """Applies to one reduction over a small window of each channel, and its epilogue."""
+
+    def tile(self, sch: Schedule, found: Contraction, target: Target) -> set[str] | NotApplicable:
+        """Tile columns, write the window out, pad rows where they are read, fuse the epilogue."""
+        image = _window_of(found, target)
+        if isinstance(image, NotApplicable):
+            return image
+        refusal = _check_epilogue(sch, found)
+        if refusal is not None:
+            return refusal
+        padding = _padding_of(sch, image)
+        epilogue = fused_epilogue(sch, found.main, found.consumers)
+        _schedule_window(sch, epilogue, padding, image, target)
+        return {rv.name for rv in padding}
+
+
+# ---- recognising ----------------------------------------------------------------------------
+
+
+def _has_blocks(found: Contraction, count: int = 5) -> bool:
+    """Whether a result of known size has so many axes in their order, the last one of blocks."""
+    places = [item for item in found.block.iter_vars if item.kind == SPATIAL]
+    known = all(axis.extent is not None for axis in (*found.spatial[1:], *found.steps))
+    in_order = len(places) == count and _has_axes(found.store.indices, places)
+    return known and in_order and bool(found.steps)
+
+
+def _part(found: Contraction, target: Target) -> int:
+    """The least channels of a block that are worth a vector."""
+    return target.vector_lanes(dtypes.bits_of(found.store.buffer.dtype)) // 2
+
+
+def _convolution_of(
+    found: Contraction, target: Target, *, joined: bool = False
+) -> _Image | NotApplicable:
+    """Recognise a convolution with blocks of filters as vectors; its pixels may be ``joined``."""
+    if len(found.loads) != 2 or not _has_blocks(found, 4 if joined else 5):
+        return NotApplicable("the result has no axis of blocks, or sizes are symbolic")
+    batch, filters, *rows, column, lane = found.spatial
+    weights = found.along(lane)
+    if len(weights) != 1:
+        return NotApplicable("no operand is a vector of filters")
+    (weight,), (data,) = weights, found.other_than(*weights)
+    bits = dtypes.bits_of(found.store.buffer.dtype)
+    if dtypes.bits_of(weight.buffer.dtype) != bits or bits < 32:
+        return NotApplicable("operands are narrower than their sums")
+    image = _Image(found, data, batch, filters, rows[0] if rows else None, column, lane)
+    fits = (
+        image.shared > 0
+        and not any(depends(weight, axis) for axis in (batch, *rows, column))
+        and stride(weight, lane) == 1
+        and (filters.extent == 1 or depends(weight, filters))
+        and (column.extent == 1 or depends(data, column))
+        and (lane.extent or 1) % _part(found, target) == 0
+    )
+    return image if fits else NotApplicable("axes are not those of a convolution")
+
+
+def _window_of(found: Contraction, target: Target) -> _Image | NotApplicable:
+    """Recognise a small window over the channels of a block, each by itself."""
+    if len(found.loads) not in (1, 2) or not _has_blocks(found):
+        return NotApplicable("the result has no axis of blocks, or sizes are symbolic")
+    batch, channel, row, column, lane = found.spatial
+    moving, whole = found.along(column), (lane.extent or 1) % _part(found, target) == 0
+    if len(moving) != 1 or not whole or work_of(found.steps) > _LARGEST_WINDOW:
+        return NotApplicable("no small window moves along columns of blocks")
+    side_by_side = all(stride(load, lane) == 1 for load in found.loads)
+    filters = found.other_than(*moving)
+    if not side_by_side or any(depends(load, a) for load in filters for a in (batch, row)):
+        return NotApplicable("channels of a block are not reduced by themselves")
+    return _Image(found, moving[0], batch, channel, row, column, lane)
+
+
+def _has_axes(indices: Sequence[Expr], items: Sequence[IterVar]) -> bool:
+    """Whether indices are these variables; those with one value may be written as zero."""
+    return len(indices) == len(items) and all(
+        index is item.var or (as_int(index) == 0 and as_int(item.dom.extent) == 1)
+        for index, item in zip(indices, items)
+    )
+
+
+def _check_epilogue(sch: Schedule, found: Contraction) -> NotApplicable | None:
+    """Why what follows is no epilogue that computes each element from that of the same indices."""
+    if not found.has_one_epilogue:
+        return NotApplicable("what follows is more than an epilogue")
+    for rv in found.consumers:
+        places, stores = list(sch.get(rv).iter_vars), stores_of(sch.get(rv))
+        loads = [x for x in loads_of(sch.get(rv)) if x.buffer is found.store.buffer]
+        accessed = [x.indices for x in stores] + [x.indices for x in loads]
+        if len(stores) != 1 or not all(_has_axes(i, places) for i in accessed):
+            return NotApplicable("the epilogue has other axes than the reduction")
+    return None
+
+
+def _padding_of(sch: Schedule, image: _Image) -> list[BlockRV]:
+    """The blocks that make what a reduction alone reads by padding."""
+    return [
+        rv
+        for rv in sch.get_producers(image.found.main)
+        if has_branch(sch.get(rv))
+        and sch.get(rv).writes[0].buffer is image.data.buffer
+        and len(sch.get_consumers(rv)) == 1
+    ]
+
+
+def _is_pointwise(image: _Image) -> bool:
+    """Whether pixels of the result are those of the input, in the same order."""
+    data, row = image.data, image.row
+    if row is None:
+        return False
+    rows, width = dimensions_of(data, row), image.column.extent or 0
+    return (
+        work_of(image.found.taps(data, *image.pixels)) == 1
+        and len(rows) == 1
+        and [as_int(e) for e in data.buffer.shape[rows[0] :]][:2] == [row.extent, width]
+        and stride(data, row) == width * (stride(data, image.column) or 0)
+    )
+
+
+# ---- choosing -------------------------------------------------------------------------------
+
+
+def _choose(image: _Image, target: Target) -> _Plan | NotApplicable:
+    """Choose the register tile, and groups of rows (or tiles of pixels) for caches and threads."""
+    lane, filters = image.lane.extent or 1, image.channel.extent or 1
+    vector = replace(image.lane, extent=lane * filters)
+    limits = Limits(lane, target.vector_registers, target.costs)
+    tiles = rank_tiles(image.column, vector, limits)
+    whole = [
+        tile
+        for tile in tiles
+        if tile.columns % lane == 0
+        and math.gcd(filters, image.shared) % (tile.columns // lane) == 0
+    ]
+    if not whole:
+        return NotApplicable("no tile fits the registers")
+    tile = whole[0]
+    vectors = tile.columns // lane
+    if image.row is None:
+        units = -(-(image.column.extent or 1) // tile.rows)
+    else:
+        units = image.row.extent or 1
+    images, weights = work_of([image.batch]), _bytes_of(image.weight)
+    by_filters = images < target.num_cores and (
+        weights > _image_bytes(image) and filters // vectors >= target.num_cores
+    )
+    least = 1 if by_filters else -(-target.num_cores // images)
+    size = _group_size(image, units, filters // vectors, least, target)
+    return _Plan(tile.rows, vectors, size, by_filters, 2 * weights > target.l2_bytes)
+
+
+def _group_size(image: _Image, units: int, panels: int, least: int, target: Target) -> int:
+    """Rows (or tiles of pixels) of a group: those that move the fewest bytes from far caches.
+
+    All weights are read again for each group, and an image that doesn't stay in the cache again for
+    each of the ``panels`` of filters. There are ``least`` groups or more, if there can be.
+    """
+    room = _GROUP_SHARE * target.l2_bytes
+    whole, weights = _image_bytes(image), _bytes_of(image.weight)
+    window, apart = _window(image, image.row) if image.row is not None else (1, 1)
+
+    def cost(size: int) -> tuple[bool, float, int]:
+        groups = units // size
+        # Neighbouring groups share rows under their windows.
+        rows = whole * (1 + max(0, window - apart) / (size * apart))
+        read = rows if rows / groups <= room else rows * panels
+        again = weights * groups if weights > room else weights
+        return groups < least, read + again, -size
+
+    return min((size for size in range(1, units + 1) if units % size == 0), key=cost)
+
+
+def _window(image: _Image, axis: Axis) -> tuple[int, int]:
+    """Elements of the input's rows (or columns) under a window, and between two windows."""
+    data, dims = image.data, dimensions_of(image.data, axis)
+    if not dims:
+        return 1, 1
+    span = work_of(image.found.taps(data, axis))
+    inner = math.prod(as_int(extent) or 1 for extent in data.buffer.shape[dims[0] + 1 :])
+    return span, max(1, (stride(data, axis) or 0) // inner)
+
+
+def _bytes_of(load: BufferLoad) -> int:
+    extents = (as_int(extent) or 1 for extent in load.buffer.shape)
+    return dtypes.bytes_of(load.buffer.dtype) * math.prod(extents)
+
+
+def _image_bytes(image: _Image) -> float:
+    """Bytes of the lines of one image that are read: strides may step over some."""
+    data, width = image.data, dtypes.bytes_of(image.data.buffer.dtype)
+    images = (as_int(data.buffer.shape[0]) or 1) if depends(data, image.batch) else 1
+    read = _bytes_of(data) / images
+    for axis in image.pixels:
+        window, apart = _window(image, axis)
+        if (stride(data, axis) or 0) * width >= apart * _LINE_BYTES:
+            read *= min(1, window / apart)
+    return read
+
+
+def _rows_of_window(image: _Image, target: Target) -> int:
+    """Rows of a group whose input stays in a near cache."""
+    height = work_of(image.pixels[:-1])
+    elements = math.prod(as_int(extent) or 1 for extent in image.data.buffer.shape[2:])
+    size = elements * dtypes.bytes_of(image.data.buffer.dtype) / height
+    fitting = max(1, int(_ROWS_SHARE * target.l2_bytes / size))
+    divisors = [d for d in range(1, min(fitting, height) + 1) if height % d == 0]
+    return divisors[-1] if 2 * divisors[-1] > min(fitting, height) else min(fitting, height)
+
+
+# ---- scheduling -----------------------------------------------------------------------------
+
+
+def _schedule_convolution(
+    sch: Schedule,
+    epilogue: BlockRV,
+    padding: Sequence[BlockRV],
+    image: _Image,
+    plan: _Plan,
+    target: Target,
+) -> None:
+    """Tile columns and filters, share out groups of rows or filters."""
+    main, reduced = image.found.main, image.found.steps
+    work = 2 * work_of([image.batch, image.channel, image.column, image.lane, *reduced])
+    filters, block = sch.split(image.channel.loop, [None, plan.vectors])
+    tile, column = sch.split(image.column.loop, [None, plan.columns])
+    if image.row is None:
+        group, tile = sch.split(tile, [None, plan.rows])
+        inner = [tile]
+    else:
+        group, row = sch.split(image.row.loop, [None, plan.rows])
+        inner = [row, tile]
+    batch = image.batch.loop
+    outer = [batch, filters, group] if plan.by_filters else [batch, group, filters]
+    steps = [axis.loop for axis in reduced]
+    nest = Nest([*outer, *inner], steps, [column, block, image.lane.loop])
+    sum_in_registers(sch, main, epilogue, nest)
+    for rv in padding:
+        _pad_rows(sch, rv, None if plan.by_filters else group, target)
+    if plan.streams and not plan.by_filters:
+        sch.annotate(filters, PREFETCH_NEXT, 1)
+    shared = parallelize(sch, outer[:2], target, work)
+    if plan.streams and plan.by_filters and shared is not None:
+        sch.annotate(shared, PREFETCH_NEXT, 1)
+
+
+def _schedule_window(
+    sch: Schedule, epilogue: BlockRV, padding: Sequence[BlockRV], image: _Image, target: Target
+) -> None:
+    """Tile columns, write the window out, share out groups of rows of each channel."""
+    found, steps = image.found, [axis.loop for axis in image.found.steps]
+    columns, row = even_size(image.column.extent, _MOST_COLUMNS), image.row
+    assert row is not None
+    group, row_inner = sch.split(row.loop, [None, _rows_of_window(image, target)])
+    tile, column = sch.split(image.column.loop, [None, columns])
+    outer = [image.batch.loop, image.channel.loop, group]
+    nest = Nest([*outer, row_inner, tile], steps, [column, image.lane.loop])
+    sum_in_registers(sch, found.main, epilogue, nest)
+    unroll_steps(sch, found.steps[::-1], columns, _UNROLLED)
+    for rv in padding:
+        _pad_rows(sch, rv, group, target)
+    parallelize(sch, outer, target, 2 * work_of(found.axes))
+
+
+def _pad_rows(sch: Schedule, pad: BlockRV, at: LoopRV | None, target: Target) -> None:
+    """Add padding to a group of rows right before it is read, or else to everything."""
+    if at is None:
+        schedule_injective(sch, pad, target)
+        return
+    dimensions = sch.get(pad).writes[0].buffer.ndim
+    sch.compute_at(pad, at, preserve_unit_loops=True)
+    schedule_injective(sch, pad, target, skip=len(sch.get_loops(pad)) - dimensions)
