@@ -10,8 +10,7 @@ import pytest
 from tests.relax.helpers import graph, graph_of, random
 from tilewright import relax
 from tilewright.relax import interpreter, op
-from tilewright.relax.registry import InferenceError
-from tilewright.support.errors import TilewrightError
+from tilewright.support.errors import TilewrightError, VerifyError
 
 torch = pytest.importorskip("torch")
 
@@ -121,7 +120,7 @@ def op_result(x: np.ndarray, layout: str, options: dict[str, Any]) -> np.ndarray
     ],
 )
 def test_refusals(options: dict[str, Any], message: str) -> None:
-    with pytest.raises((InferenceError, TilewrightError), match=message):
+    with pytest.raises((VerifyError, TilewrightError), match=message):
         graph_of(lambda x: op.image.resize2d(x, (4, 4), **options), random(1, 2, 3, 3))
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from tilewright.relax.conditions import Condition
 from tilewright.relax.expr import PrimValue, RelaxCall, ShapeExpr
-from tilewright.relax.registry import InferenceError, Prim, Shape, operator
+from tilewright.relax.registry import Prim, Shape, operator
 from tilewright.relax.struct_info import StructInfo, TupleStructInfo
+from tilewright.support.errors import VerifyError
 
 
 @operator("assert_op", pure=False)
@@ -20,7 +21,7 @@ def assert_op(condition: Prim, format_args: Shape | None = None, format: str = "
     """
     values: Any = format_args
     if format.count("{}") != len(values or ()):
-        raise InferenceError(f"{format!r} has no place for {len(values or ())} values")
+        raise VerifyError(f"{format!r} has no place for {len(values or ())} values")
     return TupleStructInfo(())
 
 

@@ -20,7 +20,7 @@ from tilewright.relax.expr import (
     Tuple,
     as_relax,
 )
-from tilewright.relax.registry import InferenceError, RelaxOp, builder, get_op, operator
+from tilewright.relax.registry import RelaxOp, builder, get_op, operator
 from tilewright.relax.struct_info import (
     ObjectStructInfo,
     StructInfo,
@@ -40,7 +40,7 @@ def _raw_op(name: str, infer: Any, *, pure: bool = True) -> RelaxOp:
     """An operator whose operands are not described by a signature."""
 
     def rule() -> StructInfo:
-        raise InferenceError(f"{name} infers from its call")
+        raise VerifyError(f"{name} infers from its call")
 
     rule.__doc__ = f"``{name}``; built by its own function."
     operator(name, pure=pure)(rule)

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from tilewright.arith import Condition, collect_conditions, holds_or_stays, same_extent
 from tilewright.ir import Expr, ExprLike, as_expr
-from tilewright.support.errors import TilewrightError
+from tilewright.support.errors import VerifyError
 
-__all__ = ["Condition", "InferenceError", "collect_conditions", "require", "require_equal"]
-
-
-class InferenceError(TilewrightError):
-    """Says inside an inference rule what is wrong; users see a ``VerifyError`` with the call."""
+__all__ = ["Condition", "collect_conditions", "require", "require_equal"]
 
 
 def require(condition: ExprLike, *parts: str | Expr) -> None:
     """State what must hold; ``parts`` are the words and extents that say why it does not.
 
-    Raises ``InferenceError`` if it surely doesn't.
+    Raises ``VerifyError`` if it surely doesn't.
     """
     if not holds_or_stays(condition, parts):
-        raise InferenceError("".join(p if isinstance(p, str) else repr(p) for p in parts))
+        raise VerifyError("".join(p if isinstance(p, str) else repr(p) for p in parts))
 
 
 def require_equal(what: str, a: ExprLike, b: ExprLike) -> None:

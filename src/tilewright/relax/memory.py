@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.relax.registry import InferenceError, Prim, Shape, Tensor, operator
+from tilewright.relax.registry import Prim, Shape, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.support.errors import VerifyError
 
 
 @operator("memory.empty", pure=False)
@@ -34,7 +35,7 @@ def piece(storage: Tensor, offset: Prim, shape: Shape, dtype: str = "float32") -
     """
     info: Any = storage
     if info.dtype != "uint8":
-        raise InferenceError(f"storage must be uint8, got {info.dtype}")
+        raise VerifyError(f"storage must be uint8, got {info.dtype}")
     return TensorStructInfo(shape, dtype)  # type: ignore[arg-type]
 
 

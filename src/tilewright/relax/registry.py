@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tilewright.ir import Expr, as_int
-from tilewright.relax.conditions import InferenceError as InferenceError
 from tilewright.relax.expr import (
     Constant,
     PrimValue,
@@ -140,7 +139,7 @@ class RelaxOp:
         if self.prepare is not None:
             try:
                 attrs = {**attrs, **self.prepare(**operands, **attrs)}
-            except InferenceError as error:
+            except VerifyError as error:
                 raise VerifyError(f"{self.name}: {error}") from None
         given = list(operands.values())
         while given and given[-1] is None:
@@ -181,7 +180,7 @@ class RelaxOp:
         try:
             views = [_view(arg) for arg in call.args]
             return self.rule(**self._named(views, call.attrs))
-        except InferenceError as error:
+        except VerifyError as error:
             shown = ", ".join(
                 f"{name}: {arg.struct_info!r}" for name, arg in zip(self.operands, call.args)
             )

@@ -102,7 +102,7 @@ def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     axes = (axis,) if hasattr(axis, "__index__") else tuple(axis)
     made = sorted(normal_axis(item, ndim) for item in axes)
     if len(set(made)) != len(made):
-        raise VerifyError(f"axes {list(axes)} name one dimension twice")
+        raise VerifyError(f"axes {list(axes)} name one axis twice")
     return tuple(made)
 
 

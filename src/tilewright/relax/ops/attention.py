@@ -14,7 +14,7 @@ from tilewright.relax.ops.common import (
     require_ndim,
     same_dtype,
 )
-from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.registry import Tensor, operator
 from tilewright.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
@@ -30,9 +30,9 @@ def _infer(
     try:
         layouts = parse_layouts(layout)
     except VerifyError as error:
-        raise InferenceError(str(error)) from None
+        raise VerifyError(str(error)) from None
     if causal_mask is not None and causal_mask not in CAUSAL_MASKS:
-        raise InferenceError(
+        raise VerifyError(
             f"causal_mask must be None, {' or '.join(CAUSAL_MASKS)}, got {causal_mask!r}"
         )
     for name, info in (("query", query), ("key", key), ("value", value)):
@@ -46,18 +46,18 @@ def _infer(
     heads, key_heads = as_int(q["H"]), as_int(k["H"])
     if heads is None or key_heads is None:
         if not prove_equal(q["H"], k["H"]):
-            raise InferenceError("the numbers of heads must be constants, or the same variable")
+            raise VerifyError("the numbers of heads must be constants, or the same variable")
     elif key_heads == 0 or heads % key_heads:
-        raise InferenceError(
+        raise VerifyError(
             f"{heads} query heads are no multiple of {key_heads} heads of keys and values"
         )
     if scale is None and as_int(q["D"]) is None:
-        raise InferenceError("a symbolic depth needs scale=")
+        raise VerifyError("a symbolic depth needs scale=")
     if mask is not None:
         scores = (q["B"], q["H"], q["S"], k["S"])
         shape = known(mask, "mask")
         if len(shape) > 4:
-            raise InferenceError(f"mask must have up to 4 dimensions, it has {len(shape)}")
+            raise VerifyError(f"mask must have up to 4 dimensions, it has {len(shape)}")
         for made, extent in zip(broadcast(shape, scores), scores):
             require_equal(f"mask {list(shape)} does not broadcast to the scores", made, extent)
     return TensorStructInfo(

@@ -7,8 +7,9 @@ from typing import Any
 from tilewright.ir import dtypes
 from tilewright.relax.expr import OPERATOR_SUGAR
 from tilewright.relax.ops.common import broadcast, same_dtype, topi_function
-from tilewright.relax.registry import Builder, InferenceError, Tensor, operator
+from tilewright.relax.registry import Builder, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.support.errors import VerifyError
 
 
 def _binary(name: str, doc: str, *, result: str | None = None, kind: str = "") -> Builder:
@@ -20,7 +21,7 @@ def _binary(name: str, doc: str, *, result: str | None = None, kind: str = "") -
         y: Any = b
         dtype = same_dtype(x, y)
         if kind and dtypes.kind_of(dtype) not in kind.split():
-            raise InferenceError(f"takes {kind.replace(' ', ' or ')} operands, got {dtype}")
+            raise VerifyError(f"takes {kind.replace(' ', ' or ')} operands, got {dtype}")
         if not (x.has_shape and y.has_shape):
             ndim = -1 if -1 in (x.ndim, y.ndim) else max(x.ndim, y.ndim)
             return TensorStructInfo(None, result or dtype, ndim)

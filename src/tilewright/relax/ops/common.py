@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
 from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import Expr, as_expr, as_int, const, minimum, product
-from tilewright.relax.conditions import InferenceError, require, require_equal
+from tilewright.relax.conditions import require, require_equal
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.layout import Layout
@@ -25,20 +24,11 @@ def topi_function(path: str) -> Callable[..., Any]:
 def known(info: TensorStructInfo, name: str = "x") -> tuple[Expr, ...]:
     """Return the extents of an operand whose shape must be known.
 
-    Raises ``InferenceError`` if it isn't.
+    Raises ``VerifyError`` if it isn't.
     """
     if not info.has_shape:
-        raise InferenceError(f"the shape of {name} must be known, use match_cast to state it")
+        raise VerifyError(f"the shape of {name} must be known, use match_cast to state it")
     return info.shape
-
-
-@contextmanager
-def layout_errors() -> Iterator[None]:
-    """Report what is wrong with a layout together with the call."""
-    try:
-        yield
-    except VerifyError as error:
-        raise InferenceError(str(error)) from None
 
 
 def plain_info(info: TensorStructInfo, layout: Layout, name: str) -> TensorStructInfo:
@@ -59,32 +49,6 @@ def tensor_like(info: TensorStructInfo, *, dtype: str | None = None) -> TensorSt
     if info.has_shape:
         return TensorStructInfo(info.shape, dtype or info.dtype)
     return TensorStructInfo(None, dtype or info.dtype, info.ndim)
-
-
-def normal_axis(axis: int, ndim: int) -> int:
-    """Count a negative axis from the end.
-
-    Raises ``InferenceError`` if there is no such axis.
-    """
-    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
-        raise InferenceError(f"an axis is an integer, got {axis!r}")
-    if not -ndim <= axis < ndim:
-        raise InferenceError(f"axis {axis} is out of range for {ndim} dimensions")
-    return axis + ndim if axis < 0 else axis
-
-
-def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Turn an axis, several, or ``None`` (all) into sorted positive axes.
-
-    Raises ``InferenceError`` if there is no such axis, or one is named twice.
-    """
-    if axis is None:
-        return tuple(range(ndim))
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
-    made = tuple(sorted(normal_axis(item, ndim) for item in axes))
-    if len(set(made)) != len(made):
-        raise InferenceError(f"axes {list(axes)} name one axis twice")
-    return made
 
 
 def broadcast(*shapes: Sequence[Expr]) -> tuple[Expr, ...]:
@@ -114,12 +78,12 @@ def broadcast(*shapes: Sequence[Expr]) -> tuple[Expr, ...]:
 def same_dtype(*infos: TensorStructInfo) -> str:
     """Return the common dtype of operands.
 
-    Raises ``InferenceError`` if they differ.
+    Raises ``VerifyError`` if they differ.
     """
     found = infos[0].dtype
     for info in infos[1:]:
         if info.dtype != found:
-            raise InferenceError(
+            raise VerifyError(
                 f"operands have dtypes {found} and {info.dtype}: convert one with astype"
             )
     return found
@@ -133,35 +97,7 @@ def element_count(extents: Sequence[Expr]) -> Expr:
 def require_ndim(info: TensorStructInfo, ndim: int, name: str = "x") -> None:
     """Refuse an operand with another number of dimensions."""
     if info.ndim not in (ndim, -1):
-        raise InferenceError(f"{name} must have {ndim} dimensions, it has {info.ndim}")
-
-
-def pair(value: Any, count: int = 2) -> tuple[int, ...]:
-    """Repeat a number ``count`` times; leave a sequence of that length.
-
-    Raises ``InferenceError`` for another length.
-    """
-    if isinstance(value, int):
-        return (value,) * count
-    made = tuple(value)
-    if len(made) != count:
-        raise InferenceError(f"expected {count} numbers, got {list(made)}")
-    return made
-
-
-def padding_pairs(padding: Any, count: int = 2) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Turn a padding into (before, after): one number, one per axis, or all befores then afters.
-
-    Raises ``InferenceError`` for another number of numbers.
-    """
-    if isinstance(padding, int):
-        return (padding,) * count, (padding,) * count
-    made = tuple(padding)
-    if len(made) == count:
-        return made, made
-    if len(made) == 2 * count:
-        return made[:count], made[count:]
-    raise InferenceError(f"padding takes 1, {count} or {2 * count} numbers, got {list(made)}")
+        raise VerifyError(f"{name} must have {ndim} dimensions, it has {info.ndim}")
 
 
 def window(
@@ -170,10 +106,10 @@ def window(
 ) -> Expr:  # fmt: skip
     """Extent of a sliding window's result.
 
-    Raises ``InferenceError`` for strides and dilations below one, and negative padding.
+    Raises ``VerifyError`` for strides and dilations below one, and negative padding.
     """
     if stride < 1 or dilation < 1 or before < 0 or after < 0:
-        raise InferenceError(
+        raise VerifyError(
             "strides and dilation must be positive and padding not negative, got "
             f"{stride}, {dilation} and {(before, after)}"
         )
@@ -189,6 +125,6 @@ def window(
     if not ceil_mode:
         return simplify(free // stride + 1)
     if as_int(free) is None:
-        raise InferenceError(f"ceil_mode needs constant extents, got {extent!r}")
+        raise VerifyError(f"ceil_mode needs constant extents, got {extent!r}")
     # The last window starts inside of the image or in the padding before it.
     return simplify(minimum((free + (stride - 1)) // stride, (extent + (before - 1)) // stride) + 1)

@@ -11,22 +11,21 @@ from tilewright.relax.conditions import require, require_equal
 from tilewright.relax.ops.common import (
     known,
     laid_out,
-    layout_errors,
-    padding_pairs,
-    pair,
     plain_info,
     require_ndim,
     same_dtype,
     window,
 )
-from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.registry import Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.support.errors import VerifyError
 from tilewright.topi.layout import image_layout
+from tilewright.topi.utils import padding_of, pair
 
 
 def _check_groups(what: str, channels: Expr, groups: int) -> None:
     if groups < 1:
-        raise InferenceError(f"groups must be positive, got {groups}")
+        raise VerifyError(f"groups must be positive, got {groups}")
     require(channels % groups == 0, channels, f" {what} do not divide into {groups} groups")
 
 
@@ -37,7 +36,7 @@ def _conv_shape(
     require_ndim(weight, spatial + 2, "weight")
     x, w = known(data, "data"), known(weight, "weight")
     strides, dilation = pair(strides, spatial), pair(dilation, spatial)
-    before, after = padding_pairs(padding, spatial)
+    before, after = padding_of(padding, spatial)
     _check_groups("output channels", w[0], groups)
     require_equal("input channels differ (data, weight * groups)", x[1], simplify(w[1] * groups))
     extents = [
@@ -62,15 +61,15 @@ def _transpose_shape(
     x, w = known(data, "data"), known(weight, "weight")
     steps, extra = pair(strides, spatial), pair(output_padding, spatial)
     reach = pair(dilation, spatial)
-    before, after = padding_pairs(padding, spatial)
+    before, after = padding_of(padding, spatial)
     require_equal("input channels differ", x[1], w[0])
     _check_groups("input channels", x[1], groups)
     for i in range(spatial):
         if steps[i] < 1 or reach[i] < 1 or min(before[i], after[i], extra[i]) < 0:
-            raise InferenceError("strides and dilation must be positive, padding not negative")
+            raise VerifyError("strides and dilation must be positive, padding not negative")
         require(w[2 + i] >= 1, "the window is empty: ", w[2 + i])
         if extra[i] >= max(steps[i], reach[i]):
-            raise InferenceError(
+            raise VerifyError(
                 f"output_padding {extra[i]} must be below stride {steps[i]} or dilation {reach[i]}"
             )
     extents = [
@@ -118,15 +117,14 @@ def conv2d(
     Raises ``VerifyError`` where shapes, groups and layouts don't fit.
     """
     operands: tuple[Any, Any] = data, weight
-    with layout_errors():
-        x, y = image_layout("data", data_layout), image_layout("out", out_layout or data_layout)
-        w = topi.nn.kernel_layout_of(kernel_layout, x, y)
-        image, kernel = plain_info(operands[0], x, "data"), plain_info(operands[1], w, "weight")
-        info = _conv_shape(image, kernel, strides, padding, dilation, groups, 2)
-        channels, filters = image.shape[1], kernel.shape[0]
-        if not topi.nn.check_groups(channels, filters, groups, x.block("C"), y.block("C")):
-            raise InferenceError(f"{groups} groups are no whole blocks in these layouts")
-        return laid_out(info, y)
+    x, y = image_layout("data", data_layout), image_layout("out", out_layout or data_layout)
+    w = topi.nn.kernel_layout_of(kernel_layout, x, y)
+    image, kernel = plain_info(operands[0], x, "data"), plain_info(operands[1], w, "weight")
+    info = _conv_shape(image, kernel, strides, padding, dilation, groups, 2)
+    channels, filters = image.shape[1], kernel.shape[0]
+    if not topi.nn.check_groups(channels, filters, groups, x.block("C"), y.block("C")):
+        raise VerifyError(f"{groups} groups are no whole blocks in these layouts")
+    return laid_out(info, y)
 
 
 @operator("nn.conv3d", legalize=topi.nn.conv3d)

@@ -10,7 +10,7 @@ from tilewright import topi
 from tilewright.arith import simplify
 from tilewright.ir import as_expr, const, dtypes
 from tilewright.relax.expr import PrimValue, RelaxExpr
-from tilewright.relax.registry import InferenceError, Prim, Shape, builder, operator
+from tilewright.relax.registry import Prim, Shape, builder, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
 from tilewright.topi.transform import arange_count
@@ -76,7 +76,7 @@ def _arange(start: Prim, stop: Prim, step: Prim, dtype: str = "int64") -> Struct
     try:
         return TensorStructInfo((simplify(as_expr(arange_count(*bounds))),), dtype)
     except VerifyError as error:
-        raise InferenceError(str(error)) from None
+        raise VerifyError(str(error)) from None
 
 
 @builder("arange")

@@ -7,10 +7,11 @@ from typing import Any
 from tilewright import topi
 from tilewright.ir import const
 from tilewright.relax.conditions import require
-from tilewright.relax.ops.common import known, pair, require_ndim
-from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.ops.common import known, require_ndim
+from tilewright.relax.registry import Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
+from tilewright.topi.utils import pair
 
 
 @operator("image.resize2d", legalize=topi.image.resize2d)
@@ -32,15 +33,12 @@ def resize2d(
     info: Any = data
     require_ndim(info, 4, "data")
     mode = coordinate_transformation_mode
-    try:
-        topi.image.check_resize(method, mode, layout, scale_factor, info.dtype)
-    except VerifyError as error:
-        raise InferenceError(str(error)) from None
+    topi.image.check_resize(method, mode, layout, scale_factor, info.dtype)
     shape = list(known(info, "data"))
     at = layout.index("H")
     height, width = pair(size, 2)
     if height < 0 or width < 0:
-        raise InferenceError(f"size must not be negative, got {[height, width]}")
+        raise VerifyError(f"size must not be negative, got {[height, width]}")
     for extent in shape[at : at + 2]:
         require(extent >= 1, "the image is empty: an extent of ", extent)
     shape[at : at + 2] = const(height), const(width)

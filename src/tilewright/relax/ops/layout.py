@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.relax.ops.common import known, require_ndim
-from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.registry import Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
-from tilewright.support.errors import ScheduleError
+from tilewright.support.errors import ScheduleError, VerifyError
 from tilewright.tir import IndexMap
 from tilewright.topi import layout as topi_layout
 
@@ -55,4 +55,4 @@ def layout_transform(x: Tensor, index_map: str, pad_value: float | None = None) 
             made.inverse(shape)
         return TensorStructInfo(made.map_shape(shape), info.dtype)
     except ScheduleError as error:
-        raise InferenceError(str(error)) from None
+        raise VerifyError(str(error)) from None

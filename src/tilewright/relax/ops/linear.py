@@ -10,8 +10,9 @@ from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import OPERATOR_SUGAR, RelaxExpr
 from tilewright.relax.ops.common import broadcast, known, same_dtype
 from tilewright.relax.ops.manipulate import permute_dims
-from tilewright.relax.registry import InferenceError, Tensor, builder, operator
+from tilewright.relax.registry import Tensor, builder, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.support.errors import VerifyError
 
 
 @operator("matmul", legalize=topi.matmul)
@@ -30,10 +31,10 @@ def matmul(
     dtypes.split_dtype(dtype)
     left, right = list(known(a, "x1")), list(known(b, "x2"))
     if not left or not right:
-        raise InferenceError("operands must have at least one dimension")
+        raise VerifyError("operands must have at least one dimension")
     if transpose_b:
         if len(right) < 2:
-            raise InferenceError("transpose_b needs a matrix")
+            raise VerifyError("transpose_b needs a matrix")
         right[-1], right[-2] = right[-2], right[-1]
     row, column = len(left) == 1, len(right) == 1
     if row:

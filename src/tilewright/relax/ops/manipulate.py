@@ -21,23 +21,8 @@ from tilewright.ir import (
 )
 from tilewright.relax.conditions import require, require_equal
 from tilewright.relax.expr import RelaxExpr, ShapeExpr, shape_values
-from tilewright.relax.ops.common import (
-    broadcast,
-    element_count,
-    known,
-    normal_axes,
-    normal_axis,
-    same_dtype,
-    tensor_like,
-)
-from tilewright.relax.registry import (
-    InferenceError,
-    Shape,
-    Tensor,
-    TensorTuple,
-    builder,
-    operator,
-)
+from tilewright.relax.ops.common import broadcast, element_count, known, same_dtype, tensor_like
+from tilewright.relax.registry import Shape, Tensor, TensorTuple, builder, operator
 from tilewright.relax.struct_info import (
     StructInfo,
     TensorStructInfo,
@@ -46,6 +31,7 @@ from tilewright.relax.struct_info import (
     prove_equal,
 )
 from tilewright.support.errors import VerifyError
+from tilewright.topi.utils import normal_axes, normal_axis
 
 
 def _ints(shape: Any) -> tuple[int, ...]:
@@ -116,7 +102,7 @@ def permute_dims(x: Tensor, axes: tuple[int, ...] | None = None) -> StructInfo:
     shape = known(info)
     order = [normal_axis(axis, len(shape)) for axis in axes or ()]
     if sorted(order) != list(range(len(shape))):
-        raise InferenceError(f"{list(axes or ())} is no permutation of {len(shape)} axes")
+        raise VerifyError(f"{list(axes or ())} is no permutation of {len(shape)} axes")
     return TensorStructInfo([shape[axis] for axis in order], info.dtype)
 
 
@@ -138,7 +124,7 @@ def flatten(x: RelaxExpr, start_dim: int = 0, end_dim: int = -1) -> Any:
         return reshape(x, (1,))
     try:
         start, end = normal_axis(start_dim, len(shape)), normal_axis(end_dim, len(shape))
-    except InferenceError as error:
+    except VerifyError as error:
         raise VerifyError(f"flatten: {error}") from None
     if start > end:
         raise VerifyError(f"flatten: axis {start_dim} comes after axis {end_dim}")
@@ -191,7 +177,7 @@ def broadcast_to(x: Tensor, shape: Shape) -> StructInfo:
     info: Any = x
     target: Any = shape
     if len(known(info)) > len(target):
-        raise InferenceError(f"{info.ndim} dimensions do not fit into {len(target)}")
+        raise VerifyError(f"{info.ndim} dimensions do not fit into {len(target)}")
     made = broadcast(info.shape, target)
     for extent, wanted in zip(made, target):
         require_equal("the extents do not broadcast", extent, wanted)
@@ -210,14 +196,14 @@ def concat(tensors: TensorTuple, axis: int = 0) -> StructInfo:
     """
     infos: Any = tensors
     if not infos:
-        raise InferenceError("needs at least one tensor")
+        raise VerifyError("needs at least one tensor")
     first = known(infos[0], "the first tensor")
     position = normal_axis(axis, len(first))
     total: Expr = as_expr(0)
     for info in infos:
         shape = known(info, "every tensor")
         if len(shape) != len(first):
-            raise InferenceError(f"tensors have {len(first)} and {len(shape)} dimensions")
+            raise VerifyError(f"tensors have {len(first)} and {len(shape)} dimensions")
         for other, (a, b) in enumerate(zip(first, shape)):
             if other != position:
                 require_equal(f"extents of axis {other} differ", a, b)
@@ -251,7 +237,7 @@ def split(x: Tensor, indices_or_sections: int | tuple[int, ...], axis: int = 0) 
     if isinstance(indices_or_sections, int):
         sections = indices_or_sections
         if not 1 <= sections <= _MOST_SECTIONS:
-            raise InferenceError(f"sections must be 1 to {_MOST_SECTIONS}, got {sections}")
+            raise VerifyError(f"sections must be 1 to {_MOST_SECTIONS}, got {sections}")
         require(
             extent % sections == 0,
             "extent ", extent, f" does not divide into {sections} sections",
@@ -339,11 +325,11 @@ def strided_slice(
     shape = list(known(info))
     steps = strides or (1,) * len(axes)
     if not len(axes) == len(begin) == len(end) == len(steps):
-        raise InferenceError("axes, begin, end and strides must have one length")
+        raise VerifyError("axes, begin, end and strides must have one length")
     normal_axes(axes, len(shape))
     for axis, b, e, step in zip(axes, begin, end, steps):
         if step < 1:
-            raise InferenceError(f"strides must be positive, got {step}; use flip to reverse")
+            raise VerifyError(f"strides must be positive, got {step}; use flip to reverse")
         position = normal_axis(axis, len(shape))
         extent = shape[position]
         start, stop = _slice_bounds(b, e, extent, assume_inbound)
@@ -382,7 +368,7 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> StructInfo:
         shape, axis = [simplify(element_count(shape))], 0
     position = normal_axis(axis, len(shape))
     if repeats < 0:
-        raise InferenceError(f"repeats must not be negative, got {repeats}")
+        raise VerifyError(f"repeats must not be negative, got {repeats}")
     shape[position] = simplify(shape[position] * repeats)
     return TensorStructInfo(shape, info.dtype)
 
@@ -399,7 +385,7 @@ def tile(x: Tensor, repeats: tuple[int, ...]) -> StructInfo:
     """
     info: Any = x
     if any(count < 0 for count in repeats):
-        raise InferenceError(f"repeats must not be negative, got {list(repeats)}")
+        raise VerifyError(f"repeats must not be negative, got {list(repeats)}")
     shape = known(info)
     ndim = max(len(shape), len(repeats))
     padded = (*([const(1)] * (ndim - len(shape))), *shape)
@@ -410,9 +396,9 @@ def tile(x: Tensor, repeats: tuple[int, ...]) -> StructInfo:
 def _check_lookup(indices: Any, mode: str, extent: Expr) -> None:
     """Check what is looked up along an axis of the given extent."""
     if not dtypes.is_integer(indices.dtype):
-        raise InferenceError(f"indices must be integers, got {indices.dtype}")
+        raise VerifyError(f"indices must be integers, got {indices.dtype}")
     if mode not in ("clip", "wrap", "fast"):
-        raise InferenceError(f"mode must be clip, wrap or fast, got {mode!r}")
+        raise VerifyError(f"mode must be clip, wrap or fast, got {mode!r}")
     count = element_count(known(indices, "indices"))
     require(or_(extent >= 1, count <= 0), "there is nothing to look up along an axis of ", extent)
 
@@ -452,7 +438,7 @@ def gather_elements(data: Tensor, indices: Tensor, axis: int = 0, mode: str = "c
     where_: Any = indices
     position = normal_axis(axis, info.ndim)
     if where_.ndim != info.ndim:
-        raise InferenceError(f"data has {info.ndim} dimensions, indices have {where_.ndim}")
+        raise VerifyError(f"data has {info.ndim} dimensions, indices have {where_.ndim}")
     shape = known(info, "data")
     _check_lookup(where_, mode, shape[position])
     for other, (wanted, there) in enumerate(zip(where_.shape, shape)):
@@ -476,14 +462,14 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> StructInfo:
     a: Any = x
     b: Any = y
     if not dtypes.is_bool(test.dtype):
-        raise InferenceError(f"the condition must be bool, got {test.dtype}")
+        raise VerifyError(f"the condition must be bool, got {test.dtype}")
     shape = broadcast(known(test, "condition"), known(a, "x"), known(b, "y"))
     return TensorStructInfo(shape, same_dtype(a, b))
 
 
 def _require_matrix(info: Any) -> None:
     if info.ndim in (0, 1):
-        raise InferenceError(f"needs at least two dimensions, got {info.ndim}")
+        raise VerifyError(f"needs at least two dimensions, got {info.ndim}")
 
 
 @operator("tril", legalize=topi.tril)

@@ -12,17 +12,13 @@ from tilewright.ir import Expr, as_int, dtypes
 from tilewright.relax.conditions import require_equal
 from tilewright.relax.expr import RelaxCall, RelaxExpr
 from tilewright.relax.ops.binary import add, multiply
-from tilewright.relax.ops.common import (
-    known,
-    normal_axes,
-    normal_axis,
-    tensor_like,
-)
+from tilewright.relax.ops.common import known, tensor_like
 from tilewright.relax.ops.manipulate import reshape
 from tilewright.relax.ops.unary import rsqrt
-from tilewright.relax.registry import InferenceError, Tensor, builder, operator
+from tilewright.relax.registry import Tensor, builder, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
 from tilewright.support.errors import VerifyError
+from tilewright.topi.utils import normal_axes, normal_axis
 
 # ---- softmax and normalisation ---------------------------------------------------------------
 
@@ -45,15 +41,15 @@ def log_softmax(x: Tensor, axis: int = -1) -> StructInfo:
 
 def _check_scales(info: Any, axes: tuple[int, ...], *scales: tuple[str, Any]) -> None:
     if not dtypes.is_float(info.dtype):
-        raise InferenceError(f"normalises floating-point numbers, got {info.dtype}")
+        raise VerifyError(f"normalises floating-point numbers, got {info.dtype}")
     for name, scale in scales:
         if scale is None:
             continue
         if not dtypes.is_float(scale.dtype):
-            raise InferenceError(f"{name} must be of a floating-point dtype, got {scale.dtype}")
+            raise VerifyError(f"{name} must be of a floating-point dtype, got {scale.dtype}")
         shape = known(scale, name)
         if len(shape) != len(axes):
-            raise InferenceError(f"{name} must have {len(axes)} dimensions, it has {len(shape)}")
+            raise VerifyError(f"{name} must have {len(axes)} dimensions, it has {len(shape)}")
         for extent, axis in zip(shape, axes):
             require_equal(f"extent of {name} for axis {axis}", extent, known(info)[axis])
 
@@ -176,10 +172,10 @@ def pad(data: Tensor, pad_width: tuple[int, ...], pad_value: float = 0.0) -> Str
     """
     info: Any = data
     if not isinstance(pad_value, (int, float)):
-        raise InferenceError(f"pad_value must be a number, got {pad_value!r}")
+        raise VerifyError(f"pad_value must be a number, got {pad_value!r}")
     shape = known(info, "data")
     if len(pad_width) != 2 * len(shape):
-        raise InferenceError(
+        raise VerifyError(
             f"pad_width takes {2 * len(shape)} numbers for {len(shape)} axes, got {len(pad_width)}"
         )
     extents: list[Expr] = [

@@ -7,19 +7,12 @@ from typing import Any
 from tilewright import topi
 from tilewright.ir import as_int
 from tilewright.relax.conditions import require
-from tilewright.relax.ops.common import (
-    known,
-    laid_out,
-    layout_errors,
-    padding_pairs,
-    pair,
-    plain_info,
-    require_ndim,
-    window,
-)
-from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.ops.common import known, laid_out, plain_info, require_ndim, window
+from tilewright.relax.registry import Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.support.errors import VerifyError
 from tilewright.topi.layout import Layout, image_layout
+from tilewright.topi.utils import padding_of, pair
 
 
 def _pool_shape(
@@ -40,7 +33,7 @@ def _pool_shape(
     require_ndim(data, spatial + 2, "data")
     x = known(data, "data")
     size, steps, reach = pair(pool_size, spatial), pair(strides, spatial), pair(dilation, spatial)
-    before, after = padding_pairs(padding, spatial)
+    before, after = padding_of(padding, spatial)
     for extent in x[2:]:
         require(extent >= 1, "the image is empty: an extent of ", extent)
     extents = [
@@ -52,8 +45,7 @@ def _pool_shape(
 
 def _layout(name: str, spatial: int) -> Layout:
     axes = "NC" + "DHW"[3 - spatial :]
-    with layout_errors():
-        return image_layout("data", name or axes, axes)
+    return image_layout("data", name or axes, axes)
 
 
 def _adaptive_shape(data: Any, output_size: Any, spatial: int, layout: str = "") -> StructInfo:
@@ -65,9 +57,9 @@ def _adaptive_shape(data: Any, output_size: Any, spatial: int, layout: str = "")
     n, c, *extents = known(data, "data")
     size = pair(output_size, spatial)
     if set(size) != {1} and any(as_int(extent) is None for extent in extents):
-        raise InferenceError(f"an output size of {list(size)} needs constant extents")
+        raise VerifyError(f"an output size of {list(size)} needs constant extents")
     if min(size) < 1:
-        raise InferenceError(f"output_size must be positive, got {list(size)}")
+        raise VerifyError(f"output_size must be positive, got {list(size)}")
     for extent in extents:
         require(extent >= 1, "the image is empty: an extent of ", extent)
     return TensorStructInfo((n, c, *size), data.dtype)
@@ -78,10 +70,12 @@ def _whole_size(data: Any, output_size: Any, layout: str = "") -> dict[str, Any]
     if isinstance(output_size, int) or (output_size is not None and None not in output_size):
         return {}
     extents = data.shape[2 : data.ndim - layout.count("c")]
-    sizes = [None] * len(extents) if output_size is None else pair(output_size, len(extents))
+    sizes = [None] * len(extents) if output_size is None else list(output_size)
+    if len(sizes) != len(extents):
+        raise VerifyError(f"output_size takes {len(extents)} numbers, got {sizes}")
     made = [as_int(e) if size is None else size for size, e in zip(sizes, extents)]
     if None in made:
-        raise InferenceError(f"output_size must be given for extents {list(extents)}")
+        raise VerifyError(f"output_size must be given for extents {list(extents)}")
     return {"output_size": tuple(made)}
 
 

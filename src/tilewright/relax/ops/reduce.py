@@ -6,9 +6,11 @@ from typing import Any
 
 from tilewright.ir import Expr, const, dtypes
 from tilewright.relax.conditions import require
-from tilewright.relax.ops.common import known, normal_axes, topi_function
-from tilewright.relax.registry import Builder, InferenceError, Tensor, operator
+from tilewright.relax.ops.common import known, topi_function
+from tilewright.relax.registry import Builder, Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.support.errors import VerifyError
+from tilewright.topi.utils import normal_axes
 
 
 def reduced_shape(shape: tuple[Expr, ...], axis: Any, keepdims: bool) -> tuple[Expr, ...]:
@@ -28,7 +30,7 @@ def _reduction(name: str, doc: str, kind: str = "", *, of_nothing: bool = True) 
     def rule(x: Tensor, axis: Any = None, keepdims: bool = False) -> StructInfo:
         info: Any = x
         if kind and dtypes.kind_of(info.dtype) not in kind.split():
-            raise InferenceError(f"takes {kind.replace(' ', ' or ')} elements, got {info.dtype}")
+            raise VerifyError(f"takes {kind.replace(' ', ' or ')} elements, got {info.dtype}")
         if not of_nothing:
             _require_elements(known(info), axis)
         return TensorStructInfo(reduced_shape(known(info), axis, keepdims), info.dtype)
@@ -51,7 +53,7 @@ def _arg_reduction(name: str, doc: str) -> Builder:
     ) -> StructInfo:
         info: Any = x
         if not dtypes.is_integer(dtype):
-            raise InferenceError(f"the dtype of indices must be an integer, got {dtype}")
+            raise VerifyError(f"the dtype of indices must be an integer, got {dtype}")
         _require_elements(known(info), axis)
         return TensorStructInfo(reduced_shape(known(info), axis, keepdims), dtype)
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from tilewright import topi
 from tilewright.relax.expr import RelaxCall, RelaxExpr
-from tilewright.relax.ops.common import element_count, known, normal_axis, tensor_like
+from tilewright.relax.ops.common import element_count, known, tensor_like
 from tilewright.relax.ops.manipulate import permute_dims, reshape
 from tilewright.relax.registry import Tensor, get_op, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
+from tilewright.topi.utils import normal_axis
 
 
 def _along_rows(call: RelaxCall) -> RelaxExpr | None:

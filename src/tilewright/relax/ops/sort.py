@@ -7,9 +7,11 @@ from typing import Any
 from tilewright import topi
 from tilewright.ir import const, dtypes
 from tilewright.relax.conditions import require
-from tilewright.relax.ops.common import known, normal_axis, tensor_like
-from tilewright.relax.registry import InferenceError, Tensor, operator
+from tilewright.relax.ops.common import known, tensor_like
+from tilewright.relax.registry import Tensor, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from tilewright.support.errors import VerifyError
+from tilewright.topi.utils import normal_axis
 
 
 @operator(
@@ -38,7 +40,7 @@ def argsort(
 
 def _index_dtype(dtype: str) -> str:
     if not dtypes.is_integer(dtype):
-        raise InferenceError(f"the dtype of indices must be an integer, got {dtype}")
+        raise VerifyError(f"the dtype of indices must be an integer, got {dtype}")
     return dtype
 
 
@@ -67,7 +69,7 @@ def topk(
     position = normal_axis(axis, len(shape))
     extent = shape[position]
     if k < -1:
-        raise InferenceError(f"k must be at least 0, or -1 for all; got {k}")
+        raise VerifyError(f"k must be at least 0, or -1 for all; got {k}")
     if k != -1:
         require(k <= extent, f"k is {k}, but the axis has ", extent, " elements")
         shape[position] = const(k)
@@ -78,5 +80,5 @@ def topk(
     if ret_type == "both":
         return TupleStructInfo(tuple(results.values()))
     if ret_type not in results:
-        raise InferenceError(f"ret_type must be both, values or indices, got {ret_type!r}")
+        raise VerifyError(f"ret_type must be both, values or indices, got {ret_type!r}")
     return results[ret_type]

@@ -8,8 +8,9 @@ from tilewright import topi
 from tilewright.ir import dtypes
 from tilewright.relax.expr import OPERATOR_SUGAR
 from tilewright.relax.ops.common import tensor_like, topi_function
-from tilewright.relax.registry import Builder, InferenceError, Tensor, operator
+from tilewright.relax.registry import Builder, Tensor, operator
 from tilewright.relax.struct_info import StructInfo
+from tilewright.support.errors import VerifyError
 
 
 def _float_only(name: str, doc: str, topi_name: str | None = None) -> Builder:
@@ -17,7 +18,7 @@ def _float_only(name: str, doc: str, topi_name: str | None = None) -> Builder:
     def rule(x: Tensor) -> StructInfo:
         info: Any = x
         if not dtypes.is_float(info.dtype):
-            raise InferenceError(f"needs floating-point numbers, got {info.dtype}")
+            raise VerifyError(f"needs floating-point numbers, got {info.dtype}")
         return tensor_like(info)
 
     rule.__doc__ = doc
@@ -90,7 +91,7 @@ def clip(x: Tensor, min: float, max: float) -> StructInfo:
     Raises ``VerifyError`` if ``min`` is greater than ``max``.
     """
     if min > max:
-        raise InferenceError(f"min {min} is greater than max {max}")
+        raise VerifyError(f"min {min} is greater than max {max}")
     return tensor_like(x)  # type: ignore[arg-type]
 
 
@@ -117,7 +118,7 @@ def dropout(x: Tensor, rate: float = 0.5) -> StructInfo:
     Raises ``VerifyError`` for a rate outside of ``[0, 1)``.
     """
     if not 0 <= rate < 1:
-        raise InferenceError(f"rate must be in [0, 1), got {rate}")
+        raise VerifyError(f"rate must be in [0, 1), got {rate}")
     return tensor_like(x)  # type: ignore[arg-type]
 
 
