@@ -18,6 +18,7 @@ from tilewright.scheduling.contraction import (
     describe,
     dimension_of,
     dimensions_of,
+    longest,
     reduction_of,
     stride,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "first_schedule",
     "is_exploring",
     "joined",
+    "longest",
     "nest_of",
     "nests_of",
     "others_after",

@@ -11,6 +11,7 @@ shape of computation. Nothing here is of one kind of target.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import uses_var
@@ -23,6 +24,7 @@ from tilewright.scheduling.blocks import (
     loads_of,
     stores_of,
     stride_of,
+    work_of,
 )
 from tilewright.scheduling.rule import NotApplicable
 from tilewright.tir import Block, Buffer, BufferLoad, BufferStore
@@ -155,3 +157,8 @@ def dimension_of(access: BufferLoad | BufferStore, axis: Axis) -> int | None:
     """The dimension that an axis is, by itself and in no other index."""
     using = dimensions_of(access, axis)
     return using[0] if len(using) == 1 and access.indices[using[0]] is axis.var else None
+
+
+def longest(axes: Sequence[Axis]) -> Axis | None:
+    """The axis with the most elements, the first of equal ones."""
+    return max(axes, key=lambda axis: work_of([axis]), default=None)

@@ -74,6 +74,7 @@ from tilewright.scheduling import (
     depends,
     dimension_of,
     is_exploring,
+    longest,
 )
 from tilewright.scheduling.cpu import (
     SEPARATE,
@@ -337,7 +338,7 @@ def _plans_along(
     contiguous = found.is_contiguous(vector)
     rows = [axis for axis in found.reusing(panel) if depends(word, axis)]
     if contiguous:
-        row = max(rows, key=lambda axis: axis.extent or 64, default=None)
+        row = longest(rows)
     elif rows and found.is_contiguous(rows[-1]):
         row = rows[-1]  # the tile's rows are written side by side
     else:

@@ -111,10 +111,25 @@ def sum_in_registers(
         sch.reverse_compute_at(copy, nest.around[-1])
         _columns_innermost(sch, copy, depth)
     sch.reverse_compute_at(epilogue, nest.around[-1 - nest.held])
-    init = sch.decompose_reduction(main, nest.steps[0])
-    update = sch.tensorize(nest.tile[-1], nest.dot) if nest.dot else main
+    sum_up(sch, main, nest.steps, depth, (nest.tile[-1], nest.dot) if nest.dot else None)
     last = epilogue if copy is None else copy
-    for rv, skip in ((update, depth + len(nest.steps)), (init, depth), (last, depth)):
+    vectorize_tile(sch, sch.get_loops(last)[depth:])
+
+
+def sum_up(
+    sch: Schedule,
+    main: BlockRV,
+    steps: Sequence[LoopRV],
+    depth: int,
+    dot: tuple[LoopRV, str] | None = None,
+) -> None:
+    """Start a tile's sums before the steps, and vectorise; ``depth`` loops are around the tile.
+
+    An innermost loop may be an instruction, ``dot``.
+    """
+    init = sch.decompose_reduction(main, steps[0])
+    update = sch.tensorize(*dot) if dot is not None else main
+    for rv, skip in ((update, depth + len(steps)), (init, depth)):
         vectorize_tile(sch, sch.get_loops(rv)[skip:])
 
 

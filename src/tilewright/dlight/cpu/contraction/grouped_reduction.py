@@ -11,7 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.dlight.cpu.contraction.form import Nest, cut_tile, schedule_others, sum_in_registers
+from tilewright.dlight.cpu.contraction.form import (
+    Nest,
+    cut_tile,
+    schedule_others,
+    sum_in_registers,
+    sum_up,
+)
 from tilewright.dlight.cpu.contraction.packing import Panels, copy_in_use, copy_operand, lay_out
 from tilewright.dlight.cpu.contraction.plan import Plan
 from tilewright.dlight.cpu.contraction.register_tile import Limits, Tile, rank_tiles
@@ -23,6 +29,7 @@ from tilewright.scheduling import (
     choose,
     contraction_of,
     dimension_of,
+    longest,
     others_after,
     stride,
 )
@@ -34,7 +41,6 @@ from tilewright.scheduling.cpu import (
     is_injective,
     leaf_blocks,
     parallelize,
-    vectorize_tile,
     work_of,
 )
 from tilewright.target import Target
@@ -108,7 +114,7 @@ def _choose_plan(
     # What the outer reduction reads is little; it may lie apart.
     if not own or not all(_is_contiguous(inner, load, own[0]) for load in inner.loads):
         return NotApplicable("operands are not contiguous along the results")
-    row = max(others, key=lambda axis: axis.extent or 64, default=None)
+    row = longest(others)
     lanes = target.vector_lanes(max(16, dtypes.bits_of(sums.dtype)))
     limits = Limits(lanes, target.vector_registers - _DECODING, target.costs)
     tile = choose("grouped.tile", rank_tiles(row, vector, limits) or [Tile(1, lanes)])
@@ -152,25 +158,22 @@ def _schedule_tile(sch: Schedule, plan: GroupedPlan, target: Target) -> None:
     sum_in_registers(sch, outer, epilogue, Nest(around, [group.loop], tile))
     sch.compute_at(inner, group.loop)
     sch.set_scope(inner, 0, "local")
-    depth = len(around) + 1
-    start = _group_in_registers(sch, inner, depth)
-    vectorize_tile(sch, sch.get_loops(start)[depth:])
+    _group_in_registers(sch, inner, len(around) + 1)
     parallelize(sch, around, target, 2 * work_of(plan.inner.axes))
 
 
-def _group_in_registers(sch: Schedule, inner: BlockRV, skip: int) -> BlockRV:
-    """Bring the members of a group outside of the tile; return the block that starts the sums."""
+def _group_in_registers(sch: Schedule, inner: BlockRV, skip: int) -> None:
+    """Bring the members of a group outside of the tile."""
     axes = axes_of(sch, inner, skip)
     assert axes is not None
     members = [axis for axis in axes if axis.is_reduce]
     tile = [axis.loop for axis in axes if not axis.is_reduce]
-    sch.reorder(*(axis.loop for axis in members), *tile)
-    init: BlockRV = sch.decompose_reduction(inner, members[0].loop)
-    vectorize_tile(sch, tile)
+    steps = [axis.loop for axis in members]
+    sch.reorder(*steps, *tile)
+    sum_up(sch, inner, steps, skip)
     last = members[-1]
     if len(tile) == 1:
         ahead = choose("grouped.ahead", others_after(_AHEAD, (_AHEAD // 2, 2 * _AHEAD)))
         sch.annotate(members[0].loop, PREFETCH_DISTANCE, ahead)
     if len(members) > 1 and last.extent is not None and last.extent <= _UNROLLED:
         sch.unroll(last.loop)
-    return init

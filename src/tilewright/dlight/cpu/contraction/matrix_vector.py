@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.dlight.cpu.contraction.form import Form
+from tilewright.dlight.cpu.contraction.form import Form, sum_up
 from tilewright.scheduling import (
     Contraction,
     NotApplicable,
@@ -30,7 +30,6 @@ from tilewright.scheduling.cpu import (
     parallelize,
     schedule_injective,
     stores_of,
-    vectorize_tile,
     work_of,
 )
 from tilewright.target import Target
@@ -125,10 +124,7 @@ def _along_rows(sch: Schedule, found: Contraction, product: _Product, target: Ta
     sch.reorder(*outer, row_outer, row_inner, *reduce)
     sch.compute_at(partial, row_outer)
     sch.set_scope(partial, 0, "local")
-    steps = _sums_in_registers(sch, partial, len(outer) + 1)
-    init = sch.decompose_reduction(partial, steps)
-    for rv, skip in ((partial, len(outer) + 2), (init, len(outer) + 1)):
-        vectorize_tile(sch, sch.get_loops(rv)[skip:])
+    _sums_in_registers(sch, partial, len(outer) + 1)
     sch.unroll(row_inner)
     parallelize(sch, [*outer, row_outer], target, work_of(found.axes))
     return True
@@ -142,6 +138,7 @@ def _sums_in_registers(sch: Schedule, partial: BlockRV, depth: int) -> LoopRV:
     sums = [axis.loop for axis in inner if not axis.is_reduce and axis.var is not last]
     lanes = [axis.loop for axis in inner if axis.var is last]
     sch.reorder(steps, *sums, *lanes)
+    sum_up(sch, partial, [steps], depth)
     return steps
 
 
@@ -163,15 +160,9 @@ def _across_rows(sch: Schedule, found: Contraction, product: _Product, target: T
     init = sch.decompose_reduction(main, reduce[0])
     sch.compute_at(partial, column_outer)
     sch.set_scope(partial, 0, "local")
-    depth = len(outer) + 2
-    inner = axes_of(sch, partial, depth) or []
-    terms = [axis.loop for axis in inner if axis.is_reduce]
-    vector = [axis.loop for axis in inner if not axis.is_reduce]
-    sch.reorder(*terms, *vector)
-    first = sch.decompose_reduction(partial, terms[0])
-    for loop in (*vector, *sch.get_loops(first)[depth:], column_inner, sch.get_loops(init)[-1]):
+    sch.unroll(_sums_in_registers(sch, partial, len(outer) + 2))
+    for loop in (column_inner, sch.get_loops(init)[-1]):
         sch.vectorize(loop)
-    sch.unroll(terms[0])
     if choose("matrix_vector.prefetch", (True, False)):
         sch.annotate(reduce[0], PREFETCH_NEXT, 1)
     if outer:

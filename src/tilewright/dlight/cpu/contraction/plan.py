@@ -20,7 +20,7 @@ from tilewright.dlight.cpu.contraction.register_tile import (
     rows_in_cache,
 )
 from tilewright.ir import Expr, as_int, dtypes, free_vars
-from tilewright.scheduling import Reduction, depends, dimensions_of, stride
+from tilewright.scheduling import Reduction, depends, dimensions_of, longest, stride
 from tilewright.scheduling.cpu import Axis, coefficient_of, element_bits, work_of
 from tilewright.target import Target
 from tilewright.tir import BufferLoad
@@ -136,7 +136,7 @@ class _Along:
         self.contiguous = found.is_contiguous(vector)
         self.columns = vector.extent or 0
         if self.contiguous:
-            self.row = max(rows, key=lambda axis: axis.extent or 64, default=None)
+            self.row = longest(rows)
         else:
             # The tile's rows are written side by side: they are the axis that is stored that way.
             self.row = rows[-1]
