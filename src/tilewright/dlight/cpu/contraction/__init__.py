@@ -16,8 +16,8 @@ what it does otherwise:
 - ``pointwise``: 1 x 1 convolutions with pixels, across rows, as lanes.
 - ``matrix_vector``: matrices used once: streams of rows at the memory's speed.
 - ``quotient_axes``: grouped and transposed convolutions, taken apart for the forms that follow.
-- ``tiled_reduction``: anything with reuse (matmul, convolution); ``image_axes`` and ``padded_taps``
-  are what images need besides.
+- ``tiled_reduction``: anything with reuse (matmul, convolution); ``tile_order`` decides how tiles
+  go, ``image_axes`` and ``padded_taps`` are what images need besides.
 - ``sliding_window``: small windows without other reuse (depthwise convolution, pooling).
 """
 

@@ -16,9 +16,8 @@ The vectors may lie along any axis of the result:
 - along the result's contiguous axis, reading an operand whose elements lie apart there, if many
   rows share what is gathered from it: a strided convolution's pixels, a transposed operand's rows.
 
-Which axis, and the tile's size, follow from an estimate (``plan``). Tiles go column by
-column, so that a panel stays in the nearest cache; where the reduction is so short that writing
-takes longer, row by row.
+Which axis, and the tile's size, follow from an estimate (``plan``); so does the order in which
+tiles go (``tile_order``).
 
 A result whose epilogue puts axes together again that were split into quotient and remainder
 (``quotient_axes``) is put together in that small buffer, so that the epilogue writes whole rows.
@@ -30,7 +29,7 @@ import math
 from collections.abc import Sequence
 
 from tilewright.dlight.cpu.contraction.form import Form, Nest, lay_columns_last, sum_in_registers
-from tilewright.dlight.cpu.contraction.image_axes import join_rows, lay_channels_close, phases_of
+from tilewright.dlight.cpu.contraction.image_axes import join_rows, lay_channels_close
 from tilewright.dlight.cpu.contraction.packing import (
     Panels,
     copy_operand,
@@ -44,17 +43,15 @@ from tilewright.dlight.cpu.contraction.packing import (
 from tilewright.dlight.cpu.contraction.padded_taps import (
     padded_axes,
     prefer_skipping,
-    skipped,
     steps_left,
 )
 from tilewright.dlight.cpu.contraction.plan import (
     TASKS_PER_CORE,
     Plan,
-    leaves_few_columns,
-    pass_by_rows,
     rank_plans,
 )
 from tilewright.dlight.cpu.contraction.sliding_window import window_of
+from tilewright.dlight.cpu.contraction.tile_order import order_of
 from tilewright.ir import Var, as_int, dtypes, free_vars, uses_var
 from tilewright.scheduling import (
     Contraction,
@@ -68,7 +65,6 @@ from tilewright.scheduling import (
     others_after,
     preferring,
     reduction_of,
-    stride,
 )
 from tilewright.scheduling.cpu import (
     Axis,
@@ -86,14 +82,6 @@ from tilewright.tir.attrs import KEEP_WHOLE, PREFETCH_DISTANCE, PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
-# Most steps of a reduction that hardly hide how results are written.
-_SHORT = 256
-# Share of the last cache that rows may take up which pass by each panel; more of them are cut into
-# blocks of another share.
-_ROWS_SHARE, _BLOCK_SHARE = 1 / 4, 1 / 16
-# Remainders are done image by image if an image of a panel's columns takes up no more than the
-# first of these parts of the second-level cache, and the panel more than the second.
-_IMAGE_PARTS, _PANEL_PARTS = 8, 4
 # With fewer steps left of those that meet an image, rows aren't joined: they'd need all of them.
 _MOST_SKIPPED = 0.5
 # Columns of a tile that are transposed together, and vectors of a row that are written out.
@@ -171,26 +159,10 @@ class _Tiling:
 
     def __init__(self, sch: Schedule, found: Reduction, plan: Plan, target: Target) -> None:
         self.sch, self.main, self.plan, self.target = sch, found.main, plan, target
-        axes = found.axes
-        self.work, self.reduced = 2 * work_of(axes), work_of(found.steps)
-        # Axes are known by their places: padding makes new loops.
-        places = {axis.var: place for place, axis in enumerate(axes)}
-        self.vector = places[plan.vector.var]
-        self.row = None if plan.row is None else places[plan.row.var]
-        self.phases = phases_of(sch, found)
-        self.by_rows = self._writes_by_rows(found)
-        if self.phases and (not plan.transposed or self.row not in self.phases):
+        self.work = 2 * work_of(found.axes)
+        self.order = order = order_of(sch, found, plan, target)
+        if order.phases and (not plan.transposed or order.row not in order.phases):
             raise ScheduleError("remainders of places are put together along the tile's rows only")
-        # Taps that are left out where they meet only padding.
-        padded = [] if self.phases else padded_axes(sch, found)
-        self.skipped = skipped(plan, padded)
-        if self.skipped and not choose("tiled_reduction.skip_padding", (True, False)):
-            self.skipped = []
-        self.taps = [places[axis.tap.var] for axis in self.skipped]
-        self.by_images = self._writes_by_images(axes)
-        self.with_panel = set()
-        if plan.packed is not None:
-            self.with_panel = {n for n, axis in enumerate(axes) if depends(plan.packed, axis)}
         self.panels = self._panels()
 
     def schedule(self) -> None:
@@ -205,7 +177,7 @@ class _Tiling:
         sum_in_registers(sch, main, epilogue, nest, copy)
         if copy is not None:
             loops = sch.get_loops(epilogue)[written:]
-            if self.by_images:
+            if self.order.by_images:
                 column, *rows, pixel = loops
                 loops = [*rows, column, pixel]
                 sch.reorder(*loops)
@@ -214,13 +186,13 @@ class _Tiling:
         place = outer.index(column_outer)
         at = fused if place < count else column_outer
         if panels is not None:
-            alone = count <= place + 1 and not self.by_rows
+            alone = count <= place + 1 and not self.order.by_rows
             self._schedule_panels(panels, at if alone else None)
         streams = plan.packed is not None and self._streams()
         if (
             plan.packed is not None
-            and not self.by_rows
-            and not self.taps
+            and not self.order.by_rows
+            and not self.order.taps
             and choose("tiled_reduction.ahead", (streams, not streams))
         ):
             sch.annotate(at, PREFETCH_NEXT, 1)
@@ -231,13 +203,13 @@ class _Tiling:
         skips = self._skip_padding(reduce)
         # What is cut off is cut off by tests and masks, not by a kernel of its own.
         whole = [at] if plan.padded else []
-        if self.phases or skips:
+        if self.order.phases or skips:
             whole = [fused, *outer[count:written]]
         if skips and plan.row is not None and (plan.row.extent or 0) % plan.tile.rows:
             whole = whole[: max(1, len(whole) - 1)]
         for loop in whole:
             sch.annotate(loop, KEEP_WHOLE, 1)
-        if plan.padded and plan.packed is None and self.row is not None:
+        if plan.padded and plan.packed is None and plan.row is not None:
             # Rows of the tile are whole vectors, though the last ones are not all results.
             sch.storage_align(main, 0, -2, plan.tile.columns, 0)
 
@@ -246,7 +218,7 @@ class _Tiling:
         plan = self.plan
         if plan.packed is None or plan.gathered:
             return None
-        taps = [axis.tap for axis in self.skipped if depends(plan.packed, axis.tap)]
+        taps = [axis.tap for axis in self.order.skipped if depends(plan.packed, axis.tap)]
         first = [dimensions_of(plan.packed, tap)[0] for tap in taps] if plan.constant else []
         dim = dimensions_of(plan.packed, plan.vector)[0]
         parts = self._interleaved(plan.packed)
@@ -270,10 +242,10 @@ class _Tiling:
 
         Each remainder's share of a panel is laid out in one run.
         """
-        if not self.phases or not self.plan.constant:
+        if not self.order.phases or not self.plan.constant:
             return {}
         variables = [item.var for item in self.sch.get(self.main).iter_vars]
-        remainders = {variables[place] for place in self.phases.values()}
+        remainders = {variables[place] for place in self.order.phases.values()}
         found = {}
         for dim, index in enumerate(operand.indices):
             steps = [v for v in free_vars(index) if v not in remainders]
@@ -285,9 +257,9 @@ class _Tiling:
 
     def _skip_padding(self, reduce: Sequence[LoopRV]) -> bool:
         """Run the loops inside of those over taps only for taps that meet the image."""
-        if not self.taps:
+        if not self.order.taps:
             return False
-        inside = [*reduce, *self.sch.get_loops(self.main)[-1:]][len(self.taps)]
+        inside = [*reduce, *self.sch.get_loops(self.main)[-1:]][len(self.order.taps)]
         self.sch.unsafe_skip_padding(self.main, inside)
         return True
 
@@ -301,7 +273,7 @@ class _Tiling:
         if self.plan.transposed:
             epilogue = consumers[0] if consumers else sch.cache_write(main, 0, "global")
             copy = sch.cache_write(main, 0, "local")
-            lay_columns_last(sch, main, copy, axes[self.vector], self._joined(axes))
+            lay_columns_last(sch, main, copy, axes[self.order.vector], self._joined(axes))
             return copy, epilogue
         return None, fused_epilogue(sch, main, consumers)
 
@@ -327,119 +299,40 @@ class _Tiling:
 
     def _nest(self, axes: Sequence[Axis]) -> tuple[Nest, LoopRV]:
         """Split axes and put them in order; return that, and the loop over columns of tiles."""
-        sch, plan = self.sch, self.plan
-        column_outer, column_inner = sch.split(axes[self.vector].loop, [None, plan.tile.columns])
-        phases = [self.phases[place] for place in self.phases if place != self.row]
-        if self.row in self.phases:
-            phases.append(self.phases[self.row])
-        places = [
-            place
-            for place, axis in enumerate(axes)
-            if not axis.is_reduce and place not in (self.row, self.vector, *phases)
-        ]
-        outer = [axes[place].loop for place in places]
-        if plan.packed is None:
-            outer.append(column_outer)
-        else:
-            # A panel stays in the cache for all rows.
-            first = [axes[place].loop for place in places if place in self.with_panel]
-            rest = [axes[place].loop for place in places if place not in self.with_panel]
-            outer = [*first, column_outer, *rest]
-        if self.by_images:
-            # What one remainder uses of a panel stays in the cache for all rows of an image.
-            image = [axes[place].loop for place in self.phases if place != self.row]
-            outer = [loop for loop in outer if loop not in image]
-            outer += [*(axes[place].loop for place in phases), *image]
-        else:
-            outer += [axes[place].loop for place in phases]
+        sch, plan, order = self.sch, self.plan, self.order
+        column_outer, column_inner = sch.split(axes[order.vector].loop, [None, plan.tile.columns])
+        apart = (order.row, order.vector, *order.remainders)
+        places = [n for n, axis in enumerate(axes) if not axis.is_reduce and n not in apart]
+        # What one remainder uses of a panel stays in the cache for all rows of an image.
+        image = [n for n in order.phases if n != order.row] if order.by_images else []
+        # A panel stays in the cache for all rows.
+        around = [n for n in places if n not in image]
+        first = [n for n in around if plan.packed is None or n in order.with_panel]
+        rest = [n for n in around if n not in first]
+        outer = [*self._loops(axes, first), column_outer]
+        outer += self._loops(axes, [*rest, *order.remainders, *image])
         inner = [column_inner]
-        if self.row is not None:
-            blocks = self._row_blocks(axes[self.row])
-            tiles = -(-(axes[self.row].extent or 1) // plan.tile.rows)
-            divisors = [count for count in (1, 2, 4, 8) if tiles % count == 0]
-            if plan.constant and not self.phases and not self.by_rows:
-                blocks = choose("tiled_reduction.row_blocks", others_after(blocks, divisors))
-            if blocks == 1:
-                row_outer, row_inner = sch.split(axes[self.row].loop, [None, plan.tile.rows])
-            else:
-                height = plan.tile.rows
-                block, row_outer, row_inner = sch.split(axes[self.row].loop, [blocks, None, height])
-                outer.insert(0, block)
-            outer.append(row_outer)
+        if order.row is not None:
+            sizes = [order.row_blocks, None] if order.row_blocks > 1 else [None]
+            *blocks, row_outer, row_inner = sch.split(
+                axes[order.row].loop, [*sizes, plan.tile.rows]
+            )
+            outer = [*blocks, *outer, row_outer]
             inner = [row_inner, column_inner]
-        if self.by_rows:
+        if order.by_rows:
             outer = [loop for loop in outer if loop != column_outer] + [column_outer]
-        steps = [place for place, axis in enumerate(axes) if axis.is_reduce]
-        steps.sort(key=lambda place: place not in self.taps)
-        reduce = [axes[place].loop for place in steps]
-        # All tiles of a row or of an image, for all remainders, are there before it is written.
-        held = 2 * len(self.phases) if self.by_images else 2 if self.phases else 0
-        return Nest(outer, reduce, inner, held), column_outer
+        steps = [n for n, axis in enumerate(axes) if axis.is_reduce]
+        steps.sort(key=lambda n: n not in order.taps)
+        return Nest(outer, self._loops(axes, steps), inner, order.held), column_outer
 
-    def _writes_by_rows(self, found: Reduction) -> bool:
-        """Whether whole rows of the result are written one after the other.
-
-        A column of tiles at a time, which reads its panel from the nearest cache, writes a little
-        of each row: where the reduction is short, that takes longer than the arithmetic.
-        """
-        plan, store = self.plan, found.store
-        width, reduce = plan.vector.extent, self.reduced
-        if plan.transposed or plan.row is None or width is None or self.phases:
-            return False
-        if stride(store, plan.row) != width or plan.row.extent == plan.tile.rows:
-            return False
-        size = dtypes.bytes_of(store.buffer.dtype)
-        if not pass_by_rows(size * width * reduce, self.target):
-            return False
-        result = size * work_of(found.spatial)
-        short = reduce <= _SHORT and result > self.target.l2_bytes
-        # Threads share whole rows rather than tiles some of which are cut off.
-        estimate = short or (not plan.padded and leaves_few_columns(plan.tile, width, self.target))
-        return choose("tiled_reduction.by_rows", (estimate, not estimate))
-
-    def _writes_by_images(self, axes: Sequence[Axis]) -> bool:
-        """Whether remainders of places are done one after the other for a whole image.
-
-        A panel that the nearer caches don't hold would come from afar for each row. Each
-        remainder's share of it is smaller; what all have made must fit beside it.
-        """
-        plan, caches = self.plan, self.target.l2_bytes
-        if not self.phases or plan.packed is None or not plan.constant:
-            return False
-        if self.vector > min(self.phases):
-            return False  # the result isn't stored column by column
-        places = [*self.phases, *self.phases.values()]
-        size = dtypes.bytes_of(plan.packed.buffer.dtype) * plan.tile.columns
-        image = size * math.prod(axes[place].extent or caches for place in places)
-        panel = size * self.reduced
-        panel *= math.prod(axes[place].extent or 1 for place in self.phases.values())
-        columns = (plan.vector.extent or 1) // plan.tile.columns
-        cores = self.target.num_cores
-        shared = cores == 1 or columns >= TASKS_PER_CORE * cores
-        return shared and _IMAGE_PARTS * image <= caches and _PANEL_PARTS * panel > caches
-
-    def _row_blocks(self, row: Axis) -> int:
-        """Into how many parts rows are cut, so that those of a part stay in the cache.
-
-        All panels pass by each part, so they should have been made beforehand.
-        """
-        plan, cache = self.plan, self.target.l3_bytes
-        if plan.packed is None or not plan.constant or self.phases or row.extent is None:
-            return 1
-        if self.by_rows:
-            return 1
-        size = row.extent * self.reduced * dtypes.bytes_of(plan.packed.buffer.dtype)
-        if size <= cache * _ROWS_SHARE:
-            return 1
-        tiles = -(-row.extent // plan.tile.rows)
-        wanted = -(-size // int(cache * _BLOCK_SHARE))
-        return next(count for count in range(min(wanted, tiles), tiles + 1) if tiles % count == 0)
+    def _loops(self, axes: Sequence[Axis], places: Sequence[int]) -> list[LoopRV]:
+        return [axes[place].loop for place in places]
 
     def _joined(self, axes: Sequence[Axis]) -> dict[int, int]:
         """Dimensions of the result that are quotients and remainders of one axis."""
         store = stores_of(self.sch.get(self.main))[0]
         dims = {index: d for d, index in enumerate(store.indices) if isinstance(index, Var)}
-        return {dims[axes[a].var]: dims[axes[b].var] for a, b in self.phases.items()}
+        return {dims[axes[a].var]: dims[axes[b].var] for a, b in self.order.phases.items()}
 
     def _lanes(self) -> int:
         return self.target.vector_lanes(element_bits(self.sch.get(self.main)))

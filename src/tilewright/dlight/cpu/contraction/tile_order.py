@@ -1,0 +1,162 @@
+"""In which order the tiles of a plan go, and which steps are left out.
+
+Tiles go column by column, so that a panel stays in the nearest cache; where the reduction is so
+short that writing takes longer, row by row. Remainders of places (``quotient_axes``) are done for a
+row of an image, or for a whole image where panels are large. Rows that the last cache doesn't hold
+are cut into blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.dlight.cpu.contraction.image_axes import phases_of
+from tilewright.dlight.cpu.contraction.padded_taps import PaddedAxis, padded_axes, skipped
+from tilewright.dlight.cpu.contraction.plan import (
+    TASKS_PER_CORE,
+    Plan,
+    leaves_few_columns,
+    pass_by_rows,
+)
+from tilewright.ir import dtypes
+from tilewright.scheduling import Reduction, choose, depends, others_after, stride
+from tilewright.scheduling.cpu import work_of
+from tilewright.target import Target
+from tilewright.tir.schedule import Schedule
+
+# Most steps of a reduction that hardly hide how results are written.
+_SHORT = 256
+# Share of the last cache that rows may take up which pass by each panel; more of them are cut into
+# blocks of another share.
+_ROWS_SHARE, _BLOCK_SHARE = 1 / 4, 1 / 16
+# Remainders are done image by image if an image of a panel's columns takes up no more than the
+# first of these parts of the second-level cache, and the panel more than the second.
+_IMAGE_PARTS, _PANEL_PARTS = 8, 4
+
+
+@dataclass(frozen=True)
+class Order:
+    """How tiles go; axes are known by their places, since padding makes new loops of them.
+
+    ``phases`` are places of quotients and of the remainders that belong to them. Steps of the
+    ``taps``, those of ``skipped``, are left out where they meet only padding. The operand in panels
+    depends on the axes ``with_panel``. Rows are cut into so many ``row_blocks``.
+    """
+
+    vector: int
+    row: int | None
+    phases: Mapping[int, int]
+    with_panel: frozenset[int]
+    skipped: tuple[PaddedAxis, ...]
+    taps: tuple[int, ...]
+    by_rows: bool
+    by_images: bool
+    row_blocks: int
+
+    @property
+    def remainders(self) -> list[int]:
+        """The places of the remainders, that of the row last."""
+        return [self.phases[n] for n in sorted(self.phases, key=lambda n: n == self.row)]
+
+    @property
+    def held(self) -> int:
+        """How many loops make tiles that wait for each other before all of them are written.
+
+        All tiles of a row or of an image, for all remainders, are there first.
+        """
+        return 2 * len(self.phases) if self.by_images else 2 if self.phases else 0
+
+
+def order_of(sch: Schedule, found: Reduction, plan: Plan, target: Target) -> Order:
+    """Decide how the tiles of a plan go."""
+    places = {axis.var: place for place, axis in enumerate(found.axes)}
+    phases, packed = phases_of(sch, found), plan.packed
+    by_rows = not phases and _writes_by_rows(found, plan, target)
+    # Taps that are left out where they meet only padding.
+    left_out = [] if phases else skipped(plan, padded_axes(sch, found))
+    if left_out and not choose("tiled_reduction.skip_padding", (True, False)):
+        left_out = []
+    row_blocks = 1
+    if plan.row is not None and plan.constant and not phases and not by_rows:
+        tiles = -(-(plan.row.extent or 1) // plan.tile.rows)
+        divisors = [count for count in (1, 2, 4, 8) if tiles % count == 0]
+        wanted = _row_blocks(found, plan, target)
+        row_blocks = choose("tiled_reduction.row_blocks", others_after(wanted, divisors))
+    return Order(
+        vector=places[plan.vector.var],
+        row=None if plan.row is None else places[plan.row.var],
+        phases=phases,
+        with_panel=frozenset(
+            place
+            for place, axis in enumerate(found.axes)
+            if packed is not None and depends(packed, axis)
+        ),
+        skipped=tuple(left_out),
+        taps=tuple(places[axis.tap.var] for axis in left_out),
+        by_rows=by_rows,
+        by_images=bool(phases) and _writes_by_images(found, plan, phases, target),
+        row_blocks=row_blocks,
+    )
+
+
+def _writes_by_rows(found: Reduction, plan: Plan, target: Target) -> bool:
+    """Whether whole rows of the result are written one after the other.
+
+    A column of tiles at a time, which reads its panel from the nearest cache, writes a little
+    of each row: where the reduction is short, that takes longer than the arithmetic.
+    """
+    store, width, reduce = found.store, plan.vector.extent, work_of(found.steps)
+    if plan.transposed or plan.row is None or width is None:
+        return False
+    if stride(store, plan.row) != width or plan.row.extent == plan.tile.rows:
+        return False
+    size = dtypes.bytes_of(store.buffer.dtype)
+    if not pass_by_rows(size * width * reduce, target):
+        return False
+    result = size * work_of(found.spatial)
+    short = reduce <= _SHORT and result > target.l2_bytes
+    # Threads share whole rows rather than tiles some of which are cut off.
+    estimate = short or (not plan.padded and leaves_few_columns(plan.tile, width, target))
+    return choose("tiled_reduction.by_rows", (estimate, not estimate))
+
+
+def _writes_by_images(
+    found: Reduction, plan: Plan, phases: Mapping[int, int], target: Target
+) -> bool:
+    """Whether remainders of places are done one after the other for a whole image.
+
+    A panel that the nearer caches don't hold would come from afar for each row. Each
+    remainder's share of it is smaller; what all have made must fit beside it.
+    """
+    axes, caches = found.axes, target.l2_bytes
+    if plan.packed is None or not plan.constant:
+        return False
+    if [axis.var for axis in axes].index(plan.vector.var) > min(phases):
+        return False  # the result isn't stored column by column
+    places = [*phases, *phases.values()]
+    size = dtypes.bytes_of(plan.packed.buffer.dtype) * plan.tile.columns
+    image = size * math.prod(axes[place].extent or caches for place in places)
+    panel = size * work_of(found.steps)
+    panel *= math.prod(axes[place].extent or 1 for place in phases.values())
+    columns = (plan.vector.extent or 1) // plan.tile.columns
+    cores = target.num_cores
+    shared = cores == 1 or columns >= TASKS_PER_CORE * cores
+    return shared and _IMAGE_PARTS * image <= caches and _PANEL_PARTS * panel > caches
+
+
+def _row_blocks(found: Reduction, plan: Plan, target: Target) -> int:
+    """Into how many parts rows are cut, so that those of a part stay in the cache.
+
+    All panels pass by each part, so they should have been made beforehand.
+    """
+    row, cache = plan.row, target.l3_bytes
+    if plan.packed is None or row is None or row.extent is None:
+        return 1
+    size = row.extent * work_of(found.steps) * dtypes.bytes_of(plan.packed.buffer.dtype)
+    if size <= cache * _ROWS_SHARE:
+        return 1
+    tiles = -(-row.extent // plan.tile.rows)
+    wanted = -(-size // int(cache * _BLOCK_SHARE))
+    return next(count for count in range(min(wanted, tiles), tiles + 1) if tiles % count == 0)
