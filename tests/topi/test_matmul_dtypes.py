@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tilewright import compile, te, topi
-from tilewright.dlight.cpu import rules
+from tilewright.dlight import default_schedule
+from tilewright.dlight.cpu import DotProductTile, rules
 from tilewright.dlight.cpu.contraction.promoted_operand import PromotedOperand
 from tilewright.ir import IRModule, structural_equal
 from tilewright.scheduling import first_schedule
@@ -132,7 +133,7 @@ def test_only_packed_operands_become_wide() -> None:
     ("options", "reason"),
     [
         ({"block": "nothing", "operand": "x"}, "no block 'nothing'"),
-        ({"block": "matmul", "operand": "w"}, "'w' is no operand of 16-bit floats"),
+        ({"block": "matmul", "operand": "w"}, "'w' is no operand of float16"),
         ({"block": "matmul"}, "None is no operand"),
     ],
 )
@@ -141,6 +142,43 @@ def test_only_16_bit_operands_are_widened(options: dict[str, str], reason: str) 
     func = te.create_prim_func([x, w, topi.nn.matmul(x, w, out_dtype="float32")])
     with pytest.raises(ScheduleError, match=reason):
         Schedule(IRModule({"main": func})).use_kernel("root", "widened_operand", options)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize(("a", "b"), [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "skylake-avx512"])
+def test_bytes_become_pairs_where_there_are_no_products_of_bytes(
+    target: str, a: str, b: str, constant: bool
+) -> None:
+    x, w = te.placeholder((40, 67), a, "x"), te.placeholder((67, 50), b, "w")
+    func = te.create_prim_func([x, w, topi.nn.matmul(x, w, out_dtype="int32")])
+    func = func.with_attr(LAYOUT_FREE, [1]) if constant else func
+    made_for = Target(f"llvm -mcpu={target}").with_options(num_cores=1)
+    (rule,) = [item for item in rules() if isinstance(item, DotProductTile)]
+    found = rule.apply(Schedule(IRModule({"main": func})), made_for)
+    assert isinstance(found, Schedule)
+    text = found.mod["main"].script()
+    assert "x_wide" in text and "w_wide" in text and "dot_s16s16s32" in text
+    again = Schedule(IRModule({"main": func}))
+    Trace.from_json(json.loads(json.dumps(found.trace.as_json()))).apply_to_schedule(again)
+    assert structural_equal(again.mod, found.mod)
+    # The largest products: what pairs of bytes would saturate at.
+    ends = [(np.iinfo(kind).min, np.iinfo(kind).max) for kind in (a, b)]
+    for low in (0, 1):
+        left, right = np.full((40, 67), ends[0][low], a), np.full((67, 50), ends[1][low], b)
+        left[::3], right[:, ::2] = ends[0][1], ends[1][0]
+        out = np.zeros((40, 50), "int32")
+        compile(found.mod, "native" if "512" in target else made_for)(left, right, out)
+        np.testing.assert_array_equal(out, left.astype("int64") @ right.astype("int64"))
+
+
+def test_bytes_that_are_used_once_stay_bytes() -> None:
+    x, w = te.placeholder((1, 256), "uint8", "x"), te.placeholder((256, 512), "int8", "w")
+    func = te.create_prim_func([x, w, topi.nn.matmul(x, w, out_dtype="int32")])
+    func = func.with_attr(LAYOUT_FREE, [1])
+    target = Target("llvm -mcpu=x86-64-v3").with_options(num_cores=1)
+    made = default_schedule(target)(IRModule({"main": func}))
+    assert "_wide" not in made["main"].script()
 
 
 def test_operands_are_not_rounded_to_a_narrower_result() -> None:

@@ -68,6 +68,11 @@ logger = logging.getLogger("tilewright.dlight")
 
 _SMALL = ("float16", "bfloat16")
 _WIDE = "float32"
+# What copies of narrow operands are of, and what they are converted to where they are read.
+_WIDER = {
+    **dict.fromkeys(_SMALL, (_WIDE, _WIDE)),
+    **dict.fromkeys(("int8", "uint8"), ("int16", "int32")),
+}
 # Uses of an element from which converting it once is worth a copy.
 _USES = 32
 
@@ -172,25 +177,29 @@ def _narrow_operands(found: Contraction) -> list[BufferLoad]:
 
 @KERNELS.decorator(WIDENED_OPERAND)
 def widened_operand(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
-    """The function with a copy in float32 of an operand, that a block reads in its place.
+    """The function with a wider copy of an operand, that a block reads in its place.
 
-    Options name the ``block`` and the buffer of the ``operand``.
+    16-bit floats become float32, bytes int16. Options name the ``block`` and the buffer of the
+    ``operand``.
     """
     block, operand = block_named(func, options.get("block")), options.get("operand")
     if block is None:
         return f"there is no block {options.get('block')!r}"
     loads = [load for load in loads_of(block) if load.buffer.name == operand]
-    wide = {id(c.value) for c in collect(block.body, Cast) if c.dtype == _WIDE}
-    if not loads or any(id(load) not in wide or load.dtype not in _SMALL for load in loads):
-        return f"{operand!r} is no operand of 16-bit floats that are converted to {_WIDE}"
+    if not loads or loads[0].dtype not in _WIDER:
+        return f"{operand!r} is no operand of {', '.join(_WIDER)}"
+    dtype, used = _WIDER[loads[0].dtype]
+    wide = {id(c.value) for c in collect(block.body, Cast) if c.dtype == used}
+    if any(id(load) not in wide for load in loads):
+        return f"{operand!r} isn't converted to {used} wherever it is read"
     source = loads[0].buffer
     taken = {buffer.name for buffer in (*func.buffers, *func.root.alloc_buffers)}
     taken |= {item.name for item in collect(func.body, Block)}
     name = fresh_name(f"{source.name}_wide", taken)
-    copy = decl_buffer(source.shape, _WIDE, name)
+    copy = decl_buffer(source.shape, dtype, name)
 
     def widen(*at: Var) -> BufferStore:
-        return BufferStore(copy, cast(BufferLoad(source, at), _WIDE), at)
+        return BufferStore(copy, cast(BufferLoad(source, at), dtype), at)
 
     def write(nest: Stmt) -> list[Stmt]:
         body = ReadInstead(source, copy).visit(block.body)
