@@ -63,6 +63,41 @@ def test_results(shape: tuple[int, ...], filters: int, epilogue: bool, cores: in
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
+NARROW = Target("llvm -mcpu=x86-64-v3 -num-cores=1")
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("epilogue", [True, False])
+@pytest.mark.parametrize("shape, filters", [((1, 96, 56, 56), 8), ((2, 70, 53, 55), 6)])
+def test_tiles_of_images_from_afar_are_copied_where_they_are_one_line(
+    shape: tuple[int, ...], filters: int, epilogue: bool, cores: int
+) -> None:
+    target = NARROW.with_options(num_cores=cores)
+    func = apply(conv(shape, filters, epilogue=epilogue), target)
+    assert isinstance(func, PrimFunc), func
+    copies = [b for b in collect(func.body, Block) if b.name == "x_global"]
+    assert [b.writes[0].buffer.shape[1].value for b in copies] == [shape[1]]
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape, dtype=np.float32)
+    w = rng.standard_normal((filters, shape[1], 1, 1), dtype=np.float32)
+    b = rng.standard_normal((filters, 1, 1), dtype=np.float32)
+    r = rng.standard_normal((shape[0], filters, *shape[2:]), dtype=np.float32)
+    found = np.empty_like(r)
+    inputs = (x, w, b, r) if epilogue else (x, w)
+    driver.compile(IRModule({"main": func}), target)(*inputs, found)
+    expected = np.einsum("nchw,fc->nfhw", x.astype("float64"), w[:, :, 0, 0].astype("float64"))
+    if epilogue:
+        expected = np.maximum(expected + b + r, 0)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+
+
+def test_images_that_stay_in_the_cache_are_read_as_they_lie() -> None:
+    for target, shape in ((NARROW, (1, 16, 56, 56)), (WIDE, (1, 96, 56, 56))):
+        func = apply(conv(shape, 8, epilogue=False), target)
+        assert isinstance(func, PrimFunc), func
+        assert not [b for b in collect(func.body, Block) if b.name == "x_global"]
+
+
 def test_lanes_go_across_rows_and_filters_are_packed() -> None:
     func = apply(conv((1, 64, 28, 28), 64), WIDE)
     assert isinstance(func, PrimFunc)

@@ -5,6 +5,10 @@ pixels. Pixels are contiguous in the input and in the result across rows of the 
 and columns made one axis, vectors are always full, the input is read and the result written as they
 lie, and nothing is transposed. Filters are packed by rows of the register tile, when the program is
 built if they are constant. A tile of pixels stays in the cache while all filters pass over it.
+
+Where a tile is only a cache line wide, the lines of all channels, whole images apart, fall into few
+sets of the nearest cache and each into a page of its own. Images that come from afar are copied for
+that, tile by tile; what follows reads and writes several tiles of a row at a time.
 """
 
 from __future__ import annotations
@@ -13,11 +17,17 @@ from collections.abc import Sequence
 
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
 from tilewright.dlight.cpu.contraction.image_axes import join_pixels
-from tilewright.dlight.cpu.contraction.packing import Panels, pack_operand
+from tilewright.dlight.cpu.contraction.packing import Panels, copy_operand, pack_operand
 from tilewright.dlight.cpu.contraction.register_tile import Tile
 from tilewright.ir import Add, Expr, Var, as_int, dtypes
 from tilewright.scheduling import Contraction, NotApplicable, choose, others_after
-from tilewright.scheduling.cpu import element_bits, fused_epilogue, parallelize
+from tilewright.scheduling.cpu import (
+    element_bits,
+    fused_epilogue,
+    loads_of,
+    parallelize,
+    size_of,
+)
 from tilewright.target import Target
 from tilewright.tir.schedule import Schedule
 
@@ -29,6 +39,8 @@ _LEAST_ROWS, _LEAST_TILES = 4, 16
 # How much larger than the second-level cache an image may be: pixels of one channel after the other
 # lie far apart, and what comes from memory is waited for.
 _MOST_OF_CACHE = 2
+# Bytes of a cache line; tiles of pixels that are copied together where others are read with them.
+_LINE, _TOGETHER = 64, 4
 
 
 class PointwiseConvolution(Form):
@@ -43,16 +55,23 @@ class PointwiseConvolution(Form):
             return tile
         main, width = found.main, as_int(found.block.iter_vars[3].dom.extent)
         assert width is not None
+        together = _tiles_copied(sch, found, tile, target)
         epilogue = fused_epilogue(sch, main, found.consumers)
         pack_operand(sch, main, found.loads[1].buffer, Panels(0, tile.rows))
-        join_pixels(sch, (), main, epilogue, width)
+        copies = [copy_operand(sch, main, found.loads[0].buffer)] if together else []
+        join_pixels(sch, copies, main, epilogue, width)
         batch, row, pixel, *steps = sch.get_loops(main)
         rows, row = sch.split(row, [None, tile.rows])
-        pixels, pixel = sch.split(pixel, [None, tile.columns])
-        nest = Nest([batch, pixels, rows], steps, [row, pixel])
+        shared, *pixels, pixel = sch.split(
+            pixel, [None, *([together] if together > 1 else ()), tile.columns]
+        )
+        nest = Nest([batch, shared, rows, *pixels], steps, [row, pixel])
         sum_in_registers(sch, main, epilogue, nest)
+        for copy in copies:
+            sch.compute_at(copy, shared, preserve_unit_loops=True)
+            sch.vectorize(sch.get_loops(copy)[-1])
         images = as_int(sch.get(batch).extent) or 1
-        shared = batch if images >= target.num_cores else pixels
+        shared = batch if images >= target.num_cores else shared
         parallelize(sch, [shared], target, target.costs.parallel_work)
         return ()
 
@@ -73,12 +92,32 @@ def _choose(found: Contraction, target: Target) -> Tile | NotApplicable:
     rows = choose("pointwise.rows", [n for n in range(most, 0, -1) if filters % n == 0])
     if rows < _LEAST_ROWS or height * width < _LEAST_TILES * pixels:
         return NotApplicable("too few filters or pixels")
-    image = found.loads[0].buffer
-    channels = as_int(image.shape[1]) or 0
-    size = channels * height * width * dtypes.bytes_of(image.dtype)
-    if size > _MOST_OF_CACHE * target.l2_bytes:
+    tile, size = Tile(rows, pixels), size_of(found.loads[0].buffer) or 0
+    if size > _MOST_OF_CACHE * target.l2_bytes and not _is_line(tile, found):
         return NotApplicable("the image is too large to be read pixel by pixel")
-    return Tile(rows, pixels)
+    return tile
+
+
+def _is_line(tile: Tile, found: Contraction) -> bool:
+    """Whether a tile's pixels are no more than a cache line."""
+    return tile.columns * dtypes.bytes_of(found.loads[0].dtype) <= _LINE
+
+
+def _tiles_copied(sch: Schedule, found: Contraction, tile: Tile, target: Target) -> int:
+    """How many tiles of pixels are copied at a time; 0 if they are read as they lie.
+
+    With what follows reading other images, several tiles are written side by side.
+    """
+    image, reads = found.loads[0].buffer, 0
+    for rv in found.consumers:
+        buffers = {load.buffer for load in loads_of(sch.get(rv))} - {found.store.buffer}
+        reads += sum(size_of(buffer) or 0 for buffer in buffers if buffer.ndim == image.ndim)
+    if not _is_line(tile, found) or (size_of(image) or 0) + reads <= target.l2_bytes:
+        return 0
+    tiles = -(-(as_int(image.shape[2]) or 1) * (as_int(image.shape[3]) or 1) // tile.columns)
+    divisors = [count for count in range(1, 2 * _TOGETHER) if tiles % count == 0]
+    wanted = min(divisors, key=lambda count: abs(count - _TOGETHER)) if reads else 1
+    return choose("pointwise.copied", [wanted, *(n for n in (1, 0) if n != wanted)])
 
 
 def is_pointwise(found: Contraction) -> bool:
