@@ -16,6 +16,7 @@ from conformance_cases import (
 )
 
 from tilewright import te
+from tilewright.ir import Expr
 from tilewright.tir import PrimFunc
 from tilewright.tir.schedule import Schedule
 
@@ -193,6 +194,20 @@ def padded_with_ones() -> PrimFunc:
     return te.create_prim_func([a, w, c])
 
 
+def uneven_taps() -> PrimFunc:
+    """Sums of which even places have two taps and odd ones one, in so far as ``D`` is positive."""
+    a, w = te.placeholder((8,), name="A"), te.placeholder((3,), name="W")
+    d = te.placeholder((7,), name="D")
+    k = te.reduce_axis((0, 2), "k")
+
+    def part(i: Expr) -> Expr:
+        tap = i % 2 + k * 2
+        has = te.all(tap < 3, i * 2 % 2 + k < 2, d[i] > 0.0)
+        return te.sum(te.if_then_else(has, a[i // 2 + k] * w[tap % 3], 0.0), axis=k)
+
+    return te.create_prim_func([a, w, d, te.compute((7,), part, name="C")])
+
+
 def row_maxima() -> PrimFunc:
     """Maxima of rows."""
     a = te.placeholder((5, 7), name="A")
@@ -245,6 +260,17 @@ def _skip(loop: int, *tile: int) -> Callable[[Schedule], object]:
         return sch.unsafe_skip_padding(block, sch.get_loops(block)[loop])
 
     return apply
+
+
+def _skip_innermost(sch: Schedule) -> object:
+    """Every tap is a loop outside; what doesn't depend on loops stays with what is added."""
+    block = sch.get_block("C")
+    loop = sch.add_unit_loop(block)
+    sch.decompose_reduction(block, sch.get_loops(block)[1])
+    made = sch.unsafe_skip_padding(block, loop)
+    text = sch.mod["main"].script()
+    assert "T.where(i % 2 + k * 2 < 3)" in text and text.count("if_then_else") == 1
+    return made
 
 
 def _reversed_branches() -> PrimFunc:
@@ -348,6 +374,14 @@ CASES = [
     Accept("unsafe_skip_padding", dilated_channels, _skip_below_taps),
     Accept(
         "unsafe_skip_padding", symbolic_dilated, _skip(2, 4), sizes=({"n": 3}, {"n": 6}, {"n": 21})
+    ),
+    Accept("unsafe_skip_padding", uneven_taps, _skip_innermost),
+    Refuse(
+        "unsafe_skip_padding",
+        "nothing but padding",
+        uneven_taps,
+        _skip(0),
+        "nowhere only padding",
     ),
     Refuse(
         "unsafe_skip_padding",

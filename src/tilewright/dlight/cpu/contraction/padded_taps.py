@@ -11,13 +11,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.arith import conjuncts, detect_linear_equation
+from tilewright.arith import Analyzer, conjuncts, detect_linear_equation
 from tilewright.dlight.cpu.contraction.plan import Plan
 from tilewright.ir import GE, LT, Call, Expr, FloatImm, IntImm, Var, as_int, free_vars
 from tilewright.scheduling import Reduction
 from tilewright.scheduling.cpu import Axis, stores_of
 from tilewright.target import Costs
 from tilewright.tir import Block
+from tilewright.tir.analysis import match_reduction
 from tilewright.tir.schedule import Schedule
 
 # Share of the steps that may be left for skipping the others to be worth its tests.
@@ -116,6 +117,27 @@ def skipped(plan: Plan, padded: Sequence[PaddedAxis]) -> list[PaddedAxis]:
         and axis.share(_extent(plan, axis)) < 1
     ]
     return able if _share(plan, able) <= _WORTH else []
+
+
+def uneven_taps(found: Reduction, remainders: Sequence[Axis]) -> list[Axis]:
+    """The axes of taps of which some remainders of places have fewer than others.
+
+    A transposed convolution of three taps and stride two has two for one remainder, one for the
+    other: the sum adds zero for what is missing.
+    """
+    sums = match_reduction(found.block)
+    (added,) = sums.values if sums is not None and len(sums.values) == 1 else (None,)
+    if not isinstance(added, Call) or added.op.name != "if_then_else":
+        return []
+    condition, _, other = added.args
+    if not isinstance(other, (FloatImm, IntImm)) or other.value != 0:
+        return []
+    analyzer, wanted = Analyzer(), {axis.var for axis in (*remainders, *found.steps)}
+    used: set[Var] = set()
+    for part in conjuncts(condition):
+        variables = set(free_vars(analyzer.simplify(part)))
+        used |= variables if variables <= wanted else set()
+    return [axis for axis in found.steps if axis.var in used]
 
 
 def prefer_skipping(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.dlight.cpu.contraction.image_axes import phases_of
-from tilewright.dlight.cpu.contraction.padded_taps import PaddedAxis, padded_axes, skipped
+from tilewright.dlight.cpu.contraction.padded_taps import padded_axes, skipped, uneven_taps
 from tilewright.dlight.cpu.contraction.plan import (
     TASKS_PER_CORE,
     Plan,
@@ -41,15 +41,15 @@ class Order:
     """How tiles go; axes are known by their places, since padding makes new loops of them.
 
     ``phases`` are places of quotients and of the remainders that belong to them. Steps of the
-    ``taps``, those of ``skipped``, are left out where they meet only padding. The operand in panels
-    depends on the axes ``with_panel``. Rows are cut into so many ``row_blocks``.
+    ``taps`` are left out where they meet only padding, or where a remainder hasn't as many as
+    others. The operand in panels depends on the axes ``with_panel``. Rows are cut into so many
+    ``row_blocks``.
     """
 
     vector: int
     row: int | None
     phases: Mapping[int, int]
     with_panel: frozenset[int]
-    skipped: tuple[PaddedAxis, ...]
     taps: tuple[int, ...]
     by_rows: bool
     by_images: bool
@@ -74,8 +74,10 @@ def order_of(sch: Schedule, found: Reduction, plan: Plan, target: Target) -> Ord
     places = {axis.var: place for place, axis in enumerate(found.axes)}
     phases, packed = phases_of(sch, found), plan.packed
     by_rows = not phases and _writes_by_rows(found, plan, target)
-    # Taps that are left out where they meet only padding.
-    left_out = [] if phases else skipped(plan, padded_axes(sch, found))
+    if phases:
+        left_out = uneven_taps(found, [found.axes[place] for place in phases.values()])
+    else:
+        left_out = [axis.tap for axis in skipped(plan, padded_axes(sch, found))]
     if left_out and not choose("tiled_reduction.skip_padding", (True, False)):
         left_out = []
     row_blocks = 1
@@ -93,8 +95,7 @@ def order_of(sch: Schedule, found: Reduction, plan: Plan, target: Target) -> Ord
             for place, axis in enumerate(found.axes)
             if packed is not None and depends(packed, axis)
         ),
-        skipped=tuple(left_out),
-        taps=tuple(places[axis.tap.var] for axis in left_out),
+        taps=tuple(places[tap.var] for tap in left_out),
         by_rows=by_rows,
         by_images=bool(phases) and _writes_by_images(found, plan, phases, target),
         row_blocks=row_blocks,

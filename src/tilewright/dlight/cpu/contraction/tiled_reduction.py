@@ -159,7 +159,7 @@ class _Tiling:
 
     def __init__(self, sch: Schedule, found: Reduction, plan: Plan, target: Target) -> None:
         self.sch, self.main, self.plan, self.target = sch, found.main, plan, target
-        self.work = 2 * work_of(found.axes)
+        self.axes, self.work = found.axes, 2 * work_of(found.axes)
         self.order = order = order_of(sch, found, plan, target)
         if order.phases and (not plan.transposed or order.row not in order.phases):
             raise ScheduleError("remainders of places are put together along the tile's rows only")
@@ -204,7 +204,7 @@ class _Tiling:
         # What is cut off is cut off by tests and masks, not by a kernel of its own.
         whole = [at] if plan.padded else []
         if self.order.phases or skips:
-            whole = [fused, *outer[count:written]]
+            whole = [fused, *outer[count : written if not skips else len(outer)]]
         if skips and plan.row is not None and (plan.row.extent or 0) % plan.tile.rows:
             whole = whole[: max(1, len(whole) - 1)]
         for loop in whole:
@@ -218,8 +218,9 @@ class _Tiling:
         plan = self.plan
         if plan.packed is None or plan.gathered:
             return None
-        taps = [axis.tap for axis in self.order.skipped if depends(plan.packed, axis.tap)]
-        first = [dimensions_of(plan.packed, tap)[0] for tap in taps] if plan.constant else []
+        taps = [self.axes[place] for place in self.order.taps]
+        taps = [tap for tap in taps if plan.constant and depends(plan.packed, tap)]
+        first = [dimensions_of(plan.packed, tap)[0] for tap in taps]
         dim = dimensions_of(plan.packed, plan.vector)[0]
         parts = self._interleaved(plan.packed)
         return Panels(dim, plan.tile.columns, tuple(first), parts)

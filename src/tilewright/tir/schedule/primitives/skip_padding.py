@@ -1,8 +1,9 @@
 """Leaving out what a sum adds for padding.
 
 A convolution of a padded image multiplies zeros wherever its window reaches beyond the image: with
-taps far apart that may be most of the work. ``unsafe_skip_padding`` runs the inner loops of such a
-sum only where they meet something else.
+taps far apart that may be most of the work. A transposed one with a stride has taps that some
+places have, and others don't. ``unsafe_skip_padding`` runs the inner loops of such a sum only where
+they meet something else.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tilewright.ir import (
     LE,
     LT,
     Add,
+    Call,
     Cast,
     Expr,
     FloatImm,
@@ -26,13 +28,16 @@ from tilewright.ir import (
     Range,
     Var,
     and_,
+    as_int,
+    collect,
     expr_equal,
     free_vars,
+    if_then_else,
     substitute,
     uses_var,
 )
 from tilewright.support.errors import ScheduleError
-from tilewright.tir import BlockRealize, BufferLoad, BufferStore, For
+from tilewright.tir import BlockRealize, BufferLoad, BufferStore, For, Stmt
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._scope import Scope, scope_of
@@ -56,9 +61,9 @@ def unsafe_skip_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> None:
         - the block adds to one element, and its initialisation has been taken out
         - ``loop`` is around the block, in the same scope
         - a factor of what it adds is read from a buffer that one block before it fills with values
-          or, as padding, zeros, by its own axes
+          or, as padding, zeros, by its own axes; or what it adds is zero unless a condition holds
         - some iteration outside of ``loop`` may find nothing but padding, which shows in
-          comparisons that are linear in the loops
+          comparisons that are linear in the loops, or that those inside don't occur in
     Before:
         for i in range(18):
             with T.block("B"):
@@ -89,9 +94,10 @@ def unsafe_skip_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> None:
             realize,
             outer,
         )
-    loads = list(_factors(_added(state, realize)))
+    added = _added(state, realize)
     inner = around[around.index(outer) :]
-    tests: list[Expr] = []
+    tests, product, left = _conditions(state, realize, added, outer, inner)
+    loads = list(_factors(product))
     unwritten: dict[BlockRealize, list[Expr]] = {}
     for load in loads:
         found = _padding_of(scope, realize, load)
@@ -117,7 +123,10 @@ def unsafe_skip_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> None:
         writer: writer.replace(predicate=and_(writer.predicate, *conditions))
         for writer, conditions in unwritten.items()
     }
-    changed[realize] = realize.replace(predicate=and_(realize.predicate, *tests))
+    made = realize.replace(predicate=and_(realize.predicate, *tests))
+    if left is not added:
+        made = made.replace(block=made.block.replace(body=_adding(made.block.body, added, left)))
+    changed[realize] = made
     body = state.rebuilt(scope.block.body, changed)
     state.replace(scope.block, scope.block.replace(body=body))
 
@@ -165,6 +174,48 @@ def _added(state: ScheduleState, realize: BlockRealize) -> Expr:
     )
 
 
+def _conditions(
+    state: ScheduleState, realize: BlockRealize, added: Expr, outer: For, inner: list[For]
+) -> tuple[list[Expr], Expr, Expr]:
+    """Conditions without which nothing is added, that no loop inside takes part in.
+
+    Returns them by the loops outside, the product that is added otherwise, and what is left to add
+    where they hold.
+    """
+    if (
+        not isinstance(added, Call)
+        or added.op.name != "if_then_else"
+        or not _is_zero(added.args[2])
+    ):
+        return [], added, added
+    condition, product, zero = added.args
+    values = {item.var: v for item, v in zip(realize.block.iter_vars, realize.iter_values)}
+    inside, analyzer = {item.loop_var for item in inner}, state.analyzer_at(outer)
+    tests: list[Expr] = []
+    left: list[Expr] = []
+    for part in conjuncts(condition):
+        test = analyzer.simplify(substitute(part, values))
+        if as_int(test) == 0 or collect(test, BufferLoad) or uses_var(test, inside):
+            left.append(part)
+        elif as_int(test) is None:
+            tests.append(test)
+    if not tests:
+        return [], product, added
+    return tests, product, if_then_else(and_(*left), product, zero) if left else product
+
+
+def _is_zero(value: Expr) -> bool:
+    return isinstance(value, (IntImm, FloatImm)) and value.value == 0
+
+
+def _adding(store: Stmt, old: Expr, new: Expr) -> Stmt:
+    """The same sum with something else added."""
+    assert isinstance(store, BufferStore) and isinstance(store.value, Add)
+    first, second = store.value.a, store.value.b
+    total = Add(new, second) if first is old else Add(first, new)
+    return store.replace(value=total)
+
+
 def _factors(value: Any) -> Iterator[BufferLoad]:
     """Loads that make a value zero if they are."""
     if isinstance(value, Mul):
@@ -189,10 +240,9 @@ def _padding_of(scope: Scope, realize: BlockRealize, load: BufferLoad) -> _Paddi
     except ScheduleError:
         return None
     plain = [index for index in store.indices if isinstance(index, Var)]
-    zero = isinstance(filling, (IntImm, FloatImm)) and filling.value == 0
     axes = {item.var for item in writer.block.iter_vars}
     used = axes.intersection(free_vars(inside))
-    if not zero or len(set(plain)) < len(plain) or not used <= set(plain):
+    if not _is_zero(filling) or len(set(plain)) < len(plain) or not used <= set(plain):
         return None
     values = {item.var: v for item, v in zip(realize.block.iter_vars, realize.iter_values)}
     places: dict[Var, Expr] = {
