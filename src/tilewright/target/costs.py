@@ -84,6 +84,90 @@ class Costs:
         0.5, "cycles", "around a step that is a loop of its own (Winograd's products)", _BY_HAND
     )
 
+    # ---- what is left of a tile's rate
+    cut_rows: float = _estimated(
+        0.98, "of the rate", "with rows left over, whose code is apart", _BY_HAND
+    )
+    cut_columns: float = _estimated(
+        0.88, "of the rate", "with columns left over, in several narrow vectors", _BY_HAND
+    )
+    masked_columns: float = _estimated(
+        0.98, "of the rate", "with columns left over, in a vector under a mask", _BY_HAND
+    )
+    masked_tile: float = _estimated(
+        0.97, "of the rate", "where all of a tile is loaded and stored under masks", _BY_HAND
+    )
+    one_by_one: float = _estimated(
+        0.35, "of the rate", "with neighbours a few elements apart, loaded one by one", _BY_HAND
+    )
+    scattered: float = _estimated(
+        0.8, "of the rate", "with steps far apart in memory: few cache sets, many pages", _BY_HAND
+    )
+    one_pass: float = _estimated(
+        1.015, "times the rate", "of a tile as wide as the result: others pass by once", _BY_HAND
+    )
+
+    # ---- operands that are copied in the call; results that are transposed
+    copy_uses: float = _estimated(
+        12, "uses of an element", "that copying it costs, side by side", _BY_HAND
+    )
+    transpose_uses: float = _estimated(40, "uses of an element", "the same across", _BY_HAND)
+    scatter_uses: float = _estimated(
+        140, "uses of an element", "the same across, one by one, since it is padded", _BY_HAND
+    )
+    gather_uses: float = _estimated(
+        40, "uses of an element", "the same of neighbours a few elements apart", _BY_HAND
+    )
+    word_uses: float = _estimated(
+        24, "uses of an element", "that laying words out for dot instructions costs", _BY_HAND
+    )
+    promotion_uses: float = _estimated(
+        32, "uses of an element", "from which a 16-bit float is converted in a copy", _BY_HAND
+    )
+    pair_uses: float = _estimated(
+        160, "uses of an element", "from which bytes from afar become pairs in a copy", _BY_HAND
+    )
+    transpose_steps: float = _estimated(
+        16, "steps of a tile", "for each element that is written through a buffer", _BY_HAND
+    )
+    dot_transpose_steps: float = _estimated(
+        8, "steps of a tile", "of dot instructions, the same", _BY_HAND
+    )
+    dot_shuffle_steps: float = _estimated(
+        5, "steps of a tile", "the same by shuffles, of rows in groups of four", _BY_HAND
+    )
+
+    # ---- caches
+    panel_share: float = _estimated(
+        0.6, "of the second-level cache", "for a panel, which rows of tiles read again", _BY_HAND
+    )
+    columns_share: float = _estimated(
+        0.5, "of the second-level cache", "for what passes by each tile's rows", _BY_HAND
+    )
+    image_share: float = _estimated(
+        1 / 8, "of the second-level cache", "for an image whose remainders go one by one", _BY_HAND
+    )
+    remainder_share: float = _estimated(
+        1 / 4, "of the second-level cache", "from which panels of remainders go so", _BY_HAND
+    )
+    group_share: float = _estimated(
+        0.5, "of the second-level cache", "for the input of a group of rows", _BY_HAND
+    )
+    window_share: float = _estimated(
+        0.1, "of the second-level cache", "for the rows that windows slide over", _BY_HAND
+    )
+    rows_share: float = _estimated(
+        1 / 4, "of the last cache", "for rows that pass by each panel", _BY_HAND
+    )
+    block_share: float = _estimated(
+        1 / 16, "of the last cache", "for a block of more rows than those", _BY_HAND
+    )
+
+    # ---- what is fetched ahead: beyond the ends of pages, where processors stop by themselves
+    panels_ahead: float = _estimated(16384, "bytes", "of panels that pass by once", _BY_HAND)
+    rows_ahead: float = _estimated(8192, "bytes", "of rows from memory", _BY_HAND)
+    weights_ahead: float = _estimated(8192, "bytes", "of weights in groups", _BY_HAND)
+
     # ---- algorithms and layouts of convolutions
     weights_bandwidth: float = _estimated(
         8, "bytes per cycle", "of filters that are read once", _BY_HAND

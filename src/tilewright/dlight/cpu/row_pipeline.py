@@ -51,8 +51,6 @@ _VECTORS = 4
 _LEAST_STEPS, _LEAST_ROWS = 8, 8
 # Parts of the rows for each thread.
 _PARTS = 4
-# Bytes that rows are fetched ahead: beyond the ends of pages, where processors stop by themselves.
-_AHEAD = 8192
 
 
 @dataclass(frozen=True)
@@ -110,14 +108,15 @@ def _has_costly_elements(block: Block) -> bool:
     )
 
 
-def pipeline_rows(sch: Schedule, row: LoopRV) -> bool:
+def pipeline_rows(sch: Schedule, row: LoopRV, target: Target) -> bool:
     """Annotate a scheduled loop over rows; returns whether its stages are fit for a pipeline."""
     _decompose_reductions(sch, row)
     stmts = _statements_of(sch, row)
     stages = _stages_of(stmts)
     if stages is None:
         return False
-    ahead = choose("row_pipeline.ahead", others_after(_AHEAD, (0, _AHEAD // 2, 2 * _AHEAD)))
+    ahead = int(target.costs.rows_ahead)
+    ahead = choose("row_pipeline.ahead", others_after(ahead, (0, ahead // 2, 2 * ahead)))
     if ahead:
         # The first stage reads rows from memory.
         for block in collect(stmts[stages.index((_PASS, 0))], Block):

@@ -93,7 +93,7 @@ class RowWise(ScheduleRule):
         self._stages(sch, blocks, target, len(outer), False, plan.vectors)
         if plan.parts > 1:
             sch.parallel(outer[0])
-        return pipeline_rows(sch, outer[-1])
+        return pipeline_rows(sch, outer[-1], target)
 
     def _stages(
         self,

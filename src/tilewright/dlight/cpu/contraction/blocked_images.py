@@ -46,9 +46,6 @@ from tilewright.tir.attrs import PREFETCH_NEXT
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.handles import BlockRV, LoopRV
 
-# Shares of the second-level cache that the input of a group of rows may take up: of a convolution,
-# which comes again for all filters, and of a window.
-_GROUP_SHARE, _ROWS_SHARE = 0.5, 0.1
 _LINE_BYTES = 64
 # Larger windows are left to rules that reduce in loops; steps of vectors that are written out.
 _LARGEST_WINDOW, _UNROLLED = 64, 160
@@ -295,7 +292,7 @@ def _group_size(image: _Image, units: int, panels: int, least: int, target: Targ
     All weights are read again for each group, and an image that doesn't stay in the cache again for
     each of the ``panels`` of filters. There are ``least`` groups or more, if there can be.
     """
-    room = _GROUP_SHARE * target.l2_bytes
+    room = target.costs.group_share * target.l2_bytes
     whole, weights = _image_bytes(image), _bytes_of(image.weight)
     window, apart = _window(image, image.row) if image.row is not None else (1, 1)
 
@@ -342,7 +339,7 @@ def _rows_of_window(image: _Image, target: Target) -> int:
     height = work_of(image.pixels[:-1])
     elements = math.prod(as_int(extent) or 1 for extent in image.data.buffer.shape[2:])
     size = elements * dtypes.bytes_of(image.data.buffer.dtype) / height
-    fitting = max(1, int(_ROWS_SHARE * target.l2_bytes / size))
+    fitting = max(1, int(target.costs.window_share * target.l2_bytes / size))
     divisors = [d for d in range(1, min(fitting, height) + 1) if height % d == 0]
     return divisors[-1] if 2 * divisors[-1] > min(fitting, height) else min(fitting, height)
 

@@ -104,20 +104,12 @@ from tilewright.tir.schedule.handles import BlockRV
 
 logger = logging.getLogger("tilewright.dlight")
 
-# Steps of the reduction that writing a tile through a buffer takes: element by element, and by
-# shuffles, if its rows come in groups of four.
-_TRANSPOSE_STEPS, _GROUP_STEPS = 8, 5
 # What is computed of sums counts as steps, one each for a vector of every row.
 _OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Sub)
 # Rows from which sums over one operand are worth computing to have the other one unsigned.
 _WORTHWHILE = 8
-# Uses of an element that packing it in the call costs.
-_PACK_USES = 24
-# Bytes that panels are fetched ahead where they serve at most so many tiles.
-_AHEAD, _FEW_TILES = 16384, 16
-# Uses of an element from which widening it in each call is worth it. 128 x 3072 x 768 with 128 uses
-# was 1.23 times slower so, on AVX2 of a Zen 5, 196 x 256 x 1024 with 196 1.2 times as fast.
-_WIDENED_USES = 160
+# Panels are fetched ahead where they serve at most so many tiles.
+_FEW_TILES = 16
 # What brings products of bytes to x86.
 _BYTE_DOTS = ("avx512vnni", "avxvnni", "avxvnniint8")
 # What a search is offered beside the best tile comes after it.
@@ -240,7 +232,7 @@ def _better_in_pairs(found: Contraction, plan: DotPlan, target: Target) -> bool:
         uses = work_of([axis for axis in found.spatial if not depends(load, axis)])
         near = 2 * (size_of(load.buffer) or 0) <= target.l2_bytes
         few = near or load.buffer in found.constants
-        if uses < (_WORTHWHILE if few else _WIDENED_USES):
+        if uses < (_WORTHWHILE if few else target.costs.pair_uses):
             return False
     return True
 
@@ -352,10 +344,10 @@ def _is_deep(axis: Axis, dot: DotProduct, a: BufferLoad, b: BufferLoad) -> bool:
 
 
 def _writing(
-    found: Contraction, epilogue: Block | None, vector: Axis, operations: int, lanes: int
+    found: Contraction, epilogue: Block | None, vector: Axis, operations: int, target: Target
 ) -> Callable[[Tile], float]:
     """Steps that a transposed tile takes to be written, after what is computed of its sums."""
-    store = found.store
+    store, lanes, costs = found.store, target.vector_lanes(32), target.costs
     size, along = dtypes.bytes_of(store.buffer.dtype), False
     if epilogue is not None:
         dim = dimension_of(store, vector)
@@ -364,8 +356,9 @@ def _writing(
 
     def steps(tile: Tile) -> float:
         if along and size < 4:  # several tiles together, whatever their rows
-            return operations + _TRANSPOSE_STEPS * size / 4
-        groups = _GROUP_STEPS if tile.rows % 4 == 0 else _TRANSPOSE_STEPS
+            return operations + costs.dot_transpose_steps * size / 4
+        grouped = tile.rows % 4 == 0
+        groups = costs.dot_shuffle_steps if grouped else costs.dot_transpose_steps
         return operations * (1 if along else lanes / min(tile.rows, lanes)) + groups
 
     return steps
@@ -392,7 +385,7 @@ def _plans_along(
     epilogue = sch.get(found.consumers[0]) if found.consumers else None
     computed = [] if epilogue is None else pre_order(epilogue.body)
     operations = sum(isinstance(item, _OPERATIONS) for item in computed)
-    writing = _writing(found, epilogue, vector, operations, lanes)
+    writing = _writing(found, epilogue, vector, operations, target)
 
     def promise(tile: Tile) -> float:
         written = operations if contiguous else writing(tile)
@@ -407,7 +400,7 @@ def _plans_along(
     heights = (14,) if contiguous else (14, 12, 8, 4)
     best = max((choose_tile(row, vector, limits(most)) for most in heights), key=promise)
     uses, constant = work_of(rows), panel.buffer in known_before(sch.mod["main"])
-    worth = 1.0 if constant else uses / (uses + _PACK_USES)
+    worth = 1.0 if constant else uses / (uses + target.costs.word_uses)
     made = {(best.rows, best.columns): replace(best, score=worth * promise(best))}
     for most in range(14, 3, -2) if is_exploring() else ():
         for tile in rank_tiles(row, vector, limits(most))[:3]:
@@ -521,8 +514,8 @@ def _schedule_tile(sch: Schedule, found: Contraction, plan: DotPlan, target: Tar
     written = len(outer) - held
     nest = Nest(outer, steps, [*tile, neighbour], held, dot=words.dot.name)
     sum_in_registers(sch, main, epilogue, nest, copy)
-    near = (0, _AHEAD) if not _streams(plan, target) else (_AHEAD, 0)
-    ahead = choose("dot_product.ahead", near)
+    near = (0, int(target.costs.panels_ahead))
+    ahead = choose("dot_product.ahead", near[::-1] if _streams(plan, target) else near)
     if ahead and len(steps) == 1:
         sch.annotate(deep, PREFETCH_DISTANCE, ahead)
     if copy is not None:

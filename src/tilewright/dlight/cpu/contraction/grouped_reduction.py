@@ -53,8 +53,6 @@ from tilewright.tir.schedule.handles import BlockRV
 _DECODING = 6
 # Members of a group that are written out one by one, so that what they are shifted by is constant.
 _UNROLLED = 16
-# Bytes that weights are fetched ahead where each is used once.
-_AHEAD = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,11 +156,11 @@ def _schedule_tile(sch: Schedule, plan: GroupedPlan, target: Target) -> None:
     sum_in_registers(sch, outer, epilogue, Nest(around, [group.loop], tile))
     sch.compute_at(inner, group.loop)
     sch.set_scope(inner, 0, "local")
-    _group_in_registers(sch, inner, len(around) + 1)
+    _group_in_registers(sch, inner, len(around) + 1, target)
     parallelize(sch, around, target, 2 * work_of(plan.inner.axes))
 
 
-def _group_in_registers(sch: Schedule, inner: BlockRV, skip: int) -> None:
+def _group_in_registers(sch: Schedule, inner: BlockRV, skip: int, target: Target) -> None:
     """Bring the members of a group outside of the tile."""
     axes = axes_of(sch, inner, skip)
     assert axes is not None
@@ -173,7 +171,9 @@ def _group_in_registers(sch: Schedule, inner: BlockRV, skip: int) -> None:
     sum_up(sch, inner, steps, skip)
     last = members[-1]
     if len(tile) == 1:
-        ahead = choose("grouped.ahead", others_after(_AHEAD, (_AHEAD // 2, 2 * _AHEAD)))
+        # Each weight is used once.
+        ahead = int(target.costs.weights_ahead)
+        ahead = choose("grouped.ahead", others_after(ahead, (ahead // 2, 2 * ahead)))
         sch.annotate(members[0].loop, PREFETCH_DISTANCE, ahead)
     if len(members) > 1 and last.extent is not None and last.extent <= _UNROLLED:
         sch.unroll(last.loop)

@@ -29,28 +29,13 @@ from tilewright.tir import BufferLoad
 _ROWS_TO_PACK = 8
 # Neighbours at small distances (strided convolutions) are loaded one by one; long ones are packed.
 _SMALL_STRIDE = 4
-_ELEMENT_WISE = 0.35
 # An operand whose elements for one step of a reduction are so many bytes from those of the next,
-# for so many steps, shares few cache sets and touches many pages: what reading it so is worth.
+# for so many steps, shares few cache sets and touches many pages.
 _FAR_APART, _DEEP = 1024, 128
-_SCATTERED = 0.8
-# Share of the second-level cache that a panel may take up: it is read again for each row of tiles.
-_PANEL_SHARE = 0.6
-# Steps of the reduction that writing one element of the tile through a buffer takes.
-_TRANSPOSE_STEPS = 16
-# Uses of an element that copying it costs, if it is packed in the call: side by side, across, and
-# across one by one, since it is padded.
-_COPY_USES, _TRANSPOSE_USES, _SCATTER_USES = 12, 40, 140
-# The same for neighbours at small distances that are laid side by side, and the largest of these.
-_GATHER_USES, _MOST_APART = 40, 8
-# What is left of a tile's rate if it is loaded and stored under masks; what it is worth that the
-# other operand passes by only once, which is waited for the first time.
-_UNDER_MASKS, _ONE_PASS = 0.97, 1.015
+# The largest distance of neighbours that are laid side by side.
+_MOST_APART = 8
 # Rows of a multiple of so many elements are transposed as they are packed.
 _LINE = 4
-# Share of the second-level cache that the operand along the vectors may take up if all of it passes
-# by each tile's rows.
-_COLUMNS_SHARE = 1 / 2
 #: Iterations of a parallel loop per core that keep cores evenly busy.
 TASKS_PER_CORE = 4
 
@@ -152,11 +137,12 @@ class _Along:
     def plans(self) -> list[Plan]:
         """All ways; of equal ones the last wins."""
         moving, strides, uses = self.moving, self.strides, self.uses
+        costs = self.target.costs
         worth = self._worth()
         made = self._in_place(worth)
         packable = len(moving) == 1 and _is_packable(moving[0], self.vector)
         if packable and not self.constant:
-            worth *= uses / (uses + (_COPY_USES if strides[0] == 1 else _TRANSPOSE_USES))
+            worth *= uses / (uses + (costs.copy_uses if strides[0] == 1 else costs.transpose_uses))
         panels = []
         if packable and (self.constant or uses >= _ROWS_TO_PACK):
             panels = self._tiled(moving[0], self.constant, not self.parts, worth)
@@ -165,27 +151,29 @@ class _Along:
         gathers = self.contiguous and not self.constant and uses >= _ROWS_TO_PACK
         if gathers and _is_gathered(moving, strides, self.vector, self.target):
             if not packable:
-                worth *= uses / (uses + _GATHER_USES)
+                worth *= uses / (uses + costs.gather_uses)
             made += self._tiled(moving[0], False, False, worth, gathered=True)
         return made + panels
 
     def _worth(self) -> float:
         """The share of a tile's rate that is left, however the operand is read."""
         reduce = self.found.steps
-        worth = _SCATTERED if any(_is_scattered(load, reduce) for load in self.others) else 1.0
+        costs, far = self.target.costs, any(_is_scattered(load, reduce) for load in self.others)
+        worth = costs.scattered if far else 1.0
         if not self.contiguous:
-            worth *= work_of(reduce) / (work_of(reduce) + _TRANSPOSE_STEPS)
+            worth *= work_of(reduce) / (work_of(reduce) + costs.transpose_steps)
         return worth
 
     def _in_place(self, worth: float) -> list[Plan]:
         """Plans that read the operand as it lies."""
         near = all(s is not None and abs(s) <= _SMALL_STRIDE for s in self.strides)
+        costs = self.target.costs
         if not (self.contiguous and near):
             return []
         if not self.side_by_side:
-            worth *= _ELEMENT_WISE
+            worth *= costs.one_by_one
         elif any(_is_scattered(load, self.found.steps) for load in self.moving):
-            worth *= _SCATTERED
+            worth *= costs.scattered
         # What lies beyond the end is not read under a mask.
         return self._tiled(None, False, self.side_by_side and self.target.has("avx512f"), worth)
 
@@ -208,7 +196,7 @@ class _Along:
                 tiles = [t for t in tiles if not leaves_few_columns(t, self.columns, self.target)]
             share = self._padding_share(packed is not None and padded and not constant)
             if packed is None:
-                share *= _UNDER_MASKS if padded else 1.0
+                share *= self.target.costs.masked_tile if padded else 1.0
                 tiles = tiles if self.constant else self._preferring_one_pass(tiles)
             for tile in tiles[: self.wanted.widths]:
                 if not padded or self.columns % tile.columns:
@@ -227,7 +215,7 @@ class _Along:
             target.vector_registers,
             target.costs,
             most_rows=min(wanted.most_rows, *fitting),
-            most_columns=int(_PANEL_SHARE * target.l2_bytes / self.step_bytes),
+            most_columns=int(target.costs.panel_share * target.l2_bytes / self.step_bytes),
             whole=padded,
             masked=target.has("avx512f") and (self.side_by_side or packed),
             row_step=wanted.row_step,
@@ -236,8 +224,9 @@ class _Along:
 
     def _preferring_one_pass(self, tiles: Sequence[Tile]) -> list[Tile]:
         """Tiles with those better that are as wide as the result: rows pass by them only once."""
+        one_pass = self.target.costs.one_pass
         scored = [
-            replace(tile, score=tile.score * (_ONE_PASS if tile.columns == self.columns else 1.0))
+            replace(tile, score=tile.score * (one_pass if tile.columns == self.columns else 1.0))
             for tile in tiles
         ]
         return sorted(scored, key=lambda tile: tile.score, reverse=True)
@@ -247,13 +236,15 @@ class _Along:
 
     def _padding_share(self, in_the_call: bool) -> float:
         """What is left of the rate where panels are padded, one element by one, in each call."""
-        one_by_one = in_the_call and self.strides[0] != 1
-        return (self.uses + _TRANSPOSE_USES) / (self.uses + _SCATTER_USES) if one_by_one else 1.0
+        if not in_the_call or self.strides[0] == 1:
+            return 1.0
+        costs = self.target.costs
+        return (self.uses + costs.transpose_uses) / (self.uses + costs.scatter_uses)
 
 
 def pass_by_rows(size: int, target: Target) -> bool:
     """Whether so many bytes of an operand stay in the cache as they pass by each tile's rows."""
-    return size <= _COLUMNS_SHARE * target.l2_bytes
+    return size <= target.costs.columns_share * target.l2_bytes
 
 
 def leaves_few_columns(tile: Tile, extent: int, target: Target) -> bool:

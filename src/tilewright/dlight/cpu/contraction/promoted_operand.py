@@ -73,8 +73,6 @@ _WIDER = {
     **dict.fromkeys(_SMALL, (_WIDE, _WIDE)),
     **dict.fromkeys(("int8", "uint8"), ("int16", "int32")),
 }
-# Uses of an element from which converting it once is worth a copy.
-_USES = 32
 
 
 class PromotedOperand(ScheduleRule):
@@ -92,7 +90,7 @@ class PromotedOperand(ScheduleRule):
         if isinstance(found, NotApplicable):
             return found
         decoded = _decoded_in_registers(sch, found, target)
-        names = [load.buffer.name for load in _narrow_operands(decoded or found)]
+        names = [load.buffer.name for load in _narrow_operands(decoded or found, target)]
         if not names and decoded is None:
             return NotApplicable("no narrow operand is used many times")
         for name in names:
@@ -161,7 +159,7 @@ def _constant_scalars(found: Contraction) -> list[str]:
     ]
 
 
-def _narrow_operands(found: Contraction) -> list[BufferLoad]:
+def _narrow_operands(found: Contraction, target: Target) -> list[BufferLoad]:
     """Operands that are converted wherever they are read, and change from call to call."""
     casts, narrow = collect(found.block.body, Cast), []
     for load in found.loads:
@@ -170,7 +168,7 @@ def _narrow_operands(found: Contraction) -> list[BufferLoad]:
         around = [axis for axis in found.spatial if not depends(load, axis)]
         if load.buffer.dtype not in _SMALL or load.buffer in found.constants or len(same) != 1:
             continue
-        if len(wide) == 1 and work_of(around) >= _USES:
+        if len(wide) == 1 and work_of(around) >= target.costs.promotion_uses:
             narrow.append(load)
     return narrow
 

@@ -16,9 +16,6 @@ from tilewright.target import Costs, Target
 
 #: Most rows of a tile.
 MOST_ROWS = 14
-# What code for the remainder of an axis costs besides its time: it has to be compiled as well; a
-# remainder of the vector axis is several narrow vectors where there are no masks.
-_LAST_ROWS, _LAST_COLUMNS, _MASKED_COLUMNS = 0.98, 0.88, 0.98
 # Bytes after which addresses fall into the same sets of a first-level cache, and the share of the
 # lines of a set that rows of a tile may take up.
 _SAME_SET, _SHARE = 4096, 0.67
@@ -145,8 +142,8 @@ def _score(row: Axis | None, vector: Axis, height: int, width: int, limits: Limi
         spent += rows * cycles(height, wide) + cycles(more_rows, wide)
     useful = (rows * height + more_rows) * (vector.extent or columns * width)
     score = useful / (lanes * costs.multiply_adds * spent)
-    last = _MASKED_COLUMNS if limits.masked else _LAST_COLUMNS
-    return score * (_LAST_ROWS if more_rows else 1.0) * (last if more_columns else 1.0)
+    last = costs.masked_columns if limits.masked else costs.cut_columns
+    return score * (costs.cut_rows if more_rows else 1.0) * (last if more_columns else 1.0)
 
 
 def _tiles(extent: int | None, size: int) -> tuple[int, int]:

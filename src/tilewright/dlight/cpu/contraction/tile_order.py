@@ -28,12 +28,6 @@ from tilewright.tir.schedule import Schedule
 
 # Most steps of a reduction that hardly hide how results are written.
 _SHORT = 256
-# Share of the last cache that rows may take up which pass by each panel; more of them are cut into
-# blocks of another share.
-_ROWS_SHARE, _BLOCK_SHARE = 1 / 4, 1 / 16
-# Remainders are done image by image if an image of a panel's columns takes up no more than the
-# first of these parts of the second-level cache, and the panel more than the second.
-_IMAGE_PARTS, _PANEL_PARTS = 8, 4
 
 
 @dataclass(frozen=True)
@@ -144,7 +138,8 @@ def _writes_by_images(
     columns = (plan.vector.extent or 1) // plan.tile.columns
     cores = target.num_cores
     shared = cores == 1 or columns >= TASKS_PER_CORE * cores
-    return shared and _IMAGE_PARTS * image <= caches and _PANEL_PARTS * panel > caches
+    small = image <= target.costs.image_share * caches
+    return shared and small and panel > target.costs.remainder_share * caches
 
 
 def _row_blocks(found: Reduction, plan: Plan, target: Target) -> int:
@@ -156,8 +151,8 @@ def _row_blocks(found: Reduction, plan: Plan, target: Target) -> int:
     if plan.packed is None or row is None or row.extent is None:
         return 1
     size = row.extent * work_of(found.steps) * dtypes.bytes_of(plan.packed.buffer.dtype)
-    if size <= cache * _ROWS_SHARE:
+    if size <= cache * target.costs.rows_share:
         return 1
     tiles = -(-row.extent // plan.tile.rows)
-    wanted = -(-size // int(cache * _BLOCK_SHARE))
+    wanted = -(-size // int(cache * target.costs.block_share))
     return next(count for count in range(min(wanted, tiles), tiles + 1) if tiles % count == 0)

@@ -87,9 +87,6 @@ _MOST_SKIPPED = 0.5
 # Columns of a tile that are transposed together, and vectors of a row that are written out.
 _COLUMNS, _VECTORS = 16, 4
 
-# Bytes that panels are fetched ahead where each passes by once.
-_AHEAD = 16384
-
 # Tile widths that a search is offered, of each axis and way of packing.
 _OFFERED = 3
 
@@ -197,7 +194,7 @@ class _Tiling:
         ):
             sch.annotate(at, PREFETCH_NEXT, 1)
         if self._passes_once() and len(reduce) == 1:
-            ahead = choose("tiled_reduction.distance", (_AHEAD, 0))
+            ahead = choose("tiled_reduction.distance", (int(self.target.costs.panels_ahead), 0))
             if ahead:
                 sch.annotate(reduce[0], PREFETCH_DISTANCE, ahead)
         skips = self._skip_padding(reduce)
