@@ -93,6 +93,47 @@ def main(A: T.Buffer((14,), "float32"), C: T.Buffer((16,), "float32")):
     assert "@llvm.masked.load.v16f32" in ll(text)
 
 
+CUT_OFF = """
+@T.prim_func
+def main(A: T.Buffer((3, {n}), "float32"), m: T.int64, C: T.Buffer((3, {n}), "float32")):
+    for i in T.serial(3, annotations={{"pragma_keep_whole": 1}}):
+        for j in T.serial({tiles}, annotations={{"pragma_keep_whole": 1}}):
+            for k in T.vectorized(8):
+                with T.block("C"):
+                    T.where({condition})
+                    vi, vj = T.axis.spatial(3, i), T.axis.spatial({n}, j * 8 + k)
+                    C[vi, vj] = A[vi, vj] + C[vi, vj]
+"""
+
+
+@pytest.mark.parametrize(
+    "condition, on",
+    [
+        ("j * 8 + k < 29", lambda i, j, m: j < 29),
+        ("j * 8 + k <= m and j * 8 + k < 29", lambda i, j, m: (j <= m) & (j < 29)),
+        ("m < j * 8 + k and j * 8 + k < 29", lambda i, j, m: (m < j) & (j < 29)),
+        ("i < m and j * 8 + k < 29", lambda i, j, m: (i < m) & (j < 29)),
+    ],
+)
+def test_whole_vectors_of_a_cut_off_tile_are_stored_without_masks(condition, on):
+    """Before AVX-512, stores under masks are slow: only those at an edge have one."""
+    text = CUT_OFF.format(n=29, tiles=4, condition=condition)
+    for cpu in ("x86-64-v2", "x86-64-v3"):
+        target = Target(f"llvm -mcpu={cpu} -num-cores=1")
+        made = ll(text, target)
+        assert "call void @llvm.masked.store.v8f32" in made and "store <8 x float>" in made
+        kernel = compile(parse(text), target)["main"]
+        for m in (-1, 0, 1, 2, 3, 7, 8, 16, 28, 29, 100):
+            a = np.arange(87, dtype="float32").reshape(3, 29) + 1
+            c = np.full((3, 29), 0.5, "float32")
+            i, j = np.ogrid[:3, :29]
+            expected = np.where(on(i, j, m), a + c, c)
+            kernel(a, m, c)
+            np.testing.assert_array_equal(c, expected)
+    wide = ll(text, Target("llvm -mcpu=x86-64-v4 -num-cores=1"))
+    assert "store <8 x float>" not in wide
+
+
 def test_parallel_loops_are_outlined_and_nested_ones_serial():
     text = """
 @T.prim_func

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.codegen.llvm.types import memory_bytes, memory_type, register_type
-from tilewright.ir import INDEX, LE, LT, Broadcast, Expr, IntImm, Ramp, dtypes
+from tilewright.ir import INDEX, LE, LT, And, Broadcast, Expr, IntImm, Ramp, dtypes
 from tilewright.tir import Buffer, BufferLoad
 
 # Distances between lanes are compared as signed bytes.
@@ -51,6 +51,29 @@ def compare_ramp(emitter: Any, node: Expr) -> str | None:
     steps = ", ".join(f"i8 {stride * lane}" for lane in range(lanes))
     test = "slt" if below else "sgt"
     return str(emitter.pure(f"icmp {test} <{lanes} x i8> <{steps}>, {limit}", limit))
+
+
+def every_lane(emitter: Any, node: Expr) -> str | None:
+    """Emit whether a condition on consecutive integers holds in all lanes; ``None`` for others."""
+    if isinstance(node, Broadcast):
+        return str(emitter.visit(node.value))
+    if isinstance(node, And):
+        sides = [every_lane(emitter, side) for side in (node.a, node.b)]
+        if None in sides:
+            return None
+        first, second = sides
+        return str(emitter.pure(f"and i1 {first}, {second}", first, second))
+    if type(node) not in (LT, LE):
+        return None
+    a, b = node.a, node.b  # type: ignore[attr-defined]
+    ramp = a if isinstance(a, Ramp) else b
+    if not isinstance(ramp, Ramp) or not isinstance(b if ramp is a else a, Broadcast):
+        return None
+    if not isinstance(ramp.stride, IntImm) or ramp.stride.value < 1 or ramp.base.dtype != INDEX:
+        return None
+    last = ramp.base + (ramp.lanes - 1) * ramp.stride.value
+    scalar = type(node)(last, b.value) if ramp is a else type(node)(a.value, ramp.base)
+    return str(emitter.visit(scalar))
 
 
 def constant_mask(on: Sequence[bool]) -> str:

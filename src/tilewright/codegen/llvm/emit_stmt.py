@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.codegen.llvm.emit_masked import every_lane
 from tilewright.codegen.llvm.emit_memory import MemoryEmitter
 from tilewright.codegen.llvm.moves import moved_as_bits
 from tilewright.codegen.llvm.types import memory_bytes, memory_type
@@ -208,39 +209,67 @@ class FunctionEmitter(MemoryEmitter):
     # ---- branches
 
     def visit_IfThenElse(self, node: IfThenElse) -> None:
-        lanes = dtypes.lanes_of(node.condition.dtype)
-        condition = self.visit(node.condition)
+        lanes, then, other = dtypes.lanes_of(node.condition.dtype), node.then_case, node.else_case
         if lanes > 1:
-            self._masked(condition, lanes, node.then_case)
-            if node.else_case is not None:
+            every = self._every_lane(node)
+            if every is not None:
+
+                def at_an_edge() -> None:
+                    self._masked(self.visit(node.condition), lanes, then)
+
+                self._branch(every, lambda: self.visit(then), at_an_edge)
+                return
+            condition = self.visit(node.condition)
+            self._masked(condition, lanes, then)
+            if other is not None:
                 kind = f"<{lanes} x i1>"
                 inverse = self.pure(f"xor {kind} {condition}, splat (i1 true)", condition)
-                self._masked(inverse, lanes, node.else_case)
+                self._masked(inverse, lanes, other)
             return
+        condition = self.visit(node.condition)
         if condition in ("true", "false"):
-            taken = node.then_case if condition == "true" else node.else_case
+            taken = then if condition == "true" else other
             if taken is not None:
                 self.visit(taken)
             return
+        otherwise = None if other is None else lambda: self.visit(other)
+        self._branch(condition, lambda: self.visit(then), otherwise)
+
+    def _branch(
+        self, condition: str, then: Callable[[], None], otherwise: Callable[[], None] | None
+    ) -> None:
         yes, join = self.label("then"), self.label("join")
-        no = self.label("else") if node.else_case is not None else join
+        no = self.label("else") if otherwise is not None else join
         first, other = Scope("if"), Scope("if")
         # Both sides share the lines before the branch: one may use what the other hoisted.
         other.pre = first.pre
         self.enter(first)
         self.branch_if(condition, yes, no)
         self.start_block(yes)
-        self.visit(node.then_case)
+        then()
         self.branch(join)
         self.leave()
-        if node.else_case is not None:
+        if otherwise is not None:
             self.scopes.append(other)
             self._floor = len(self.scopes) - 1
             self.start_block(no)
-            self.visit(node.else_case)
+            otherwise()
             self.branch(join)
             self.leave()
         self.start_block(join)
+
+    def _every_lane(self, node: IfThenElse) -> str | None:
+        """Whether all lanes of a store are on, where that is worth a test.
+
+        Before AVX-512, stores under masks take many times as long as others, or are one for each
+        lane; most tiles lie inside of the result.
+        """
+        target = self.module.target
+        slow = target.has("sse2") and not target.has("avx512f")
+        if not slow or self.mask is not None or node.else_case is not None:
+            return None
+        store = node.then_case
+        return every_lane(self, node.condition) if isinstance(store, BufferStore) else None
 
     def _masked(self, mask: str, lanes: int, stmt: Stmt) -> None:
         """Emit for the lanes of ``mask``; what no mask can guard stands behind a branch."""

@@ -20,7 +20,12 @@ from dataclasses import dataclass, replace
 
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers, unroll_steps
 from tilewright.dlight.cpu.contraction.image_axes import join_pixels
-from tilewright.dlight.cpu.contraction.register_tile import Limits, even_size, rank_tiles
+from tilewright.dlight.cpu.contraction.register_tile import (
+    Limits,
+    even_size,
+    rank_tiles,
+    tile_registers,
+)
 from tilewright.ir import Expr, FloorDiv, as_int, dtypes, pre_order
 from tilewright.scheduling import (
     Contraction,
@@ -261,7 +266,7 @@ def _choose(image: _Image, target: Target) -> _Plan | NotApplicable:
     """Choose the register tile, and groups of rows (or tiles of pixels) for caches and threads."""
     lane, filters = image.lane.extent or 1, image.channel.extent or 1
     vector = replace(image.lane, extent=lane * filters)
-    limits = Limits(lane, target.vector_registers, target.costs)
+    limits = Limits(lane, tile_registers(target), target.costs)
     tiles = rank_tiles(image.column, vector, limits)
     whole = [
         tile

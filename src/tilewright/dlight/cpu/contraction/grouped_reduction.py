@@ -20,7 +20,7 @@ from tilewright.dlight.cpu.contraction.form import (
 )
 from tilewright.dlight.cpu.contraction.packing import Panels, copy_in_use, copy_operand, lay_out
 from tilewright.dlight.cpu.contraction.plan import Plan
-from tilewright.dlight.cpu.contraction.register_tile import Limits, Tile, rank_tiles
+from tilewright.dlight.cpu.contraction.register_tile import Limits, Tile, rank_tiles, tile_registers
 from tilewright.ir import dtypes
 from tilewright.scheduling import (
     Contraction,
@@ -114,7 +114,7 @@ def _choose_plan(
         return NotApplicable("operands are not contiguous along the results")
     row = longest(others)
     lanes = target.vector_lanes(max(16, dtypes.bits_of(sums.dtype)))
-    limits = Limits(lanes, target.vector_registers - _DECODING, target.costs)
+    limits = Limits(lanes, tile_registers(target) - _DECODING, target.costs)
     tile = choose("grouped.tile", rank_tiles(row, vector, limits) or [Tile(1, lanes)])
     return GroupedPlan(row, vector, tile, None, False, False, inner=inner, outer=outer)
 

@@ -18,6 +18,7 @@ from tilewright.dlight.cpu.contraction.register_tile import (
     Tile,
     rank_tiles,
     rows_in_cache,
+    tile_registers,
 )
 from tilewright.ir import Expr, as_int, dtypes, free_vars
 from tilewright.scheduling import Reduction, depends, dimensions_of, longest, stride
@@ -212,7 +213,7 @@ class _Along:
         fitting = (_rows_of(load, self.row, target) for load in self.others)
         limits = Limits(
             target.vector_lanes(max(16, element_bits(self.found.block))),
-            target.vector_registers,
+            tile_registers(target),
             target.costs,
             most_rows=min(wanted.most_rows, *fitting),
             most_columns=int(target.costs.panel_share * target.l2_bytes / self.step_bytes),

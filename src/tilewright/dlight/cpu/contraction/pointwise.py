@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from tilewright.dlight.cpu.contraction.form import Form, Nest, sum_in_registers
 from tilewright.dlight.cpu.contraction.image_axes import join_pixels
 from tilewright.dlight.cpu.contraction.packing import Panels, copy_operand, pack_operand
-from tilewright.dlight.cpu.contraction.register_tile import Tile
+from tilewright.dlight.cpu.contraction.register_tile import Tile, tile_registers
 from tilewright.ir import Add, Expr, Var, as_int, dtypes
 from tilewright.scheduling import Contraction, NotApplicable, choose, others_after
 from tilewright.scheduling.cpu import (
@@ -88,7 +88,7 @@ def _choose(found: Contraction, target: Target) -> Tile | NotApplicable:
         return NotApplicable("sizes are symbolic or zero")
     vectors = choose("pointwise.vectors", others_after(_VECTORS, (1, 3, 4)))
     pixels = vectors * target.vector_lanes(max(8, element_bits(found.block)))
-    most = (target.vector_registers - 1 - vectors) // vectors
+    most = (tile_registers(target) - 1 - vectors) // vectors
     rows = choose("pointwise.rows", [n for n in range(most, 0, -1) if filters % n == 0])
     if rows < _LEAST_ROWS or height * width < _LEAST_TILES * pixels:
         return NotApplicable("too few filters or pixels")

@@ -30,6 +30,12 @@ class Tile:
     score: float = 0.0
 
 
+def tile_registers(target: Target) -> int:
+    """Registers of a tile: without fused multiply-adds, a product takes one before it is added."""
+    fused = target.has("fma") or not target.has("sse2")
+    return target.vector_registers - (0 if fused else 1)
+
+
 def step_cycles(rows: int, vectors: int, costs: Costs) -> float:
     """Cycles that one step of the reduction takes in a tile of so many rows and vectors."""
     busy = busy_cycles(rows, vectors, costs)

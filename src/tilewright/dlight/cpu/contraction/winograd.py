@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 
 from tilewright.dlight.cpu.contraction.form import Nest, schedule_others, sum_in_registers
 from tilewright.dlight.cpu.contraction.packing import Panels, pack_operand
-from tilewright.dlight.cpu.contraction.register_tile import busy_cycles
+from tilewright.dlight.cpu.contraction.register_tile import busy_cycles, tile_registers
 from tilewright.ir import Expr, as_int, dtypes, structural_equal
 from tilewright.scheduling import NotApplicable, ScheduleRule, preferring
 from tilewright.scheduling.cpu import (
@@ -208,9 +208,10 @@ def _register_tile(
     The rows divide what all tiles of a group are, or else are cut from each row of tiles.
     """
     best, wait = (1, lanes, float("inf")), target.costs.step_wait
+    registers = tile_registers(target)
     for vectors in (count for count in range(1, 5) if filters % (count * lanes) == 0):
-        for height in range(1, target.vector_registers):
-            if height * vectors + vectors + 1 > target.vector_registers:
+        for height in range(1, registers):
+            if height * vectors + vectors + 1 > registers:
                 break
             full, rest = divmod(down * across, height)
             if rest:
