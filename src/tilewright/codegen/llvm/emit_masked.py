@@ -58,11 +58,10 @@ def every_lane(emitter: Any, node: Expr) -> str | None:
     if isinstance(node, Broadcast):
         return str(emitter.visit(node.value))
     if isinstance(node, And):
-        sides = [every_lane(emitter, side) for side in (node.a, node.b)]
-        if None in sides:
+        left, right = (every_lane(emitter, side) for side in (node.a, node.b))
+        if left is None or right is None:
             return None
-        first, second = sides
-        return str(emitter.pure(f"and i1 {first}, {second}", first, second))
+        return str(emitter.pure(f"and i1 {left}, {right}", left, right))
     if type(node) not in (LT, LE):
         return None
     a, b = node.a, node.b  # type: ignore[attr-defined]
@@ -72,8 +71,8 @@ def every_lane(emitter: Any, node: Expr) -> str | None:
     if not isinstance(ramp.stride, IntImm) or ramp.stride.value < 1 or ramp.base.dtype != INDEX:
         return None
     last = ramp.base + (ramp.lanes - 1) * ramp.stride.value
-    scalar = type(node)(last, b.value) if ramp is a else type(node)(a.value, ramp.base)
-    return str(emitter.visit(scalar))
+    first, second = (last, b.value) if ramp is a else (a.value, ramp.base)
+    return str(emitter.visit(LT(first, second) if type(node) is LT else LE(first, second)))
 
 
 def constant_mask(on: Sequence[bool]) -> str:
