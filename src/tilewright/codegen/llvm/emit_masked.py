@@ -72,7 +72,7 @@ def every_lane(emitter: Any, node: Expr) -> str | None:
         return None
     last = ramp.base + (ramp.lanes - 1) * ramp.stride.value
     first, second = (last, b.value) if ramp is a else (a.value, ramp.base)
-    return str(emitter.visit(LT(first, second) if type(node) is LT else LE(first, second)))
+    return str(emitter.visit(first < second if type(node) is LT else first <= second))
 
 
 def constant_mask(on: Sequence[bool]) -> str:
