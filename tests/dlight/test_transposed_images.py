@@ -9,7 +9,7 @@ import pytest
 
 from tilewright import driver, te, topi
 from tilewright.dlight import NotApplicable
-from tilewright.dlight.cpu import QuotientAxes
+from tilewright.dlight.cpu import StridedAxes
 from tilewright.ir import IRModule, as_int, collect
 from tilewright.target import Target
 from tilewright.tir import For, PrimFunc
@@ -39,7 +39,7 @@ def transposed(
 
 
 def scheduled(func: PrimFunc, target: Target) -> PrimFunc:
-    made = QuotientAxes().apply(Schedule(IRModule({"main": func})), target)
+    made = StridedAxes().apply(Schedule(IRModule({"main": func})), target)
     assert not isinstance(made, NotApplicable), made.reason
     return made.mod["main"]
 

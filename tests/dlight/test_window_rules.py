@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tilewright import dlight, driver, te, topi
-from tilewright.dlight.cpu import QuotientAxes, SlidingWindow
-from tilewright.dlight.cpu.contraction.quotient_axes import divisors_of
+from tilewright.dlight.cpu import SlidingWindow, StridedAxes
+from tilewright.dlight.cpu.contraction.strided_axes import divisors_of
 from tilewright.ir import Call, FloorMod, IRModule, Mul, collect
 from tilewright.scheduling import Contraction, contraction_of
 from tilewright.scheduling.cpu import is_injective, leaf_blocks
@@ -181,7 +181,7 @@ def test_grouped_convolutions(
     ).with_attr("layout_free_buffers", [1])
     expected = F.conv2d(torch.from_numpy(x).double(), torch.from_numpy(w).double(), None, stride,
                         1, 1, groups).numpy()  # fmt: skip
-    rule = QuotientAxes() if filters > groups else SlidingWindow()
+    rule = StridedAxes() if filters > groups else SlidingWindow()
     agree(scheduled(func, rule), [x, w], expected)
 
 
@@ -197,7 +197,7 @@ def test_transposed_convolutions(
     func = function(
         lambda a, b: topi.nn.conv2d_transpose(a, b, stride, padding, extra), x.shape, w.shape
     ).with_attr("layout_free_buffers", [1])
-    made = scheduled(func, QuotientAxes())
+    made = scheduled(func, StridedAxes())
     expected = F.conv_transpose2d(torch.from_numpy(x).double(), torch.from_numpy(w).double(), None,
                                   stride, padding, extra).numpy()  # fmt: skip
     agree(made, [x, w], expected)
@@ -218,7 +218,7 @@ def test_rows_of_transposed_convolutions_are_written_whole(
     func = function(
         lambda a, b: topi.nn.conv2d_transpose(a, b, stride, padding, extra), x.shape, w.shape
     ).with_attr("layout_free_buffers", [1])
-    made = scheduled(func, QuotientAxes(), target)
+    made = scheduled(func, StridedAxes(), target)
     assert made.buffers[-1] in {
         store.buffer for store in collect(made.body, BufferStore) if not _is_strided(store)
     }
@@ -240,7 +240,7 @@ def test_a_transposed_convolution_keeps_its_epilogue() -> None:
     expected = F.relu6(
         F.conv_transpose2d(*(torch.from_numpy(item).double() for item in (x, w, b)), 2, 1)
     )
-    agree(scheduled(func, QuotientAxes()), [x, w, b], expected.numpy())
+    agree(scheduled(func, StridedAxes()), [x, w, b], expected.numpy())
 
 
 def test_taps_that_are_missing_cost_no_arithmetic() -> None:
@@ -248,7 +248,7 @@ def test_taps_that_are_missing_cost_no_arithmetic() -> None:
     func = function(
         lambda a, b: topi.nn.conv2d_transpose(a, b, 2, 1), (1, 16, 6, 6), (16, 16, 3, 3)
     )
-    body = driver.lower(scheduled(func, QuotientAxes(), WIDE), WIDE)["main"].body
+    body = driver.lower(scheduled(func, StridedAxes(), WIDE), WIDE)["main"].body
     tests = [item.condition for item in collect(body, IfThenElse)]
     assert any(collect(test, FloorMod) for test in tests)
     chosen = [item for item in collect(body, Call) if item.op.name == "if_then_else"]
@@ -270,7 +270,7 @@ def test_axes_that_one_operand_alone_uses_stay() -> None:
     found = contraction_of(sch, main)
     assert isinstance(found, Contraction)
     assert divisors_of(found) == {}
-    refused = QuotientAxes().apply(sch, TARGET)
+    refused = StridedAxes().apply(sch, TARGET)
     assert isinstance(refused, dlight.NotApplicable)
     assert "no axis is used as quotient" in refused.reason
 

@@ -15,7 +15,7 @@ what it does otherwise:
 - ``blocked_images``: convolutions and windows of images with channels in blocks.
 - ``pointwise``: 1 x 1 convolutions with pixels, across rows, as lanes.
 - ``matrix_vector``: matrices used once: streams of rows at the memory's speed.
-- ``quotient_axes``: grouped and transposed convolutions, taken apart for the forms that follow.
+- ``strided_axes``: grouped and transposed convolutions, taken apart for the forms that follow.
 - ``tiled_reduction``: anything with reuse (matmul, convolution); ``tile_order`` decides how tiles
   go, ``image_axes`` and ``padded_taps`` are what images need besides.
 - ``sliding_window``: small windows without other reuse (depthwise convolution, pooling).
@@ -30,8 +30,8 @@ from tilewright.dlight.cpu.contraction.matrix_vector import MatrixVector
 from tilewright.dlight.cpu.contraction.plan import Plan, rank_plans
 from tilewright.dlight.cpu.contraction.pointwise import PointwiseConvolution
 from tilewright.dlight.cpu.contraction.promoted_operand import PromotedOperand
-from tilewright.dlight.cpu.contraction.quotient_axes import QuotientAxes
 from tilewright.dlight.cpu.contraction.sliding_window import SlidingWindow
+from tilewright.dlight.cpu.contraction.strided_axes import StridedAxes
 from tilewright.dlight.cpu.contraction.tiled_reduction import TiledReduction, schedule_plan
 from tilewright.dlight.cpu.contraction.winograd import Winograd
 from tilewright.scheduling import ScheduleRule
@@ -45,7 +45,7 @@ __all__ = [
     "Plan",
     "PointwiseConvolution",
     "PromotedOperand",
-    "QuotientAxes",
+    "StridedAxes",
     "SlidingWindow",
     "TiledReduction",
     "Winograd",
@@ -62,7 +62,7 @@ def forms() -> tuple[ScheduleRule, ...]:
         BlockedWindow(),
         PointwiseConvolution(),
         MatrixVector(),
-        QuotientAxes(),
+        StridedAxes(),
         TiledReduction(),
     )
     narrow = (DotProductTile(), GroupedReduction(), PromotedOperand(*plain))

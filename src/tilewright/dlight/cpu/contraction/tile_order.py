@@ -1,7 +1,7 @@
 """In which order the tiles of a plan go, and which steps are left out.
 
 Tiles go column by column, so that a panel stays in the nearest cache; where the reduction is so
-short that writing takes longer, row by row. Remainders of places (``quotient_axes``) are done for a
+short that writing takes longer, row by row. Remainders of places (``strided_axes``) are done for a
 row of an image, or for a whole image where panels are large. Rows that the last cache doesn't hold
 are cut into blocks.
 """

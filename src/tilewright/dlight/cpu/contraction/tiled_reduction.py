@@ -20,7 +20,7 @@ Which axis, and the tile's size, follow from an estimate (``plan``); so does the
 tiles go (``tile_order``).
 
 A result whose epilogue puts axes together again that were split into quotient and remainder
-(``quotient_axes``) is put together in that small buffer, so that the epilogue writes whole rows.
+(``strided_axes``) is put together in that small buffer, so that the epilogue writes whole rows.
 """
 
 from __future__ import annotations
@@ -185,30 +185,38 @@ class _Tiling:
         if panels is not None:
             alone = count <= place + 1 and not self.order.by_rows
             self._schedule_panels(panels, at if alone else None)
-        streams = plan.packed is not None and self._streams()
-        if (
-            plan.packed is not None
-            and not self.order.by_rows
-            and not self.order.taps
-            and choose("tiled_reduction.ahead", (streams, not streams))
-        ):
-            sch.annotate(at, PREFETCH_NEXT, 1)
-        if self._passes_once() and len(reduce) == 1:
-            ahead = choose("tiled_reduction.distance", (int(self.target.costs.panels_ahead), 0))
-            if ahead:
-                sch.annotate(reduce[0], PREFETCH_DISTANCE, ahead)
-        skips = self._skip_padding(reduce)
-        # What is cut off is cut off by tests and masks, not by a kernel of its own.
-        whole = [at] if plan.padded else []
-        if self.order.phases or skips:
-            whole = [fused, *outer[count : written if not skips else len(outer)]]
-        if skips and plan.row is not None and (plan.row.extent or 0) % plan.tile.rows:
-            whole = whole[: max(1, len(whole) - 1)]
-        for loop in whole:
+        self._fetch_ahead(at, reduce)
+        outside = [fused, *outer[count:written]]
+        for loop in self._kept_whole(at, outside, outer[written:], self._skip_padding(reduce)):
             sch.annotate(loop, KEEP_WHOLE, 1)
         if plan.padded and plan.packed is None and plan.row is not None:
             # Rows of the tile are whole vectors, though the last ones are not all results.
             sch.storage_align(main, 0, -2, plan.tile.columns, 0)
+
+    def _fetch_ahead(self, at: LoopRV, steps: Sequence[LoopRV]) -> None:
+        """Fetch the next panel while one is used, or what comes next of one that passes by once."""
+        packed, order = self.plan.packed is not None, self.order
+        streams = packed and self._streams()
+        able = packed and not order.by_rows and not order.taps
+        if able and choose("tiled_reduction.ahead", (streams, not streams)):
+            self.sch.annotate(at, PREFETCH_NEXT, 1)
+        if self._passes_once() and len(steps) == 1:
+            distance = int(self.target.costs.panels_ahead)
+            ahead = choose("tiled_reduction.distance", (distance, 0))
+            if ahead:
+                self.sch.annotate(steps[0], PREFETCH_DISTANCE, ahead)
+
+    def _kept_whole(
+        self, at: LoopRV, outside: list[LoopRV], held: Sequence[LoopRV], skips: bool
+    ) -> list[LoopRV]:
+        """Loops at whose end tests and masks cut off what is too much, not a kernel of its own."""
+        plan = self.plan
+        whole = [at] if plan.padded else []
+        if self.order.phases or skips:
+            whole = [*outside, *held] if skips else outside
+        if skips and plan.row is not None and (plan.row.extent or 0) % plan.tile.rows:
+            whole = whole[: max(1, len(whole) - 1)]
+        return whole
 
     def _panels(self) -> Panels | None:
         """How the operand lies in panels that isn't gathered."""

@@ -1,4 +1,4 @@
-"""Axes that are used as quotient and remainder: grouped and transposed convolutions.
+"""Strided axes, used as quotient and remainder: grouped and transposed convolutions.
 
 A filter ``f`` of a grouped convolution reads the channels of group ``f // filters``; an output
 ``w`` of a transposed one meets the inputs around ``w // stride`` with the taps ``w % stride`` and
@@ -24,7 +24,7 @@ from tilewright.tir.schedule import Schedule
 _NARROW = 8
 
 
-class QuotientAxes(ScheduleRule):
+class StridedAxes(ScheduleRule):
     """Applies to one reduction with axes of the result that are divided by constants."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
