@@ -28,6 +28,7 @@ class Renewer(Mutator):
         self.root = root
 
     def define(self, symbol: Any) -> Any:
+        """A new symbol in the place of one that is defined; the same one when it comes again."""
         made: Any
         if isinstance(symbol, Buffer):
             made = self.renew_buffer(symbol)
@@ -37,6 +38,7 @@ class Renewer(Mutator):
         return made
 
     def renew_buffer(self, buffer: Buffer) -> Buffer:
+        """A new buffer, whose pointer, shape and strides are the new ones."""
         # A pointer that something else has defined (an alias) keeps its new name.
         data = self.mapping.get(buffer.data)
         if data is None:
@@ -62,6 +64,7 @@ class Renewer(Mutator):
         return node.map_children(self.visit)
 
     def visit_Block(self, node: Block) -> Stmt:
+        """A block: what it allocates, views and binds is new."""
         # What a block defines is in scope in all of it, whatever the order of the fields.
         allocations = tuple(map(self.define, node.alloc_buffers))
         for var in _view_vars(node):
@@ -81,9 +84,11 @@ class Renewer(Mutator):
         )
 
     def visit_Var(self, node: Var) -> Any:
+        """The variable in the place of one."""
         return self.mapping.get(node, node)
 
     def visit_Buffer(self, node: Buffer) -> Any:
+        """The buffer in the place of one."""
         return self.mapping.get(node, node)
 
     def visit_PrimFunc(self, node: Any) -> Any:

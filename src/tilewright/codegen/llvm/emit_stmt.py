@@ -120,23 +120,28 @@ class FunctionEmitter(MemoryEmitter):
     # ---- simple statements
 
     def visit_SeqStmt(self, node: SeqStmt) -> None:
+        """One statement after the other."""
         for stmt in node.stmts:
             self.visit(stmt)
 
     def visit_Evaluate(self, node: Evaluate) -> None:
+        """An expression for its effect."""
         if not is_no_op(node):
             self.visit(node.value)
 
     def visit_BufferStore(self, node: BufferStore) -> None:
+        """A store; values that are only moved go as the bits that they are."""
         node = moved_as_bits(node)
         value = self.visit(node.value)
         self.store(node.buffer, node.indices, value, node.value.dtype)
 
     def visit_LetStmt(self, node: LetStmt) -> None:
+        """A definition, which the body follows."""
         self.bind(node)
         self.visit(node.body)
 
     def visit_AttrStmt(self, node: AttrStmt) -> None:
+        """Hints for the body: streaming stores, how far loads are fetched ahead."""
         if node.key.startswith("thread_extent"):
             raise _thread_error(str(node.key))
         outer = self.streaming, self.prefetching
@@ -148,10 +153,12 @@ class FunctionEmitter(MemoryEmitter):
         self.streaming, self.prefetching = outer
 
     def visit_DeclBuffer(self, node: DeclBuffer) -> None:
+        """A view, whose elements tell the type of its memory."""
         self.module.element_of_data.setdefault(node.buffer.data, node.buffer.dtype)
         self.visit(node.body)
 
     def visit_AssertStmt(self, node: AssertStmt) -> None:
+        """A check: a message is left and the function returns if it fails."""
         condition = self.visit(node.condition)
         failed, passed = self.label("failed"), self.label("passed")
         # What the message shows is of this branch only, but for what was known before it.
@@ -209,6 +216,7 @@ class FunctionEmitter(MemoryEmitter):
     # ---- branches
 
     def visit_IfThenElse(self, node: IfThenElse) -> None:
+        """A branch, or a mask where each lane has a condition."""
         lanes, then, other = dtypes.lanes_of(node.condition.dtype), node.then_case, node.else_case
         if lanes > 1:
             every = self._every_lane(node)
@@ -289,6 +297,7 @@ class FunctionEmitter(MemoryEmitter):
     # ---- loops
 
     def visit_For(self, node: For) -> None:
+        """A loop; a parallel one becomes a function of its own that the pool runs."""
         if node.kind == VECTORIZED:
             raise CodegenError(
                 f"loop {node.loop_var.name!r} is still vectorized: run VectorizeLoop first "
@@ -345,6 +354,7 @@ class FunctionEmitter(MemoryEmitter):
         self.start_block(done)
 
     def visit_While(self, node: While) -> None:
+        """A loop whose condition is asked before each iteration."""
         head, body, done = self.label("while"), self.label("body"), self.label("done")
         written, opaque = self.effects.of(node)
         self.enter(Scope("loop", written, opaque))
@@ -364,6 +374,7 @@ class FunctionEmitter(MemoryEmitter):
     # ---- memory
 
     def visit_Allocate(self, node: Allocate) -> None:
+        """Memory: registers, the stack or the workspace, by size and scope."""
         self.with_memory(node.buffer, lambda: self.visit(node.body))
 
     def with_memory(self, buffer: Buffer, emit_body: Callable[[], None]) -> None:

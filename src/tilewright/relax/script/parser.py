@@ -85,6 +85,7 @@ class GraphParser(Evaluator):
         return Function(tuple(params), body, result or body.struct_info, self.attrs)
 
     def annotation(self, node: ast.expr) -> Info:
+        """What a parameter or a variable is declared to be."""
         value = self.eval(node)
         if isinstance(value, Info):
             return value
@@ -93,6 +94,7 @@ class GraphParser(Evaluator):
         return self.fail(node, "expected R.Tensor, R.Shape, R.Tuple, R.Prim or R.Object")  # type: ignore[no-any-return]
 
     def define_symbol(self, name: str) -> None:
+        """Make a symbolic size known that a declaration uses first."""
         try:
             known = self.scope.lookup(name)
         except KeyError:
@@ -107,11 +109,13 @@ class GraphParser(Evaluator):
         return made
 
     def extent(self, node: ast.expr, text: str) -> Expr:
+        """An extent that is given as text."""
         return self.eval_expr(self.parse_text(node, text))
 
     # ---- body -------------------------------------------------------------------------------
 
     def suite(self, node: ast.FunctionDef) -> SeqExpr:
+        """The function's body; its last statement returns."""
         result: RelaxExpr | None = None
         for stmt in node.body:
             if result is not None:
@@ -134,11 +138,13 @@ class GraphParser(Evaluator):
         return SeqExpr(tuple(self.blocks), result)
 
     def close(self, kind: type[BindingBlock]) -> None:
+        """End the block of bindings that is open, if it has any."""
         if self.bindings:
             self.blocks.append(kind(tuple(self.bindings)))
             self.bindings = []
 
     def dataflow(self, node: ast.With) -> None:
+        """A block without effects, and which of its variables can be seen outside."""
         if len(node.items) != 1 or not isinstance(self.eval(node.items[0].context_expr), Dataflow):
             self.fail(node, "only R.dataflow() can stand after with")
         self.close(BindingBlock)
@@ -153,6 +159,7 @@ class GraphParser(Evaluator):
         self.close(DataflowBlock)
 
     def statement(self, node: ast.stmt) -> None:
+        """One statement of the body; errors point at it."""
         self.guarded_statement(node, self._statement)
 
     def _statement(self, node: ast.stmt) -> None:
@@ -175,6 +182,7 @@ class GraphParser(Evaluator):
             self.fail(node, f"{type(node).__name__} is not part of the dialect R")
 
     def expression(self, node: ast.Expr) -> None:
+        """A statement that is a call: attributes of the function, or done for its effect."""
         value = self.eval(node.value)
         if isinstance(value, FunctionAttrs):
             self.add_attributes(node, self.attrs, value.attrs)
@@ -189,6 +197,7 @@ class GraphParser(Evaluator):
     def assign(
         self, target: ast.Name, info: Info | None, value_node: ast.expr, node: ast.stmt
     ) -> None:
+        """A binding, a symbolic size or a Python value, by what stands on the right."""
         value = self.eval(value_node)
         if isinstance(value, ModuleReference) and info is None:
             self.scope.define(target.id, value)  # `cls = Module` is a name, no binding
@@ -207,9 +216,11 @@ class GraphParser(Evaluator):
         self.bind(target.id, made, declared, node)
 
     def value(self, node: ast.expr) -> RelaxExpr:
+        """An expression of the graph."""
         return self.to_value(self.eval(node), node)
 
     def to_value(self, value: Any, node: ast.expr) -> RelaxExpr:
+        """A Python value as an expression of the graph."""
         made: RelaxExpr = self.guard(node, as_relax, value)
         return self.normal(made, node)
 
@@ -222,6 +233,7 @@ class GraphParser(Evaluator):
         )
 
     def atom(self, value: RelaxExpr, node: ast.AST) -> RelaxExpr:
+        """A value that may be an operand: anything else is bound to a variable first."""
         if is_atom(value):
             return value
         if isinstance(value, Tuple):
@@ -229,6 +241,7 @@ class GraphParser(Evaluator):
         return self.bind("lv", self.normal(value, node), None, node)
 
     def bind(self, name: str, value: RelaxExpr, info: StructInfo | None, node: ast.AST) -> RelaxVar:
+        """Bind a value to a new variable of that name, and return the variable."""
         var = self.variable(name, value.struct_info if info is None else info)
         binding = VarBinding(value, var)
         set_span(binding, self.source.span(node))
@@ -236,6 +249,7 @@ class GraphParser(Evaluator):
         return var
 
     def variable(self, name: str, info: StructInfo) -> RelaxVar:
+        """A new variable: local to its dataflow block unless that hands it out."""
         local = self.outputs is not None and name not in self.outputs
         var = (DataflowVar if local else RelaxVar)(name, info)
         self.scope.define(name, var)

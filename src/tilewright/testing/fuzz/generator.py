@@ -77,11 +77,13 @@ class Generator:
         self.reducers: dict[str, str] = {}
 
     def chance(self, probability: float) -> bool:
+        """True with a probability."""
         return self.rng.random() < probability
 
     # ---- the whole ------------------------------------------------------------------------------
 
     def program(self, max_stages: int) -> Program:
+        """A program of up to so many stages, of random forms."""
         rng = self.rng
         self.main_dtype = rng.choice(["float32"] * 5 + ["float64", "int32", "int32", "int64"])
         for _ in range(rng.choice([2, 2, 3, 3, 4])):
@@ -101,6 +103,7 @@ class Generator:
         return self.finished()
 
     def finished(self) -> Program:
+        """The program of the stages so far; what no stage reads is a result, some others too."""
         made = [t.name for stage in self.stages for t in stage.outputs]
         inputs = {tensor.name for tensor in self.inputs}
         results = {name for name in made if name not in self.used and name not in inputs}
@@ -125,6 +128,7 @@ class Generator:
     # ---- tensors --------------------------------------------------------------------------------
 
     def random_shape(self) -> tuple[str, ...]:
+        """One to three of the program's dimensions."""
         dims = sorted(self.dims)
         ndim = self.rng.choice([1, 2, 2, 2, 3, 3])
         return tuple(self.rng.choice(dims) for _ in range(ndim))
@@ -132,6 +136,7 @@ class Generator:
     def new_input(
         self, dims: tuple[str, ...], dtype: str | None = None, index_of: str = ""
     ) -> Tensor:
+        """A parameter; the dimension ``index_of`` bounds what it holds."""
         dtype = dtype or self.rng.choice([self.main_dtype] * 5 + ["int8", "float32", "uint8"])
         made = Tensor(f"A{len(self.inputs)}", dims, dtype, 1 if dtype == "bool" else 4, index_of)
         self.inputs.append(made)
@@ -148,6 +153,7 @@ class Generator:
     def stage(
         self, form: str, outputs: Sequence[Tensor], lines: Sequence[str], updates: bool = False
     ) -> None:
+        """Add a block that writes ``outputs`` and has read what was read since the last one."""
         reads = tuple(dict.fromkeys(self.reads))
         self.used.update(reads)
         self.stages.append(Stage(form, tuple(outputs), reads, tuple(lines), updates, self.rough))
@@ -156,6 +162,7 @@ class Generator:
             self.tensors.extend(outputs)
 
     def new_name(self) -> str:
+        """The name of the next stage."""
         return f"s{len(self.stages)}"
 
     # ---- reading --------------------------------------------------------------------------------
@@ -206,6 +213,7 @@ class Generator:
     # ---- values ---------------------------------------------------------------------------------
 
     def cast(self, value: Value, dtype: str) -> Value:
+        """A value as another dtype, within bounds that it holds."""
         if value.dtype == dtype:
             return value
         value = self.bounded(value, LIMITS[dtype])
@@ -295,6 +303,7 @@ class Generator:
         return self.some_tensor()
 
     def dtype_of(self, tensor: Tensor) -> str:
+        """The dtype that a tensor is computed with: its own, mostly."""
         if self.chance(0.75):
             return tensor.dtype if tensor.dtype not in ("uint8", "bool") else "int32"
         return self.rng.choice(["float32", "float64", "int32", "int64", "int8"])

@@ -114,9 +114,11 @@ class Emitter(Visitor):
 
     # ---- text ---------------------------------------------------------------------------
     def line(self, text: str) -> None:
+        """Write a line of Python at the present depth."""
         self.lines.append("    " * self.depth + text)
 
     def name(self, symbol: Any) -> str:
+        """The Python name of a variable or buffer, one of its own."""
         found = self.names.get(symbol)
         if found is None:
             # ASCII only: Python takes other letters that look alike for the same name.
@@ -130,11 +132,13 @@ class Emitter(Visitor):
         return found
 
     def expr(self, expr: Expr) -> str:
+        """Python text of an expression."""
         text: str = self.visit(expr)
         return text
 
     # ---- functions ----------------------------------------------------------------------
     def emit(self) -> tuple[str, list[str]]:
+        """The program's text, and the names of the intrinsics that it calls."""
         func = self.func
         self.line("def program(memory, symbols):")
         self.depth += 1
@@ -233,9 +237,11 @@ class Emitter(Visitor):
 
     # ---- statements ---------------------------------------------------------------------
     def generic_visit(self, node: Any) -> Any:
+        """Refuse what has no meaning here."""
         raise VerifyError(f"the interpreter doesn't know {type(node).__name__}")
 
     def visit_SeqStmt(self, node: SeqStmt) -> None:
+        """One statement after the other."""
         for stmt in node.stmts:
             self.visit(stmt)
 
@@ -258,6 +264,7 @@ class Emitter(Visitor):
         self.depth -= 1
 
     def visit_For(self, node: For) -> None:
+        """A loop; one over threads is run as its kind asks."""
         if node.thread is None or not self.threads.loop(node):
             self.plain_loop(node, node.body)
 
@@ -277,10 +284,12 @@ class Emitter(Visitor):
             self.nested(body)
 
     def visit_While(self, node: While) -> None:
+        """A loop whose condition is asked before each iteration."""
         self.line(f"while {self.expr(node.condition)}:")
         self.nested(node.body)
 
     def visit_IfThenElse(self, node: IfThenElse) -> None:
+        """A branch; one with a condition for each lane goes lane by lane."""
         if dtypes.lanes_of(node.condition.dtype) > 1:
             self.visit(by_lanes(node))
             return
@@ -291,18 +300,22 @@ class Emitter(Visitor):
             self.nested(node.else_case)
 
     def visit_LetStmt(self, node: LetStmt) -> None:
+        """An assignment, which the body follows."""
         self.line(f"{self.name(node.var)} = {self.bound(node)}")
         self.visit(node.body)
 
     def visit_AttrStmt(self, node: AttrStmt) -> None:
+        """The body; what is asynchronous waits until it is committed."""
         if not self.threads.asynchronous(node):
             self.visit(node.body)
 
     def visit_AssertStmt(self, node: AssertStmt) -> None:
+        """A check that fails with the message and its values."""
         values = "".join(f", {self.expr(value)}" for value in node.values)
         self.line(f"if not ({self.expr(node.condition)}): fail({node.message!r}{values})")
 
     def visit_Evaluate(self, node: Any) -> None:
+        """An expression for its effect; hints have none."""
         value = node.value
         name = value.op.name if isinstance(value, Call) else ""
         if name in ("prefetch", "assume"):
@@ -315,6 +328,7 @@ class Emitter(Visitor):
             self.line(self.expr(value))
 
     def allocate(self, buffer: Buffer) -> None:
+        """Fresh memory with room for all elements, strides counted."""
         memory = self.name(buffer.data)
         size = " * ".join(f"({self.expr(extent)})" for extent in buffer.shape) or "1"
         if buffer.strides:
@@ -341,6 +355,7 @@ class Emitter(Visitor):
         self.visit(node.body)
 
     def visit_BufferStore(self, node: BufferStore) -> None:
+        """A write of one element, or of a vector's, in the order of the lanes."""
         buffer: Buffer = node.buffer
         value = self.expr(node.value)
         place = self.address(buffer, node.indices)
@@ -358,6 +373,7 @@ class Emitter(Visitor):
         self.line(f"{memory}{'_np' if vector else ''}[{place}] = {value}")
 
     def visit_BlockRealize(self, node: BlockRealize) -> None:
+        """A block: its axes are bound, and it runs where its predicate holds."""
         block = node.block
         for iter_var, value in zip(block.iter_vars, node.iter_values):
             self.line(f"{self.name(iter_var.var)} = {self.expr(value)}")
@@ -389,6 +405,7 @@ class Emitter(Visitor):
             self.depth -= 1
 
     def match_buffer(self, match: Any) -> None:
+        """A view: where it begins and how far its elements lie apart."""
         source, buffer = match.source.buffer, match.buffer
         place = self.address(source, tuple(r.min for r in match.source.region))
         memory, strides, _ = self.layouts[source]
@@ -410,14 +427,17 @@ class Emitter(Visitor):
 
     # ---- expressions --------------------------------------------------------------------
     def visit_Var(self, node: Var) -> str:
+        """The variable's name."""
         return self.name(node)
 
     def visit_IntImm(self, node: IntImm) -> str:
+        """The number, as its dtype holds it."""
         if node.dtype == "bool":
             return "True" if node.value else "False"
         return str(node.value) if node.value >= 0 else f"({node.value})"
 
     def visit_FloatImm(self, node: FloatImm) -> str:
+        """The number, rounded to its dtype."""
         # The constant has the precision of its dtype, like a value loaded from memory.
         return (
             f"convert({_float_text(node.value)}, 'float64', {node.dtype!r})"
@@ -426,9 +446,11 @@ class Emitter(Visitor):
         )
 
     def visit_StringImm(self, node: StringImm) -> str:
+        """The text as a literal."""
         return repr(node.value)
 
     def visit_Cast(self, node: Cast) -> str:
+        """A conversion, rounded and wrapped as the compiled program does."""
         value, source = self.expr(node.value), dtypes.element_of(node.value.dtype)
         if source == "float32" and dtypes.kind_of(node.dtype) != "float":
             # As what is stored, or another whole number comes out where code has rounded up to it.
@@ -460,6 +482,7 @@ class Emitter(Visitor):
         return text
 
     def visit_BinaryExpr(self, node: BinaryExpr) -> str:
+        """An operation; integers of data wrap, floats are rounded to their dtype."""
         a, b = self.expr(node.a), self.expr(node.b)
         name = type(node).__name__
         if name in _ARITHMETIC:
@@ -475,6 +498,7 @@ class Emitter(Visitor):
         return f"{'minimum' if name == 'Min' else 'maximum'}({a}, {b})"
 
     def visit_CompareExpr(self, node: CompareExpr) -> str:
+        """A comparison as NumPy makes it."""
         a, b = self.expr(node.a), self.expr(node.b)
         vector = dtypes.lanes_of(node.dtype) > 1
         symbol = {"and": "&", "or": "|"}.get(node.symbol, node.symbol) if vector else node.symbol

@@ -60,6 +60,7 @@ class StmtSimplifier(Mutator):
         return seq(stmts)
 
     def visit_For(self, node: For) -> Any:
+        """A loop without iterations goes, one of a single iteration is its body."""
         minimum, extent = self.visit(node.min), self.visit(node.extent)
         if isinstance(extent, IntImm):
             if extent.value <= 0:
@@ -80,6 +81,7 @@ class StmtSimplifier(Mutator):
         return node.replace(min=minimum, extent=extent, body=body)
 
     def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
+        """A branch whose condition is known is the side taken."""
         condition = self.visit(node.condition)
         if isinstance(condition, IntImm):
             taken = node.then_case if condition.value else node.else_case
@@ -107,6 +109,7 @@ class StmtSimplifier(Mutator):
         return IfThenElse(condition, then_case, else_case)
 
     def visit_LetStmt(self, node: LetStmt) -> Any:
+        """What is known of a definition is known in the body."""
         value = self.visit(node.value)
         if isinstance(value, IntImm):
             self.analyzer.bind(node.var, value, override=True)
@@ -120,6 +123,7 @@ class StmtSimplifier(Mutator):
         )
 
     def visit_AssertStmt(self, node: AssertStmt) -> Stmt:
+        """A check that can't fail goes."""
         condition = self.visit(node.condition)
         if isinstance(condition, IntImm) and condition.value:
             return NO_OP

@@ -4,8 +4,6 @@ The gates of gelu are polynomials whose coefficients are looked up by interval, 
 (:mod:`.avx512`), on eight intervals instead of 32. That takes no exponential and no division.
 """
 
-# ruff: noqa: D103 - what a formula computes is its name; its domain is that of the portable one
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -37,9 +35,11 @@ def _gated(b: Builder, name: str, x: Value) -> Value:
 
 @math_variant(isa=AVX2, ulp=2.0)
 def gelu(b: Builder, x: Value) -> Value:
+    """The gate ``erf(|x| / sqrt 2) / 2`` by polynomials of eight intervals."""
     return _gated(b, "gelu_8", x)
 
 
 @math_variant(isa=AVX2, ulp=2.0)
 def gelu_tanh(b: Builder, x: Value) -> Value:
+    """The gate ``tanh(u) / 2`` by polynomials of eight intervals."""
     return _gated(b, "gelu_tanh_8", x)

@@ -7,8 +7,6 @@ division. ``vscalefps``, ``vgetexpps`` and ``vgetmantps`` deal with denormals, i
 overflow by themselves.
 """
 
-# ruff: noqa: D103 - what a formula computes is its name; its domain is that of the portable one
-
 from __future__ import annotations
 
 import math
@@ -107,11 +105,13 @@ def _log2_e(b: Builder) -> tuple[float, float]:
 
 @math_variant(isa=AVX512, ulp=1.85)
 def exp(b: Builder, x: Value) -> Value:
+    """``2**(n / 32)`` looked up, times a polynomial of what is left."""
     return scale(b, *exp2_parts(b, b.clamp(x, -104.0, 89.0), _log2_e(b)))
 
 
 @math_variant(isa=AVX512, ulp=1.85)
 def exp2(b: Builder, x: Value) -> Value:
+    """The same where ``x`` itself is cut into 32nds."""
     return scale(b, *exp2_parts(b, b.clamp(x, -151.0, 129.0), (1.0, 0.0)))
 
 
@@ -127,12 +127,14 @@ def _exp_of_negative_abs(b: Builder, x: Value, lowest: float, up: int = 0) -> Va
 
 @math_variant(isa=AVX512, ulp=3.5)
 def sigmoid(b: Builder, x: Value) -> Value:
+    """``exp(-|x|)``, or 1 for positive ``x``, over ``1 + exp(-|x|)``."""
     s = _exp_of_negative_abs(b, x, -104.0)
     return b.select(x < 0.0, s, 1.0) / (s + 1.0)
 
 
 @math_variant(isa=AVX512, ulp=3.9)
 def silu(b: Builder, x: Value) -> Value:
+    """``x * sigmoid(x)`` in one division."""
     # Left of zero numerator and denominator are 2**24 times as large, lest exp becomes denormal
     # before the result does.
     s = _exp_of_negative_abs(b, x, -120.0, up=24)
@@ -158,6 +160,7 @@ def piecewise(b: Builder, name: str, a: Value, width: float) -> Value:
 
 @math_variant(isa=AVX512, ulp=1.5)
 def tanh(b: Builder, x: Value) -> Value:
+    """A polynomial of each eighth of an octave of ``|x| + 5/8``."""
     # Intervals are eighths of octaves of a + 5/8: the upper bits of that sum.
     a = b.at_most(b.abs(x), 9.25)
     bits = b.bits(a + 0.625)
@@ -167,6 +170,7 @@ def tanh(b: Builder, x: Value) -> Value:
 
 @math_variant(isa=AVX512, ulp=2.4)
 def erf(b: Builder, x: Value) -> Value:
+    """A polynomial of each eighth."""
     a = b.at_most(b.abs(x), 3.9296875)
     return b.copysign(piecewise(b, "erf", a, 0.125), x)
 
@@ -181,11 +185,13 @@ def _gated(b: Builder, name: str, x: Value) -> Value:
 
 @math_variant(isa=AVX512, ulp=2.0)
 def gelu(b: Builder, x: Value) -> Value:
+    """The gate ``erf(|x| / sqrt 2) / 2`` by polynomials of each quarter."""
     return _gated(b, "gelu", x)
 
 
 @math_variant(isa=AVX512, ulp=2.0)
 def gelu_tanh(b: Builder, x: Value) -> Value:
+    """The gate ``tanh(u) / 2`` by polynomials of each quarter."""
     return _gated(b, "gelu_tanh", x)
 
 
@@ -202,6 +208,7 @@ def _reduced(b: Builder, tables: Sequence[Sequence[float]], x: Value) -> tuple[V
 
 @math_variant(isa=AVX512, ulp=1.75)
 def log(b: Builder, x: Value) -> Value:
+    """The reciprocal of a sixteenth is looked up, its logarithm too (Tang's method)."""
     e, t, r = _reduced(b, TABLES["log"], x)
     high = b.fma(e, CONSTANTS["ln2"][32][0], t)
     return b.fma(r, b.horner(r, POLYNOMIALS["log"]), high)
@@ -209,12 +216,14 @@ def log(b: Builder, x: Value) -> Value:
 
 @math_variant(isa=AVX512, ulp=1.75)
 def log2(b: Builder, x: Value) -> Value:
+    """The same to the base 2."""
     e, t, r = _reduced(b, TABLES["log2"], x)
     return b.fma(r, b.horner(r, POLYNOMIALS["log2"]), e + t)
 
 
 @math_variant(isa=AVX512, ulp=1.5)
 def rsqrt(b: Builder, x: Value) -> Value:
+    """The estimate of 14 bits and one step of Newton's, of third order."""
     floats = "<16 x float> zeroinitializer, i16 -1"
     y = _call(b, "rsqrt14.ps", lambda a: f"{a}, {floats}", x)
     rest = b.fma(-(x * y), y, 1.0)  # NaN for zero and infinity, whose results are in place
@@ -243,6 +252,7 @@ def _power(b: Builder, a: Value, y: Value) -> Value:
 
 @math_variant(isa=AVX512, ulp=2.0, registers=2)
 def pow(b: Builder, x: Value, y: Value) -> Value:
+    """``2**(y * log2 |x|)`` in float64 up to the fraction; the sign of odd powers."""
     a = b.abs(x)
     p = b.select(y.eq(0.0) | a.eq(1.0), 1.0, _power(b, a, y))
     # The sign of an odd power. A y too large for an integer becomes an even one.

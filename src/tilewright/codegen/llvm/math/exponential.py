@@ -5,8 +5,6 @@ that ``base**x = 2**n * base**r`` with ``|r|`` at most half a period. ``2**n`` i
 multiplications: overflow gives infinity and underflow is gradual.
 """
 
-# ruff: noqa: D103 - what a formula computes is its name; bound and domain are in its decorator
-
 from __future__ import annotations
 
 from tilewright.codegen.llvm.math.builder import INF, Builder, Operand, Value
@@ -57,11 +55,13 @@ def exp_limits(b: Builder, per_octave: float) -> tuple[float, float]:
 
 @math_function(ulp=(1.0, 1.0))
 def exp(b: Builder, x: Value) -> Value:
+    """A power of two times the exponential of what is left, in two parts (Cody and Waite)."""
     return exp_in_range(b, b.clamp(x, *exp_limits(b, constant(b, "ln2")[0])))
 
 
 @math_function(ulp=(1.0, 1.0))
 def exp2(b: Builder, x: Value) -> Value:
+    """``2**n * 2**r`` with ``n`` the nearest whole number, from which ``r`` differs exactly."""
     x = b.clamp(x, *exp_limits(b, 1.0))
     n, bits = b.round_to_int(x)
     return b.scale(poly(b, "exp2", x - n, 1.0), bits)
@@ -69,6 +69,7 @@ def exp2(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(1.1, 1.1))
 def exp10(b: Builder, x: Value) -> Value:
+    """``2**n * 10**r`` with ``x = n * log10 2 + r``."""
     high, low = constant(b, "log10_2")
     x = b.clamp(x, *exp_limits(b, high))
     n, bits = b.round_to_int(x, constant(b, "log2_10")[0])
@@ -78,6 +79,7 @@ def exp10(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(1.6, 1.6))
 def expm1(b: Builder, x: Value) -> Value:
+    """The exponential less one, summed so that small results keep their digits."""
     # 2**n * (1 + q) - 1 with q = expm1(r), in halves so that n = bias + 1 doesn't overflow early.
     # Above the upper limit n would be bias + 2; the result is infinite from bias + 1 octaves on.
     low, high = -(b.fmt.mantissa + 3) * 0.7, (b.fmt.bias + 1.4) * constant(b, "ln2")[0]
@@ -104,6 +106,7 @@ def _logistic(b: Builder, a: Value) -> tuple[Value, Value, Value]:
 
 @math_function(ulp=(1.75, 1.75))
 def sigmoid(b: Builder, x: Value) -> Value:
+    """``1 / (1 + exp(-x))`` from the side on which it is small, else one minus that."""
     limit = -exp_limits(b, constant(b, "ln2")[0])[0]
     y, s, s_rest = _logistic(b, b.at_most(b.abs(x), limit))
     left = y * s * s_rest
@@ -112,6 +115,7 @@ def sigmoid(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(2.5, 2.5))
 def silu(b: Builder, x: Value) -> Value:
+    """``x * sigmoid(x)``, rounded once where it is denormal."""
     # The power of two comes last, so that a result that is denormal is rounded once.
     limit = -exp_limits(b, constant(b, "ln2")[0])[0] * 1.1
     y, s, s_rest = _logistic(b, b.at_most(b.abs(x), limit))
@@ -122,6 +126,7 @@ def silu(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(1.5, 1.5))
 def tanh(b: Builder, x: Value) -> Value:
+    """An odd polynomial below 0.6, ``1 - 2 / (exp(2 * a) + 1)`` above."""
     a = b.abs(x)
     z = a * a
     small = b.fma(a * z, poly(b, "tanh", z), a)
@@ -135,6 +140,7 @@ def tanh(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(1.75, 1.5))
 def sinh(b: Builder, x: Value) -> Value:
+    """An odd polynomial below 1, ``(exp(a) - exp(-a)) / 2`` above."""
     a = b.abs(x)
     z = a * a
     small = b.fma(a * z, poly(b, "sinh", z), a)
@@ -145,12 +151,14 @@ def sinh(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(1.5, 1.5))
 def cosh(b: Builder, x: Value) -> Value:
+    """``(exp(a) + exp(-a)) / 2``, of halves that don't overflow early."""
     half_e = exp_in_range(b, b.at_most(b.abs(x), exp_limits(b, 0.695)[1]), -1)
     return half_e + 0.25 / half_e
 
 
 @math_function(ulp=(1.25, 1.25))
 def erf(b: Builder, x: Value) -> Value:
+    """An odd polynomial below 1, ``1 - exp(log erfc(a))`` above."""
     a = b.abs(x)
     small = b.fma(a, poly(b, "erf", a * a), a)
     # log(erfc(a)) is smooth: its polynomial is as exact as 1 - erfc(a) needs.
@@ -161,6 +169,7 @@ def erf(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(2.0, 2.0), scale="operand")
 def gelu(b: Builder, x: Value) -> Value:
+    """``x / 2 * (1 + erf(x / sqrt 2))``, in units of the operand's last place."""
     half = x * 0.5
     y = b.fma(half, erf(b, x * constant(b, "sqrt_half")[0]), half)
     y = b.select(x.eq(-INF), 0.0, y)  # the limit; the formula has inf - inf
@@ -169,6 +178,7 @@ def gelu(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(2.0, 2.0), scale="operand")
 def gelu_tanh(b: Builder, x: Value) -> Value:
+    """``x * sigmoid(2 * u)`` with ``u = sqrt(2 / pi) * (x + 0.044715 * x**3)``."""
     # 0.5 * (1 + tanh(u)) = sigmoid(2 * u)
     scale = 2 * constant(b, "sqrt_two_over_pi")[0]
     bounded = b.clamp(x, -64.0, 64.0)

@@ -1,7 +1,5 @@
 """atan, atan2, asin, acos: odd polynomials on a short interval, the rest by identities."""
 
-# ruff: noqa: D103 - what a formula computes is its name; bound and domain are in its decorator
-
 from __future__ import annotations
 
 from tilewright.codegen.llvm.math.builder import Builder, Value
@@ -17,6 +15,7 @@ def _odd(b: Builder, name: str, x: Value) -> Value:
 
 @math_function(ulp=(1.5, 1.5))
 def atan(b: Builder, x: Value) -> Value:
+    """An odd polynomial up to 1, beyond that a right angle less the reciprocal's."""
     a = b.abs(x)
     swap = a > 1.0
     t = _odd(b, "atan", b.select(swap, 1.0 / a, a))
@@ -26,6 +25,7 @@ def atan(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(2.0, 2.0), arity=2, domain="all pairs, as C's atan2, signed zeros included")
 def atan2(b: Builder, x: Value, y: Value) -> Value:
+    """The arc of the smaller side over the larger one, put into its octant."""
     # Named as the ABI has them: the first operand is the ordinate.
     up, right = b.abs(x), b.abs(y)
     swap = up > right
@@ -60,6 +60,7 @@ def _asin_parts(b: Builder, a: Value) -> tuple[Value, Value, Value]:
 
 @math_function(ulp=(2.25, 2.25), domain="|x| <= 1, else nan")
 def asin(b: Builder, x: Value) -> Value:
+    """``s + s**3 * P(s**2)``, with ``s = sqrt((1 - a) / 2)`` beyond 1/2."""
     large, s, tail = _asin_parts(b, b.abs(x))
     high, low, _ = constant(b, "half_pi")
     outer = b.fma(s, -2.0, high) - b.fma(tail, 2.0, -low)
@@ -68,6 +69,7 @@ def asin(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(2.0, 2.0), domain="|x| <= 1, else nan")
 def acos(b: Builder, x: Value) -> Value:
+    """``pi / 2 - asin(x)``; beyond 1/2 twice the arc of ``sqrt((1 - a) / 2)``."""
     a = b.abs(x)
     large, s, tail = _asin_parts(b, a)
     t = s + tail

@@ -5,8 +5,6 @@
 matters. Denormal arguments are scaled into the normal range first.
 """
 
-# ruff: noqa: D103 - what a formula computes is its name; bound and domain are in its decorator
-
 from __future__ import annotations
 
 from tilewright.codegen.llvm.math.builder import INF, NAN, Builder, Value
@@ -61,16 +59,19 @@ def _log_of(b: Builder, base: str, x: Value) -> Value:
 
 @math_function(ulp=(1.0, 1.0), domain=_POSITIVE)
 def log(b: Builder, x: Value) -> Value:
+    """``e * log 2 + log m`` with ``m`` around 1."""
     return _log_of(b, "log", x)
 
 
 @math_function(ulp=(1.5, 1.5), domain=_POSITIVE + "; exact for powers of two")
 def log2(b: Builder, x: Value) -> Value:
+    """``e + log2 m``."""
     return _log_of(b, "log2", x)
 
 
 @math_function(ulp=(1.5, 1.5), domain=_POSITIVE)
 def log10(b: Builder, x: Value) -> Value:
+    """``e * log10 2 + log10 m``."""
     return _log_of(b, "log10", x)
 
 
@@ -86,6 +87,7 @@ def log1p_finite(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(1.6, 1.6), domain="x > -1; log1p(-1) = -inf, log1p(+-0) = +-0, nan for x < -1")
 def log1p(b: Builder, x: Value) -> Value:
+    """The logarithm of ``1 + x`` with the part of ``x`` that the sum would lose."""
     y = log1p_finite(b, x)
     y = b.select(x < INF, y, x)
     y = b.select(x.eq(0.0), x, y)
@@ -101,6 +103,7 @@ def _log_of_double(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(2.0, 2.0))
 def asinh(b: Builder, x: Value) -> Value:
+    """``log1p(a + a**2 / (sqrt(a**2 + 1) + 1))``; of large numbers ``log(2 * a)``."""
     # asinh(a) = log(a + sqrt(a**2 + 1)) with the 1 taken out of the root
     a = b.abs(x)
     root = b.call("sqrt", b.fma(a, a, 1.0))
@@ -111,6 +114,7 @@ def asinh(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(2.25, 2.25), domain="x >= 1, else nan")
 def acosh(b: Builder, x: Value) -> Value:
+    """``log1p(t + sqrt(t**2 + 2 * t))`` with ``t = x - 1``; of large ones ``log(2 * x)``."""
     t = x - 1.0
     near = log1p_finite(b, t + b.call("sqrt", b.fma(t, t, t * 2.0)))
     y = b.select(x < 2.0 ** (b.fmt.mantissa + 2), near, _log_of_double(b, x))
@@ -119,6 +123,7 @@ def acosh(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(2.25, 2.25), domain="|x| <= 1; atanh(+-1) = +-inf, else nan")
 def atanh(b: Builder, x: Value) -> Value:
+    """``log1p(2 * a + 2 * a * a / (1 - a)) / 2``."""
     a = b.abs(x)
     twice = a * 2.0
     y = log1p(b, b.fma(twice, a / (1.0 - a), twice)) * 0.5
@@ -159,6 +164,7 @@ def log2_extended(b: Builder, x: Value) -> tuple[Value, Value]:
     domain="as C's pow: 1 for y = 0 or x = 1, nan for x < 0 with y no integer",
 )  # fmt: skip
 def pow(b: Builder, x: Value, y: Value) -> Value:
+    """``2**(y * log2 |x|)``, the logarithm in two parts."""
     a = b.abs(x)
     high, low = log2_extended(b, a)
     high = b.select(a.eq(0.0), -INF, b.select(a < INF, high, a))

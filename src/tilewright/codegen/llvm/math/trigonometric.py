@@ -6,8 +6,6 @@ float64 with a table of windows of ``2/pi``, good over the whole range of either
 finite argument gets the stated accuracy, and no libm is called.
 """
 
-# ruff: noqa: D103 - what a formula computes is its name; bound and domain are in its decorator
-
 from __future__ import annotations
 
 from tilewright.codegen.llvm.math.builder import FLOAT64, INF, NAN, Builder, Value
@@ -59,6 +57,7 @@ def _with_cold_path(b: Builder, name: str, x: Value, fast: Value) -> Value:
 
 @math_function(ulp=(1.6, 1.6), domain=_FINITE)
 def sin(b: Builder, x: Value) -> Value:
+    """The quadrant's polynomial; angles too large for its reduction go the slow way."""
     fast = _sin_cos(b, *_reduce(b, x))
     fast = b.select(x.eq(0.0), x, fast)  # keeps -0
     return _with_cold_path(b, "sin", x, fast)
@@ -66,12 +65,14 @@ def sin(b: Builder, x: Value) -> Value:
 
 @math_function(ulp=(1.6, 1.6), domain=_FINITE)
 def cos(b: Builder, x: Value) -> Value:
+    """The sine one quadrant further on."""
     quadrant, r = _reduce(b, x)
     return _with_cold_path(b, "cos", x, _sin_cos(b, quadrant + 1, r))
 
 
 @math_function(ulp=(3.0, 2.5), domain=_FINITE)
 def tan(b: Builder, x: Value) -> Value:
+    """Sine over cosine of the reduced angle, or the negative reciprocal."""
     fast = _tan(b, *_reduce(b, x))
     fast = b.select(x.eq(0.0), x, fast)
     return _with_cold_path(b, "tan", x, fast)
