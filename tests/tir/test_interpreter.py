@@ -298,6 +298,25 @@ def main(a: T.handle, b: T.handle):
         run(func, np.zeros(15, "float32"), b)
 
 
+def test_what_is_compared_is_rounded_before() -> None:
+    """What was stored is equal to what it was computed from, computed again."""
+    func = script.parse("""
+@T.prim_func
+def main(A: T.Buffer((2,), "float32"), B: T.Buffer((3,), "float32"), C: T.Buffer((3,), "bool")):
+    B[0] = T.sqrt(A[0]) * A[1]
+    C[0] = B[0] == T.sqrt(A[0]) * A[1]
+    C[1] = B[0] < T.sqrt(A[0]) * A[1] or T.sqrt(A[0]) * A[1] < B[0]
+    x: T.float32 = T.sqrt(A[0]) * A[1]
+    C[2] = x == B[0]
+""")
+    for run_it in (lambda *arrays: run(func, *arrays), driver.compile(func)):
+        for value in range(2, 40):
+            a = np.array([value, 3.1], "float32")
+            b, c = np.zeros(3, "float32"), np.zeros(3, "bool")
+            run_it(a, b, c)
+            assert c.tolist() == [True, False, True]
+
+
 def test_what_becomes_a_whole_number_is_rounded_before() -> None:
     """(1 + e) (1 - e) is 1 in float32 and less in float64."""
     func = script.parse("""

@@ -451,11 +451,18 @@ class Emitter(Visitor):
 
     def visit_Cast(self, node: Cast) -> str:
         """A conversion, rounded and wrapped as the compiled program does."""
-        value, source = self.expr(node.value), dtypes.element_of(node.value.dtype)
-        if source == "float32" and dtypes.kind_of(node.dtype) != "float":
-            # As what is stored, or another whole number comes out where code has rounded up to it.
-            value = f"convert({value}, 'float64', 'float32')"
+        # As what is stored, or another whole number comes out where code has rounded up to it.
+        whole = dtypes.kind_of(node.dtype) != "float"
+        value = self.rounded(node.value) if whole else self.expr(node.value)
         return f"convert({value}, {node.value.dtype!r}, {node.dtype!r})"
+
+    def rounded(self, node: Expr) -> str:
+        """An expression as code has it: in the precision of its dtype."""
+        value = self.expr(node)
+        exact = isinstance(node, (BufferLoad, FloatImm, Var))
+        if exact or dtypes.element_of(node.dtype) != "float32":
+            return value
+        return f"convert({value}, 'float64', 'float32')"
 
     def is_data(self, expr: Expr) -> bool:
         """Whether integers wrap at 64 bits; indices don't get there, and it would take time."""
@@ -464,10 +471,10 @@ class Emitter(Visitor):
         return holds_data(expr, self.data_vars)
 
     def bound(self, node: Any) -> str:
-        """Text of a let's value."""
+        """Text of a let's value, which its variable holds in its own precision."""
         if holds_data(node.value, self.data_vars):
             self.data_vars.add(node.var)
-        return self.expr(node.value)
+        return self.rounded(node.value)
 
     def wrapped(self, text: str, dtype: str, *, always: bool = False) -> str:
         """Wrap integers narrower than 64 bits, and unsigned ones; others if asked.
@@ -498,8 +505,8 @@ class Emitter(Visitor):
         return f"{'minimum' if name == 'Min' else 'maximum'}({a}, {b})"
 
     def visit_CompareExpr(self, node: CompareExpr) -> str:
-        """A comparison as NumPy makes it."""
-        a, b = self.expr(node.a), self.expr(node.b)
+        """A comparison; what was stored before must equal what is computed again."""
+        a, b = self.rounded(node.a), self.rounded(node.b)
         vector = dtypes.lanes_of(node.dtype) > 1
         symbol = {"and": "&", "or": "|"}.get(node.symbol, node.symbol) if vector else node.symbol
         return f"({a} {symbol} {b})"

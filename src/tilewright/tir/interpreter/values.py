@@ -1,8 +1,8 @@
 """What the Python that the interpreter emits calls: memory, rounding, intrinsics.
 
-Scalars are Python numbers: floats are computed in double precision and rounded when stored or cast
-(to whole numbers too), those narrower than 32 bits after each operation; integers wrap to their
-width after each operation. Vectors are NumPy arrays of the same meaning.
+Scalars are Python numbers: floats are computed in double precision and rounded when stored, bound,
+compared or cast (to whole numbers too), those narrower than 32 bits after each operation; integers
+wrap to their width after each operation. Vectors are NumPy arrays of the same meaning.
 """
 
 from __future__ import annotations
