@@ -27,6 +27,7 @@ from tilewright.relax.conv_tuning import extract_alternatives, measure_alternati
 from tilewright.relax.tuning import (
     compile_relax,
     extract_tasks,
+    share_of_trials,
     to_tensor_functions,
     tune_alternatives,
     tune_relax,
@@ -254,16 +255,17 @@ def test_no_reference_is_a_warning(caplog: pytest.LogCaptureFixture):
 def test_a_share_of_the_trials():
     mod, database = graph_of(point, X), MemoryDatabase()
     options = {"builder": SameModule(), "runner": Biased(mod, {})}
-    assert tune_alternatives(mod, TARGET, database, trials=15, **options) == 0
-    assert tune_alternatives(mod, TARGET, database, trials=16, share=0.0, **options) == 0
-    assert tune_alternatives(mod, TARGET, database, trials=16, op_names=["add"], **options) == 0
-    assert tune_alternatives(mod, TARGET, database, trials=16, **options) == 4
+    assert tune_alternatives(mod, TARGET, database, max_trials=3, **options) == 0
+    assert tune_alternatives(mod, TARGET, database, max_trials=0, **options) == 0
+    assert tune_alternatives(mod, TARGET, database, max_trials=4, op_names=["add"], **options) == 0
+    assert tune_alternatives(mod, TARGET, database, max_trials=4, **options) == 4
     functions = to_tensor_functions(mod, TARGET)
-    assert tune_alternatives(functions, TARGET, database, trials=16, **options) == 0
+    assert tune_alternatives(functions, TARGET, database, max_trials=4, **options) == 0
     with pytest.raises(TuneError, match="is from 0 to 1, got 2"):
-        tune_alternatives(mod, TARGET, database, trials=16, share=2, **options)
+        share_of_trials(16, 2)
+    assert [share_of_trials(trials, 0.25) for trials in (0, 15, 16)] == [0, 3, 4]
     with pytest.raises(TuneError, match="'local' or instances"):
-        tune_alternatives(mod, TARGET, database, trials=16, builder="remote")
+        tune_alternatives(mod, TARGET, database, max_trials=4, builder="remote")
 
 
 @needs_blocks
@@ -285,7 +287,7 @@ def test_words_choose_among_fused_functions():
             mod,
             TARGET,
             MemoryDatabase(),
-            trials=64,
+            max_trials=16,
             op_names=words,
             builder=SameModule(),
             runner=runner,

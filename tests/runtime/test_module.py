@@ -17,7 +17,7 @@ import pytest
 
 from tilewright import runtime
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, TensorArg
-from tilewright.codegen.llvm.package import build_module
+from tilewright.codegen.llvm.package import Machine, build_module
 from tilewright.support.errors import BuildError, CodegenError, RunError
 
 
@@ -229,7 +229,7 @@ assert not {"torch", "llvmlite", "xgboost"} & set(sys.modules)
 
 def test_module_for_another_machine_is_exported_but_not_loaded(tmp_path: Path) -> None:
     module = build_module(
-        scale_kernel("f", 2.0), [scale_spec("f")], triple="aarch64-unknown-linux-gnu"
+        scale_kernel("f", 2.0), [scale_spec("f")], machine=Machine("aarch64-unknown-linux-gnu")
     )
     data = module.export_library(tmp_path / "f.so").read_bytes()
     assert data[18:20] == b"\xb7\x00"

@@ -20,6 +20,7 @@ from tilewright.tir.attrs import LAYOUT_FREE
 from tilewright.tir.interpreter import run
 from tilewright.tir.layout_rewrite import split_layout_rewrite
 from tilewright.tir.schedule import Schedule
+from tilewright.topi.nn import ZeroPoint
 
 NATIVE = Target("native").with_options(num_cores=1)
 
@@ -105,7 +106,7 @@ def test_dense_int8(dtype: str, zero: int, with_sums: bool) -> None:
     expected = (x.astype("int32") - zero) @ w.T.astype("int32") + bias
 
     def build(data: Any, weight: Any, b: Any, s: Any = None) -> Any:
-        return topi.nn.dense_int8(data, weight, s, zero, b)
+        return topi.nn.dense_int8(data, weight, ZeroPoint(zero, s), b)
 
     given = (sums,) if with_sums else ()
     found = evaluate(build, x, w, bias, *given, constant=(1,))
@@ -117,7 +118,7 @@ def test_conv2d_int8_pads_with_the_zero_point(dtype: str, zero: int) -> None:
     x, w = numbers((1, 5, 6, 7), dtype), numbers((9, 5, 3, 3), "int8", 1)
     sums = topi.nn.weight_sums(w)
     found = evaluate(
-        lambda d, k, s: topi.nn.conv2d_int8(d, k, 1, 1, sums=s, data_zero_point=zero), x, w, sums
+        lambda d, k, s: topi.nn.conv2d_int8(d, k, 1, 1, zero_point=ZeroPoint(zero, s)), x, w, sums
     )
     source = np.pad(x.astype("int32") - zero, ((0, 0), (0, 0), (1, 1), (1, 1)))
     expected = np.zeros(found.shape, "int32")
@@ -135,7 +136,7 @@ def test_quantised_layer_in_one_function() -> None:
     scale = rng(3).uniform(1e-4, 1e-3, 20).astype("float32")
 
     def build(data: Any, weight: Any, s: Any, b: Any, factor: Any) -> Any:
-        total = topi.nn.dense_int8(data, weight, s, 0, b)
+        total = topi.nn.dense_int8(data, weight, ZeroPoint(0, s), b)
         return topi.nn.requantize(topi.nn.relu(total), factor, -5)
 
     found = evaluate(build, x, w, sums, bias, scale, constant=(1,))
@@ -245,7 +246,7 @@ def test_refusals_name_what_is_wrong() -> None:
         nn.dense_int8, ((2, 4), "int32"), ((3, 4), "int8")
     )
     assert "300 is no uint8" in refused(
-        lambda a, b: nn.dense_int8(a, b, data_zero_point=300), ((2, 4), "uint8"), ((3, 4), "int8")
+        lambda a, b: nn.dense_int8(a, b, ZeroPoint(300)), ((2, 4), "uint8"), ((3, 4), "int8")
     )
     assert "makes int8" in refused(lambda x: nn.quantize(x, 0.5, 0, "float16"), ((2,), "float32"))
     assert "int32 sums" in refused(lambda x: nn.requantize(x, 0.5), ((2,), "float32"))

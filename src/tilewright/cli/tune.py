@@ -20,9 +20,19 @@ from tilewright.meta_schedule.extracted_task import ExtractedTask, contexts_of
 from tilewright.meta_schedule.progress import ConsoleProgress, task_table
 from tilewright.meta_schedule.task_scheduler import TaskRecord, TaskScheduler
 from tilewright.meta_schedule.tune import open_database, tune_tasks
-from tilewright.relax.tuning import ALTERNATIVES, extract_tasks, tune_alternatives
+from tilewright.relax.tuning import ALTERNATIVES, extract_tasks, share_of_trials, tune_alternatives
 from tilewright.support.errors import TuneError
 from tilewright.target import Target
+
+
+@dataclass(frozen=True)
+class _Effort:
+    """How much is measured, for what, and from which seed."""
+
+    trials: int
+    trials_per_task: int | None
+    alternatives: float
+    seed: int
 
 
 @click.command("tune", epilog=MODEL_HELP)
@@ -43,14 +53,11 @@ from tilewright.target import Target
 @log_options
 def tune_command(
     model: str,
-    trials: int,
-    trials_per_task: int | None,
     ops: tuple[str, ...],
-    alternatives: float,
-    seed: int,
     target: Target,
     work_dir: str,
     as_json: bool,
+    **effort: Any,
 ) -> None:
     """Search fast schedules for a model's functions, and keep them in a database.
 
@@ -58,16 +65,16 @@ def tune_command(
     The next run with this folder starts from what is there.
     """
     console = make_console(stderr=as_json)
+    search = _Effort(**effort)
     mod = load_model(model).mod
     _check_names(_tasks(model, mod, target), ops)
-    database = open_database("json", work_dir, "structural")
+    database = open_database("json", work_dir)
     try:
         spent = tune_alternatives(
             mod,
             target,
             database,
-            trials=trials,
-            share=alternatives,
+            max_trials=share_of_trials(search.trials, search.alternatives),
             op_names=ops or None,
             progress=ConsoleProgress(console, transient=True),
         )
@@ -78,9 +85,9 @@ def tune_command(
             _chosen(_tasks(model, mod, target, database), ops),
             console,
             work_dir=work_dir,
-            trials=trials - spent,
-            trials_per_task=trials_per_task,
-            seed=seed,
+            trials=search.trials - spent,
+            trials_per_task=search.trials_per_task,
+            seed=search.seed,
         )
     if as_json:
         print_json(

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.codegen.llvm.emit import emit_module
 from tilewright.codegen.llvm.jit import target_machine
-from tilewright.codegen.llvm.package import build_module
+from tilewright.codegen.llvm.package import Machine, build_module
 from tilewright.ir import IRModule
 from tilewright.runtime import Module
 from tilewright.support.collector import few_collections
@@ -118,9 +118,7 @@ def build(
     return build_module(
         emitted.text,
         emitted.specs,
-        triple=target.triple or None,
-        cpu=target.mcpu or None,
-        features=target.feature_string or None,
+        machine=Machine(target.triple or None, target.mcpu or None, target.feature_string or None),
         target=str(target),
         sources={"tir": _ScriptText(lowered)},
         constants={name: data.array for name, data in lowered.attrs.get(CONSTANTS, {}).items()},

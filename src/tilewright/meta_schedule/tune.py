@@ -30,7 +30,9 @@ logger = logging.getLogger("tilewright.meta_schedule")
 
 
 def open_database(
-    database: Database | str, work_dir: str | os.PathLike[str] | None, module_equality: str
+    database: Database | str = "json",
+    work_dir: str | os.PathLike[str] | None = None,
+    module_equality: str = "structural",
 ) -> Database:
     """Return a database: the one given, ``"json"`` in ``work_dir``, or ``"memory"``.
 

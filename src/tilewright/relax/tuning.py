@@ -103,8 +103,6 @@ def tune_relax(
     op_names: Sequence[str] | None = None,
     seed: int = 0,
     alternatives: float = ALTERNATIVES,
-    database: Database | str = "json",
-    module_equality: str = "structural",
     **options: Any,
 ) -> Database:
     """Tune a model's tasks into the database of ``work_dir``; return the database.
@@ -113,7 +111,8 @@ def tune_relax(
     fastest (see ``conv_tuning``), since that decides which functions there are. Other options are
     those of :func:`tilewright.meta_schedule.tune_tasks`.
     """
-    opened = open_database(database, work_dir, module_equality)
+    kind = {key: options.pop(key) for key in ("database", "module_equality") if key in options}
+    opened = open_database(work_dir=work_dir, **kind)
     if params:
         mod = _bound(mod, params)
     shared = {key: options[key] for key in ("builder", "runner", "progress") if key in options}
@@ -121,8 +120,7 @@ def tune_relax(
         mod,
         target,
         opened,
-        trials=max_trials_global,
-        share=alternatives,
+        max_trials=share_of_trials(max_trials_global, alternatives),
         op_names=op_names,
         **shared,
     )
@@ -138,28 +136,33 @@ def tune_relax(
     )
 
 
-def tune_alternatives(
-    mod: IRModule,
-    target: Target | str,
-    database: Database,
-    *,
-    trials: int,
-    share: float = ALTERNATIVES,
-    op_names: Sequence[str] | None = None,
-    builder: Builder | str = "local",
-    runner: Runner | str = "local",
-    progress: Progress | None = None,
-) -> int:
-    """Measure ways to compute convolutions with a share of the trials; return how many it took.
-
-    A graph that calls tensor functions only has nothing left to choose. ``op_names`` limits this to
-    convolutions in functions with one of these words in their name, fused ones as a build with this
-    database would have them.
+def share_of_trials(trials: int, share: float) -> int:
+    """Return how many trials measuring ways to compute convolutions may take.
 
     Raises ``TuneError`` for a share outside of ``[0, 1]``.
     """
     if not 0.0 <= share <= 1.0:
         raise TuneError(f"the share of trials for alternatives is from 0 to 1, got {share}")
+    return int(share * trials)
+
+
+def tune_alternatives(
+    mod: IRModule,
+    target: Target | str,
+    database: Database,
+    *,
+    max_trials: int,
+    op_names: Sequence[str] | None = None,
+    builder: Builder | str = "local",
+    runner: Runner | str = "local",
+    progress: Progress | None = None,
+) -> int:
+    """Measure ways to compute convolutions; return how many trials it took.
+
+    A graph that calls tensor functions only has nothing left to choose. ``op_names`` limits this to
+    convolutions in functions with one of these words in their name, fused ones as a build with this
+    database would have them.
+    """
     if not any(map(has_operators, mod.functions.values())):
         return 0
     found = extract_alternatives(mod, Target(target))
@@ -171,7 +174,7 @@ def tune_alternatives(
         found,
         Target(target),
         database,
-        max_trials=int(share * trials),
+        max_trials=max_trials,
         builder=builder,
         runner=runner,
         progress=progress,

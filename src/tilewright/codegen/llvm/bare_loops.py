@@ -23,7 +23,7 @@ from tilewright.codegen.llvm.builder import (
     module_text,
 )
 from tilewright.codegen.llvm.ffi_abi import FunctionSpec, ScalarArg, TensorArg
-from tilewright.codegen.llvm.package import build_module
+from tilewright.codegen.llvm.package import Machine, build_module
 from tilewright.codegen.llvm.streaming import NONTEMPORAL
 from tilewright.codegen.llvm.values import (
     FLOAT,
@@ -218,8 +218,7 @@ def _module(target: Target, body: Callable[[Function, _Job], None], stride: int)
     return build_module(
         f"{module_text([main])}\n{NONTEMPORAL} = !{{i32 1}}\n",
         [FunctionSpec("main", args, "main_kernel")],
-        cpu=target.mcpu or None,
-        features=target.feature_string,
+        machine=Machine(cpu=target.mcpu or None, features=target.feature_string),
     )
 
 

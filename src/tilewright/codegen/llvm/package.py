@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -53,11 +54,11 @@ def link_library(
 class _Assembly:
     """Makes the assembly text when somebody asks for it; can be pickled."""
 
-    def __init__(self, text: str, options: Mapping[str, str | None], passes: str) -> None:
-        self._text, self._options, self._passes = text, dict(options), passes
+    def __init__(self, text: str, options: Mapping[str, str | None]) -> None:
+        self._text, self._options = text, dict(options)
 
     def __call__(self) -> str:
-        return assembly(self._text, passes=self._passes, **self._options)
+        return assembly(self._text, passes="fast", **self._options)
 
 
 def function_info(spec: FunctionSpec) -> FunctionInfo:
@@ -72,14 +73,20 @@ def _wrappers(specs: tuple[FunctionSpec, ...]) -> tuple[str, str]:
     return emit_ffi_wrappers(specs), declared
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What code is compiled for, in LLVM's words; what is left out is this process's."""
+
+    triple: str | None = None
+    cpu: str | None = None
+    features: str | None = None
+
+
 def build_module(
     kernels: str,
     specs: Sequence[FunctionSpec],
     *,
-    triple: str | None = None,
-    cpu: str | None = None,
-    features: str | None = None,
-    passes: str = "fast",
+    machine: Machine = Machine(),
     target: str = "",
     sources: Mapping[str, str | Callable[[], str]] | None = None,
     constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
@@ -102,16 +109,17 @@ def build_module(
             raise CodegenError(f"{spec.kernel!r} is the name of a support function; choose another")
     wrappers, declared = _wrappers(tuple(specs))
     text = f"{kernels}\n{wrappers}"
-    options = dict(zip(("triple", "cpu", "features"), resolve_cpu(triple, cpu, features)))
-    code = compile_cached(kernels, passes=passes, **options)
-    calls = compile_portable(f"{wrappers}\n{declared}\n", options["triple"], passes="O0")
+    triple, cpu, features = resolve_cpu(machine.triple, machine.cpu, machine.features)
+    options = {"triple": triple, "cpu": cpu, "features": features}
+    code = compile_cached(kernels, passes="fast", **options)
+    calls = compile_portable(f"{wrappers}\n{declared}\n", triple, passes="O0")
     return Module(
         ModuleCode(
             objects=(code, calls),
             functions=tuple(function_info(spec) for spec in specs),
             target=target,
-            sources={"ll": text, "asm": _Assembly(text, options, passes), **(sources or {})},
-            linker=partial(link_library, triple=triple),
+            sources={"ll": text, "asm": _Assembly(text, options), **(sources or {})},
+            linker=partial(link_library, triple=machine.triple),
             constants=dict(constants or {}),
             entry_name=entry_name,
         )

@@ -50,6 +50,7 @@ from tilewright.topi.nn.pooling import (
     max_pool3d,
 )
 from tilewright.topi.nn.quantized import (
+    ZeroPoint,
     conv2d_int8,
     dense_int8,
     dequantize,
@@ -68,10 +69,10 @@ from tilewright.topi.nn.winograd import (
 )
 
 __all__ = [
-    "WINOGRAD_TILE", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-    "adaptive_max_pool2d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_matmul", "batch_norm",
-    "check_groups", "conv1d", "conv1d_transpose", "conv2d", "conv2d_int8", "conv2d_transpose",
-    "conv2d_winograd", "conv2d_winograd_weight_transform",
+    "WINOGRAD_TILE", "ZeroPoint", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d", "adaptive_max_pool2d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+    "batch_matmul", "batch_norm", "check_groups", "conv1d", "conv1d_transpose", "conv2d",
+    "conv2d_int8", "conv2d_transpose", "conv2d_winograd", "conv2d_winograd_weight_transform",
     "conv2d_winograd_without_weight_transform", "conv3d", "conv3d_transpose", "dense",
     "dense_int4", "dense_int8", "depthwise_conv2d", "dequantize", "dequantize_int4", "gelu",
     "gelu_tanh", "global_avg_pool2d", "group_norm", "hard_sigmoid", "hard_swish",

@@ -14,33 +14,21 @@ from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, require_equal, with_conditions
 from tilewright.topi.nn.conv_layout import conv2d_in_layouts
-from tilewright.topi.nn.spatial import axis_names, compute_image, pad_image, taps_of
-from tilewright.topi.utils import (
-    padding_of,
-    pair,
-    require_groups,
-    require_ndim,
-    rounded,
-    total_dtype,
-)
+from tilewright.topi.nn.spatial import Convolution, axis_names, compute_image, pad_image
+from tilewright.topi.utils import require_groups, require_ndim, rounded, total_dtype
 
 
 @with_conditions
 def _conv(
     data: Tensor,
     weight: Tensor,
-    strides: int | Sequence[int],
-    padding: int | Sequence[int],
-    dilation: int | Sequence[int],
-    groups: int,
+    form: Convolution,
     out_dtype: str | None,
-    spatial: int,
 ) -> Tensor:
+    spatial, stride, dilate, groups = form.spatial, form.stride, form.dilation, form.groups
     what = f"conv{spatial}d"
     require_ndim(what, data, spatial + 2)
     require_ndim(what, weight, spatial + 2)
-    stride, dilate = pair(strides, spatial, "strides"), pair(dilation, spatial, "dilation")
-    before, after = padding_of(padding, spatial)
     out_dtype = out_dtype or data.dtype
     wide = total_dtype(out_dtype, data.dtype, weight.dtype)
     channels, filters = data.shape[1], weight.shape[0]
@@ -51,11 +39,7 @@ def _conv(
         weight.shape[1] * groups,
     )
     require_groups(what, "filters", filters, groups)
-    kernel = weight.shape[2:]
-    used = [
-        taps_of(data.shape[2 + a], kernel[a], stride[a], dilate[a], before[a], after[a])
-        for a in range(spatial)
-    ]
+    used = form.taps(data.shape[2:], weight.shape[2:])
     source = pad_image(data, used)
     names = axis_names(spatial)
     rc = te.reduce_axis((0, weight.shape[1]), "rc")
@@ -91,7 +75,7 @@ def conv1d(
     out_dtype: str | None = None,
 ) -> Tensor:
     """Convolve ``data [N, C, W]`` with ``weight [F, C/groups, KW]``."""
-    return _conv(data, weight, strides, padding, dilation, groups, out_dtype, 1)
+    return _conv(data, weight, Convolution.over(1, strides, padding, dilation, groups), out_dtype)
 
 
 def conv2d(
@@ -116,12 +100,11 @@ def conv2d(
     ``NCHW`` or such as ``NCHW16c``, ``kernel_layout`` is ``OIHW`` with blocks of ``i`` and ``o``
     that are as large as those of the images, such as ``OIHW16i16o`` (``OIHW16o`` if depthwise).
     """
+    form = Convolution.over(2, strides, padding, dilation, groups)
     layouts = data_layout, kernel_layout, out_layout or data_layout
     if layouts != ("NCHW", "OIHW", "NCHW"):
-        return conv2d_in_layouts(
-            data, weight, strides, padding, dilation, groups, out_dtype, *layouts
-        )
-    return _conv(data, weight, strides, padding, dilation, groups, out_dtype, 2)
+        return conv2d_in_layouts(data, weight, form, layouts, out_dtype)
+    return _conv(data, weight, form, out_dtype)
 
 
 def conv3d(
@@ -134,7 +117,7 @@ def conv3d(
     out_dtype: str | None = None,
 ) -> Tensor:
     """Convolve ``data [N, C, D, H, W]`` with ``weight [F, C/groups, KD, KH, KW]``."""
-    return _conv(data, weight, strides, padding, dilation, groups, out_dtype, 3)
+    return _conv(data, weight, Convolution.over(3, strides, padding, dilation, groups), out_dtype)
 
 
 def depthwise_conv2d(

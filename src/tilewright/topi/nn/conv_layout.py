@@ -7,7 +7,6 @@ a first layer reads ``NCHW`` and writes ``NCHW16c``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tilewright import te
@@ -16,8 +15,8 @@ from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require_equal, with_conditions
 from tilewright.topi.layout import Layout, image_layout, layout_of
-from tilewright.topi.nn.spatial import pad_image, taps_of
-from tilewright.topi.utils import padding_of, pair, rounded, total_dtype
+from tilewright.topi.nn.spatial import Convolution, pad_image
+from tilewright.topi.utils import rounded, total_dtype
 
 _WHAT = "conv2d"
 
@@ -64,24 +63,22 @@ def check_groups(
 def conv2d_in_layouts(
     data: Tensor,
     weight: Tensor,
-    strides: int | Sequence[int],
-    padding: int | Sequence[int],
-    dilation: int | Sequence[int],
-    groups: int,
+    form: Convolution,
+    layouts: tuple[str, str, str],
     out_dtype: str | None,
-    data_layout: str,
-    kernel_layout: str,
-    out_layout: str,
 ) -> Tensor:
     """Convolve images and filters of any supported layouts; see :func:`topi.nn.conv2d`.
 
+    ``layouts`` are those of the data, the filters and the result.
+
     Raises ``VerifyError`` if blocks don't divide channels or groups.
     """
+    data_layout, kernel_layout, out_layout = layouts
     x, y = image_layout(_WHAT, data_layout), image_layout(_WHAT, out_layout)
     w = kernel_layout_of(kernel_layout, x, y)
     image, kernel = x.extents(data.shape), w.extents(weight.shape)
     channels, filters, taken = image["C"], kernel["O"], kernel["I"]
-    block_in, block_out = x.block("C"), y.block("C")
+    groups, block_in, block_out = form.groups, x.block("C"), y.block("C")
     require_equal(f"{_WHAT}: channels", channels, taken * groups)
     if not check_groups(channels, filters, groups, block_in, block_out):
         raise VerifyError(
@@ -89,12 +86,8 @@ def conv2d_in_layouts(
             f"layouts {data_layout} and {out_layout}: groups must be whole blocks"
         )
     depthwise = groups > 1 and as_int(as_expr(taken)) == 1
-    stride, dilate = pair(strides, 2, "strides"), pair(dilation, 2, "dilation")
-    before, after = padding_of(padding, 2)
-    used = [
-        taps_of(image[axis], kernel[axis], stride[a], dilate[a], before[a], after[a])
-        for a, axis in enumerate("HW")
-    ]
+    stride, dilate = form.stride, form.dilation
+    used = form.taps([image["H"], image["W"]], [kernel["H"], kernel["W"]])
     source = pad_image(data, used)
     rc = te.reduce_axis((0, 1 if depthwise else taken // block_in), "rc")
     rh, rw = te.reduce_axis((0, used[0].count), "rh"), te.reduce_axis((0, used[1].count), "rw")

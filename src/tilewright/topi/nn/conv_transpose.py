@@ -18,15 +18,8 @@ from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, require_equal, with_conditions
 from tilewright.topi.nn.pad import pad
-from tilewright.topi.nn.spatial import axis_names, compute_image
-from tilewright.topi.utils import (
-    padding_of,
-    pair,
-    require_groups,
-    require_ndim,
-    rounded,
-    total_dtype,
-)
+from tilewright.topi.nn.spatial import Convolution, axis_names, compute_image
+from tilewright.topi.utils import pair, require_groups, require_ndim, rounded, total_dtype
 
 
 class _Taps:
@@ -83,26 +76,22 @@ class _Taps:
 
 
 @with_conditions
-def conv_transpose(
+def _conv_transpose(
     data: Tensor,
     weight: Tensor,
-    strides: int | Sequence[int],
-    padding: int | Sequence[int],
+    form: Convolution,
     output_padding: int | Sequence[int],
-    dilation: int | Sequence[int],
-    groups: int,
     out_dtype: str | None,
-    spatial: int,
 ) -> Tensor:
     """Transposed convolution of ``data [N, C, …]`` with ``weight [C, F/groups, …]``.
 
     Raises ``VerifyError`` if ``output_padding`` reaches stride and dilation.
     """
+    spatial, stride, dilate, groups = form.spatial, form.stride, form.dilation, form.groups
     what = f"conv{spatial}d_transpose"
     kernel = _checked_kernel(what, data, weight, groups, spatial)
-    stride, dilate = pair(strides, spatial, "strides"), pair(dilation, spatial, "dilation")
     extra = pair(output_padding, spatial, "output_padding")
-    before, after = padding_of(padding, spatial)
+    before, after = form.before, form.after
     for a in range(spatial):
         if extra[a] >= max(stride[a], dilate[a]):
             raise VerifyError(f"{what}: output_padding must be below stride or dilation")
@@ -194,9 +183,8 @@ def conv1d_transpose(
     out_dtype: str | None = None,
 ) -> Tensor:
     """Transposed convolution of ``data [N, C, W]`` with ``weight [C, F/groups, KW]``."""
-    return conv_transpose(
-        data, weight, strides, padding, output_padding, dilation, groups, out_dtype, 1
-    )
+    form = Convolution.over(1, strides, padding, dilation, groups)
+    return _conv_transpose(data, weight, form, output_padding, out_dtype)
 
 
 def conv2d_transpose(
@@ -214,9 +202,8 @@ def conv2d_transpose(
     The output extent is ``(H - 1) * stride - before - after + dilation * (KH - 1) + 1 +
     output_padding``.
     """
-    return conv_transpose(
-        data, weight, strides, padding, output_padding, dilation, groups, out_dtype, 2
-    )
+    form = Convolution.over(2, strides, padding, dilation, groups)
+    return _conv_transpose(data, weight, form, output_padding, out_dtype)
 
 
 def conv3d_transpose(
@@ -230,6 +217,5 @@ def conv3d_transpose(
     out_dtype: str | None = None,
 ) -> Tensor:
     """Transposed convolution of ``data [N, C, D, H, W]`` with ``weight [C, F/groups, KD, …]``."""
-    return conv_transpose(
-        data, weight, strides, padding, output_padding, dilation, groups, out_dtype, 3
-    )
+    form = Convolution.over(3, strides, padding, dilation, groups)
+    return _conv_transpose(data, weight, form, output_padding, out_dtype)

@@ -21,13 +21,43 @@ from tilewright.topi.utils import padding_of, pair, require_ndim
 
 
 @dataclass(frozen=True)
+class _Image:
+    """An image that windows go over, and what a refusal calls the operator."""
+
+    what: str
+    x: Tensor
+    spatial: int
+    is_blocked: bool
+
+    @classmethod
+    def of(cls, kind: str, x: Tensor, spatial: int, layout: str = "") -> _Image:
+        """Read the layout (the one without blocks if empty); refuse others than supported."""
+        what = f"{kind}_pool{spatial}d"
+        axes = "NC" + "".join(axis_names(spatial)).upper()
+        made = image_layout(what, layout or axes, axes)
+        require_ndim(what, x, made.ndim)
+        made.extents(x.shape)  # refuses another size of blocks
+        return cls(what, x, spatial, made.ndim > spatial + 2)
+
+    @property
+    def extents(self) -> tuple[Expr, ...]:
+        """Extents of the spatial axes."""
+        return tuple(self.x.shape[2 : 2 + self.spatial])
+
+    def shape(self, extents: Sequence[Any]) -> tuple[Any, ...]:
+        """The shape with other extents of the spatial axes."""
+        return *self.x.shape[:2], *extents, *self.x.shape[2 + self.spatial :]
+
+
+@dataclass(frozen=True)
 class _Windows:
-    """Windows that slide over an image; ``after`` includes what ``ceil_mode`` adds."""
+    """Windows that slide over an image; ``after`` has what ``ceil_mode`` adds, too."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     before: tuple[int, ...]
+    given_after: tuple[int, ...]
     after: tuple[int, ...]
     out: tuple[Expr, ...]
 
@@ -49,43 +79,33 @@ class _Windows:
 
 
 def _windows(
-    what: str,
-    x: Tensor,
-    spatial: int,
+    image: _Image,
     pool_size: int | Sequence[int],
     strides: int | Sequence[int],
     padding: int | Sequence[int],
     dilation: int | Sequence[int],
     ceil_mode: bool,
 ) -> _Windows:
+    spatial = image.spatial
     kernel, stride = pair(pool_size, spatial), pair(strides, spatial)
     dilate = pair(dilation, spatial)
-    before, after_given = padding_of(padding, spatial)
-    after = list(after_given)
+    before, given_after = padding_of(padding, spatial)
+    after = list(given_after)
     out = []
     for a in range(spatial):
-        span = x.shape[2 + a] + before[a] + after[a] - (kernel[a] - 1) * dilate[a] - 1
+        span = image.extents[a] + before[a] + after[a] - (kernel[a] - 1) * dilate[a] - 1
         count = span // stride[a] + 1
         if ceil_mode:
-            size = as_int(x.shape[2 + a])
+            size = as_int(image.extents[a])
             if size is None:
-                raise VerifyError(f"{what}: ceil_mode needs constant extents")
+                raise VerifyError(f"{image.what}: ceil_mode needs constant extents")
             number = -(-int(as_int(span) or 0) // stride[a]) + 1
             # The last window must start inside the input or its leading padding.
             number = min(number, (size + before[a] - 1) // stride[a] + 1)
             after[a] += max(0, (number - 1) * stride[a] - int(as_int(span) or 0))
             count = const(number)
         out.append(count)
-    return _Windows(kernel, stride, dilate, before, tuple(after), tuple(out))
-
-
-def _is_blocked(what: str, x: Tensor, spatial: int, layout: str) -> bool:
-    """Whether the channels of an image are in blocks; refuses other layouts than supported."""
-    axes = "NC" + "".join(axis_names(spatial)).upper()
-    made = image_layout(what, layout or axes, axes)
-    require_ndim(what, x, made.ndim)
-    made.extents(x.shape)  # refuses another size of blocks
-    return made.ndim > spatial + 2
+    return _Windows(kernel, stride, dilate, before, given_after, tuple(after), tuple(out))
 
 
 def _surrounded(x: Tensor, w: _Windows, value: float) -> Tensor:
@@ -102,19 +122,8 @@ def _lowest(dtype: str) -> float:
     return te.min_value(dtype).value  # type: ignore[attr-defined, no-any-return]
 
 
-def _max_pool(
-    x: Tensor,
-    pool_size: int | Sequence[int],
-    strides: int | Sequence[int],
-    padding: int | Sequence[int],
-    dilation: int | Sequence[int],
-    ceil_mode: bool,
-    spatial: int,
-    layout: str = "",
-) -> Tensor:
-    name = f"max_pool{spatial}d"
-    blocked = _is_blocked(name, x, spatial, layout)
-    w = _windows(name, x, spatial, pool_size, strides, padding, dilation, ceil_mode)
+def _max_pool(image: _Image, w: _Windows) -> Tensor:
+    x, spatial, name = image.x, image.spatial, image.what
     source = _surrounded(x, w, _lowest(x.dtype))
     steps = w.steps()
 
@@ -123,8 +132,7 @@ def _max_pool(
         result: Expr = te.max(source(n, c, *at, *place[spatial:]), axis=steps)
         return result
 
-    shape = *x.shape[:2], *w.out, *x.shape[2 + spatial :]
-    return compute_image(shape, "c", formula, name, "pool_max", blocked)
+    return compute_image(image.shape(w.out), "c", formula, name, "pool_max", image.is_blocked)
 
 
 def max_pool1d(
@@ -136,7 +144,8 @@ def max_pool1d(
     ceil_mode: bool = False,
 ) -> Tensor:
     """Return the maximum over windows of ``x [N, C, W]``; padding never wins."""
-    return _max_pool(x, pool_size, strides, padding, dilation, ceil_mode, 1)
+    image = _Image.of("max", x, 1)
+    return _max_pool(image, _windows(image, pool_size, strides, padding, dilation, ceil_mode))
 
 
 def max_pool2d(
@@ -152,7 +161,8 @@ def max_pool2d(
 
     ``layout`` may have channels in blocks (``NCHW16c``).
     """
-    return _max_pool(x, pool_size, strides, padding, dilation, ceil_mode, 2, layout)
+    image = _Image.of("max", x, 2, layout)
+    return _max_pool(image, _windows(image, pool_size, strides, padding, dilation, ceil_mode))
 
 
 def max_pool3d(
@@ -164,23 +174,12 @@ def max_pool3d(
     ceil_mode: bool = False,
 ) -> Tensor:
     """Return the maximum over windows of ``x [N, C, D, H, W]``; padding never wins."""
-    return _max_pool(x, pool_size, strides, padding, dilation, ceil_mode, 3)
+    image = _Image.of("max", x, 3)
+    return _max_pool(image, _windows(image, pool_size, strides, padding, dilation, ceil_mode))
 
 
-def _avg_pool(
-    x: Tensor,
-    pool_size: int | Sequence[int],
-    strides: int | Sequence[int],
-    padding: int | Sequence[int],
-    dilation: int | Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    spatial: int,
-    layout: str = "",
-) -> Tensor:
-    name = f"avg_pool{spatial}d"
-    blocked = _is_blocked(name, x, spatial, layout)
-    w = _windows(name, x, spatial, pool_size, strides, padding, dilation, ceil_mode)
+def _avg_pool(image: _Image, w: _Windows, count_include_pad: bool) -> Tensor:
+    x, spatial, name = image.x, image.spatial, image.what
     if w.padded and any(step != 1 for step in w.dilation):
         raise VerifyError(f"{name}: dilation with padding is not supported")
     source = _surrounded(x, w, 0.0)
@@ -193,9 +192,7 @@ def _avg_pool(
         result: Expr = te.sum(value, axis=steps)
         return result
 
-    shape = *x.shape[:2], *w.out, *x.shape[2 + spatial :]
-    total = compute_image(shape, "c", summed, "pool_sum", "pool_sum", blocked)
-    _, limit_after = padding_of(padding, spatial)
+    total = compute_image(image.shape(w.out), "c", summed, "pool_sum", "pool_sum", image.is_blocked)
 
     def count(place: Expr, a: int) -> Expr:
         """Elements of a window along one axis; what ``ceil_mode`` adds is none."""
@@ -203,11 +200,11 @@ def _avg_pool(
             return const(w.kernel[a])
         start = place * w.stride[a]
         low = const(0) if count_include_pad else const(w.before[a])
-        high = x.shape[2 + a] + w.before[a] + (limit_after[a] if count_include_pad else 0)
+        high = x.shape[2 + a] + w.before[a] + (w.given_after[a] if count_include_pad else 0)
         return minimum(start + w.kernel[a], high) - maximum(start, low)
 
     # Where all windows are whole, none is counted.
-    whole = count_include_pad and tuple(limit_after) == w.after
+    whole = count_include_pad and w.given_after == w.after
 
     def formula(n: Expr, c: Expr, *place: Expr) -> Expr:
         divisor: Expr = const(math.prod(w.kernel), wide)
@@ -218,7 +215,7 @@ def _avg_pool(
             divisor = cast_expr(numbers, wide)
         return cast_expr(total(n, c, *place) / divisor, x.dtype)
 
-    return compute_image(total.shape, "c", formula, name, "elemwise", blocked)
+    return compute_image(total.shape, "c", formula, name, "elemwise", image.is_blocked)
 
 
 def avg_pool1d(
@@ -231,7 +228,9 @@ def avg_pool1d(
     count_include_pad: bool = False,
 ) -> Tensor:
     """Return the mean over windows of ``x [N, C, W]``; options as of :func:`avg_pool2d`."""
-    return _avg_pool(x, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, 1)
+    image = _Image.of("avg", x, 1)
+    windows = _windows(image, pool_size, strides, padding, dilation, ceil_mode)
+    return _avg_pool(image, windows, count_include_pad)
 
 
 def avg_pool2d(
@@ -249,9 +248,9 @@ def avg_pool2d(
     ``count_include_pad`` says whether padding counts as elements; what ``ceil_mode`` adds never
     does. ``layout`` may have channels in blocks (``NCHW16c``).
     """
-    return _avg_pool(
-        x, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, 2, layout
-    )
+    image = _Image.of("avg", x, 2, layout)
+    windows = _windows(image, pool_size, strides, padding, dilation, ceil_mode)
+    return _avg_pool(image, windows, count_include_pad)
 
 
 def avg_pool3d(
@@ -264,7 +263,9 @@ def avg_pool3d(
     count_include_pad: bool = False,
 ) -> Tensor:
     """Return the mean over windows of ``x [N, C, D, H, W]``; options as of :func:`avg_pool2d`."""
-    return _avg_pool(x, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, 3)
+    image = _Image.of("avg", x, 3)
+    windows = _windows(image, pool_size, strides, padding, dilation, ceil_mode)
+    return _avg_pool(image, windows, count_include_pad)
 
 
 def global_avg_pool2d(x: Tensor) -> Tensor:
@@ -284,20 +285,21 @@ def adaptive_windows(extent: int, size: int) -> list[tuple[int, int]]:
 def _adaptive_pool(
     x: Tensor, output_size: Any, spatial: int, largest: bool, layout: str = ""
 ) -> Tensor:
-    what = f"adaptive_{'max' if largest else 'avg'}_pool{spatial}d"
-    blocked = _is_blocked(what, x, spatial, layout)
+    kind = "max" if largest else "avg"
+    adaptive = _Image.of(f"adaptive_{kind}", x, spatial, layout)
+    what, blocked = adaptive.what, adaptive.is_blocked
     size = pair(output_size, spatial, "output_size")
     if set(size) == {1} and not largest:
         return mean(x, axis=tuple(range(2, spatial + 2)), keepdims=True)
-    extents = [as_int(extent) for extent in x.shape[2 : 2 + spatial]]
+    extents = [as_int(extent) for extent in adaptive.extents]
     if any(extent is None for extent in extents):
         raise VerifyError(f"{what}: extents must be constant, got {list(x.shape[2:])}")
     known = [int(extent or 0) for extent in extents]
     if all(extent % s == 0 for extent, s in zip(known, size)):
         kernel = [extent // s for extent, s in zip(known, size)]
-        if largest:
-            return _max_pool(x, kernel, kernel, 0, 1, False, spatial, layout)
-        return _avg_pool(x, kernel, kernel, 0, 1, False, False, spatial, layout)
+        image = _Image.of(kind, x, spatial, layout)
+        windows = _windows(image, kernel, kernel, 0, 1, False)
+        return _max_pool(image, windows) if largest else _avg_pool(image, windows, False)
     names = axis_names(spatial)
     steps = [
         te.reduce_axis((0, max(end - begin for begin, end in adaptive_windows(extent, s))), f"r{n}")
@@ -319,8 +321,7 @@ def _adaptive_pool(
         return result
 
     name = "adaptive_max" if largest else "pool_sum"
-    shape = *x.shape[:2], *size, *x.shape[2 + spatial :]
-    total = compute_image(shape, "c", reduced, name, name, blocked)
+    total = compute_image(adaptive.shape(size), "c", reduced, name, name, blocked)
     if largest:
         return total
 

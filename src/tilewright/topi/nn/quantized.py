@@ -14,6 +14,7 @@ sum(weights)``, is subtracted at the end; the sums of constant weights can be co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -101,21 +102,31 @@ def requantize(
     return made
 
 
+@dataclass(frozen=True)
+class ZeroPoint:
+    """The number that stands for 0 in quantised data, and what it contributes to a product.
+
+    ``sums [N]`` is ``weight_sums(weight)``; without it they are computed in the call.
+    """
+
+    value: int = 0
+    sums: Tensor | None = None
+
+
 @with_conditions
 def dense_int8(
     data: Tensor,
     weight: Tensor,
-    sums: Tensor | None = None,
-    data_zero_point: int = 0,
+    zero_point: ZeroPoint = ZeroPoint(),
     bias: Tensor | None = None,
 ) -> Tensor:
-    """``(data [..., K] - data_zero_point) @ weight [N, K]ᵀ + bias [N]``, exact in int32.
+    """``(data [..., K] - zero_point) @ weight [N, K]ᵀ + bias [N]``, exact in int32.
 
-    ``data`` is int8 or uint8, ``weight`` int8, ``bias`` int32. ``sums [N]`` is
-    ``weight_sums(weight)``; without it they are computed in the call.
+    ``data`` is int8 or uint8, ``weight`` int8, ``bias`` int32.
     """
     require_ndim("dense_int8", weight, 2)
-    unsigned, zero = _as_unsigned("dense_int8", data, weight, sums, data_zero_point)
+    unsigned, zero = _as_unsigned("dense_int8", data, weight, zero_point)
+    sums = zero_point.sums
     result = matmul(unsigned, weight, transpose_b=True, out_dtype="int32")
     if zero and sums is None:
         k = te.reduce_axis((0, weight.shape[1]), "k")
@@ -136,17 +147,17 @@ def conv2d_int8(
     padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
-    sums: Tensor | None = None,
-    data_zero_point: int = 0,
+    zero_point: ZeroPoint = ZeroPoint(),
     bias: Tensor | None = None,
 ) -> Tensor:
     """Convolve ``data [N, C, H, W]`` less its zero point with ``weight [F, C/groups, KH, KW]``.
 
-    Exact in int32; dtypes, ``sums [F]`` and ``bias [F]`` as for ``dense_int8``. Padding is the zero
-    point: it contributes nothing.
+    Exact in int32; dtypes and ``bias [F]`` as for ``dense_int8``. Padding is the zero point: it
+    contributes nothing.
     """
     require_ndim("conv2d_int8", weight, 4)
-    unsigned, zero = _as_unsigned("conv2d_int8", data, weight, sums, data_zero_point)
+    unsigned, zero = _as_unsigned("conv2d_int8", data, weight, zero_point)
+    sums = zero_point.sums
     before, after = padding_of(padding, 2)
     if any(before) or any(after):
         unsigned = pad(unsigned, (0, 0, *before), (0, 0, *after), zero)
@@ -172,7 +183,7 @@ def weight_sums(weight: Any) -> Any:
 
 
 def _as_unsigned(
-    what: str, data: Tensor, weight: Tensor, sums: Tensor | None, zero_point: int
+    what: str, data: Tensor, weight: Tensor, zero_point: ZeroPoint
 ) -> tuple[Tensor, int]:
     """The data as uint8 if that is worth it, and the zero point that belongs to it."""
     if data.dtype not in ("int8", "uint8") or weight.dtype != "int8":
@@ -180,10 +191,11 @@ def _as_unsigned(
             f"{what} takes int8 or uint8 data and int8 weights, got {data.dtype} and {weight.dtype}"
         )
     low, high = dtypes.integer_limits(data.dtype)
-    if not low <= zero_point <= high:
-        raise VerifyError(f"{what}: {zero_point} is no {data.dtype}")
-    if data.dtype == "uint8" or (not zero_point and sums is None):
-        return data, zero_point
+    zero = zero_point.value
+    if not low <= zero <= high:
+        raise VerifyError(f"{what}: {zero} is no {data.dtype}")
+    if data.dtype == "uint8" or (not zero and zero_point.sums is None):
+        return data, zero
     moved = compute(
         data.shape,
         lambda *at: call(
@@ -192,7 +204,7 @@ def _as_unsigned(
         name="unsigned",
         tag="elemwise",
     )
-    return moved, zero_point + _SIGNED
+    return moved, zero + _SIGNED
 
 
 def _finished(

@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.ir import Expr, as_expr, as_int
 from tilewright.te import Tensor, compute
 from tilewright.topi.nn.pad import pad
+from tilewright.topi.utils import padding_of, pair
 
 _NAMES = ("d", "h", "w")
 
@@ -36,6 +37,48 @@ def compute_image(
     named = eval(f"lambda {arguments}: formula({arguments})", scope)
     made: Tensor = compute(tuple(shape), named, name=name, tag=tag)
     return made
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """How filters go over an image, with a number for each of its spatial axes.
+
+    ``before`` and ``after`` are the padding's. Channels come in ``groups``: filters of one see no
+    channels of another.
+    """
+
+    stride: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+
+    @classmethod
+    def over(
+        cls,
+        spatial: int,
+        strides: int | Sequence[int],
+        padding: int | Sequence[int],
+        dilation: int | Sequence[int],
+        groups: int,
+    ) -> Convolution:
+        """Read the arguments of an operator over ``spatial`` axes.
+
+        Raises ``VerifyError`` where one has another number of numbers.
+        """
+        before, after = padding_of(padding, spatial)
+        stride, reach = pair(strides, spatial, "strides"), pair(dilation, spatial, "dilation")
+        return cls(stride, before, after, reach, groups)
+
+    @property
+    def spatial(self) -> int:
+        """The number of spatial axes."""
+        return len(self.stride)
+
+    def taps(self, extents: Sequence[Any], kernel: Sequence[Any]) -> list[Taps]:
+        """Return what windows use along each axis of an image and a kernel of these extents."""
+        numbers = zip(extents, kernel, self.stride, self.dilation, self.before, self.after)
+        return [taps_of(*axis) for axis in numbers]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,18 +29,32 @@ def _add_bias(made: Any, bias: RelaxExpr | None) -> Any:
     return op.add(made, op.reshape(bias, (1, bias.shape[0], *[1] * (made.ndim - 2))))
 
 
+@dataclass(frozen=True)
+class _Convolution:
+    """How filters go over an image, as PyTorch says it: numbers, or lists of one or more."""
+
+    stride: Any = 1
+    padding: Any = 0
+    dilation: Any = 1
+    groups: Any = 1
+    output_padding: Any = 0  # of transposed ones
+
+    def along(self, ctx: Context, field: str, spatial: int) -> tuple[int, ...]:
+        """A field's numbers, one for each axis (padding may have twice as many)."""
+        return _pair(ctx.ints(_list(getattr(self, field)), field), spatial)
+
+
 def _conv(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None,
-    stride: Any, padding: Any, dilation: Any, groups: Any,
-) -> RelaxExpr:  # fmt: skip
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None, form: _Convolution
+) -> RelaxExpr:
     spatial = weight.ndim - 2
     unbatched = x.ndim == spatial + 1
     if unbatched:
         x = op.expand_dims(x, 0)
-    groups = ctx.int(groups, "groups")
-    stride = _pair(ctx.ints(stride, "stride"), spatial)
-    padding = _pair(ctx.ints(padding, "padding"), spatial)
-    dilation = _pair(ctx.ints(dilation, "dilation"), spatial)
+    groups = ctx.int(form.groups, "groups")
+    stride, padding, dilation = (
+        form.along(ctx, field, spatial) for field in ("stride", "padding", "dilation")
+    )
     if spatial == 1:
         made: Any = op.nn.conv1d(x, weight, stride[0], padding, dilation[0], groups)
     elif spatial in (2, 3):
@@ -51,12 +66,35 @@ def _conv(
     return op.squeeze(made, (0,)) if unbatched else made
 
 
+def _conv_transpose(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None, form: _Convolution
+) -> RelaxExpr:
+    spatial = weight.ndim - 2
+    convolve = {
+        1: op.nn.conv1d_transpose,
+        2: op.nn.conv2d_transpose,
+        3: op.nn.conv3d_transpose,
+    }.get(spatial)
+    if convolve is None:
+        raise ctx.error(f"transposed convolutions over 1, 2 or 3 axes are supported, not {spatial}")
+    unbatched = x.ndim == spatial + 1
+    fields = ("stride", "padding", "output_padding", "dilation")
+    made: Any = convolve(
+        op.expand_dims(x, 0) if unbatched else x,
+        weight,
+        *(form.along(ctx, field, spatial) for field in fields),
+        ctx.int(form.groups, "groups"),
+    )
+    made = _add_bias(made, bias)
+    return op.squeeze(made, (0,)) if unbatched else made
+
+
 @converts("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
 def _conv_default(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None,
     stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1,
 ) -> RelaxExpr:  # fmt: skip
-    return _conv(ctx, x, weight, bias, _list(stride), _list(padding), _list(dilation), groups)
+    return _conv(ctx, x, weight, bias, _Convolution(stride, padding, dilation, groups))
 
 
 def _list(values: Any) -> list[Any]:
@@ -74,47 +112,29 @@ def _conv_padding(
     total = [by * (size - 1) if padding == "same" else 0 for by, size in zip(reach, kernel)]
     # As in PyTorch, the odd element goes after.
     sides = [amount // 2 for amount in total] + [amount - amount // 2 for amount in total]
-    return _conv(ctx, x, weight, bias, _list(stride), sides, list(reach), groups)
+    return _conv(ctx, x, weight, bias, _Convolution(stride, sides, reach, groups))
 
 
 @converts("aten.conv_transpose1d.default", "aten.conv_transpose2d.input",
           "aten.conv_transpose3d.input")  # fmt: skip
-def _conv_transpose(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None,
-    stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: Any = 1, dilation: Any = 1,
-) -> RelaxExpr:  # fmt: skip
-    spatial = weight.ndim - 2
-    convolve = {
-        1: op.nn.conv1d_transpose,
-        2: op.nn.conv2d_transpose,
-        3: op.nn.conv3d_transpose,
-    }.get(spatial)
-    if convolve is None:
-        raise ctx.error(f"transposed convolutions over 1, 2 or 3 axes are supported, not {spatial}")
-    unbatched = x.ndim == spatial + 1
-    made: Any = convolve(
-        op.expand_dims(x, 0) if unbatched else x,
-        weight,
-        _pair(ctx.ints(_list(stride), "stride"), spatial),
-        _pair(ctx.ints(_list(padding), "padding"), spatial),
-        _pair(ctx.ints(_list(output_padding), "output_padding"), spatial),
-        _pair(ctx.ints(_list(dilation), "dilation"), spatial),
-        ctx.int(groups, "groups"),
-    )
-    made = _add_bias(made, bias)
-    return op.squeeze(made, (0,)) if unbatched else made
+def _conv_transpose_default(
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None = None, *form: Any
+) -> RelaxExpr:
+    """``form`` is stride, padding, output_padding, groups and dilation."""
+    stride, padding, output_padding, groups, dilation = form
+    how = _Convolution(stride, padding, dilation, groups, output_padding)
+    return _conv_transpose(ctx, x, weight, bias, how)
 
 
 @converts("aten.convolution.default")
 def _convolution(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None, stride: Any,
-    padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: Any,
-) -> Any:  # fmt: skip
-    if transposed:
-        return _conv_transpose(
-            ctx, x, weight, bias, stride, padding, output_padding, groups, dilation
-        )
-    return _conv(ctx, x, weight, bias, stride, padding, dilation, groups)
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr, bias: RelaxExpr | None, *form: Any
+) -> Any:
+    """``form`` is stride, padding, dilation, transposed, output_padding and groups."""
+    stride, padding, dilation, transposed, output_padding, groups = form
+    convolve = _conv_transpose if transposed else _conv
+    how = _Convolution(stride, padding, dilation, groups, output_padding)
+    return convolve(ctx, x, weight, bias, how)
 
 
 # ---- pooling ----------------------------------------------------------------------------------
@@ -163,36 +183,44 @@ def _max_pool3d_with_indices(ctx: Context, x: RelaxExpr, *args: Any, **options: 
     return [_max_pool(ctx, x, 3, *args, **options), None]
 
 
-def _avg_pool(
-    ctx: Context, x: RelaxExpr, spatial: int, kernel: Any, stride: Any = (), padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Any:  # fmt: skip
+@dataclass(frozen=True)
+class _Means:
+    """What PyTorch says of a mean over windows, in its order."""
+
+    kernel: Any
+    stride: Any = ()  # the kernel's extents
+    padding: Any = 0
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+    divisor_override: int | None = None
+
+
+def _avg_pool(ctx: Context, x: RelaxExpr, spatial: int, form: _Means) -> Any:
     pool = (op.nn.avg_pool1d, op.nn.avg_pool2d, op.nn.avg_pool3d)[spatial - 1]
-    size = _pair(kernel, spatial)
-    steps, sides = _pair(stride, spatial) if stride else size, _pair(padding, spatial)
+    size = _pair(form.kernel, spatial)
+    steps = _pair(form.stride, spatial) if form.stride else size
+    sides, ceil_mode, divisor = _pair(form.padding, spatial), form.ceil_mode, form.divisor_override
     # A sum over the window is the mean with padding counted, times the window's size.
-    counted = count_include_pad or divisor_override is not None
-    if divisor_override is not None and ceil_mode:
+    counted = form.count_include_pad or divisor is not None
+    if divisor is not None and ceil_mode:
         raise ctx.error("divisor_override together with ceil_mode is not supported")
     made = _batched(x, spatial, lambda image: pool(image, size, steps, sides, ceil_mode, counted))
-    if divisor_override is None:
-        return made
-    return op.multiply(made, math.prod(size) / divisor_override)
+    return made if divisor is None else op.multiply(made, math.prod(size) / divisor)
 
 
 @converts("aten.avg_pool1d.default")
 def _avg_pool1d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
-    return _avg_pool(ctx, x, 1, *args, **options)
+    return _avg_pool(ctx, x, 1, _Means(*args, **options))
 
 
 @converts("aten.avg_pool2d.default")
 def _avg_pool2d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
-    return _avg_pool(ctx, x, 2, *args, **options)
+    return _avg_pool(ctx, x, 2, _Means(*args, **options))
 
 
 @converts("aten.avg_pool3d.default")
 def _avg_pool3d(ctx: Context, x: RelaxExpr, *args: Any, **options: Any) -> Any:
-    return _avg_pool(ctx, x, 3, *args, **options)
+    return _avg_pool(ctx, x, 3, _Means(*args, **options))
 
 
 def _adaptive_pool(ctx: Context, x: RelaxExpr, output_size: Any, pool: Any, spatial: int) -> Any:
@@ -246,9 +274,10 @@ def _batch_norm_inference(
 @converts("aten.batch_norm.default")
 def _batch_norm(
     ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None,
-    mean: RelaxExpr | None, var: RelaxExpr | None, training: bool, momentum: float, eps: float,
-    cudnn_enabled: bool,
+    mean: RelaxExpr | None, var: RelaxExpr | None, training: bool, *options: Any,
 ) -> Any:  # fmt: skip
+    """``options`` are momentum, eps and cudnn_enabled."""
+    momentum, eps, _ = options
     if training or mean is None or var is None:
         raise ctx.error(
             "batch normalisation uses the batch's own statistics: call model.eval() before "
@@ -313,9 +342,10 @@ def _group_norm(
 
 @converts("aten.native_group_norm.default")
 def _native_group_norm(
-    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, n: Any, c: Any,
-    hxw: Any, groups: int, eps: float,
-) -> Any:  # fmt: skip
+    ctx: Context, x: RelaxExpr, weight: RelaxExpr | None, bias: RelaxExpr | None, *options: Any
+) -> Any:
+    """``options`` are N, C, H * W, which the shape says too, and then groups and eps."""
+    *_, groups, eps = options
     return [_group_norm(ctx, x, groups, weight, bias, eps), None, None]
 
 
@@ -364,10 +394,14 @@ def _attention_scale(ctx: Context, query: RelaxExpr, scale: float | None) -> flo
 @converts("aten.scaled_dot_product_attention.default")
 def _attention(
     ctx: Context, query: RelaxExpr, key: RelaxExpr, value: RelaxExpr,
-    mask: RelaxExpr | None = None, dropout_p: float = 0.0, is_causal: bool = False, *,
-    scale: float | None = None, enable_gqa: bool = False,
+    mask: RelaxExpr | None = None, dropout_p: float = 0.0, is_causal: bool = False,
+    **options: Any,
 ) -> RelaxExpr:  # fmt: skip
-    """``softmax(q @ k.T * scale + mask) @ v`` over ``[..., heads, sequence, depth]``."""
+    """``softmax(q @ k.T * scale + mask) @ v`` over ``[..., heads, sequence, depth]``.
+
+    ``options`` may have a scale, and whether queries' heads are a multiple of keys' (enable_gqa).
+    """
+    scale, enable_gqa = options.get("scale"), options.get("enable_gqa", False)
     if dropout_p > 0:
         raise ctx.error("dropout is active in attention: call model.eval() before torch.export")
     if _is_one_attention(query, key, value, mask, enable_gqa):
