@@ -294,7 +294,7 @@ def is_leaf_class(node_class: type[Node]) -> bool:
     return not _has_children(node_class.fields)
 
 
-def _itself(node: Any, function: Callable[[Any], Any]) -> Any:
+def _itself(node: Node, function: Callable[[Any], Any]) -> Node:
     """``map_children`` of nodes that have none."""
     return node
 

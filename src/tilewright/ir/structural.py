@@ -142,7 +142,7 @@ def _name(value: object) -> str:
 
 
 def first_difference(
-    a: Any, b: Any, *, ignore_ndarray: bool = False, map_free_vars: bool = True
+    a: Node, b: Node, *, ignore_ndarray: bool = False, map_free_vars: bool = True
 ) -> str | None:
     """Return where and how two trees differ first, or ``None`` if they are structurally equal."""
     try:
@@ -164,7 +164,7 @@ def structural_equal(
     )
 
 
-def assert_structural_equal(a: Any, b: Any, **options: Any) -> None:
+def assert_structural_equal(a: Node, b: Node, **options: Any) -> None:
     """Raise ``VerifyError`` with the path of the first difference if two trees differ."""
     difference = first_difference(a, b, **options)
     if difference is not None:

@@ -49,7 +49,7 @@ class _Dispatch:
         return method(self, node)
 
 
-def _same(mutator: Any, node: Any) -> Any:
+def _same(mutator: Any, node: Node) -> Node:
     return node
 
 
@@ -112,7 +112,7 @@ def rewrite_bottom_up(node: Any, function: Callable[[Any], Any]) -> Any:
 def rewrite_top_down(node: Any, function: Callable[[Any], Any | None]) -> Any:
     """Offer each node to ``function``; a result other than ``None`` replaces it, unentered."""
 
-    def go(current: Any) -> Any:
+    def go(current: Expr) -> Expr:
         made = function(current)
         return current.map_children(go) if made is None else made
 

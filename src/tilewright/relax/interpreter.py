@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.arith import simplify
-from tilewright.ir import GlobalVar, IRModule, Var, as_int, const, substitute
+from tilewright.ir import Expr, GlobalVar, IRModule, Var, as_int, const, substitute
 from tilewright.relax.assertion import assertion_parts
 from tilewright.relax.call_tir import call_tir_parts, is_call_tir, output_infos
 from tilewright.relax.expr import (
@@ -40,7 +40,7 @@ def run(mod: IRModule | Function, *args: object, name: str = "main") -> Any:
     return _call(mod, mod[name], [np.asarray(arg) for arg in args])
 
 
-def _call(mod: IRModule, function: Any, args: list[Any]) -> Any:
+def _call(mod: IRModule, function: Function, args: list[Any]) -> Any:
     if not isinstance(function, Function):
         raise RunError("the interpreter of graphs starts at a graph function")
     if len(args) != len(function.params):
@@ -83,7 +83,7 @@ def _numbers(shape: Any, extents: dict[Var, Any]) -> list[int]:
     return made  # type: ignore[return-value]
 
 
-def _assert(condition: Any, shown: Any, message: str, extents: dict[Var, Any]) -> None:
+def _assert(condition: Expr, shown: Any, message: str, extents: dict[Var, Any]) -> None:
     held = as_int(simplify(substitute(condition, extents)))
     if not held:
         raise RunError(message.format(*_numbers(shown, extents)))

@@ -151,7 +151,7 @@ class RelaxOp:
             )
         return RelaxCall(self, tuple(given), attrs)  # type: ignore[arg-type]
 
-    def _operand(self, name: str, kind: type, value: object, like: Any) -> RelaxExpr:
+    def _operand(self, name: str, kind: type, value: object, like: RelaxExpr | None) -> RelaxExpr:
         if kind is Shape:
             made = value if isinstance(value, RelaxExpr) else ShapeExpr(shape_values(value))
             extents = made.values if isinstance(made, ShapeExpr) else ()

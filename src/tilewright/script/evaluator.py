@@ -32,7 +32,7 @@ from tilewright.support.errors import ParseError
 class Evaluator(Operators, References):
     """Evaluates ``ast`` expressions in a scope."""
 
-    def _lambda(self, node: ast.Lambda) -> Any:
+    def _lambda(self, node: ast.Lambda) -> Lambda | None:
         given = node.args
         if given.vararg or given.kwarg or given.kwonlyargs or given.defaults or given.posonlyargs:
             self.fail(node, "a lambda in script takes plain parameters")

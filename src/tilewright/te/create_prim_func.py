@@ -149,7 +149,7 @@ class _Builder:
     def load(self, expr: Expr) -> Expr:
         """Turn tensor elements into buffer elements."""
 
-        def rewrite(current: object) -> Any:
+        def rewrite(current: object) -> Expr | None:
             if not isinstance(current, ProducerLoad):
                 return None
             indices = tuple(map(self.load, current.indices))

@@ -178,12 +178,12 @@ def _arg_combine(better: Better, wins: Better, nans: bool) -> Callable[..., tupl
     return combine
 
 
-def _greater(a: Any, b: Any) -> Expr:
+def _greater(a: Expr, b: Expr) -> Expr:
     made: Expr = a > b
     return made
 
 
-def _less(a: Any, b: Any) -> Expr:
+def _less(a: Expr, b: Expr) -> Expr:
     made: Expr = a < b
     return made
 

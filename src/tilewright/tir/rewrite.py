@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.ir import (
     DEFINITIONS,
     Mutator,
+    Node,
     Var,
     contains,
     definition_fields,
@@ -23,7 +24,7 @@ from tilewright.tir.stmt import AssertStmt, Block, DeclBuffer, SeqStmt, Stmt, se
 class Renewer(Mutator):
     """Copies a tree, giving every variable and buffer that it defines a fresh identity."""
 
-    def __init__(self, mapping: Mapping[Any, Any], root: Any) -> None:
+    def __init__(self, mapping: Mapping[Any, Any], root: Node) -> None:
         self.mapping: dict[Any, Any] = dict(mapping)
         self.root = root
 

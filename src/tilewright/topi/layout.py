@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.arith import simplify
-from tilewright.ir import FALSE, Expr, as_expr, as_int, const, if_then_else, substitute
+from tilewright.ir import FALSE, Expr, ExprLike, as_expr, as_int, const, if_then_else, substitute
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute
 from tilewright.tir import IndexMap
@@ -148,7 +148,7 @@ def is_in_blocks(extent: int | None, size: int) -> bool:
     return bool(extent) and (extent or 0) % size == 0
 
 
-def _quotient(value: Any, size: int) -> Any:
+def _quotient(value: ExprLike, size: int) -> ExprLike:
     return value if size == 1 else value // size
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.arith import Analyzer, simplify
 from tilewright.ir import (
     Expr,
+    ExprLike,
     Range,
     Var,
     and_,
@@ -240,7 +241,7 @@ def strided_slice(
     return made
 
 
-def _from_end(bound: Any, extent: Expr) -> Expr:
+def _from_end(bound: ExprLike, extent: Expr) -> Expr:
     """A bound of a slice; negative constants count from the end."""
     value = as_int(as_expr(bound))
     return extent + value if value is not None and value < 0 else as_expr(bound)

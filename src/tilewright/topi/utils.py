@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.ir import Expr, as_expr, as_int, cast, dtypes, or_
+from tilewright.ir import Expr, ExprLike, as_expr, as_int, cast, dtypes, or_
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, compute, require, require_equal
 
@@ -123,13 +123,13 @@ def require_along(what: str, x: Tensor, axes: Sequence[int], *tensors: Tensor | 
                 require_equal(f"{what}: {tensor.name} and axis {axis}", extent, x.shape[axis])
 
 
-def require_groups(what: str, of: str, extent: Any, groups: int) -> None:
+def require_groups(what: str, of: str, extent: Expr, groups: int) -> None:
     """State that channels or filters divide into groups."""
     size = as_expr(extent)
     require(size % groups == 0, f"{what}: ", size, f" {of} do not divide into {groups} groups")
 
 
-def require_elements(what: str, extent: Any, count: Any = 1) -> None:
+def require_elements(what: str, extent: Expr, count: ExprLike = 1) -> None:
     """State that an axis has elements, if any of it (``count``) are looked up."""
     lookups, size = as_expr(count), as_expr(extent)
     require(

@@ -18,6 +18,7 @@ from tilewright.ir import (
     CompareExpr,
     Div,
     Expr,
+    ExprLike,
     FloorDiv,
     FloorMod,
     IntImm,
@@ -138,7 +139,7 @@ class _Extractor:
         self.walk(root)
         return self.program
 
-    def _note(self, value: Any) -> Num:
+    def _note(self, value: ExprLike) -> Num:
         if isinstance(value, Expr):
             return to_num(value, self.tiles)
         number: Num = value

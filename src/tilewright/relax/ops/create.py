@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright import topi
 from tilewright.arith import simplify
-from tilewright.ir import as_expr, const, dtypes
+from tilewright.ir import Expr, ExprLike, as_expr, const, dtypes
 from tilewright.relax.expr import PrimValue, RelaxExpr
 from tilewright.relax.registry import Prim, Shape, builder, operator
 from tilewright.relax.struct_info import StructInfo, TensorStructInfo
@@ -56,7 +56,7 @@ def ones_like(x: RelaxExpr, dtype: str | None = None) -> Any:
     return full_like(x, 1, dtype)
 
 
-def _number(bound: Any) -> Any:
+def _number(bound: Expr) -> ExprLike:
     return getattr(bound, "value", bound)
 
 

@@ -393,7 +393,7 @@ def tile(x: Tensor, repeats: tuple[int, ...]) -> StructInfo:
     return TensorStructInfo([simplify(e * r) for e, r in zip(padded, reps)], info.dtype)
 
 
-def _check_lookup(indices: Any, mode: str, extent: Expr) -> None:
+def _check_lookup(indices: TensorStructInfo, mode: str, extent: Expr) -> None:
     """Check what is looked up along an axis of the given extent."""
     if not dtypes.is_integer(indices.dtype):
         raise VerifyError(f"indices must be integers, got {indices.dtype}")

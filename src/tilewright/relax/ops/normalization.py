@@ -39,7 +39,7 @@ def log_softmax(x: Tensor, axis: int = -1) -> StructInfo:
     return tensor_like(info)
 
 
-def _check_scales(info: Any, axes: tuple[int, ...], *scales: tuple[str, Any]) -> None:
+def _check_scales(info: TensorStructInfo, axes: tuple[int, ...], *scales: tuple[str, Any]) -> None:
     if not dtypes.is_float(info.dtype):
         raise VerifyError(f"normalises floating-point numbers, got {info.dtype}")
     for name, scale in scales:
@@ -134,7 +134,7 @@ def group_norm(
     beta: RelaxExpr,
     num_groups: int,
     epsilon: float = 1e-5,
-) -> Any:
+) -> RelaxCall:
     """Normalise groups of channels (axis 1), then scale and shift each channel.
 
     Raises ``VerifyError`` if channels and places aren't constant, or the groups don't divide them.

@@ -49,7 +49,7 @@ class Draw:
         self.realize = blocks[name]
         return BlockRef(name)
 
-    def _old_handle(self, kind: type) -> Any:
+    def _old_handle(self, kind: type) -> Made | None:
         """Return a handle that an earlier step gave, which may be gone by now."""
         found = [
             Made(number, place)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.driver import compile as compile_module
-from tilewright.ir import IRModule, pre_order, rewrite_bottom_up, structural_equal, substitute
+from tilewright.ir import IRModule, Node, pre_order, rewrite_bottom_up, structural_equal, substitute
 from tilewright.script import parse
 from tilewright.support.errors import BuildError, CodegenError, LowerError, RunError, ScheduleError
 from tilewright.testing.fuzz.oracle import numpy_function
@@ -392,7 +392,7 @@ def kinds_of_loops(func: PrimFunc) -> set[str]:
 def backwards(func: PrimFunc) -> PrimFunc:
     """Run loops whose iterations may run at the same time from the end: nobody may notice."""
 
-    def turn(node: Any) -> Any:
+    def turn(node: Node) -> Node:
         if type(node) is For and node.kind in ("parallel", "vectorized"):
             last = node.min * 2 + node.extent - 1
             body = rewrite_outside_blocks(

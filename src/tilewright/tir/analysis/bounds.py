@@ -95,7 +95,7 @@ class _Context:
         made: Expr = rewrite_top_down(expr, self._stand_in)
         return made
 
-    def _stand_in(self, node: Any) -> Var | None:
+    def _stand_in(self, node: Expr) -> Var | None:
         if type(node) is not BufferLoad:
             return None
         for load, var in self.loads:

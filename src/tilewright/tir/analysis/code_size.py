@@ -193,7 +193,7 @@ class _Counter:
         marked = loop.kind == UNROLLED or loop in tiles
         return marked and self.copies * extent <= _MOST_COPIES
 
-    def statement(self, node: Any) -> int:
+    def statement(self, node: BufferStore) -> int:
         size = self.expr(node.value)
         if isinstance(node, BufferStore):
             size += self.access(node)
@@ -231,7 +231,7 @@ class _Counter:
         return 0 if self.vector is None else terms.get(self.vector, 0)
 
 
-def _condition(node: Any) -> Expr | None:
+def _condition(node: Expr) -> Expr | None:
     """The condition of an expression that chooses between two others."""
     if isinstance(node, Select):
         return node.condition

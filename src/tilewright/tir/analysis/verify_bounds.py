@@ -77,7 +77,7 @@ class Ends:
                 return f"index {wrong} is outside of {where}"
         return None
 
-    def _least_and_greatest(self, index: Any) -> tuple[int, int] | None:
+    def _least_and_greatest(self, index: Expr) -> tuple[int, int] | None:
         if type(index) is IntImm:
             return index.value, index.value
         if dtypes.lanes_of(index.dtype) == 1:

@@ -32,6 +32,7 @@ from tilewright.ir import (
     Ramp,
     Select,
     Sub,
+    Var,
     dtypes,
     wrong_operand,
 )
@@ -61,11 +62,11 @@ def _truth_values(expr: Any) -> str | None:
     return f"`{expr.symbol}` joins truth values, not {expr.a.dtype} and {expr.b.dtype}"
 
 
-def _denied(expr: Any) -> str | None:
+def _denied(expr: Not) -> str | None:
     return None if dtypes.is_bool(expr.a.dtype) else f"`not` denies bool, not {expr.a.dtype}"
 
 
-def _choice(condition: Expr, a: Any, b: Any) -> str | None:
+def _choice(condition: Expr, a: Expr, b: Expr) -> str | None:
     if not dtypes.is_bool(condition.dtype):
         return f"a condition must be bool, this one is {condition.dtype}"
     if a.dtype != b.dtype:
@@ -76,11 +77,11 @@ def _choice(condition: Expr, a: Any, b: Any) -> str | None:
     return None
 
 
-def _selection(expr: Any) -> str | None:
+def _selection(expr: Select) -> str | None:
     return _choice(expr.condition, expr.true_value, expr.false_value)
 
 
-def _call(expr: Any) -> str | None:
+def _call(expr: Call) -> str | None:
     if expr.op.arity not in (None, len(expr.args)):
         return f"{expr.op.name} takes {expr.op.arity} arguments, got {len(expr.args)}"
     if expr.op.name == "if_then_else":
@@ -88,18 +89,18 @@ def _call(expr: Any) -> str | None:
     return wrong_operand(expr.op, expr.args)
 
 
-def _let(expr: Any) -> str | None:
+def _let(expr: Let) -> str | None:
     return bound_to(expr.var, expr.value)
 
 
-def bound_to(var: Any, value: Any) -> str | None:
+def bound_to(var: Var, value: Expr) -> str | None:
     """Say what is wrong if a variable stands for a value of another dtype."""
     if var.dtype == value.dtype:
         return None
     return f"variable {var.name!r} is {var.dtype}, its value {value.dtype}"
 
 
-def _ramp(expr: Any) -> str | None:
+def _ramp(expr: Ramp) -> str | None:
     if expr.base.dtype == expr.stride.dtype:
         return None
     return f"a ramp begins with {expr.base.dtype} and steps by {expr.stride.dtype}"

@@ -289,7 +289,7 @@ def _about_axes(
     bound = [(mapping[axis.var], axis.var) for axis in axes]
     values = [(value, var) for value, var in bound if uses_var(value, loops)]
 
-    def go(node: Any) -> Any:
+    def go(node: Expr) -> Expr:
         for value, var in values:
             if expr_equal(node, value):
                 return var

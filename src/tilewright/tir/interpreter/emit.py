@@ -268,7 +268,7 @@ class Emitter(Visitor):
         if node.thread is None or not self.threads.loop(node):
             self.plain_loop(node, node.body)
 
-    def plain_loop(self, node: Any, body: Stmt | None) -> None:
+    def plain_loop(self, node: For, body: Stmt | None) -> None:
         """Emit a loop that runs one iteration after the other (``None``: its header only)."""
         initial = initial_values(node, set()) if may_be_empty(node) else None
         if initial is not None:

@@ -255,7 +255,7 @@ def _shuffle(group: list[Thread], members: list[Thread]) -> bool:
     return True
 
 
-def _undefined(dtype: str) -> Any:
+def _undefined(dtype: str) -> float:
     """What a lane that takes no part has: a value that shows up."""
     if dtypes.is_float(dtype):
         return math.nan

@@ -85,7 +85,7 @@ def recast(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     return raw[: raw.size // made.itemsize * made.itemsize].view(made)
 
 
-def fetch_add(memory: Any, place: int, value: object, dtype: str) -> Any:
+def fetch_add(memory: Any, place: int, value: object, dtype: str) -> float:
     """Add to an element and return what it was before."""
     before = memory[place]
     source = "float64" if dtypes.is_float(dtype) else "int64"

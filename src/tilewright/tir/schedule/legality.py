@@ -47,6 +47,7 @@ from tilewright.tir import (
     For,
     IfThenElse,
     LetStmt,
+    Stmt,
     While,
     is_no_op,
 )
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
 
 
 def check_only_blocks(
-    sch: Schedule, body: Any, what: str, written: Iterable[BufferRegion] = ()
+    sch: Schedule, body: Stmt, what: str, written: Iterable[BufferRegion] = ()
 ) -> None:
     """Refuse statements outside blocks, about which nothing is known.
 

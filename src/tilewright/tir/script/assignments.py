@@ -99,7 +99,7 @@ class AssignmentParser(Evaluator):
             else:
                 self._bind(item, part)
 
-    def _iterate(self, node: ast.stmt, value: Any) -> list[Any]:
+    def _iterate(self, node: ast.stmt, value: Expr) -> list[Any]:
         if isinstance(value, (Expr, Buffer)) or not isinstance(value, Iterable):
             self.fail(node, "a single value can't be unpacked into several names")
         return list(self.iterate(node, value))
@@ -123,7 +123,7 @@ class AssignmentParser(Evaluator):
         self.scope.define(var.name, var)
         return Rest(lambda body: LetStmt(var, value, body))
 
-    def _annotated(self, node: ast.AnnAssign) -> Any:
+    def _annotated(self, node: ast.AnnAssign) -> Rest | None:
         if node.value is None:
             self.fail(node, "the variable needs a value")
             return None
@@ -178,7 +178,7 @@ class AssignmentParser(Evaluator):
             value = self._literal(at, value, dtype, f"buffer {buffer.name}")
         return BufferStore(buffer, value, indices)
 
-    def _augmented(self, node: ast.AugAssign) -> Any:
+    def _augmented(self, node: ast.AugAssign) -> Stmt | None:
         if not isinstance(node.target, ast.Subscript):
             self.fail(node.target, "only elements of buffers can be changed; bind a new name")
         old = to_value(self.eval(node.target))

@@ -15,6 +15,7 @@ from tilewright.ir import (
     INDEX,
     OPS,
     Expr,
+    ExprLike,
     FloatImm,
     IntImm,
     Op,
@@ -133,7 +134,7 @@ def max(a: Any, b: Any) -> Expr:
 
 
 def _node(kind: Any) -> Callable[[Any, Any], Expr]:
-    def build(a: Any, b: Any) -> Expr:
+    def build(a: ExprLike, b: ExprLike) -> Expr:
         made: Expr = kind(as_expr(a), as_expr(b))
         return made
 
@@ -250,7 +251,7 @@ def _same(a: Expr, b: Expr) -> builtins.bool:
     return expr_equal(a, b) or (type(a) is type(b) and structural_equal(a, b, map_free_vars=False))
 
 
-def split_range(start: Any, stop: Any) -> tuple[Expr, Expr]:
+def split_range(start: Any, stop: ExprLike) -> tuple[Expr, Expr]:
     """Return minimum and extent of ``start:stop``, undoing ``start + extent`` as it stands."""
     start, stop = to_value(start), to_value(stop)
     for bound in (start, stop):

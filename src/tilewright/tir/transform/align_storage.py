@@ -121,7 +121,7 @@ class _Aligner(Mutator):
         self.made[buffer] = made
         return made
 
-    def visit_Buffer(self, node: Buffer) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return self.made.get(node, node)
 
     def visit_Allocate(self, node: Allocate) -> Any:

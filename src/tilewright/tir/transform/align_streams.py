@@ -97,7 +97,7 @@ class _Aligner(Mutator):
     def visit_Expr(self, node: Expr) -> Expr:
         return node
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         if not _has_attributes(node):
             return node
         tiles = _tiles_below(node, self.align)

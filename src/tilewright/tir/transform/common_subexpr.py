@@ -140,7 +140,7 @@ class _Occurrences:
             self._known[node] = found
         return found
 
-    def _expr(self, expr: Any, sure: bool, found: dict[int, _Uses]) -> None:
+    def _expr(self, expr: Node, sure: bool, found: dict[int, _Uses]) -> None:
         kind = type(expr)
         if kind in _LEAVES or not isinstance(expr, Expr):
             return

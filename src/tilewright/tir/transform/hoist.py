@@ -298,7 +298,7 @@ class _Finder(Mutator):
         self.found: dict[int, tuple[Var, Expr]] = {}
         self.refused: set[int] = set()
 
-    def visit_Expr(self, node: Expr) -> Any:
+    def visit_Expr(self, node: Expr) -> Expr:
         if type(node) in _LEAVES:
             return node
         number = self.owner.table.number(node)

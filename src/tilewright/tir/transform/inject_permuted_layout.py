@@ -113,7 +113,7 @@ class _Rewriter(Mutator):
         indices = self.indices(node.buffer, node.indices)
         return BufferStore(node.buffer, self.visit(node.value), indices)
 
-    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+    def visit_BufferRegion(self, node: BufferRegion) -> BufferRegion:
         # Regions of a permuted buffer are no boxes any more: whole rows stand for them.
         if node.buffer.data not in self.wanted:
             return node

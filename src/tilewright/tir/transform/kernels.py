@@ -13,6 +13,7 @@ from tilewright.ir import (
     TRUE,
     Call,
     Expr,
+    Node,
     StringImm,
     Var,
     and_,
@@ -75,7 +76,7 @@ def thread_nest(kernel: For) -> tuple[list[For], Stmt]:
     return loops, body
 
 
-def call_name(node: Any) -> str:
+def call_name(node: Node) -> str:
     """The operator's name of an ``Evaluate`` of a call, else an empty text."""
     value = node.value if type(node) is Evaluate else None
     return value.op.name if isinstance(value, Call) else ""

@@ -170,7 +170,7 @@ class _Widener(BufferMutator):
         made = self.visit(expr)
         return Cast(Cast(made, expr.dtype), made.dtype)
 
-    def _choice(self, node: Any, operand: Any) -> Expr:
+    def _choice(self, node: Expr, operand: Any) -> Expr:
         """A choice of values with the values as ``operand`` gives them."""
         test = node.condition if type(node) is Select else None
         if isinstance(node, Call):

@@ -154,7 +154,7 @@ class _Lifter(Replacing, SeqMutator):
         return node.map_children(self.visit)
 
 
-def _check_private(body: Any, loops: dict[str, For]) -> None:
+def _check_private(body: Stmt, loops: dict[str, For]) -> None:
     """A thread may only read from private memory what it has written itself."""
     analyzer = Analyzer()
     threads = {loop.loop_var: loop for loop in loops.values()}

@@ -74,7 +74,7 @@ class _Rewriter(Mutator):
     def visit_FloorMod(self, node: FloorMod) -> Expr:
         return self._divide(node, "mod")
 
-    def _divide(self, node: Any, name: str) -> Expr:
+    def _divide(self, node: Expr, name: str) -> Expr:
         # Bounds are asked of the operands as they were: rewritten ones are opaque to the analyzer.
         cheap = self._agree(node)
         made: Expr = self.generic_visit(node)

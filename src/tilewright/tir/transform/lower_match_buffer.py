@@ -116,7 +116,7 @@ class _Rewriter(Replacing):
             return made
         return BufferStore(match.source.buffer, made.value, self._indices(match, made.indices))
 
-    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+    def visit_BufferRegion(self, node: BufferRegion) -> BufferRegion:
         made = node.map_children(self.visit)
         match = self.sources.get(node.buffer)
         if match is None:

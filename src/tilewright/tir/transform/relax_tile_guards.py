@@ -20,6 +20,7 @@ from tilewright.ir import (
     FloorMod,
     IntImm,
     Mutator,
+    Node,
     Ramp,
     Select,
     Var,
@@ -77,7 +78,7 @@ class _Shortener(StmtMutator):
     Vectors keep a length that is a power of two, and the guard.
     """
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> For:
         node = self.generic_visit(node)
         extent, between = as_int(node.extent), []
         guard: Any = node.body
@@ -267,7 +268,7 @@ class _Finder:
         if data in self.tiles:
             self.tiles[data].ok = False
 
-    def _uses(self, node: Any) -> None:
+    def _uses(self, node: Node) -> None:
         """Pointers to a tile may be used for anything."""
         for item in pre_order(node):
             if isinstance(item, Call):

@@ -50,7 +50,7 @@ class _Renormalizer(BufferMutator):
     def visit_FloorMod(self, node: FloorMod) -> Expr:
         return self._divide(node)
 
-    def _divide(self, node: Any) -> Expr:
+    def _divide(self, node: Expr) -> Expr:
         made: Expr = self.generic_visit(node)
         if not any(isinstance(item, _DIVISIONS) for item in pre_order(made.a)):  # type: ignore[attr-defined]
             return made

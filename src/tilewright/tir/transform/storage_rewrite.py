@@ -99,7 +99,7 @@ class Lifetime:
         count = as_int(self.size)
         return None if count is None else count * dtypes.bytes_of(self.buffer.dtype)
 
-    def owner(self) -> Any:
+    def owner(self) -> For | None:
         """The innermost loop around it whose iterations run at the same time, if any."""
         for loop in reversed(self.loops):
             if type(loop) is For and loop.kind not in (SERIAL, UNROLLED):

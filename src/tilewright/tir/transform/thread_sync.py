@@ -17,6 +17,7 @@ from tilewright.ir import (
     Call,
     Expr,
     IntImm,
+    Node,
     Range,
     StringImm,
     Var,
@@ -130,7 +131,7 @@ class _Planner:
         """Whether accesses to memory of a scope count."""
         return is_shared(scope) if self.scope == "shared" else scope == self.scope
 
-    def accesses(self, node: Any, place: _Place) -> list[Access]:
+    def accesses(self, node: Node, place: _Place) -> list[Access]:
         """Accesses of an expression or of one store or call."""
         found = []
         pointed: dict[BufferLoad, str] = {}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright import te
-from tilewright.ir import TRUE, Expr, and_, as_int
+from tilewright.ir import TRUE, Expr, ExprLike, and_, as_int
 from tilewright.ir import cast as cast_expr
 from tilewright.support.errors import VerifyError
 from tilewright.te import Tensor, require_equal, with_conditions
@@ -39,7 +39,7 @@ class _Taps:
         self.inverse = pow(self.dilation, -1, self.stride) if self.stride > 1 else 0
         self.count = -(-kernel // self.stride)
 
-    def _position(self, place: Any) -> Any:
+    def _position(self, place: ExprLike) -> ExprLike:
         at = place + self.before
         return at if self.factor == 1 else at // self.factor
 
@@ -58,7 +58,7 @@ class _Taps:
             at = at - self.first(place) * self.dilation
         return at // self.stride - step * self.dilation
 
-    def exists(self, place: Any, step: Any) -> Expr:
+    def exists(self, place: Expr, step: Any) -> Expr:
         """Whether the tap of a step lies in the kernel, and meets the output."""
         conditions = []
         if self.factor > 1:

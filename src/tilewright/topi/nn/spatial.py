@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import Expr, as_expr, as_int
+from tilewright.ir import Expr, ExprLike, as_expr, as_int
 from tilewright.te import Tensor, compute
 from tilewright.topi.nn.pad import pad
 from tilewright.topi.utils import padding_of, pair
@@ -97,7 +97,9 @@ class Taps:
     out: Any
 
 
-def taps_of(extent: Any, kernel: Any, stride: int, dilation: int, before: int, after: int) -> Taps:
+def taps_of(
+    extent: ExprLike, kernel: Any, stride: int, dilation: int, before: int, after: int
+) -> Taps:
     """Return the taps of a window, without those at its ends that meet nothing but padding.
 
     On small images, or with large distances between taps, those would only add zeros.

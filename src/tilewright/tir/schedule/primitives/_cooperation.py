@@ -136,7 +136,7 @@ def _between(state: Any, outer: For, inner: For) -> Iterator[tuple[Any, Any]]:
             yield item, item.value
 
 
-def _loads_private(node: Any, own: Any) -> bool:
+def _loads_private(node: Node, own: Any) -> bool:
     """Whether something reads memory that a thread has of its own, other than ``own``."""
     allocated: set[Buffer] = set(own)
     for item in pre_order(node):

@@ -190,7 +190,7 @@ def single_access(state: ScheduleState, realize: BlockRealize, buffer: Buffer) -
 
 def anchor_of(
     scope: Scope, writers: Sequence[BlockRealize], readers: Sequence[BlockRealize], *, before: bool
-) -> Any:
+) -> Stmt | None:
     """Return the statement next to which a copy goes: after the writers, ahead of the readers.
 
     It goes ahead of the returned statement if ``before`` (then that holds the first reader), else
@@ -201,7 +201,7 @@ def anchor_of(
     around = readers if before else writers
     other = writers if before else readers
 
-    def path(item: Any) -> list[Any]:
+    def path(item: BlockRealize) -> list[Any]:
         found = [item]
         while parents[found[-1]] is not scope.block:
             found.append(parents[found[-1]])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir import Call, Expr, Mutator, Var
-from tilewright.tir import Block, Buffer, BufferLoad, DeclBuffer
+from tilewright.tir import Block, BlockRealize, Buffer, BufferLoad, DeclBuffer
 from tilewright.tir.schedule.state import ScheduleState
 
 
@@ -18,7 +18,9 @@ class ElementRewriter(Mutator):
 
     change: str
 
-    def __init__(self, state: ScheduleState, realize: Any, old: Buffer, new: Buffer) -> None:
+    def __init__(
+        self, state: ScheduleState, realize: BlockRealize, old: Buffer, new: Buffer
+    ) -> None:
         self.state = state
         self.realize = realize
         self.old = old

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import TRUE, Expr, Range, dtypes
@@ -88,7 +87,7 @@ class LayoutRewriter(ElementRewriter):
             made = made.replace(reads=tuple(reads), writes=tuple(writes))
         return made
 
-    def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> Any:
+    def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> MatchBufferRegion | None:
         if node.source.buffer is self.old:
             raise self.refuse("is matched by a tensorized block")
         return node

@@ -28,6 +28,7 @@ from tilewright.tir import (
     IterVar,
     LetStmt,
     SeqStmt,
+    Stmt,
     While,
 )
 from tilewright.tir.analysis.dependency import shared_memory
@@ -60,7 +61,7 @@ class Scope:
             for buffer in regions_buffers(child.block.writes):
                 self._writers.setdefault(buffer, []).append(child)
 
-    def _find_blocks(self, body: Any) -> list[BlockRealize]:
+    def _find_blocks(self, body: Stmt) -> list[BlockRealize]:
         """Return the blocks in program order, noting what besides loops is around them."""
         found: list[BlockRealize] = []
         stack: list[tuple[Any, Any, Any]] = [(body, None, None)]

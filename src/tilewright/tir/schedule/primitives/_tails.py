@@ -43,6 +43,7 @@ from tilewright.tir import (
     BlockRealize,
     Buffer,
     BufferLoad,
+    BufferRegion,
     For,
     IfThenElse,
     Stmt,
@@ -228,7 +229,9 @@ class _Padding:
         )
         return block.replace(iter_vars=iter_vars)
 
-    def enlarge(self, realize: BlockRealize, region: Any, axis: Var, known: Analyzer) -> None:
+    def enlarge(
+        self, realize: BlockRealize, region: BufferRegion, axis: Var, known: Analyzer
+    ) -> None:
         buffer = region.buffer
         if buffer not in self.scope.alloc_buffers:
             raise self.refuse(

@@ -309,7 +309,7 @@ def match_body(
     return None, reason
 
 
-def _shares_result(found: Match, body: Any) -> str | None:
+def _shares_result(found: Match, body: BufferStore) -> str | None:
     """Say which buffer that is written stands for another as well."""
     for store in collect(body, BufferStore):
         result = found.buffers.get(store.buffer)

@@ -27,7 +27,7 @@ from tilewright.ir import (
     product,
     uses_var,
 )
-from tilewright.tir import SERIAL, BlockRealize, For
+from tilewright.tir import SERIAL, BlockRealize, For, Stmt
 from tilewright.tir.analysis import has_division
 from tilewright.tir.schedule.handles import BlockRV, ExprRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
@@ -331,7 +331,7 @@ class _Simplifier:
     """Simplifies bindings that a rewrite made quotients of."""
 
     def __init__(
-        self, sch: Schedule, at: For, fused: set[Var], extents: dict[Var, Expr], body: Any
+        self, sch: Schedule, at: For, fused: set[Var], extents: dict[Var, Expr], body: Stmt
     ) -> None:
         self.sch, self.at, self.fused, self.extents, self.body = sch, at, fused, extents, body
         self.analyzer: Any = None
@@ -349,7 +349,7 @@ class _Simplifier:
         return new if is_const(made, 0) and made.dtype == "bool" else made
 
 
-def loop_analyzer(sch: Schedule, at: For, extents: dict[Var, Expr], body: Any) -> Any:
+def loop_analyzer(sch: Schedule, at: For, extents: dict[Var, Expr], body: Stmt) -> Any:
     """Return an analyzer for below ``at``, where loops ``extents`` replace it."""
     analyzer = sch.state.analyzer_at(at)
     for var, extent in extents.items():

@@ -285,7 +285,7 @@ def loops_by_kind(
     return spatial, reducing
 
 
-def check_only_loops_between(state: ScheduleState, realize: BlockRealize, top: Any) -> None:
+def check_only_loops_between(state: ScheduleState, realize: BlockRealize, top: For | None) -> None:
     """Refuse branches and other statements around a block, up to ``top`` (or its scope)."""
     for item in state.parents(realize):
         if item is top or type(item) is Block:

@@ -216,7 +216,7 @@ def _adding(store: Stmt, old: Expr, new: Expr) -> Stmt:
     return store.replace(value=total)
 
 
-def _factors(value: Any) -> Iterator[BufferLoad]:
+def _factors(value: Expr) -> Iterator[BufferLoad]:
     """Loads that make a value zero if they are."""
     if isinstance(value, Mul):
         yield from _factors(value.a)

@@ -32,7 +32,7 @@ class _BufferChanger(Mutator):
     def __init__(self, mapping: Mapping[Buffer, Buffer]) -> None:
         self.mapping = dict(mapping)
 
-    def visit_Buffer(self, node: Buffer) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return self.mapping.get(node, node)
 
     def visit_Block(self, node: Block) -> Any:
@@ -60,7 +60,7 @@ def change_buffers(node: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
     return _BufferChanger(mapping).visit(node)
 
 
-def allocating_block(sch: Schedule, stmt: Any, buffer: Buffer) -> Block:
+def allocating_block(sch: Schedule, stmt: Block, buffer: Buffer) -> Block:
     """Return the block around ``stmt`` (or ``stmt``) that allocates ``buffer``."""
     for item in (stmt, *sch.state.parents(stmt)):
         if isinstance(item, Block) and any(buffer is own for own in item.alloc_buffers):
@@ -262,7 +262,7 @@ class _DtypeChanger(ElementRewriter):
 
     change = "its type can't be changed in all places"
 
-    def visit_Buffer(self, node: Buffer) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return self.new if node is self.old else node
 
     def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> Any:
