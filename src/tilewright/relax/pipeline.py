@@ -45,14 +45,20 @@ def simplify(target: Target | None) -> Pass:
     """The part of ``zero`` after which it is decided how convolutions are computed."""
     return Sequential(
         [
+            # First, so that all that follows sees one graph.
             InlineFunctions(),
+            # While the operators are those whose conditions inference recorded.
             CheckShapes(),
+            # Passes below look from a use to the operator that made the value, past no aliases.
             CanonicalizeBindings(),
+            # Leaves arithmetic on constants, which then is one scale, which then is in weights.
             DecomposeOpsForInference(),
             FoldConstant(),
             FoldConvScale(),
+            # What is still transposed: constants are folded by now.
             FuseTransposeMatmul(),
             FuseTransposeAttention(),
+            # What the passes above went around.
             DeadCodeElimination(),
         ],
         name="simplify",
@@ -63,14 +69,20 @@ def _zero(target: Target | None) -> Pass:
     return Sequential(
         [
             simplify(target),
+            # Chooses for groups of convolutions; an algorithm is for either layout.
             SelectConvLayout(target),
             SelectConvAlgorithm(target),
+            # Fusion is of tensor functions.
             LegalizeOps(),
+            # Rules may give aliases and tuples, which would hide from fusion what flows where.
             CanonicalizeBindings(),
+            # Fusion goes by the patterns; then groups become functions.
             AnnotateTIROpPattern(),
             FuseOps(),
             FuseTIR(),
+            # Functions that were fused into others.
             DeadCodeElimination(),
+            # Goes by all calls of the functions that there are in the end.
             AttachAttrLayoutFreeBuffers(),
         ],
         name="zero",
@@ -79,7 +91,14 @@ def _zero(target: Target | None) -> Pass:
 
 def _lower(target: Target | None) -> Pass:
     return Sequential(
-        [SplitLayoutRewritePreproc(), CallTIRRewrite(), StaticPlanBlockMemory(), LowerGraph()],
+        [
+            # While calls return values: packed constants are operands like others.
+            SplitLayoutRewritePreproc(),
+            # Makes allocations, which are planned, which the lowered graph makes once.
+            CallTIRRewrite(),
+            StaticPlanBlockMemory(),
+            LowerGraph(),
+        ],
         name="lower_graph",
     )
 

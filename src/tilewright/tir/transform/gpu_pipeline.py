@@ -30,22 +30,33 @@ def gpu_pipeline(target: Target) -> Sequential:
     allocation says by its scope whether threads share it.
     """
     warp_size = int(target.options.get("thread-warp-size", 32))
+    # Reads what init says, so it comes before that is lowered.
     passes: list[Pass] = [LowerCrossThreadReduction()]
     for item in block_passes():
         if isinstance(item, CompactBufferAllocation):
+            # Lifting takes each tag to be one loop variable.
             passes += [UnifyThreadBinding(), LiftThreadBinding()]
         passes.append(item)
     passes += [
+        # Memory of each virtual thread is one more dimension, so buffers are not flat yet.
         InjectVirtualThread(),
+        # Needs the kernel's threads on top, and adds shared memory, to be flattened and merged.
         LowerThreadAllreduce(warp_size),
         FlattenBuffer(keep_separators=False),
+        # Tidies up after all of these, for the passes that look for forms of index or body.
         Simplify(),
         VectorizeLoop(_VECTOR_BITS),
+        # Places buffers by their sizes in bytes, once they are flat; barriers then order accesses
+        # to the same bytes.
         MergeSharedAllocations(),
         *(ThreadSync(scope) for scope in ("shared", "warp", "global")),
+        # A barrier in a loop is found once, not in each of its copies.
         UnrollLoop(),
+        # Loop variables have become numbers in the copies.
         Simplify(),
+        # Last, as all passes above look at kernels within their function.
         SplitHostDevice(target),
+        # Records parameters, of which kernels have their own only now.
         MakeKernelABI(),
     ]
     return Sequential(passes, name="LowerForGPU")

@@ -36,19 +36,30 @@ from tilewright.tir.transform.vectorize_loop import VectorizeLoop
 
 
 def block_passes() -> list[Pass]:
-    """Passes that remove blocks; they leave plain loops over multi-dimensional buffers."""
+    """Passes that remove blocks; they leave loops over multi-dimensional buffers."""
     return [
+        # These ask which axes of a block are a reduction's, as long as it says so. What init writes
+        # before a loop is a use of its buffer, too: it keeps the allocation outside.
         LowerInitBlock(),
         PlanBufferAllocation(),
+        # From here on places are functions of loop variables, which is what accesses are moved by.
         ConvertBlocksToOpaque(),
+        # A matched buffer takes over strides, so they are given to its memory before.
         AlignStorage(pointers=True),
+        # Compaction has to see each access under the name of the buffer that it shrinks.
         LowerMatchBuffer(),
+        # Makes loops of threads, so it comes before those are unified (GPU).
         LowerAutoCopy(),
+        # Goes by the loops that allocations stand in since PlanBufferAllocation.
         InjectDoubleBuffer(),
         CompactBufferAllocation(),
+        # Strides and permuted columns depend on the final shape; blocks' annotations ask for them.
         AlignStorage(),
         InjectPermutedLayout(),
+        # Nothing below asks a block.
         LowerOpaqueBlock(),
+        # Cuts a loop's body into statements, among which are no blocks; versions of a buffer are
+        # one more dimension of it, so that comes before buffers are flat.
         InjectSoftwarePipeline(),
     ]
 
@@ -85,24 +96,38 @@ def cpu_pipeline(target: Target) -> Sequential:
     return Sequential(
         [
             *block_passes(),
+            # One index per access: what follows computes with addresses.
             FlattenBuffer(keep_separators=False),
+            # Storage goes by the conversions that computing in float32 put in.
             FloatComputeLegalize(CPU_FLOATS, excess=EXCESS_PRECISION.value()),
             FloatStorageLegalize(CPU_FLOATS),
+            # Tidies up after all of these, for the passes that look for forms of index or body.
             Simplify(),
+            # Both read distances off whole nests of loops, before those are cut and vectorised;
+            # prefetches move along with the tiles that are moved.
             InjectPrefetch(),
             AlignStreams(target.vector_bits),
+            # A condition that is left in a vectorised loop is a mask, so loops are cut first.
             LoopPartition(),
+            # Its tests are no reason to cut a loop; and it needs a tile's loops as loops.
             GuardAccumulation(),
             VectorizeLoop(target.vector_bits),
+            # Finds scalar loops over lanes: vectorised ones are gone, and none is unrolled yet.
             JoinLanes(target.vector_bits),
+            # Copies vector code rather than each lane's, and makes the indices of register tiles
+            # constant, which the next two go by.
             UnrollLoop(),
             TransposeTiles(),
             PromoteAccumulators(),
+            # What became registers is no memory that could be shared.
             *chosen(STORAGE_REWRITE, StorageRewrite(min_bytes=CPU_SHARED_BYTES)),
+            # Options, for the code that is final but for the width and kind of its arithmetic.
             *chosen(HOIST_INVARIANTS, HoistInvariants()),
             *chosen(CSE, CommonSubexpressionElimination()),
             *chosen(NARROW_DTYPE, NarrowDataType()),
+            # Analyses know floor division only, so the truncating one comes after them all.
             LowerIntDiv(),
+            # Records parameters and shapes, which nothing may change any more.
             MakeKernelABI(),
         ],
         name="LowerForCPU",
