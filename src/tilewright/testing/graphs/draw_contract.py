@@ -13,13 +13,13 @@ from tilewright.ir import as_int
 from tilewright.relax import op
 from tilewright.testing.graphs.data import FLOATS
 from tilewright.testing.graphs.draw_moves import elements
-from tilewright.testing.graphs.graph import Graph, Value
+from tilewright.testing.graphs.graph import Graph, Sizes, Value
 from tilewright.testing.graphs.width import wide
 
 _PRODUCTS = ("float32", "float16", "bfloat16", "float64", "int32", "int64")
 
 
-def draw_matmul(g: Graph) -> Any:
+def draw_matmul(g: Graph) -> list[Value] | None:
     """Products of matrices, vectors and batches."""
     x = g.pick(lambda v: v.ndim > 0 and v.dtype in _PRODUCTS and elements(v.shape) <= 6000)
     if x is None:
@@ -40,7 +40,7 @@ def draw_matmul(g: Graph) -> Any:
     w = g.fresh(shape, x.dtype, likes="tame", constant=0.5)
     is_float = x.dtype in FLOATS
 
-    def meaning(size: Any, a: Any, b: Any) -> Any:
+    def meaning(size: Sizes, a: np.ndarray, b: np.ndarray) -> Any:
         return np.matmul(wide(a), wide(b.swapaxes(-1, -2) if turned else b))
 
     return g.emit(
@@ -49,7 +49,7 @@ def draw_matmul(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_small_product(g: Graph) -> Any:
+def draw_small_product(g: Graph) -> list[Value] | None:
     """Products of narrow numbers with a wide result."""
     dtype, out = g.rng.choice(
         [("int8", "int32"), ("uint8", "int32"), ("float16", "float32"), ("bfloat16", "float32")]
@@ -60,7 +60,7 @@ def draw_small_product(g: Graph) -> Any:
     b = g.fresh([inner, columns], dtype, likes="tame", constant=0.6)
     is_float = dtype in FLOATS
 
-    def meaning(size: Any, p: Any, q: Any) -> Any:
+    def meaning(size: Sizes, p: np.ndarray, q: np.ndarray) -> Any:
         kind = np.float64 if is_float else np.int32
         return np.matmul(p.astype(kind), q.astype(kind))
 
@@ -99,7 +99,7 @@ def _convolve(a: Any, w: Any, strides: Any, pads: Any, reach: Any, groups: int) 
     return made.reshape(a.shape[0], w.shape[0], *out)
 
 
-def draw_conv(g: Graph) -> Any:
+def draw_conv(g: Graph) -> list[Value] | None:
     """Convolutions over one to three axes, with groups, strides, dilation, uneven padding."""
     spatial = g.rng.choice([1, 2, 2, 2, 3])
     x = g.pick(
@@ -140,7 +140,7 @@ def draw_conv(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_conv_transpose(g: Graph) -> Any:
+def draw_conv_transpose(g: Graph) -> list[Value] | None:
     """Transposed convolutions over one and two axes."""
     spatial = g.rng.choice([1, 2])
     channels, batch = g.rng.choice([1, 3, 8]), g.rng.choice([1, 2])
@@ -157,7 +157,8 @@ def draw_conv_transpose(g: Graph) -> Any:
     w = g.fresh([channels, g.rng.choice([1, 2, 4]), *window], "float32", likes="tame", constant=0.7)
     build = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose}[spatial]
 
-    def meaning(size: Any, a: Any, b: Any) -> Any:
+    def meaning(size: Sizes, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        whole: list[Any] = [slice(None)] * 3
         a, b = wide(a), wide(b)
         each = b.shape[1]
         full = [(sides[i] - 1) * steps[i] + window[i] + extra[i] for i in range(spatial)]
@@ -165,10 +166,10 @@ def draw_conv_transpose(g: Graph) -> Any:
         grouped = a.reshape(batch, groups, -1, *sides)
         taps = b.reshape(groups, -1, each, *window)
         for place in itertools.product(*map(range, window)):
-            index: list[Any] = [slice(None)] * 3
+            index = list(whole)
             for at, step, extent in zip(place, steps, sides):
                 index.append(slice(at, at + (extent - 1) * step + 1, step))
-            tap = taps[(slice(None), slice(None), slice(None), *place)]
+            tap = taps[(*whole, *place)]
             made[tuple(index)] += np.einsum("ngc...,gco->ngo...", grouped, tap)
         made = made.reshape(batch, groups * each, *full)
         cut = [slice(pads[i], full[i] - pads[i]) for i in range(spatial)]
@@ -191,7 +192,7 @@ def _pooled_extent(extent: int, size: int, step: int, pad: int, ceil: bool) -> i
     return count
 
 
-def draw_pool(g: Graph) -> Any:
+def draw_pool(g: Graph) -> list[Value] | None:
     """Windows of one and two axes: greatest element and mean."""
     spatial = g.rng.choice([1, 2, 2])
     x = g.pick(
@@ -209,7 +210,7 @@ def draw_pool(g: Graph) -> Any:
     largest = g.rng.random() < 0.5
     out = [_pooled_extent(*item, ceil) for item in zip(sides, window, steps, pads)]
 
-    def meaning(size: Any, a: Any) -> Any:
+    def meaning(size: Sizes, a: np.ndarray) -> Any:
         a = wide(a)
         beyond = [
             max(0, (out[i] - 1) * steps[i] + window[i] - sides[i] - pads[i]) for i in range(spatial)
@@ -240,7 +241,7 @@ def draw_pool(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_adaptive_pool(g: Graph) -> Any:
+def draw_adaptive_pool(g: Graph) -> list[Value] | None:
     """Windows chosen by the size of the result."""
     x = g.pick(
         lambda v: (
@@ -252,7 +253,7 @@ def draw_adaptive_pool(g: Graph) -> Any:
     out = (g.rng.randint(1, 4), g.rng.randint(1, 4))
     largest = g.rng.random() < 0.4
 
-    def meaning(size: Any, a: Any) -> Any:
+    def meaning(size: Sizes, a: np.ndarray) -> np.ndarray:
         a = wide(a)
         rows = [
             (i * a.shape[2] // out[0], -(-(i + 1) * a.shape[2] // out[0])) for i in range(out[0])
@@ -277,7 +278,7 @@ def draw_adaptive_pool(g: Graph) -> Any:
 # ---- attention, images -------------------------------------------------------------------------
 
 
-def draw_attention(g: Graph) -> Any:
+def draw_attention(g: Graph) -> list[Value] | None:
     """Attention with groups of heads, masks of either kind, either layout."""
     rng = g.rng
     dtype = rng.choice(["float32", "float32", "float16", "bfloat16"])
@@ -304,7 +305,9 @@ def draw_attention(g: Graph) -> Any:
         operands.append(g.fresh([batch, rng.choice([1, heads]), queries, keys], kind, likes="tame"))
     causal = rng.choice([None, None, "TopLeft", "BottomRight"])
 
-    def meaning(size: Any, a: Any, b: Any, c: Any, mask: Any = None) -> Any:
+    def meaning(
+        size: Sizes, a: np.ndarray, b: np.ndarray, c: np.ndarray, mask: np.ndarray | None = None
+    ) -> Any:
         a, b, c = (wide(item if layout == "BHSD" else item.swapaxes(1, 2)) for item in (a, b, c))
         b, c = (np.repeat(item, a.shape[1] // item.shape[1], 1) for item in (b, c))
         scores = np.matmul(a, b.swapaxes(-1, -2)) / math.sqrt(depth)
@@ -329,7 +332,7 @@ def draw_attention(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_resize(g: Graph) -> Any:
+def draw_resize(g: Graph) -> list[Value] | None:
     """Images of other sizes, by the nearest pixel or between four."""
     x = g.pick(
         lambda v: v.ndim == 4 and v.dtype in ("float32", "float64")

@@ -85,7 +85,7 @@ def _units(noise: float, dtype: str) -> float:
     return 0.0 if noise <= 2 and dtype in HALVES else noise
 
 
-def draw_unary(g: Graph) -> Any:
+def draw_unary(g: Graph) -> list[Value] | None:
     """One of the operators on one operand."""
     x = g.pick(lambda v: v.dtype != "bool")
     if x is None:
@@ -101,7 +101,7 @@ def draw_unary(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_clip(g: Graph) -> Any:
+def draw_clip(g: Graph) -> list[Value] | None:
     """Limits at either side."""
     x = g.pick(lambda v: v.dtype != "bool")
     if x is None:
@@ -114,7 +114,7 @@ def draw_clip(g: Graph) -> Any:
     )
 
 
-def draw_leaky_relu(g: Graph) -> Any:
+def draw_leaky_relu(g: Graph) -> list[Value] | None:
     """A slope for negative numbers."""
     x = g.pick(lambda v: v.dtype in FLOATS)
     if x is None:
@@ -126,7 +126,7 @@ def draw_leaky_relu(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_tests(g: Graph) -> Any:
+def draw_tests(g: Graph) -> list[Value] | None:
     """``logical_not`` and ``isnan``."""
     x = g.pick(lambda v: v.dtype == "bool" or v.dtype in FLOATS)
     if x is None:
@@ -136,7 +136,7 @@ def draw_tests(g: Graph) -> Any:
     return g.emit("isnan", [x], op.isnan, lambda size, a: np.isnan(a))
 
 
-def draw_astype(g: Graph) -> Any:
+def draw_astype(g: Graph) -> list[Value] | None:
     """Another dtype; floating-point numbers are limited before they become integers."""
     x = g.pick()
     if x is None:
@@ -215,7 +215,7 @@ def _broadcasts(a: Value, b: Value) -> bool:
     return all(p == q or 1 in (p, q) for p, q in zip(a.numbers[::-1], b.numbers[::-1]))
 
 
-def draw_binary(g: Graph) -> Any:
+def draw_binary(g: Graph) -> list[Value] | None:
     """One of the operators on two operands."""
     x = g.pick(lambda v: v.dtype != "bool")
     if x is None:
@@ -247,7 +247,7 @@ def draw_binary(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_logical(g: Graph) -> Any:
+def draw_logical(g: Graph) -> list[Value] | None:
     """``logical_and`` and ``logical_or``."""
     x = g.pick(lambda v: v.dtype == "bool")
     if x is None:
@@ -258,7 +258,7 @@ def draw_logical(g: Graph) -> Any:
     return g.emit("logical_or", [x, y], op.logical_or, lambda size, a, b: a | b)
 
 
-def draw_where(g: Graph) -> Any:
+def draw_where(g: Graph) -> list[Value] | None:
     """A choice by a condition; all three broadcast."""
     test = g.pick(lambda v: v.dtype == "bool")
     if test is None:
@@ -272,7 +272,7 @@ def draw_where(g: Graph) -> Any:
     return g.emit("where", [test, a, b], op.where, lambda size, c, p, q: np.where(c, p, q))
 
 
-def draw_chain(g: Graph) -> Any:
+def draw_chain(g: Graph) -> list[Value] | None:
     """A few operators of one kind in a row, as halves overflow and round in."""
     x = g.pick(lambda v: v.dtype in FLOATS)
     if x is None:

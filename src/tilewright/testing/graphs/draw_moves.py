@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.ir import as_int
 from tilewright.relax import op
 from tilewright.testing.graphs.data import FLOATS
-from tilewright.testing.graphs.graph import Graph, Value
+from tilewright.testing.graphs.graph import Graph, Sizes, Value
 
 MOST = 6000
 """Elements that a value may have."""
@@ -34,7 +34,7 @@ def _axis(g: Graph, x: Value) -> int:
     return axis - x.ndim if g.rng.random() < 0.3 else axis
 
 
-def draw_reshape(g: Graph) -> Any:
+def draw_reshape(g: Graph) -> list[Value] | None:
     """Other shapes of as many elements: joined axes, split ones, ``-1``."""
     x = _any(g)
     if x is None:
@@ -69,7 +69,7 @@ def draw_reshape(g: Graph) -> Any:
     return g.emit("reshape", [x], lambda a: op.reshape(a, asked), lambda size, a: a.reshape(shape))
 
 
-def draw_permute(g: Graph) -> Any:
+def draw_permute(g: Graph) -> list[Value] | None:
     """Axes in another order."""
     x = _any(g, 2)
     if x is None:
@@ -81,7 +81,7 @@ def draw_permute(g: Graph) -> Any:
     )
 
 
-def draw_unit_axes(g: Graph) -> Any:
+def draw_unit_axes(g: Graph) -> list[Value] | None:
     """``expand_dims`` and ``squeeze``."""
     x = _any(g)
     if x is None or x.ndim > 5:
@@ -99,7 +99,7 @@ def draw_unit_axes(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_broadcast_to(g: Graph) -> Any:
+def draw_broadcast_to(g: Graph) -> list[Value] | None:
     """Repeated along axes of extent one, and along new ones."""
     x = g.pick(lambda v: v.numbers is not None and elements(v.shape) <= 600 and v.ndim < 5)
     if x is None:
@@ -113,7 +113,7 @@ def draw_broadcast_to(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_concat(g: Graph) -> Any:
+def draw_concat(g: Graph) -> list[Value] | None:
     """Tensors joined along an axis that is there, or along a new one."""
     x = _any(g)
     if x is None:
@@ -138,7 +138,7 @@ def draw_concat(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_split(g: Graph) -> Any:
+def draw_split(g: Graph) -> list[Value] | None:
     """Cut into equal parts, or at places."""
     x = g.pick(lambda v: v.numbers is not None and v.ndim > 0)
     if x is None:
@@ -155,7 +155,7 @@ def draw_split(g: Graph) -> Any:
     )
 
 
-def draw_slice(g: Graph) -> Any:
+def draw_slice(g: Graph) -> list[Value] | None:
     """Python's slices, bounds from either end and beyond."""
     x = _any(g, 1)
     if x is None:
@@ -173,7 +173,7 @@ def draw_slice(g: Graph) -> Any:
         strides.append(g.rng.choice([1, 1, 2, 3]))
     cuts = dict(zip(axes, zip(begin, end, strides)))
 
-    def meaning(size: Any, a: Any) -> Any:
+    def meaning(size: Sizes, a: np.ndarray) -> np.ndarray:
         return a[tuple(slice(*cuts[n]) if n in cuts else slice(None) for n in range(a.ndim))]
 
     return g.emit(
@@ -181,7 +181,7 @@ def draw_slice(g: Graph) -> Any:
     )
 
 
-def draw_flip(g: Graph) -> Any:
+def draw_flip(g: Graph) -> list[Value] | None:
     """An axis backwards."""
     x = _any(g, 1)
     if x is None:
@@ -190,7 +190,7 @@ def draw_flip(g: Graph) -> Any:
     return g.emit("flip", [x], lambda a: op.flip(a, axis), lambda size, a: np.flip(a, axis))
 
 
-def draw_repeat(g: Graph) -> Any:
+def draw_repeat(g: Graph) -> list[Value] | None:
     """``repeat`` and ``tile``."""
     x = g.pick(lambda v: v.ndim > 0 and elements(v.shape) <= 800)
     if x is None:
@@ -205,7 +205,7 @@ def draw_repeat(g: Graph) -> Any:
     return g.emit("tile", [x], lambda a: op.tile(a, reps), lambda size, a: np.tile(a, reps))
 
 
-def draw_take(g: Graph) -> Any:
+def draw_take(g: Graph) -> list[Value] | None:
     """Look-ups along an axis, or in the flat tensor; indices in and out of range."""
     x = g.pick(lambda v: v.numbers is not None and v.ndim > 0 and 0 < elements(v.shape) <= MOST)
     if x is None:
@@ -224,7 +224,7 @@ def draw_take(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_gather(g: Graph) -> Any:
+def draw_gather(g: Graph) -> list[Value] | None:
     """One element for each index."""
     x = g.pick(lambda v: v.numbers is not None and v.ndim > 0 and 0 < elements(v.shape) <= MOST)
     if x is None:
@@ -241,7 +241,7 @@ def draw_gather(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_triangle(g: Graph) -> Any:
+def draw_triangle(g: Graph) -> list[Value] | None:
     """``tril`` and ``triu``."""
     x = _any(g, 2)
     if x is None:
@@ -252,7 +252,7 @@ def draw_triangle(g: Graph) -> Any:
     return g.emit("triu", [x], lambda a: op.triu(a, k), lambda size, a: np.triu(a, k))
 
 
-def draw_pad(g: Graph) -> Any:
+def draw_pad(g: Graph) -> list[Value] | None:
     """Elements around."""
     x = g.pick(lambda v: 0 < v.ndim <= 4 and elements(v.shape) <= 2000)
     if x is None:
@@ -267,7 +267,7 @@ def draw_pad(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_layout(g: Graph) -> Any:
+def draw_layout(g: Graph) -> list[Value] | None:
     """Axes in another order with one of them in blocks."""
     x = g.pick(lambda v: v.ndim == 2 and v.numbers is not None and 0 < elements(v.shape) <= MOST)
     if x is None or x.dtype == "bool":
@@ -279,7 +279,7 @@ def draw_layout(g: Graph) -> Any:
         return None
     index_map: Any = lambda i, j: (j // block, i, j % block)
 
-    def meaning(size: Any, a: Any) -> Any:
+    def meaning(size: Sizes, a: np.ndarray) -> np.ndarray:
         blocks = -(-columns // block)
         made = np.zeros((rows, blocks * block), a.dtype)
         made[:, :columns] = a
@@ -291,7 +291,7 @@ def draw_layout(g: Graph) -> Any:
     )
 
 
-def draw_full(g: Graph) -> Any:
+def draw_full(g: Graph) -> list[Value] | None:
     """Tensors from nothing, of the shape of another."""
     x = _any(g)
     if x is None:

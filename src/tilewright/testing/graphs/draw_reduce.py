@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.ir import as_int
 from tilewright.relax import op
 from tilewright.testing.graphs.data import FLOATS
-from tilewright.testing.graphs.graph import Graph, Value
+from tilewright.testing.graphs.graph import Graph, Sizes, Value
 from tilewright.testing.graphs.width import product, wide
 
 _SUMS = {"sum": op.sum, "mean": op.mean, "prod": op.prod, "variance": op.variance, "std": op.std}
@@ -35,7 +35,7 @@ def _extents(x: Value, axes: Any) -> list[int | None]:
     return [as_int(x.shape[axis]) for axis in chosen]
 
 
-def draw_reduction(g: Graph) -> Any:
+def draw_reduction(g: Graph) -> list[Value] | None:
     """Sums, products, extrema, truth over axes."""
     x = g.pick()
     if x is None:
@@ -54,7 +54,7 @@ def draw_reduction(g: Graph) -> Any:
     build, numpy = table[name], _NUMPY[name]
     exact = name in (*_EXTREMA, *_TRUTH) or x.dtype not in FLOATS
 
-    def meaning(size: Any, a: Any) -> Any:
+    def meaning(size: Sizes, a: np.ndarray) -> Any:
         if a.dtype.kind in "iu" and name in ("sum", "prod"):
             return numpy(a, axis=axes, keepdims=keep, dtype=a.dtype)
         return numpy(wide(a), axis=axes, keepdims=keep)
@@ -66,7 +66,7 @@ def draw_reduction(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_extremum_place(g: Graph) -> Any:
+def draw_extremum_place(g: Graph) -> list[Value] | None:
     """``argmax`` and ``argmin``."""
     x = g.pick(lambda v: v.dtype != "bool" and v.numbers is not None and 0 not in v.numbers)
     if x is None:
@@ -81,7 +81,7 @@ def draw_extremum_place(g: Graph) -> Any:
     )  # fmt: skip
 
 
-def draw_scan(g: Graph) -> Any:
+def draw_scan(g: Graph) -> list[Value] | None:
     """``cumsum`` and ``cumprod``."""
     x = g.pick(lambda v: v.ndim > 0 and v.dtype != "bool")
     if x is None:
@@ -112,7 +112,7 @@ def _dense_ranks(keys: Any, axis: int) -> Any:
     return np.apply_along_axis(of_row, axis, keys) if keys.size else keys.astype(np.int64)
 
 
-def draw_sort(g: Graph) -> Any:
+def draw_sort(g: Graph) -> list[Value] | None:
     """``sort``, ``argsort`` and ``topk``."""
     x = g.pick(lambda v: v.ndim > 0 and v.dtype != "bool")
     if x is None:
@@ -136,7 +136,7 @@ def draw_sort(g: Graph) -> Any:
         return None
     k = g.rng.randint(1, extent) if extent else 0
 
-    def meaning(size: Any, a: Any) -> Any:
+    def meaning(size: Sizes, a: np.ndarray) -> list[np.ndarray]:
         places = np.take(order_of(a, axis, down), range(k), axis)
         return [np.take_along_axis(a, places, axis), places]
 
@@ -160,7 +160,7 @@ def _log_softmax(a: Any, axis: int) -> Any:
     return moved - np.log(np.exp(moved).sum(axis, keepdims=True))
 
 
-def draw_softmax(g: Graph) -> Any:
+def draw_softmax(g: Graph) -> list[Value] | None:
     """``softmax`` and ``log_softmax``."""
     x = g.pick(lambda v: v.ndim > 0 and v.dtype in FLOATS)
     if x is None:
@@ -182,7 +182,7 @@ def _stretch(a: Any, ndim: int, axes: tuple[int, ...]) -> Any:
     return wide(a).reshape(shape)
 
 
-def draw_norm(g: Graph) -> Any:
+def draw_norm(g: Graph) -> list[Value] | None:
     """Layer, RMS, batch and group normalisation."""
     x = g.pick(
         lambda v: v.ndim > 1 and v.dtype in FLOATS and v.numbers is not None and 0 not in v.numbers
