@@ -10,6 +10,7 @@ from typing import Any
 
 from tilewright.codegen.llvm.emit_expr import intrinsic, needs_guard
 from tilewright.codegen.llvm.emit_masked import load_or
+from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.types import (
     constant_text,
     global_name,
@@ -44,7 +45,7 @@ _BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
 
 
 @intrinsic(*_DIRECT_FLOAT)
-def _direct(emitter: Any, call: Call) -> str:
+def _direct(emitter: FunctionEmitter, call: Call) -> str:
     value = emitter.visit(call.args[0])
     if call.op.operands == "number" and not dtypes.is_float(call.dtype):
         return str(value)  # rounding an integer
@@ -52,7 +53,7 @@ def _direct(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("fabs", "abs")
-def _abs(emitter: Any, call: Call) -> str:
+def _abs(emitter: FunctionEmitter, call: Call) -> str:
     value = emitter.visit(call.args[0])
     kind = dtypes.kind_of(call.dtype)
     if kind == "float":
@@ -64,19 +65,19 @@ def _abs(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("fma")
-def _fma(emitter: Any, call: Call) -> str:
+def _fma(emitter: FunctionEmitter, call: Call) -> str:
     args = [emitter.visit(arg) for arg in call.args]
     return str(emitter.call_float("fma", call.dtype, *args))
 
 
 @intrinsic("copysign")
-def _copysign(emitter: Any, call: Call) -> str:
+def _copysign(emitter: FunctionEmitter, call: Call) -> str:
     args = [emitter.visit(arg) for arg in call.args]
     return str(emitter.call_float("copysign", call.dtype, *args))
 
 
 @intrinsic("popcount", "clz")
-def _count_bits(emitter: Any, call: Call) -> str:
+def _count_bits(emitter: FunctionEmitter, call: Call) -> str:
     value = emitter.visit(call.args[0])
     source = call.args[0].dtype
     type_, suffix = register_type(source), intrinsic_suffix(source)
@@ -88,26 +89,26 @@ def _count_bits(emitter: Any, call: Call) -> str:
 
 
 @intrinsic(*_BITWISE)
-def _bitwise(emitter: Any, call: Call) -> str:
+def _bitwise(emitter: FunctionEmitter, call: Call) -> str:
     a, b = (emitter.visit(arg) for arg in call.args)
     return str(emitter.pure(f"{_BITWISE[call.op.name]} {register_type(call.dtype)} {a}, {b}", a, b))
 
 
 @intrinsic("shift_left", "shift_right")
-def _shift(emitter: Any, call: Call) -> str:
+def _shift(emitter: FunctionEmitter, call: Call) -> str:
     a, b = (emitter.visit(arg) for arg in call.args)
     return shifted(emitter, call.op.name, call.dtype, a, b, constant_operand(call.args[1], b))
 
 
 @intrinsic("bitwise_not")
-def _bitwise_not(emitter: Any, call: Call) -> str:
+def _bitwise_not(emitter: FunctionEmitter, call: Call) -> str:
     a = emitter.visit(call.args[0])
     ones = constant_text(1 if dtypes.is_bool(call.dtype) else -1, call.dtype)
     return str(emitter.pure(f"xor {register_type(call.dtype)} {a}, {ones}", a))
 
 
 @intrinsic("truncdiv", "truncmod", "indexdiv", "indexmod")
-def _truncated(emitter: Any, call: Call) -> str:
+def _truncated(emitter: FunctionEmitter, call: Call) -> str:
     a, b = (emitter.visit(arg) for arg in call.args)
     op = "div" if call.op.name.endswith("div") else "rem"
     divisor = constant_operand(call.args[1], b)
@@ -116,18 +117,18 @@ def _truncated(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("likely")
-def _likely(emitter: Any, call: Call) -> str:
+def _likely(emitter: FunctionEmitter, call: Call) -> str:
     return str(emitter.visit(call.args[0]))
 
 
 @intrinsic("assume")
-def _assume(emitter: Any, call: Call) -> str:
+def _assume(emitter: FunctionEmitter, call: Call) -> str:
     emitter.effect(f"call void @llvm.assume(i1 {emitter.visit(call.args[0])})")
     return "0"
 
 
 @intrinsic("if_then_else")
-def _if_then_else(emitter: Any, call: Call) -> str:
+def _if_then_else(emitter: FunctionEmitter, call: Call) -> str:
     condition, yes, no = call.args
     lanes = dtypes.lanes_of(condition.dtype)
     if lanes > 1 and (made := _load_or(emitter, call)) is not None:
@@ -149,7 +150,7 @@ def _if_then_else(emitter: Any, call: Call) -> str:
     return str(emitter.select(test, condition.dtype, a, b, call.dtype))
 
 
-def _load_or(emitter: Any, call: Call) -> str | None:
+def _load_or(emitter: FunctionEmitter, call: Call) -> str | None:
     """A masked load that brings the other value itself, where that is one constant.
 
     Conditions inside one another are joined: ``c1 ? (c2 ? A[i] : 0) : 0`` is one load.
@@ -168,7 +169,7 @@ def _load_or(emitter: Any, call: Call) -> str | None:
     return load_or(emitter, value, tests, other)
 
 
-def _masked_side(emitter: Any, mask: str, lanes: int, expr: Expr) -> str:
+def _masked_side(emitter: FunctionEmitter, mask: str, lanes: int, expr: Expr) -> str:
     """Evaluate one side for the lanes of ``mask``; single elements are read behind a branch."""
 
     def emit() -> Any:
@@ -192,7 +193,7 @@ def _scalar_accesses(expr: Expr) -> bool:
 
 
 @intrinsic("reinterpret")
-def _reinterpret(emitter: Any, call: Call) -> str:
+def _reinterpret(emitter: FunctionEmitter, call: Call) -> str:
     source = call.args[0].dtype
     value = emitter.to_memory(emitter.visit(call.args[0]), source)
     a, b = memory_type(source), memory_type(call.dtype)
@@ -202,7 +203,7 @@ def _reinterpret(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("min_value", "max_value", "infinity")
-def _limit(emitter: Any, call: Call) -> str:
+def _limit(emitter: FunctionEmitter, call: Call) -> str:
     if call.op.name == "infinity":
         return constant_text(float("inf"), call.dtype)
     made = min_value(call.dtype) if call.op.name == "min_value" else max_value(call.dtype)
@@ -210,7 +211,7 @@ def _limit(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("vector_low", "vector_high")
-def _half(emitter: Any, call: Call) -> str:
+def _half(emitter: FunctionEmitter, call: Call) -> str:
     source = call.args[0].dtype
     lanes = dtypes.lanes_of(source)
     start = 0 if call.op.name == "vector_low" else lanes // 2
@@ -225,7 +226,7 @@ def _half(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("vector_combine")
-def _combine(emitter: Any, call: Call) -> str:
+def _combine(emitter: FunctionEmitter, call: Call) -> str:
     element = register_type(dtypes.element_of(call.dtype))
     parts = [(emitter.visit(arg), dtypes.lanes_of(arg.dtype)) for arg in call.args]
     (a, m), (b, n) = parts
@@ -233,7 +234,7 @@ def _combine(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("vector_reduce_add", "vector_reduce_max", "vector_reduce_min")
-def _reduce(emitter: Any, call: Call) -> str:
+def _reduce(emitter: FunctionEmitter, call: Call) -> str:
     source = call.args[0].dtype
     value = emitter.visit(call.args[0])
     name = call.op.name.removeprefix("vector_reduce_")
@@ -254,7 +255,7 @@ def _reduce(emitter: Any, call: Call) -> str:
     return str(emitter.guarded(text, value))
 
 
-def _float_extremum(emitter: Any, value: str, source: str, test: str) -> str:
+def _float_extremum(emitter: FunctionEmitter, value: str, source: str, test: str) -> str:
     """Halve the vector until one lane is left, by the comparison that scalar code uses.
 
     LLVM's own reduction also orders the zeros at each level.
@@ -283,7 +284,7 @@ def _float_extremum(emitter: Any, value: str, source: str, test: str) -> str:
 
 
 @intrinsic("address_of")
-def _address_of(emitter: Any, call: Call) -> str:
+def _address_of(emitter: FunctionEmitter, call: Call) -> str:
     load = call.args[0]
     if not isinstance(load, BufferLoad):
         raise CodegenError(f"address_of takes a buffer element, got {load!r}")
@@ -295,7 +296,7 @@ def _address_of(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("misalignment")
-def _misalignment(emitter: Any, call: Call) -> str:
+def _misalignment(emitter: FunctionEmitter, call: Call) -> str:
     size = as_int(call.args[1])
     if size is None or size <= 0 or size & (size - 1):
         raise CodegenError(f"misalignment(address, n) takes a power of two, got {call!r}")
@@ -305,7 +306,7 @@ def _misalignment(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("access_ptr")
-def _access_ptr(emitter: Any, call: Call) -> str:
+def _access_ptr(emitter: FunctionEmitter, call: Call) -> str:
     data, offset = call.args[0], call.args[1]
     element = emitter.module.element_of_data.get(data) if isinstance(data, Var) else None
     if element is None:
@@ -316,7 +317,7 @@ def _access_ptr(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("constant_data")
-def _constant_data(emitter: Any, call: Call) -> str:
+def _constant_data(emitter: FunctionEmitter, call: Call) -> str:
     symbol, size = call.args
     if not isinstance(symbol, StringImm) or not isinstance(size, IntImm):
         raise CodegenError("constant_data(symbol, bytes) takes a text and a number")
@@ -326,7 +327,7 @@ def _constant_data(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("prefetch")
-def _prefetch(emitter: Any, call: Call) -> str:
+def _prefetch(emitter: FunctionEmitter, call: Call) -> str:
     pointer = emitter.visit(call.args[0])
     numbers = [arg.value if isinstance(arg, IntImm) else None for arg in call.args[1:]]
     if None in numbers or len(numbers) > 2:
@@ -338,7 +339,7 @@ def _prefetch(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("call_llvm_intrin", "call_llvm_pure_intrin")
-def _llvm_intrinsic(emitter: Any, call: Call) -> str:
+def _llvm_intrinsic(emitter: FunctionEmitter, call: Call) -> str:
     name, *args = call.args
     if not isinstance(name, StringImm):
         raise CodegenError(f"{call.op.name} takes the intrinsic's name first, got {name!r}")
@@ -357,7 +358,7 @@ def _llvm_intrinsic(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("call_extern", "call_pure_extern")
-def _call_extern(emitter: Any, call: Call) -> str:
+def _call_extern(emitter: FunctionEmitter, call: Call) -> str:
     name, *args = call.args
     if not isinstance(name, StringImm):
         raise CodegenError(f"{call.op.name} takes the function's name first, got {name!r}")
@@ -389,7 +390,7 @@ def _call_extern(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("ret")
-def _ret(emitter: Any, call: Call) -> str:
+def _ret(emitter: FunctionEmitter, call: Call) -> str:
     value = call.args[0]
     if not isinstance(value, IntImm) or value.value != 0:
         raise CodegenError(
@@ -401,7 +402,7 @@ def _ret(emitter: Any, call: Call) -> str:
 
 
 @intrinsic("storage_sync")
-def _storage_sync(emitter: Any, call: Call) -> str:
+def _storage_sync(emitter: FunctionEmitter, call: Call) -> str:
     raise CodegenError(
         "storage_sync is a barrier between GPU threads; the llvm target has none. "
         "Compile for a GPU target, or schedule without thread bindings"

@@ -8,9 +8,9 @@ become pairs of 16-bit numbers and those 32-bit products, all of it exact: no st
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.codegen.llvm.emit_expr import intrinsic
+from tilewright.codegen.llvm.emit_stmt import FunctionEmitter
 from tilewright.codegen.llvm.types import memory_bytes, memory_type, register_type
 from tilewright.ir import Call, Expr, Ramp, dtypes
 from tilewright.support.errors import CodegenError
@@ -71,7 +71,7 @@ _PAIRS = (("avx512bw", 512, "avx512.pmaddw.d.512"), ("avx2", 256, "avx2.pmadd.wd
 
 
 @intrinsic("dot_accumulate")
-def _dot_accumulate(emitter: Any, call: Call) -> str:
+def _dot_accumulate(emitter: FunctionEmitter, call: Call) -> str:
     total, a, b = call.args
     kinds = tuple(dtypes.element_of(arg.dtype) for arg in (a, b))
     lanes = dtypes.lanes_of(call.dtype)
@@ -97,7 +97,13 @@ def _dot_accumulate(emitter: Any, call: Call) -> str:
 
 
 def _slice(
-    emitter: Any, value: str, element: str, lanes: int, start: int, count: int, size: int
+    emitter: FunctionEmitter,
+    value: str,
+    element: str,
+    lanes: int,
+    start: int,
+    count: int,
+    size: int,
 ) -> str:
     """Lanes ``start .. start + count`` as a vector of ``size``; what is beyond is anything."""
     if lanes == 1:
@@ -109,14 +115,14 @@ def _slice(
     return str(emitter.shuffle(value, lanes, picks, element))
 
 
-def _narrow(emitter: Any, value: str, element: str, size: int, count: int) -> str:
+def _narrow(emitter: FunctionEmitter, value: str, element: str, size: int, count: int) -> str:
     return value if size == count else emitter.shuffle(value, size, list(range(count)), element)
 
 
 class Words:
     """One operand, from which 32-bit words are taken in vectors."""
 
-    def __init__(self, emitter: Any, expr: Expr, lanes: int) -> None:
+    def __init__(self, emitter: FunctionEmitter, expr: Expr, lanes: int) -> None:
         self.emitter = emitter
         self.kind = dtypes.element_of(expr.dtype)
         width = WORD // dtypes.bits_of(self.kind)
@@ -165,7 +171,7 @@ def _is_one(stride: Expr) -> bool:
 class _Dot:
     """Products of words of two kinds, added to a vector."""
 
-    def __init__(self, emitter: Any, kinds: tuple[str, ...], element: str) -> None:
+    def __init__(self, emitter: FunctionEmitter, kinds: tuple[str, ...], element: str) -> None:
         self.emitter = emitter
         self.kinds = kinds
         self.element = element

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import Analyzer
 from tilewright.arith.polynomial import Poly, constant_of, poly_add, poly_sub
@@ -58,6 +58,9 @@ from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope, buffer_names
 from tilewright.tir.schedule.state import ScheduleState
 
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
 BufferIndex = int | str
 """A buffer among those that a block reads or writes: its position or name; a ``Buffer`` too."""
 
@@ -94,7 +97,7 @@ def resolve_buffer(state: ScheduleState, realize: BlockRealize, buffer: Any) -> 
     return is_read, _position(state, realize, buffer[1], is_read)
 
 
-def buffer_at(sch: Any, realize: BlockRealize, index: BufferIndex, *, reads: bool) -> Buffer:
+def buffer_at(sch: Schedule, realize: BlockRealize, index: BufferIndex, *, reads: bool) -> Buffer:
     """Return a buffer that a block reads (or writes), by position or name; record the position."""
     position = _position(sch.state, realize, index, reads)
     if reads:

@@ -11,7 +11,7 @@ accessed, not more. Moving it further in is the business of ``compute_at`` and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import Range, const, free_vars
 from tilewright.tir import NO_OP, BlockRealize, Buffer, For, fresh_name
@@ -40,10 +40,13 @@ from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.vocabulary import StorageScope
 from tilewright.tir.schedule.zero_trips import surely_runs
 
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
 
 @primitive
 def cache_read(
-    sch: Any,
+    sch: Schedule,
     block: BlockRV,
     read_buffer_index: BufferIndex,
     storage_scope: StorageScope,
@@ -101,7 +104,7 @@ def cache_read(
 
 @primitive
 def cache_write(
-    sch: Any,
+    sch: Schedule,
     block: BlockRV,
     write_buffer_index: BufferIndex,
     storage_scope: StorageScope,
@@ -176,7 +179,7 @@ def cache_write(
 
 @primitive
 def cache_inplace(
-    sch: Any, block: BlockRV, read_buffer_index: BufferIndex, storage_scope: StorageScope
+    sch: Schedule, block: BlockRV, read_buffer_index: BufferIndex, storage_scope: StorageScope
 ) -> list[BlockRV]:
     """Let a block that updates a buffer do so in ``storage_scope``, with copies before and after.
 

@@ -7,7 +7,7 @@ each element. Their values depend on few axes of the block; a small table of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import (
     INDEX,
@@ -56,12 +56,15 @@ from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.vocabulary import StorageScope
 from tilewright.tir.walk import defined_inside
 
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
 _ARITHMETIC = (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)
 
 
 @primitive
 def cache_index(
-    sch: Any, block: BlockRV, storage_scope: StorageScope, cse_thresh: int = 0
+    sch: Schedule, block: BlockRV, storage_scope: StorageScope, cse_thresh: int = 0
 ) -> list[BlockRV]:
     """Compute the indices by which ``block`` reads ahead of it, into buffers of ``storage_scope``.
 

@@ -8,7 +8,7 @@ each element that the block accesses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.arith.polynomial import poly_add
 from tilewright.ir import Expr, Var, and_, as_int, const, free_vars, substitute
@@ -54,9 +54,12 @@ from tilewright.tir.schedule.primitives._scope import Scope, buffer_names, regio
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.vocabulary import StorageScope
 
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
 
 @primitive
-def reindex(sch: Any, block: BlockRV, buffer: Any) -> BlockRV:
+def reindex(sch: Schedule, block: BlockRV, buffer: Any) -> BlockRV:
     """Lay a copy of an accessed buffer out by the axes of ``block`` that its access uses.
 
     ``buffer`` is ``("read", 0)``, ``("write", 0)`` … or the buffer's name. Returns the block that
@@ -104,7 +107,7 @@ def reindex(sch: Any, block: BlockRV, buffer: Any) -> BlockRV:
 
 @primitive
 def reindex_cache_read(
-    sch: Any,
+    sch: Schedule,
     block: BlockRV,
     read_buffer_index: BufferIndex,
     storage_scope: StorageScope,
@@ -154,7 +157,7 @@ def reindex_cache_read(
 
 @primitive
 def reindex_cache_write(
-    sch: Any,
+    sch: Schedule,
     block: BlockRV,
     write_buffer_index: BufferIndex,
     storage_scope: StorageScope,
@@ -202,7 +205,7 @@ def reindex_cache_write(
     return _Reindex(scope, realize, buffer, is_read=False).run(where, None, storage_scope)
 
 
-def _mapped_axes(sch: Any, realize: BlockRealize, index_map: Any) -> tuple[Expr, ...]:
+def _mapped_axes(sch: Schedule, realize: BlockRealize, index_map: Any) -> tuple[Expr, ...]:
     """Return the map's indices in terms of the block's axes, and have the map recorded."""
     block = realize.block
     mapping = as_index_map(index_map)

@@ -14,7 +14,7 @@ inside; axes on which nothing is known run through their whole domain.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.arith.polynomial import (
     Poly,
@@ -68,10 +68,13 @@ from tilewright.tir.schedule.primitives._solve import axes_of_inputs, axes_of_ou
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.zero_trips import check_init_finds, surely_runs
 
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
 
 @primitive
 def compute_at(
-    sch: Any,
+    sch: Schedule,
     block: BlockRV,
     loop: LoopRV,
     preserve_unit_loops: bool = False,
@@ -174,7 +177,7 @@ def compute_at(
 
 @primitive
 def reverse_compute_at(
-    sch: Any,
+    sch: Schedule,
     block: BlockRV,
     loop: LoopRV,
     preserve_unit_loops: bool = False,

@@ -8,7 +8,7 @@ when it is lowered. Its body is a plain copy, which says what it means.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.arith.polynomial import Poly, poly_add, poly_atoms
 from tilewright.ir import TRUE, Expr, IntImm, Range, Var, and_, as_int, const, substitute
@@ -41,10 +41,13 @@ from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.vocabulary import StorageScope
 from tilewright.tir.schedule.zero_trips import check_init_finds
 
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
 
 @primitive
 def read_at(
-    sch: Any,
+    sch: Schedule,
     loop: LoopRV,
     block: BlockRV,
     read_buffer_index: BufferIndex,
@@ -115,7 +118,7 @@ def read_at(
 
 @primitive
 def write_at(
-    sch: Any,
+    sch: Schedule,
     loop: LoopRV,
     block: BlockRV,
     write_buffer_index: BufferIndex,

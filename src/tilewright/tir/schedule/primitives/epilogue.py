@@ -7,7 +7,7 @@ may as well be combined with the identity at the start.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import Expr, Var, expr_equal, substitute
 from tilewright.tir import NO_OP, REDUCE, BlockRealize, Buffer, BufferLoad, BufferStore
@@ -27,9 +27,14 @@ from tilewright.tir.schedule.primitives.reduction import (
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.walk import loads_of
 
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
 
 @primitive
-def fuse_reduction_epilogue(sch: Any, reduction_block: BlockRV, epilogue_block: BlockRV) -> None:
+def fuse_reduction_epilogue(
+    sch: Schedule, reduction_block: BlockRV, epilogue_block: BlockRV
+) -> None:
     """Let a reduction start with what its epilogue combines with the result.
 
     The epilogue must combine the result by the reducer of the reduction itself: an addition after a

@@ -10,7 +10,7 @@ pulled into the block ``B[u] = f(u)`` that produces ``B``, which then stores
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import Analyzer, conjuncts
 from tilewright.ir import (
@@ -62,9 +62,12 @@ from tilewright.tir.schedule.primitives._input_dependences import check_inputs_s
 from tilewright.tir.schedule.primitives._scope import Scope, removal_root, scope_of
 from tilewright.tir.schedule.state import ScheduleState
 
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
 
 @primitive
-def compute_inline(sch: Any, block: BlockRV) -> None:
+def compute_inline(sch: Schedule, block: BlockRV) -> None:
     """Substitute a block's formula for every use of its result, and drop the block.
 
     Preconditions:
@@ -227,7 +230,7 @@ class _Indices(Mutator):
 
 
 @primitive
-def reverse_compute_inline(sch: Any, block: BlockRV) -> None:
+def reverse_compute_inline(sch: Schedule, block: BlockRV) -> None:
     """Pull a consumer into the one block that produces its input, and drop the consumer.
 
     Preconditions:

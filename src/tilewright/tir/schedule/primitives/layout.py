@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -62,10 +62,13 @@ from tilewright.tir.schedule.primitives.storage import change_buffers
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.schedule.zero_trips import check_means_nothing
 
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
 
 @primitive
 def transform_layout(
-    sch: Any,
+    sch: Schedule,
     block: BlockRV,
     buffer: Any,
     index_map: Any,
@@ -190,7 +193,7 @@ def _lay_out_allocated(
 
 @primitive
 def set_axis_separator(
-    sch: Any, block: BlockRV, buffer: Any, axis_separators: Sequence[int]
+    sch: Schedule, block: BlockRV, buffer: Any, axis_separators: Sequence[int]
 ) -> None:
     """Group a buffer's dimensions into physical axes.
 
@@ -361,7 +364,7 @@ def _check_layout_free(
 
 
 @primitive
-def transform_block_layout(sch: Any, block: BlockRV, index_map: Any) -> None:
+def transform_block_layout(sch: Schedule, block: BlockRV, index_map: Any) -> None:
     """Iterate a block over mapped axes, with new loops, one per new axis.
 
     Where the map adds points (16 iterations for 10), a predicate leaves them out. ``index_map`` is

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import Analyzer, conjuncts, detect_iter_map
 from tilewright.ir import (
@@ -52,11 +52,14 @@ from tilewright.tir.schedule.primitives._scope import regions_buffers
 from tilewright.tir.schedule.state import ScheduleState
 from tilewright.tir.walk import child_blocks, loads_of
 
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
 # ---- decompose_reduction ------------------------------------------------------------------------
 
 
 @primitive
-def decompose_reduction(sch: Any, block: BlockRV, loop: LoopRV) -> BlockRV:
+def decompose_reduction(sch: Schedule, block: BlockRV, loop: LoopRV) -> BlockRV:
     """Split a reduction into a block that initialises, before ``loop``, and one that updates.
 
     Returns the initialising block; ``block`` is the updating one from then on. Reductions of tuples

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.arith import conjuncts
 from tilewright.ir import (
@@ -60,9 +60,12 @@ from tilewright.tir.schedule.primitives.reduction import (
 )
 from tilewright.tir.schedule.state import ScheduleState
 
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
 
 @primitive
-def rfactor(sch: Any, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
+def rfactor(sch: Schedule, loop: LoopRV, factor_axis: int = 0) -> BlockRV:
     """Let each iteration of a reduction loop accumulate by itself; combine the results after.
 
     The new buffer has ``loop`` as dimension ``factor_axis``. Returns the block ``<name>_rf`` that

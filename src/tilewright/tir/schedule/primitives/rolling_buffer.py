@@ -16,7 +16,7 @@ slots over, for the windows of loops inside.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.arith.polynomial import (
     Poly,
@@ -53,9 +53,12 @@ from tilewright.tir.schedule.primitives._copy import Box, BufferIndex, buffer_at
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
 from tilewright.tir.schedule.state import ScheduleState
 
+if TYPE_CHECKING:
+    from tilewright.tir.schedule.schedule import Schedule
+
 
 @primitive
-def rolling_buffer(sch: Any, block: BlockRV, write_buffer_index: BufferIndex) -> None:
+def rolling_buffer(sch: Schedule, block: BlockRV, write_buffer_index: BufferIndex) -> None:
     """Let a producer in its consumers' loops make only what the iteration before has not made.
 
     The outermost loop over which windows overlap becomes the one along which the buffer rolls: in
