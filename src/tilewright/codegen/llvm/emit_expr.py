@@ -41,6 +41,7 @@ from tilewright.ir import (
     Max,
     Min,
     Mul,
+    Node,
     Not,
     Or,
     Ramp,
@@ -165,7 +166,7 @@ class ExprEmitter(ValueEmitter, Visitor):
         self.has_streamed = False
         self.tile_columns: dict[tuple[str, ...], list[str]] = {}
 
-    def generic_visit(self, node: Any) -> str:
+    def generic_visit(self, node: Node) -> str:
         raise CodegenError(
             f"the LLVM code generator can't emit {type(node).__name__}: {node!r}; "
             "lower the program first (tilewright.driver.lower)"

@@ -117,7 +117,7 @@ class _Occurrences:
             self.examples[number] = expr
         return found
 
-    def of(self, node: Any) -> dict[int, _Uses]:
+    def of(self, node: Node) -> dict[int, _Uses]:
         """The candidates in an expression or statement."""
         if not isinstance(node, Stmt):
             made: dict[int, _Uses] = {}

@@ -27,6 +27,7 @@ from tilewright.ir import (
     And,
     Expr,
     IntImm,
+    Node,
     Range,
     Var,
     and_,
@@ -90,7 +91,7 @@ class LoopPartition(FunctionTransform):
 def _rarely(stmt: Stmt) -> Stmt:
     """Mark what seldom runs: unrolling it further would only cost compile time."""
 
-    def strip(node: Any) -> Any:
+    def strip(node: Node) -> Any:
         if type(node) is For and AUTO_STEP in node.annotations:
             kept = {k: v for k, v in node.annotations.items() if k != AUTO_STEP}
             return node.replace(annotations=kept, body=rewrite_top_down(node.body, strip))
@@ -280,7 +281,7 @@ def _without(body: Stmt, tests: list[tuple[_Condition, Expr]]) -> Stmt:
         return body
     tested = [condition.expr for condition, _ in tests]
 
-    def rewrite(node: Any) -> Any:
+    def rewrite(node: Node) -> Any:
         if type(node) is IfThenElse:
             parts = conjuncts(node.condition)
             if all(any(expr_equal(part, test) for part in parts) for test in tested):
@@ -302,7 +303,7 @@ def _assume(body: Stmt, known: set[int]) -> Stmt:
             return and_(rewrite_top_down(node.a, decided), rewrite_top_down(node.b, decided))
         return None
 
-    def rewrite(node: Any) -> Any:
+    def rewrite(node: Node) -> Any:
         if type(node) is IfThenElse:
             condition = rewrite_top_down(node.condition, decided)
             then_case = rewrite_top_down(node.then_case, rewrite)

@@ -355,7 +355,7 @@ class _Copier(SeqMutator, Renewer):
                 if isinstance(symbol, Buffer):
                     self._bits[symbol.data] = self._own
 
-    def _note_uses(self, node: Any) -> int:
+    def _note_uses(self, node: Node) -> int:
         """Fill the table of uses."""
         known, free = self._uses, self._free
         used = self._bits.get(node, 0)

@@ -22,9 +22,11 @@ from tilewright.ir import (
     Cast,
     Expr,
     FloorDiv,
+    FloorMod,
     IntImm,
     Let,
     Mul,
+    Node,
     Not,
     Ramp,
     Select,
@@ -241,7 +243,7 @@ class _Vectorizer(Replacing):
             return node
         return type(node)(*self.together(a, b))
 
-    def visit_Add(self, node: Any) -> Any:
+    def visit_Add(self, node: Add) -> Any:
         a, b = self.visit(node.a), self.visit(node.b)
         if a is node.a and b is node.b:
             return node
@@ -252,7 +254,7 @@ class _Vectorizer(Replacing):
             return Ramp(a.base + b.base, a.stride + b.stride, a.lanes)
         return Add(*self.together(a, b))
 
-    def visit_Sub(self, node: Any) -> Any:
+    def visit_Sub(self, node: Sub) -> Any:
         a, b = self.visit(node.a), self.visit(node.b)
         if a is node.a and b is node.b:
             return node
@@ -262,7 +264,7 @@ class _Vectorizer(Replacing):
             return Ramp(a - b.base, 0 - b.stride, b.lanes)
         return Sub(*self.together(a, b))
 
-    def visit_Mul(self, node: Any) -> Any:
+    def visit_Mul(self, node: Mul) -> Any:
         a, b = self.visit(node.a), self.visit(node.b)
         if a is node.a and b is node.b:
             return node
@@ -295,10 +297,10 @@ class _Vectorizer(Replacing):
                 return Ramp(rest, a.stride, a.lanes)
         return type(node)(*self.together(a, b))
 
-    def visit_FloorDiv(self, node: Any) -> Any:
+    def visit_FloorDiv(self, node: FloorDiv) -> Any:
         return self._division(node)
 
-    def visit_FloorMod(self, node: Any) -> Any:
+    def visit_FloorMod(self, node: FloorMod) -> Any:
         return self._division(node)
 
     def visit_Not(self, node: Not) -> Expr:
@@ -331,7 +333,7 @@ class _Vectorizer(Replacing):
     def visit_Shuffle(self, node: Shuffle) -> Any:
         return self._keep_vector(node)
 
-    def _keep_vector(self, node: Any) -> Any:
+    def _keep_vector(self, node: Node) -> Any:
         """Vectors inside must be the same for all iterations: there are no vectors of vectors."""
         if uses_var(node, self.values):
             raise _CannotVectorize
