@@ -39,8 +39,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "layout_transform": (lambda x: op.layout_transform(x, lambda i, j: (j, i)), [FLAGS]),
     "matmul": (lambda x, y: op.matmul(x, y, "float32", True), [MATRIX, MATRIX]),
     "memory.empty": (lambda x: relax.memory.empty((N, 4), "int8"), [MATRIX]),
-    "memory.piece": (
-        lambda x, y: relax.memory.piece(x, 8, (N, 4), "int8"),
+    "memory.alloc_tensor": (
+        lambda x, y: relax.memory.alloc_tensor(x, 8, (N, 4), "int8"),
         [tensor((N * 4 + 8,), "uint8"), MATRIX],
     ),
     "memory.view": (lambda x: relax.memory.view(x, (4, N)), [MATRIX]),

@@ -270,7 +270,7 @@ def test_what_costs_too_much_is_refused(text):
         ("{i: [] for i in [[1]]}", "a key can't change"),
         ("(lambda a: a)()", "takes 1 arguments, got 0"),
         ("(lambda a: a)(a=1)", "by their places"),
-        ("(lambda a=1: a)", "plain parameters"),
+        ("(lambda a=1: a)", "parameters by position"),
         ("{'a': 1}['b']", "there is no key 'b'"),
         ("[1, 2][10**30]", "there is no item"),
         ("[1, 2]['a']", "an index of a list is an integer"),

@@ -1,9 +1,9 @@
-"""What iteration maps are made of: ranges of whole numbers, pieces of them, sums of pieces.
+"""What iteration maps are made of: ranges of whole numbers, splits of them, sums of splits.
 
 - an :class:`IterMark` is a range ``[0, extent)``: an input variable (less its minimum), or a sum of
-  pieces that were fused and are taken apart again;
-- an :class:`IterSplitExpr` is a piece ``(mark // lower_factor) % extent * scale``;
-- an :class:`IterSumExpr` is a sum of pieces and a base that is free of the inputs.
+  splits that were fused and are taken apart again;
+- an :class:`IterSplitExpr` is a split ``(mark // lower_factor) % extent * scale``;
+- an :class:`IterSumExpr` is a sum of splits and a base that is free of the inputs.
 
 ``iter_map`` brings indices into this form, ``subspace`` divides and inverts it.
 """
@@ -35,7 +35,7 @@ class IterMark:
 
 @dataclass(eq=False)
 class IterSplitExpr:
-    """The piece ``(source // lower_factor) % extent * scale``."""
+    """The split ``(source // lower_factor) % extent * scale``."""
 
     source: IterMark
     lower_factor: Expr
@@ -53,7 +53,7 @@ class IterSplitExpr:
         return value if covers or (self.source.padded and self.is_top()) else value % self.extent
 
     def is_top(self) -> bool:
-        """Whether nothing is above this piece in a padded mark."""
+        """Whether nothing is above this split in a padded mark."""
         whole, low = as_int(self.source.extent), as_int(self.lower_factor)
         extent = as_int(self.extent)
         if whole is None or low is None or extent is None:
@@ -61,13 +61,13 @@ class IterSplitExpr:
         return low * extent >= whole
 
     def with_scale(self, scale: Expr) -> IterSplitExpr:
-        """The same piece at another scale."""
+        """The same split at another scale."""
         return IterSplitExpr(self.source, self.lower_factor, self.extent, scale)
 
 
 @dataclass(eq=False)
 class IterSumExpr:
-    """``base`` plus pieces, greatest scale first."""
+    """``base`` plus splits, greatest scale first."""
 
     args: tuple[IterSplitExpr, ...]
     base: Expr
@@ -88,8 +88,8 @@ def same_value(a: Expr, b: Expr) -> bool:
     return a is b or Analyzer().can_prove_equal(a, b)
 
 
-def same_piece(analyzer: Analyzer, a: IterSplitExpr, b: IterSplitExpr) -> bool:
-    """Whether two pieces are the same but for their scale."""
+def same_split(analyzer: Analyzer, a: IterSplitExpr, b: IterSplitExpr) -> bool:
+    """Whether two splits are the same but for their scale."""
     return (
         a.source is b.source
         and analyzer.can_prove_equal(a.lower_factor, b.lower_factor)

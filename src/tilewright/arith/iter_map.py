@@ -1,7 +1,7 @@
 """Iteration maps: index expressions as splits and fusions of loop variables.
 
-A quasi-affine map takes loops apart (``i // 4 % 8``), scales the pieces and adds them up. Detection
-brings each index into that form (see ``iter_expr``), fuses the pieces of each into one, and checks
+A quasi-affine map takes loops apart (``i // 4 % 8``), scales the splits and adds them up. Detection
+brings each index into that form (see ``iter_expr``), fuses the splits of each into one, and checks
 that those of all indices together don't overlap (``iter_check``).
 
 Extents and factors may be symbolic (products of positive variables). Block bindings, reductions,
@@ -17,8 +17,8 @@ from typing import Any
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.conditions import comparison_goals, narrowed
-from tilewright.arith.iter_check import PieceChecker, uses_of
-from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr, same_piece
+from tilewright.arith.iter_check import SplitChecker, uses_of
+from tilewright.arith.iter_expr import IterMark, IterSplitExpr, IterSumExpr, same_split
 from tilewright.arith.polynomial import (
     DIV,
     MOD,
@@ -69,7 +69,7 @@ _ZERO, _ONE = const(0), const(1)
 
 @dataclass(eq=False)
 class _Bound:
-    """What a condition says of a chain of pieces: ``chain >= value``, or ``chain < value``."""
+    """What a condition says of a chain of splits: ``chain >= value``, or ``chain < value``."""
 
     chain: tuple[IterSplitExpr, ...]
     value: Expr
@@ -132,7 +132,7 @@ class _Detector:
         return left
 
     def _constrain(self, goal: Poly) -> bool:
-        """Learn from ``goal >= 0`` the bound of a chain of pieces; ``False`` if it says no such."""
+        """Learn from ``goal >= 0`` the bound of a chain of splits; ``False`` if it says no such."""
         try:
             total = self.sum_of(poly_scale(goal, -1))
         except _NotQuasiAffine:
@@ -166,7 +166,7 @@ class _Detector:
     def _add_bound(self, bound: _Bound) -> bool:
         """Remember a bound; of nested ones keep what counts. ``False`` if nothing may be left.
 
-        If an earlier, shorter chain ``v`` is this one without its last pieces, this one is
+        If an earlier, shorter chain ``v`` is this one without its last splits, this one is
         ``v*s + rest`` with ``rest < s``, so ``v < b`` means that it is below ``b*s``, and
         ``v >= b`` that it is not below ``b*s``: one of the two conditions implies the other.
         """
@@ -176,7 +176,7 @@ class _Detector:
                 continue
             unit = chain[len(other.chain) - 1].scale
             if not all(
-                same_piece(analyzer, x, y) and analyzer.can_prove_equal(x.scale, y.scale * unit)
+                same_split(analyzer, x, y) and analyzer.can_prove_equal(x.scale, y.scale * unit)
                 for x, y in zip(chain, other.chain)
             ):
                 continue
@@ -276,11 +276,11 @@ class _Detector:
         divisor = self.analyzer.from_poly(parts[1])
         if not self.canonical.positive(parts[1]):
             raise _NotQuasiAffine(f"the divisor `{divisor!r}` may not be positive")
-        piece = self._piece(self.sum_of(parts[0]), divisor)
-        return IterSumExpr((self._split(piece, divisor, kind),), _ZERO)
+        split = self._fused_split(self.sum_of(parts[0]), divisor)
+        return IterSumExpr((self._split(split, divisor, kind),), _ZERO)
 
-    def _piece(self, total: IterSumExpr, divisor: Expr) -> IterSplitExpr:
-        """Fuse a sum that is to be divided into one piece of scale 1."""
+    def _fused_split(self, total: IterSumExpr, divisor: Expr) -> IterSplitExpr:
+        """Fuse a sum that is to be divided into one split of scale 1."""
         if as_int(total.base) == 0 and len(total.args) == 1:
             (arg,) = total.args
             if as_int(arg.scale) == 1:
@@ -312,26 +312,26 @@ class _Detector:
             self.marks[key] = found
         return found
 
-    def _split(self, piece: IterSplitExpr, divisor: Expr, kind: int) -> IterSplitExpr:
-        """Divide a piece: ``piece // divisor`` or ``piece % divisor``."""
+    def _split(self, split: IterSplitExpr, divisor: Expr, kind: int) -> IterSplitExpr:
+        """Divide a split: ``split // divisor`` or ``split % divisor``."""
         analyzer = self.analyzer
-        extent = analyzer.simplify(piece.extent // divisor)
-        if not analyzer.can_prove_equal(extent * divisor, piece.extent):
-            whole = analyzer.can_prove_equal(piece.lower_factor * piece.extent, piece.source.extent)
-            if not whole and not (piece.source.padded and piece.is_top()):
+        extent = analyzer.simplify(split.extent // divisor)
+        if not analyzer.can_prove_equal(extent * divisor, split.extent):
+            whole = analyzer.can_prove_equal(split.lower_factor * split.extent, split.source.extent)
+            if not whole and not (split.source.padded and split.is_top()):
                 raise _NotQuasiAffine(
-                    f"`{piece.to_expr()!r}` of extent {piece.extent!r} "
+                    f"`{split.to_expr()!r}` of extent {split.extent!r} "
                     f"is not divisible by {divisor!r}"
                 )
-            piece.source.padded = True
-            extent = analyzer.simplify((piece.extent + divisor - 1) // divisor)
+            split.source.padded = True
+            extent = analyzer.simplify((split.extent + divisor - 1) // divisor)
         if kind == MOD:
-            return IterSplitExpr(piece.source, piece.lower_factor, divisor, _ONE)
-        lower = analyzer.simplify(piece.lower_factor * divisor)
-        return IterSplitExpr(piece.source, lower, extent, _ONE)
+            return IterSplitExpr(split.source, split.lower_factor, divisor, _ONE)
+        lower = analyzer.simplify(split.lower_factor * divisor)
+        return IterSplitExpr(split.source, lower, extent, _ONE)
 
     def _merged(self, args: list[IterSplitExpr]) -> list[IterSplitExpr]:
-        """Join neighbouring pieces of one mark: ``i // 4 % 4 * 4 + i % 4`` is ``i % 16``."""
+        """Join neighbouring splits of one mark: ``i // 4 % 4 * 4 + i % 4`` is ``i % 16``."""
         while True:
             pair = next(filter(self._are_neighbours, permutations(args, 2)), None)
             if pair is None:
@@ -353,7 +353,7 @@ class _Detector:
     # ---- fusing -----------------------------------------------------------------------------
 
     def _chain(self, args: Sequence[IterSplitExpr]) -> tuple[list[IterSplitExpr], Expr, Expr]:
-        """Order pieces so that each starts where the last one's span ends.
+        """Order splits so that each starts where the last one's span ends.
 
         Return the chain (greatest scale first), its smallest scale, and its span in units of that.
         The chain is shorter than ``args`` if they don't fit together.
@@ -379,7 +379,7 @@ class _Detector:
         return chain, start.scale, span
 
     def _smallest(self, args: list[IterSplitExpr]) -> IterSplitExpr:
-        """The piece with the smallest scale: by value, or the one that divides all others."""
+        """The split with the smallest scale: by value, or the one that divides all others."""
         numbers = [as_int(arg.scale) for arg in args]
         if all(number is not None for number in numbers):
             return min(args, key=lambda arg: abs(arg.scale.value))  # type: ignore[attr-defined]
@@ -392,7 +392,7 @@ class _Detector:
         return args[0]
 
     def fused_index(self, total: IterSumExpr) -> IterSumExpr:
-        """Fuse an index's pieces into one, and refuse overlaps."""
+        """Fuse an index's splits into one, and refuse overlaps."""
         if not total.args:
             return total
         constrained = self._constrained_index(total)
@@ -406,7 +406,7 @@ class _Detector:
         chain, scale, span = self._chain(total.args)
         if len(chain) != len(total.args):
             if self.bijective or not self._spread(total.args):
-                raise _NotQuasiAffine(f"the pieces of `{total.to_expr()!r}` overlap or leave gaps")
+                raise _NotQuasiAffine(f"the splits of `{total.to_expr()!r}` overlap or leave gaps")
             return total
         if self.bijective and as_int(scale) != 1:
             raise _NotQuasiAffine(f"`{total.to_expr()!r}` has stride {scale!r}")
@@ -414,18 +414,18 @@ class _Detector:
         return IterSumExpr((IterSplitExpr(mark, _ONE, mark.extent, scale),), total.base)
 
     def _constrained_index(self, total: IterSumExpr) -> IterSumExpr | None:
-        """Replace pieces that a condition bounds together by their mark, the largest first."""
+        """Replace splits that a condition bounds together by their mark, the largest first."""
         for bound in sorted(self.bounds, key=lambda item: -len(item.chain)):
             args = bound.chain
             low = args[-1]
             for candidate in total.args:
-                if not same_piece(self.analyzer, low, candidate):
+                if not same_split(self.analyzer, low, candidate):
                     continue
                 scale = candidate.scale
                 used = []
                 for arg in args:
                     for other in total.args:
-                        if same_piece(self.analyzer, arg, other) and (
+                        if same_split(self.analyzer, arg, other) and (
                             self.analyzer.can_prove_equal(other.scale, arg.scale * scale)
                         ):
                             used.append(other)
@@ -433,13 +433,13 @@ class _Detector:
                 if len(used) == len(args):
                     rest = [arg for arg in total.args if arg not in used]
                     mark, start = self._bounded(self._bounds_of(args))
-                    piece = IterSplitExpr(mark, _ONE, mark.extent, scale)
+                    split = IterSplitExpr(mark, _ONE, mark.extent, scale)
                     base = self.analyzer.simplify(total.base + start * scale)
-                    return IterSumExpr((*rest, piece), base)
+                    return IterSumExpr((*rest, split), base)
         return None
 
     def _spread(self, args: Sequence[IterSplitExpr]) -> bool:
-        """Whether no two combinations of pieces meet: each scale exceeds the sum of those below."""
+        """Whether no two combinations of splits meet: each scale exceeds the sum of those below."""
         left = sorted(args, key=lambda arg: abs(as_int(arg.scale) or 0))
         if any(as_int(arg.scale) is None for arg in left):
             return False
@@ -453,12 +453,12 @@ class _Detector:
 
     # ---- checking ---------------------------------------------------------------------------
 
-    def check(self, totals: Sequence[IterSumExpr]) -> PieceChecker:
-        """Check that pieces of each mark don't overlap; say whether they cover it."""
-        checker = PieceChecker(self.analyzer, self.bijective)
+    def check(self, totals: Sequence[IterSumExpr]) -> SplitChecker:
+        """Check that splits of each mark don't overlap; say whether they cover it."""
+        checker = SplitChecker(self.analyzer, self.bijective)
         uses = uses_of(totals)
-        for mark, pieces in uses.items():
-            checker.check(mark, pieces)
+        for mark, splits in uses.items():
+            checker.check(mark, splits)
         if self.bijective:
             checker.errors += self._unused(uses)
         return checker
@@ -479,7 +479,7 @@ class _Detector:
 
 def _same_chain(analyzer: Analyzer, a: Sequence[IterSplitExpr], b: Sequence[IterSplitExpr]) -> bool:
     return len(a) == len(b) and all(
-        same_piece(analyzer, x, y) and analyzer.can_prove_equal(x.scale, y.scale)
+        same_split(analyzer, x, y) and analyzer.can_prove_equal(x.scale, y.scale)
         for x, y in zip(a, b)
     )
 
@@ -495,7 +495,7 @@ def detect_iter_map(
 ) -> IterMapResult:
     """Bring indices into the form of splits and fusions of ``input_iters``.
 
-    Without ``require_bijective`` it is enough that no piece of an input is used twice; pieces may
+    Without ``require_bijective`` it is enough that no split of an input is used twice; splits may
     be left out, strides may be greater than one, and extents may be padded. With it, the inputs
     (under ``predicate``) and the box of indices must correspond one to one.
     ``simplify_trivial`` treats inputs of extent one as constants.

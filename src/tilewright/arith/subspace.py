@@ -82,14 +82,14 @@ def subspace_divide(
     return SubspaceDivision(pairs, and_(*predicates[0]), and_(*predicates[1]))
 
 
-def _pieces(total: IterSumExpr) -> list[IterSplitExpr]:
-    """Open fused marks that are used whole, so that the pieces are of variables."""
+def _splits(total: IterSumExpr) -> list[IterSplitExpr]:
+    """Open fused marks that are used whole, so that the splits are of variables."""
     made: list[IterSplitExpr] = []
     for arg in total.args:
         source = arg.source.source
         whole = same_value(arg.extent, arg.source.extent) and as_int(arg.lower_factor) == 1
         if isinstance(source, IterSumExpr) and whole and as_int(source.base) == 0:
-            for inner in _pieces(source):
+            for inner in _splits(source):
                 made.append(inner.with_scale(Analyzer().simplify(inner.scale * arg.scale)))
         else:
             made.append(arg)
@@ -102,7 +102,7 @@ def _divide_one(
     simplify = known.simplify
     outer: list[IterSplitExpr] = []
     inner: list[IterSplitExpr] = []
-    for arg in _pieces(total):
+    for arg in _splits(total):
         expr = arg.source.to_expr()
         in_inner, in_outer = uses_var(expr, inner_vars), uses_var(expr, outer_vars)
         if in_inner and in_outer:
@@ -158,13 +158,13 @@ def inverse_affine_iter_map(
         values[arg.source] = part if known is None else known + part
 
     def take_apart(args: Sequence[IterSplitExpr], value: Expr, whole: Expr | None) -> None:
-        """Spread a value over pieces; the topmost needs no remainder if ``whole`` bounds it."""
+        """Spread a value over splits; the topmost needs no remainder if ``whole`` bounds it."""
         for arg in args:
-            piece = value // arg.scale
+            digit = value // arg.scale
             top = whole is not None and same_value(arg.scale * arg.extent, whole)
             if len(args) > 1 and not top and as_int(arg.extent) != 0:
-                piece = piece % arg.extent
-            give(arg, analyzer.simplify(piece))
+                digit = digit % arg.extent
+            give(arg, analyzer.simplify(digit))
 
     for total, output in zip(iter_sums, outputs):
         if total.args:

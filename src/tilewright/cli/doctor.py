@@ -161,7 +161,7 @@ def _show(found: dict[str, Any]) -> None:
         say("an NVIDIA driver is here, but this version makes code for CPUs only")
     table = Table()
     for column in ("package", "version", "for", "how to get it"):
-        # A command must stay in one piece; the purpose may fold.
+        # A command must stay on one line; the purpose may fold.
         table.add_column(column, no_wrap=column != "for")
     for name, version in found["packages"].items():
         how = "" if version else f"pip install {name}"

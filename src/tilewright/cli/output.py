@@ -55,14 +55,14 @@ def make_console(*, stderr: bool = False) -> Console:
 
 def print_json(value: object) -> None:
     """Print a JSON value; numbers that JSON doesn't have become ``null``."""
-    click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
+    click.echo(json.dumps(_json_value(value), indent=2, allow_nan=False))
 
 
-def _plain(value: object) -> Any:
+def _json_value(value: object) -> Any:
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -159,7 +159,7 @@ def run_tuning(
 
 
 def describe(records: Sequence[TaskRecord]) -> list[dict[str, Any]]:
-    """Return tasks as plain data."""
+    """Return tasks as JSON data."""
     return [
         {
             "task": record.name,

@@ -1,6 +1,6 @@
 """Data types of scalars and vectors, as text: ``"float32"``, ``"int8"``, ``"float32x16"``.
 
-A dtype is a plain string, so that it prints, compares and serialises as itself. The element types
+A dtype is a string, so that it prints, compares and serialises as itself. The element types
 are those of the table below; a suffix ``xN`` makes a vector of ``N`` lanes. ``"handle"`` is a
 pointer and ``"void"`` the type of a call without a value.
 

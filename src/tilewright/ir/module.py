@@ -15,7 +15,7 @@ GLOBAL_SYMBOL = "global_symbol"
 
 
 class BaseFunc(Node):
-    """Base of all functions that a module may hold; ``attrs`` is a dict of plain values."""
+    """Base of all functions that a module may hold; ``attrs`` is a dict of Python values."""
 
     __slots__ = ()
     attrs: Mapping[str, Any]

@@ -15,7 +15,7 @@ use, structural equality and hash, and the default representation. Each field ha
   values are nodes. Traversals descend into these.
 - ``definition`` / ``definitions``: a ``Var`` or ``Buffer`` (or tuple) that this node brings into
   scope. Traversals don't descend; equality and hash match definitions by position.
-- ``attr``: a plain value (str, int, bool, dict of plain values and expressions …), compared with
+- ``attr``: a Python value (str, int, bool, dict of Python values and expressions …), compared with
   ``==``. Traversals don't descend.
 
 A field declared with ``derived()`` is a slot which ``__post_init__`` fills, or the constructor with
@@ -91,7 +91,7 @@ def definitions(*, default: Any = _REQUIRED) -> Any:
 
 
 def attr(*, default: Any = _REQUIRED) -> Any:
-    """Declare a field that holds a plain value."""
+    """Declare a field that holds a Python value."""
     return Field("attr", default)
 
 
@@ -241,7 +241,7 @@ def _make_map_children(fields: tuple[Field, ...]) -> Callable[[Any, Callable[[An
     if not _has_children(fields):
         return _itself
     lines = ["def map_children(self, function):", "    changed = False"]
-    arguments, plain = [], []
+    arguments, unvisited = [], []
     for field in fields:
         name = field.name
         if field.role == "child":
@@ -271,10 +271,10 @@ def _make_map_children(fields: tuple[Field, ...]) -> Callable[[Any, Callable[[An
                 f"        else: {name} = old",
             ]
         elif field.role != "derived":
-            plain.append(f"    {name} = self.{name}")
+            unvisited.append(f"    {name} = self.{name}")
         if field.role != "derived":
             arguments.append(f"{name}={name}")
-    lines += ["    if not changed: return self", *plain]
+    lines += ["    if not changed: return self", *unvisited]
     lines.append(f"    made = type(self)({', '.join(arguments)})")
     lines.append("    span = getattr(self, '_span', None)")
     lines.append("    if span is not None: set_span(made, span)")

@@ -23,7 +23,7 @@ class TensorInfo:
     shape: tuple[int, ...]
 
     def as_json(self) -> list[Any]:
-        """Return plain data."""
+        """Return JSON data."""
         return ["TENSOR", self.dtype, list(self.shape)]
 
 
@@ -35,7 +35,7 @@ class ScalarInfo:
     value: float | int
 
     def as_json(self) -> list[Any]:
-        """Return plain data."""
+        """Return JSON data."""
         return ["SCALAR", self.dtype, self.value]
 
 

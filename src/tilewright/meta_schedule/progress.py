@@ -1,4 +1,4 @@
-"""Showing a tuning run: one live table on a terminal, plain lines elsewhere."""
+"""Showing a tuning run: one live table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Progress:
 
 
 class ConsoleProgress(Progress):
-    """A live table on a terminal; a plain line per batch elsewhere.
+    """A live table on a terminal; a line per batch elsewhere.
 
     A ``transient`` table disappears at the end, for callers that print the result themselves.
     """
@@ -92,7 +92,7 @@ class ConsoleProgress(Progress):
             try:
                 yield
             finally:
-                self._plain()
+                self._print_lines()
             return
         with Live(console=self.console, refresh_per_second=4, transient=self.transient) as live:
             self._live = live
@@ -117,10 +117,10 @@ class ConsoleProgress(Progress):
         if self._live is not None:
             self._live.update(self._table())
         elif what == "searching":
-            self._plain()
+            self._print_lines()
             self._last_task = task
 
-    def _plain(self) -> None:
+    def _print_lines(self) -> None:
         """Print one line for the task whose batch has ended."""
         task, self._last_task = self._last_task, None
         if task is None:

@@ -2,7 +2,7 @@
 
 ``call_tir(gvar, args, out)`` is pure: it makes its outputs. ``CallTIRRewrite`` turns it into
 allocations and a call in destination-passing style, ``StaticPlanBlockMemory`` turns allocations
-into pieces of one workspace.
+into tensors of one workspace.
 """
 
 from __future__ import annotations

@@ -498,7 +498,7 @@ def _formula(extent: Expr, names: dict[Var, str]) -> int | str:
     form = _OPERATORS.get(type(extent).__name__)
     if form is None:
         used = ", ".join(var.name for var in free_vars(extent))
-        raise BuildError(f"an extent computed from {used} is not plain arithmetic: {extent!r}")
+        raise BuildError(f"an extent computed from {used} is not arithmetic on sizes: {extent!r}")
     operands = extent.child_nodes()
     return form.format(*(_formula(item, names) for item in operands))  # type: ignore[arg-type]
 

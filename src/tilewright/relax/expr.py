@@ -327,7 +327,7 @@ class FunctionRef(RelaxExpr):
 class RelaxCall(RelaxExpr):
     """A call of an operator (``relax.registry.RelaxOp``) or of a graph function (``GlobalVar``).
 
-    ``attrs`` are the operator's plain attributes. ``sinfo_args`` say the result where it can't be
+    ``attrs`` are the operator's attributes. ``sinfo_args`` say the result where it can't be
     inferred (``call_tir``, calls of functions). ``conditions`` are what inference needs of sizes
     that aren't known yet.
     """

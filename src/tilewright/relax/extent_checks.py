@@ -24,8 +24,8 @@ def extent_values(
         raise LowerError(
             f"{name} takes {len(func.buffers)} tensors, the graph passes {len(shapes)}"
         )
-    plain = [var for var in func.params if var not in func.buffer_map]
-    values: dict[Var, Expr] = dict(zip(plain, scalars))
+    given = [var for var in func.params if var not in func.buffer_map]
+    values: dict[Var, Expr] = dict(zip(given, scalars))
     for buffer, shape in zip(func.buffers, shapes):
         if len(shape) != buffer.ndim:
             raise LowerError(

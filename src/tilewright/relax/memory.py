@@ -1,8 +1,8 @@
 """Memory as operators: what ``CallTIRRewrite`` and ``StaticPlanBlockMemory`` write.
 
 ``memory.empty`` makes a tensor that nothing else shares; ``memory.workspace`` is the one block of
-scratch memory of a function, ``memory.piece`` a tensor inside it; ``memory.view`` is the same
-memory under another shape.
+scratch memory of a function, ``memory.alloc_tensor`` a tensor inside it; ``memory.view`` is the
+same memory under another shape.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def workspace(size: Prim) -> StructInfo:
     return TensorStructInfo((value,), "uint8")
 
 
-@operator("memory.piece", pure=False)
-def piece(storage: Tensor, offset: Prim, shape: Shape, dtype: str = "float32") -> StructInfo:
+@operator("memory.alloc_tensor", pure=False)
+def alloc_tensor(storage: Tensor, offset: Prim, shape: Shape, dtype: str = "float32") -> StructInfo:
     """A tensor that starts at byte ``offset`` of the workspace.
 
     Raises ``VerifyError`` if the workspace isn't of bytes.

@@ -135,7 +135,7 @@ class RelaxOp:
         for name, kind in self.operands.items():
             value = values[name]
             operands[name] = None if value is None else self._operand(name, kind, value, like)
-        attrs = {name: _plain(values[name]) for name in self.attributes}
+        attrs = {name: _attribute_value(values[name]) for name in self.attributes}
         if self.prepare is not None:
             try:
                 attrs = {**attrs, **self.prepare(**operands, **attrs)}
@@ -204,14 +204,14 @@ class RelaxOp:
         return self.numpy(*(named[name] for name in self.signature.parameters))
 
 
-def _plain(value: object) -> Any:
-    """Attributes are plain: lists become tuples, NumPy scalars Python numbers."""
+def _attribute_value(value: object) -> Any:
+    """Attributes are Python values: lists become tuples, NumPy scalars Python numbers."""
     if isinstance(value, (list, tuple)):
-        return tuple(map(_plain, value))
+        return tuple(map(_attribute_value, value))
     if hasattr(value, "item") and not isinstance(value, (Expr, RelaxExpr)):
         return value.item()
     if isinstance(value, RelaxExpr):
-        raise VerifyError(f"an attribute must be a plain value, got the graph value {value!r}")
+        raise VerifyError(f"an attribute must be a Python value, got the graph value {value!r}")
     return value
 
 

@@ -212,7 +212,7 @@ def extents_of(info: StructInfo) -> list[Expr]:
 
 
 def defined_vars(infos: Sequence[StructInfo]) -> list[Var]:
-    """Symbolic variables that parameters of these struct infos define: plain extents, in order."""
+    """Variables that parameters of these struct infos define by extents of their own, in order."""
     found: dict[Var, None] = {}
     for info in infos:
         for extent in extents_of(info):

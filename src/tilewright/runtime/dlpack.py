@@ -29,7 +29,7 @@ _SPECIAL = {
     "float8_e8m0fnu": (14, 8),
     "float4_e2m1fn": (17, 4),
 }
-_PLAIN = {
+_SIZES = {
     "int": (4, 8, 16, 32, 64),
     "uint": (1, 4, 8, 16, 32, 64),
     "float": (16, 32, 64),
@@ -40,7 +40,7 @@ _PLAIN = {
 
 #: Every scalar type that has a DLPack code: name -> (code, bits).
 DLPACK_DTYPES: dict[str, tuple[int, int]] = {
-    **{f"{base}{bits}": (_CODES[base], bits) for base, sizes in _PLAIN.items() for bits in sizes},
+    **{f"{base}{bits}": (_CODES[base], bits) for base, sizes in _SIZES.items() for bits in sizes},
     **_SPECIAL,
 }
 _NAMES = {value: name for name, value in DLPACK_DTYPES.items()}

@@ -220,7 +220,7 @@ class BaseModule:
 
 @dataclass
 class ModuleCode:
-    """What a module is made of; plain data.
+    """What a module is made of, as values that can be pickled.
 
     ``sources`` are texts by format ("ll", "asm", "tir", …) or functions that make them.
     ``constants`` are compact arrays that the objects refer to by symbol.

@@ -26,7 +26,7 @@ from tilewright.support.errors import BuildError
 
 _MAGIC = b"\x89TWSEAL1"
 _SEAL = struct.Struct("<8sQ32s")
-_PIECE = 1 << 20
+_CHUNK = 1 << 20
 _UNCHANGEABLE = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
@@ -81,7 +81,7 @@ def checked_copy(path: Path) -> Iterator[tuple[bytes, Path]]:
     with TemporaryDirectory(prefix="tilewright-") as folder:
         place = Path(folder, path.name)
         with path.open("rb") as source, open(_memory(place), "w+b") as copy:
-            shutil.copyfileobj(source, copy, _PIECE)
+            shutil.copyfileobj(source, copy, _CHUNK)
             copy.flush()
             if place.is_symlink():
                 fcntl.fcntl(copy, fcntl.F_ADD_SEALS, _UNCHANGEABLE)

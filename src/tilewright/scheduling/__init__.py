@@ -39,7 +39,7 @@ from tilewright.scheduling.rule import (
     first_schedule,
     joined,
     start_schedule,
-    warn_of_plain_blocks,
+    warn_of_unscheduled,
 )
 
 __all__ = [
@@ -72,6 +72,6 @@ __all__ = [
     "replaced_nest",
     "start_schedule",
     "stride",
-    "warn_of_plain_blocks",
+    "warn_of_unscheduled",
     "with_block",
 ]

@@ -156,8 +156,8 @@ def first_applied(
     return NotApplicable("; ".join(reasons))
 
 
-def warn_of_plain_blocks(reasons: Mapping[str, str]) -> None:
-    """Tell the user which blocks a rule left as plain loops, and why, by the blocks' names.
+def warn_of_unscheduled(reasons: Mapping[str, str]) -> None:
+    """Tell the user which blocks a rule left unscheduled, and why, by the blocks' names.
 
     A search that tries what rules could do otherwise isn't told: it measures.
     """
@@ -165,8 +165,8 @@ def warn_of_plain_blocks(reasons: Mapping[str, str]) -> None:
         return
     logger.log(
         logging.DEBUG if is_exploring() else logging.WARNING,
-        "%s: no rule schedules %s, left as plain loops on one thread without vectors; schedule the "
-        "function by hand (tir.Schedule, then the attribute %r) or tune it, or state the "
+        "%s: no rule schedules %s, left as serial loops on one thread without vectors; schedule "
+        "the function by hand (tir.Schedule, then the attribute %r) or tune it, or state the "
         "computation otherwise",
         _function.get(),
         ", ".join(f"block {block!r} ({why})" for block, why in reasons.items()),

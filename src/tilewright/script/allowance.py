@@ -1,7 +1,7 @@
 """What script text that isn't the user's own source may use, and how much of it.
 
 Text from elsewhere (a database, a file, a message) is evaluated under an *allow-list*. A value is
-of a plain Python type or of a class that a dialect has registered here; an attribute is one that
+of a built-in Python type or of a class that a dialect has registered here; an attribute is one that
 was registered with its class, or a name of a dialect's vocabulary; a function is one of these
 vocabularies, a bounded builtin (``bounded.py``), a lambda of the text or what the caller passed as
 ``extra_vars``. Functions and modules stand before ``(`` or ``.`` only, they are no values. What is
@@ -44,7 +44,7 @@ _REMEMBERED = 32
 
 CONTAINERS = (list, tuple, dict, set)
 SCALARS = (type(None), bool, int, float, str, bytes, type(...))
-PLAIN = (*CONTAINERS, *SCALARS, range, slice)
+BUILTIN = (*CONTAINERS, *SCALARS, range, slice)
 
 _ATTRIBUTES: dict[type, frozenset[str]] = {}
 _NAMESPACES: dict[type, Callable[[Any], Iterable[str]]] = {}
@@ -99,7 +99,7 @@ def attributes_of(cls: type) -> frozenset[str] | None:
 
 def is_value(value: object) -> bool:
     """Whether text may have a value of this type; what is inside is not looked at."""
-    return type(value) in PLAIN or attributes_of(type(value)) is not None
+    return type(value) in BUILTIN or attributes_of(type(value)) is not None
 
 
 def may_name(owner: Any, name: str) -> bool:

@@ -186,7 +186,7 @@ def format_value(budget: Budget, value: object, specification: str) -> str:
 
 
 def item_of(budget: Budget, value: Any, index: Any) -> Any:
-    """Take an item of a plain container, or of a node that has items."""
+    """Take an item of a built-in container, or of a node that has items."""
     if type(value) is dict:
         budget.admit_key(index)
         if index not in value:

@@ -57,7 +57,7 @@ class ScriptError(ParseError):
 class Source:
     """Script text. ``first_line`` is the line of the file on which ``text`` starts.
 
-    An indented piece (a function inside another one) is parsed below an ``if`` line, so that the
+    Indented text (a function inside another one) is parsed below an ``if`` line, so that the
     columns stay those of the file.
     """
 

@@ -35,7 +35,7 @@ class Evaluator(Operators, References):
     def _lambda(self, node: ast.Lambda) -> Lambda | None:
         given = node.args
         if given.vararg or given.kwarg or given.kwonlyargs or given.defaults or given.posonlyargs:
-            self.fail(node, "a lambda in script takes plain parameters")
+            self.fail(node, "a lambda in script takes parameters by position, without defaults")
         scope = self.scope.inner()
         scope.frames = list(self.scope.frames)
         return Lambda(Evaluator(self.source, scope), node)

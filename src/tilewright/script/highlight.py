@@ -1,4 +1,4 @@
-"""Shows script text in colour on a terminal, plainly elsewhere."""
+"""Shows script text in colour on a terminal, without colour elsewhere."""
 
 from __future__ import annotations
 

@@ -117,12 +117,12 @@ class Literals(Evaluation):
         first, *others = generators
         for value in self.iterate(first.iter, self.eval(first.iter)):
             self.scope.push()
-            self.bind_plain(first.target, value)
+            self.bind_names(first.target, value)
             if all(self.eval(condition) for condition in first.ifs):
                 self._generate(others, give)
             self.scope.pop()
 
-    def bind_plain(self, target: ast.expr, value: object) -> None:
+    def bind_names(self, target: ast.expr, value: object) -> None:
         """Bind names of a comprehension or a function's parameter to Python values."""
         if isinstance(target, ast.Name):
             self.scope.define(target.id, value)
@@ -131,7 +131,7 @@ class Literals(Evaluation):
             if len(values) != len(target.elts):
                 self.fail(target, f"{len(target.elts)} names for {len(values)} values")
             for item, part in zip(target.elts, values):
-                self.bind_plain(item, part)
+                self.bind_names(item, part)
         else:
             self.fail(target, "expected a name")
 

@@ -259,7 +259,7 @@ def from_source(
     if isinstance(program, str):
         return parse(program, extra_vars)
     if isinstance(program, type):
-        source, _ = _plain_class_source(program)
+        source, _ = _class_source(program)
         captured = {**captured_by(program, 2), **(extra_vars or {})}
         evaluator = Evaluator(source, Scope(captured))
         return load_dialect("ir").ir_module.parse_class(evaluator, _)
@@ -271,7 +271,7 @@ def from_source(
     return decorator.parse_function(source, node, Scope(captured), {})
 
 
-def _plain_class_source(cls: type) -> tuple[Source, ast.ClassDef]:
+def _class_source(cls: type) -> tuple[Source, ast.ClassDef]:
     try:
         lines, first = inspect.getsourcelines(cls)
     except (OSError, TypeError) as error:

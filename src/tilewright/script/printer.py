@@ -95,7 +95,7 @@ def is_printable(value: object) -> bool:
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return True
     if isinstance(value, Mapping):
-        return all(map(_is_plain, value)) and all(map(is_printable, value.values()))
+        return all(map(_is_literal, value)) and all(map(is_printable, value.values()))
     if isinstance(value, (list, tuple)):
         return all(map(is_printable, value))
     if not isinstance(value, Node) and hasattr(value, "item"):
@@ -105,10 +105,10 @@ def is_printable(value: object) -> bool:
     return any(_find(table, type(value)) is not None for table in (_EXPRS, _LINES))
 
 
-def _is_plain(key: object) -> bool:
+def _is_literal(key: object) -> bool:
     """Whether a key is a number or text; symbols are known by the place that defines them."""
     if isinstance(key, tuple):
-        return all(map(_is_plain, key))
+        return all(map(_is_literal, key))
     return key is None or isinstance(key, (bool, int, float, str, bytes))
 
 

@@ -107,8 +107,8 @@ class References(Literals):
 
     def _subscript(self, node: ast.Subscript) -> Any:
         # What a name stands for was weighed when it was made; taking an item of it costs one step.
-        plain = isinstance(node.value, ast.Name)
-        value = self.named(node.value) if plain else self.eval(node.value)
+        is_name = isinstance(node.value, ast.Name)
+        value = self.named(node.value) if is_name else self.eval(node.value)
         index = self.eval(node.slice)
         function = _SUBSCRIPTS.get(type(value))
         if function is None:

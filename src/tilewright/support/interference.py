@@ -1,4 +1,4 @@
-"""Interference: whether other programs use our cores, which slows a short loop of plain Python.
+"""Interference: whether other programs use our cores, which slows a short loop of Python.
 
 A virtual machine's core is often one of a real core's two hardware threads. While another
 program runs on the other one, for tenths of a second at a time, ours shares decoder, caches and

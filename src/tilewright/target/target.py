@@ -254,7 +254,7 @@ class Target:
         return Target({"kind": self.kind, **self.options, **changed})
 
     def export(self) -> dict[str, Any]:
-        """Return kind and options as a plain dict."""
+        """Return kind and options as a dict."""
         return {"kind": self.kind, **dict(sorted(self.options.items()))}
 
     def __str__(self) -> str:

@@ -222,21 +222,21 @@ def compute(
 
 def _argument_names(fcompute: Callable[..., Any], ndim: int) -> list[str]:
     parameters = list(inspect.signature(fcompute).parameters.values())
-    plain = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
-    if len(plain) < len(parameters):  # lambda *i
-        return plain + [f"i{index}" for index in range(len(plain), ndim)]
+    named = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    if len(named) < len(parameters):  # lambda *i
+        return named + [f"i{index}" for index in range(len(named), ndim)]
     required = [p for p in parameters if p.default is p.empty]
-    if not len(required) <= ndim <= len(plain):
+    if not len(required) <= ndim <= len(named):
         raise VerifyError(
-            f"the formula takes {len(plain)} indices but the shape has {ndim} dimensions"
+            f"the formula takes {len(named)} indices but the shape has {ndim} dimensions"
         )
-    return plain[:ndim]
+    return named[:ndim]
 
 
 def _check_body(name: str, exprs: tuple[Expr, ...]) -> None:
     reduces = [expr for expr in exprs if isinstance(expr, Reduce)]
     if reduces and len(reduces) != len(exprs):
-        raise VerifyError(f"compute {name!r} mixes reductions with plain formulas")
+        raise VerifyError(f"compute {name!r} mixes reductions with other formulas")
     for expr in exprs:
         inner = expr.source if isinstance(expr, Reduce) else (expr,)
         if any(isinstance(item, Reduce) for part in inner for item in pre_order(part)):

@@ -86,7 +86,7 @@ def list_of(item: Annotation, length: int | None = None) -> Annotation:
 
 
 def options_of(**fields: Annotation) -> Annotation:
-    """Describe a dict of plain values that has just these keys."""
+    """Describe a dict of Python values that has just these keys."""
 
     def fits(value: object, node: Node) -> bool:
         return (

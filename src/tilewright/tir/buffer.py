@@ -1,4 +1,4 @@
-"""Buffers: named, shaped pieces of memory, and reading them."""
+"""Buffers: named, shaped memory, and reading them."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class IndexMap(Node):
         return map_text(self.initial_indices, self.final_indices, self.axis_separators)
 
     def to_json(self) -> str | dict[str, str]:
-        """Return plain data: the text, or a dict of two texts if an inverse was given."""
+        """Return JSON data: the text, or a dict of two texts if an inverse was given."""
         if self.inverse_map is None:
             return self.to_text()
         return {"map": self.to_text(), "inverse": self.inverse_map.to_text()}

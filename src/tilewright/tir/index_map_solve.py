@@ -48,7 +48,7 @@ def solve_indices(
         if var not in solved and as_int(dom.extent) == 1:
             solved[var] = dom.min
     if rest and any(uses_var(index, set(solved)) for index in rest):
-        # An index seen both plainly and inside another one: leave all of it to the analysis.
+        # An index seen both by itself and inside another one: leave all of it to the analysis.
         solved = {var: dom.min for var, dom in domain.items() if as_int(dom.extent) == 1}
         rest, rest_outputs = list(indices), list(outputs)
     if rest:

@@ -129,7 +129,7 @@ def parse_map(
         raise fail("expected `lambda i, j: (…)`")
     arguments = tree.args
     if arguments.vararg or arguments.kwonlyargs or arguments.kwarg or arguments.defaults:
-        raise fail("only plain parameters are allowed")
+        raise fail("only parameters without defaults are allowed")
     parameters = {item.arg: Var(item.arg) for item in (*arguments.posonlyargs, *arguments.args)}
     known = {**(symbols or {}), **parameters}
 

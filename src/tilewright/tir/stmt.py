@@ -130,8 +130,8 @@ class For(Stmt):
     """A loop of ``loop_var`` over ``[min, min + extent)``.
 
     ``kind`` is one of ``FOR_KINDS``; ``thread`` is the thread tag (``threadIdx.x`` …) of a
-    thread-bound loop, one of ``THREAD_TAGS``. ``annotations`` map text to plain values. A loop of a
-    negative extent does nothing, as one of none.
+    thread-bound loop, one of ``THREAD_TAGS``. ``annotations`` map text to Python values. A loop of
+    a negative extent does nothing, as one of none.
     """
 
     loop_var: Var = definition()

@@ -1,6 +1,6 @@
 """Tensor intrinsics: pairs of a *description* and an *implementation*, by name.
 
-Both are functions with the same parameters. The description says in plain loops what happens: one
+Both are functions with the same parameters. The description says in loops what happens: one
 loop nest around one block. The implementation does it: intrinsic calls, vector code, an extern. A
 schedule's ``tensorize`` finds the description in a program and puts the implementation there. That
 is right only if both compute the same, which the reference interpreter checks on random data when

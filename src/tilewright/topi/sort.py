@@ -71,7 +71,7 @@ class SortOptions:
     index_dtype: str = "int64"
 
     def annotation(self) -> dict[str, Any]:
-        """The options as a block annotation: plain values only."""
+        """The options as a block annotation: Python values only."""
         return {**asdict(self), "count": -1 if self.count is None else self.count}
 
     @staticmethod

@@ -6,7 +6,7 @@ together: the second finds each row in the nearest cache.
 
 from __future__ import annotations
 
-from tilewright.scheduling import NotApplicable, ScheduleRule, warn_of_plain_blocks
+from tilewright.scheduling import NotApplicable, ScheduleRule, warn_of_unscheduled
 from tilewright.scheduling.cpu import (
     axes_of,
     come_from_afar,
@@ -31,24 +31,24 @@ _NO_STORES = "it stores nothing itself: what a function that it calls does isn't
 
 
 class Fallback(ScheduleRule):
-    """Schedules each block separately; a block that resists stays a plain loop nest."""
+    """Schedules each block separately; a block that resists stays an unscheduled loop nest."""
 
     def apply(self, sch: Schedule, target: Target) -> Schedule | NotApplicable:
-        """Never refuses; warns of blocks that stay plain loops."""
+        """Never refuses; warns of blocks that stay unscheduled."""
         inline_injective(sch)
         names = [sch.get(rv).name for rv in leaf_blocks(sch)]
         done: set[str] = set()
-        plain: dict[str, str] = {}
+        unscheduled: dict[str, str] = {}
         for name in reversed(names):
             if name in done:
                 continue
             attempt = sch.copy()
             rv = attempt.get_block(name)
             if attempt.get_loops(rv) and axes_of(attempt, rv) is None:
-                plain[name] = _NOT_AXES
+                unscheduled[name] = _NOT_AXES
                 continue
             if not stores_of(attempt.get(rv)):
-                plain[name] = _NO_STORES
+                unscheduled[name] = _NO_STORES
                 continue
             try:
                 if is_injective(attempt, rv):
@@ -59,10 +59,10 @@ class Fallback(ScheduleRule):
                 else:
                     schedule_reduction(attempt, rv, target)
             except ScheduleError as error:
-                plain[name] = str(error).split("\n")[0]
+                unscheduled[name] = str(error).split("\n")[0]
                 continue
             sch = attempt
-        warn_of_plain_blocks(plain)
+        warn_of_unscheduled(unscheduled)
         return sch
 
 

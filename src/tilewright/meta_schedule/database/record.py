@@ -132,7 +132,7 @@ class Workload:
         return self._text
 
     def as_json(self) -> list[Any]:
-        """Return plain data: hash and script."""
+        """Return JSON data: hash and script."""
         return [self.hash, self.text]
 
     @staticmethod
@@ -232,7 +232,7 @@ class TuningRecord:
         return sch
 
     def as_json(self, workload_index: int) -> list[Any]:
-        """Return plain data; the workload stands as its index in the database."""
+        """Return JSON data; the workload stands as its index in the database."""
         infos = self.args_info
         if infos is None:
             infos = arg_infos(self.workload.mod["main"])

@@ -1,4 +1,4 @@
-"""What a database's lines may hold: plain data in, parts of workloads and records out.
+"""What a database's lines may hold: JSON data in, parts of workloads and records out.
 
 The one place that reads what may come from anywhere. Every value is checked by type and range
 before it is used; what a line says beyond that (a schedule that doesn't fit, a time nobody could

@@ -191,7 +191,7 @@ class _AccessArrays:
         self.other = np.zeros((depth, count))
         self.unique = np.ones((depth + 1, count))
         run_length = np.ones((depth + 1, count))
-        pieces = np.ones((depth + 1, count))
+        runs = np.ones((depth + 1, count))
         joined = np.ones((depth + 1, count), dtype=bool)
         self.rows = np.ones((depth + 1, count))
         for dim in range(len(shape) - 1, -1, -1):
@@ -211,11 +211,11 @@ class _AccessArrays:
                 run_length *= size
             else:
                 run_length *= np.where(joined, size, 1.0)
-                pieces *= np.where(joined, 1.0, size)
+                runs *= np.where(joined, 1.0, size)
                 self.rows *= size
             joined &= size >= shape[dim]
         width = self.buffer.bytes
-        self.lines = pieces * (1.0 + (run_length - 1.0) * (width / LINE))
+        self.lines = runs * (1.0 + (run_length - 1.0) * (width / LINE))
         self.depends = ((self.stride + self.other) > 0) & (extents > 1)
         # Iterations of loops that an access doesn't depend on find its data still there.
         self.reuse = np.ones((depth + 1, count))
@@ -364,10 +364,10 @@ class _Store:
             contiguous, broadcast, _ = self.kind(item)
             elements = self.pick(item.unique, self.tile)
             inside = self.total / self.pick(self.outer, self.tile)
-            plain = np.where(contiguous, elements * self.per_vector, elements)
+            issued = np.where(contiguous, elements * self.per_vector, elements)
             if not self.local:
-                plain = np.where(contiguous | broadcast, vectors, inside)
-            memory_ops += plain * (2.0 if item.access.read and item.access.write else 1.0)
+                issued = np.where(contiguous | broadcast, vectors, inside)
+            memory_ops += issued * (2.0 if item.access.read and item.access.write else 1.0)
         spilled = np.where(self.fits, 0.0, 2.0 * vectors)
         steps = np.maximum(work * vectors, memory_ops + spilled)
         if work > 0:

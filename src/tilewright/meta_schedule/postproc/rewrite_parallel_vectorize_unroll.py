@@ -30,7 +30,7 @@ from tilewright.tir.schedule.sampling import divisors
 from tilewright.tir.walk import child_blocks
 
 _EXPENSIVE_STEPS = 16
-"""How many plain statements a statement with an expensive intrinsic counts as."""
+"""How many simple statements a statement with an expensive intrinsic counts as."""
 
 
 class RewriteParallelVectorizeUnroll(Postproc):

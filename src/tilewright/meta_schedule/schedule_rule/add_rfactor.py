@@ -53,7 +53,7 @@ class AddRFactor(ScheduleRule):
             return NotApplicable("tiled already")
         found = describe_reduction(sch, block)
         if found is None:
-            return NotApplicable("not a reduction with plain loops of constant extents")
+            return NotApplicable("not a reduction with serial loops of constant extents")
         length = prod(found.extents[axis] for axis in found.reduce)
         lanes = lanes_for(dtypes.bits_of(found.output.dtype), self.vector_bits)
         if length < 2 * lanes:
@@ -62,7 +62,7 @@ class AddRFactor(ScheduleRule):
         if self._along_memory(found):
             made += self._fork(sch, block, found, inner=True)
             if not any(d % lanes == 0 for d in divisors(length) if d <= self.max_innermost_factor):
-                made += self._fork(sch, block, found, inner=True, piece=lanes)
+                made += self._fork(sch, block, found, inner=True, lanes=lanes)
         outputs = prod(found.extents[axis] for axis in found.spatial)
         if self.cores > 1 and outputs < self.cores * self.max_jobs_per_core and length >= 256:
             made += self._fork(sch, block, found, inner=False)
@@ -86,19 +86,19 @@ class AddRFactor(ScheduleRule):
         found: Reduction,
         *,
         inner: bool,
-        piece: int | None = None,
+        lanes: int | None = None,
     ) -> list[Schedule]:
-        """Factor the inner or outer part, of sampled size or of a ``piece`` that may not divide."""
+        """Factor the inner or outer part, of sampled size or by ``lanes`` that may not divide."""
         fork = sch.copy(seed=sch.fork_seed())
         try:
             loops = fork.get_loops(block)
             reduction = [loops[axis] for axis in found.reduce]
             fused = fork.fuse(*reduction) if len(reduction) > 1 else reduction[0]
-            if piece is None:
+            if lanes is None:
                 limit = self.max_innermost_factor if inner else 0
                 parts = fork.split(fused, fork.sample_perfect_tile(fused, 2, limit))
             else:
-                parts = fork.split(fused, [None, piece])
+                parts = fork.split(fused, [None, lanes])
             partial = fork.rfactor(parts[1 if inner else 0], -1 if inner else 0)
             if inner:
                 self._keep_in_registers(fork, block, partial)

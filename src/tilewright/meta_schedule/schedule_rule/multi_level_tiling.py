@@ -15,8 +15,8 @@ Structure forks:
   A constant operand (``layout_free_buffers``) is never packed in the call: it is laid out in panels
   as wide as the register tile at the root, which is done once, before the program runs
   (``LAYOUT_REWRITE``). The width is part of the layout, so that each width is a fork of its own.
-- An axis whose extent has no useful divisors (primes) is first cut into pieces of a fixed size that
-  does not divide it. Lowering separates the last, partial piece.
+- An axis whose extent has no useful divisors (primes) is first cut into tiles of a fixed size that
+  does not divide it. Lowering separates the last, partial tile.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ SHORT_REDUCTION = 4
 
 @dataclass(frozen=True)
 class TilePlan:
-    """One way to tile: the vector axis, the operand to pack, fixed inner pieces by axis.
+    """One way to tile: the vector axis, the operand to pack, fixed inner tiles by axis.
 
-    A ``prepacked`` operand is packed at the root, into panels of the vector axis' piece.
+    A ``prepacked`` operand is packed at the root, into panels of the vector axis' tile.
     """
 
     vector_axis: int
     pack: Operand | None = None
-    pieces: dict[int, int] = field(default_factory=dict)
+    inner_tiles: dict[int, int] = field(default_factory=dict)
     prepacked: bool = False
 
 
@@ -93,13 +93,13 @@ class MultiLevelTiling(ScheduleRule):
             return NotApplicable("tiled already")
         found = describe_reduction(sch, block)
         if found is None:
-            return NotApplicable("not a reduction with plain loops of constant extents")
+            return NotApplicable("not a reduction with serial loops of constant extents")
         if not found.output_axes or max(found.extents[a] for a in found.output_axes) == 1:
             return NotApplicable("the output is a scalar")
         constant = {
             operand.position
             for operand in found.operands
-            if operand.plain and layout_free_operand(sch, block, operand)
+            if operand.is_direct and layout_free_operand(sch, block, operand)
         }
         plans = self.plans(found, constant)
         if not plans:
@@ -130,8 +130,8 @@ class MultiLevelTiling(ScheduleRule):
         for axis, operands in self._vector_axes(found, constant):
             for operand in operands:
                 prepacked = operand is not None and operand.position in constant
-                for pieces in self._pieces(found, axis, prepacked):
-                    plans.append(TilePlan(axis, operand, pieces, prepacked))
+                for inner_tiles in self._inner_tiles(found, axis, prepacked):
+                    plans.append(TilePlan(axis, operand, inner_tiles, prepacked))
         # What costs nothing when the program runs comes first.
         return sorted(plans, key=lambda plan: not plan.prepacked)
 
@@ -171,7 +171,7 @@ class MultiLevelTiling(ScheduleRule):
         along = [item for item in found.operands if axis in item.used]
         if not along:
             return []
-        packable = self.pack and len(along) == 1 and along[0].plain
+        packable = self.pack and len(along) == 1 and along[0].is_direct
         if along[0].position not in constant and not self._worth(found, along[0]):
             packable = False
         # Other operands are read once for a whole vector, so only these must be in order.
@@ -197,10 +197,10 @@ class MultiLevelTiling(ScheduleRule):
         # Padded panels only where nothing else fits.
         return [size for size in best if extent % size == 0] or best
 
-    def _pieces(
+    def _inner_tiles(
         self, found: Reduction, vector_axis: int, prepacked: bool = False
     ) -> list[dict[int, int]]:
-        """Return choices of fixed inner pieces: panels, and for axes without useful divisors."""
+        """Return choices of fixed inner tiles: panels, and for axes without useful divisors."""
         lanes = self.lanes(found)
         choices: list[dict[int, int]] = [{}]
         extent = found.extents[vector_axis]
@@ -247,7 +247,7 @@ class MultiLevelTiling(ScheduleRule):
             packed = sch.cache_read(block, position, "global", [block])
             along = next(n for n, axes in enumerate(plan.pack.axes) if plan.vector_axis in axes)
             if plan.prepacked:
-                _lay_in_panels(sch, packed, along, plan.pieces[plan.vector_axis])
+                _lay_in_panels(sch, packed, along, plan.inner_tiles[plan.vector_axis])
                 packed = None
             else:
                 _put_last(sch, packed, "write", 0, along)
@@ -307,17 +307,17 @@ class MultiLevelTiling(ScheduleRule):
     ) -> list[LoopRV]:
         if found.extents[axis] == 1:
             return [loop]
-        piece = plan.pieces.get(axis)
-        if piece is None:
+        inner_tile = plan.inner_tiles.get(axis)
+        if inner_tile is None:
             factors = sch.sample_perfect_tile(loop, len(slots), self.max_innermost_factor)
             return list(sch.split(loop, factors))
-        outer, inner = sch.split(loop, [None, piece])
+        outer, inner = sch.split(loop, [None, inner_tile])
         factors = sch.sample_perfect_tile(outer, len(slots) - 1, 0)
         return [*sch.split(outer, factors), inner]
 
 
 def _least_waste(extent: int, sizes: Sequence[int], count: int, *, digits: int = 2) -> list[int]:
-    """Return the piece sizes that overshoot an extent least, earlier ones first among equals."""
+    """Return the sizes of tiles that overshoot an extent least, earlier ones first among equals."""
     waste = [round(-(-extent // size) * size / extent, digits) for size in sizes]
     ranked = sorted(range(len(sizes)), key=lambda n: (waste[n], n))
     return [sizes[n] for n in ranked[:count]]

@@ -100,7 +100,7 @@ class Operand:
     position: int
     buffer: Buffer
     axes: tuple[frozenset[int], ...]
-    plain: bool
+    is_direct: bool
     """Whether each index is just one axis (or a constant)."""
 
     @property
@@ -173,10 +173,10 @@ def _operands(item: Block, store: BufferStore, place: Mapping[Var, int]) -> list
             )
             for dim in range(region.buffer.ndim)
         )
-        plain = len(own) == 1 and all(
+        is_direct = len(own) == 1 and all(
             type(index) is Var or as_int(index) is not None for index in own[0].indices
         )
-        operands.append(Operand(position, region.buffer, axes, plain))
+        operands.append(Operand(position, region.buffer, axes, is_direct))
     return operands
 
 

@@ -54,7 +54,7 @@ class Info:
         return Info("known", known=info)
 
     def symbols(self) -> list[str]:
-        """Names of extents that this defines: text that is a plain name."""
+        """Names of extents that this defines: text that is a single name."""
         own = [item for item in self.extents or () if isinstance(item, str) and item.isidentifier()]
         return own + [name for field in self.fields for name in field.symbols()]
 

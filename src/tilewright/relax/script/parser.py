@@ -61,7 +61,7 @@ class GraphParser(Evaluator):
         """Parse a function definition."""
         arguments = node.args
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
-            self.fail(node, "a graph function takes plain parameters")
+            self.fail(node, "a graph function takes parameters by position, without defaults")
         infos: list[tuple[ast.arg, Any]] = []
         self.check_parameters(arguments)
         for item in arguments.args:

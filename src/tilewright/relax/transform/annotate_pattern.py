@@ -167,7 +167,7 @@ def _same(a: Expr, b: Expr) -> bool:
 
 
 def _reduction_pattern(store: BufferStore) -> OpPattern:
-    """A contraction multiplies elements of two tensors; anything else is a plain reduction."""
+    """A contraction multiplies elements of two tensors; anything else is a reduction."""
     sources = {
         item.buffer
         for item in pre_order(store.value)

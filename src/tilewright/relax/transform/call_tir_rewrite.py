@@ -46,7 +46,7 @@ class _Allocator(FunctionRewriter):
         self.mod = mod
 
     def rewrite(self, function: Function) -> Function:
-        # Memory operations have effects, so the blocks become plain ones.
+        # Memory operations have effects, so the blocks are no dataflow blocks any more.
         blocks = tuple(
             BindingBlock(block.bindings) if isinstance(block, DataflowBlock) else block
             for block in function.body.blocks

@@ -188,7 +188,7 @@ class _GraphLowerer:
                 buffer = decl_buffer((size,), "uint8", fresh_name("workspace", self.names))
                 self.workspace = buffer
                 return seq(*stmts, Allocate(buffer, self.lower_bindings(position + 1, bindings)))
-            elif is_call_to(value, "memory.piece"):
+            elif is_call_to(value, "memory.alloc_tensor"):
                 offset = substitute(value.args[1].value, self.extents)
                 element = BufferLoad(self.workspace, (offset,))
                 self.pointers[binding.var] = call("address_of", element, dtype="handle")

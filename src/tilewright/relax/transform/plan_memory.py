@@ -25,7 +25,7 @@ from tilewright.relax.expr import (
     ShapeExpr,
     VarBinding,
 )
-from tilewright.relax.memory import piece, workspace
+from tilewright.relax.memory import alloc_tensor, workspace
 from tilewright.relax.registry import is_call_to
 from tilewright.relax.struct_info import TensorStructInfo, prove_equal
 
@@ -81,7 +81,7 @@ def _plan(function: Function) -> Function:
         assert isinstance(value, RelaxCall)
         shape = value.args[0]
         assert isinstance(shape, ShapeExpr) and life.offset is not None
-        placed = piece(storage, PrimValue(life.offset), shape, value.attrs["dtype"])
+        placed = alloc_tensor(storage, PrimValue(life.offset), shape, value.attrs["dtype"])
         made.append(VarBinding(placed, binding.var))
     return function.replace(body=SeqExpr((BindingBlock(tuple(made)),), function.body.body))
 

@@ -2,7 +2,7 @@
 
 Where a row's element comes from is a condition on its place. Vectors that ask it load from all
 operands under masks; so the loop along the row is cut where the condition changes, and each segment
-is a plain copy.
+is a copy.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Three forms, by what is contiguous:
   own (``rfactor``), which hides the latency of the operation; the lanes are joined at the end.
   Axes that lie side by side make one row. Short rows go together: their vectors hide the latency,
   and one tree of shuffles joins the lanes of all (``JoinLanes``).
-- otherwise plain loops.
+- otherwise serial loops.
 
 If there are fewer results than threads, each thread reduces a part of the elements.
 """

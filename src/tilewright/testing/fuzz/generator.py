@@ -343,11 +343,11 @@ class Generator:
         return made
 
     def block(
-        self, name: str, axes: Sequence[Axis], body: Sequence[str], plain: bool = False
+        self, name: str, axes: Sequence[Axis], body: Sequence[str], direct: bool = False
     ) -> list[str]:
         """Return the lines of a nest with one block in it."""
         nest = self.nest(axes)
-        if plain:
+        if direct:
             nest = Nest([(f"{a.name}_i", "0", a.extent) for a in axes],
                         {a.name: f"{a.name}_i" for a in axes})  # fmt: skip
         lines, depth = [], 0

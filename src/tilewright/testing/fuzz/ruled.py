@@ -1,9 +1,9 @@
 """Random programs through each kernel and each rule of ``dlight`` alone, and through all of them.
 
-What a rule makes must compute what the plain program does, which the oracle says, on one thread and
-on two, for this CPU and for older ones. A rule's schedule is made of primitives: where it is wrong,
-its trace is replayed primitive by primitive, and the first one after which the interpreter
-disagrees is named. If there is none, the code is to blame, or a kernel that it calls.
+What a rule makes must compute what the unscheduled program does, which the oracle says, on one
+thread and on two, for this CPU and for older ones. A rule's schedule is made of primitives: where
+it is wrong, its trace is replayed primitive by primitive, and the first one after which the
+interpreter disagrees is named. If there is none, the code is to blame, or a kernel that it calls.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class RuleSession:
         start = self.start
         for which in range(len(start.sizes)):
             start.reference(which)
-        self.run(start.mod, targets()[0], "", (1,), "plain program differs")
+        self.run(start.mod, targets()[0], "", (1,), "unscheduled program differs")
         for name, rules in rule_sets().items():
             target = targets()[0]
             if rng.random() < 0.3:

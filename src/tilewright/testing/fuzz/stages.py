@@ -292,7 +292,7 @@ class _Stages(Generator):
             f"T.if_then_else({chosen.name} >= 1, {name}[{before}], {constant(0, dtype)})"
         )
         out = Tensor(name, source.dims, dtype, item.bound * 32)
-        self.stage("scan", [out], self.block(name, axes, [text], plain=True))
+        self.stage("scan", [out], self.block(name, axes, [text], direct=True))
 
     def update(self) -> None:
         """Change a buffer that was made before, all of it or a part."""
@@ -380,7 +380,7 @@ class _Stages(Generator):
         else:
             body.append(f"    {target} = T.min({item}, {one})")
         out = Tensor(name, source.dims, dtype, max(source.bound, 1))
-        self.stage("opaque", [out], self.block(name, axes, body, plain=not axes))
+        self.stage("opaque", [out], self.block(name, axes, body, direct=not axes))
 
     def triangle(self) -> None:
         """A sum over a triangle: the inner loop's extent depends on the outer loop."""

@@ -1,4 +1,4 @@
-"""Data of inputs and constants: mostly plain numbers, at times the awkward ones."""
+"""Data of inputs and constants: mostly ordinary numbers, at times the awkward ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 def draw_array(seed: int, shape: tuple[int, ...], dtype: str, likes: str = "") -> Any:
     """An array of a shape and dtype.
 
-    ``likes`` is ``""`` (plain numbers, at times with infinities and NaN among them, integers at
+    ``likes`` is ``""`` (ordinary numbers, at times with infinities and NaN among them, integers at
     times the extreme ones), ``"tame"`` (no such), ``"positive"``, or ``"index:N"``: at least 0 and
     below N, so far as that is possible.
     """

@@ -1,4 +1,4 @@
-"""Every access to memory in a piece of program, with the loops and conditions it is under.
+"""Every access to memory in a statement, with the loops and conditions it is under.
 
 Iteration variables of blocks are replaced by the values that they are bound to, and ``let``s by
 theirs, so that an access is told in terms of loops alone. The bounds check and the counts of

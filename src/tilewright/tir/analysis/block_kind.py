@@ -171,7 +171,7 @@ def _strided_var(item: Range) -> Var | None:
         return low.a
     if type(low) is not Var:
         return None
-    # The last piece may be cut short: ``min(c, n - v*c)``.
+    # The last chunk may be cut short: ``min(c, n - v*c)``.
     extent: Any = item.extent
     bounds = [extent.a, extent.b] if type(extent) is Min else [extent]
     for bound in map(as_int, bounds):
@@ -393,7 +393,7 @@ def _positional(values: tuple[Expr, ...], loops: Mapping[Var, Range]) -> bool | 
     ``None`` means that they are not, so this proves nothing. Each value must be a sum of digits of
     loops in which no digit can reach the next one's weight; each loop must be told by its digits.
     """
-    pieces: dict[Var, list[tuple[int, int]]] = {}
+    digits: dict[Var, list[tuple[int, int]]] = {}
     for value in values:
         terms: list[tuple[int, int]] = []
         stack: list[tuple[Any, int]] = [(value, 1)]
@@ -411,7 +411,7 @@ def _positional(values: tuple[Expr, ...], loops: Mapping[Var, Range]) -> bool | 
                 if digit is None or scale <= 0:
                     return None
                 var, low, size = digit
-                pieces.setdefault(var, []).append((low, size))
+                digits.setdefault(var, []).append((low, size))
                 if size > 1:
                     terms.append((scale, size))
         terms.sort()
@@ -420,7 +420,7 @@ def _positional(values: tuple[Expr, ...], loops: Mapping[Var, Range]) -> bool | 
             if scale <= reach:
                 return None
             reach += scale * (size - 1)
-    for var, parts in pieces.items():
+    for var, parts in digits.items():
         parts.sort()
         weight = 1
         for low, size in parts:

@@ -292,7 +292,7 @@ def _hold_somewhere(
 
 
 def _mapped_footprint(box: Sequence[Range], domain: Domain, known: Analyzer) -> Footprint | None:
-    """Axes that take variables apart: the pieces that an iteration map finds are independent."""
+    """Axes that take variables apart: the splits that an iteration map finds are independent."""
     if not all(is_const(item.extent, 1) for item in box):
         return None
     found = detect_iter_map([item.min for item in box], dict(domain), TRUE, analyzer=known)
@@ -300,8 +300,8 @@ def _mapped_footprint(box: Sequence[Range], domain: Domain, known: Analyzer) -> 
         return None
     value: Expr = const(1)
     for total in found.indices:
-        for piece in total.args:
-            value = mul(value, piece.extent)
+        for item in total.args:
+            value = mul(value, item.extent)
     return Footprint(Count(known.simplify(value)), None)
 
 

@@ -177,7 +177,7 @@ class _Trial:
     # ---- instances ------------------------------------------------------------------------------
 
     def instances(self, access: Access) -> _Instances | None:
-        if not self.is_plain(access):
+        if not self.is_followed(access):
             return None
         try:
             if access.loops not in self.known:
@@ -187,7 +187,7 @@ class _Trial:
         except NotEvaluable:
             return None
 
-    def is_plain(self, access: Access) -> bool:
+    def is_followed(self, access: Access) -> bool:
         if access.repeats or type(access.node) not in (BufferLoad, BufferStore):
             return False
         if not all(is_const(item.extent, 1) for item in access.box):

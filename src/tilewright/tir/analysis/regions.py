@@ -1,4 +1,4 @@
-"""Which regions of which buffers a block, or a piece of its body, reads and writes.
+"""Which regions of which buffers a block, or a statement in it, reads and writes.
 
 The answer is what ``Block.reads`` and ``Block.writes`` hold: boxes in terms of the block's
 iteration variables. Script, ``te`` and primitives that build blocks fill these fields from here.
@@ -56,7 +56,7 @@ T = TypeVar("T", bound="Accesses")
 
 
 class Accesses:
-    """Collects the boxes that a piece of program accesses, relaxed over the loops inside it."""
+    """Collects the boxes that a statement accesses, relaxed over the loops inside it."""
 
     def __init__(self, analyzer: Analyzer | None = None) -> None:
         self.reads: dict[Buffer, list[tuple[Range, ...]]] = {}

@@ -345,7 +345,7 @@ class _Updates:
         root = intrin.desc.root
         described = _Updates(root, set())
         why = described.check()
-        # Its instances work on different pieces of what the description reads.
+        # Its instances work on different elements of what the description reads.
         only_stores = any(law[0] == _SAME_VALUE for law in described.laws.values())
         return why or ("the last value that it stores stays" if only_stores else "")
 

@@ -79,7 +79,7 @@ def undeclared_accesses(
     """
     if not _missing(block, block_accesses(block, Accesses, None, (), {})):
         return
-    # Conditions and order are looked at only where the plain boxes say too much.
+    # Conditions and order are looked at only where the boxes alone say too much.
     analyzer = Analyzer()
     know_lets(analyzer, block)
     for axis in (*around, *block.iter_vars):

@@ -1,6 +1,6 @@
 """The reference interpreter: what a TensorIR program means.
 
-It is the oracle of the tests and of the tuner. ``emit`` translates a function to plain Python
+It is the oracle of the tests and of the tuner. ``emit`` translates a function to Python
 (loops over flat memory, one statement per statement); ``run`` calls it on NumPy arrays. Threads
 that meet at barriers or in warps run in lock step (``threads``), and can be watched for races
 (``races``). Nothing of lowering or code generation takes part.

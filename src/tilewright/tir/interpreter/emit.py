@@ -266,9 +266,9 @@ class Emitter(Visitor):
     def visit_For(self, node: For) -> None:
         """A loop; one over threads is run as its kind asks."""
         if node.thread is None or not self.threads.loop(node):
-            self.plain_loop(node, node.body)
+            self.serial_loop(node, node.body)
 
-    def plain_loop(self, node: For, body: Stmt | None) -> None:
+    def serial_loop(self, node: For, body: Stmt | None) -> None:
         """Emit a loop that runs one iteration after the other (``None``: its header only)."""
         initial = initial_values(node, set()) if may_be_empty(node) else None
         if initial is not None:

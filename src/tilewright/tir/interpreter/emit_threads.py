@@ -1,4 +1,4 @@
-"""Emits thread-bound loops: as plain loops, or as generators that run in lock step.
+"""Emits thread-bound loops: as serial loops, or as generators that run in lock step.
 
 Threads that never wait for each other run one after the other. Where a nest holds barriers,
 shuffles, votes or all-reduces (or races are to be found), its body becomes a generator function
@@ -44,7 +44,7 @@ class Emits(Protocol):
     def visit(self, node: Any) -> Any: ...
     def memory(self, buffer: Buffer) -> str: ...
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str: ...
-    def plain_loop(self, node: Any, body: Stmt | None) -> None: ...
+    def serial_loop(self, node: Any, body: Stmt | None) -> None: ...
 
 
 class ThreadEmitter:
@@ -113,7 +113,7 @@ class ThreadEmitter:
         elif self.check_races or self.is_collective(node):
             self._threads(node)
         else:
-            emitter.plain_loop(node, node.body)
+            emitter.serial_loop(node, node.body)
         self.depth -= 1
         return True
 
@@ -122,9 +122,9 @@ class ThreadEmitter:
         self.blocks.append((node.thread or "", emitter.name(node.loop_var)))
         threads_below = any(type(s) is For and s.thread for s in pre_order(node.body))
         if threads_below or not (self.check_races or self.is_collective(node)):
-            emitter.plain_loop(node, node.body)
+            emitter.serial_loop(node, node.body)
         else:
-            emitter.plain_loop(node, None)
+            emitter.serial_loop(node, None)
             emitter.depth += 1
             self._threads(node.body)
             emitter.depth -= 1

@@ -1,4 +1,4 @@
-"""What a schedule primitive is: a plain function, and everything that derives from its signature.
+"""What a schedule primitive is: a function, and everything that derives from its signature.
 
 ::
 
@@ -398,19 +398,19 @@ def _int_or_handle(value: Any) -> Any:
     return value if type(value) is ExprRV else _int(value)
 
 
-def plain(value: Any) -> Any:
-    """Copy an annotation value into plain data; handles and expressions stay.
+def annotation_value(value: Any) -> Any:
+    """Copy an annotation value into JSON data; handles and expressions stay.
 
     Raises ``TypeError`` for values that no trace can hold.
     """
     if value is None or isinstance(value, (bool, int, float, str, Expr)) or type(value) is ExprRV:
         return value
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [annotation_value(item) for item in value]
     if isinstance(value, dict):
         for key in value:
             _str(key)
-        return {key: plain(item) for key, item in value.items()}
+        return {key: annotation_value(item) for key, item in value.items()}
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return value.item()  # a NumPy scalar
     raise TypeError(f"expected numbers, text, lists or dicts of them, got {_named(value)}")
@@ -438,7 +438,7 @@ CONVERTERS.update(
         "int | ExprRV": _int_or_handle,
         "int | str": lambda value: value if isinstance(value, str) else _int(value),
         "Sequence[Factor]": _factors,
-        "Annotation": plain,
+        "Annotation": annotation_value,
         "Sequence[int]": _list_of(_int),
         "Sequence[float]": _list_of(_float),
     }

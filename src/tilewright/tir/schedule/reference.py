@@ -86,7 +86,7 @@ def reference(primitive: Primitive) -> Reference:
     summary, _, rest = "\n".join(text).strip().partition("\n\n")
     return Reference(
         primitive.name,
-        f"{primitive.name}{_plain_signature(primitive)}",
+        f"{primitive.name}{_signature_text(primitive)}",
         " ".join(summary.split()),
         re.sub(r"\n{3,}", "\n\n", rest).strip(),
         _bullets(sections["Preconditions"]) if "Preconditions" in sections else None,
@@ -96,7 +96,7 @@ def reference(primitive: Primitive) -> Reference:
     )
 
 
-def _plain_signature(primitive: Primitive) -> str:
+def _signature_text(primitive: Primitive) -> str:
     """The signature as it is written, without the schedule."""
     signature = inspect.signature(primitive.function)
     parts = []

@@ -28,7 +28,7 @@ DecisionProvider = Callable[[Instruction, Sequence[Any], Any], Any]
 CODECS: dict[
     str, tuple[type, Callable[[Any], Any], Callable[[Any], Any], Callable[[Any], str]]
 ] = {}
-"""Argument types beyond plain data: ``name: (class, to plain, from plain, to Python)``."""
+"""Argument types beyond JSON data: ``name: (class, to JSON, from JSON, to Python)``."""
 
 POSTPROC = "enter_postproc"
 
@@ -190,7 +190,7 @@ class Trace:
         return self.as_python()
 
     def as_json(self) -> list[Any]:
-        """Return the trace as plain data for ``json.dumps``."""
+        """Return the trace as data for ``json.dumps``."""
         names = self._names()
         result = []
         for inst in self.insts:

@@ -67,7 +67,7 @@ class FunctionFrame:
 
 
 class Macro:
-    """A piece of program that is parsed where it is called: ``@T.macro``.
+    """Statements that are parsed where they are called: ``@T.macro``.
 
     Its names are its own; with ``hygienic=False`` it also sees those of its caller. As a method it
     takes its object first, as Python's methods do. ``budget`` is that of the text which defines it:
@@ -169,7 +169,7 @@ def _definition_of(function: Any) -> tuple[Source, ast.FunctionDef]:
 def _check_parameters(source: Source, node: ast.FunctionDef) -> None:
     given = node.args
     if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
-        source.fail(node, "a macro takes plain parameters")
+        source.fail(node, "a macro takes parameters by position, without defaults")
 
 
 macro = MacroDecorator()

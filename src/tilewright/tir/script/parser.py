@@ -375,7 +375,7 @@ class TirParser(AssignmentParser):
         """Parse a function definition."""
         arguments = node.args
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
-            self.fail(node, "a prim_func takes plain parameters, without defaults")
+            self.fail(node, "a prim_func takes parameters by position, without defaults")
         self.check_parameters(arguments)
         for item in arguments.args:
             self._parameter(item)

@@ -206,7 +206,7 @@ def _if(p: Printer, node: IfThenElse) -> None:
         return
 
 
-def _is_plain(loop: For) -> bool:
+def _fits_grid(loop: For) -> bool:
     return (
         loop.kind == SERIAL
         and loop.thread is None
@@ -222,10 +222,10 @@ def _for(p: Printer, node: For) -> None:
     p.use("tir")
     token = p.enter()
     chain = [node]
-    if _is_plain(node):
+    if _fits_grid(node):
         inner = node.body
         loop_vars = {node.loop_var}
-        while type(inner) is For and _is_plain(inner) and inner not in p.marks:
+        while type(inner) is For and _fits_grid(inner) and inner not in p.marks:
             if type(inner.extent) is not IntImm and uses_var(inner.extent, loop_vars):
                 break
             chain.append(inner)
@@ -255,8 +255,8 @@ def _loop_header(p: Printer, node: For) -> str:
         parts.append(f"annotations={p.value(dict(node.annotations))}")
     if node.loop_var.dtype != node.extent.dtype:
         parts.append(f'dtype="{node.loop_var.dtype}"')
-    plain = node.kind == SERIAL and len(parts) <= 2 and "=" not in parts[-1]
-    kind = "range" if plain else LOOP_NAMES.get(node.kind, f"T.{node.kind}")
+    as_range = node.kind == SERIAL and len(parts) <= 2 and "=" not in parts[-1]
+    kind = "range" if as_range else LOOP_NAMES.get(node.kind, f"T.{node.kind}")
     return f"for {p.define(node.loop_var)} in {kind}({', '.join(parts)}):"
 
 
@@ -315,7 +315,7 @@ def _own_symbols(block: Block) -> set[Any]:
 
 
 def _mentions(value: Any, own: set[Any]) -> bool:
-    """Whether regions or plain values name one of the buffers or pointers."""
+    """Whether regions or Python values name one of the buffers or pointers."""
     if not own:
         return False
     if isinstance(value, Node):

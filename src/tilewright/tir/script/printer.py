@@ -133,7 +133,7 @@ def _write_signature(p: Printer, node: PrimFunc, params: list[str], *, rootless:
 def _write_body(p: Printer, node: PrimFunc, explicit_root: bool) -> bool:
     """Write the body; return whether it is an implicit root block."""
     body = node.body
-    if explicit_root or not _is_plain_root(p, body):
+    if explicit_root or not _is_implicit_root(p, body):
         write_suite(p, body)
         # An explicit root is recognised by the parser; anything else with blocks is marked.
         return (
@@ -145,7 +145,7 @@ def _write_body(p: Printer, node: PrimFunc, explicit_root: bool) -> bool:
     return True
 
 
-def _is_plain_root(p: Printer, body: Stmt) -> bool:
+def _is_implicit_root(p: Printer, body: Stmt) -> bool:
     if type(body) is not BlockRealize or body.iter_values or not is_true(body.predicate):
         return False
     block = body.block

@@ -167,11 +167,11 @@ class _Joiner(Mutator):
         vectors = []
         for row in range(count):
             start = rows.base + stride * row
-            pieces: list[Expr] = [
-                BufferLoad(part.buffer, (Ramp(start + piece, const(1), tree.width),))
-                for piece in range(0, lanes, tree.width)
+            slices: list[Expr] = [
+                BufferLoad(part.buffer, (Ramp(start + at, const(1), tree.width),))
+                for at in range(0, lanes, tree.width)
             ]
-            vectors.append(tree.sum(pieces))
+            vectors.append(tree.sum(slices))
         value = tree.join(vectors)
         if count == 1:
             value = Shuffle((value,), (0,))

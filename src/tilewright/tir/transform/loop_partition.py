@@ -155,7 +155,7 @@ class _Partitioner(StmtMutator):
         if cut and start is not None and stop is not None and start < stop:
             if low is None or high is None or (start == low and stop == high):
                 return None
-            return self._pieces(loop, (low, start, stop, high), cut)
+            return self._segments(loop, (low, start, stop, high), cut)
         if tests:
             return self._doubled(loop, tests)
         return None
@@ -168,11 +168,11 @@ class _Partitioner(StmtMutator):
     def _fresh(self) -> Analyzer:
         return self.analyzer.copy()
 
-    def _pieces(self, loop: For, ends: tuple[int, int, int, int], known: set[int]) -> Stmt:
-        """The loop in up to three pieces; the middle one without the conditions."""
+    def _segments(self, loop: For, ends: tuple[int, int, int, int], known: set[int]) -> Stmt:
+        """The loop in up to three segments; the middle one without the conditions."""
         low, start, stop, high = ends
         self.left -= 1
-        pieces: list[Stmt] = []
+        segments: list[Stmt] = []
         for first, last, body in (
             (low, start, loop.body),
             (start, stop, _assume(loop.body, known)),
@@ -182,18 +182,18 @@ class _Partitioner(StmtMutator):
                 continue
             kind = loop.kind if first == start or loop.kind != PARALLEL else SERIAL
             dtype = loop.loop_var.dtype
-            piece = loop.replace(
+            segment = loop.replace(
                 min=const(first, dtype), extent=const(last - first, dtype), kind=kind, body=body
             )
-            if pieces:
-                piece = renew_definitions(piece)
-            simple = StmtSimplifier(self._fresh()).visit(piece)
+            if segments:
+                segment = renew_definitions(segment)
+            simple = StmtSimplifier(self._fresh()).visit(segment)
             if body is loop.body:
-                pieces.append(self._tail(simple))
+                segments.append(self._tail(simple))
             else:
-                pieces.append(self.visit(simple))
+                segments.append(self.visit(simple))
         self.left += 1
-        return seq(*pieces)
+        return seq(*segments)
 
     def _tail(self, stmt: Stmt) -> Stmt:
         """What runs where conditions don't hold throughout: cut no further if tiles are whole."""

@@ -4,7 +4,7 @@ The elements of a tile are numbered in row-major order of the copy's loops. In a
 dealt out to the threads of the block in vectors of up to 16 bytes, neighbours to neighbours, so
 that a warp's accesses of global memory coalesce; outside of kernels the innermost loop becomes
 vectors. What the pass can't deal out (extents that are not known, a target that every thread has
-for itself, other bodies than a copy) stays the plain copy that the block is.
+for itself, other bodies than a copy) stays the copy that the block is.
 """
 
 from __future__ import annotations

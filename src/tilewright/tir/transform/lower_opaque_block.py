@@ -27,7 +27,7 @@ from tilewright.tir.transform.effects import memory_read
 
 
 class LowerOpaqueBlock(FunctionTransform):
-    """Turn blocks without iteration variables into plain statements."""
+    """Turn blocks without iteration variables into statements."""
 
     def transform_function(self, func: PrimFunc) -> PrimFunc:
         """Rewrite one function."""

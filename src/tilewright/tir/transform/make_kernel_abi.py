@@ -67,7 +67,7 @@ class MakeKernelABI(FunctionTransform):
 
 
 def kernel_abi(func: PrimFunc) -> dict[str, Any]:
-    """Return how a function is called, as plain data and expressions.
+    """Return how a function is called, as text, numbers and expressions.
 
     ``arguments`` has an entry per parameter: ``name`` and ``dtype``, for tensors also ``shape``
     (numbers, and names of symbols), ``strides`` in elements (``None``: compact), ``alignment`` in

@@ -169,7 +169,7 @@ def _start(loop: For, extent: int, size: int) -> tuple[Expr, For | None]:
         start: Expr = tile * (last // (count - 1))
     else:
         start = minimum(tile * size, last)
-    # Unrolled, tiles that overlap would be one piece of code, which nothing could reorder.
+    # Unrolled, tiles that overlap would be straight-line code, which nothing could reorder.
     keep = {AUTO_STEP: 0}
     return start, For(
         tile, const(0, dtype), const(count, dtype), SERIAL, loop.body, annotations=keep

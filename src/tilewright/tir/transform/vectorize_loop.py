@@ -144,24 +144,24 @@ class _LoopFinder(StmtMutator):
             if extent is None:
                 return self._symbolic(loop, width)
             if extent & (extent - 1) == 0 and extent <= MAX_REGISTERS * width:
-                return self._piece(loop, loop.min, extent)
-            pieces: list[Stmt] = []
+                return self._vectorized(loop, loop.min, extent)
+            segments: list[Stmt] = []
             chunks = extent // width
             if chunks:
                 chunk = Var(f"{loop.loop_var.name}_chunk", loop.loop_var.dtype)
-                body = self._piece(loop, loop.min + chunk * width, width)
+                body = self._vectorized(loop, loop.min + chunk * width, width)
                 kind = UNROLLED if chunks <= _UNROLL_CHUNKS else SERIAL
-                pieces.append(For(chunk, const(0), const(chunks), kind, body))
+                segments.append(For(chunk, const(0), const(chunks), kind, body))
             done = chunks * width
             while done < extent:
                 lanes = 1 << ((extent - done).bit_length() - 1)
-                pieces.append(self._piece(loop, loop.min + done, lanes))
+                segments.append(self._vectorized(loop, loop.min + done, lanes))
                 done += lanes
-            return seq(*pieces)
+            return seq(*segments)
         except _CannotVectorize:
             return loop.replace(kind=SERIAL)
 
-    def _piece(self, loop: For, start: Expr, lanes: int, *, masked: bool = False) -> Stmt:
+    def _vectorized(self, loop: For, start: Expr, lanes: int, *, masked: bool = False) -> Stmt:
         """The body for iterations ``start .. start + lanes - 1``; some may be ``masked`` off."""
         body = loop.body
         if lanes == 1:
@@ -175,12 +175,12 @@ class _LoopFinder(StmtMutator):
         """Full chunks, then one whose lanes beyond the end are masked off."""
         chunk = Var(f"{loop.loop_var.name}_chunk", loop.loop_var.dtype)
         full = floordiv(loop.extent, width)
-        body = self._piece(loop, loop.min + chunk * width, width)
+        body = self._vectorized(loop, loop.min + chunk * width, width)
         main = For(chunk, const(0), full, SERIAL, body)
         start = full * width
         lane = Ramp(start, const(1), width)
         mask = lane < Broadcast(loop.extent, width)
-        tail = IfThenElse(mask, self._piece(loop, loop.min + start, width, masked=True))
+        tail = IfThenElse(mask, self._vectorized(loop, loop.min + start, width, masked=True))
         left = start < loop.extent
         if not self._outside().can_prove(loop.extent >= 0):
             left = and_(loop.extent > 0, left)  # no iteration, as of 0

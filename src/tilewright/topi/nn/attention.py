@@ -1,4 +1,4 @@
-"""Scaled dot-product attention as a plain compute definition.
+"""Scaled dot-product attention as a compute definition.
 
 ``softmax(Q Kᵀ * scale + mask) V``, stage by stage: what the fused kernels
 (``kernels.cpu.attention``) are checked against, and what runs where none of them applies. The last
@@ -53,7 +53,7 @@ class AttentionOptions:
     has_mask: bool = False
 
     def annotation(self) -> dict[str, Any]:
-        """The options as a block annotation: plain values only."""
+        """The options as a block annotation: Python values only."""
         return {**asdict(self), "layouts": list(self.layouts)}
 
     @staticmethod

@@ -322,7 +322,7 @@ class Attention:
         if not self._mixes_heads:
             axes = [Axis("q", count, keep=True), depth]
             return block("write", axes, lambda q, d: write(head, first + q, q, d))
-        # Loops over heads and queries, not rows: it must be plain that heads write apart.
+        # Loops over heads and queries, not rows: it must be obvious that heads write apart.
         axes = [Axis("g", self.group, keep=True), Axis("q", self.queries, keep=True), depth]
         return block(
             "write",
@@ -399,8 +399,8 @@ def _constant(extent: Expr) -> int:
     return value
 
 
-def pieces(depth: int, lanes: int, vectors: int) -> list[tuple[int, int, int]]:
-    """Cut an axis into pieces of at most so many vectors: (start, width, count).
+def vector_segments(depth: int, lanes: int, vectors: int) -> list[tuple[int, int, int]]:
+    """Cut an axis into segments of at most so many vectors: (start, width, count).
 
     As few different widths as possible: each has code of its own.
     """

@@ -36,7 +36,7 @@ from tilewright.kernels.cpu.attention.common import (
     Attention,
     exp2_of_negative,
     lane_sums,
-    pieces,
+    vector_segments,
     with_lets,
 )
 from tilewright.script import tir as T
@@ -382,7 +382,7 @@ class DecodeKernel:
 
     def _value_cuts(self) -> list[tuple[int, int, int]]:
         most = max(1, (self.tiles.registers - 4) // self.rows)
-        return pieces(self.problem.value_depth, self.tiles.lanes, most)
+        return vector_segments(self.problem.value_depth, self.tiles.lanes, most)
 
     def _value_tile(self, width: int, number: int) -> Buffer:
         return decl_buffer((self.rows, width), FLOAT, f"value_tile_{number}", scope="local")

@@ -37,8 +37,8 @@ from tilewright.kernels.cpu.attention.common import (
     LOWEST,
     Attention,
     exp2_of_negative,
-    pieces,
     transposed,
+    vector_segments,
     with_lets,
 )
 from tilewright.script import tir as T
@@ -338,7 +338,7 @@ class PrefillKernel:
         return decl_buffer(shape, FLOAT, f"value_tile_{number}", scope="local")
 
     def _value_cuts(self) -> list[tuple[int, int, int]]:
-        return pieces(self.value_width, self.tiles.lanes, self.tiles.value_vectors)
+        return vector_segments(self.value_width, self.tiles.lanes, self.tiles.value_vectors)
 
     def _all_keys(self) -> Expr:
         return self._key_count(const(self.tiles.queries - 1))

@@ -71,8 +71,8 @@ def has_rows_to_sum(block: Block, load: BufferLoad, reduce: Axis) -> bool:
     if sum(axis.kind == REDUCE for axis in block.iter_vars) != 1:
         return False
     whole = reduce.extent is not None and reduce.extent % (_WORD * _LANES) == 0
-    plain = all(isinstance(index, Var) or as_int(index) is not None for index in others)
-    return whole and plain and last is reduce.var and any(isinstance(i, Var) for i in others)
+    direct = all(isinstance(index, Var) or as_int(index) is not None for index in others)
+    return whole and direct and last is reduce.var and any(isinstance(i, Var) for i in others)
 
 
 def reads(sch: Schedule, rv: BlockRV, buffer: Buffer) -> bool:

@@ -63,7 +63,7 @@ class Tensor:
     @property
     def shape(self) -> tuple[Any, ...]:
         """Extents: Python ints where constant, else expressions."""
-        return tuple(_plain(extent) for extent in self._expr.shape)
+        return tuple(_number_or_expr(extent) for extent in self._expr.shape)
 
     @property
     def ndim(self) -> int:
@@ -126,7 +126,7 @@ class Tensor:
         return f"Tensor({self._expr!r}: {self._expr.struct_info!r})"
 
 
-def _plain(extent: Expr) -> Any:
+def _number_or_expr(extent: Expr) -> Any:
     return getattr(extent, "value", extent)
 
 

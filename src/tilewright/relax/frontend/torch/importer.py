@@ -393,7 +393,7 @@ class _Importer:
             )
 
     def _value(self, item: Any) -> Any:
-        """What an argument is in the graph: a node's value, a size, or a plain value."""
+        """What an argument is in the graph: a node's value, a size, or a Python value."""
         if not isinstance(item, self.torch.fx.Node):
             return item
         if item in self.values:

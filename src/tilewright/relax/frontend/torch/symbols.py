@@ -1,6 +1,6 @@
 """Symbolic sizes: ``torch.export``'s sympy expressions become ``ir`` expressions.
 
-Every plain symbol in the shape of a user input becomes one int64 variable, named as the ``Dim``
+Every single symbol in the shape of a user input becomes one int64 variable, named as the ``Dim``
 that the model was exported with, if PyTorch still knows it (a saved file forgets), else as
 PyTorch's own symbol (``s77``).
 """
@@ -47,7 +47,7 @@ class SymbolTable:
         self._names: set[str] = set()
 
     def define(self, shape: Sequence[Any]) -> None:
-        """Make variables for the extents of an input that are plain symbols."""
+        """Make variables for the extents of an input that are single symbols."""
         for extent in shape:
             symbol = getattr(getattr(extent, "node", None), "expr", None)
             if symbol is not None and symbol.is_Symbol and symbol.name not in self._vars:

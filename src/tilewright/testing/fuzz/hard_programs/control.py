@@ -1,4 +1,4 @@
-"""Statements around and inside of blocks, blocks in blocks, loops that are not plain."""
+"""Statements around and inside of blocks, blocks in blocks, loops of other kinds."""
 
 from __future__ import annotations
 

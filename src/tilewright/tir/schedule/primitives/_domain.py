@@ -74,12 +74,12 @@ def _runs_whole_domain(scope: Scope, realize: BlockRealize) -> bool:
         return False
     if realize.predicate is not TRUE:
         rest = restricting_conjuncts(realize, lambda: scope.state.analyzer(scope.func_name))
-    elif _is_plain(scope, realize):
+    elif _is_one_to_one(scope, realize):
         return True
     return _covers_domain(scope, realize, rest) or _is_bijective(scope, realize)
 
 
-def _is_plain(scope: Scope, realize: BlockRealize) -> bool:
+def _is_one_to_one(scope: Scope, realize: BlockRealize) -> bool:
     """Whether each axis is bound to a loop of its own with the axis's range."""
     loops = {loop.loop_var: loop for loop in scope.loops(realize)}
     for value, iter_var in zip(realize.iter_values, realize.block.iter_vars):

@@ -333,12 +333,12 @@ class IndexArithmetic:
         # Symbols are sizes, from 0 up, or from 1 where something runs over them: non-negative
         # coefficients, and a sum that is not negative for the least of them, suffice.
         others = [number for mono, number in low.items() if mono]
-        plain = all(
+        symbolic = all(
             self.table.kinds[atom] == VAR and atom not in self.outer and atom not in self.around
             for mono in low
             for atom in mono
         )
-        if not plain or any(value < 0 for value in others):
+        if not symbolic or any(value < 0 for value in others):
             return False
         positive = self._positive_symbols()
         return sum(value for mono, value in low.items() if positive.issuperset(mono)) >= 0

@@ -73,21 +73,21 @@ def solve_axes(
     An axis of extent one needs no index. Constant offsets (crops) are moved to the other side.
     """
     domain = {iter_var.var: iter_var.dom for iter_var in block.iter_vars}
-    plain: list[Expr] = []
+    unshifted: list[Expr] = []
     wanted: list[Expr] = []
     shifted: dict[Var, Range] = {}
     for index, output in zip(indices, outputs):
         offset = _offset_axis(index, domain)
         if offset is not None:
             var, amount = offset
-            plain.append(var)
+            unshifted.append(var)
             wanted.append(output - amount)
             shifted[var] = domain[var]
         else:
-            plain.append(index)
+            unshifted.append(index)
             wanted.append(output)
-    if len(set(map(id, plain))) == len(plain) or not shifted:
-        found = solve_indices(plain, domain, wanted)
+    if len(set(map(id, unshifted))) == len(unshifted) or not shifted:
+        found = solve_indices(unshifted, domain, wanted)
         if found is not None:
             return found
     return solve_indices(indices, domain, outputs)

@@ -120,7 +120,7 @@ class Regions(IndexArithmetic):
         elif count >= divisor:
             low, high = 0, divisor - 1
         else:
-            return None  # the values wrap around: two pieces
+            return None  # the values wrap around: two intervals
         return poly_const(low), poly_const(high - low + 1)
 
     def _contiguous(self, steps: list[tuple[Poly, Poly]], width: Poly) -> bool:

@@ -206,11 +206,11 @@ class _Padding:
             for item, value in zip(block.iter_vars, realize.iter_values)
             if uses_var(value, {var})
         ]
-        plain = [item for item, value in zip(block.iter_vars, realize.iter_values) if value is var]
+        direct = [item for item, value in zip(block.iter_vars, realize.iter_values) if value is var]
         known = self.sch.state.analyzer_at(self.loop)
         if (
             len(using) != 1
-            or using != plain
+            or using != direct
             or using[0].kind != SPATIAL
             or uses_var(realize.predicate, {var})
             or not is_const(using[0].dom.min, 0)

@@ -314,10 +314,10 @@ class _Outer:
                 _add(self.reads, buffer, box, analyzer)
         for buffer, box in joined(part.relaxed(part.block.writes)).items():
             _add(self.writes, buffer, box, analyzer)
-            plain = [region for region in part.block.writes if region.buffer is buffer]
+            own = [region for region in part.block.writes if region.buffer is buffer]
             if (
-                len(plain) == 1
-                and _writes_points(plain[0], part.block, analyzer)
+                len(own) == 1
+                and _writes_points(own[0], part.block, analyzer)
                 and not part.outer_conditions
             ):
                 self.made.setdefault(buffer, box)

@@ -2,7 +2,7 @@
 
 Unlike ``cache_read`` and ``compute_at``, which make a block per element, these make one block per
 tile, annotated with ``auto_copy``: how its copy is carried out (vector width, threads) is decided
-when it is lowered. Its body is a plain copy, which says what it means.
+when it is lowered. Its body is a copy, which says what it means.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Inlining: putting a block's formula where its result is used, so that the buffer disappears.
 
 ``compute_inline`` goes forward: ``B[i] = f(i)`` is substituted for every load of ``B``; the load's
-indices replace the block's axes (where the store's indices are not plain axes, they are solved for
+indices replace the block's axes (where the store's indices are not single axes, they are solved for
 the axes first). ``reverse_compute_inline`` goes backward: the consumer ``C[g(i)] = h(B[p(i)])`` is
 pulled into the block ``B[u] = f(u)`` that produces ``B``, which then stores
 ``C[g(q(u))] = h(f(u))`` directly, ``q`` being the inverse of the access ``p``.

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 Factor = Union[int, ExprRV, Expr, None]
 
 
-def check_plain_loop(sch: Schedule, loop: For) -> None:
+def check_serial_loop(sch: Schedule, loop: For) -> None:
     """Refuse a loop that carries meaning which reshaping would lose."""
     if loop.annotations:
         raise sch.error(
@@ -149,8 +149,8 @@ def split(
         - to peel, there is a full tile
         - to peel, the extent is not negative
         - to pad, each block below has the loop itself as a spatial iteration variable
-        - to pad, each block writes buffers of its scope, plainly along that variable, and nothing
-          relies on their layout
+        - to pad, each block writes buffers of its scope, indexed by that variable alone, and
+          nothing relies on their layout
         - to pad, each block reads inside of buffers all the same, and does nothing but store
         - to overlap, the loop is provably no shorter than a tile
         - to overlap, only blocks are below the loop, and each iteration can run again: it does not
@@ -168,7 +168,7 @@ def split(
                 B[vi] = A[vi] * T.float32(2)
     """
     target = sch.state.get_loop(loop)
-    check_plain_loop(sch, target)
+    check_serial_loop(sch, target)
     if not factors:
         raise sch.error("split needs at least one factor", target)
     if sum(factor is None for factor in factors) > 1:
@@ -283,7 +283,7 @@ def fuse(sch: Schedule, *loops: LoopRV, preserve_unit_iters: bool = True) -> Loo
         raise sch.error("fuse needs at least one loop")
     chain = [sch.state.get_loop(item) for item in loops]
     for item in chain:
-        check_plain_loop(sch, item)
+        check_serial_loop(sch, item)
     for outer, inner in pairwise(chain):
         if outer.body is not inner:
             raise sch.error(

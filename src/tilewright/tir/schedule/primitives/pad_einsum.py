@@ -123,7 +123,7 @@ def pad_einsum(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
                 "adds would write what others write",
                 realize,
             )
-    accesses = _plain_accesses(state, realize, sizes)
+    accesses = _axis_accesses(state, realize, sizes)
     _check_zero_terms(state, realize, sizes)
     padded = _padded_buffers(buffer_names(state, scope.func_name), accesses, sizes)
     before: list[Stmt] = []
@@ -213,7 +213,7 @@ def _is_arithmetic(expr: Expr) -> bool:
     return isinstance(expr, (IntImm, FloatImm, Var, BufferLoad))
 
 
-def _plain_accesses(
+def _axis_accesses(
     state: ScheduleState, realize: BlockRealize, sizes: dict[Var, tuple[Expr, Expr]]
 ) -> dict[Buffer, tuple[Expr, ...]]:
     """Return the indices of each buffer; padded axes must be whole indices."""
@@ -229,12 +229,12 @@ def _plain_accesses(
                     "indices",
                     realize,
                 )
-            plain = [index for index in item.indices if index in sizes]
-            if len(set(plain)) < len(plain) or any(
+            axes_used = [index for index in item.indices if index in sizes]
+            if len(set(axes_used)) < len(axes_used) or any(
                 index not in sizes and uses_var(index, sizes) for index in item.indices
             ):
                 raise state.error(
-                    f"block {realize.block.name!r} accesses {item.buffer.name} by more than plain "
+                    f"block {realize.block.name!r} accesses {item.buffer.name} by more than single "
                     "axes: it is not clear what to pad",
                     realize,
                 )

@@ -14,7 +14,7 @@ from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.legality import check_one_name, check_only_blocks
 from tilewright.tir.schedule.primitives._index_set_splitting import subrange_of
 from tilewright.tir.schedule.primitives._rewrite import rewrite_outside_blocks, substitute_index
-from tilewright.tir.schedule.primitives.loops import Factor, check_plain_loop, resolve_factor
+from tilewright.tir.schedule.primitives.loops import Factor, check_serial_loop, resolve_factor
 from tilewright.tir.schedule.zero_trips import analyzer_where_begun
 from tilewright.tir.walk import child_blocks
 
@@ -59,7 +59,7 @@ def loop_partition(
                 B[vi] = A[vi] * T.float32(2)
     """
     target = sch.state.get_loop(loop)
-    check_plain_loop(sch, target)
+    check_serial_loop(sch, target)
     if not factors:
         raise sch.error("loop_partition needs at least one factor", target)
     if sum(factor is None for factor in factors) > 1:
@@ -162,7 +162,7 @@ def merge(sch: Schedule, *loops: LoopRV) -> LoopRV:
     nests = _nests(sch, loops[0].func, targets)
     for around in nests:
         for item in around:
-            check_plain_loop(sch, item)
+            check_serial_loop(sch, item)
     _check_equal_extents(sch, nests)
     parents = sch.state.index(loops[0].func).parents
     sequence = parents[nests[0][0]]

@@ -239,10 +239,10 @@ def _padding_of(scope: Scope, realize: BlockRealize, load: BufferLoad) -> _Paddi
         store, inside, _, filling = padding_choice(scope.state, writer)
     except ScheduleError:
         return None
-    plain = [index for index in store.indices if isinstance(index, Var)]
+    variables = [index for index in store.indices if isinstance(index, Var)]
     axes = {item.var for item in writer.block.iter_vars}
     used = axes.intersection(free_vars(inside))
-    if not _is_zero(filling) or len(set(plain)) < len(plain) or not used <= set(plain):
+    if not _is_zero(filling) or len(set(variables)) < len(variables) or not used <= set(variables):
         return None
     values = {item.var: v for item, v in zip(realize.block.iter_vars, realize.iter_values)}
     places: dict[Var, Expr] = {

@@ -152,7 +152,7 @@ def _listed(nest: Nest) -> str:
 def _implemented(
     sch: Schedule, func_name: str, block: Block, intrin: TensorIntrin, found: Match
 ) -> Block:
-    """Return ``block`` with the implementation as its body, on matched pieces of its buffers."""
+    """Return ``block`` with the implementation as its body, on matched regions of its buffers."""
     impl: PrimFunc = renew_definitions(intrin.impl)
     matches = []
     for wanted, buffer in zip(intrin.desc.buffers, impl.buffers):

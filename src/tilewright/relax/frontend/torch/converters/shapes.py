@@ -115,11 +115,11 @@ def _stack(ctx: Context, tensors: list[RelaxExpr], dim: int = 0) -> Any:
     return op.stack([ctx.cast(x, ctx.dtype) for x in tensors], ctx.axis(dim, len(ctx.shape)))
 
 
-def _pieces(ctx: Context, x: RelaxExpr, dim: int) -> Any:
-    """Cut into the pieces that PyTorch has recorded."""
+def _chunks(ctx: Context, x: RelaxExpr, dim: int) -> Any:
+    """Cut into the chunks that PyTorch has recorded."""
     axis = ctx.axis(dim, x.ndim)
     sizes = ctx.ints(
-        [ctx.symbols.expr(piece.shape[axis]) for piece in ctx.result], "sizes of the pieces"
+        [ctx.symbols.expr(chunk.shape[axis]) for chunk in ctx.result], "sizes of the chunks"
     )
     if len(sizes) == 1:
         return [x]
@@ -133,7 +133,7 @@ def _pieces(ctx: Context, x: RelaxExpr, dim: int) -> Any:
     "aten.tensor_split.sections", "aten.tensor_split.indices",
 )  # fmt: skip
 def _split(ctx: Context, x: RelaxExpr, how: Any, dim: int = 0) -> Any:
-    return _pieces(ctx, x, dim)
+    return _chunks(ctx, x, dim)
 
 
 @converts("aten.unbind.int")
@@ -208,16 +208,16 @@ def _slice_scatter(
     low, high, _ = slice(first, stop).indices(extent)
     before = [] if low == 0 else [_cut(ctx, x, axis, 0, low)]
     after = [] if high >= extent else [_cut(ctx, x, axis, high, extent)]
-    pieces = [*before, ctx.cast(source, x.dtype), *after]
-    return pieces[0] if len(pieces) == 1 else op.concat(pieces, axis)
+    chunks = [*before, ctx.cast(source, x.dtype), *after]
+    return chunks[0] if len(chunks) == 1 else op.concat(chunks, axis)
 
 
 @converts("aten.select_scatter.default")
 def _select_scatter(ctx: Context, x: RelaxExpr, source: RelaxExpr, dim: int, index: Any) -> Any:
     axis = ctx.axis(dim, x.ndim)
-    piece = op.reshape(ctx.cast(source, x.dtype), [*x.shape[:axis], 1, *x.shape[axis + 1 :]])
+    chunk = op.reshape(ctx.cast(source, x.dtype), [*x.shape[:axis], 1, *x.shape[axis + 1 :]])
     place = ctx.int(index, "index")
-    return _slice_scatter(ctx, x, piece, axis, place, None if place == -1 else place + 1)
+    return _slice_scatter(ctx, x, chunk, axis, place, None if place == -1 else place + 1)
 
 
 # ---- indexing ---------------------------------------------------------------------------------
