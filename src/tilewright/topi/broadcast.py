@@ -77,7 +77,7 @@ def read_broadcast(x: Any, indices: Sequence[Expr], shape: Sequence[Any]) -> Exp
 
 def _binary(name: str, function: Callable[[Expr, Expr], Expr], doc: str) -> Callable[..., Any]:
     @with_conditions
-    def define(a: Expr, b: Expr) -> Any:
+    def define(a: Any, b: Any) -> Any:
         shape = broadcast_shape(*(x.shape for x in (a, b) if isinstance(x, Tensor)))
 
         def formula(*i: Expr) -> Expr:
@@ -97,7 +97,7 @@ def _binary(name: str, function: Callable[[Expr, Expr], Expr], doc: str) -> Call
     return build
 
 
-def _divide(a: Expr, b: Expr) -> Expr:
+def _divide(a: Any, b: Any) -> Expr:
     a = as_expr(a, getattr(b, "dtype", None))
     if not dtypes.is_float(a.dtype):
         return call("truncdiv", a, b)
@@ -110,7 +110,7 @@ def _of_kind(
 ) -> Callable[[Any, Any], Expr]:
     """One of two formulas, by what the operands are once they have one dtype."""
 
-    def formula(a: Expr, b: Expr) -> Expr:
+    def formula(a: Any, b: Any) -> Expr:
         x, y = match_types(a, b)
         return (floats if dtypes.is_float(x.dtype) else integers)(x, y)
 

@@ -459,8 +459,7 @@ class Emitter(Visitor):
     def rounded(self, node: Expr) -> str:
         """An expression as code has it: in the precision of its dtype."""
         value = self.expr(node)
-        exact = isinstance(node, (BufferLoad, FloatImm, Var))
-        if exact or dtypes.element_of(node.dtype) != "float32":
+        if isinstance(node, (BufferLoad, FloatImm)) or dtypes.element_of(node.dtype) != "float32":
             return value
         return f"convert({value}, 'float64', 'float32')"
 
@@ -471,10 +470,10 @@ class Emitter(Visitor):
         return holds_data(expr, self.data_vars)
 
     def bound(self, node: Any) -> str:
-        """Text of a let's value, which its variable holds in its own precision."""
+        """Text of a let's value."""
         if holds_data(node.value, self.data_vars):
             self.data_vars.add(node.var)
-        return self.rounded(node.value)
+        return self.expr(node.value)
 
     def wrapped(self, text: str, dtype: str, *, always: bool = False) -> str:
         """Wrap integers narrower than 64 bits, and unsigned ones; others if asked.

@@ -1,6 +1,6 @@
 """What the Python that the interpreter emits calls: memory, rounding, intrinsics.
 
-Scalars are Python numbers: floats are computed in double precision and rounded when stored, bound,
+Scalars are Python numbers: floats are computed in double precision and rounded when stored,
 compared or cast (to whole numbers too), those narrower than 32 bits after each operation; integers
 wrap to their width after each operation. Vectors are NumPy arrays of the same meaning.
 """

@@ -90,7 +90,7 @@ def dims_of(shape: Sequence[Any], layout: str) -> dict[str, Any]:
     return dict(zip(layout, shape))
 
 
-def in_layout(layout: str, b: Expr, h: Expr, s: Expr, d: Any) -> tuple[Any, ...]:
+def in_layout(layout: str, b: Any, h: Expr, s: Expr, d: Any) -> tuple[Any, ...]:
     """Order indices as a layout wants them."""
     by_letter = {"B": b, "H": h, "S": s, "D": d}
     return tuple(by_letter[letter] for letter in layout)
