@@ -11,7 +11,7 @@ from tilewright.meta_schedule.cost_model import AnalyticModel, CostModel, Random
 from tilewright.meta_schedule.feature import candidate_evaluation
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.runner import RunnerResult
-from tilewright.meta_schedule.search_strategy.base import part
+from tilewright.meta_schedule.search_strategy.base import candidate_of
 from tilewright.meta_schedule.search_strategy.design import make_variants
 from tilewright.meta_schedule.space_generator import SpaceGenerator
 from tilewright.meta_schedule.tune_context import TuneContext
@@ -51,7 +51,7 @@ def test_it_learns_what_the_machine_model_gets_wrong(population):
     seconds = unlike_the_machine_model(population)
     model = XGBModel()
     before = agreement(model.score("t", population)[100:], seconds[100:])
-    model.learn("t", [part(population, n) for n in range(100)], list(seconds[:100]))
+    model.learn("t", [candidate_of(population, n) for n in range(100)], list(seconds[:100]))
     assert model.trained
     after = agreement(model.score("t", population)[100:], seconds[100:])
     assert after > max(0.85, before)
@@ -61,7 +61,7 @@ def test_failures_are_rated_low(population):
     model = XGBModel()
     failed = population.features[:, 0, 20] > np.median(population.features[:, 0, 20])
     seconds = [None if bad else 1e-3 for bad in failed[:100]]
-    model.learn("t", [part(population, n) for n in range(100)], seconds)
+    model.learn("t", [candidate_of(population, n) for n in range(100)], seconds)
     gap = model.score("t", population) - AnalyticModel().score("t", population)
     assert gap[~failed].mean() > gap[failed].mean()
 
@@ -71,7 +71,7 @@ def test_scores_are_repeatable(population):
     for _ in range(2):
         model = XGBModel(seed=4)
         seconds = unlike_the_machine_model(population)
-        model.learn("t", [part(population, n) for n in range(50)], list(seconds[:50]))
+        model.learn("t", [candidate_of(population, n) for n in range(50)], list(seconds[:50]))
         scores.append(model.score("t", population))
     np.testing.assert_array_equal(*scores)
 
@@ -79,12 +79,12 @@ def test_scores_are_repeatable(population):
 def test_save_and_load(population, tmp_path):
     model = XGBModel()
     seconds = unlike_the_machine_model(population)
-    model.learn("t", [part(population, n) for n in range(50)], list(seconds[:50]))
+    model.learn("t", [candidate_of(population, n) for n in range(50)], list(seconds[:50]))
     model.save(tmp_path / "model.npz")
     loaded = XGBModel()
     loaded.load(tmp_path / "model.npz")
     np.testing.assert_allclose(loaded.score("t", population), model.score("t", population))
-    loaded.learn("t", [part(population, 60)], [1.0])
+    loaded.learn("t", [candidate_of(population, 60)], [1.0])
 
 
 def test_a_file_of_other_features_is_refused(tmp_path):

@@ -12,7 +12,7 @@ from tilewright import relax
 from tilewright.ir import IRModule, Sequential, structural_equal, structural_hash
 from tilewright.relax import interpreter, op
 from tilewright.relax import transform as t
-from tilewright.relax.transform.plan_memory import _Lifetime, place
+from tilewright.relax.transform.plan_memory import _Lifetime, assign_offsets
 from tilewright.support.errors import LowerError, VerifyError
 from tilewright.tir import PrimFunc
 
@@ -298,7 +298,7 @@ def test_placement_never_overlaps() -> None:
             var = relax.Var("v", tensor((size // 4,)))
             info = relax.ShapeExpr((size,)).values[0]
             lives.append(_Lifetime(var, first, first + int(rng.integers(0, 8)), info))
-        end = place(lives).value
+        end = assign_offsets(lives).value
         for index, a in enumerate(lives):
             assert a.offset.value >= 0 and a.offset.value + a.size.value <= end
             for b in lives[:index]:

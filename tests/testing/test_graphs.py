@@ -16,7 +16,7 @@ from tilewright import relax
 from tilewright.testing.graphs import __main__ as campaign
 from tilewright.testing.graphs import shrink as shrinking
 from tilewright.testing.graphs.__main__ import main
-from tilewright.testing.graphs.check import check, whole
+from tilewright.testing.graphs.check import check, whole_case
 from tilewright.testing.graphs.compare import Noise, difference
 from tilewright.testing.graphs.draw import draw_case
 from tilewright.testing.graphs.graph import Step
@@ -27,7 +27,7 @@ from tilewright.testing.graphs.width import in_single_precision, product, wide
 
 @pytest.mark.parametrize("number", range(12))
 def test_random_graphs_by_rule_are_right(number: int) -> None:
-    assert check(whole(draw_case(f"everyday-{number}"))) is None
+    assert check(whole_case(draw_case(f"everyday-{number}"))) is None
 
 
 def test_a_name_draws_the_same_graph() -> None:
@@ -54,7 +54,7 @@ def _with_wrong_meaning(name: str) -> tuple[int, object]:
 
 def test_a_wrong_result_is_seen() -> None:
     _, case = _with_wrong_meaning("everyday-3")
-    problem = check(whole(case))  # type: ignore[arg-type]
+    problem = check(whole_case(case))  # type: ignore[arg-type]
     assert problem is not None and problem.kind == "wrong"
 
 
@@ -87,7 +87,7 @@ def test_a_case_that_hangs_shows_its_stack(
     hang: Callable[..., None], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shrinking, "check", hang)
-    problem = checked_apart(whole(draw_case("everyday-1")), seconds=0.5)
+    problem = checked_apart(whole_case(draw_case("everyday-1")), seconds=0.5)
     assert problem is not None and problem.key == ("died", "no result within # s")
     assert hang.__name__ in problem.text and says in problem.text
     assert "s of processor time" in problem.text

@@ -156,11 +156,11 @@ class Assumptions:
     def _learn_residue(self, mono: tuple[int, ...], value: int) -> None:
         """From ``x % c == r``: x leaves r modulo c."""
         table = self.context.table
-        parts = table.parts[mono[0]] if len(mono) == 1 else None
-        if parts is None or table.kinds[mono[0]] != MOD:
+        operands = table.operands[mono[0]] if len(mono) == 1 else None
+        if operands is None or table.kinds[mono[0]] != MOD:
             return
-        by = constant_of(parts[1])
-        if by and len(parts[0]) == 1:
-            ((inner, coefficient),) = parts[0].items()
+        by = constant_of(operands[1])
+        if by and len(operands[0]) == 1:
+            ((inner, coefficient),) = operands[0].items()
             if coefficient == 1 and len(inner) == 1 and 0 <= value < by:
                 self.context.residues[inner[0]] = (by, value)

@@ -165,9 +165,9 @@ class BoundAnalyzer:
                 high = POS_INF if ends[1] is None else self.poly(ends[1])[1]
                 limits = meet(limits, (low, high))
             return limits
-        parts = table.parts[number]
-        if parts is not None:
-            a, b = self.poly(parts[0]), self.poly(parts[1])
+        operands = table.operands[number]
+        if operands is not None:
+            a, b = self.poly(operands[0]), self.poly(operands[1])
             if kind == MIN:
                 return min(a[0], b[0]), min(a[1], b[1])
             if kind == MAX:

@@ -88,14 +88,14 @@ class Comparisons:
         table = self.canonical.context.table
         if len(mono) != 1 or table.kinds[mono[0]] != DIV:
             return None
-        parts = table.parts[mono[0]]
-        assert parts is not None
-        by = constant_of(parts[1])
+        operands = table.operands[mono[0]]
+        assert operands is not None
+        by = constant_of(operands[1])
         if by is None or by <= 0:
             return None
         if value > 0:
-            return poly_add(parts[0], {(): constant * by} if constant else {})
-        return poly_sub({(): (constant + 1) * by - 1}, parts[0])
+            return poly_add(operands[0], {(): constant * by} if constant else {})
+        return poly_sub({(): (constant + 1) * by - 1}, operands[0])
 
     # ---- equalities -------------------------------------------------------------------------
 

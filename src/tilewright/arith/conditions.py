@@ -34,7 +34,7 @@ from tilewright.ir import (
 
 def conjuncts(condition: Expr) -> list[Expr]:
     """Split a condition at its ``and`` nodes, and see through ``likely``; true has no parts."""
-    parts: list[Expr] = []
+    conjuncts_found: list[Expr] = []
     stack: list[Any] = [condition]
     while stack:
         item = stack.pop()
@@ -43,13 +43,13 @@ def conjuncts(condition: Expr) -> list[Expr]:
         elif type(item) is Call and item.op.name == "likely":
             stack.append(item.args[0])
         elif not (type(item) is IntImm and item.value):
-            parts.append(item)
-    return parts
+            conjuncts_found.append(item)
+    return conjuncts_found
 
 
 def decided_conjuncts(condition: Expr) -> list[Expr]:
     """``conjuncts``, split at a denied ``or`` too, and with denied comparisons turned around."""
-    parts: list[Expr] = []
+    conjuncts_found: list[Expr] = []
     stack: list[Any] = conjuncts(condition)[::-1]
     while stack:
         item = stack.pop()
@@ -57,10 +57,10 @@ def decided_conjuncts(condition: Expr) -> list[Expr]:
         if type(denied) is Or:
             stack += conjuncts(and_(not_(denied.a), not_(denied.b)))[::-1]
         elif type(denied) in NEGATED and denied.a.dtype in ARITHMETIC_DTYPES:
-            parts.append(NEGATED[type(denied)](denied.a, denied.b))
+            conjuncts_found.append(NEGATED[type(denied)](denied.a, denied.b))
         else:
-            parts.append(item)
-    return parts
+            conjuncts_found.append(item)
+    return conjuncts_found
 
 
 _COMPARISONS = frozenset((EQ, LT, LE, GT, GE))
@@ -141,7 +141,9 @@ def _uses_number(table: AtomTable, poly: Poly, number: int) -> bool:
     for atom in poly_atoms(poly):
         if atom == number:
             return True
-        parts = table.parts[atom]
-        if parts is not None and any(_uses_number(table, part, number) for part in parts):
+        operands = table.operands[atom]
+        if operands is not None and any(
+            _uses_number(table, operand, number) for operand in operands
+        ):
             return True
     return False

@@ -91,11 +91,11 @@ class Relaxer:
         known = self._inside.get(number)
         if known is None:
             table = self.context.table
-            parts = table.parts[number]
+            operands = table.operands[number]
             if table.kinds[number] == VAR:
                 known = number in self.domain
-            elif parts is not None:
-                known = any(self.depends(a) for part in parts for a in poly_atoms(part))
+            elif operands is not None:
+                known = any(self.depends(a) for operand in operands for a in poly_atoms(operand))
             else:
                 expr = table.expr(number)
                 known = any(
@@ -210,19 +210,19 @@ class Relaxer:
 
     def _atom_ends(self, number: int) -> Ends:
         table = self.context.table
-        kind, parts = table.kinds[number], table.parts[number]
+        kind, operands = table.kinds[number], table.operands[number]
         if kind == VAR:
             return self.domain[number]
-        if parts is not None:
-            low = self.end(parts[0], False), self.end(parts[1], False)
-            high = self.end(parts[0], True), self.end(parts[1], True)
+        if operands is not None:
+            low = self.end(operands[0], False), self.end(operands[1], False)
+            high = self.end(operands[0], True), self.end(operands[1], True)
             dtype = table.dtypes[number]
             if kind in (MIN, MAX):
                 return self._extremum(kind, low, high, dtype)
             if kind == DIV:
-                return self._quotient(low[0], high[0], parts[1], dtype)
+                return self._quotient(low[0], high[0], operands[1], dtype)
             if kind == MOD:
-                return self._remainder(low[0], high[0], parts[1], dtype)
+                return self._remainder(low[0], high[0], operands[1], dtype)
         expr = table.expr(number)
         if type(expr) is Select:
             return self._either(expr.true_value, expr.false_value)

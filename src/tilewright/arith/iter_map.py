@@ -219,11 +219,11 @@ class _Detector:
 
     def _depends(self, number: int) -> bool:
         table = self.context.table
-        parts = table.parts[number]
+        operands = table.operands[number]
         if table.kinds[number] == VAR:
             return number in self.var_marks
-        if parts is not None:
-            return any(self._depends(a) for part in parts for a in poly_atoms(part))
+        if operands is not None:
+            return any(self._depends(a) for operand in operands for a in poly_atoms(operand))
         return any(
             type(item) is Var and table.numbers.get(item) in self.var_marks
             for item in pre_order(table.expr(number))
@@ -268,15 +268,15 @@ class _Detector:
             split = IterSplitExpr(mark, _ONE, mark.extent, _ONE)
             return IterSumExpr((split,), mark.offset)
         table = self.context.table
-        kind, parts = table.kinds[number], table.parts[number]
-        if kind not in (DIV, MOD) or parts is None:
+        kind, operands = table.kinds[number], table.operands[number]
+        if kind not in (DIV, MOD) or operands is None:
             raise _NotQuasiAffine(f"`{table.expr(number)!r}` is not made of splits of the loops")
-        if any(self._depends(a) for a in poly_atoms(parts[1])):
+        if any(self._depends(a) for a in poly_atoms(operands[1])):
             raise _NotQuasiAffine(f"`{table.expr(number)!r}` divides by something that varies")
-        divisor = self.analyzer.from_poly(parts[1])
-        if not self.canonical.positive(parts[1]):
+        divisor = self.analyzer.from_poly(operands[1])
+        if not self.canonical.positive(operands[1]):
             raise _NotQuasiAffine(f"the divisor `{divisor!r}` may not be positive")
-        split = self._fused_split(self.sum_of(parts[0]), divisor)
+        split = self._fused_split(self.sum_of(operands[0]), divisor)
         return IterSumExpr((self._split(split, divisor, kind),), _ZERO)
 
     def _fused_split(self, total: IterSumExpr, divisor: Expr) -> IterSplitExpr:
@@ -470,7 +470,7 @@ class _Detector:
             if mark not in uses and as_int(mark.extent) != 1:
                 name = self.context.table.expr(number)
                 errors.append(f"the indices do not depend on `{name!r}`")
-        met = {part for key, mark in self.bounded.items() if mark in uses for part in key}
+        met = {operand for key, mark in self.bounded.items() if mark in uses for operand in key}
         for bound in self.bounds:
             if bound not in met and not bound.implied:
                 errors.append(f"no index fuses what the condition `{bound.to_expr()!r}` bounds")

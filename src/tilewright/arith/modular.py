@@ -97,14 +97,14 @@ class ModularAnalyzer:
 
     def _atom(self, number: int) -> Residue:
         table = self.context.table
-        kind, parts = table.kinds[number], table.parts[number]
+        kind, operands = table.kinds[number], table.operands[number]
         if kind == VAR:
             ends = self.context.ranges.get(number)
             if ends is not None and ends[0] is not None and ends[0] == ends[1]:
                 return self.poly(ends[0])
             return ANY
-        if parts is not None:
-            a, b = self.poly(parts[0]), self.poly(parts[1])
+        if operands is not None:
+            a, b = self.poly(operands[0]), self.poly(operands[1])
             if kind == DIV:
                 if b[0] == 0 and b[1] and a[0] % b[1] == 0:
                     return make(a[0] // b[1], a[1] // b[1])

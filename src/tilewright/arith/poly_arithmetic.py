@@ -58,10 +58,11 @@ class PolyArithmetic:
         table = self.context.table
         for number in {number for mono in a for number in mono} & table.data - seen:
             seen.add(number)
-            parts, dtype = table.parts[number], table.dtypes[number]
-            if parts is not None and not all(
-                not table.has_data(part) or (self.fits(part, dtype) and self._sound(part, seen))
-                for part in parts
+            operands, dtype = table.operands[number], table.dtypes[number]
+            if operands is not None and not all(
+                not table.has_data(operand)
+                or (self.fits(operand, dtype) and self._sound(operand, seen))
+                for operand in operands
             ):
                 return False
         return True
@@ -122,26 +123,26 @@ class PolyArithmetic:
         table = self.context.table
         for mono, value in a.items():
             for number in mono:
-                parts = table.parts[number]
-                if table.kinds[number] != DIV or parts is None:
+                operands = table.operands[number]
+                if table.kinds[number] != DIV or operands is None:
                     continue
-                by = constant_of(parts[1])
+                by = constant_of(operands[1])
                 if not by or by < 0 or value % by:
                     continue
-                coeff, base = self.modular.poly(parts[0])
+                coeff, base = self.modular.poly(operands[0])
                 if coeff % by == 0:
                     rest = mono_divide(mono, (number,))
                     assert rest is not None
-                    exact = poly_sub(parts[0], poly_const(base % by))
+                    exact = poly_sub(operands[0], poly_const(base % by))
                     made = poly_sub(a, {mono: value})
                     made = poly_add(made, poly_mul({rest: value // by}, exact))
                     return self._known_residues(made)
         return a
 
     def _merge_one(self, a: Poly, mono: Monomial, value: int, number: int) -> Poly | None:
-        parts = self.context.table.parts[number]
-        assert parts is not None
-        numerator, divisor = parts
+        operands = self.context.table.operands[number]
+        assert operands is not None
+        numerator, divisor = operands
         if self._may_vanish(divisor):
             return None
         rest = mono_divide(mono, (number,))
@@ -160,20 +161,22 @@ class PolyArithmetic:
     ) -> Poly | None:
         """``n // d % e * d + n % d`` is ``n % (d*e)``."""
         table = self.context.table
-        parts = table.parts[number]
-        assert parts is not None
+        operands = table.operands[number]
+        assert operands is not None
         for other in {item for term in a for item in term}:
-            inner = table.parts[other]
+            inner = table.operands[other]
             if table.kinds[other] != MOD or inner is None or inner[0] != quotient:
                 continue
-            upper = poly_mul(factor, poly_mul(parts[1], {(other,): 1}))
+            upper = poly_mul(factor, poly_mul(operands[1], {(other,): 1}))
             if (
                 other != number
                 and all(a.get(term) == k for term, k in upper.items())
                 and self.positive(inner[1])
             ):
                 made = poly_sub(poly_sub(a, upper), {mono: value})
-                whole = self.floormod(parts[0], poly_mul(parts[1], inner[1]), table.dtypes[number])
+                whole = self.floormod(
+                    operands[0], poly_mul(operands[1], inner[1]), table.dtypes[number]
+                )
                 return poly_add(made, poly_mul(factor, whole))
         return None
 
@@ -188,9 +191,9 @@ class PolyArithmetic:
             split = None if target is None else linear_in(a, target)
             if target is None or split is None:
                 return a
-            parts = table.parts[target]
-            assert parts is not None
-            numerator, divisor = parts
+            operands = table.operands[target]
+            assert operands is not None
+            numerator, divisor = operands
             dtype = table.dtypes[target]
             quotient = self._strict_div(numerator, divisor, dtype)
             value = quotient
@@ -205,18 +208,18 @@ class PolyArithmetic:
         for mono in a:
             for number in mono:
                 if kinds[number] == MOD or (kinds[number] == DIV and self._loose(number)):
-                    parts = self.context.table.parts[number]
-                    assert parts is not None
-                    if not self._may_vanish(parts[1]):
+                    operands = self.context.table.operands[number]
+                    assert operands is not None
+                    if not self._may_vanish(operands[1]):
                         return number
         return None
 
     def _loose(self, number: int) -> bool:
         """Whether a division by a constant still has whole parts in its numerator."""
-        parts = self.context.table.parts[number]
-        assert parts is not None
-        by = constant_of(parts[1])
-        return by is not None and by > 0 and any(not 0 <= v < by for v in parts[0].values())
+        operands = self.context.table.operands[number]
+        assert operands is not None
+        by = constant_of(operands[1])
+        return by is not None and by > 0 and any(not 0 <= v < by for v in operands[0].values())
 
     def _strict_div(self, numerator: Poly, divisor: Poly, dtype: str) -> Poly:
         by = constant_of(divisor)
@@ -393,9 +396,9 @@ class PolyArithmetic:
         quotient, rest = self._long_division(a, b, lead)
         if not rest:
             return quotient, rest, ({}, {})
-        for whole, part in ((quotient, rest), ({}, a)):
-            if self._within(part, self.bounds.poly(part)[0], b):
-                return whole, part, ({}, part)
+        for whole, remainder in ((quotient, rest), ({}, a)):
+            if self._within(remainder, self.bounds.poly(remainder)[0], b):
+                return whole, remainder, ({}, remainder)
         # Keep the quotient only where it makes the remainder simpler.
         if quotient and len(rest) < len(a):
             return quotient, rest, None
@@ -424,17 +427,17 @@ class PolyArithmetic:
         terms = [(mono, value) for mono, value in a.items() if mono]
         if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1:
             number = terms[0][0][0]
-            parts = table.parts[number]
-            if parts is not None and table.kinds[number] == DIV and self.positive(parts[1]):
+            operands = table.operands[number]
+            if operands is not None and table.kinds[number] == DIV and self.positive(operands[1]):
                 # (x // p + k) // b  ==  (x + k*p) // (p*b)
                 if self.positive(b):
-                    top = poly_add(parts[0], poly_scale(parts[1], constant))
-                    return self.floordiv(top, poly_mul(parts[1], b), dtype)
-            elif parts is not None and table.kinds[number] == MOD and not constant:
+                    top = poly_add(operands[0], poly_scale(operands[1], constant))
+                    return self.floordiv(top, poly_mul(operands[1], b), dtype)
+            elif operands is not None and table.kinds[number] == MOD and not constant:
                 # (x % (b*m)) // b  ==  (x // b) % m
-                over = self.exact(parts[1], b)
+                over = self.exact(operands[1], b)
                 if over is not None and self.positive(b) and self.positive(over):
-                    return self.floormod(self.floordiv(parts[0], b, dtype), over, dtype)
+                    return self.floormod(self.floordiv(operands[0], b, dtype), over, dtype)
         return self.reduced({(table.compound(DIV, a, b, dtype),): 1})
 
     def _mod_atom(self, a: Poly, b: Poly, dtype: str) -> Poly:
@@ -443,13 +446,13 @@ class PolyArithmetic:
         for mono, value in a.items():
             for number in mono:
                 if table.kinds[number] == MOD:
-                    parts = table.parts[number]
-                    assert parts is not None
+                    operands = table.operands[number]
+                    assert operands is not None
                     rest = mono_divide(mono, (number,))
                     assert rest is not None
-                    if self.exact(poly_mul({rest: value}, parts[1]), b) is not None:
+                    if self.exact(poly_mul({rest: value}, operands[1]), b) is not None:
                         made = poly_sub(a, {mono: value})
-                        made = poly_add(made, poly_mul({rest: value}, parts[0]))
+                        made = poly_add(made, poly_mul({rest: value}, operands[0]))
                         return self.floormod(made, b, dtype)
         if self.context.residues:
             by = constant_of(b)
@@ -510,12 +513,12 @@ class PolyArithmetic:
             if len(first) == 1:
                 ((mono, value),) = first.items()
                 if value == 1 and len(mono) == 1 and table.kinds[mono[0]] == kind:
-                    parts = table.parts[mono[0]]
-                    assert parts is not None
+                    operands = table.operands[mono[0]]
+                    assert operands is not None
                     for index in (0, 1):
-                        gap = poly_sub(parts[index], second)
+                        gap = poly_sub(operands[index], second)
                         if self.prover.nonneg(gap if kind == MIN else poly_scale(gap, -1)):
-                            kept = parts[1 - index]
+                            kept = operands[1 - index]
                             return (second, kept) if swap else (kept, second)
         return a, b
 

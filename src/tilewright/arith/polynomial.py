@@ -228,7 +228,7 @@ class AtomTable:
         self.numbers: dict[Hashable, int] = {}
         self.exprs: list[Expr | None] = []
         self.kinds: list[int] = []
-        self.parts: list[tuple[Poly, Poly] | None] = []
+        self.operands: list[tuple[Poly, Poly] | None] = []
         self.dtypes: list[str] = []
         self.orders: dict[Monomial, Monomial] = {}
         self.data: set[int] = set()
@@ -242,13 +242,13 @@ class AtomTable:
             self.orders.setdefault(tuple(sorted(a + b)), written)
 
     def _new(
-        self, key: Hashable, kind: int, expr: Expr | None, parts: Any, dtype: str = INDEX
+        self, key: Hashable, kind: int, expr: Expr | None, operands: Any, dtype: str = INDEX
     ) -> int:
         number = len(self.exprs)
         self.numbers[key] = number
         self.exprs.append(expr)
         self.kinds.append(kind)
-        self.parts.append(parts)
+        self.operands.append(operands)
         self.dtypes.append(dtype)
         return number
 
@@ -307,11 +307,11 @@ class AtomTable:
         """Return the expression of an atom, built on first use."""
         found = self.exprs[number]
         if found is None:
-            parts = self.parts[number]
-            assert parts is not None
+            operands = self.operands[number]
+            assert operands is not None
             dtype = self.dtypes[number]
             found = _NODE_OF[self.kinds[number]](
-                self.to_expr(parts[0], dtype), self.to_expr(parts[1], dtype)
+                self.to_expr(operands[0], dtype), self.to_expr(operands[1], dtype)
             )
             self.exprs[number] = found
         return found

@@ -153,7 +153,7 @@ class Prover:
         symbolic: list[int] = []
         bounded: list[int] = []
         for number in sorted(poly_atoms(goal), reverse=True):
-            if table.parts[number] is not None:
+            if table.operands[number] is not None:
                 compound.append(number)
                 continue
             ends = ranges.get(number)
@@ -204,9 +204,9 @@ class Prover:
 
     def _by_division(self, inner: Poly, outer: Poly, number: int) -> bool:
         """Goal ``p*q + r`` with ``q = n // d``: multiply by ``d > 0`` and bound ``d*q``."""
-        parts = self.context.table.parts[number]
-        assert parts is not None
-        value, divisor = parts
+        operands = self.context.table.operands[number]
+        assert operands is not None
+        value, divisor = operands
         if self.bounds.poly(divisor)[0] < 1 and not self.positive(divisor):
             return False
         sign = self.sign(inner)
@@ -224,9 +224,9 @@ class Prover:
         return self._search(poly_add(total, slack))
 
     def _by_remainder(self, inner: Poly, outer: Poly, number: int) -> bool:
-        parts = self.context.table.parts[number]
-        assert parts is not None
-        value, divisor = parts
+        operands = self.context.table.operands[number]
+        assert operands is not None
+        value, divisor = operands
         if self.bounds.poly(divisor)[0] < 1 and not self.positive(divisor):
             return False
         sign = self.sign(inner)
@@ -242,10 +242,10 @@ class Prover:
 
     def _by_cases(self, inner: Poly, outer: Poly, number: int) -> bool:
         table = self.context.table
-        parts = table.parts[number]
-        assert parts is not None
+        operands = table.operands[number]
+        assert operands is not None
         sign = self.sign(inner)
-        goals = [poly_add(poly_mul(inner, part), outer) for part in parts]
+        goals = [poly_add(poly_mul(inner, operand), outer) for operand in operands]
         # p*min(a, b) with p <= 0 is at least p*a and at least p*b; likewise max with p >= 0.
         if sign and (sign < 0) == (table.kinds[number] == MIN):
             return self._search(goals[0]) or self._search(goals[1])

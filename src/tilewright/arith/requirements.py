@@ -16,7 +16,7 @@ from typing import TypeVar
 from tilewright.arith.analyzer import simplify
 from tilewright.ir import Expr, ExprLike, Var, as_expr, as_int, substitute
 
-Parts = tuple[str | Expr, ...]
+Phrases = tuple[str | Expr, ...]
 
 
 @dataclass(frozen=True)
@@ -24,43 +24,47 @@ class Condition:
     """A condition on symbolic extents, and what to say where it does not hold."""
 
     expr: Expr
-    parts: Parts
+    phrases: Phrases
 
     def of(self, name: str) -> Condition:
         """The condition of an operator, whose name its message begins with."""
-        return Condition(self.expr, (f"{name}: ", *self.parts))
+        return Condition(self.expr, (f"{name}: ", *self.phrases))
 
     def substitute(self, mapping: Mapping[Var, Expr]) -> Condition:
         """The condition once some variables are known."""
         if not mapping:
             return self
-        parts = tuple(
-            part if isinstance(part, str) else simplify(substitute(part, mapping))
-            for part in self.parts
+        phrases = tuple(
+            phrase if isinstance(phrase, str) else simplify(substitute(phrase, mapping))
+            for phrase in self.phrases
         )
-        return Condition(simplify(substitute(self.expr, mapping)), parts)
+        return Condition(simplify(substitute(self.expr, mapping)), phrases)
 
     @property
     def text(self) -> str:
         """The message with extents as they are written."""
-        return "".join(part if isinstance(part, str) else repr(part) for part in self.parts)
+        return "".join(
+            phrase if isinstance(phrase, str) else repr(phrase) for phrase in self.phrases
+        )
 
     @property
     def message(self) -> str:
         """The message, with ``{}`` where a value belongs that is known when the program runs."""
         return "".join(
-            part
-            if isinstance(part, str)
-            else repr(part)
-            if as_int(part) is not None
-            else f"{part!r} = {{}}"
-            for part in self.parts
+            phrase
+            if isinstance(phrase, str)
+            else repr(phrase)
+            if as_int(phrase) is not None
+            else f"{phrase!r} = {{}}"
+            for phrase in self.phrases
         )
 
     @property
     def values(self) -> tuple[Expr, ...]:
         """What stands for each ``{}``."""
-        return tuple(part for part in self.parts if isinstance(part, Expr) and as_int(part) is None)
+        return tuple(
+            phrase for phrase in self.phrases if isinstance(phrase, Expr) and as_int(phrase) is None
+        )
 
 
 _pending: ContextVar[list[Condition] | None] = ContextVar("conditions", default=None)
@@ -83,7 +87,7 @@ def collects_conditions() -> bool:
     return _pending.get() is not None
 
 
-def holds_or_stays(condition: ExprLike, parts: Parts) -> bool:
+def holds_or_stays(condition: ExprLike, phrases: Phrases) -> bool:
     """Whether a condition can hold; if that isn't known yet, it stays with what is made."""
     made = simplify(as_expr(condition))
     value = as_int(made)
@@ -91,7 +95,7 @@ def holds_or_stays(condition: ExprLike, parts: Parts) -> bool:
         return bool(value)
     found = _pending.get()
     if found is not None:
-        found.append(Condition(made, parts))
+        found.append(Condition(made, phrases))
     return True
 
 

@@ -247,19 +247,19 @@ class Simplifier:
         if value not in (1, -1) or any(number in mono and len(mono) > 1 for mono in a):
             return None
         table = self.context.table
-        parts = table.parts[number]
-        assert parts is not None
+        operands = table.operands[number]
+        assert operands is not None
         rest = {mono: k * value for mono, k in a.items() if mono != (number,)}
         moved = {
             mono: k
             for mono, k in rest.items()
-            if any(part.get(mono, 0) == -k for part in parts)
-            or (not mono and all(part.keys() <= {()} or () in part for part in parts))
+            if any(operand.get(mono, 0) == -k for operand in operands)
+            or (not mono and all(operand.keys() <= {()} or () in operand for operand in operands))
         }
         if not moved:
             return None
-        inner = [poly_add(part, moved) for part in parts]
-        before = len(parts[0]) + len(parts[1]) + len(rest)
+        inner = [poly_add(operand, moved) for operand in operands]
+        before = len(operands[0]) + len(operands[1]) + len(rest)
         after = len(inner[0]) + len(inner[1]) + len(rest) - len(moved)
         if after >= before:
             return None
@@ -408,26 +408,26 @@ class Simplifier:
     def _select(self, expr: Any) -> Expr:
         return self._conditional(expr, (expr.condition, expr.true_value, expr.false_value))
 
-    def _conditional(self, expr: Any, parts: tuple[Expr, Expr, Expr]) -> Expr:
-        if dtypes.lanes_of(parts[0].dtype) > 1 or has_effects(parts[0]):
+    def _conditional(self, expr: Any, operands: tuple[Expr, Expr, Expr]) -> Expr:
+        if dtypes.lanes_of(operands[0].dtype) > 1 or has_effects(operands[0]):
             return expr.map_children(self.visit)  # type: ignore[no-any-return]
-        condition = self.visit(parts[0])
+        condition = self.visit(operands[0])
         if isinstance(condition, IntImm):
-            chosen = parts[1] if condition.value else parts[2]
-            dropped = parts[2] if condition.value else parts[1]
+            chosen = operands[1] if condition.value else operands[2]
+            dropped = operands[2] if condition.value else operands[1]
             # A Select evaluates both sides, so effects on the dropped one must stay.
             if type(expr) is Call or not has_effects(dropped):
                 return self.visit(chosen)  # type: ignore[no-any-return]
         # It reads memory on both sides too, where the condition does not keep indices inside.
         given = (condition,)
         first, second = (
-            self.visit(part)
-            if type(expr) is Select and reads_memory(part)
-            else self._visit_under(part, given, holds)
-            for part, holds in ((parts[1], True), (parts[2], False))
+            self.visit(operand)
+            if type(expr) is Select and reads_memory(operand)
+            else self._visit_under(operand, given, holds)
+            for operand, holds in ((operands[1], True), (operands[2], False))
         )
         made = expr
-        if condition is not parts[0] or first is not parts[1] or second is not parts[2]:
+        if condition is not operands[0] or first is not operands[1] or second is not operands[2]:
             if type(expr) is Select:
                 made = Select(condition, first, second)
             else:

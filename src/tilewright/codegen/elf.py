@@ -276,7 +276,7 @@ class _Link:
             f"<{2 + buckets + len(chains)}I", buckets, len(chains), *heads, *chains
         )
 
-    def _place(self) -> None:
+    def _assign_addresses(self) -> None:
         """Give every part its address, which is also its offset in the file (except zeros)."""
         self._dynamic_symbols()
         page = self.arch.page
@@ -459,7 +459,7 @@ class _Link:
 
     def write(self) -> bytes:
         """Place everything, apply the relocations and return the file."""
-        self._place()
+        self._assign_addresses()
         image = bytearray(self.rw_end)
 
         def store(at: int, data: bytes) -> None:

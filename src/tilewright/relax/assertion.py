@@ -31,7 +31,7 @@ def assertion(condition: Condition) -> RelaxCall:
     return assert_op(PrimValue(condition.expr), values, condition.message)
 
 
-def assertion_parts(call: RelaxCall) -> tuple[Any, tuple[Any, ...], str]:
+def assertion_operands(call: RelaxCall) -> tuple[Any, tuple[Any, ...], str]:
     """Condition, values and message of a call of ``assert_op``."""
     condition, *rest = call.args
     assert isinstance(condition, PrimValue)

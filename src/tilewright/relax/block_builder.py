@@ -34,7 +34,7 @@ from tilewright.ir import (
     structural_hash,
 )
 from tilewright.relax.assertion import assertion
-from tilewright.relax.call_tir import call_tir, call_tir_parts
+from tilewright.relax.call_tir import call_tir, call_tir_operands
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -327,7 +327,7 @@ class BlockBuilder:
             for condition in te.conditions_of(outputs):
                 self.emit(assertion(condition.of(hint)))
         if key is not None:
-            name = call_tir_parts(call)[0].name
+            name = call_tir_operands(call)[0].name
             result = call.sinfo_args if several else call.sinfo_args[0]
             self._made_by_key[primfunc_key, key] = _Made(name, self._functions[name], result)
         return call

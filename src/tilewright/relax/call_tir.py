@@ -102,7 +102,7 @@ def is_call_tir(expr: object) -> bool:
     return isinstance(expr, RelaxCall) and expr.op is CALL_TIR
 
 
-def call_tir_parts(
+def call_tir_operands(
     call: RelaxCall,
 ) -> tuple[FunctionRef, tuple[RelaxExpr, ...], ShapeExpr | None]:
     """Return function, arguments and symbolic arguments of a ``call_tir``."""

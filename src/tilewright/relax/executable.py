@@ -21,7 +21,7 @@ from tilewright.driver import compile as compile_module
 from tilewright.driver import resolve_target
 from tilewright.ir import Expr, IRModule, Pass, Var, as_int, free_vars
 from tilewright.relax.analysis import has_operators, verify_graph
-from tilewright.relax.assertion import assertion_parts
+from tilewright.relax.assertion import assertion_operands
 from tilewright.relax.expr import Function, MatchCast, RelaxCall, RelaxExpr, Tuple
 from tilewright.relax.pipeline import run_pipeline
 from tilewright.relax.registry import is_call_to
@@ -437,7 +437,7 @@ def _size_checks(function: Function, names: dict[Var, str]) -> tuple[SizeCheck, 
         if not is_call_to(binding.value, "assert_op"):
             continue
         assert isinstance(binding.value, RelaxCall)
-        condition, values, message = assertion_parts(binding.value)
+        condition, values, message = assertion_operands(binding.value)
         if set(names).issuperset(free_vars(condition)):
             shown = tuple(str(_formula(value, names)) for value in values)
             made.append(SizeCheck(str(_formula(condition, names)), message, shown))

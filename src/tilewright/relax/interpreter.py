@@ -12,8 +12,8 @@ import numpy as np
 
 from tilewright.arith import simplify
 from tilewright.ir import Expr, GlobalVar, IRModule, Var, as_int, const, substitute
-from tilewright.relax.assertion import assertion_parts
-from tilewright.relax.call_tir import call_tir_parts, is_call_tir, output_infos
+from tilewright.relax.assertion import assertion_operands
+from tilewright.relax.call_tir import call_tir_operands, is_call_tir, output_infos
 from tilewright.relax.expr import (
     Constant,
     Function,
@@ -101,11 +101,11 @@ def _evaluate(mod: IRModule, value: RelaxExpr, values: Any, extents: dict[Var, A
     if isinstance(value, TupleGetItem):
         return _evaluate(mod, value.tuple_value, values, extents)[value.index]
     if is_call_to(value, "assert_op"):
-        _assert(*assertion_parts(value), extents)  # type: ignore[arg-type]
+        _assert(*assertion_operands(value), extents)  # type: ignore[arg-type]
         return ()
     if is_call_tir(value):
         assert isinstance(value, RelaxCall)
-        ref, args, extra = call_tir_parts(value)
+        ref, args, extra = call_tir_operands(value)
         if not isinstance(ref.callee, GlobalVar):
             raise RunError(f"{ref.name} is a library function, the interpreter can't run it")
         outputs = [

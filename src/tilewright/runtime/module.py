@@ -102,7 +102,7 @@ class CompiledFunction:
     def __repr__(self) -> str:
         return f"<compiled function {self.info.name}({', '.join(self.info.arg_names)})>"
 
-    def _place(self, index: int) -> str:
+    def _named(self, index: int) -> str:
         names = self.info.arg_names
         name = f" {names[index]!r}" if index < len(names) else ""
         return f"{self.info.name}: argument #{index}{name}"
@@ -116,7 +116,7 @@ class CompiledFunction:
                 tvm_ffi.from_dlpack(arg)
             except Exception as error:  # any library may have made this tensor
                 raise TypeError(
-                    f"{self._place(index)}: expected a Tensor with memory, but this "
+                    f"{self._named(index)}: expected a Tensor with memory, but this "
                     f"{type(arg).__name__} can't be exported: {error}"
                 ) from error
 
@@ -130,17 +130,17 @@ class CompiledFunction:
             writes = written[index] if index < len(written) else True
             if writes and not arg.flags.writeable:
                 raise ValueError(
-                    f"{self._place(index)}: the function writes to it, but the array is read-only"
+                    f"{self._named(index)}: the function writes to it, but the array is read-only"
                 )
             if not arg.dtype.isnative:
                 raise TypeError(
-                    f"{self._place(index)}: expected native byte order, got dtype {arg.dtype.str}"
+                    f"{self._named(index)}: expected native byte order, got dtype {arg.dtype.str}"
                 )
             if arg.dtype.kind not in "biufc" or arg.dtype.isbuiltin != 1:  # of ml_dtypes
                 try:
                     tensor = numpy_tensor(arg)
                 except RunError as error:
-                    raise TypeError(f"{self._place(index)}: {error}") from None
+                    raise TypeError(f"{self._named(index)}: {error}") from None
                 yield tensor
             elif arg.flags.writeable:
                 yield arg

@@ -201,7 +201,7 @@ class Budget:
             else:
                 visited += 1
                 total += 1
-                todo.extend(self._parts(item))
+                todo.extend(self._members(item))
             if total > self.limit:
                 self._grow()
                 if total > self.limit:
@@ -211,7 +211,7 @@ class Budget:
             self._sizes[id(value)] = value, total  # the value stays alive, and so its id
         return total
 
-    def _parts(self, value: Any) -> Iterable[Any]:
+    def _members(self, value: Any) -> Iterable[Any]:
         if isinstance(value, Node):
             return value.child_nodes()
         cls = type(value)
@@ -242,7 +242,7 @@ class Budget:
         except TypeError as error:
             raise ParseError(f"a key can't change: {error}") from None
 
-    def parts_of(self, value: Any) -> Iterable[Any]:
+    def members_of(self, value: Any) -> Iterable[Any]:
         """Return what may be iterated over, having paid for it."""
         if type(value) not in (*CONTAINERS, str, range):
             raise ParseError(f"a {type(value).__name__} can't be iterated over in text")

@@ -32,14 +32,14 @@ class BoundedBuiltins:
             "round": self.round,
             "str": self.text,
             "sum": self.sum,
-            "len": self._of_parts(len),
+            "len": self._of_members(len),
         }
         for name in ("abs", "bool", "divmod", "float", "int"):
             self.by_name[name] = self._of_scalars(getattr(builtins, name))
         for name in ("all", "any", "list", "set", "sorted", "tuple", "dict"):
-            self.by_name[name] = self._of_parts(getattr(builtins, name))
+            self.by_name[name] = self._of_members(getattr(builtins, name))
         for name in ("enumerate", "reversed", "zip"):
-            self.by_name[name] = self._of_parts(getattr(builtins, name), list)
+            self.by_name[name] = self._of_members(getattr(builtins, name), list)
         for name in ("max", "min"):
             self.by_name[name] = self._extremum(getattr(builtins, name))
 
@@ -52,25 +52,25 @@ class BoundedBuiltins:
 
         return call
 
-    def _of_parts(
+    def _of_members(
         self, function: Callable[..., Any], collect: Callable[[Any], Any] = lambda made: made
     ) -> Callable[..., Any]:
         def call(*values: Any, **options: Any) -> Any:
             for value in values:
                 if type(value) is not int:  # the start of enumerate
-                    parts = self.budget.parts_of(value)
+                    members = self.budget.members_of(value)
                     if function in (dict, set):
-                        self.budget.spend_keys(parts)
+                        self.budget.spend_keys(members)
             return collect(function(*values, **options))
 
         return call
 
     def _extremum(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        of_parts = self._of_parts(function)
+        of_members = self._of_members(function)
 
         def call(*values: Any, **options: Any) -> Any:
             if len(values) == 1:
-                return of_parts(*values, **options)
+                return of_members(*values, **options)
             for value in values:
                 self.budget.spend(self.budget.size(value) >> 3)
             return function(*values, **options)
@@ -82,7 +82,7 @@ class BoundedBuiltins:
         if type(start) not in _NUMBERS and not isinstance(start, Node):
             raise ParseError("sum starts with a number")
         total = start
-        for value in self.budget.parts_of(values):
+        for value in self.budget.members_of(values):
             total = apply_operator(self.budget, "Add", lambda a, b: a + b, total, value)
         return total
 
@@ -192,8 +192,10 @@ def item_of(budget: Budget, value: Any, index: Any) -> Any:
         if index not in value:
             raise ParseError(f"there is no key {index!r}")
     elif type(value) in (list, tuple, str, range):
-        parts = (index.start, index.stop, index.step) if type(index) is slice else (index,)
-        if not all(type(part) is int or (part is None and len(parts) == 3) for part in parts):
+        members = (index.start, index.stop, index.step) if type(index) is slice else (index,)
+        if not all(
+            type(member) is int or (member is None and len(members) == 3) for member in members
+        ):
             raise ParseError(f"an index of a {type(value).__name__} is an integer, got {index!r}")
     elif not isinstance(value, Node) or not hasattr(type(value), "__getitem__"):
         raise ParseError(f"a {type(value).__name__} has no items")

@@ -106,7 +106,7 @@ class Evaluation:
     def iterate(self, node: ast.AST, value: object) -> Iterable[Any]:
         """Return the items of a value that a program iterates over."""
         if self.scope.budget is not None:
-            value = self.guard(node, self.scope.budget.parts_of, value)
+            value = self.guard(node, self.scope.budget.members_of, value)
         made: Iterable[Any] = self.guard(node, iter, value)
         return made
 

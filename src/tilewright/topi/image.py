@@ -38,7 +38,7 @@ class _Places:
 
     first: Tensor
     second: Tensor
-    part: Tensor
+    weight: Tensor
 
 
 def check_resize(
@@ -160,12 +160,12 @@ def _linear(
         _places(size[k], x.shape[at + k], mode, steps[k], number, "hw"[k]) for k in range(2)
     )
 
-    def mixed(a: Expr, b: Expr, part: Expr) -> Expr:
-        return cast_expr(a, number) * (const(1.0, number) - part) + cast_expr(b, number) * part
+    def mixed(a: Expr, b: Expr, weight: Expr) -> Expr:
+        return cast_expr(a, number) * (const(1.0, number) - weight) + cast_expr(b, number) * weight
 
     def between_rows(*i: Expr) -> Expr:
         a, b = (x(*i[:at], t(i[at]), *i[at + 1 :]) for t in (rows.first, rows.second))
-        return mixed(a, b, rows.part(i[at]))
+        return mixed(a, b, rows.weight(i[at]))
 
     shape = [*x.shape[:at], const(size[0]), *x.shape[at + 1 :]]
     stage = compute(
@@ -179,7 +179,7 @@ def _linear(
     def pixel(*i: Expr) -> Expr:
         w = at + 1
         a, b = (stage(*i[:w], t(i[w]), *i[w + 1 :]) for t in (columns.first, columns.second))
-        return cast_expr(mixed(a, b, columns.part(i[w])), x.dtype)
+        return cast_expr(mixed(a, b, columns.weight(i[w])), x.dtype)
 
     shape[at + 1] = const(size[1])
     made: Tensor = compute(

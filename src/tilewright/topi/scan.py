@@ -52,7 +52,7 @@ def _scan(
     def body(operands: Sequence[Buffer], outputs: Sequence[Buffer]) -> Stmt:
         source, result = operands[0], outputs[0]
         total = decl_buffer((1,), inner, "total", scope="local")
-        parts = decl_buffer((_GROUP,), inner, "parts", scope="local")
+        partials = decl_buffer((_GROUP,), inner, "parts", scope="local")
         extent = source.shape[axis]
 
         def row(*outer: Var) -> Stmt:
@@ -65,27 +65,27 @@ def _scan(
             def group(g: Expr) -> Stmt:
                 places = [g * _GROUP + number for number in range(_GROUP)]
                 before = load(total, 0)
-                stmts = [store(parts, element(places[0]), 0)]
+                stmts = [store(partials, element(places[0]), 0)]
                 for number in range(1, _GROUP):
-                    value = combine(load(parts, number - 1), element(places[number]))
-                    stmts.append(store(parts, value, number))
+                    value = combine(load(partials, number - 1), element(places[number]))
+                    stmts.append(store(partials, value, number))
                 stmts += [
-                    give(combine(before, load(parts, number)), place)
+                    give(combine(before, load(partials, number)), place)
                     for number, place in enumerate(places)
                 ]
-                return seq(*stmts, store(total, combine(before, load(parts, _GROUP - 1)), 0))
+                return seq(*stmts, store(total, combine(before, load(partials, _GROUP - 1)), 0))
 
             def rest(number: Expr) -> Stmt:
                 place = extent // _GROUP * _GROUP + number
                 added = store(total, combine(load(total, 0), element(place)), 0)
                 return seq(added, give(load(total, 0), place))
 
-            parts_of_row = (("g", extent // _GROUP, group), ("k", extent % _GROUP, rest))
-            loops = [_loop(*part) for part in parts_of_row if as_int(part[1]) != 0]
+            loops_of_row = (("g", extent // _GROUP, group), ("k", extent % _GROUP, rest))
+            loops = [_loop(*loop) for loop in loops_of_row if as_int(loop[1]) != 0]
             return seq(store(total, const(neutral, inner), 0), *loops)
 
         axes = [Axis(f"i{n}", size) for n, size in enumerate(source.shape) if n != axis]
-        return block(name, axes, row, [total, parts], {SCAN: axis})
+        return block(name, axes, row, [total, partials], {SCAN: axis})
 
     made: Tensor = extern([x.shape], [x], body, dtype=[made_as], name=name)[0]
     return made

@@ -322,7 +322,7 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     return made
 
 
-def _place(what: str, mode: str, extent: Expr) -> Callable[[Expr], Expr]:
+def _index_into(what: str, mode: str, extent: Expr) -> Callable[[Expr], Expr]:
     """Return what brings an index into an axis."""
     if mode not in ("clip", "wrap", "fast"):
         raise VerifyError(f"{what}: unknown mode {mode!r}; known: clip, wrap, fast")
@@ -347,7 +347,7 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
     if axis is None:
         x, axis = reshape(x, (product(x.shape),)), 0
     axis = normal_axis(axis, x.ndim)
-    place = _place("take", mode, x.shape[axis])
+    place = _index_into("take", mode, x.shape[axis])
     require_elements("take", x.shape[axis], product(indices.shape))
     count = indices.ndim
     made: Tensor = compute(
@@ -368,7 +368,7 @@ def gather(x: Tensor, axis: int, indices: Tensor, mode: str = "clip") -> Tensor:
     Raises ``VerifyError`` if the numbers of dimensions differ.
     """
     axis = normal_axis(axis, x.ndim)
-    place = _place("gather", mode, x.shape[axis])
+    place = _index_into("gather", mode, x.shape[axis])
     if indices.ndim != x.ndim:
         raise VerifyError(f"gather: data has {x.ndim} dimensions, indices have {indices.ndim}")
     require_elements("gather", x.shape[axis], product(indices.shape))

@@ -188,7 +188,7 @@ class SearchStrategy:
         logger.info("task %s: rejected by %s: %s", self.context.task_name, reason, message)
 
 
-def part(evaluation: Evaluation, index: int) -> Evaluation:
+def candidate_of(evaluation: Evaluation, index: int) -> Evaluation:
     """Return one candidate of an evaluated population."""
     at = slice(index, index + 1)
     return Evaluation(

@@ -60,69 +60,69 @@ MAX_LOOPS = 18
 """How far inside compute locations are looked for."""
 
 
-def tile_options(extent: int, parts: int, max_innermost: int, multiple: int = 1) -> Rows:
+def tile_options(extent: int, length: int, max_innermost: int, multiple: int = 1) -> Rows:
     """List all perfect tiles whose last factor is within limits, and a multiple if any can be."""
     limit = max_innermost if max_innermost > 0 else extent
     inner = [d for d in divisors(extent) if d <= limit] or [1]
     if multiple > 1:
         inner = [d for d in inner if d % multiple == 0] or inner
-    if parts == 1:
+    if length == 1:
         return np.array([[extent]], dtype=np.int64)
-    total = sum(count_factorizations(extent // d, parts - 1) for d in inner)
+    total = sum(count_factorizations(extent // d, length - 1) for d in inner)
     if total > MAX_OPTIONS:
         rng = Rng(extent)
         allowed = set(inner)
         drawn = {
             tuple(row)
-            for row in (sample_perfect(rng, extent, parts, limit) for _ in range(MAX_OPTIONS))
+            for row in (sample_perfect(rng, extent, length, limit) for _ in range(MAX_OPTIONS))
             if row[-1] in allowed
         }
         return np.array(sorted(drawn), dtype=np.int64)
-    rows = [(*outer, d) for d in inner for outer in factorizations(extent // d, parts - 1)]
+    rows = [(*outer, d) for d in inner for outer in factorizations(extent // d, length - 1)]
     return np.array(rows, dtype=np.int64)
 
 
-def covering_options(extent: int, parts: int, max_innermost: int) -> Rows:
+def covering_options(extent: int, length: int, max_innermost: int) -> Rows:
     """List all tiles that cover an extent, as ``sample_tile`` draws them."""
-    pairs = covering_pairs(extent, parts, max_innermost)
-    if sum(count_factorizations(outer, parts - 1) for _, outer in pairs) > MAX_OPTIONS:
+    pairs = covering_pairs(extent, length, max_innermost)
+    if sum(count_factorizations(outer, length - 1) for _, outer in pairs) > MAX_OPTIONS:
         rng = Rng(extent)
-        drawn = (sample_covering(rng, extent, parts, max_innermost) for _ in range(MAX_OPTIONS))
+        drawn = (sample_covering(rng, extent, length, max_innermost) for _ in range(MAX_OPTIONS))
         return np.array(sorted(set(map(tuple, drawn))), dtype=np.int64)
     rows = [
         (*row, innermost)
         for innermost, outer in pairs
-        for row in (factorizations(outer, parts - 1) if parts > 1 else [()])
+        for row in (factorizations(outer, length - 1) if length > 1 else [()])
         if is_tight(extent, (*row, innermost))
     ]
     return np.array(rows, dtype=np.int64)
 
 
-def factorizations(number: int, parts: int) -> list[tuple[int, ...]]:
-    """List all ordered factorizations of ``number`` into ``parts`` factors."""
-    found: list[tuple[int, ...]] = [(1,) * parts]
+def factorizations(number: int, length: int) -> list[tuple[int, ...]]:
+    """List all ordered factorizations of ``number`` into ``length`` factors."""
+    found: list[tuple[int, ...]] = [(1,) * length]
     for prime, exponent in prime_factors(number):
         shares = (
             [
                 split
-                for split in itertools.product(range(exponent + 1), repeat=parts)
+                for split in itertools.product(range(exponent + 1), repeat=length)
                 if sum(split) == exponent
             ]
-            if (exponent + 1) ** parts <= 5000
-            else list(_compositions(exponent, parts))
+            if (exponent + 1) ** length <= 5000
+            else list(_compositions(exponent, length))
         )
         powers = [tuple(prime**power for power in split) for split in shares]
         found = [tuple(a * b for a, b in zip(base, power)) for base in found for power in powers]
     return found
 
 
-def _compositions(total: int, parts: int) -> list[tuple[int, ...]]:
-    if parts == 1:
+def _compositions(total: int, length: int) -> list[tuple[int, ...]]:
+    if length == 1:
         return [(total,)]
     return [
         (first, *rest)
         for first in range(total + 1)
-        for rest in _compositions(total - first, parts - 1)
+        for rest in _compositions(total - first, length - 1)
     ]
 
 
@@ -230,16 +230,16 @@ class Variant:
         tiles: dict[Var, Num] = {}
         by_position = {column.position: n for n, column in enumerate(self.columns)}
         handles: dict[Any, Any] = {}
-        vector_parts: dict[Var, int] = {}
+        vector_positions: dict[Var, int] = {}
         for position, inst in enumerate(self.trace.insts):
             number = by_position.get(position)
             args = mapped(inst.args, handles)
             if number is not None and inst.name in TILES:
                 result = inst.primitive.run(sch, args, None)
-                for part, rv in enumerate(result):
-                    tiles[rv.value] = f"v[{number}][:,{part}]"
+                for factor_index, rv in enumerate(result):
+                    tiles[rv.value] = f"v[{number}][:,{factor_index}]"
                 if inst.name == "sample_perfect_tile":
-                    vector_parts[result[-1].value] = position
+                    vector_positions[result[-1].value] = position
             elif inst.name == "sample_categorical" and number is not None:
                 var = Var(f"c{number}")
                 tiles[var] = f"v[{number}][:,0]"
@@ -251,7 +251,7 @@ class Variant:
             record_outputs(inst, result, handles)
         func = sch.mod.functions[sch.working_func]
         program = extract(func, tiles)  # type: ignore[arg-type]  # schedulable, so a PrimFunc
-        self._limit_vectors(sch, vector_parts)
+        self._limit_vectors(sch, vector_positions)
         return FeatureFunction(program, self.target)
 
     def limit_code(self, instructions: float) -> None:
@@ -267,7 +267,7 @@ class Variant:
         """
         self.limit_code(max(0.99 * code, _TIGHTER * self.max_code))
 
-    def _limit_vectors(self, sch: Schedule, parts: Mapping[Var, int]) -> None:
+    def _limit_vectors(self, sch: Schedule, positions: Mapping[Var, int]) -> None:
         """Let factors that become vector loops be whole vectors, where the extent allows."""
         multiples: dict[int, int] = {}
         for realize in sch.state.index(sch.working_func).blocks.values():
@@ -275,7 +275,7 @@ class Variant:
             place = vector_loop(realize, loops) if loops else None
             if place is None or realize.block.init is None:
                 continue
-            position = parts.get(loops[place].extent)  # type: ignore[call-overload]
+            position = positions.get(loops[place].extent)  # type: ignore[call-overload]
             if position is not None:
                 bits = dtypes.bits_of(realize.block.writes[0].buffer.dtype)
                 multiples[position] = self.target.vector_bits // bits

@@ -18,7 +18,7 @@ from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.mutator import Mutator
 from tilewright.meta_schedule.search_strategy.base import (
     SearchStrategy,
-    part,
+    candidate_of,
 )
 from tilewright.meta_schedule.search_strategy.design import Variant
 
@@ -302,7 +302,7 @@ class EvolutionarySearch(SearchStrategy):
             if look in self._looks and not alike:
                 continue
             self._looks.add(look)
-            candidate = self._finish(number, row, part(group.evaluation, place))
+            candidate = self._finish(number, row, candidate_of(group.evaluation, place))
             if candidate is None:
                 refused += 1
             else:

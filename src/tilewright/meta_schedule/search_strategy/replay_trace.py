@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.meta_schedule.measure_candidate import MeasureCandidate
 from tilewright.meta_schedule.search_strategy.base import (
     SearchStrategy,
-    part,
+    candidate_of,
 )
 
 
@@ -33,7 +33,7 @@ class ReplayTrace(SearchStrategy):
             if (number, row.tobytes()) not in self.times:
                 evaluation = variant.evaluate(row[None, :])
                 if evaluation.valid[0] or failed > self.max_fail_count // 2:
-                    candidate = self._finish(number, row, part(evaluation, 0))
+                    candidate = self._finish(number, row, candidate_of(evaluation, 0))
             if candidate is None:
                 failed += 1
             else:

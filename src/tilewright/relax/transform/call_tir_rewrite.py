@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilewright import te
 from tilewright.ir import GlobalVar, IRModule
-from tilewright.relax.call_tir import call_dps, call_tir_parts, is_call_tir, output_infos
+from tilewright.relax.call_tir import call_dps, call_tir_operands, is_call_tir, output_infos
 from tilewright.relax.expr import (
     Binding,
     BindingBlock,
@@ -85,7 +85,7 @@ class _Allocator(FunctionRewriter):
             raise LowerError(f"cannot lower the value of {binding.var.name}: {value!r}")
 
     def call(self, var: RelaxVar, value: RelaxCall) -> None:
-        ref, args, extra = call_tir_parts(value)
+        ref, args, extra = call_tir_operands(value)
         infos = output_infos(value)
         if len(infos) == 1 and self.is_reshape(ref.callee):
             made = self.builder.emit(view(args[0], ShapeExpr(infos[0].shape)), var.name)
@@ -130,7 +130,7 @@ class _Allocator(FunctionRewriter):
             result,
             primfunc_name_hint="copy",
         )
-        ref, args, extra = call_tir_parts(copied)
+        ref, args, extra = call_tir_operands(copied)
         made = self.allocate(output_infos(copied)[0], "out")
         self.builder.emit(call_dps(ref, Tuple(args), Tuple((made,)), extra), "_")
         taken.add(made)

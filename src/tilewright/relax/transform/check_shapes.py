@@ -21,7 +21,7 @@ from tilewright.ir import (
     pre_order,
 )
 from tilewright.relax.assertion import assertion
-from tilewright.relax.call_tir import call_tir_parts, is_call_tir, output_infos
+from tilewright.relax.call_tir import call_tir_operands, is_call_tir, output_infos
 from tilewright.relax.conditions import Condition
 from tilewright.relax.expr import (
     Binding,
@@ -138,7 +138,7 @@ class _Checker:
         """What a tensor function's signature says of the shapes that a ``call_tir`` passes."""
         if not is_call_tir(call):
             return []
-        ref, args, scalars = call_tir_parts(call)
+        ref, args, scalars = call_tir_operands(call)
         func = self.mod.functions.get(ref.name) if isinstance(ref.callee, GlobalVar) else None
         infos = [*(arg.struct_info for arg in args), *output_infos(call)]
         if not isinstance(func, PrimFunc):

@@ -18,7 +18,7 @@ from tilewright.driver import compile as compile_module
 from tilewright.driver import resolve_target
 from tilewright.ir import GlobalVar, IRModule, as_int
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.call_tir import call_tir_parts, is_call_tir, output_infos
+from tilewright.relax.call_tir import call_tir_operands, is_call_tir, output_infos
 from tilewright.relax.expr import (
     Constant,
     PrimValue,
@@ -103,7 +103,7 @@ def _moved(value: RelaxCall, made: Any) -> RelaxExpr:
 
 def _run_tensor_function(mod: IRModule, call: RelaxExpr) -> RelaxExpr | None:
     assert isinstance(call, RelaxCall)
-    ref, args, extra = call_tir_parts(call)
+    ref, args, extra = call_tir_operands(call)
     if extra is not None or not args or not isinstance(ref.callee, GlobalVar):
         return None
     infos = output_infos(call)

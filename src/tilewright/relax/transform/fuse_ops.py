@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from tilewright.ir import GlobalVar, IRModule, Pass, Var, free_vars
 from tilewright.relax.analysis import used_graph_vars
 from tilewright.relax.block_builder import BlockBuilder
-from tilewright.relax.call_tir import call_tir_parts, is_call_tir
+from tilewright.relax.call_tir import call_tir_operands, is_call_tir
 from tilewright.relax.expr import (
     Binding,
     DataflowBlock,
@@ -256,7 +256,7 @@ class _GroupRewriter(FunctionRewriter):
         if not is_call_tir(binding.value):
             return None
         assert isinstance(binding.value, RelaxCall)
-        ref, _, _ = call_tir_parts(binding.value)
+        ref, _, _ = call_tir_operands(binding.value)
         func = self.mod[ref.callee] if isinstance(ref.callee, GlobalVar) else None
         return func if isinstance(func, PrimFunc) else None
 
@@ -270,7 +270,7 @@ class _GroupRewriter(FunctionRewriter):
         func = self._callee(binding)
         if pattern == OpPattern.OUTPUT_FUSABLE and func is not None:
             assert isinstance(binding.value, RelaxCall)
-            _, args, _ = call_tir_parts(binding.value)
+            _, args, _ = call_tir_operands(binding.value)
             operands = [func.buffers[i] for i, arg in enumerate(args) if arg is source]
             if all(is_read_once(func, operand) for operand in operands):
                 return OpPattern.REDUCTION
@@ -285,7 +285,7 @@ class _GroupRewriter(FunctionRewriter):
         names: list[str] = []
         for node in group:
             value = self.resolve(node.binding.value)
-            ref, args, _ = call_tir_parts(value)
+            ref, args, _ = call_tir_operands(value)
             names.append(ref.name)
             for arg in args:
                 if arg in inside or arg in sources:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.ir import Expr, GlobalVar, IRModule, Pass, Var, rewrite_bottom_up, substitute
 from tilewright.relax.block_builder import close_over
-from tilewright.relax.call_tir import call_tir, call_tir_parts, is_call_tir, output_infos
+from tilewright.relax.call_tir import call_tir, call_tir_operands, is_call_tir, output_infos
 from tilewright.relax.expr import (
     Function,
     FunctionRef,
@@ -131,7 +131,7 @@ class _Merger:
         return prim, [_position(scalar, extra, self.name) for scalar in scalars]
 
     def callee(self, call: Any) -> PrimFunc:
-        ref: FunctionRef = call_tir_parts(call)[0]
+        ref: FunctionRef = call_tir_operands(call)[0]
         func = self.mod[ref.callee]  # type: ignore[index]
         if not isinstance(func, PrimFunc):
             raise LowerError(f"group {self.name} calls {ref.name}, which is no tensor function")
@@ -142,7 +142,7 @@ class _Merger:
 
     def inline(self, func: PrimFunc, call: Any) -> Stmt:
         """Return the body of a callee over the group's buffers."""
-        _, args, scalars = call_tir_parts(call)
+        _, args, scalars = call_tir_operands(call)
         outputs = output_infos(call)
         actual = [self.buffers[arg] for arg in args]  # type: ignore[index]
         for binding in self.function.bindings:

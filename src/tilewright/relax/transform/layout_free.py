@@ -14,7 +14,13 @@ import numpy as np
 
 from tilewright.driver import compile as compile_module
 from tilewright.ir import GlobalVar, IRModule, Pass, as_int, structural_hash
-from tilewright.relax.call_tir import CALL_DPS, call_tir, call_tir_parts, is_call_tir, output_infos
+from tilewright.relax.call_tir import (
+    CALL_DPS,
+    call_tir,
+    call_tir_operands,
+    is_call_tir,
+    output_infos,
+)
 from tilewright.relax.expr import (
     Constant,
     ConstantData,
@@ -43,7 +49,7 @@ def _calls(mod: IRModule) -> Iterator[tuple[str, tuple[RelaxExpr, ...]]]:
             if not isinstance(value, RelaxCall):
                 continue
             if is_call_tir(value):
-                ref, args, _ = call_tir_parts(value)
+                ref, args, _ = call_tir_operands(value)
             elif value.op is CALL_DPS:
                 made, operands = value.args[:2]
                 assert isinstance(made, FunctionRef) and isinstance(operands, Tuple)
@@ -146,7 +152,7 @@ class _PackedCalls(FunctionRewriter):
         if not is_call_tir(value):
             return value
         assert isinstance(value, RelaxCall)
-        ref, args, extra = call_tir_parts(value)
+        ref, args, extra = call_tir_operands(value)
         packers = self.packers.get(ref.name)
         if not packers or not isinstance(ref.callee, GlobalVar):
             return value

@@ -26,7 +26,7 @@ from tilewright.ir import (
     structural_hash,
     substitute,
 )
-from tilewright.relax.assertion import assertion_parts
+from tilewright.relax.assertion import assertion_operands
 from tilewright.relax.call_tir import CALL_DPS
 from tilewright.relax.expr import (
     Constant,
@@ -202,7 +202,7 @@ class _GraphLowerer:
             elif isinstance(value, RelaxCall) and value.op is CALL_DPS:
                 stmts.append(self.call(value))
             elif is_call_to(value, "assert_op"):
-                condition, values, message = assertion_parts(value)
+                condition, values, message = assertion_operands(value)
                 shown = tuple(substitute(item, self.extents) for item in values)
                 holds = substitute(condition, self.extents)
                 self.analyzer.assume(holds)

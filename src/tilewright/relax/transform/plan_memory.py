@@ -68,7 +68,7 @@ def _plan(function: Function) -> Function:
     lifetimes = _lifetimes(function, bindings)
     if not lifetimes:
         return function
-    total = place(list(lifetimes.values()))
+    total = assign_offsets(list(lifetimes.values()))
     info = TensorStructInfo((total,), "uint8")
     storage = RelaxVar("workspace", info)
     made: list[Binding] = [VarBinding(workspace(PrimValue(total)), storage)]
@@ -108,7 +108,7 @@ def _lifetimes(function: Function, bindings: list[Binding]) -> dict[RelaxVar, _L
     return found
 
 
-def place(lifetimes: list[_Lifetime]) -> Expr:
+def assign_offsets(lifetimes: list[_Lifetime]) -> Expr:
     """Give each lifetime an offset; return the size of all."""
     fixed = [(as_int(life.size), life) for life in lifetimes]
     constant = [(size, life) for size, life in fixed if size is not None]

@@ -36,9 +36,9 @@ def with_cut_axes(sch: Schedule, rv: BlockRV) -> tuple[Schedule, list[Axis]] | N
 
     def cut(*index: Expr) -> tuple[Expr, ...]:
         return tuple(
-            part
+            digit
             for var, item in zip(variables, index)
-            for part in (_parts(item, cuts[var]) if var in cuts else [item])
+            for digit in (_digits(item, cuts[var]) if var in cuts else [item])
         )
 
     attempt = sch.copy()
@@ -84,9 +84,9 @@ def _chain(divisors: set[int], extent: int | None) -> list[int]:
     return found
 
 
-def _parts(index: Expr, cuts: Sequence[int]) -> list[Expr]:
+def _digits(index: Expr, cuts: Sequence[int]) -> list[Expr]:
     """The digits of an index, the highest first."""
-    parts = [index // cuts[-1]]
+    digits = [index // cuts[-1]]
     for high, low in zip(reversed(cuts), [*reversed(cuts[:-1]), 1]):
-        parts.append(index % high // low if low != 1 else index % high)
-    return parts
+        digits.append(index % high // low if low != 1 else index % high)
+    return digits

@@ -119,7 +119,7 @@ def _reduce(d: _Draw) -> Any:
     return function(data, axis, d.rng.random() < 0.5)
 
 
-def _place(d: _Draw) -> Any:
+def _arg_extremum(d: _Draw) -> Any:
     function = d.rng.choice([topi.argmax, topi.argmin])
     data = d.input(d.size(12), d.size(), dtype=d.dtype())
     return function(data, d.rng.choice([0, 1, -1, None]), False, "int64", d.rng.random() < 0.5)
@@ -227,7 +227,7 @@ OPERATORS: dict[str, tuple[Callable[[_Draw], Any], bool]] = {
     "transposed conv2d": (_transposed, False),
     "max pool": (_pool, False),
     "reduction": (_reduce, False),
-    "place of extremum": (_place, False),
+    "place of extremum": (_arg_extremum, False),
     "scan": (_scan, False),
     "sort": (_sort, False),
     "top k": (_topk, False),

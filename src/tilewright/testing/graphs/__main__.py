@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from tilewright.testing.graphs.check import Problem, check, whole
+from tilewright.testing.graphs.check import Problem, check, whole_case
 from tilewright.testing.graphs.draw import draw_case
 from tilewright.testing.graphs.shrink import report
 from tilewright.testing.graphs.stacks import Stacks
@@ -189,7 +189,7 @@ def _work(connection: Connection, stacks: Stacks, target: str | None) -> None:
         except EOFError:
             return
         case = draw_case(name)
-        problem = check(whole(case), target)
+        problem = check(whole_case(case), target)
         steps = Counter(step.name for step in case.steps)
         connection.send((problem, steps, int(case.extent is not None), case.refused))
 

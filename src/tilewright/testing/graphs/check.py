@@ -39,7 +39,7 @@ class Problem:
 
 
 @dataclass
-class Part:
+class Subgraph:
     """Some steps of a case, and the arrays with which they begin (one set for each size)."""
 
     case: Case
@@ -55,7 +55,7 @@ class Part:
         return self.case.extent
 
 
-def whole(case: Case) -> Part:
+def whole_case(case: Case) -> Subgraph:
     """All of a case, with data for its inputs."""
     given = []
     for number in case.sizes:
@@ -67,13 +67,15 @@ def whole(case: Case) -> Part:
         }
         arrays.update({value: value.data for value in case.constants})
         given.append(arrays)
-    return Part(case, case.inputs, case.constants, case.steps, case.outputs, given)
+    return Subgraph(case, case.inputs, case.constants, case.steps, case.outputs, given)
 
 
-def check(part: Part, target: str | None = None, threads: Sequence[int] = (1, 2)) -> Problem | None:
+def check(
+    subgraph: Subgraph, target: str | None = None, threads: Sequence[int] = (1, 2)
+) -> Problem | None:
     """What is wrong with a graph built for a target (this machine); ``None`` if nothing is."""
     try:
-        mod = module_of(part.inputs, part.constants, part.steps, part.outputs)
+        mod = module_of(subgraph.inputs, subgraph.constants, subgraph.steps, subgraph.outputs)
         function = relax.build(mod, target)["main"]
     except TilewrightError as error:
         return Problem("not built", f"{type(error).__name__}: {error}")
@@ -81,39 +83,41 @@ def check(part: Part, target: str | None = None, threads: Sequence[int] = (1, 2)
         return Problem("not built", f"crash, {type(error).__name__}: {error}")
     before = runtime.num_threads()
     try:
-        for number, arrays in zip(part.case.sizes, part.given):
+        for number, arrays in zip(subgraph.case.sizes, subgraph.given):
             for count in threads:
                 runtime.set_num_threads(count)
-                problem = _run(part, function, number, arrays)
+                problem = _run(subgraph, function, number, arrays)
                 if problem is not None:
-                    size = f" at n = {number}" if part.extent is not None else ""
+                    size = f" at n = {number}" if subgraph.extent is not None else ""
                     return Problem(problem.kind, f"{problem.text} ({count} threads{size})")
     finally:
         runtime.set_num_threads(before)
     return None
 
 
-def _run(part: Part, function: Any, number: int, arrays: dict[Value, Any]) -> Problem | None:
-    size = Sizes(part.extent, number)
-    inputs = [guarded(np.asarray(arrays[value])) for value in part.inputs]
+def _run(
+    subgraph: Subgraph, function: Any, number: int, arrays: dict[Value, Any]
+) -> Problem | None:
+    size = Sizes(subgraph.extent, number)
+    inputs = [guarded(np.asarray(arrays[value])) for value in subgraph.inputs]
     try:
-        right = evaluate(part.steps, arrays, size)
+        right = evaluate(subgraph.steps, arrays, size)
     except (ValueError, IndexError) as error:  # NumPy finds that the sizes don't fit
         return _refuses(function, inputs, str(error))
     try:
         found = function(*inputs)
     except Exception as error:  # what this looks for
         return Problem("not run", f"{type(error).__name__}: {error}")
-    results = [found] if len(part.outputs) == 1 else list(found)
-    for value, array in zip(part.inputs, inputs):
+    results = [found] if len(subgraph.outputs) == 1 else list(found)
+    for value, array in zip(subgraph.inputs, inputs):
         if array.tobytes() != np.ascontiguousarray(arrays[value]).tobytes():
             return Problem("wrong", f"the input {value.var.name} was written")
-    moved = _moved(part, arrays, size, range(_MOVED))
-    for index, value in enumerate(part.outputs):
+    moved = _moved(subgraph, arrays, size, range(_MOVED))
+    for index, value in enumerate(subgraph.outputs):
         made = np.asarray(results[index].numpy()).astype(numpy_dtype(value.dtype), copy=False)
         text = difference(made, right[value], [item[value] for item in moved])
         if text:
-            moved += _moved(part, arrays, size, range(_MOVED, _MOVED_AGAIN))
+            moved += _moved(subgraph, arrays, size, range(_MOVED, _MOVED_AGAIN))
             text = difference(made, right[value], [item[value] for item in moved])
         if text:
             return Problem("wrong", f"result {index}: {text}")
@@ -129,7 +133,9 @@ def _refuses(function: Any, inputs: Sequence[Any], reason: str) -> Problem | Non
     return Problem("wrong", f"accepts sizes that don't fit: {reason}")
 
 
-def _moved(part: Part, arrays: dict[Value, Any], size: Sizes, seeds: range) -> list[Any]:
-    if not any(step.noise or step.either_zero for step in part.steps):
+def _moved(subgraph: Subgraph, arrays: dict[Value, Any], size: Sizes, seeds: range) -> list[Any]:
+    if not any(step.noise or step.either_zero for step in subgraph.steps):
         return []
-    return [evaluate(part.steps, arrays, size, Noise(part.case.seed + seed)) for seed in seeds]
+    return [
+        evaluate(subgraph.steps, arrays, size, Noise(subgraph.case.seed + seed)) for seed in seeds
+    ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright import relax
 from tilewright.relax import TensorStructInfo
-from tilewright.testing.graphs.check import Part, Problem, check, whole
+from tilewright.testing.graphs.check import Problem, Subgraph, check, whole_case
 from tilewright.testing.graphs.draw import draw_case
 from tilewright.testing.graphs.graph import Sizes, Step, Value, evaluate, module_of, needed
 from tilewright.testing.graphs.stacks import Stacks
@@ -19,7 +19,7 @@ _SECONDS = 60.0
 
 
 def checked_apart(
-    part: Part, target: str | None = None, seconds: float = _SECONDS
+    subgraph: Subgraph, target: str | None = None, seconds: float = _SECONDS
 ) -> Problem | None:
     """``check`` in a process of its own, which may die."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
@@ -27,7 +27,7 @@ def checked_apart(
 
     def run() -> None:
         stacks.answer()
-        theirs.send(check(part, target))
+        theirs.send(check(subgraph, target))
 
     process = multiprocessing.get_context("fork").Process(target=run, daemon=True)
     process.start()
@@ -48,69 +48,77 @@ def checked_apart(
         stacks.close()
 
 
-def shrink(name: str, target: str | None = None) -> tuple[Part, Problem | None]:
+def shrink(name: str, target: str | None = None) -> tuple[Subgraph, Problem | None]:
     """Leave out steps, or take what they make as inputs, as long as the kind of problem stays."""
-    part = whole(draw_case(name))
-    problem = checked_apart(part, target)
+    subgraph = whole_case(draw_case(name))
+    problem = checked_apart(subgraph, target)
     if problem is None:
-        return part, None
-    for value in part.outputs if len(part.outputs) > 1 else []:
-        smaller = _with_outputs(part, [value])
+        return subgraph, None
+    for value in subgraph.outputs if len(subgraph.outputs) > 1 else []:
+        smaller = _with_outputs(subgraph, [value])
         found = checked_apart(smaller, target)
         if found is not None and found.kind == problem.kind:
-            part, problem = smaller, found
+            subgraph, problem = smaller, found
             break
-    for step in list(part.steps):
-        if step not in part.steps or len(part.steps) == 1:
+    for step in list(subgraph.steps):
+        if step not in subgraph.steps or len(subgraph.steps) == 1:
             continue
         try:
-            smaller = _without(part, step)
+            smaller = _without(subgraph, step)
         except (ValueError, IndexError):  # sizes that don't fit: there is nothing to take instead
             break
         found = checked_apart(smaller, target)
         if found is not None and found.kind == problem.kind:
-            part, problem = smaller, found
+            subgraph, problem = smaller, found
     # From the end: what comes after the fault isn't needed either.
-    for step in part.steps[:-1][::-1]:
-        smaller = _with_outputs(part, step.results)
+    for step in subgraph.steps[:-1][::-1]:
+        smaller = _with_outputs(subgraph, step.results)
         found = checked_apart(smaller, target)
         if found is not None and found.kind == problem.kind:
-            part, problem = smaller, found
-    return part, problem
+            subgraph, problem = smaller, found
+    return subgraph, problem
 
 
-def _with_outputs(part: Part, outputs: list[Value]) -> Part:
-    return _tidy(part, part.inputs, part.given, needed(part.steps, outputs), outputs)
+def _with_outputs(subgraph: Subgraph, outputs: list[Value]) -> Subgraph:
+    return _tidy(
+        subgraph, subgraph.inputs, subgraph.given, needed(subgraph.steps, outputs), outputs
+    )
 
 
-def _without(part: Part, step: Step) -> Part:
+def _without(subgraph: Subgraph, step: Step) -> Subgraph:
     """What a step makes becomes inputs, which hold what it means."""
-    sizes = [Sizes(part.extent, number) for number in part.case.sizes]
-    made = [evaluate(part.steps, arrays, size) for size, arrays in zip(sizes, part.given)]
+    sizes = [Sizes(subgraph.extent, number) for number in subgraph.case.sizes]
+    made = [evaluate(subgraph.steps, arrays, size) for size, arrays in zip(sizes, subgraph.given)]
     given = [
         {**arrays, **{value: found[value] for value in step.results}}
-        for arrays, found in zip(part.given, made)
+        for arrays, found in zip(subgraph.given, made)
     ]
     for value in step.results:
         value.var = relax.Var(value.var.name, TensorStructInfo(value.shape, value.dtype))
-    steps = [item for item in part.steps if item is not step]
-    return _tidy(part, [*part.inputs, *step.results], given, needed(steps, part.outputs),
-                 part.outputs)  # fmt: skip
+    steps = [item for item in subgraph.steps if item is not step]
+    inputs, outputs = [*subgraph.inputs, *step.results], subgraph.outputs
+    return _tidy(subgraph, inputs, given, needed(steps, outputs), outputs)
 
 
-def _tidy(part: Part, inputs: Any, given: Any, steps: list[Step], outputs: list[Value]) -> Part:
+def _tidy(
+    subgraph: Subgraph, inputs: Any, given: Any, steps: list[Step], outputs: list[Value]
+) -> Subgraph:
     used = {value for step in steps for value in step.operands} | set(outputs)
     return replace(
-        part, inputs=[v for v in inputs if v in used], steps=steps, outputs=outputs, given=given,
-        constants=[v for v in part.constants if v in used],
-    )  # fmt: skip
+        subgraph,
+        inputs=[v for v in inputs if v in used],
+        constants=[v for v in subgraph.constants if v in used],
+        steps=steps,
+        outputs=outputs,
+        given=given,
+    )
 
 
 def report(
     name: str, folder: Path, target: str | None = None, seen: Problem | None = None
 ) -> tuple[Problem, Path]:
     """Shrink the case of a name and write what is left, with its data, and the problem ``seen``."""
-    part, problem = shrink(name, target)
+    subgraph, problem = shrink(name, target)
     if problem is None:
         first = f"; seen was {seen.kind}: {seen.text}" if seen is not None else ""
         problem = Problem("flaky", f"not seen again in a process of its own{first}")
@@ -118,14 +126,14 @@ def report(
     path = folder / f"{name}.txt"
     lines = [f"{problem.kind}: {problem.text}", "", f"case {name}", ""]
     try:
-        mod = module_of(part.inputs, part.constants, part.steps, part.outputs)
+        mod = module_of(subgraph.inputs, subgraph.constants, subgraph.steps, subgraph.outputs)
         lines.append(mod.script())
     except Exception as error:  # the report says so, it mustn't end here
         lines.append(f"(doesn't print: {type(error).__name__}: {error})")
-        lines += [f"{step.name}({[v.var.name for v in step.operands]})" for step in part.steps]
-    for number, arrays in zip(part.case.sizes, part.given):
-        lines.append(f"\n# data{f' at n = {number}' if part.extent is not None else ''}")
-        for value in (*part.inputs, *part.constants):
+        lines += [f"{step.name}({[v.var.name for v in step.operands]})" for step in subgraph.steps]
+    for number, arrays in zip(subgraph.case.sizes, subgraph.given):
+        lines.append(f"\n# data{f' at n = {number}' if subgraph.extent is not None else ''}")
+        for value in (*subgraph.inputs, *subgraph.constants):
             lines.append(f"{value.var!r} {value.dtype} = {arrays[value]!r}")
     path.write_text("\n".join(lines))
     return problem, path

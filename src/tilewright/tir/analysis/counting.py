@@ -87,10 +87,10 @@ def count_instances(
 ) -> Count:
     """Count the values of the variables for which all conditions hold."""
     known = analyzer if analyzer is not None else Analyzer()
-    parts = decided_conjuncts(and_(*conditions))
+    conjuncts = decided_conjuncts(and_(*conditions))
     total = ONE
-    ranges, parts, _ = narrowed(domain, parts, known)
-    for variables, own in _independent(ranges, parts):
+    ranges, conjuncts, _ = narrowed(domain, conjuncts, known)
+    for variables, own in _independent(ranges, conjuncts):
         total = total * _instances(variables, own, known)
     return Count(known.simplify(total.value), total.exact)
 
@@ -178,17 +178,17 @@ def footprint(
 ) -> Footprint:
     """Find the different elements that a box touches while the variables run."""
     known = analyzer if analyzer is not None else Analyzer()
-    parts = decided_conjuncts(and_(*conditions))
+    conjuncts = decided_conjuncts(and_(*conditions))
     maybe = _may_be_empty(domain, known)
-    domain, parts, fixed = narrowed(_related(domain, box, parts), parts, known)
+    domain, conjuncts, fixed = narrowed(_related(domain, box, conjuncts), conjuncts, known)
     box = [substitute(item, fixed) for item in box] if fixed else box
     # Conditions on something fixed outside hold for all or for none; if that is not known, the
     # count is what it is if they hold.
-    loose = [_holds(part, known) for part in parts if not uses_var(part, domain)]
+    loose = [_holds(condition, known) for condition in conjuncts if not uses_var(condition, domain)]
     if any(is_const(item.extent, 0) for item in domain.values()) or False in loose:
         return Footprint(ZERO, None)
     maybe = maybe or None in loose or _may_be_empty(domain, known)
-    used = [part for part in parts if uses_var(part, domain)]
+    used = [condition for condition in conjuncts if uses_var(condition, domain)]
     whole = not any(depends(item, domain) for item in domain.values())
     made = _box_footprint(box, domain, used, known) if whole else None
     if made is None and whole and not used:
@@ -222,19 +222,19 @@ def _box_footprint(
     """Axes that are sums of different variables make a box, or a grid with steps."""
     taken: set[Var] = set()
     indexed = {var for var in domain if any(uses_var(item.min, {var}) for item in box)}
-    mixed = [part for part in conditions if uses_var(part, set(domain) - indexed)]
+    mixed = [condition for condition in conditions if uses_var(condition, set(domain) - indexed)]
     if not _hold_somewhere(mixed, domain, indexed, known):
         return None
-    left = [part for part in conditions if not uses_var(part, set(domain) - indexed)]
+    left = [condition for condition in conditions if not uses_var(condition, set(domain) - indexed)]
     total, sides = ONE, []
     for item in box:
         mine = {var for var in wide(domain) if uses_var(item.min, {var})}
         if mine & taken:
             return None
         taken |= mine
-        own = [part for part in left if uses_var(part, mine)]
-        left = [part for part in left if not uses_var(part, mine)]
-        made = _side(item, mine, own, domain, known)
+        own = [condition for condition in left if uses_var(condition, mine)]
+        left = [condition for condition in left if not uses_var(condition, mine)]
+        made = _extent_along(item, mine, own, domain, known)
         if made is None:
             return None
         extent, side = made
@@ -245,7 +245,7 @@ def _box_footprint(
     return Footprint(count, known_sides if len(known_sides) == len(sides) else None)
 
 
-def _side(
+def _extent_along(
     item: Range, mine: set[Var], own: list[Expr], domain: Domain, known: Analyzer
 ) -> tuple[Expr, Range | None] | None:
     """How many elements there are along a dimension, and their range if they fill one.
@@ -266,7 +266,7 @@ def _side(
         return run.count, None if start is None else Range(start, known.simplify(run.count))
     if not dense or not is_const(item.extent, 1):
         return None
-    if any(uses_var(part, set(domain) - mine) for part in own):
+    if any(uses_var(condition, set(domain) - mine) for condition in own):
         return None
     clipped = _clipped(item.min, own, domain, form, run, known)
     return None if clipped is None else (clipped.extent, clipped)
@@ -279,7 +279,7 @@ def _hold_somewhere(
     if not conditions:
         return True
     others = {var: item for var, item in domain.items() if var not in indexed}
-    if not any(uses_var(part, indexed) for part in conditions):
+    if not any(uses_var(condition, indexed) for condition in conditions):
         some = count_instances(others, conditions, analyzer=known)
         if some.exact and known.can_prove_ge(some.value, 1):
             return True
@@ -288,7 +288,7 @@ def _hold_somewhere(
     for var in indexed:
         inside.bind(var, domain[var], override=True)
     start = {var: item.min for var, item in others.items()}
-    return all(inside.can_prove(substitute(part, start)) for part in conditions)
+    return all(inside.can_prove(substitute(condition, start)) for condition in conditions)
 
 
 def _mapped_footprint(box: Sequence[Range], domain: Domain, known: Analyzer) -> Footprint | None:
@@ -321,7 +321,7 @@ def _upper_bound(
         used = dict(domain)
     instances = count_instances(
         used,
-        [part for part in conditions if not uses_var(part, set(domain) - set(used))],
+        [condition for condition in conditions if not uses_var(condition, set(domain) - set(used))],
         analyzer=known,
     )
     whole: Expr = const(1)
@@ -335,9 +335,9 @@ def _upper_bound(
     return Count(known.simplify(minimum(most, whole)), False)
 
 
-def union(parts: Sequence[Footprint], whole: Count | None, analyzer: Analyzer) -> Footprint:
+def union(footprints: Sequence[Footprint], whole: Count | None, analyzer: Analyzer) -> Footprint:
     """Count the elements of several footprints in one buffer of ``whole`` elements together."""
-    left = list(parts)
+    left = list(footprints)
     boxes = [item.box for item in left if item.box is not None]
     if len(boxes) == len(left) and boxes:
         constant = _constant_union(boxes)
@@ -368,11 +368,11 @@ def union(parts: Sequence[Footprint], whole: Count | None, analyzer: Analyzer) -
 
 
 def enumerated_union(
-    parts: Sequence[tuple[Sequence[Range], Domain, Sequence[Expr]]],
+    boxes: Sequence[tuple[Sequence[Range], Domain, Sequence[Expr]]],
 ) -> Count | None:
     """Count the elements that accesses touch together by running through them; if few enough."""
     places = []
-    for box, domain, conditions in parts:
+    for box, domain, conditions in boxes:
         if not all(is_const(item.extent, 1) for item in box):
             return None
         points = enumerate_points(domain, conditions, [item.min for item in box])
@@ -563,7 +563,7 @@ def _independent(
 ) -> list[tuple[dict[Var, Range], list[Expr]]]:
     """Part variables into groups that share no condition and no range."""
     group = {var: {var} for var in domain}
-    links = [{v for v in domain if uses_var(part, {v})} for part in conditions]
+    links = [{v for v in domain if uses_var(condition, {v})} for condition in conditions]
     links += [
         {var, *(v for v in domain if uses_var(item.min, {v}) or uses_var(item.extent, {v}))}
         for var, item in domain.items()

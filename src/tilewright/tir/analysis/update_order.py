@@ -290,7 +290,7 @@ class _Updates:
         if not self._reads(value):
             differs = self.conditional or self._may_differ(value, *store.indices)
             return None if differs else _SAME_VALUE
-        return self._law_of_parts(value, store)
+        return self._law_of_operands(value, store)
 
     def _may_differ(self, *exprs: Expr) -> bool:
         """Whether instances that update one element may see different values of an expression."""
@@ -303,7 +303,7 @@ class _Updates:
             for expr in exprs
         )
 
-    def _law_of_parts(self, value: Any, store: BufferStore) -> str | None:
+    def _law_of_operands(self, value: Any, store: BufferStore) -> str | None:
         kind = type(value)
         if kind is Let:
             return self.law(substitute(value.body, {value.var: value.value}), store)
@@ -330,9 +330,9 @@ class _Updates:
             a, b = b, a
         return None if self._reads(b) else self._by(law, a, store)
 
-    def _by(self, law: str, part: Expr, store: BufferStore) -> str | None:
+    def _by(self, law: str, operand: Expr, store: BufferStore) -> str | None:
         """Return ``law`` if the part that reads the target follows it too."""
-        return law if self.law(part, store) in (law, _KEEPS) else None
+        return law if self.law(operand, store) in (law, _KEEPS) else None
 
     # ---- intrinsics -----------------------------------------------------------------------------
 

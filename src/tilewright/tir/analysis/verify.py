@@ -123,9 +123,9 @@ class _Verifier:
 
     def define_buffer(self, buffer: Buffer, where: Node) -> None:
         self.define(buffer, where)
-        for what, parts in (("an extent", buffer.shape), ("a stride", buffer.strides)):
-            for part in parts:
-                self.number(part, f"{what} of buffer {buffer.name!r}", where)
+        for what, numbers in (("an extent", buffer.shape), ("a stride", buffer.strides)):
+            for number in numbers:
+                self.number(number, f"{what} of buffer {buffer.name!r}", where)
         if buffer.elem_offset is not None:
             self.number(buffer.elem_offset, f"the offset of buffer {buffer.name!r}", where)
         # Several buffers may share one pointer; the pointer counts as seen from the first on.
@@ -267,11 +267,11 @@ class _Verifier:
         name = loop.loop_var.name
         if loop.annotations:
             self.annotations(loop, name=f"loop {name!r}")
-        for what, part in (("first value", loop.min), ("extent", loop.extent)):
-            self.number(part, f"the {what} of loop {name!r}", loop)
-            if part.dtype != loop.loop_var.dtype:
+        for what, number in (("first value", loop.min), ("extent", loop.extent)):
+            self.number(number, f"the {what} of loop {name!r}", loop)
+            if number.dtype != loop.loop_var.dtype:
                 raise self.fail(
-                    f"loop variable {name!r} is {loop.loop_var.dtype}, the {what} {part.dtype}",
+                    f"loop variable {name!r} is {loop.loop_var.dtype}, the {what} {number.dtype}",
                     loop,
                 )
         if (loop.kind == THREAD_BINDING) != (loop.thread is not None):
@@ -296,8 +296,8 @@ class _Verifier:
                     f"buffer {region.buffer.name!r} is used where it is not defined", block
                 )
             for item in region.region:
-                for part in (item.min, item.extent):
-                    self.number(part, f"a bound of a region of {region.buffer.name!r}", block)
+                for number in (item.min, item.extent):
+                    self.number(number, f"a bound of a region of {region.buffer.name!r}", block)
 
     def realize(self, realize: BlockRealize) -> None:
         block = realize.block
@@ -315,8 +315,8 @@ class _Verifier:
         for iter_var, value in zip(block.iter_vars, realize.iter_values):
             self.binding(iter_var.var, value, realize)
             self.ends.bind(iter_var.var, value)
-            for part in (iter_var.dom.min, iter_var.dom.extent):
-                self.number(part, f"a bound of axis {iter_var.var.name!r}", realize)
+            for number in (iter_var.dom.min, iter_var.dom.extent):
+                self.number(number, f"a bound of axis {iter_var.var.name!r}", realize)
         self.condition(realize.predicate, realize)
         outer_loops, outer_hidden, outer_visible = self.loops, self.hidden_loops, self.visible
         self.hidden_loops = outer_hidden | outer_loops
@@ -353,12 +353,12 @@ class _Verifier:
 
 def _sizes(func: PrimFunc) -> list[Var]:
     """Variables that a call's arrays give values: those of shapes, strides and offsets."""
-    parts = (
-        part
+    numbers = (
+        number
         for buffer in func.buffers
-        for part in (*buffer.shape, *buffer.strides, buffer.elem_offset)
-        if part is not None
+        for number in (*buffer.shape, *buffer.strides, buffer.elem_offset)
+        if number is not None
     )
     scalars = {var for var in func.params if var not in func.buffer_map}
-    found = {var: None for part in parts for var in free_vars(part) if var not in scalars}
+    found = {var: None for number in numbers for var in free_vars(number) if var not in scalars}
     return list(found)

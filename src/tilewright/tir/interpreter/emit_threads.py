@@ -250,7 +250,7 @@ class ThreadEmitter:
         emitter = self.emitter
         if not self.lockstep:
             raise VerifyError("thread_allreduce is outside of threadIdx loops")
-        name, values, addresses, tags = all_reduce_parts(node)
+        name, values, addresses, tags = all_reduce_operands(node)
         reducer = REDUCERS.get(name)(*(value.dtype for value in values))
         inputs = ", ".join(emitter.name(var) for var in (*reducer.lhs, *reducer.rhs))
         joined = ", ".join(emitter.expr(part) for part in reducer.result)
@@ -269,7 +269,7 @@ class ThreadEmitter:
             emitter.line(f"{emitter.memory(load.buffer)}[{place}] = {value}")
 
 
-def all_reduce_parts(
+def all_reduce_operands(
     node: Call,
 ) -> tuple[str, tuple[Expr, ...], tuple[Any, ...], tuple[str, ...]]:
     """Return reducer, values, addresses and thread tags of a ``thread_allreduce``."""

@@ -84,66 +84,66 @@ def divisors(number: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def count_factorizations(number: int, parts: int) -> int:
-    """Return in how many ways ``number`` is an ordered product of ``parts`` factors."""
-    if parts == 0:
+def count_factorizations(number: int, length: int) -> int:
+    """Return in how many ways ``number`` is an ordered product of ``length`` factors."""
+    if length == 0:
         return 1 if number == 1 else 0
-    return prod(comb(exponent + parts - 1, parts - 1) for _, exponent in prime_factors(number))
+    return prod(comb(exponent + length - 1, length - 1) for _, exponent in prime_factors(number))
 
 
 @lru_cache(maxsize=4096)
 def _innermost_table(
-    extent: int, parts: int, max_innermost: int
+    extent: int, length: int, max_innermost: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     choices = tuple(d for d in divisors(extent) if max_innermost <= 0 or d <= max_innermost)
-    weights = [count_factorizations(extent // d, parts - 1) for d in choices]
+    weights = [count_factorizations(extent // d, length - 1) for d in choices]
     return choices, tuple(accumulate(weights))
 
 
-def sample_factorization(rng: Rng, number: int, parts: int) -> list[int]:
-    """Draw uniformly from the ordered factorizations of ``number`` into ``parts`` factors."""
-    factors = [1] * parts
+def sample_factorization(rng: Rng, number: int, length: int) -> list[int]:
+    """Draw uniformly from the ordered factorizations of ``number`` into ``length`` factors."""
+    factors = [1] * length
     for prime, exponent in prime_factors(number):
-        # Stars and bars: a uniform choice of parts-1 bars among exponent+parts-1 places.
-        bars, places = parts - 1, exponent + parts - 1
-        part = 0
+        # Stars and bars: a uniform choice of length-1 bars among exponent+length-1 places.
+        bars, places = length - 1, exponent + length - 1
+        slot = 0
         for place in range(places):
             if bars and rng.below(places - place) < bars:
                 bars -= 1
-                part += 1
+                slot += 1
             else:
-                factors[part] *= prime
+                factors[slot] *= prime
     return factors
 
 
-def sample_perfect(rng: Rng, extent: int, parts: int, max_innermost: int) -> list[int]:
+def sample_perfect(rng: Rng, extent: int, length: int, max_innermost: int) -> list[int]:
     """Draw a perfect tile uniformly; ``max_innermost`` of 0 or less sets no limit."""
-    if parts == 1:
+    if length == 1:
         return [extent]
-    choices, cumulative = _innermost_table(extent, parts, max_innermost)
+    choices, cumulative = _innermost_table(extent, length, max_innermost)
     innermost = choices[rng.pick(cumulative)]
-    return [*sample_factorization(rng, extent // innermost, parts - 1), innermost]
+    return [*sample_factorization(rng, extent // innermost, length - 1), innermost]
 
 
 @lru_cache(maxsize=4096)
 def _partition_table(
-    extent: int, parts: int, position: int, inner: int
+    extent: int, length: int, position: int, inner: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     choices = tuple(d for d in divisors(extent) if d % inner == 0)
     weights = [
-        count_factorizations(extent // d, position) * count_factorizations(d, parts - position)
+        count_factorizations(extent // d, position) * count_factorizations(d, length - position)
         for d in choices
     ]
     return choices, tuple(accumulate(weights))
 
 
-def sample_partitioned(rng: Rng, extent: int, parts: int, position: int, inner: int) -> list[int]:
+def sample_partitioned(rng: Rng, extent: int, length: int, position: int, inner: int) -> list[int]:
     """Draw a tile whose factors from ``position`` on have a product divisible by ``inner``."""
-    choices, cumulative = _partition_table(extent, parts, position, inner)
+    choices, cumulative = _partition_table(extent, length, position, inner)
     product = choices[rng.pick(cumulative)]
     return [
         *sample_factorization(rng, extent // product, position),
-        *sample_factorization(rng, product, parts - position),
+        *sample_factorization(rng, product, length - position),
     ]
 
 
@@ -152,13 +152,13 @@ MAX_WASTE = 4
 
 
 @lru_cache(maxsize=4096)
-def covering_pairs(extent: int, parts: int, max_innermost: int) -> tuple[tuple[int, int], ...]:
+def covering_pairs(extent: int, length: int, max_innermost: int) -> tuple[tuple[int, int], ...]:
     """List the pairs (innermost factor, product of the others) that tiles of ``sample_tile`` have.
 
     The innermost factor divides the extent or is a multiple of 4 (whole vectors); the others
     multiply to the number of inner tiles, or to it rounded up to a multiple of 2, 4 or 8.
     """
-    if parts == 1:
+    if length == 1:
         return ((extent, 1),)
     limit = max_innermost if max_innermost > 0 else extent
     inner = {d for d in divisors(extent) if d <= limit}
@@ -166,7 +166,7 @@ def covering_pairs(extent: int, parts: int, max_innermost: int) -> tuple[tuple[i
     pairs = []
     for innermost in sorted(inner):
         count = -(-extent // innermost)
-        rounded = {count, *(-(-count // step) * step for step in (2, 4, 8) if parts > 2)}
+        rounded = {count, *(-(-count // step) * step for step in (2, 4, 8) if length > 2)}
         for outer in sorted(rounded):
             if (innermost * outer - extent) * MAX_WASTE <= extent:
                 pairs.append((innermost, outer))
@@ -180,18 +180,18 @@ def is_tight(extent: int, factors: Sequence[int]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _covering_weights(extent: int, parts: int, max_innermost: int) -> tuple[int, ...]:
-    pairs = covering_pairs(extent, parts, max_innermost)
-    return tuple(accumulate(count_factorizations(outer, parts - 1) for _, outer in pairs))
+def _covering_weights(extent: int, length: int, max_innermost: int) -> tuple[int, ...]:
+    pairs = covering_pairs(extent, length, max_innermost)
+    return tuple(accumulate(count_factorizations(outer, length - 1) for _, outer in pairs))
 
 
-def sample_covering(rng: Rng, extent: int, parts: int, max_innermost: int) -> list[int]:
+def sample_covering(rng: Rng, extent: int, length: int, max_innermost: int) -> list[int]:
     """Draw uniformly from the tiles that cover an extent with little waste; see the pairs above."""
-    pairs = covering_pairs(extent, parts, max_innermost)
-    cumulative = _covering_weights(extent, parts, max_innermost)
+    pairs = covering_pairs(extent, length, max_innermost)
+    cumulative = _covering_weights(extent, length, max_innermost)
     while True:
         # Where nothing is rounded up the tile is always tight, so this ends soon.
         innermost, outer = pairs[rng.pick(cumulative)]
-        factors = [*sample_factorization(rng, outer, parts - 1), innermost]
+        factors = [*sample_factorization(rng, outer, length - 1), innermost]
         if is_tight(extent, factors):
             return factors

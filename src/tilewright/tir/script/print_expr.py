@@ -122,22 +122,22 @@ def buffer_arguments(p: Printer, buffer: Buffer) -> str:
     """
     if buffer in p.names:
         return p.names[buffer]
-    parts = [p.tuple([p.expr(extent) for extent in buffer.shape]), f'"{buffer.dtype}"']
+    fields = [p.tuple([p.expr(extent) for extent in buffer.shape]), f'"{buffer.dtype}"']
     if buffer.data in p.names:
-        parts.append(f"data={p.names[buffer.data]}")
+        fields.append(f"data={p.names[buffer.data]}")
     elif buffer.data in p.early:
-        parts.append(f"data={p.expr(buffer.data)}")
+        fields.append(f"data={p.expr(buffer.data)}")
     if buffer.strides:
-        parts.append(f"strides={p.tuple([p.expr(stride) for stride in buffer.strides])}")
+        fields.append(f"strides={p.tuple([p.expr(stride) for stride in buffer.strides])}")
     if buffer.elem_offset is not None:
-        parts.append(f"elem_offset={p.expr(buffer.elem_offset)}")
+        fields.append(f"elem_offset={p.expr(buffer.elem_offset)}")
     if buffer.scope != "global":
-        parts.append(f"scope={p.value(buffer.scope)}")
+        fields.append(f"scope={p.value(buffer.scope)}")
     if buffer.alignment != 64:
-        parts.append(f"align={buffer.alignment}")
+        fields.append(f"align={buffer.alignment}")
     if buffer.axis_separators:
-        parts.append(f"axis_separators={p.value(tuple(buffer.axis_separators))}")
-    return ", ".join(parts)
+        fields.append(f"axis_separators={p.value(tuple(buffer.axis_separators))}")
+    return ", ".join(fields)
 
 
 # ---- expressions ------------------------------------------------------------------------------
@@ -386,14 +386,14 @@ def region_text(p: Printer, node: BufferRegion) -> str:
     """Return ``A[i, j:j + 4]``; extents of one print as points."""
     if not node.region:
         return f"{buffer_name(p, node.buffer)}[()]"
-    parts = []
+    fields = []
     for item in node.region:
         if _is_index_const(item.extent, 1):
-            parts.append(p.expr(item.min))
+            fields.append(p.expr(item.min))
         else:
             start, stop = bounds(p, item.min, item.extent)
-            parts.append(f"{start}:{stop}")
-    return f"{buffer_name(p, node.buffer)}[{', '.join(parts)}]"
+            fields.append(f"{start}:{stop}")
+    return f"{buffer_name(p, node.buffer)}[{', '.join(fields)}]"
 
 
 @register(BufferRegion)

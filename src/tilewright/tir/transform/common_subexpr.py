@@ -1,9 +1,9 @@
-"""Compute equal expressions once: what a statement's parts have in common becomes a ``LetStmt``.
+"""Compute equal expressions once: what a statement's segments have in common becomes a ``LetStmt``.
 
-From the outermost statement inwards, each statement is seen as a sequence of parts (the items of a
-sequence; condition and branches; bounds and body). An expression that several parts use, with
-nothing written in between that it reads, gets a variable just before the first of them. The
-largest expressions come first. What only one part uses is left to that part, so that values are
+From the outermost statement inwards, each statement is seen as a sequence of segments (the items of
+a sequence; condition and branches; bounds and body). An expression that several segments use, with
+nothing written in between that it reads, gets a variable just before the first of them. The largest
+expressions come first. What only one segment uses is left to that segment, so that values are
 computed as late as possible.
 
 An expression is evaluated only where one of its uses is evaluated anyway, or where that costs
@@ -86,8 +86,8 @@ class _Uses:
 
 
 @dataclass(eq=False)
-class _Part:
-    """One part of a statement; ``var`` if it is a let that was put in."""
+class _Segment:
+    """One segment of a statement; ``var`` if it is a let that was put in."""
 
     node: Any
     uses: dict[int, _Uses]
@@ -126,8 +126,8 @@ class _Occurrences:
         found = self._known.get(node)
         if found is None:
             found = {}
-            for part, sure in parts(node):
-                for number, uses in self.of(part).items():
+            for segment, sure in segments(node):
+                for number, uses in self.of(segment).items():
                     total = found.setdefault(number, _Uses())
                     total.count += uses.count
                     total.sure = total.sure or (sure and uses.sure)
@@ -163,7 +163,7 @@ def _names(expr: Expr) -> bool:
     return any(type(item) is Let for item in pre_order(expr))
 
 
-def parts(stmt: Any) -> list[tuple[Any, bool]]:
+def segments(stmt: Any) -> list[tuple[Any, bool]]:
     """What a statement consists of, in the order of evaluation, and whether each surely is."""
     kind = type(stmt)
     if kind is IfThenElse:
@@ -196,38 +196,38 @@ class _Eliminator:
         """Rewrite a statement with all below it."""
         if type(stmt) is BlockRealize:
             return stmt  # blocks say what they access: lower them first
-        sequence = [_Part(item, self.occurrences.of(item)) for item, _ in parts(stmt)]
+        sequence = [_Segment(item, self.occurrences.of(item)) for item, _ in segments(stmt)]
         if self._may_share(stmt):
             self._share(stmt, sequence)
-        if not any(part.var is not None for part in sequence):
+        if not any(segment.var is not None for segment in sequence):
             return self._below(stmt)
         if type(stmt) is SeqStmt:
             return self._rebuilt(sequence)
         replaced: dict[Any, dict[int, Var]] = {}
-        for part in sequence:
-            replaced.setdefault(part.node, {}).update(part.replaced)
+        for segment in sequence:
+            replaced.setdefault(segment.node, {}).update(segment.replaced)
         inner = stmt.map_children(
             lambda item: _Replacer(self.table, replaced.get(item, {})).visit(item)
         )
-        lets = [part for part in sequence if part.var is not None]
+        lets = [segment for segment in sequence if segment.var is not None]
         return self._with_lets(lets, self._below(inner))
 
-    def _rebuilt(self, sequence: list[_Part]) -> Stmt:
+    def _rebuilt(self, sequence: list[_Segment]) -> Stmt:
         """A sequence with its lets, each around all that follows it."""
         rest: list[Stmt] = []
-        for part in reversed(sequence):
-            if part.var is not None:
-                rest = [self._with_lets([part], seq(rest))]
+        for segment in reversed(sequence):
+            if segment.var is not None:
+                rest = [self._with_lets([segment], seq(rest))]
             else:
-                made = _Replacer(self.table, part.replaced).visit(part.node)
+                made = _Replacer(self.table, segment.replaced).visit(segment.node)
                 rest.insert(0, self.stmt(made))
         return seq(rest)
 
-    def _with_lets(self, lets: list[_Part], body: Stmt) -> Stmt:
-        for part in reversed(lets):
-            value = part.node.map_children(_Replacer(self.table, part.replaced).visit)
-            assert part.var is not None
-            body = LetStmt(part.var, value, body)
+    def _with_lets(self, lets: list[_Segment], body: Stmt) -> Stmt:
+        for segment in reversed(lets):
+            value = segment.node.map_children(_Replacer(self.table, segment.replaced).visit)
+            assert segment.var is not None
+            body = LetStmt(segment.var, value, body)
         return body
 
     def _below(self, stmt: Stmt) -> Stmt:
@@ -267,15 +267,15 @@ class _Eliminator:
         """Lets around a statement come before its own expressions: those must have no effects."""
         if type(stmt) is SeqStmt or _reads_first(stmt):
             return True
-        return all(is_pure(item) for item, _ in parts(stmt) if not isinstance(item, Stmt))
+        return all(is_pure(item) for item, _ in segments(stmt) if not isinstance(item, Stmt))
 
     # ---- choosing
 
-    def _share(self, stmt: Stmt, sequence: list[_Part]) -> None:
-        """Put lets for what parts have in common into the sequence, the costliest first."""
+    def _share(self, stmt: Stmt, sequence: list[_Segment]) -> None:
+        """Put lets for what segments have in common into the sequence, the costliest first."""
         totals: dict[int, int] = {}
-        for part in sequence:
-            for number, uses in part.uses.items():
+        for segment in sequence:
+            for number, uses in segment.uses.items():
                 totals[number] = totals.get(number, 0) + uses.count
         numbers = [number for number, count in totals.items() if count > 1]
         if not numbers:
@@ -295,18 +295,20 @@ class _Eliminator:
                     self._introduce(sequence, run, number, expr)
 
     def _runs(
-        self, stmt: Stmt, sequence: list[_Part], number: int, read: set[Var]
-    ) -> list[list[_Part]]:
-        """Parts that use an expression, grouped so that it has one value within each group."""
+        self, stmt: Stmt, sequence: list[_Segment], number: int, read: set[Var]
+    ) -> list[list[_Segment]]:
+        """Segments that use an expression, grouped so that it has one value within each group."""
         if type(stmt) is While and self.effects.of(stmt).disturbs(read):
             return []  # the condition is evaluated again and again
-        runs: list[list[_Part]] = []
-        run: list[_Part] = []
-        for part in sequence:
-            used = number in part.uses and part.uses[number].count > 0
-            changed = isinstance(part.node, Stmt) and self.effects.of(part.node).disturbs(read)
-            if used and (not changed or _reads_first(part.node)):
-                run.append(part)
+        runs: list[list[_Segment]] = []
+        run: list[_Segment] = []
+        for segment in sequence:
+            used = number in segment.uses and segment.uses[number].count > 0
+            changed = isinstance(segment.node, Stmt) and self.effects.of(segment.node).disturbs(
+                read
+            )
+            if used and (not changed or _reads_first(segment.node)):
+                run.append(segment)
             if changed and run:
                 runs.append(run)
                 run = []
@@ -314,8 +316,8 @@ class _Eliminator:
             runs.append(run)
         return runs if type(stmt) is SeqStmt else runs[:1]
 
-    def _worthwhile(self, run: list[_Part], number: int, expr: Expr) -> bool:
-        uses = [part.uses[number] for part in run]
+    def _worthwhile(self, run: list[_Segment], number: int, expr: Expr) -> bool:
+        uses = [segment.uses[number] for segment in run]
         if len(run) == 1 and (isinstance(run[0].node, Stmt) or uses[0].count < 2):
             return False
         if may_trap(expr, self.analyzer):
@@ -325,19 +327,21 @@ class _Eliminator:
             and not any(type(item) in (BufferLoad, Call) for item in pre_order(expr))
         )
 
-    def _introduce(self, sequence: list[_Part], run: list[_Part], number: int, expr: Expr) -> None:
+    def _introduce(
+        self, sequence: list[_Segment], run: list[_Segment], number: int, expr: Expr
+    ) -> None:
         var = Var(f"cse{self.made}", expr.dtype)
         self.made += 1
         inner = self.occurrences.of(expr)
-        for part in run:
-            count = part.uses[number].count
-            part.replaced[number] = var
+        for segment in run:
+            count = segment.uses[number].count
+            segment.replaced[number] = var
             for below, uses in inner.items():
-                known = part.uses[below]
-                part.uses[below] = _Uses(known.count - count * uses.count, known.sure)
+                known = segment.uses[below]
+                segment.uses[below] = _Uses(known.count - count * uses.count, known.sure)
         inner = {key: uses for key, uses in inner.items() if key != number}
-        position = next(i for i, part in enumerate(sequence) if part is run[0])
-        sequence.insert(position, _Part(expr, inner, var))
+        position = next(i for i, segment in enumerate(sequence) if segment is run[0])
+        sequence.insert(position, _Segment(expr, inner, var))
 
 
 class _Replacer(Mutator):

@@ -118,7 +118,7 @@ class _Rewriter(StmtMutator):
 
 
 @dataclass(eq=False)
-class _Part:
+class _Staged:
     """One statement of the body."""
 
     stmt: Stmt
@@ -156,12 +156,12 @@ class _Pipeline:
                 f"loop {loop.loop_var.name}: {PIPELINE_ORDER} {order} is no order of "
                 f"{len(stmts)} statements"
             )
-        self.parts = [_Part(*item) for item in zip(stmts, stages, order)]
+        self.staged_stmts = [_Staged(*item) for item in zip(stmts, stages, order)]
         named = loop.annotations.get(PIPELINE_ASYNC_STAGES, ())
         self.async_stages = set(_numbers(loop, PIPELINE_ASYNC_STAGES, len(named), ()))
         self.depth = max(stages)
         for stage in self.async_stages:
-            places = sorted(part.order for part in self.parts if part.stage == stage)
+            places = sorted(staged.order for staged in self.staged_stmts if staged.stage == stage)
             if not places or places[-1] - places[0] >= len(places):
                 raise LowerError(
                     f"loop {loop.loop_var.name}: the statements of asynchronous stage {stage} must "
@@ -172,22 +172,22 @@ class _Pipeline:
         self.full = analyzer.can_prove(loop.extent >= self.depth)
         self.versions: dict[Var, int] = {}
 
-    def _fused_loops(self) -> list[_Part]:
+    def _fused_loops(self) -> list[_Staged]:
         """The parts that run as one loop."""
         named = self.loop.annotations.get(PIPELINE_FUSE, ())
         numbers = _numbers(self.loop, PIPELINE_FUSE, len(named), ())
-        if len(set(numbers)) < len(numbers) or any(n >= len(self.parts) for n in numbers):
+        if len(set(numbers)) < len(numbers) or any(n >= len(self.staged_stmts) for n in numbers):
             raise self.no_fusion(
-                f"{numbers} are not different ones of {len(self.parts)} statements"
+                f"{numbers} are not different ones of {len(self.staged_stmts)} statements"
             )
-        parts = [self.parts[n] for n in numbers]
-        places = sorted(part.order for part in parts)
-        if parts and places[-1] - places[0] >= len(parts):
+        staged_stmts = [self.staged_stmts[n] for n in numbers]
+        places = sorted(staged.order for staged in staged_stmts)
+        if staged_stmts and places[-1] - places[0] >= len(staged_stmts):
             raise self.no_fusion("statements that run as one loop must follow each other in order")
-        if any(part.stage in self.async_stages for part in parts):
+        if any(staged.stage in self.async_stages for staged in staged_stmts):
             raise self.no_fusion("asynchronous stages keep their loops")
-        for part in parts:
-            inner, first = part.stmt, parts[0].stmt
+        for staged in staged_stmts:
+            inner, first = staged.stmt, staged_stmts[0].stmt
             if not isinstance(inner, For) or inner.kind != SERIAL:
                 raise self.no_fusion("only serial loops run as one")
             bounds = ((inner.min, first.min), (inner.extent, first.extent))  # type: ignore[attr-defined]
@@ -198,7 +198,7 @@ class _Pipeline:
                 for a, b in bounds
             ):
                 raise self.no_fusion("loops run as one if their extents are the same each time")
-        return parts
+        return staged_stmts
 
     def no_fusion(self, rule: str) -> LowerError:
         return LowerError(f"loop {self.loop.loop_var.name}: {PIPELINE_FUSE}: {rule}")
@@ -229,13 +229,13 @@ class _Pipeline:
         """Refuse stages and orders that break a dependence; count versions of buffers."""
         name = self.loop.loop_var.name
         own = {item.buffer.data: item.buffer for item in self.allocations}
-        for part in self.parts:
-            if self.effects.of(part.stmt).opaque and self.depth:
+        for staged in self.staged_stmts:
+            if self.effects.of(staged.stmt).opaque and self.depth:
                 raise LowerError(
                     f"loop {name}: a statement of the pipeline has effects that are not known; "
                     "calls and barriers can't run in another order"
                 )
-        for (n, first), (m, second) in combinations(enumerate(self.parts), 2):
+        for (n, first), (m, second) in combinations(enumerate(self.staged_stmts), 2):
             conflicts = self.conflicts(first.stmt, second.stmt)
             if not conflicts:
                 continue
@@ -249,7 +249,9 @@ class _Pipeline:
                 raise self.refusal(n, m, conflicts, ", in the next iteration,")
         self.check_fused(own)
         for data in own:
-            stages = [part.stage for part in self.parts if data in self.touched(part.stmt)]
+            stages = [
+                staged.stage for staged in self.staged_stmts if data in self.touched(staged.stmt)
+            ]
             self.versions[data] = max(stages) - min(stages) + 1 if stages else 1
 
     def refusal(self, n: int, m: int, conflicts: Iterable[Var], where: str = "") -> LowerError:
@@ -273,7 +275,7 @@ class _Pipeline:
             if isinstance(item, (BufferLoad, BufferStore)) and item.buffer.data is data
         ]
         var = self.loop.loop_var
-        outside = {part for stmt in (first, second) for part in _defined(stmt)}
+        outside = {staged for stmt in (first, second) for staged in _defined(stmt)}
         for axis in range(min(len(item.indices) for item in accesses)):
             index = accesses[0].indices[axis]
             if not all(expr_equal(item.indices[axis], index) for item in accesses):
@@ -335,26 +337,26 @@ class _Pipeline:
         In the epilogue ``drained`` counts the times since the last iteration has begun.
         """
         chosen = []
-        for part in sorted(self.parts, key=lambda item: item.order):
-            number = self.analyzer.simplify(time - part.stage)
+        for staged in sorted(self.staged_stmts, key=lambda item: item.order):
+            number = self.analyzer.simplify(time - staged.stage)
             condition: Expr = TRUE
             for bound in (number >= 0, number < self.loop.extent):
                 if not self.analyzer.can_prove(bound):
                     condition = and_(condition, self.analyzer.simplify(bound))
             if isinstance(condition, IntImm) and not condition.value:
                 continue
-            chosen.append((part, number, condition))
+            chosen.append((staged, number, condition))
         units: list[tuple[int, Stmt]] = []
         loops: list[For] = []
         place = 0
-        for part, number, condition in chosen:
-            stmt = self.instance(part, number, condition, buffers, drained)
-            if part in self.fused and isinstance(stmt, For):  # and not under a condition
+        for staged, number, condition in chosen:
+            stmt = self.instance(staged, number, condition, buffers, drained)
+            if staged in self.fused and isinstance(stmt, For):  # and not under a condition
                 loops.append(stmt)
                 if len(loops) > 1:
                     continue
                 place = len(units)
-            units.append((part.stage, stmt))
+            units.append((staged.stage, stmt))
         if loops:
             units[place] = units[place][0], _one_loop(loops)
         stmts: list[Stmt] = []
@@ -369,7 +371,7 @@ class _Pipeline:
 
     def instance(
         self,
-        part: _Part,
+        staged: _Staged,
         number: Expr,
         condition: Expr,
         buffers: dict[Buffer, Buffer],
@@ -377,33 +379,33 @@ class _Pipeline:
     ) -> Stmt:
         """A copy of one part for iteration ``number``, on its versions of the buffers."""
         value = self.analyzer.simplify(self.loop.min + number)
-        stmt: Stmt = renew_definitions(part.stmt, {self.loop.loop_var: value})
+        stmt: Stmt = renew_definitions(staged.stmt, {self.loop.loop_var: value})
         stmt = _Versions(buffers, number, self.analyzer).visit(stmt)
         if condition is not TRUE:
             stmt = IfThenElse(condition, stmt)
         for producer in sorted(self.async_stages):
-            count = self.in_flight(part, producer, drained)
+            count = self.in_flight(staged, producer, drained)
             if count is not None:
                 stmt = AttrStmt(None, ASYNC_INFLIGHT, const(count), stmt)
                 stmt = AttrStmt(None, ASYNC_WAIT, const(producer), stmt)
         return stmt
 
-    def in_flight(self, part: _Part, stage: int, drained: int | None) -> int | None:
+    def in_flight(self, staged: _Staged, stage: int, drained: int | None) -> int | None:
         """How many younger groups of an asynchronous stage may be under way when a part runs.
 
         The part needs the group of its own iteration; ``None`` if it uses nothing of that stage.
         """
-        issued = [item for item in self.parts if item.stage == stage]
-        used = self.touched(part.stmt)
-        if part.stage <= stage or not any(used & self.touched(item.stmt) for item in issued):
+        issued = [item for item in self.staged_stmts if item.stage == stage]
+        used = self.touched(staged.stmt)
+        if staged.stage <= stage or not any(used & self.touched(item.stmt) for item in issued):
             return None
         if not self.full:
             return 0
-        ahead = part.stage - stage
-        if any(item.order > part.order for item in issued):
+        ahead = staged.stage - stage
+        if any(item.order > staged.order for item in issued):
             ahead -= 1  # the group of this time is not yet complete
         if drained is not None:
-            ahead = min(ahead, part.stage - 1 - drained)  # nothing is issued any more
+            ahead = min(ahead, staged.stage - 1 - drained)  # nothing is issued any more
         return max(0, ahead)
 
 

@@ -13,7 +13,7 @@ from tilewright.ir import Expr, IntImm, Mutator, Var, const, pre_order, substitu
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.interpreter.emit_threads import all_reduce_parts
+from tilewright.tir.interpreter.emit_threads import all_reduce_operands
 from tilewright.tir.stmt import (
     UNROLLED,
     Allocate,
@@ -116,7 +116,7 @@ class _Injector:
             if node.else_case is not None:
                 self.spread(node.else_case, under)
         elif call_name(node) == "thread_allreduce":
-            _, values, addresses, _ = all_reduce_parts(node.value)
+            _, values, addresses, _ = all_reduce_operands(node.value)
             if under or any(map(self.touches, values)):
                 for address in addresses:
                     self.touch(address.args[0].buffer)

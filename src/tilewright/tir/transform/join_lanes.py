@@ -63,7 +63,7 @@ class _Join:
     """``combine(total, part)``; ``name`` is the operator that does it for all lanes, if any."""
 
     total: Expr
-    part: Expr
+    partial: Expr
     combine: Combine
     name: str | None
 
@@ -74,15 +74,15 @@ def _join_of(value: Expr) -> _Join | None:
     if known is not None:
         return _Join(value.a, value.b, known[1], known[0])  # type: ignore[attr-defined]
     if type(value) is Select and type(value.condition) is GT:
-        part, total = value.true_value, value.false_value
+        partial, total = value.true_value, value.false_value
         above: Any = value.condition
-        if expr_equal(above.a, part) and expr_equal(above.b, total):
-            return _Join(total, part, _greater_number, None)
+        if expr_equal(above.a, partial) and expr_equal(above.b, total):
+            return _Join(total, partial, _greater_number, None)
     return None
 
 
-def _greater_number(total: Expr, part: Expr) -> Expr:
-    return Select(part > total, part, total)
+def _greater_number(total: Expr, partial: Expr) -> Expr:
+    return Select(partial > total, partial, total)
 
 
 class JoinLanes(FunctionTransform):
@@ -122,22 +122,22 @@ class _Joiner(Mutator):
         join = _join_of(store.value)
         if join is None or not 4 <= lanes <= MAX_LANES or lanes & (lanes - 1):
             return None
-        total, part = join.total, join.part
-        if type(total) is not BufferLoad or type(part) is not BufferLoad:
+        total, partial = join.total, join.partial
+        if type(total) is not BufferLoad or type(partial) is not BufferLoad:
             return None
         if dtypes.element_of(store.value.dtype) not in _DTYPES:
             return None
         if (
             total.buffer.data is not store.buffer.data
-            or part.buffer.data is store.buffer.data
-            or part.buffer.data not in self.own
-            or len(part.indices) != 1
+            or partial.buffer.data is store.buffer.data
+            or partial.buffer.data not in self.own
+            or len(partial.indices) != 1
             or len(store.indices) != 1
             or not expr_equal(total.indices[0], store.indices[0])
             or uses_any(store.indices[0], [loop.loop_var])
         ):
             return None
-        index = part.indices[0]
+        index = partial.indices[0]
         first = index.base if isinstance(index, Ramp) else index
         linear = detect_linear_equation(first, [loop.loop_var])
         if linear is None or as_int(linear[0]) != 1:
@@ -148,16 +148,16 @@ class _Joiner(Mutator):
         if join.name is None:
             rows = Ramp(base, const(lanes), 1)
             return self._several(store, join, rows, lanes)
-        vector = BufferLoad(part.buffer, (Ramp(base, const(1), lanes),))
+        vector = BufferLoad(partial.buffer, (Ramp(base, const(1), lanes),))
         made = call(join.name, vector, dtype=store.value.dtype)
         joined: BufferStore = store.replace(value=join.combine(total, made))
         return joined
 
     def _several(self, store: BufferStore, join: _Join, rows: Ramp, lanes: int) -> Stmt | None:
         """Join the lanes of several results, whose parts are ``rows.stride`` apart."""
-        part = join.part
-        assert isinstance(part, BufferLoad)
-        bits = dtypes.bits_of(part.buffer.dtype)
+        partial = join.partial
+        assert isinstance(partial, BufferLoad)
+        bits = dtypes.bits_of(partial.buffer.dtype)
         stride, count, width = as_int(rows.stride), rows.lanes, self.vector_bits // bits
         if stride is None or stride < lanes or count & (count - 1) or width * bits < _PART_BITS:
             return None
@@ -168,7 +168,7 @@ class _Joiner(Mutator):
         for row in range(count):
             start = rows.base + stride * row
             slices: list[Expr] = [
-                BufferLoad(part.buffer, (Ramp(start + at, const(1), tree.width),))
+                BufferLoad(partial.buffer, (Ramp(start + at, const(1), tree.width),))
                 for at in range(0, lanes, tree.width)
             ]
             vectors.append(tree.sum(slices))
@@ -184,10 +184,10 @@ class _Joiner(Mutator):
 class _Tree:
     """Joins the lanes of vectors; collects the steps as variables."""
 
-    def __init__(self, combine: Combine, width: int, part: int) -> None:
+    def __init__(self, combine: Combine, width: int, partial: int) -> None:
         self.combine = combine
         self.width = width
-        self.part = min(part, width)
+        self.partial = min(partial, width)
         self.lets: list[tuple[Var, Expr]] = []
 
     def let(self, value: Expr) -> Var:
@@ -210,7 +210,7 @@ class _Tree:
         """
         # Bits of lanes from the lowest: negative ones count parts of a result, others results.
         bits = [-1 - bit for bit in range(self.width.bit_length() - 1)]
-        split = self.part.bit_length() - 1
+        split = self.partial.bit_length() - 1
         steps = len(vectors).bit_length() - 1
         for step in range(steps):
             low = step < split

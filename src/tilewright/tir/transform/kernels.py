@@ -28,7 +28,7 @@ from tilewright.ir import (
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.interpreter.emit_threads import all_reduce_parts
+from tilewright.tir.interpreter.emit_threads import all_reduce_operands
 from tilewright.tir.reducer import REDUCERS
 from tilewright.tir.stmt import (
     Allocate,
@@ -165,7 +165,7 @@ def spread(condition: Expr, node: Any, go: Callable[[Expr, Any], Stmt]) -> Stmt:
 
 def _masked(condition: Expr, node: Call) -> Call:
     """An all-reduce in which only threads with ``condition`` bring values of their own."""
-    name, values, addresses, _ = all_reduce_parts(node)
+    name, values, addresses, _ = all_reduce_operands(node)
     identity = REDUCERS.get(name)(*(value.dtype for value in values)).identity
     brought = [if_then_else(condition, own, none) for own, none in zip(values, identity)]
     texts = node.args[1 + 2 * len(values) :]

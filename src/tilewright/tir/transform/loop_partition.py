@@ -189,13 +189,13 @@ class _Partitioner(StmtMutator):
                 segment = renew_definitions(segment)
             simple = StmtSimplifier(self._fresh()).visit(segment)
             if body is loop.body:
-                segments.append(self._tail(simple))
+                segments.append(self._remainder(simple))
             else:
                 segments.append(self.visit(simple))
         self.left += 1
         return seq(*segments)
 
-    def _tail(self, stmt: Stmt) -> Stmt:
+    def _remainder(self, stmt: Stmt) -> Stmt:
         """What runs where conditions don't hold throughout: cut no further if tiles are whole."""
         made, whole = relax_tile_guards(stmt, self._fresh())
         return _rarely(made if whole else self.visit(made))
@@ -218,7 +218,7 @@ class _Partitioner(StmtMutator):
         rest = _without(loop.body, tests)
         if rest is not loop.body:
             rest = StmtSimplifier(self._fresh()).visit(rest)
-        slow = NO_OP if is_no_op(rest) else self._tail(renew_definitions(rest))
+        slow = NO_OP if is_no_op(rest) else self._remainder(renew_definitions(rest))
         self.left += 1
         return loop.replace(body=IfThenElse(full, fast, None if is_no_op(slow) else slow))
 

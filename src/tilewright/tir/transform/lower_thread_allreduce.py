@@ -29,7 +29,7 @@ from tilewright.ir import (
 from tilewright.support.errors import LowerError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.interpreter.emit_threads import all_reduce_parts
+from tilewright.tir.interpreter.emit_threads import all_reduce_operands
 from tilewright.tir.reducer import REDUCERS, CommReducer
 from tilewright.tir.rewrite import index_var
 from tilewright.tir.stmt import (
@@ -97,7 +97,7 @@ class _Reduction:
     """One all-reduce, and how its threads are numbered."""
 
     def __init__(self, node: Call, loops: dict[str, For], warp_size: int) -> None:
-        name, self.values, addresses, tags = all_reduce_parts(node)
+        name, self.values, addresses, tags = all_reduce_operands(node)
         self.reducer: CommReducer = REDUCERS.get(name)(*(value.dtype for value in self.values))
         self.results = [address.args[0] for address in addresses]
         self.warp_size = warp_size

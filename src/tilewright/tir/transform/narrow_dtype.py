@@ -141,13 +141,13 @@ class _Narrower(BufferMutator):
             return self._narrow_cast(expr, dtype)
         if kind is Ramp:
             last = expr.base + expr.stride * (expr.lanes - 1)  # type: ignore[attr-defined]
-            return self._parts(expr, "base", "stride") if self._fits(last) else None
+            return self._narrowed(expr, "base", "stride") if self._fits(last) else None
         if kind is Broadcast:
-            return self._parts(expr, "value")
+            return self._narrowed(expr, "value")
         if kind in _ARITHMETIC:
-            return self._parts(expr, "a", "b")
+            return self._narrowed(expr, "a", "b")
         if kind is Select:
-            return self._parts(expr, "true_value", "false_value", also=("condition",))
+            return self._narrowed(expr, "true_value", "false_value", also=("condition",))
         if type(expr) is Call and expr.op.name in _CALLS:
             chosen = expr.op.name == "if_then_else"
             args = [
@@ -157,7 +157,7 @@ class _Narrower(BufferMutator):
             return None if any(arg is None for arg in args) else Call(expr.op, args, dtype)  # type: ignore[arg-type]
         return None
 
-    def _parts(self, expr: Expr, *names: str, also: tuple[str, ...] = ()) -> Expr | None:
+    def _narrowed(self, expr: Expr, *names: str, also: tuple[str, ...] = ()) -> Expr | None:
         changes: dict[str, Any] = {}
         for name in names:
             changes[name] = self.narrow(getattr(expr, name))

@@ -90,15 +90,17 @@ class _Shortener(StmtMutator):
         if type(guard) is not IfThenElse or guard.else_case is not None:
             return node
         rest = []
-        part: Any
-        for part in conjuncts(guard.condition):
-            limit = as_int(part.b) if type(part) is LT and part.a is node.loop_var else None
+        conjunct: Any
+        for conjunct in conjuncts(guard.condition):
+            limit = (
+                as_int(conjunct.b) if type(conjunct) is LT and conjunct.a is node.loop_var else None
+            )
             if limit is None or not limit > 0:
-                rest.append(part)
+                rest.append(conjunct)
                 continue
             if node.kind == VECTORIZED:
                 limit = 1 << (limit - 1).bit_length()
-                rest.append(part)
+                rest.append(conjunct)
             extent = min(extent, limit)
         if extent == as_int(node.extent):
             return node
@@ -114,7 +116,7 @@ class _Store:
     def __init__(self, node: BufferStore, loops: list[For], conditions: list[Expr]) -> None:
         self.node = node
         self.loops = {loop.loop_var: loop for loop in loops}
-        self.conditions = [part for item in conditions for part in conjuncts(item)]
+        self.conditions = [conjunct for item in conditions for conjunct in conjuncts(item)]
         self.vector = any(loop.kind == VECTORIZED for loop in loops)
 
     def places(self) -> tuple[dict[int, tuple[Var, int]], int] | None:

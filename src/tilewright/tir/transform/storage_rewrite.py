@@ -192,7 +192,7 @@ def _assign(item: Lifetime, groups: list[SharedStorage], analyzer: Analyzer) -> 
         else:
             # The least that is great enough, else the greatest.
             order = (0, have) if have >= want else (1, -have)
-        found = _place(group, item)
+        found = _common_scope(group, item)
         if found is not None and (rank is None or order < rank):
             best, rank, place = group, order, found
     if best is None:
@@ -205,7 +205,7 @@ def _assign(item: Lifetime, groups: list[SharedStorage], analyzer: Analyzer) -> 
         best.size = size
 
 
-def _place(group: SharedStorage, item: Lifetime) -> Any:
+def _common_scope(group: SharedStorage, item: Lifetime) -> Any:
     """Return the innermost statement around all members where the size is known, if any."""
     head = group.members[0]
     place: Any = None

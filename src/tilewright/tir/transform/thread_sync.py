@@ -219,12 +219,12 @@ class _Planner:
         made: list[Stmt] = []
         flow = _Flow([], [], False)
         for item in stmt.stmts:
-            new, part = self.visit(item, place)
-            if self.clash(flow.tail, part.head):
+            new, item_flow = self.visit(item, place)
+            if self.clash(flow.tail, item_flow.head):
                 made.append(self.sync())
                 flow = _Flow(flow.head, [], True)
             made.append(new)
-            flow = _joined(flow, part)
+            flow = _joined(flow, item_flow)
         if len(made) == len(stmt.stmts) and all(a is b for a, b in zip(made, stmt.stmts)):
             return stmt, flow
         return seq(made), flow
@@ -286,12 +286,12 @@ class _Planner:
         """A branch that some threads take and others don't: no barrier may stand in it."""
         condition = substitute(stmt.condition, place.values)
         found = self.accesses(stmt.condition, place)
-        parts = [(stmt.then_case, condition)]
+        branches = [(stmt.then_case, condition)]
         if stmt.else_case is not None:
-            parts.append((stmt.else_case, not_(condition)))
-        for part, holds in parts:
-            made, flow = self.visit(part, place.under(holds))
-            if made is not part or flow.passes or _has_sync(part):
+            branches.append((stmt.else_case, not_(condition)))
+        for case, holds in branches:
+            made, flow = self.visit(case, place.under(holds))
+            if made is not case or flow.passes or _has_sync(case):
                 return self.visit(self.split(stmt), place)
             found += flow.head
         return stmt, _Flow(found, found, False)
@@ -302,10 +302,10 @@ class _Planner:
                 f"threads must meet inside a branch on {stmt.condition!r}, which reads memory; "
                 "compute the condition into a variable before it"
             )
-        parts = [_spread(stmt.condition, stmt.then_case)]
+        branches = [_spread(stmt.condition, stmt.then_case)]
         if stmt.else_case is not None:
-            parts.append(_spread(not_(stmt.condition), stmt.else_case))
-        return seq(parts)
+            branches.append(_spread(not_(stmt.condition), stmt.else_case))
+        return seq(branches)
 
     def repeat(self, stmt: While, place: _Place) -> tuple[Stmt, _Flow]:
         made, flow = self.alone(stmt, place, stmt.body)

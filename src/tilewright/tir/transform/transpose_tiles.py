@@ -134,12 +134,12 @@ class _Transposer(Mutator):
         assert isinstance(index, Ramp) and isinstance(place, Ramp)
         if dtypes.bits_of(load.buffer.dtype) != 32 or dtypes.lanes_of(load.dtype) != lanes:
             return None
-        source, target = self.parts(index.base), self.parts(place.base)
+        source, target = self.symbols_and_number(index.base), self.symbols_and_number(place.base)
         step = as_int(index.stride)
         group = (load.buffer.data, source[0], step, store.buffer.data, target[0], lanes)
         return _Move(store, load, group, source[1], target[1])
 
-    def parts(self, index: Expr) -> tuple[frozenset[Any], int]:
+    def symbols_and_number(self, index: Expr) -> tuple[frozenset[Any], int]:
         """Split an index into what is symbolic and a number."""
         terms = dict(self.analyzer.to_polynomial(index).terms)
         number = terms.pop((), 0)
@@ -158,7 +158,9 @@ class _Transposer(Mutator):
             place = store.indices[0]
             if len(store.indices) != 1 or not (_is_ramp(place, 1) or _is_scalar(place)):
                 return False
-            symbols, number = self.parts(place.base if isinstance(place, Ramp) else place)
+            symbols, number = self.symbols_and_number(
+                place.base if isinstance(place, Ramp) else place
+            )
             known = spans.setdefault(store.buffer.data, (symbols, []))
             if known[0] != symbols:
                 return False
@@ -244,16 +246,16 @@ def _transposed(tile: _Tile) -> Stmt:
     registers = [let(value) for value in _rows(load, columns, lanes)]
     # Bits of numbers, from the lowest. Lanes: columns c0, c1, then c2, c3 as far as there are so
     # many, and rows; registers: rows r0, r1 and the others that are not in lanes.
-    parts = range(lanes // _QUARTER)
+    quarters = range(lanes // _QUARTER)
     quarter = range(_QUARTER)
     # Lanes c0, c1 become r0, c0; the register's r0 becomes c1.
-    low = [q * 4 + k // 2 + (k % 2) * lanes for q in parts for k in quarter]
+    low = [q * 4 + k // 2 + (k % 2) * lanes for q in quarters for k in quarter]
     steps = [(low, [pick + 2 for pick in low])]
     # Lanes r0, c0 become r0, r1; the register's r1 becomes c0.
-    low = [q * 4 + k % 2 + (k // 2) * lanes for q in parts for k in quarter]
+    low = [q * 4 + k % 2 + (k // 2) * lanes for q in quarters for k in quarter]
     steps.append((low, [pick + 2 for pick in low]))
     # The upper lane bits move down by one, a row comes in at the top, a column goes out.
-    low = [p * 4 + k for p in range(0, 2 * len(parts), 2) for k in quarter]
+    low = [p * 4 + k for p in range(0, 2 * len(quarters), 2) for k in quarter]
     steps += [(low, [pick + 4 for pick in low])] * ((columns // _QUARTER).bit_length() - 1)
     for bit, (first, second) in enumerate(steps):
         for number in (n for n in range(columns) if not n >> bit & 1):

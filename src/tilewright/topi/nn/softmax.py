@@ -13,7 +13,7 @@ from tilewright.topi.utils import normal_axis
 _max = te.reducer("max_of_numbers")
 
 
-def _parts(x: Tensor, axis: int) -> tuple[int, str, Tensor, Tensor]:
+def _top_and_total(x: Tensor, axis: int) -> tuple[int, str, Tensor, Tensor]:
     """Maximum along the axis, and sum of the exponentials of what lies below it."""
     axis = normal_axis(axis, x.ndim)
     wide = fast_dtype(x.dtype)
@@ -73,7 +73,7 @@ def softmax(x: Tensor, axis: int = -1) -> Tensor:
 
 def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
     """``x - max - log(sum(exp(x - max)))`` along an axis."""
-    axis, wide, top, total = _parts(x, axis)
+    axis, wide, top, total = _top_and_total(x, axis)
 
     def formula(*i: Expr) -> Expr:
         rest = (*i[:axis], *i[axis + 1 :])

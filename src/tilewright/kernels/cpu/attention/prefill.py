@@ -302,7 +302,9 @@ class PrefillKernel:
         """Enter a tile of queries."""
         self.b, self.h = b, h
         self.first_row = simplify(q_tile * self.tiles.queries)
-        self.row_count = simplify(_part(self.tiles.queries, self.problem.rows, self.first_row))
+        self.row_count = simplify(
+            _block_length(self.tiles.queries, self.problem.rows, self.first_row)
+        )
         self.wide_count = simplify(ceildiv(self.row_count, const(self.tiles.width)))
 
     def _key_blocks(self) -> Expr:
@@ -316,7 +318,7 @@ class PrefillKernel:
     def _key_count(self, last_row: Expr) -> Expr:
         """Keys of the block that the rows of the tile up to ``last_row`` see."""
         limit = self.problem.key_limit(simplify(self.first_row + last_row))
-        made = _part(self.tiles.keys, limit, self.first_key)
+        made = _block_length(self.tiles.keys, limit, self.first_key)
         return made if self.problem.causal_offset is None else simplify(maximum(made, 0))
 
     def _wide_keys(self, q_wide: Expr) -> Expr:
@@ -497,7 +499,7 @@ class PrefillKernel:
         return score
 
 
-def _part(size: int, total: Expr, start: Expr) -> Expr:
+def _block_length(size: int, total: Expr, start: Expr) -> Expr:
     """Elements of a block of ``size`` that begins at ``start``, a multiple of the size."""
     extent = as_int(total)
     if extent is not None and extent % size == 0:

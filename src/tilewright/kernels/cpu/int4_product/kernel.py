@@ -337,22 +337,22 @@ class _Kernel:
     def _rounded(self, value: Expr) -> Expr:
         return cast(call("nearbyint", value), dtypes.vector_dtype(_SUM, self.run_lanes))
 
-    def _parts(self, buffer: Buffer) -> list[Expr]:
+    def _run_vectors(self, buffer: Buffer) -> list[Expr]:
         """A run, vector by vector."""
         return [load(buffer, self._lanes(start)) for start in range(0, self.run, self.run_lanes)]
 
     def _top(self) -> Expr:
         """The largest magnitude; NaN if one is not finite."""
-        parts = self._parts(self.run_values)
+        run_vectors = self._run_vectors(self.run_values)
         zero = const(0.0, dtypes.vector_dtype(_FLOAT, self.run_lanes))
-        largest = reduce(maximum, [call("fabs", part) for part in parts])
+        largest = reduce(maximum, [call("fabs", vector) for vector in run_vectors])
         # Zero, or NaN.
-        checked = reduce(add, [part * zero for part in parts])
+        checked = reduce(add, [vector * zero for vector in run_vectors])
         top: Expr = call("vector_reduce_max", largest, dtype=_FLOAT)
         return top + call("vector_reduce_add", checked, dtype=_FLOAT)
 
     def _sum_of_fixed(self) -> Expr:
-        return call("vector_reduce_add", reduce(add, self._parts(self.fixed)), dtype=_SUM)
+        return call("vector_reduce_add", reduce(add, self._run_vectors(self.fixed)), dtype=_SUM)
 
     def _limbs(self, place: Expr, run: Expr) -> Stmt:
         """Store signed bytes: of each eight inputs the even ones, then the odd ones."""

@@ -122,8 +122,8 @@ def unsigned_operand(func: PrimFunc, options: Mapping[str, Any]) -> Block | str:
     if len(turned) != 1 or len(along) != 1:
         return f"{options.get('turned')!r} along {options.get('along')!r} is no operand and axis"
     (other,) = [load for load in factors if load is not turned[0]]
-    parts = _Parts(func, block, turned[0], other, along[0])
-    made = replaced_nest(func, block, parts.nests, parts.buffers)
+    made_nests = _Nests(func, block, turned[0], other, along[0])
+    made = replaced_nest(func, block, made_nests.nests, made_nests.buffers)
     return "the block's loops are not by themselves" if made is None else made
 
 
@@ -132,7 +132,7 @@ def sums_of(operand: Buffer) -> str:
     return f"{operand.name}_sum"
 
 
-class _Parts:
+class _Nests:
     """The buffers and nests that take the place of a sum of products."""
 
     def __init__(

@@ -50,10 +50,10 @@ from tilewright.tir.analysis.footprint import loop_ranges, restricting_conjuncts
 from tilewright.tir.index_map_solve import solve_indices
 from tilewright.tir.schedule.handles import BlockRV
 from tilewright.tir.schedule.instruction import CONVERTERS
+from tilewright.tir.schedule.primitives._destination import fit_span, shares
 from tilewright.tir.schedule.primitives._domain import is_whole
 from tilewright.tir.schedule.primitives._index_arithmetic import ONE
 from tilewright.tir.schedule.primitives._linear import Span
-from tilewright.tir.schedule.primitives._place import place, shares
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import Scope, buffer_names
 from tilewright.tir.schedule.state import ScheduleState
@@ -427,7 +427,7 @@ def copy_nest(
     conditions: list[Expr] = []
     where: list[Expr] = []
     for axis, (span, dom) in enumerate(zip(box.spans, domains)):
-        start, extent, ends = place(regions, span, dom, strict=strict)
+        start, extent, ends = fit_span(regions, span, dom, strict=strict)
         size, axis_var = source.shape[axis], Var(f"v{axis}")
         index: Expr = axis_var
         if (

@@ -109,7 +109,7 @@ class Division:
             self.outer.append((IterVar(made, iter_var.dom, iter_var.kind), value))
             self.mapping[iter_var.var] = made
             return
-        outer, inner, extent = self._parts(iter_var, value, limits)
+        outer, inner, extent = self._divided(iter_var, value, limits)
         zero = const(0, dtype)
         inner_var = Var(name + "_i", dtype)
         self.inner.append((IterVar(inner_var, Range(zero, extent), iter_var.kind), inner))
@@ -125,7 +125,9 @@ class Division:
         self.outer.append((outer_iter, outer_value))
         self.mapping[iter_var.var] = add(mul(outer_var, extent), inner_var)
 
-    def _parts(self, iter_var: IterVar, value: Expr, limits: list[Any]) -> tuple[Expr, Expr, Expr]:
+    def _divided(
+        self, iter_var: IterVar, value: Expr, limits: list[Any]
+    ) -> tuple[Expr, Expr, Expr]:
         """Return what loops outside and inside add to ``value``, and the extent of the latter."""
         zero = const(0, iter_var.var.dtype)
         simplify = self.analyzer.simplify

@@ -218,9 +218,11 @@ class IndexArithmetic:
         kind = self.table.kinds[number]
         if kind == VAR:
             return False
-        parts = self.table.parts[number]
-        if parts is not None:
-            return any(self.depends(inner, atoms) for part in parts for inner in poly_atoms(part))
+        operands = self.table.operands[number]
+        if operands is not None:
+            return any(
+                self.depends(inner, atoms) for operand in operands for inner in poly_atoms(operand)
+            )
         inside = {self.table.exprs[item] for item in atoms}
         expr = self.table.exprs[number]
         return expr is not None and any(var in inside for var in vars_of(expr))
@@ -237,14 +239,14 @@ class IndexArithmetic:
             if any(kind in (DIV, MOD) for kind in kinds):
                 if len(mono) != 1:
                     return None
-                parts = self.table.parts[mono[0]]
-                assert parts is not None
-                inner = self.replace_form(parts[0], form, number)
+                operands = self.table.operands[mono[0]]
+                assert operands is not None
+                inner = self.replace_form(operands[0], form, number)
                 if inner is None:
                     return None
-                new = self._divide(kinds[0], inner, parts[1])
+                new = self._divide(kinds[0], inner, operands[1])
                 if new is None:
-                    new = {(self.table.compound(kinds[0], inner, parts[1], INDEX),): 1}
+                    new = {(self.table.compound(kinds[0], inner, operands[1], INDEX),): 1}
                 made = poly_add(made, poly_scale(new, value))
             else:
                 made = poly_add(made, {mono: value})
@@ -300,11 +302,11 @@ class IndexArithmetic:
 
     def _atom_bounds(self, number: int) -> tuple[Poly, Poly] | None:
         """Constant bounds of ``a // c`` and ``a % c``."""
-        kind, parts = self.table.kinds[number], self.table.parts[number]
-        if kind not in (DIV, MOD) or parts is None:
+        kind, operands = self.table.kinds[number], self.table.operands[number]
+        if kind not in (DIV, MOD) or operands is None:
             return None
-        divisor = constant_of(parts[1])
-        low, high = self.bounds(parts[0])
+        divisor = constant_of(operands[1])
+        low, high = self.bounds(operands[0])
         first = constant_of(low) if low is not None else None
         last = constant_of(high) if high is not None else None
         if divisor is None or divisor <= 0:

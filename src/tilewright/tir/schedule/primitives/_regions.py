@@ -91,7 +91,7 @@ class Regions(IndexArithmetic):
             extent = poly_add(extent, poly_mul(coefficient, reach))
             if count != ONE:
                 steps.append((coefficient, count))
-        if any(self.depends(n, inner) for part in (start, extent) for n in poly_atoms(part)):
+        if any(self.depends(n, inner) for operand in (start, extent) for n in poly_atoms(operand)):
             return None  # a loop's range depends on another inner loop
         exact = exact and self._contiguous(steps, width) and not self._is_loose(poly)
         return Span(start, extent, exact)
@@ -102,11 +102,11 @@ class Regions(IndexArithmetic):
 
     def _relaxed_atom(self, number: int, inner: Inner) -> tuple[Poly, Poly] | None:
         """Start and extent of ``a // c`` or ``a % c``, where ``a`` covers constant ends."""
-        kind, parts = self.table.kinds[number], self.table.parts[number]
-        if kind not in (DIV, MOD) or parts is None:
+        kind, operands = self.table.kinds[number], self.table.operands[number]
+        if kind not in (DIV, MOD) or operands is None:
             return None
-        divisor = constant_of(parts[1])
-        span = self.relax(parts[0], inner)
+        divisor = constant_of(operands[1])
+        span = self.relax(operands[0], inner)
         if span is None or not span.exact or divisor is None or divisor <= 0:
             return None
         first, count = constant_of(span.min), constant_of(span.extent)
@@ -203,11 +203,11 @@ class Regions(IndexArithmetic):
             return None
         low = self.poly(analyzer.simplify(bounds.min))
         span = self.poly(analyzer.simplify(bounds.max - bounds.min + 1))
-        if not all(is_finite(part) for part in (bounds.min, bounds.max)):
+        if not all(is_finite(bound) for bound in (bounds.min, bounds.max)):
             return None
         if not self.is_outer_free(span):
             return None
-        if any(self.depends(n, inner) for part in (low, span) for n in poly_atoms(part)):
+        if any(self.depends(n, inner) for poly in (low, span) for n in poly_atoms(poly)):
             return None
         return Span(low, poly_add(span, poly_sub(extent, ONE)), exact=False)
 
@@ -300,9 +300,9 @@ class Regions(IndexArithmetic):
         """Whether an end depends on data, which then would be read before any guard."""
         return any(
             type(item) is BufferLoad
-            for part in (span.min, span.extent)
-            if any(type(self.table.exprs[number]) is not Var for number in poly_atoms(part))
-            for item in pre_order(self.expr(part))
+            for operand in (span.min, span.extent)
+            if any(type(self.table.exprs[number]) is not Var for number in poly_atoms(operand))
+            for item in pre_order(self.expr(operand))
         )
 
     def unite(self, a: list[Span | None] | None, b: list[Span | None]) -> list[Span | None]:

@@ -19,8 +19,8 @@ from tilewright.arith.polynomial import (
 from tilewright.ir import Expr, Range, Var, as_int, free_vars, uses_var
 from tilewright.tir import Block, BlockRealize, Buffer, BufferRegion, For
 from tilewright.tir.index_map_solve import solve_indices
+from tilewright.tir.schedule.primitives._destination import Destination
 from tilewright.tir.schedule.primitives._linear import Span
-from tilewright.tir.schedule.primitives._place import Place
 from tilewright.tir.schedule.primitives._regions import Regions
 
 
@@ -91,7 +91,7 @@ def _solve_output(
 
 
 def axes_of_inputs(
-    place: Place, realize: BlockRealize, provided: dict[Buffer, list[Span | None] | None]
+    place: Destination, realize: BlockRealize, provided: dict[Buffer, list[Span | None] | None]
 ) -> dict[Var, Span | None]:
     """Which range of each axis reads only what is provided; refuse if that can't be told."""
     state, regions, block = place.state, place.regions, realize.block
@@ -122,7 +122,7 @@ def axes_of_inputs(
 
 
 def _check_no_diagonal(
-    place: Place, realize: BlockRealize, parts: Sequence[dict[Var, Span]]
+    place: Destination, realize: BlockRealize, parts: Sequence[dict[Var, Span]]
 ) -> None:
     """Refuse if inputs fix different axes by one loop: only a diagonal of them would run."""
     loops = {place.regions.table.var(loop.loop_var): loop for loop in place.counted}
@@ -153,7 +153,7 @@ def _loops_of_spans(
 
 
 def _solve_inputs(
-    place: Place, realize: BlockRealize, region: BufferRegion, spans: Sequence[Span | None]
+    place: Destination, realize: BlockRealize, region: BufferRegion, spans: Sequence[Span | None]
 ) -> dict[Var, Span]:
     regions, block = place.regions, realize.block
     domain = {iter_var.var: iter_var.dom for iter_var in block.iter_vars}
@@ -268,7 +268,7 @@ def _covers(regions: Regions, span: Span, size: Expr) -> bool:
     return rest is not None and rest >= 0
 
 
-def _unknown(place: Place, realize: BlockRealize, region: BufferRegion) -> Exception:
+def _unknown(place: Destination, realize: BlockRealize, region: BufferRegion) -> Exception:
     return place.state.error(
         f"the part of block {realize.block.name!r} that reads only what loop "
         f"{place.loop.loop_var.name} has made of {region.buffer.name} can't be told from its "

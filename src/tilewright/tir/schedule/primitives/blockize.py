@@ -110,9 +110,9 @@ def blockize(
                 stmt,
                 remedy="only loops and blocks can be taken into a block",
             )
-    parts = [Division(sch, run, realize, preserve_unit_iters) for realize in blocks]
+    divisions = [Division(sch, run, realize, preserve_unit_iters) for realize in blocks]
     name = sch.state.fresh_block_name(func_name, f"{blocks[0].block.name}_o")
-    outer = _Outer(sch, func_name, run, parts).build(name)
+    outer = _Outer(sch, func_name, run, divisions).build(name)
     if len(run) == 1:
         sch.state.replace(run[0], outer)
     else:
@@ -164,9 +164,9 @@ class _Outer:
     """Puts divided blocks together into one."""
 
     def __init__(
-        self, sch: Schedule, func_name: str, run: list[Any], parts: list[Division]
+        self, sch: Schedule, func_name: str, run: list[Any], divisions: list[Division]
     ) -> None:
-        self.sch, self.func_name, self.run, self.parts = sch, func_name, run, parts
+        self.sch, self.func_name, self.run, self.divisions = sch, func_name, run, divisions
         self.iters: list[tuple[IterVar, Expr]] = []
         self.reads: dict[Buffer, tuple[Range, ...]] = {}
         self.writes: dict[Buffer, tuple[Range, ...]] = {}
@@ -175,19 +175,19 @@ class _Outer:
 
     def build(self, name: str) -> BlockRealize:
         """Return the new block, named ``name``."""
-        for part in self.parts:
-            self._check_reduction(part)
-        renamed = [self._join_axes(part) for part in self.parts]
+        for division in self.divisions:
+            self._check_reduction(division)
+        renamed = [self._join_axes(division) for division in self.divisions]
         predicate = self._outer_predicate()
         replaced: dict[Any, Any] = {}
-        for part, axes in zip(self.parts, renamed):
-            keeps = part.block.init if len(self.parts) > 1 else None
-            self._touch(part, axes)
-            replaced[part.realize] = substitute(part.inner_realize(keeps), axes)
+        for division, axes in zip(self.divisions, renamed):
+            keeps = division.block.init if len(self.divisions) > 1 else None
+            self._touch(division, axes)
+            replaced[division.realize] = substitute(division.inner_realize(keeps), axes)
         body = seq(*(self._rebuilt(stmt, replaced) for stmt in self.run))
         init = None
-        if len(self.parts) == 1 and self.parts[0].block.init is not None:
-            init = substitute(self.parts[0].init_nest(self.func_name), renamed[0])
+        if len(self.divisions) == 1 and self.divisions[0].block.init is not None:
+            init = substitute(self.divisions[0].init_nest(self.func_name), renamed[0])
         block = Block(
             tuple(item for item, _ in self.iters),
             tuple(BufferRegion(buffer, box) for buffer, box in self.reads.items()),
@@ -196,7 +196,7 @@ class _Outer:
             body,
             init,
         )
-        outside = {var for part in self.parts for var in part.outer_vars}
+        outside = {var for division in self.divisions for var in division.outer_vars}
         for var in free_vars(block):
             if var in outside:
                 raise self.sch.error(
@@ -211,11 +211,11 @@ class _Outer:
         inside = {r: replaced[r] for r in child_blocks(stmt)}
         return replaced[stmt] if stmt in replaced else self.sch.state.rebuilt(stmt, inside)
 
-    def _join_axes(self, part: Division) -> dict[Any, Any]:
+    def _join_axes(self, division: Division) -> dict[Any, Any]:
         """Share axes of equal value; returns what takes the place of the part's own variables."""
         axes: dict[Any, Any] = {}
         analyzer = self._known_to_run()
-        for item, value in part.outer:
+        for item, value in division.outer:
             for known, other in self.iters:
                 if not analyzer.can_prove_equal(value, other):
                     continue
@@ -223,8 +223,8 @@ class _Outer:
                 if known.kind != item.kind and free_vars(value) and not unit:
                     raise self.sch.error(
                         f"`{value!r}` is a {known.kind} axis of one block and a {item.kind} axis "
-                        f"of block {part.block.name!r}",
-                        part.realize,
+                        f"of block {division.block.name!r}",
+                        division.realize,
                     )
                 if known.kind == item.kind and analyzer.can_prove_equal(
                     known.dom.extent, item.dom.extent
@@ -246,25 +246,25 @@ class _Outer:
 
     def _outer_predicate(self) -> Expr:
         """Conditions on loops outside: of the new block if all blocks have them."""
-        first, *others = self.parts
+        first, *others = self.divisions
         shared = [
             condition
             for condition in first.outer_conditions
             if all(any(expr_equal(condition, c) for c in o.outer_conditions) for o in others)
         ]
-        for part in self.parts:
-            for condition in part.outer_conditions:
+        for division in self.divisions:
+            for condition in division.outer_conditions:
                 if any(expr_equal(condition, item) for item in shared):
                     continue
                 self._check_domains(shared)
-                found = part.over_axes(condition)
+                found = division.over_axes(condition)
                 if found is None:
                     raise self.sch.error(
-                        f"block {part.block.name!r} has a condition on loops outside that the "
+                        f"block {division.block.name!r} has a condition on loops outside that the "
                         "others don't have",
-                        part.realize,
+                        division.realize,
                     )
-                part.conditions.append(found)
+                division.conditions.append(found)
         return and_(*shared)
 
     def _check_domains(self, shared: list[Expr]) -> None:
@@ -282,21 +282,21 @@ class _Outer:
                     remedy="blockize blocks with the same predicate, or each by itself",
                 )
 
-    def _check_reduction(self, part: Division) -> None:
-        if len(self.parts) == 1 or part.block.init is None:
+    def _check_reduction(self, division: Division) -> None:
+        if len(self.divisions) == 1 or division.block.init is None:
             return
-        for item, value in part.outer:
+        for item, value in division.outer:
             if item.kind == REDUCE and not is_const(value, 0):
                 raise self.sch.error(
-                    f"the reduction of block {part.block.name!r} goes on over loops outside, so "
-                    "its init can't be in a block with others",
-                    part.realize,
+                    f"the reduction of block {division.block.name!r} goes on over loops outside, "
+                    "so its init can't be in a block with others",
+                    division.realize,
                     remedy="decompose the reduction first",
                 )
 
-    def _touch(self, part: Division, axes: dict[Any, Any]) -> None:
+    def _touch(self, division: Division, axes: dict[Any, Any]) -> None:
         """Add what a block reads and writes; not what blocks before it have surely written."""
-        analyzer = part.analyzer
+        analyzer = division.analyzer
         for item, _ in self.iters:
             analyzer.bind(item.var, item.dom)
 
@@ -307,18 +307,18 @@ class _Outer:
             }
 
         # Nobody else would see that an index that data decides stays in what was written.
-        loose = {item.buffer for item in part.block.reads if _by_data(item)}
-        for buffer, box in joined(part.relaxed(part.block.reads)).items():
+        loose = {item.buffer for item in division.block.reads if _by_data(item)}
+        for buffer, box in joined(division.relaxed(division.block.reads)).items():
             done = None if buffer in loose else self.made.get(buffer)
             if done is None or not _contains(done, box, buffer, analyzer):
                 _add(self.reads, buffer, box, analyzer)
-        for buffer, box in joined(part.relaxed(part.block.writes)).items():
+        for buffer, box in joined(division.relaxed(division.block.writes)).items():
             _add(self.writes, buffer, box, analyzer)
-            own = [region for region in part.block.writes if region.buffer is buffer]
+            own = [region for region in division.block.writes if region.buffer is buffer]
             if (
                 len(own) == 1
-                and _writes_points(own[0], part.block, analyzer)
-                and not part.outer_conditions
+                and _writes_points(own[0], division.block, analyzer)
+                and not division.outer_conditions
             ):
                 self.made.setdefault(buffer, box)
 

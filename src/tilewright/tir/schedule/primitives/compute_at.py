@@ -54,6 +54,7 @@ from tilewright.tir.schedule.primitives._block_checks import (
     check_not_output,
     check_only_writer,
 )
+from tilewright.tir.schedule.primitives._destination import Destination, new_nest
 from tilewright.tir.schedule.primitives._domain import (
     check_predicate_is_domain,
     check_runs_whole,
@@ -61,7 +62,6 @@ from tilewright.tir.schedule.primitives._domain import (
 from tilewright.tir.schedule.primitives._index_arithmetic import ONE
 from tilewright.tir.schedule.primitives._input_dependences import check_inputs_stable, keeps_values
 from tilewright.tir.schedule.primitives._linear import Span
-from tilewright.tir.schedule.primitives._place import Place, new_nest
 from tilewright.tir.schedule.primitives._regions import Regions
 from tilewright.tir.schedule.primitives._scope import regions_buffers
 from tilewright.tir.schedule.primitives._solve import axes_of_inputs, axes_of_outputs
@@ -132,7 +132,7 @@ def compute_at(
         return
     realize = state.get_block(block)
     target = state.get_loop(loop)
-    place = Place(state, realize, target)
+    place = Destination(state, realize, target)
     scope = place.scope
     check_not_output(scope, realize)
     for buffer in regions_buffers(realize.block.writes):
@@ -238,7 +238,7 @@ def reverse_compute_at(
         return
     realize = state.get_block(block)
     target = state.get_loop(loop)
-    place = Place(state, realize, target)
+    place = Destination(state, realize, target)
     scope, regions = place.scope, place.regions
     for buffer in regions_buffers(realize.block.writes):
         check_only_writer(scope, realize, buffer)
@@ -278,7 +278,9 @@ def reverse_compute_at(
 # ---- checks of reverse_compute_at ---------------------------------------------------------------
 
 
-def _check_ready(place: Place, realize: BlockRealize, producers: Sequence[BlockRealize]) -> None:
+def _check_ready(
+    place: Destination, realize: BlockRealize, producers: Sequence[BlockRealize]
+) -> None:
     """Refuse if the block would run before something it needs, or disturb something before it."""
     state, scope = place.state, place.scope
     inside = set(producers)
@@ -341,7 +343,7 @@ def _check_ready(place: Place, realize: BlockRealize, producers: Sequence[BlockR
 
 
 def _check_others_made(
-    place: Place,
+    place: Destination,
     realize: BlockRealize,
     producers: Sequence[BlockRealize],
     spans: dict[Var, Span | None],
@@ -371,7 +373,7 @@ def _check_others_made(
                     )
 
 
-def _check_finished(place: Place, producer: BlockRealize) -> None:
+def _check_finished(place: Destination, producer: BlockRealize) -> None:
     """Refuse if a reduction of the producer goes on over the loop, or a branch may skip it."""
     outer = {loop.loop_var: loop for loop in place.outer}
     for iter_var, value in zip(producer.block.iter_vars, producer.iter_values):
@@ -432,7 +434,9 @@ def _cuts_tiles(producer: BlockRealize, cond: set[Var], outer: Mapping[Var, For]
     )
 
 
-def _check_all_run(place: Place, realize: BlockRealize, spans: dict[Var, Span | None]) -> None:
+def _check_all_run(
+    place: Destination, realize: BlockRealize, spans: dict[Var, Span | None]
+) -> None:
     """Refuse unless all iterations together run the whole block, and reductions only once."""
     regions, block = place.regions, realize.block
     for iter_var in block.iter_vars:
@@ -467,7 +471,7 @@ def _check_all_run(place: Place, realize: BlockRealize, spans: dict[Var, Span | 
 
 
 def _check_init_still_runs(
-    place: Place, realize: BlockRealize, spans: dict[Var, Span | None]
+    place: Destination, realize: BlockRealize, spans: dict[Var, Span | None]
 ) -> None:
     """Refuse loops that may be empty around an init, unless the block's axes are as empty then."""
     if realize.block.init is None:
@@ -495,7 +499,9 @@ def _check_init_still_runs(
             )
 
 
-def _check_no_race(place: Place, realize: BlockRealize, spans: dict[Var, Span | None]) -> None:
+def _check_no_race(
+    place: Destination, realize: BlockRealize, spans: dict[Var, Span | None]
+) -> None:
     """Refuse if iterations that run at the same time would update the same elements."""
     regions = place.regions
     marked = {
@@ -519,7 +525,9 @@ def _check_no_race(place: Place, realize: BlockRealize, spans: dict[Var, Span | 
                 )
 
 
-def _check_same_order(place: Place, realize: BlockRealize, spans: dict[Var, Span | None]) -> None:
+def _check_same_order(
+    place: Destination, realize: BlockRealize, spans: dict[Var, Span | None]
+) -> None:
     """Refuse if a reduction whose updates don't commute would run in another order."""
     what = "computing it elsewhere"
     check_axes_in_order(place.state, realize, place.scope.loops(realize), what)
@@ -552,7 +560,9 @@ def _covers_by_division(regions: Regions, span: Span, extent: Poly) -> bool:
     return below is not None and below <= 0 and rest is not None and rest >= 0
 
 
-def _check_reduced_once(place: Place, realize: BlockRealize, spans: dict[Var, Span | None]) -> None:
+def _check_reduced_once(
+    place: Destination, realize: BlockRealize, spans: dict[Var, Span | None]
+) -> None:
     """A reduction cut by outer loops must meet each of its elements once, in one of them."""
     regions = place.regions
     used: set[int] = set()

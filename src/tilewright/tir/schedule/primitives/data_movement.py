@@ -32,8 +32,8 @@ from tilewright.tir.schedule.handles import BlockRV, LoopRV
 from tilewright.tir.schedule.instruction import primitive
 from tilewright.tir.schedule.primitives._block_checks import check_not_by_pointer
 from tilewright.tir.schedule.primitives._copy import Box, BufferIndex, buffer_at, cache_buffer
+from tilewright.tir.schedule.primitives._destination import fit_span
 from tilewright.tir.schedule.primitives._input_dependences import finishes_inside
-from tilewright.tir.schedule.primitives._place import place
 from tilewright.tir.schedule.primitives._scope import Scope, regions_buffers, scope_of
 from tilewright.tir.schedule.primitives.cache import check_filled, check_surely_written
 from tilewright.tir.schedule.primitives.storage import change_buffers
@@ -272,7 +272,7 @@ def _copy_block(
     """
     regions = box.regions
     assert box.spans is not None
-    placed = [place(regions, span, dom, strict=strict) for span, dom in zip(box.spans, domains)]
+    placed = [fit_span(regions, span, dom, strict=strict) for span, dom in zip(box.spans, domains)]
     around = _loops_used(box, placed)
     axes = {loop.loop_var: Var(f"v{number}") for number, loop in enumerate(around)}
 

@@ -38,7 +38,7 @@ from tilewright.tir.schedule.primitives._rewrite import (
     rewrite_outside_blocks,
     substitute_index,
 )
-from tilewright.tir.schedule.primitives._tails import (
+from tilewright.tir.schedule.primitives._split_tails import (
     check_guard_unneeded,
     overlap,
     pad,

@@ -300,7 +300,7 @@ class _Factoring:
         if guards:
             # An element without iterations must still get the neutral element.
             rhs = tuple(if_then_else(guard, value, other) for value, other in zip(rhs, neutral))
-        where = self._place(factor)
+        where = self._partial_indices(factor)
         init: Stmt | None = None
         if any(iter_var.kind == REDUCE for iter_var in iter_vars):
             init = _stores(self.partials, where, neutral)
@@ -322,7 +322,7 @@ class _Factoring:
         ]
         iter_vars = [*(iter_var for iter_var, _ in kept), factor]
         values = (*(value for _, value in kept), self.target.loop_var)
-        rhs = tuple(BufferLoad(buffer, self._place(factor)) for buffer in self.partials)
+        rhs = tuple(BufferLoad(buffer, self._partial_indices(factor)) for buffer in self.partials)
         update = _update(matched.reducer, matched.targets, matched.indices, rhs)
         block = self._block(iter_vars, old.name, update, old.init)
         conditions = conjuncts(self.realize.predicate)
@@ -337,7 +337,7 @@ class _Factoring:
         var = Var(f"v{self.target.loop_var.name}")
         return IterVar(var, Range(const(0), self.target.extent), kind)
 
-    def _place(self, factor: IterVar) -> tuple[Expr, ...]:
+    def _partial_indices(self, factor: IterVar) -> tuple[Expr, ...]:
         """Where in the partial results one of them lies."""
         indices = self.matched.indices
         return (*indices[: self.axis], factor.var, *indices[self.axis :])

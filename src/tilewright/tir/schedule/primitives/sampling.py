@@ -39,7 +39,7 @@ def _constant_extent(sch: Schedule, loop: For) -> int:
     return extent
 
 
-def _check_parts(sch: Schedule, loop: For, n: int) -> None:
+def _check_factor_count(sch: Schedule, loop: For, n: int) -> None:
     if n < 1:
         raise sch.error(f"the number of factors must be positive, got {n}", loop)
     if n > _MOST_FACTORS:
@@ -87,7 +87,7 @@ def sample_perfect_tile(
         - a decision, if given, is ``n`` positive factors whose product is the extent
     """
     target = sch.state.get_loop(loop)
-    _check_parts(sch, target, n)
+    _check_factor_count(sch, target, n)
     if sch.symbolic and decision is None:
         return _symbolic_tile(sch, target.extent, n, max_innermost_factor)
     extent = _constant_extent(sch, target)
@@ -122,7 +122,7 @@ def sample_tile(
         - a decision, if given, is ``n`` positive factors whose product covers the extent
     """
     target = sch.state.get_loop(loop)
-    _check_parts(sch, target, n)
+    _check_factor_count(sch, target, n)
     if sch.symbolic and decision is None:
         return _symbolic_tile(sch, target.extent, n, max_innermost_factor, exact=False)
     extent = _constant_extent(sch, target)
@@ -160,7 +160,7 @@ def sample_partitioned_tile(
         - a decision, if given, is ``n`` positive factors whose product is the extent
     """
     target = sch.state.get_loop(loop)
-    _check_parts(sch, target, n)
+    _check_factor_count(sch, target, n)
     if not 0 <= partition_pos < n:
         raise sch.error(f"partition_pos must be within 0 .. {n - 1}, got {partition_pos}", target)
     if innerpart_factor < 1:

@@ -103,14 +103,14 @@ def unsafe_skip_padding(sch: Schedule, block: BlockRV, loop: LoopRV) -> None:
         found = _padding_of(scope, realize, load)
         if found is None:
             continue
-        for part in conjuncts(found.inside):
-            read = found.where(part)
+        for conjunct in conjuncts(found.inside):
+            read = found.where(conjunct)
             test = _test(state, read, outer, inner)
             if test is None:
                 continue
             tests.append(test)
             if found.read_once and not uses_var(read, {item.loop_var for item in inner}):
-                unwritten.setdefault(found.writer, []).append(found.written(part))
+                unwritten.setdefault(found.writer, []).append(found.written(conjunct))
     if not tests:
         raise state.error(
             f"what block {realize.block.name!r} multiplies is nowhere only padding as long as loop "
@@ -141,16 +141,16 @@ class _Padding:
     """What the load has in the place of the writer's axes, by loops."""
     read_once: bool
 
-    def where(self, part: Expr) -> Expr:
+    def where(self, conjunct: Expr) -> Expr:
         """A condition, by the loops around the load."""
-        made: Expr = substitute(part, self.places)
+        made: Expr = substitute(conjunct, self.places)
         return made
 
-    def written(self, part: Expr) -> Expr:
+    def written(self, conjunct: Expr) -> Expr:
         """A condition, by the loops around the writer."""
         axes = self.writer.block.iter_vars
         values = {item.var: v for item, v in zip(axes, self.writer.iter_values)}
-        made: Expr = substitute(part, values)
+        made: Expr = substitute(conjunct, values)
         return made
 
 
@@ -193,10 +193,10 @@ def _conditions(
     inside, analyzer = {item.loop_var for item in inner}, state.analyzer_at(outer)
     tests: list[Expr] = []
     left: list[Expr] = []
-    for part in conjuncts(condition):
-        test = analyzer.simplify(substitute(part, values))
+    for conjunct in conjuncts(condition):
+        test = analyzer.simplify(substitute(conjunct, values))
         if as_int(test) == 0 or collect(test, BufferLoad) or uses_var(test, inside):
-            left.append(part)
+            left.append(conjunct)
         elif as_int(test) is None:
             tests.append(test)
     if not tests:
@@ -253,17 +253,19 @@ def _padding_of(scope: Scope, realize: BlockRealize, load: BufferLoad) -> _Paddi
     return _Padding(writer, inside, places, read_once)
 
 
-def _test(state: ScheduleState, part: Expr, outer: For, inner: list[For]) -> Expr | None:
+def _test(state: ScheduleState, conjunct: Expr, outer: For, inner: list[For]) -> Expr | None:
     """What must hold outside of ``outer`` for a comparison to hold in any iteration inside."""
-    if not isinstance(part, (LT, LE, GT, GE)):
+    if not isinstance(conjunct, (LT, LE, GT, GE)):
         return None
     domain = {item.loop_var: Range(item.min, item.extent) for item in inner}
     analyzer = state.analyzer_at(outer)
-    low, high = (part.a, part.b) if isinstance(part, (LT, LE)) else (part.b, part.a)
+    low, high = (
+        (conjunct.a, conjunct.b) if isinstance(conjunct, (LT, LE)) else (conjunct.b, conjunct.a)
+    )
     most = int_set(high, domain, analyzer=analyzer.copy()).max
     least = int_set(low, domain, analyzer=analyzer.copy()).min
     if not isinstance(most, Expr) or not isinstance(least, Expr):
         return None
-    strict = isinstance(part, (LT, GT))
+    strict = isinstance(conjunct, (LT, GT))
     test: Expr = analyzer.simplify(least < most if strict else least <= most)
     return None if isinstance(test, IntImm) or uses_var(test, domain) else test

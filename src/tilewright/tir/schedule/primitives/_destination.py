@@ -36,7 +36,7 @@ def shares(storage: str, thread: str) -> bool:
     return is_shared(storage) and not is_block_tag(thread)
 
 
-class Place:
+class Destination:
     """A loop under which a block shall go: what is there, and how to put something in."""
 
     def __init__(self, state: ScheduleState, realize: BlockRealize, loop: For) -> None:
@@ -152,7 +152,7 @@ class Place:
         self.state.replace_all({gone: NO_OP, self.loop: loop})
 
 
-def place(
+def fit_span(
     regions: Regions, span: Span | None, dom: Range, *, strict: bool = False
 ) -> tuple[Poly, Poly, list[tuple[bool, Poly]]]:
     """Fit what is required into a domain; unless ``strict``, more than that may be covered.
@@ -216,7 +216,9 @@ def new_nest(
     values: list[Expr] = []
     conditions: list[Expr] = []
     for iter_var in block.iter_vars:
-        start, extent, ends = place(regions, spans.get(iter_var.var), iter_var.dom, strict=strict)
+        start, extent, ends = fit_span(
+            regions, spans.get(iter_var.var), iter_var.dom, strict=strict
+        )
         if extent == ONE and not preserve_unit_loops:
             value = regions.expr(start)
         else:
