@@ -31,6 +31,21 @@ def main(A: T.Buffer((3, 0), "float32"), C: T.Buffer((3,), "float32")):
                 C[v] = T.float32(1)
             C[v] = C[v] + A[v, r]
 """)
+PARTLY_READ = script("""
+@T.prim_func
+def main(A: T.Buffer((2, 1), "float32"), C: T.Buffer((2, 2), "float32")):
+    B = T.alloc_buffer((2, 1), "float32")
+    for i, j in T.grid(2, 1):
+        with T.block("B"):
+            v, w = T.axis.remap("SS", [i, j])
+            B[v, w] = A[v, w] + T.float32(1)
+    for k, i, j in T.grid(0, 2, 2):
+        with T.block("C"):
+            r, v, w = T.axis.remap("RSS", [k, i, j])
+            with T.init():
+                C[v, w] = T.float32(3)
+            C[v, w] = C[v, w] + B[v, r]
+""")
 COUNTED = script("""
 @T.prim_func
 def main(n: T.int64, m: T.int64, A: T.Buffer((8, 8), "float32")):
@@ -92,6 +107,13 @@ CASES = [
         EMPTY,
         lambda s: s.transform_block_layout("C", lambda i, k: (k, i)),
         "the map would lose that",
+    ),
+    Refuse(
+        "reverse_compute_at",
+        "over nothing is",
+        PARTLY_READ,
+        lambda s: s.reverse_compute_at("C", s.get_loops("B")[1]),
+        "would leave the init of block 'C' out",
     ),
     Refuse(
         "compute_at",

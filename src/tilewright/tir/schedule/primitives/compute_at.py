@@ -209,7 +209,8 @@ def reverse_compute_at(
           ``index`` is such a place
         - the block is inside another block
         - an axis goes along with each loop around that may be empty, if the block has an init; a
-          spatial one with a loop that is bound to threads
+          spatial one with a loop that is bound to threads; a reduction that may be over nothing is
+          not cut off at its end
     Before:
         for i0, i1 in T.grid(16, 8):
             with T.block("B"):
@@ -478,6 +479,18 @@ def _check_init_still_runs(
         return
     regions = place.regions
     kinds = {item.var: item.kind for item in realize.block.iter_vars}
+    for item in realize.block.iter_vars:
+        span, extent = spans.get(item.var), regions.poly(item.dom.extent)
+        if item.kind != REDUCE or span is None or regions.proves_at_least(extent, ONE):
+            continue
+        if fit_span(regions, span, item.dom, strict=True)[2]:
+            raise place.state.error(
+                f"axis {item.var.name!r} may be over nothing: what cuts the loop there off at its "
+                f"end would leave the init of block {realize.block.name!r} out",
+                realize,
+                place.loop,
+                remedy="choose a loop that the reduction lies inside of",
+            )
     for around in (place.loop, *place.state.loops_above(place.loop)):
         number = regions.table.var(around.loop_var)
         if surely_runs(place.state, around):
