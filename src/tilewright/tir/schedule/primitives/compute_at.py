@@ -54,7 +54,7 @@ from tilewright.tir.schedule.primitives._block_checks import (
     check_not_output,
     check_only_writer,
 )
-from tilewright.tir.schedule.primitives._destination import Destination, new_nest
+from tilewright.tir.schedule.primitives._destination import Destination, fit_span, new_nest
 from tilewright.tir.schedule.primitives._domain import (
     check_predicate_is_domain,
     check_runs_whole,
