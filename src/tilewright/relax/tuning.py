@@ -102,6 +102,8 @@ def tune_relax(
     *,
     op_names: Sequence[str] | None = None,
     seed: int = 0,
+    database: Database | str = "json",
+    module_equality: str = "structural",
     alternatives: float = ALTERNATIVES,
     **options: Any,
 ) -> Database:
@@ -111,8 +113,7 @@ def tune_relax(
     fastest (see ``conv_tuning``), since that decides which functions there are. Other options are
     those of :func:`tilewright.meta_schedule.tune_tasks`.
     """
-    kind = {key: options.pop(key) for key in ("database", "module_equality") if key in options}
-    opened = open_database(work_dir=work_dir, **kind)
+    opened = open_database(database, work_dir, module_equality)
     if params:
         mod = _bound(mod, params)
     shared = {key: options[key] for key in ("builder", "runner", "progress") if key in options}

@@ -131,15 +131,14 @@ def _shape(shape: Any) -> tuple[Any, ...]:
 
 def _make(
     shape: Any,
-    dtype: Any = "float32",
-    data: Any = None,
-    strides: Any = None,
-    elem_offset: Any = None,
-    scope: str = "global",
-    align: int = 64,
-    axis_separators: Sequence[int] = (),
+    dtype: Any,
+    data: Any,
+    strides: Any,
+    elem_offset: Any,
+    scope: str,
+    align: int,
+    axis_separators: Sequence[int],
 ) -> Buffer:
-    """The buffer that is declared, with the arguments of ``T.Buffer``."""
     if isinstance(shape, Buffer):  # declared above, because something there names it already
         return shape
     if not isinstance(align, int) or align < 1:
@@ -233,10 +232,19 @@ class AllocateDecl:
 
 
 def allocate(
-    shape: Any, *options: Any, annotations: Mapping[str, Any] | None = None, **named: Any
+    shape: Any,
+    dtype: Any = "float32",
+    data: Any = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "global",
+    align: int = 64,
+    axis_separators: Sequence[int] = (),
+    annotations: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Allocate memory in a lowered program; ``options`` are those of ``T.Buffer``."""
-    return AllocateDecl(_make(shape, *options, **named), dict(annotations or {}))
+    """Allocate memory in a lowered program."""
+    buffer = _make(shape, dtype, data, strides, elem_offset, scope, align, axis_separators)
+    return AllocateDecl(buffer, dict(annotations or {}))
 
 
 @dataclass
@@ -271,12 +279,19 @@ class MatchBuffer:
 
 
 def match_buffer(
-    source: Any, shape: Any = None, dtype: Any = None, *, scope: str | None = None, **options: Any
+    source: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    data: Any = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str | None = None,
+    align: int = 64,
+    axis_separators: Sequence[int] = (),
 ) -> Any:
     """Give a handle parameter its buffer, or a region of a buffer a name inside a block.
 
-    For a region, shape, dtype and scope are those of the region if left out; other options are
-    those of ``T.Buffer``.
+    For a region, shape, dtype and scope are those of the region if left out.
     """
     if isinstance(source, (Buffer, BufferLoad, BufferSlice)):
         source = as_region(source)
@@ -285,8 +300,13 @@ def match_buffer(
         scope = source.buffer.scope if scope is None else scope
     elif shape is None:
         raise VerifyError("match_buffer of a handle needs a shape")
-    buffer = _make(shape, dtype or "float32", scope=scope or "global", **options)
-    return MatchBuffer(source, buffer)
+    return MatchBuffer(
+        source,
+        _make(
+            shape, dtype or "float32", data, strides, elem_offset, scope or "global", align,
+            axis_separators,
+        ),
+    )  # fmt: skip
 
 
 register_values(Buffer, attributes="data shape strides elem_offset dtype scope ndim")

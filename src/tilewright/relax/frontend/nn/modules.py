@@ -62,15 +62,8 @@ class Linear(Module):
         return made if self.bias is None else emit(ops.add(made, self.bias), "add")
 
 
-def _filters(
-    shape: tuple[int, ...], bias: bool = True, dtype: str = "float32"
-) -> tuple[Parameter, Parameter | None]:
-    """The parameters of a convolution: filters of this shape, and their biases if there are any."""
-    return Parameter(shape, dtype), Parameter(shape[:1], dtype) if bias else None
-
-
 class Conv1D(Module):
-    """Convolution over ``[N, C, W]``; ``parameters`` are ``bias=True`` and ``dtype="float32"``."""
+    """Convolution over ``[N, C, W]``."""
 
     def __init__(
         self,
@@ -81,11 +74,12 @@ class Conv1D(Module):
         padding: int = 0,
         dilation: int = 1,
         groups: int = 1,
-        **parameters: Any,
+        bias: bool = True,
+        dtype: str = "float32",
     ) -> None:
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        shape = (out_channels, in_channels // groups, kernel_size)
-        self.weight, self.bias = _filters(shape, **parameters)
+        self.weight = Parameter((out_channels, in_channels // groups, kernel_size), dtype)
+        self.bias = Parameter((out_channels,), dtype) if bias else None
 
     def forward(self, x: Tensor) -> Any:
         """Apply."""
@@ -98,7 +92,7 @@ class Conv1D(Module):
 
 
 class Conv2D(Module):
-    """Convolution over ``[N, C, H, W]``; ``parameters`` as of :class:`Conv1D`."""
+    """Convolution over ``[N, C, H, W]``."""
 
     def __init__(
         self,
@@ -109,7 +103,8 @@ class Conv2D(Module):
         padding: int | tuple[int, ...] = 0,
         dilation: int | tuple[int, int] = 1,
         groups: int = 1,
-        **parameters: Any,
+        bias: bool = True,
+        dtype: str = "float32",
     ) -> None:
         if in_channels % groups or out_channels % groups:
             raise ValueError(
@@ -117,8 +112,8 @@ class Conv2D(Module):
             )
         kernel = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        shape = (out_channels, in_channels // groups, *kernel)
-        self.weight, self.bias = _filters(shape, **parameters)
+        self.weight = Parameter((out_channels, in_channels // groups, *kernel), dtype)
+        self.bias = Parameter((out_channels,), dtype) if bias else None
 
     def forward(self, x: Tensor) -> Any:
         """Apply."""
